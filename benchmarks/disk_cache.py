@@ -25,13 +25,15 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from streamhouse.broker.reading.cache import Block
-from streamhouse.broker.reading.tier.disk import DiskTier, open_disk_tier
+from streamhouse.broker.segments.block_cache import Block
+from streamhouse.broker.segments.disk_cache import DiskTier, open_disk_tier
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.config import FetchSettings
 from streamhouse.format.batch import place
+from streamhouse.format.block import BlockEntry, decode_block
 from streamhouse.format.records import Record, build_batch
-from streamhouse.format.segment import BlockEntry, RunInput, decode_block, decode_run_index, encode_segment
+from streamhouse.format.run_index import decode_run_index
+from streamhouse.format.segment import RunInput, encode_segment
 from streamhouse.model.names import Epoch, PartitionId, TopicId
 from streamhouse.stores.objects.open import open_object_store
 from tests.support.s3 import RealS3

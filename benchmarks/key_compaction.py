@@ -23,8 +23,8 @@ import msgspec
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
 from benchmarks.maintenance import Plan, ask, gets_of, run_job
-from streamhouse.spark.maintenance import compacting
-from streamhouse.spark.maintenance.compacting import Compacted
+from streamhouse.spark.maintenance import compaction_job
+from streamhouse.spark.maintenance.compaction_job import Compacted
 from tests.support.agent import LiveAgent
 
 TOPIC: Final = "accounts"
@@ -150,7 +150,7 @@ def measure(plan: Updates) -> dict[str, Any]:
     done: list[Compacted] = []
 
     def job(tasks: Any) -> Compacted:
-        done.append(compacting.run(TOPIC, agents=agent.http, tasks=tasks))
+        done.append(compaction_job.run(TOPIC, agents=agent.http, tasks=tasks))
         return done[0]
 
     shape = Plan(flushes=1, partitions=plan.partitions, records=plan.updates, record_bytes=1, cores=plan.cores)

@@ -23,9 +23,9 @@ import msgspec
 from aiokafka import AIOKafkaConsumer
 
 from benchmarks.process import cpu_s
-from streamhouse.spark.maintenance import merging
-from streamhouse.spark.maintenance.jobs import Done, SparkTasks
-from streamhouse.spark.maintenance.starting import start_session
+from streamhouse.spark.maintenance import merge_job
+from streamhouse.spark.maintenance.job import Done, SparkTasks
+from streamhouse.spark.maintenance.job_session import start_session
 from tests.support.agent import LiveAgent
 
 TOPIC: Final = "pieces"
@@ -166,7 +166,7 @@ def measure(plan: Plan) -> dict[str, Any]:
     ):
         fill(agent, plan)
         before = read_cold(agent, plan)
-        merged = run_job(agent, plan, lambda tasks: merging.run(TOPIC, agents=agent.http, tasks=tasks))
+        merged = run_job(agent, plan, lambda tasks: merge_job.run(TOPIC, agents=agent.http, tasks=tasks))
         after = read_cold(agent, plan)
     return {"plan": asdict(plan), "before": asdict(before), "merge": asdict(merged), "after": asdict(after)}
 

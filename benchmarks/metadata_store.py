@@ -18,7 +18,8 @@ from pathlib import Path
 import uvloop
 
 from streamhouse.clock import SystemClock
-from streamhouse.model.lease import Address, PartitionState
+from streamhouse.config.fields import Address
+from streamhouse.model.cluster import PartitionState
 from streamhouse.model.names import PartitionId, SessionId, TopicId
 from streamhouse.model.segment import Run, SegmentCommit, SegmentObject
 from streamhouse.model.topic import Topic

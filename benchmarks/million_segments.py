@@ -26,14 +26,15 @@ from benchmarks.results import Run as Numbers
 from benchmarks.results import Sample
 from benchmarks.script import Frame, add_flags, load_at_the_end, show
 from streamhouse.broker.cluster.cluster import Cluster
-from streamhouse.broker.cluster.identity import Identity
-from streamhouse.broker.doors import Doors
-from streamhouse.broker.maintenance.collector import Collector
-from streamhouse.broker.reading.offsets import FoundOffset
-from streamhouse.broker.reading.plans import Place, ReadPlans, Span
+from streamhouse.broker.cluster.store_identity import Identity
+from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.fetch.list_offsets import FoundOffset
+from streamhouse.broker.fetch.read_plans import Place, ReadPlans, Span
+from streamhouse.broker.maintenance.retention import Collector
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.config import Settings
-from streamhouse.model.lease import Address, PartitionState
+from streamhouse.config.fields import Address
+from streamhouse.model.cluster import PartitionState
 from streamhouse.model.names import PartitionId, SessionId, TopicId, TopicPartition
 from streamhouse.model.segment import Run, SegmentCommit, SegmentObject
 from streamhouse.model.topic import Topic, TopicConfig, parse_topic_config

@@ -36,9 +36,10 @@ from benchmarks.results import Run, Sample
 from benchmarks.script import Frame, add_flags, load_at_the_end, show
 from examples.nexmark.generate import TOPICS, Event, events
 from streamhouse.client.sync import SyncClient
-from streamhouse.format.statements import CreatePipeline, CreateTable, CreateView, Statement, parse
-from streamhouse.spark.pipelines.building import Builder
-from streamhouse.spark.pipelines.jobs import job_of
+from streamhouse.spark.pipelines.query_builder import Builder
+from streamhouse.spark.pipelines.runner_protocol import job_of
+from streamhouse.sql.parser import parse
+from streamhouse.sql.statements import CreatePipeline, CreateTable, CreateView, Statement
 from tests.support.agent import LiveAgent
 
 FOLDER: Final = Path(__file__).resolve().parents[1] / "examples/nexmark"

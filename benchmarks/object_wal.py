@@ -26,10 +26,10 @@ import uvloop
 from prometheus_client import CollectorRegistry
 
 from streamhouse.broker.wal.base import WalCosts
-from streamhouse.broker.wal.objects import ObjectWal
+from streamhouse.broker.wal.object_wal import ObjectWal
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.config import WalSettings
-from streamhouse.format.wal import WalEntry
+from streamhouse.format.wal_file import WalEntry
 from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId
 from streamhouse.stores.objects.base import Buffers, ObjectStore
 from streamhouse.stores.objects.memory import MemoryObjectStore

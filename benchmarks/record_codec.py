@@ -20,15 +20,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 from streamhouse.format.batch import Buffer
-from streamhouse.format.columns import (
-    ALL_COLUMNS,
-    Column,
-    Payload,
-    Selection,
-    columns_in_c,
-    columns_in_python,
-)
-from streamhouse.format.partitioning import murmur2, murmur2_in_python
+from streamhouse.format.columnar_decoder import ALL_COLUMNS, Column, Payload, Selection, columns_in_c, columns_in_python
+from streamhouse.format.partitioner import murmur2, murmur2_in_python
 from streamhouse.format.record_codec import (
     IS_COMPILED,
     Origin,

@@ -26,9 +26,9 @@ from benchmarks.script import Frame, add_flags, load_at_the_end, show
 from benchmarks.spark_write import ABOUT, CORES, Writes, rows_of, take_turns
 from streamhouse.client.loop_thread import LoopThread
 from streamhouse.client.sync import SyncClient
-from streamhouse.spark.replaying import copying, restoring
-from streamhouse.spark.replaying.copying import CopyAsked
-from streamhouse.spark.replaying.restoring import RestoreAsked
+from streamhouse.spark.replay import copy_job, restore_job
+from streamhouse.spark.replay.copy_job import CopyAsked
+from streamhouse.spark.replay.restore_job import RestoreAsked
 from tests.support.agent import LiveAgent
 
 PARTITIONS: Final = 4
@@ -81,10 +81,10 @@ class Replays:
         rows.write.format("streamhouse").option("topic", topic).mode("append").save()
 
     def _copy(self, asked: CopyAsked) -> int:
-        return copying.run(asked, agents=self._agent.http, start=lambda: self._spark, loop=self._loop).records
+        return copy_job.run(asked, agents=self._agent.http, start=lambda: self._spark, loop=self._loop).records
 
     def _restore(self, asked: RestoreAsked) -> int:
-        return restoring.run(asked, agents=self._agent.http, start=lambda: self._spark, loop=self._loop).records
+        return restore_job.run(asked, agents=self._agent.http, start=lambda: self._spark, loop=self._loop).records
 
     def _named(self) -> str:
         self._topics += 1

@@ -16,10 +16,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 
-from streamhouse.format import record_walk
+from streamhouse.format import record_scanner
 from streamhouse.format.batch import HEADER_BYTES, place
+from streamhouse.format.block import decode_block
 from streamhouse.format.records import Record, build_batch
-from streamhouse.format.segment import RunInput, decode_block, decode_run_index, encode_segment
+from streamhouse.format.run_index import decode_run_index
+from streamhouse.format.segment import RunInput, encode_segment
 from streamhouse.model.names import Epoch, PartitionId, TopicId
 
 BATCH_BYTES = 16 * 1024
@@ -93,15 +95,15 @@ def measure(name: str, run: RunInput) -> Figures:
         encode_mb_s=raw_mb / best_seconds(lambda: encode_segment([run])),
         encode_2_threads_mb_s=2 * raw_mb / two,
         decode_mb_s=raw_mb / best_seconds(lambda: [decode_block(stored, block) for stored, block in parts]),
-        validate_c_per_s=walk_per_s(record_walk.walk_in_c, run, 500) if record_walk.IS_COMPILED else None,
-        validate_python_per_s=walk_per_s(record_walk.walk_in_python, run, 20),
+        validate_c_per_s=walk_per_s(record_scanner.walk_in_c, run, 500) if record_scanner.IS_COMPILED else None,
+        validate_python_per_s=walk_per_s(record_scanner.walk_in_python, run, 20),
     )
 
 
-def walk_per_s(walk: Callable[[memoryview, int, bool], record_walk.Walked], run: RunInput, batches: int) -> float:
+def walk_per_s(walk: Callable[[memoryview, int, bool], record_scanner.Walked], run: RunInput, batches: int) -> float:
     count = run.end // len(run.batches)
     payloads = [memoryview(batch)[HEADER_BYTES:] for batch in run.batches[:batches]]
-    assert walk(payloads[0], count, True).flaw is record_walk.Flaw.NONE
+    assert walk(payloads[0], count, True).flaw is record_scanner.Flaw.NONE
     return len(payloads) * count / best_seconds(lambda: [walk(payload, count, True) for payload in payloads])
 
 

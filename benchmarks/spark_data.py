@@ -27,7 +27,7 @@ from benchmarks.raw_client import (
     produce_frame,
     topic_is_served,
 )
-from streamhouse.format.column_batches import BytesColumn, RecordColumns, encode_columns, finished
+from streamhouse.format.columnar_encoder import BytesColumn, RecordColumns, encode_columns, finished
 from streamhouse.format.compression import Codec
 
 TOPIC: Final = "measured"

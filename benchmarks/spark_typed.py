@@ -14,13 +14,13 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 from unittest.mock import patch
 
-from streamhouse.format.columns import ALL_COLUMNS, Columns, Selection, read_columns
+from streamhouse.format.columnar_decoder import ALL_COLUMNS, Columns, Selection, read_columns
 from streamhouse.format.compression import Codec
 from streamhouse.format.records import encode_batch
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import NewRecord
 from streamhouse.schemas.base import ParsedSchema
-from streamhouse.spark.typed import ReaderSchema, TypedShape, decoding, typed_schema
+from streamhouse.spark.columns import ReaderSchema, TypedShape, typed_decoder, typed_schema
 
 PLACE: Final = TopicPartition("orders", 0)
 BATCH: Final = 5000
@@ -137,9 +137,9 @@ def measured(name: str, schema: ReaderSchema, *, deep: bool, records: int, repea
         read_columns([batch], Selection(shape.wanted & ALL_COLUMNS), limit_bytes=1 << 26)
         for batch in batches(parsed, records, deep=deep)
     ]
-    with patch.object(decoding, "writer_schema", lambda address, schema_id: parsed):
+    with patch.object(typed_decoder, "writer_schema", lambda address, schema_id: parsed):
         quick = rate(shape, read, records, repeat)
-        with patch.object(decoding, "quick_reader", lambda *schemas, has_text: None):
+        with patch.object(typed_decoder, "quick_reader", lambda *schemas, has_text: None):
             shape = TypedShape.of(typed_schema(schema, include_headers=False), schema, "localhost:1")
             slow = rate(shape, read, records, 1)
     return Figure(schema=name, records_per_s=quick, slow_records_per_s=slow)

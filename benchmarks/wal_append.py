@@ -19,13 +19,13 @@ from pathlib import Path
 
 import uvloop
 
-from streamhouse.broker.wal.disk import DiskWal, open_disk_wal
-from streamhouse.broker.wal.files import AppendFile, LocalFiles
+from streamhouse.broker.wal.disk_wal import DiskWal, open_disk_wal
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.config import WalSettings
 from streamhouse.format.batch import Buffer
-from streamhouse.format.wal import WalEntry
+from streamhouse.format.wal_file import WalEntry
 from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId
+from streamhouse.stores.local_files import AppendFile, LocalFiles
 
 PARTITIONS = [PartitionId(TopicId(uuid.UUID(int=1)), number) for number in range(16)]
 POLICIES = ("never", "interval", "always")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from streamhouse.errors.installation import DISTRIBUTION, install_command
+from streamhouse.errors.base import DISTRIBUTION, install_command
 from tests.support.agent import LiveAgent
 
 SERVER_PARTS = ("asyncpg", "grpc", "obstore", "starlette", "uvicorn", "uvloop", "prometheus_client", "pyspark")

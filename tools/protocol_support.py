@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from streamhouse.wire.kafka import handlers, support
+from streamhouse.wire.kafka import api_registry, handlers
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "protocol-support.md"
 
@@ -11,7 +11,7 @@ PAGE: Final = Path(__file__).parent.parent / "docs" / "protocol-support.md"
 def main() -> None:
     assert handlers.__all__, "importing the handlers is what fills the table"
     PAGE.parent.mkdir(exist_ok=True)
-    PAGE.write_text(support.describe(), encoding="utf-8")
+    PAGE.write_text(api_registry.describe(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from streamhouse.broker.settings.agent_settings import AGENT_SETTINGS
-from streamhouse.broker.settings.configs import FACTS, Changed, agent_configs
+from streamhouse.broker.catalog.kafka_configs import AGENT_SETTINGS, FACTS, Changed, agent_configs
 from streamhouse.config import Address, Settings
 from streamhouse.model.topic_settings import TOPIC_SETTINGS
 

@@ -1,6 +1,6 @@
 """What makes `format("streamhouse")` known without a line of code: Spark looks into modules whose name begins so.
 
-Data path   Spark's list of sources -> **DefaultSource** -> `streamhouse.spark.source`
+Data path   Spark's list of sources -> **DefaultSource** -> `streamhouse.spark.datasource.data_source`
 Owns        the name that Spark looks for
 Leaves      everything else to `streamhouse.spark`, which is loaded when somebody uses it: every session with Spark that
             has this package installed looks in here
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class DefaultSource(DataSource):
-    """Topics as tables; see `streamhouse.spark.source`."""
+    """Topics as tables; see `streamhouse.spark.datasource.data_source`."""
 
     @classmethod
     def name(cls) -> str:
@@ -32,8 +32,8 @@ class DefaultSource(DataSource):
 
     @cached_property
     def _source(self) -> DataSource:
-        import_module("streamhouse.spark.needs").check_pyspark(pyspark.__version__)
-        module = import_module("streamhouse.spark.source")
+        import_module("streamhouse.spark.runtime.launch").check_pyspark(pyspark.__version__)
+        module = import_module("streamhouse.spark.datasource.data_source")
         return cast(DataSource, module.StreamhouseSource(self.options))
 
     def schema(self) -> "StructType | str":

@@ -24,38 +24,37 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
+from streamhouse.broker.admin.orphan_adoption import AdoptionReport as AdoptionReport
+from streamhouse.broker.admin.orphan_adoption import recover_stores
+from streamhouse.broker.admin.orphan_survey import OnProgress
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.cluster.adoption import AdoptionReport as AdoptionReport
-from streamhouse.broker.cluster.adoption import recover_stores
-from streamhouse.broker.cluster.survey import OnProgress
-from streamhouse.broker.doors import Doors
-from streamhouse.broker.heartbeat import SessionStore
-from streamhouse.broker.heartbeat_thread import open_heartbeats
+from streamhouse.broker.dependencies import Doors
 from streamhouse.broker.metrics import BrokerMetrics
-from streamhouse.broker.wal.files import LocalFiles, Lock, LockedError
-from streamhouse.broker.wal.local import LocalWals
+from streamhouse.broker.session.heartbeat import SessionStore, open_heartbeats
+from streamhouse.broker.wal.disk_recovery import DiskWals, LocalWals
 from streamhouse.broker.wal.object_recovery import ObjectWals
-from streamhouse.broker.wal.recovery import DiskWals
 from streamhouse.clock import Ids, SystemClock, limited
 from streamhouse.config import AgentSettings, Settings, exposed_listeners, exposure_warning, parse_address
+from streamhouse.config.fields import Address
 from streamhouse.errors import Misconfigured, Stopping
 from streamhouse.format.extensions import extension_warning, missing_extensions
-from streamhouse.model.lease import Address, Session
+from streamhouse.model.cluster import Session
 from streamhouse.model.names import NodeId, SessionId
+from streamhouse.retry import patiently
+from streamhouse.stores.local_files import LocalFiles, Lock, LockedError
 from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.metadata.open import open_metadata_store
-from streamhouse.stores.metadata.waiting import patiently
-from streamhouse.stores.objects.addresses import canonical
 from streamhouse.stores.objects.open import open_object_store
-from streamhouse.stores.objects.prove import prove_store
+from streamhouse.stores.objects.remote_open import canonical
+from streamhouse.stores.objects.startup_check import prove_store
 from streamhouse.stores.objects.watched import WatchedStore
 from streamhouse.telemetry import configure_logging
+from streamhouse.wire.http.agent_client import HttpHolders
 from streamhouse.wire.http.app import make_app
-from streamhouse.wire.http.holders import HttpHolders
 from streamhouse.wire.http.server import HttpServer
-from streamhouse.wire.kafka.peers import KafkaPeers
+from streamhouse.wire.kafka.agent_client import KafkaPeers
 from streamhouse.wire.kafka.server import KafkaServer
-from streamhouse.wire.listen import EVERYWHERE, advertised, bind
+from streamhouse.wire.listener import EVERYWHERE, advertised, bind
 
 if TYPE_CHECKING:
     from streamhouse.wire.grpc.server import GrpcServer

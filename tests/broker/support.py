@@ -12,22 +12,24 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.doors import Doors
-from streamhouse.broker.log import Placed
-from streamhouse.broker.reading.fetch import Fetched, Wanted
-from streamhouse.broker.tenure import Tenure
-from streamhouse.broker.wal.base import Buffer, WalCosts, WalEntry
-from streamhouse.broker.wal.local import LocalWals
+from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.fetch.fetch import Fetched, Wanted
+from streamhouse.broker.partition.log import Placed
+from streamhouse.broker.session.agent_session import Tenure
+from streamhouse.broker.wal.base import WalCosts
+from streamhouse.broker.wal.disk_recovery import LocalWals
 from streamhouse.config import (
     FlushSettings,
     MetadataSettings,
     Settings,
     WalSettings,
 )
+from streamhouse.config.fields import Address
 from streamhouse.errors import Unavailable
-from streamhouse.format.keys import CLUSTER_KEY, GENERATIONS_PREFIX, TOPICS_PREFIX
+from streamhouse.format.batch import Buffer
+from streamhouse.format.object_keys import CLUSTER_KEY, GENERATIONS_PREFIX, TOPICS_PREFIX
 from streamhouse.format.records import Record, build_batch, read_records
-from streamhouse.model.lease import Address
+from streamhouse.format.wal_file import WalEntry
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.metadata.sqlite.store import SqliteMetadataStore

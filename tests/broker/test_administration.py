@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.settings.configs import Source
+from streamhouse.broker.catalog.kafka_configs import Source
 from streamhouse.config import Address, StoreSettings, TopicSettings
 from streamhouse.errors import (
     InvalidConfig,

@@ -5,11 +5,11 @@ import asyncio
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from streamhouse.broker.appending import JUDGED_RECORDS
 from streamhouse.broker.broker import Broker
+from streamhouse.broker.fetch.fetch import Wanted
+from streamhouse.broker.forwarding.producer_ids import PRODUCER_ID_BLOCK
 from streamhouse.broker.metrics import BrokerMetrics
-from streamhouse.broker.producer_ids import PRODUCER_ID_BLOCK
-from streamhouse.broker.reading.fetch import Wanted
+from streamhouse.broker.produce.append import JUDGED_RECORDS
 from streamhouse.config import BufferSettings, MetadataSettings, ProducerSettings, TopicSettings, WalSettings
 from streamhouse.errors import (
     CorruptBatch,

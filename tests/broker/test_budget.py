@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from streamhouse.broker.budget import MemoryBudget
+from streamhouse.broker.partition.backpressure import MemoryBudget
 from streamhouse.clock import SystemClock
 from streamhouse.config import BufferSettings
 from streamhouse.errors import Overloaded

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from streamhouse.broker.catalogue import FRESH_S, MISS_S, Catalogue
+from streamhouse.broker.catalog.topic_catalog import FRESH_S, MISS_S, Catalogue
 from streamhouse.config import TopicSettings
 from streamhouse.errors import (
     InvalidConfig,

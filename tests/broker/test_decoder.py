@@ -7,7 +7,15 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from streamhouse.broker.decoder import GROWTH, LEAST_BYTES, ORDINARY_BYTES, Decoder, Stored, stored_in, stored_together
+from streamhouse.broker.partition.batch_decoder import (
+    GROWTH,
+    LEAST_BYTES,
+    ORDINARY_BYTES,
+    Decoder,
+    Stored,
+    stored_in,
+    stored_together,
+)
 from streamhouse.clock import SystemClock
 from streamhouse.config import DecoderSettings, ProducerSettings
 from streamhouse.errors import BatchTooLarge, CorruptBatch, Overloaded, Stopping

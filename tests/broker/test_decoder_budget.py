@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from streamhouse.broker.decoder_budget import DecoderBudget
+from streamhouse.broker.partition.batch_decoder import DecoderBudget
 from streamhouse.config import DecoderSettings
 from streamhouse.errors import Overloaded
 

@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.log import PartitionLog
+from streamhouse.broker.partition.log import PartitionLog
 from streamhouse.config import BufferSettings, FlushSettings
 from streamhouse.errors import LeaseLost, SessionLost, Stopping
-from streamhouse.format.keys import parse_segment_key
-from streamhouse.format.producers import decode_producers
+from streamhouse.format.object_keys import parse_segment_key
+from streamhouse.format.producer_snapshot import decode_producers
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.segment import Run
 from tests.broker.conftest import MakeWorld

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from streamhouse.broker.heartbeat import Heartbeat, LoopState, SessionDeadline
-from streamhouse.broker.heartbeat_thread import open_heartbeats
+from streamhouse.broker.session.heartbeat import Heartbeat, LoopState, SessionDeadline, open_heartbeats
 from streamhouse.clock import SystemClock
 from streamhouse.config import LeaseSettings, load_settings
 from streamhouse.errors import SessionLost, Unavailable
-from streamhouse.model.lease import PutReport
+from streamhouse.model.cluster import PutReport
 from streamhouse.model.names import SessionId
 from streamhouse.stores.metadata.sqlite.store import SqliteMetadataStore
 from tests.broker.conftest import MakeWorld

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamhouse.broker.log import PartitionLog, Placed
-from streamhouse.broker.producers import ProducerTable
+from streamhouse.broker.partition.log import PartitionLog, Placed
+from streamhouse.broker.partition.producer_state import ProducerTable
 from streamhouse.errors import AppendFailed, OutOfOrderSequence, Overloaded, StaleProducerEpoch, Stopping
 from streamhouse.format.batch import check_batch, read_header
 from streamhouse.format.records import first_record_at
-from streamhouse.model.lease import PartitionState
+from streamhouse.model.cluster import PartitionState
 from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId
 from streamhouse.model.topic import parse_topic_config
 from tests.broker.support import MANY_BYTES, NOW_MS, ORDERS, ManualWal, batch, idempotent, settle

@@ -5,7 +5,7 @@ import uuid
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamhouse.broker.flush import Buffered, packs_due
+from streamhouse.broker.session.flush import Buffered, packs_due
 from streamhouse.config import FlushSettings
 from streamhouse.model.names import PartitionId, TopicId
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from streamhouse.broker.appending import ProduceTransaction
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.log import Placed
-from streamhouse.broker.reading.fetch import Fetched, Wanted
-from streamhouse.broker.reading.voids import with_batches
+from streamhouse.broker.fetch.fetch import Fetched, Wanted
+from streamhouse.broker.partition.log import Placed
+from streamhouse.broker.produce.append import ProduceTransaction
+from streamhouse.broker.segments.transaction_isolation import with_batches
 from streamhouse.config import FlushSettings, TransactionSettings
 from streamhouse.errors import (
     AbortedSequence,

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamhouse.broker.producers import KEYS_FROM, SEQUENCES, WINDOW, ProducerTable
+from streamhouse.broker.partition.producer_state import KEYS_FROM, SEQUENCES, WINDOW, ProducerTable
 from streamhouse.errors import AbortedSequence, DuplicateSequence, OutOfOrderSequence, StaleProducerEpoch
 from streamhouse.format.batch import BatchHeader, Buffer, read_header
-from streamhouse.format.markers import marker_batch
-from streamhouse.format.producers import decode_producers, encode_producers
+from streamhouse.format.producer_snapshot import decode_producers, encode_producers
 from streamhouse.format.records import Record, build_batch
+from streamhouse.format.transactions import marker_batch
 from streamhouse.model.transaction import AbortedTransaction, Marker, ProducerIdentity
 
 NAME = "orders-0"

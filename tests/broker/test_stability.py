@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamhouse.broker.log import PartitionLog, Placed
-from streamhouse.broker.producers import ProducerTable
-from streamhouse.broker.stability import KnownAborted, Stability, known_aborted
+from streamhouse.broker.partition.log import PartitionLog, Placed
+from streamhouse.broker.partition.producer_state import ProducerTable
+from streamhouse.broker.partition.stable_offset import KnownAborted, Stability, known_aborted
 from streamhouse.errors import (
     AppendFailed,
     ConcurrentTransactions,
@@ -21,9 +21,9 @@ from streamhouse.errors import (
     Stopping,
 )
 from streamhouse.format.batch import check_batch, read_header
-from streamhouse.format.markers import read_marker
-from streamhouse.format.producers import decode_producers, encode_producers
-from streamhouse.model.lease import PartitionState
+from streamhouse.format.producer_snapshot import decode_producers, encode_producers
+from streamhouse.format.transactions import read_marker
+from streamhouse.model.cluster import PartitionState
 from streamhouse.model.names import Epoch, SessionId
 from streamhouse.model.topic import parse_topic_config
 from streamhouse.model.transaction import AbortedTransaction, Marker, ProducerIdentity

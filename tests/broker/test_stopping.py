@@ -9,7 +9,7 @@ import pytest
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.groups import Join
-from streamhouse.broker.tenure import Tenure
+from streamhouse.broker.session.agent_session import Tenure
 from streamhouse.broker.wal.object_recovery import ObjectWals
 from streamhouse.config import AgentSettings, FlushSettings, WalSettings
 from streamhouse.errors import NotCoordinator, Retriable

@@ -17,7 +17,7 @@ from streamhouse.errors import (
     SessionSealed,
     Stopping,
 )
-from streamhouse.model.lease import SessionState
+from streamhouse.model.cluster import SessionState
 from streamhouse.model.names import PartitionId, SessionId, TopicPartition
 from tests.broker.conftest import MakeWorld
 from tests.broker.support import (

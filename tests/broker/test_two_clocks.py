@@ -8,12 +8,13 @@ import pytest
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.groups import Caller
 from streamhouse.clock import Clock
-from streamhouse.format.keys import segment_key
+from streamhouse.config.fields import Address
+from streamhouse.format.object_keys import segment_key
 from streamhouse.format.records import Record, build_batch
-from streamhouse.model.lease import Address
 from streamhouse.model.names import SessionId
 from streamhouse.model.transaction import Marker, ProducerIdentity
-from streamhouse.stores.metadata.base import NewSession, OffsetsAsked
+from streamhouse.stores.metadata.base import NewSession
+from streamhouse.stores.metadata.transaction_store import OffsetsAsked
 from tests.broker.groups.scene import at, committed, open_scene
 from tests.broker.support import (
     ORDERS,

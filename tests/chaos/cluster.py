@@ -18,7 +18,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
-from streamhouse.cli.dev import lease_settings
+from streamhouse.cli.commands.dev import lease_settings
 from streamhouse.clock import Ids
 from streamhouse.config import Address
 from streamhouse.dev.agent_process import AgentPlan, LocalAgent, is_ready

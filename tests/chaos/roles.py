@@ -15,9 +15,9 @@ from uuid import UUID
 import asyncpg
 
 from streamhouse.broker.transactions.checks import shard
-from streamhouse.config.transactions import TransactionSettings
+from streamhouse.config.coordination import TransactionSettings
+from streamhouse.model.cluster import partition_key, preferred_node
 from streamhouse.model.names import NodeId
-from streamhouse.model.placement import partition_key, preferred_node
 
 from .faults import JOIN
 from .transactions import Struck, Transactional

@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from streamhouse.agent import AgentReady
-from streamhouse.cli.doors import Doors
+from streamhouse.cli.dependencies import Doors
 from streamhouse.client.consumer import Consumer
 from streamhouse.client.delivery import Batch, Delivery
 from streamhouse.client.group_consumer import GroupConsumer
@@ -52,7 +52,7 @@ from streamhouse.errors import (
 )
 from streamhouse.model.names import NodeId, SessionId
 from streamhouse.model.record import NewRecord
-from streamhouse.spark.launch import Kind
+from streamhouse.spark.runtime.launch import Kind
 
 
 class World:

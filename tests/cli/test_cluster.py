@@ -8,7 +8,7 @@ import httpx
 import msgspec
 import pytest
 
-from streamhouse.cli import agents, partitions
+from streamhouse.cli.commands import cluster, partitions
 from streamhouse.client.types import AgentStatus, Examination, Finding, PartitionStatus
 from tests.cli.conftest import Run
 from tests.cli.fakes import World
@@ -61,7 +61,7 @@ def answers(*bodies: dict[str, object]) -> Callable[[httpx.Request], httpx.Respo
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agents, "LOOK_S", 0.0)
+    monkeypatch.setattr(cluster, "LOOK_S", 0.0)
     monkeypatch.setattr(partitions, "LOOK_S", 0.0)
 
 
@@ -105,7 +105,7 @@ def test_an_agent_that_ends_while_it_drains_is_drained(run: Run, world: World) -
 def test_a_drain_that_takes_too_long_fails_and_goes_on(run: Run, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     stuck = [an_agent(2, state="draining", led=2)]
     world.http["/v1/agents/2/drain"] = world.http["/v1/agents"] = answer(agents=stuck)
-    monkeypatch.setattr(agents, "LOOK_S", 0.5)
+    monkeypatch.setattr(cluster, "LOOK_S", 0.5)
     result = run("agents", "drain", "2", "--wait", "--timeout", "1")
     assert result.exit_code == 1
     assert "not drained after 1 s; it goes on: 2 partitions" in result.stderr

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from streamhouse.cli.records_out import Parts, as_json, columns, raw
-from streamhouse.cli.watch import LOOK_AFTER_S, POLL_S, Watch
-from streamhouse.cli.words import parse_when
+from streamhouse.cli.commands.consume import LOOK_AFTER_S, POLL_S, Watch
+from streamhouse.cli.commands.record_lines import Parts, as_json, columns, raw
+from streamhouse.cli.output import parse_when
 from streamhouse.client.types import Cluster, Record
 from streamhouse.errors import Unavailable
 from tests.cli.conftest import Run

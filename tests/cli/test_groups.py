@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from streamhouse.cli.resets import Bounds, Target, decide
+from streamhouse.cli.commands.offset_reset import Bounds, Target, decide
 from streamhouse.client.types import EARLIEST, Group, Place
 from tests.cli.conftest import Run
 from tests.cli.fakes import World, a_member

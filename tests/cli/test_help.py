@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from streamhouse import __version__
-from streamhouse.cli.help import painted
+from streamhouse.cli.typer_setup import painted
 from tests.cli.conftest import Run
 
 COMMANDS = [

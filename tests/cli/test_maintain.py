@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from streamhouse.cli.doors import Doors
+from streamhouse.cli.commands.spark import JobPlace, Phases
+from streamhouse.cli.dependencies import Doors
 from streamhouse.cli.main import app
-from streamhouse.cli.spark_jobs import JobPlace, Phases
 from streamhouse.errors import Unavailable
-from streamhouse.spark.maintenance.compacting import Compacted
-from streamhouse.spark.maintenance.jobs import Done, Progress
-from streamhouse.spark.maintenance.rewriting import Costs
+from streamhouse.spark.maintenance.compaction_job import Compacted
+from streamhouse.spark.maintenance.job import Done, Progress
+from streamhouse.spark.maintenance.segment_rewrite import Costs
 
 MERGED = Done(
     topic="orders",

@@ -2,8 +2,7 @@
 
 import pytest
 
-from streamhouse.cli.output import Column, fitting, plain_lines
-from streamhouse.cli.words import counted, seconds, shown, size, when
+from streamhouse.cli.output import Column, counted, fitting, plain_lines, seconds, shown, size, when
 
 COLUMNS = [Column("name"), Column("long", drop=1), Column("longer", drop=2)]
 ROWS = [["a" * 10, "b" * 10, "c" * 10]]

@@ -10,10 +10,10 @@ import httpx
 import pytest
 from typer.testing import CliRunner, Result
 
-from streamhouse.cli.doors import Doors
+from streamhouse.cli.dependencies import Doors
 from streamhouse.cli.main import app
 from streamhouse.client.http import Http
-from streamhouse.spark.pipelines.applying import File, Problem, Validated, validated
+from streamhouse.spark.agents.definition_applier import File, Problem, Validated, validated
 
 SQL = """
 CREATE TABLE orders (id BIGINT) WITH (connector = 'topic');

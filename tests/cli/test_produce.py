@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from streamhouse.cli.records_in import LineSplitter, Shape
+from streamhouse.cli.commands.record_lines import LineSplitter, Shape
 from streamhouse.errors import RecordTooLarge
 from tests.cli.conftest import Run
 from tests.cli.fakes import World, gone

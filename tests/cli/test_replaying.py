@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from streamhouse.cli.doors import Doors
+from streamhouse.cli.dependencies import Doors
 from streamhouse.cli.main import app
 from streamhouse.errors import UnknownTopic
-from streamhouse.spark.replaying.jobs import Replayed
+from streamhouse.spark.replay.resumable_job import Replayed
 
 
 class MadeUpReplays(Doors):

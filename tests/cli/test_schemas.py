@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from streamhouse.cli.commands.schemas import parse_ref, parse_reference, read_schema
 from streamhouse.cli.main import app
-from streamhouse.cli.schema_files import parse_ref, parse_reference, read_schema
 from streamhouse.client.types import SchemaRef, SchemaReference
 from tests.support.agent import LiveAgent
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from streamhouse.spark.session import spark_settings
+from streamhouse.spark.runtime.launch import spark_settings
 from tests.cli.conftest import Run
 from tests.cli.fakes import World
 

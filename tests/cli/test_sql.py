@@ -14,9 +14,9 @@ from pyarrow import parquet
 from typer.testing import CliRunner, Result
 
 from streamhouse.cli.main import app
-from streamhouse.cli.sql_link import Head, Rows
-from streamhouse.cli.sql_request import ARROW, CSV, NDJSON, Ask, Number, Output, SqlRequest
-from streamhouse.cli.sql_running import run_request
+from streamhouse.cli.sql.query_request import ARROW, CSV, NDJSON, Ask, Number, Output, SqlRequest
+from streamhouse.cli.sql.statement_runner import run_request
+from streamhouse.cli.sql.worker_connection import Head, Rows
 from streamhouse.errors import BadSql, Mistake, Rejected
 from tests.cli.fakes import FakeDoors, World
 

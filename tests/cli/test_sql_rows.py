@@ -1,8 +1,8 @@
 """sql rows: a table fits its terminal, and nothing in a value can steer it."""
 
-from streamhouse.cli.sql_mistakes import mistake_lines
-from streamhouse.cli.sql_request import Number
-from streamhouse.cli.sql_rows import LiveTable, cell, fitted, record_lines, table_lines
+from streamhouse.cli.sql.query_request import Number
+from streamhouse.cli.sql.row_table import LiveTable, cell, fitted, record_lines, table_lines
+from streamhouse.cli.sql.statement_runner import mistake_lines
 from streamhouse.errors import Mistake
 
 COLUMNS = (("id", "BIGINT"), ("note", "STRING"))

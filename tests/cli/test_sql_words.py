@@ -2,8 +2,8 @@
 
 import pytest
 
-from streamhouse.cli.sql_shell import is_complete
-from streamhouse.cli.sql_words import Words, offers
+from streamhouse.cli.sql.completion import Words, offers
+from streamhouse.cli.sql.shell import is_complete
 
 WORDS = Words(tables={"orders": ("id", "amount"), "big-orders": ("total",)}, functions=("count", "concat"))
 

@@ -9,10 +9,11 @@ import httpx
 import pytest
 from typer.testing import CliRunner, Result
 
-from streamhouse.cli.doors import Doors
+from streamhouse.cli.dependencies import Doors
 from streamhouse.cli.main import app
 from streamhouse.client.http import Http
-from streamhouse.format.statements import CreatePipeline, CreateTable, parse
+from streamhouse.sql.parser import parse
+from streamhouse.sql.statements import CreatePipeline, CreateTable
 
 TOPIC = {"name": "orders", "connector": "topic"}
 LAKE = {"name": "lake", "connector": "iceberg", "options": {"location": "/lake", "mode": "upsert"}}

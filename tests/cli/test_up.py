@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from streamhouse.cli.up import typed_name
+from streamhouse.cli.commands.agent import typed_name
 from streamhouse.errors import Misconfigured
 from tests.cli.conftest import Run
 from tests.cli.fakes import World

@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from streamhouse.format.wal import FileHeader, WalEntry, encode_entry, encode_file_header
+from streamhouse.format.wal_file import FileHeader, WalEntry, encode_entry, encode_file_header
 from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId
 from tests.cli.conftest import Run
 from tests.cli.fakes import World

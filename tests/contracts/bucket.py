@@ -10,7 +10,7 @@ import pytest
 
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.stores.objects.base import ObjectExists, ObjectStore
-from streamhouse.stores.objects.prove import prove_store
+from streamhouse.stores.objects.startup_check import prove_store
 from tests.contracts.object_store import ObjectStoreContract, keys_below
 
 CLOCKS_DIFFER_MS = 2000

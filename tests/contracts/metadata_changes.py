@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from streamhouse.errors import LeaseLost, SessionLost, TopicExists
-from streamhouse.model.change import Change, ChangeKind
+from streamhouse.model.cluster import Change, ChangeKind
 from streamhouse.model.group import ShardCommit
 from streamhouse.model.names import NodeId, TopicId
 from streamhouse.stores.metadata.base import MetadataStore

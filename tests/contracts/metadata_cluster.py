@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from streamhouse.errors import SessionLost
-from streamhouse.model.lease import PutReport, Session, SessionState
+from streamhouse.model.cluster import PutReport, Session, SessionState
 from streamhouse.model.names import NodeId, SessionId
 from streamhouse.stores.metadata.base import MetadataStore
 from tests.contracts.clocks import ManualClock

@@ -5,6 +5,7 @@ import uuid
 import pytest
 
 from streamhouse.errors import Internal, LeaseLost
+from streamhouse.model.cluster import PartitionState
 from streamhouse.model.group import (
     OFFSETS_TOPIC,
     CommittedOffset,
@@ -19,9 +20,9 @@ from streamhouse.model.group import (
     StoredGroup,
     StoredMember,
 )
-from streamhouse.model.lease import PartitionState
 from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId
-from streamhouse.stores.metadata.base import MetadataStore, OffsetsAsked
+from streamhouse.stores.metadata.base import MetadataStore
+from streamhouse.stores.metadata.transaction_store import OffsetsAsked
 from tests.contracts.clocks import ManualClock
 from tests.contracts.metadata_scene import ALICE, BOB, CLICKS, NOBODY, ORDERS, TTL_MS, lead, new_session, part, topic
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from streamhouse.errors import Internal, SessionLost
-from streamhouse.model.adoption import Adoption
-from streamhouse.model.identity import DatabaseIdentity
+from streamhouse.model.cluster_identity import DatabaseIdentity
 from streamhouse.model.names import Epoch
+from streamhouse.model.orphan_adoption import Adoption
 from streamhouse.model.transaction import AbortedTransaction
 from streamhouse.stores.metadata.base import MetadataStore
 from tests.contracts.metadata_scene import (

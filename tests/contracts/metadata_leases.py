@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from streamhouse.config.fields import Address
 from streamhouse.errors import InvalidPartitions, SessionLost, TopicExists
-from streamhouse.model.lease import Address, SessionState
+from streamhouse.model.cluster import SessionState
 from streamhouse.model.names import PartitionId, SessionId, TopicId
 from streamhouse.stores.metadata.base import MetadataStore
 from tests.contracts.clocks import ManualClock

@@ -17,12 +17,13 @@ from streamhouse.model.pipeline import (
     PipelineName,
     Running,
     Shape,
+    SqlWorker,
     Status,
     SupervisorId,
     Wish,
+    WorkerId,
 )
 from streamhouse.model.table import Column, Connector, Table
-from streamhouse.model.worker import SqlWorker, WorkerId
 from streamhouse.stores.metadata.base import MetadataStore
 from tests.contracts.clocks import ManualClock
 from tests.contracts.metadata_scene import MetadataScene

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from streamhouse.errors import CheckpointMismatch, CommitRefused, Internal, LeaseLost, StaleCommit
-from streamhouse.model.lease import PartitionState
+from streamhouse.model.cluster import PartitionState
+from streamhouse.model.external_commit import PlacedRange, Placement, QueryId, StoredCommit
 from streamhouse.model.names import PartitionId, SessionId
-from streamhouse.model.placing import PlacedRange, Placement, QueryId, StoredCommit
 from streamhouse.model.segment import CarriedProducers, SegmentCommit
 from streamhouse.stores.metadata.base import MetadataStore
 from tests.contracts.clocks import ManualClock

@@ -13,8 +13,8 @@ from streamhouse.errors import (
     TransactionTooLarge,
     UnknownProducerId,
 )
+from streamhouse.model.cluster import PartitionState
 from streamhouse.model.group import OFFSETS_TOPIC, DropGroup, GroupOffset, PutGroup
-from streamhouse.model.lease import PartitionState
 from streamhouse.model.names import Epoch, PartitionId
 from streamhouse.model.segment import SegmentCommit
 from streamhouse.model.transaction import (
@@ -26,7 +26,8 @@ from streamhouse.model.transaction import (
     TransactionCall,
     TransactionState,
 )
-from streamhouse.stores.metadata.base import MetadataStore, OffsetsAsked
+from streamhouse.stores.metadata.base import MetadataStore
+from streamhouse.stores.metadata.transaction_store import OffsetsAsked
 from tests.contracts.clocks import ManualClock
 from tests.contracts.metadata_groups import SHARDS, commit, committed, group, offsets, place, put, shard
 from tests.contracts.metadata_scene import (

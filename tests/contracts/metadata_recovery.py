@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from streamhouse.errors import LeaseLost, SessionLost
-from streamhouse.model.lease import SessionState
+from streamhouse.model.cluster import SessionState
 from streamhouse.stores.metadata.base import MetadataStore
 from tests.contracts.clocks import ManualClock
 from tests.contracts.metadata_scene import (

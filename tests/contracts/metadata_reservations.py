@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from streamhouse.errors import LeaseLost, SessionLost
-from streamhouse.model.lease import AbandonedRange, PartitionState
+from streamhouse.model.cluster import AbandonedRange, PartitionState
 from streamhouse.model.names import PartitionId, SessionId
 from streamhouse.stores.metadata.base import MetadataStore
 from tests.contracts.clocks import ManualClock

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from streamhouse.model.lease import Address, PartitionState
+from streamhouse.config.fields import Address
+from streamhouse.model.cluster import PartitionState
 from streamhouse.model.names import PartitionId, SessionId, TopicId
 from streamhouse.model.segment import Run, SegmentCommit, SegmentObject
 from streamhouse.model.topic import Topic

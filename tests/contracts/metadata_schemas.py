@@ -18,7 +18,7 @@ from streamhouse.errors import (
     VersionNotSoftDeleted,
     VersionSoftDeleted,
 )
-from streamhouse.model.change import Change, ChangeKind
+from streamhouse.model.cluster import Change, ChangeKind
 from streamhouse.model.schema import (
     DEFAULT_CONTEXT,
     GLOBAL_CONTEXT,

@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 
 from streamhouse.errors import CheckpointMismatch, PipelineLimit, PipelineMoved, Rejected, ViewRefused
-from streamhouse.format.view_key import asked_for
-from streamhouse.model.pipeline import Fence, Kind, PipelineName
+from streamhouse.format.metadata_values import asked_for
+from streamhouse.model.pipeline import Fence, Kind, PipelineName, ViewPart, ViewRow, ViewState
 from streamhouse.model.table import Column
-from streamhouse.model.view import ViewPart, ViewRow, ViewState
 from streamhouse.stores.metadata.base import MetadataStore
 from tests.contracts.clocks import ManualClock
 from tests.contracts.metadata_pipelines import BERT, LEASE_MS, ROOM, beat, change, find, pipeline, put

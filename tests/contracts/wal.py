@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
-from streamhouse.broker.doors import Wals
+from streamhouse.broker.dependencies import Wals
 from streamhouse.errors import AppendFailed, Overloaded
-from streamhouse.format.wal import ENTRY_HEADER_BYTES, WalEntry
+from streamhouse.format.wal_file import ENTRY_HEADER_BYTES, WalEntry
 from streamhouse.model.names import PartitionId, SessionId
 from tests.broker.wal.support import CLICKS, ORDERS, entry, flushed, plain
 

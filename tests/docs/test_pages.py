@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from streamhouse.format.statements import parse
+from streamhouse.sql.parser import parse
 from tests.support.agent import LiveAgent
 from tests.support.processes import marked
 from tools.docs_site.staging import HOME, navigation, pages

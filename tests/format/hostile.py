@@ -4,7 +4,7 @@ from typing import Final
 
 from streamhouse.format.batch import BatchHeader, pack_batch
 from streamhouse.format.compression import Codec, compress
-from streamhouse.format.varint import append_varint
+from streamhouse.format.record_scanner import append_varint
 
 MANY_HEADERS: Final = "headers"
 """One record of empty headers, two bytes each."""

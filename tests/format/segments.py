@@ -4,16 +4,10 @@ import uuid
 from collections.abc import Sequence
 
 from streamhouse.format.batch import Buffer
+from streamhouse.format.block import decode_block
 from streamhouse.format.records import Record, build_batch
-from streamhouse.format.segment import (
-    Directory,
-    RunInput,
-    check_header,
-    decode_block,
-    decode_run_index,
-    encode_segment,
-    read_directory,
-)
+from streamhouse.format.run_index import decode_run_index
+from streamhouse.format.segment import Directory, RunInput, check_header, encode_segment, read_directory
 from streamhouse.model.names import Epoch, PartitionId, TopicId
 
 KEY = "segments/s-0/1"

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamhouse.errors import InvalidRecord
-from streamhouse.format import column_batches
+from streamhouse.format import columnar_encoder
 from streamhouse.format.batch import HEADER_BYTES, Buffer, check_batch, read_header
-from streamhouse.format.column_batches import (
+from streamhouse.format.columnar_decoder import _bytes_column, _fixed, _headers_column
+from streamhouse.format.columnar_encoder import (
     BytesColumn,
     ColumnBatch,
     EncodedColumns,
@@ -28,10 +29,9 @@ from streamhouse.format.column_batches import (
     partition_rows_in_c,
     partition_rows_in_python,
 )
-from streamhouse.format.columns import _bytes_column, _fixed, _headers_column
 from streamhouse.format.compression import Codec
-from streamhouse.format.partitioning import partition_for
-from streamhouse.format.record_walk import Flaw
+from streamhouse.format.partitioner import partition_for
+from streamhouse.format.record_scanner import Flaw
 from streamhouse.format.records import decode_batch, encode_batch, validate_records
 from streamhouse.model.record import Header, NewRecord, StoredRecord
 from tests.support.depth import examples
@@ -39,7 +39,7 @@ from tests.support.depth import examples
 Encode = Callable[[RecordColumns, Buffer, int, int, int], EncodedColumns]
 Choose = Callable[[int, BytesColumn | None, NumberColumn | None, int, int], RowPartitions]
 
-needs_c = pytest.mark.skipif(not column_batches.IS_COMPILED, reason="the C extension was not built here")
+needs_c = pytest.mark.skipif(not columnar_encoder.IS_COMPILED, reason="the C extension was not built here")
 ENCODERS = [
     pytest.param(encode_columns_in_python, id="python"),
     pytest.param(encode_columns_in_c, id="c", marks=needs_c),

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamhouse.errors import CorruptBatch, InvalidRecord
-from streamhouse.format import columns as columns_module
+from streamhouse.format import columnar_decoder as columns_module
 from streamhouse.format.batch import HEADER_BYTES, place, seal, stamp_append_time
-from streamhouse.format.columns import (
+from streamhouse.format.columnar_decoder import (
     ALL_COLUMNS,
     Binary,
     Column,
@@ -29,7 +29,7 @@ from streamhouse.format.columns import (
 )
 from streamhouse.format.compression import Codec
 from streamhouse.format.record_codec import encode_in_python
-from streamhouse.format.record_walk import Flaw
+from streamhouse.format.record_scanner import Flaw
 from streamhouse.format.records import Record, build_batch, decode_batch, encode_batch
 from streamhouse.model.record import Header, NewRecord, StoredRecord
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from streamhouse.errors import CorruptBatch
 from streamhouse.format.batch import Buffer, check_batch, place, read_header, stamp_append_time
-from streamhouse.format.compaction import KeyMap, Rules, compacted, key_hash
+from streamhouse.format.compaction import KeyMap, Rules, compacted
+from streamhouse.format.compaction_kernel import key_hash
 from streamhouse.format.compression import Codec
 from streamhouse.format.records import Record, build_batch, first_record_at, read_records
 

@@ -8,19 +8,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamhouse.errors import CorruptBatch
-from streamhouse.format import filtering, key_hashes
+from streamhouse.format import compaction_kernel
 from streamhouse.format.batch import Buffer, read_header
 from streamhouse.format.compaction import KeyMap, Rules, Terms, batch_keys, compacted, filtered
+from streamhouse.format.compaction_kernel import (
+    Wanted,
+    filter_in_c,
+    filter_in_python,
+    key_hash,
+    keys_in_c,
+    keys_in_python,
+    wrapped,
+)
 from streamhouse.format.compression import Codec
-from streamhouse.format.filtering import Wanted, filter_in_c, filter_in_python, wrapped
-from streamhouse.format.key_hashes import key_hash, keys_in_c, keys_in_python
 from streamhouse.format.records import Record, build_batch, read_records, stored_payload
 
 LIMIT = 1 << 20
 NOW_MS = 1_700_000_000_000
 
 pytestmark = pytest.mark.skipif(
-    not (key_hashes.IS_COMPILED and filtering.IS_COMPILED), reason="built without a compiler"
+    not (compaction_kernel.IS_COMPILED and compaction_kernel.IS_COMPILED), reason="built without a compiler"
 )
 
 KEYS = st.none() | st.sampled_from([b"", b"a", b"b", b"c"]) | st.binary(max_size=300)
@@ -119,8 +126,8 @@ def test_the_latest_offsets_of_a_log_and_its_key_map_leave_the_same(log: list[li
 
 @pytest.mark.parametrize("compiled", [True, False])
 def test_agents_without_the_extension_compact_all_the_same(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_hashes, "IS_COMPILED", compiled)
-    monkeypatch.setattr(filtering, "IS_COMPILED", compiled)
+    monkeypatch.setattr(compaction_kernel, "IS_COMPILED", compiled)
+    monkeypatch.setattr(compaction_kernel, "IS_COMPILED", compiled)
     batch = build_batch([Record(key=b"a", value=b"1"), Record(key=b"b"), Record(key=b"a", value=b"2")])
     terms = Terms(end=3, now_ms=NOW_MS, delete_retention_ms=1000, limit_bytes=LIMIT)
     new = filtered(batch, offsets_of([1, 2]), terms)

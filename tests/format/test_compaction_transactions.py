@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from streamhouse.format.batch import Buffer, read_header
 from streamhouse.format.compaction import KeyMap, Rules, Traversed, compacted
-from streamhouse.format.isolation import Aborted
 from streamhouse.format.records import read_records
+from streamhouse.format.transactions import Aborted
 from streamhouse.model.transaction import AbortedTransaction
 from tests.format.kafka_cleaner import clean, committed
 from tests.format.transactional_logs import KEYS, LIMIT, NOW_MS, STEPS, Written, entries, write

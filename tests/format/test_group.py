@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamhouse.errors import Internal
-from streamhouse.format.group import VERSION, decode_members, encode_members
+from streamhouse.format.metadata_values import VERSION, decode_members, encode_members
 from streamhouse.model.group import OfferedProtocol, StoredMember
 
 TIMEOUTS = st.integers(min_value=0, max_value=2**31 - 1)

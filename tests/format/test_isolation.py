@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from streamhouse.errors import CorruptBatch
 from streamhouse.format.batch import Buffer, read_header, spans
-from streamhouse.format.isolation import Aborted, committed_only, readable, shifted
 from streamhouse.format.records import read_records
-from streamhouse.format.rewriting import batches_of
+from streamhouse.format.run_rewrite import batches_of
+from streamhouse.format.transactions import Aborted, committed_only, readable, shifted
 from streamhouse.model.transaction import AbortedTransaction
 from tests.format.kafka_cleaner import committed
 from tests.format.transactional_logs import LIMIT, STEPS, Written, entries, write

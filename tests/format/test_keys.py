@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamhouse.errors import Internal
-from streamhouse.format.keys import (
+from streamhouse.format.object_keys import (
     MAX_SEQUENCE,
     SEGMENTS_PREFIX,
     WAL_PREFIX,
@@ -20,8 +20,8 @@ from streamhouse.format.keys import (
     segment_key,
     wal_key,
 )
+from streamhouse.model.external_commit import QueryId
 from streamhouse.model.names import SessionId
-from streamhouse.model.placing import QueryId
 
 SESSIONS = st.text("0123456789abcdef", min_size=32, max_size=32).map(lambda tail: SessionId(f"s-{tail}"))
 SEQUENCES = st.integers(0, MAX_SEQUENCE)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from streamhouse.format.lake_deciding import Decision, Kept, decide
-from streamhouse.format.lake_tables import TopicAsTable, statements_of
-from streamhouse.spark.pipelines.defining import changes_of
+from streamhouse.sql.definitions import changes_of
+from streamhouse.sql.lake_reconciliation import Decision, Kept, decide
+from streamhouse.sql.lake_tables import TopicAsTable, statements_of
 
 
 def topic(name: str = "orders", /, **settings: str) -> dict[str, Any]:

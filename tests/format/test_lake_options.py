@@ -2,9 +2,11 @@
 
 import pytest
 
-from streamhouse.format.lake_options import Partition, a_duration_ms, a_file_size, some_partitions
-from streamhouse.format.lake_tables import TopicAsTable, statements_of
-from streamhouse.format.statements import CreatePipeline, CreateTable, parse
+from streamhouse.model.table import Partition, some_partitions
+from streamhouse.sql.lake_tables import TopicAsTable, statements_of
+from streamhouse.sql.options import a_duration_ms, a_file_size
+from streamhouse.sql.parser import parse
+from streamhouse.sql.statements import CreatePipeline, CreateTable
 
 
 def test_partitions_are_columns_and_transforms_of_them() -> None:

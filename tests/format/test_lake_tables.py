@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from streamhouse.format.lake_tables import OTHER_QUERY, TopicAsTable, differences, kept_table, statements_of
-from streamhouse.format.statements import CreatePipeline, CreateTable, parse
+from streamhouse.sql.lake_tables import OTHER_QUERY, TopicAsTable, differences, kept_table, statements_of
+from streamhouse.sql.parser import parse
+from streamhouse.sql.statements import CreatePipeline, CreateTable
 
 TABLE = TopicAsTable(name="lake", topic="orders", connector="iceberg", location="/lake/orders")
 KEYED = replace(TABLE, mode="upsert", key=("id", "country"), options={"partition_by": "day(ts), country"})

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from streamhouse.errors import CorruptBatch
 from streamhouse.format.batch import read_header
-from streamhouse.format.markers import marker_batch, read_marker
 from streamhouse.format.records import Record, build_batch
+from streamhouse.format.transactions import marker_batch, read_marker
 from streamhouse.model.transaction import Marker, ProducerIdentity
 
 MARKERS = st.builds(

@@ -7,10 +7,10 @@ from aiokafka import partitioner as theirs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamhouse.format import partitioning
-from streamhouse.format.partitioning import murmur2, murmur2_in_python, partition_for
+from streamhouse.format import partitioner
+from streamhouse.format.partitioner import murmur2, murmur2_in_python, partition_for
 
-needs_c = pytest.mark.skipif(not partitioning.IS_COMPILED, reason="the C extension was not built here")
+needs_c = pytest.mark.skipif(not partitioner.IS_COMPILED, reason="the C extension was not built here")
 HASHES = [pytest.param(murmur2_in_python, id="python"), pytest.param(murmur2, id="c", marks=needs_c)]
 
 # The first six are those of Apache Kafka's own test of the hash.

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamhouse.errors import CorruptObject
-from streamhouse.format.producers import (
+from streamhouse.format.producer_snapshot import (
     MAX_REMEMBERED_BATCHES,
     ProducerEntry,
     SequenceSpan,

@@ -33,7 +33,7 @@ from streamhouse.format.record_codec import (
     schema_ids_in_c,
     schema_ids_in_python,
 )
-from streamhouse.format.record_walk import Flaw
+from streamhouse.format.record_scanner import Flaw
 from streamhouse.format.records import Record, build_batch, decode_batch, encode_batch, schema_ids, validate_records
 from streamhouse.model.record import NewRecord, StoredRecord
 

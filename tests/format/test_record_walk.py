@@ -7,21 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamhouse.format import record_walk
+from streamhouse.format import record_scanner
 from streamhouse.format.batch import HEADER_BYTES
-from streamhouse.format.record_walk import (
-    Flaw,
-    Walked,
-    locate_in_python,
-    walk_in_c,
-    walk_in_python,
-)
+from streamhouse.format.record_scanner import Flaw, Walked, append_varint, locate_in_python, walk_in_c, walk_in_python
 from streamhouse.format.records import Record, build_batch
-from streamhouse.format.varint import append_varint
 
 Walk = Callable[..., Walked]
 
-needs_c = pytest.mark.skipif(not record_walk.IS_COMPILED, reason="the C extension was not built here")
+needs_c = pytest.mark.skipif(not record_scanner.IS_COMPILED, reason="the C extension was not built here")
 WALKS = [pytest.param(walk_in_python, id="python"), pytest.param(walk_in_c, id="c", marks=needs_c)]
 
 FIELDS = st.one_of(st.none(), st.binary(max_size=80))

@@ -4,7 +4,7 @@ import pytest
 
 from streamhouse.errors import CorruptObject
 from streamhouse.format.block import BlockEntry
-from streamhouse.format.producers import ProducerEntry, SequenceSpan, encode_producers
+from streamhouse.format.producer_snapshot import ProducerEntry, SequenceSpan, encode_producers
 from streamhouse.format.run_index import (
     RunIndex,
     decode_run_index,

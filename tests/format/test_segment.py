@@ -9,21 +9,11 @@ from hypothesis import strategies as st
 
 from streamhouse.errors import CorruptObject, Internal
 from streamhouse.format.batch import spans
-from streamhouse.format.block import LZ4, RAW
+from streamhouse.format.block import LZ4, RAW, BlockEntry, decode_block
 from streamhouse.format.compression import Codec
-from streamhouse.format.directory import FOOTER_BYTES
 from streamhouse.format.records import Record, build_batch
-from streamhouse.format.segment import (
-    BlockEntry,
-    Directory,
-    NeedMore,
-    RunIndex,
-    RunInput,
-    decode_block,
-    decode_run_index,
-    encode_segment,
-    read_directory,
-)
+from streamhouse.format.run_index import RunIndex, decode_run_index
+from streamhouse.format.segment import FOOTER_BYTES, Directory, NeedMore, RunInput, encode_segment, read_directory
 from streamhouse.model.names import Epoch, PartitionId, TopicId
 from tests.format.segments import (
     CLICKS,

@@ -10,8 +10,9 @@ import pytest
 
 from streamhouse.format.block import LZ4, RAW
 from streamhouse.format.compression import Codec
-from streamhouse.format.producers import ProducerEntry, SequenceSpan, decode_producers, encode_producers
-from streamhouse.format.segment import RunInput, decode_run_index
+from streamhouse.format.producer_snapshot import ProducerEntry, SequenceSpan, decode_producers, encode_producers
+from streamhouse.format.run_index import decode_run_index
+from streamhouse.format.segment import RunInput
 from tests.format.segments import CLICKS, ORDERS, contents, directory_of, read_everything, run_of, stored
 
 GOLDEN = Path(__file__).parent / "golden"

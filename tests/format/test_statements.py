@@ -5,21 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamhouse.errors import StatementError
-from streamhouse.format.statement_options import Watermark, pipeline_options, starting_time_ms
-from streamhouse.format.statements import (
-    CreatePipeline,
-    CreateTable,
-    CreateView,
-    Drop,
-    Query,
-    Show,
-    Statement,
-    parse,
-    parse_all,
-    position,
-)
-from streamhouse.format.tokens import without_layout
 from streamhouse.model.table import Column, Connector
+from streamhouse.sql.lexer import position, without_layout
+from streamhouse.sql.options import Watermark, pipeline_options, starting_time_ms
+from streamhouse.sql.parser import parse, parse_all
+from streamhouse.sql.statements import CreatePipeline, CreateTable, CreateView, Drop, Query, Show, Statement
 
 FILE = """-- what came in
 CREATE TABLE orders (

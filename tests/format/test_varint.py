@@ -5,7 +5,7 @@ from aiokafka.record import util
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamhouse.format.varint import VARINT, VARLONG, BadVarint, append_varint, read_varint
+from streamhouse.format.record_scanner import VARINT, VARLONG, BadVarint, append_varint, read_varint
 
 
 def written(value: int) -> bytes:

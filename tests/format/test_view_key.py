@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamhouse.format.view_key import asked_for, found_by, sorted_by
+from streamhouse.format.metadata_values import asked_for, found_by, sorted_by
 
 INTEGERS = st.integers(min_value=-(2**63), max_value=2**63 - 1)
 NUMBERS = st.one_of(INTEGERS, st.floats(allow_nan=False, allow_infinity=False))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamhouse.errors import Misconfigured
-from streamhouse.format.wal import (
+from streamhouse.format.wal_file import (
     ENTRY_HEADER_BYTES,
     FILE_HEADER_BYTES,
     VERSION,

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamhouse.broker.wal.object_window import COPIED_BELOW_BYTES, Window
+from streamhouse.broker.wal.object_upload import COPIED_BELOW_BYTES, Window
 from streamhouse.errors import Misconfigured
 from streamhouse.format import wal_object
-from streamhouse.format.wal import ENTRY_HEADER_BYTES, WalEntry, encode_entry
+from streamhouse.format.wal_file import ENTRY_HEADER_BYTES, WalEntry, encode_entry
 from streamhouse.format.wal_object import (
     COPY_BYTES,
     MAX_SESSION_BYTES,

@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, settings
 
 from streamhouse.wire.kafka import handlers
+from streamhouse.wire.kafka.api_registry import APIS
 from streamhouse.wire.kafka.codec import encode_bytes
 from streamhouse.wire.kafka.messages.header import RequestHeader
-from streamhouse.wire.kafka.support import APIS
 from tests.wire.kafka.message_values import messages
 
 SAMPLES = 4

@@ -1,7 +1,6 @@
 """When a partition is due for compaction, and how far."""
 
-from streamhouse.model.compaction import compact_up_to, compactable_up_to, rewritten_together
-from streamhouse.model.merging import MergeLimits
+from streamhouse.model.log_cleanup import MergeLimits, compact_up_to, compactable_up_to, rewritten_together
 from streamhouse.model.segment import Run
 from streamhouse.model.topic import parse_topic_config
 from tests.model.test_retention import NOW_MS, run

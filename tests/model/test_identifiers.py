@@ -5,10 +5,6 @@ from pathlib import Path
 import pytest
 
 from streamhouse.errors import StatementError
-from streamhouse.format.lake_tables import TopicAsTable, kept_table, statements_of
-from streamhouse.format.statement_options import pipeline_options, some_columns, some_watermarks
-from streamhouse.format.statements import CreatePipeline, CreateTable, parse
-from streamhouse.format.tokens import TokenKind, tokens_of
 from streamhouse.model import identifiers
 from streamhouse.model.identifiers import (
     join_identifiers,
@@ -18,6 +14,11 @@ from streamhouse.model.identifiers import (
     quote_string,
     split_identifiers,
 )
+from streamhouse.sql.lake_tables import TopicAsTable, kept_table, statements_of
+from streamhouse.sql.lexer import TokenKind, tokens_of
+from streamhouse.sql.options import pipeline_options, some_columns, some_watermarks
+from streamhouse.sql.parser import parse
+from streamhouse.sql.statements import CreatePipeline, CreateTable
 
 NAMES = (
     "plain",
@@ -108,4 +109,4 @@ def test_names_are_quoted_nowhere_else() -> None:
         for path in (source / "spark").rglob("*.py")
         if any(sign in path.read_text() for sign in signs)
     }
-    assert found - {"spark/sql/results.py"} == set()  # CSV has quotes of its own
+    assert found - {"spark/worker/result_formats.py"} == set()  # CSV has quotes of its own

@@ -4,7 +4,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from streamhouse.model.merging import MergeLimits, merge_limits, merges, next_look, runs_to_merge
+from streamhouse.model.log_cleanup import MergeLimits, merge_limits, merges, next_look, runs_to_merge
 from streamhouse.model.names import Epoch
 from streamhouse.model.segment import Run
 from streamhouse.model.topic import parse_topic_config

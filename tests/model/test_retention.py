@@ -6,8 +6,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamhouse.model.log_cleanup import retained_from
 from streamhouse.model.names import Epoch, PartitionId, TopicId
-from streamhouse.model.retention import retained_from
 from streamhouse.model.segment import Run
 from streamhouse.model.topic import parse_topic_config
 

@@ -3,8 +3,7 @@
 import pytest
 
 from streamhouse.errors import InvalidConfig
-from streamhouse.model.table import Connector
-from streamhouse.model.table_settings import TableSettings, default_name, table_settings
+from streamhouse.model.table import Connector, TableSettings, default_name, table_settings
 from streamhouse.model.topic import check_topic_config, parse_topic_config
 
 ICEBERG = {"table.format": "iceberg"}

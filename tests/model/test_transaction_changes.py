@@ -14,7 +14,7 @@ from streamhouse.errors import (
     TransactionTooLarge,
     UnknownProducerId,
 )
-from streamhouse.model import transaction_changes as changes
+from streamhouse.model import transaction_transitions as changes
 from streamhouse.model.names import PartitionId, TopicId
 from streamhouse.model.transaction import (
     MAX_EPOCH,

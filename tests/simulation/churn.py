@@ -5,7 +5,7 @@ Leaves      requests to `clients`, the verdict to `history`
 """
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.reading.fetch import Wanted
+from streamhouse.broker.fetch.fetch import Wanted
 from streamhouse.errors import Rejected, StreamhouseError, TopicExists, UnknownTopic
 from streamhouse.model.names import TopicPartition
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
-from streamhouse.broker.appending import ProduceTransaction
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.log import PartitionLog, Placed
-from streamhouse.broker.reading.fetch import Fetched, Wanted
+from streamhouse.broker.fetch.fetch import Fetched, Wanted
+from streamhouse.broker.partition.log import PartitionLog, Placed
+from streamhouse.broker.produce.append import ProduceTransaction
 from streamhouse.errors import Rejected, StreamhouseError, UnknownTopic
 from streamhouse.format.records import Record, build_batch
 from streamhouse.model.names import PartitionId, TopicPartition

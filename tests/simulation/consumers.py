@@ -7,8 +7,8 @@ Leaves      requests to `clients`, the verdict to `history`
 from collections.abc import Sequence
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.reading.fetch import Wanted
-from streamhouse.broker.reading.offsets import FoundOffset
+from streamhouse.broker.fetch.fetch import Wanted
+from streamhouse.broker.fetch.list_offsets import FoundOffset
 from streamhouse.errors import OffsetOutOfRange, StreamhouseError
 from streamhouse.model.names import TopicPartition
 

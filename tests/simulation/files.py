@@ -1,6 +1,6 @@
 """SimFiles: a local disk in memory that loses power, tears writes, fills up and fails to sync, by a seed.
 
-Stands in for `streamhouse.broker.wal.files.LocalFiles`. One `SimFiles` is the disk as one process sees it: `kill` and
+Stands in for `streamhouse.stores.local_files.LocalFiles`. One `SimFiles` is the disk as one process sees it: `kill` and
 `power_cut` end that process (every later call of it fails, as if it had never been made) and return the disk as the
 next process finds it.
 
@@ -15,8 +15,8 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from streamhouse.broker.wal.files import UNREADABLE, AppendFile, LockedError, Span
 from streamhouse.format.batch import Buffer
+from streamhouse.stores.local_files import UNREADABLE, AppendFile, LockedError, Span
 
 _SECTOR_BYTES = 512
 

@@ -14,8 +14,8 @@ from math import inf
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.groups import Caller, DescribedGroup, Join, Joined, Leaver, OffsetToCommit, Sync, Synced
-from streamhouse.broker.groups.calls import Fetched, Outcomes
 from streamhouse.errors import CoordinatorLoading, CoordinatorUnavailable, NotCoordinator, StreamhouseError
+from streamhouse.model.group_requests import Fetched, Outcomes
 from streamhouse.model.names import TopicPartition
 
 from .clients import PATIENCE_S, Ask, Client, T, simply

@@ -30,9 +30,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from streamhouse.broker.groups import Caller, Join, Joined, Sync, Synced
-from streamhouse.broker.groups.calls import Outcomes
 from streamhouse.errors import Retriable, StreamhouseError, UnknownTopic
 from streamhouse.model.group import CommittedOffset
+from streamhouse.model.group_requests import Outcomes
 from streamhouse.model.names import TopicPartition
 
 from .assignors import decode_assignment

@@ -8,19 +8,16 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any, Final
 
-from streamhouse.broker.groups import expiry, groups, offsets
-from streamhouse.broker.groups.commits import CommitQueue
-from streamhouse.broker.groups.coordinator import Coordinator
-from streamhouse.broker.groups.deadlines import Deadlines
-from streamhouse.broker.groups.effects import Assigning, Effect, Persist
-from streamhouse.broker.groups.generations import Generations
-from streamhouse.broker.groups.member import Member
-from streamhouse.broker.groups.roster import Roster
-from streamhouse.broker.groups.state import Group
+from streamhouse.broker.groups import groups, offset_expiry, offsets
+from streamhouse.broker.groups.commit_queue import CommitQueue
+from streamhouse.broker.groups.coordinator import Coordinator, Deadlines
+from streamhouse.broker.groups.group_state import Group
+from streamhouse.broker.groups.members import Member, Roster
+from streamhouse.broker.groups.rebalance import Assigning, Effect, Generations, Persist
 from streamhouse.errors import FencedInstance, StreamhouseError
 from streamhouse.model.group import DropGroup, DropOffset
-from streamhouse.stores.metadata import group_guard
-from streamhouse.stores.metadata.transactions import groups as transactions
+from streamhouse.stores.metadata import commit_guard
+from streamhouse.stores.metadata.procedures import groups as transactions
 
 from .mutation import Mutation, Patch
 from .options import GroupPlan
@@ -53,7 +50,7 @@ def older_lives_not_fenced(patch: Patch) -> None:
 
 
 def commits_not_numbered(patch: Patch) -> None:
-    patch.setattr(group_guard, "_is_next", lambda commit, last: True)
+    patch.setattr(commit_guard, "_is_next", lambda commit, last: True)
 
 
 def shards_not_fenced(patch: Patch) -> None:
@@ -158,15 +155,15 @@ def deletions_not_written(patch: Patch) -> None:
 
 
 def offsets_expire_under_their_readers(patch: Patch) -> None:
-    patch.setattr(expiry, "reads", lambda group, topic: False)
+    patch.setattr(offset_expiry, "reads", lambda group, topic: False)
 
 
 def offsets_expire_too_early(patch: Patch) -> None:
-    patch.setattr(expiry.Expiry, "_retention_ms", property(lambda self: 500))
+    patch.setattr(offset_expiry.Expiry, "_retention_ms", property(lambda self: 500))
 
 
 def nothing_expires(patch: Patch) -> None:
-    patch.setattr(expiry, "expired_offsets", lambda *args, **named: [])
+    patch.setattr(offset_expiry, "expired_offsets", lambda *args, **named: [])
 
 
 def _plan(**changes: Any) -> GroupPlan:

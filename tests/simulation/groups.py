@@ -12,9 +12,8 @@ import asyncio
 from collections.abc import Sequence
 from math import inf
 
+from streamhouse.broker.fetch.fetch import Wanted
 from streamhouse.broker.groups import Caller, Join, Joined, Leaver, Sync
-from streamhouse.broker.groups.calls import Fetched
-from streamhouse.broker.reading.fetch import Wanted
 from streamhouse.errors import (
     FencedInstance,
     GroupNotFound,
@@ -28,6 +27,7 @@ from streamhouse.errors import (
 )
 from streamhouse.format.batch import HEADER_BYTES, spans
 from streamhouse.model.group import CONSUMER, GroupState, OfferedProtocol
+from streamhouse.model.group_requests import Fetched
 from streamhouse.model.names import TopicPartition
 
 from .assignors import COOPERATIVE, EAGER, assign, decode_assignment, encode_metadata

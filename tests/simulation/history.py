@@ -26,11 +26,11 @@ from dataclasses import dataclass, field
 
 from crc32c import crc32c
 
-from streamhouse.broker.reading.fetch import Fetched
-from streamhouse.broker.reading.offsets import FoundOffset
+from streamhouse.broker.fetch.fetch import Fetched
+from streamhouse.broker.fetch.list_offsets import FoundOffset
 from streamhouse.errors import OffsetOutOfRange
 from streamhouse.format.batch import HEADER_BYTES, Buffer, read_header, spans
-from streamhouse.format.markers import read_marker
+from streamhouse.format.transactions import read_marker
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.transaction import Marker
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from streamhouse.model.segment import Run
-from streamhouse.stores.metadata.transaction import Transaction
-from streamhouse.stores.metadata.transactions import segments
+from streamhouse.stores.metadata.engine import Transaction
+from streamhouse.stores.metadata.procedures import segments
 
 from .mutation import Mutation, Patch
 from .team_mutations import refused_runs_dropped

@@ -11,16 +11,16 @@ import random
 from collections.abc import Callable, Sequence
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.maintenance.plans import MaintenancePlan
-from streamhouse.broker.maintenance.replacements import ExpectedRun, WantedReplacement
-from streamhouse.broker.reading.plans import Place
+from streamhouse.broker.fetch.read_plans import Place
+from streamhouse.broker.maintenance.jobs import MaintenancePlan
+from streamhouse.broker.maintenance.run_replacement import ExpectedRun, WantedReplacement
 from streamhouse.clock import Ids
 from streamhouse.errors import CommitRefused, Rejected, RunsChanged, StreamhouseError, UnknownTopic
-from streamhouse.format.rewriting import Rewritten
+from streamhouse.format.run_rewrite import Rewritten
 from streamhouse.model.names import Epoch, PartitionId, TopicPartition
 from streamhouse.model.segment import Run, SegmentCommit, SegmentObject
-from streamhouse.spark.maintenance.agents import ReplacingSegment, RunRow
-from streamhouse.spark.maintenance.rewriting import Work, fetch, store_replacement
+from streamhouse.spark.agents.run_replacements import ReplacingSegment, RunRow
+from streamhouse.spark.maintenance.segment_rewrite import Work, fetch, store_replacement
 from streamhouse.stores.objects.base import ObjectExists, ObjectMissing
 
 from .churn import TOPIC

@@ -14,7 +14,7 @@ At any time an epoch of a partition belongs to one session, and a partition's ep
 
 from collections.abc import Callable, Iterator
 
-from streamhouse.format.keys import WAL_PREFIX
+from streamhouse.format.object_keys import WAL_PREFIX
 from streamhouse.model.names import PartitionId
 from streamhouse.stores.objects.memory import MemoryObjectStore
 

@@ -16,11 +16,11 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from streamhouse.clock import Clock
 from streamhouse.errors import StreamhouseError, Unavailable
-from streamhouse.model.change import Change, ChangeKind
+from streamhouse.model.cluster import Change, ChangeKind
 from streamhouse.model.names import PartitionId, TopicId
 from streamhouse.model.transaction import ProducerIdentity
 from streamhouse.stores.metadata.base import MetadataStore
-from streamhouse.stores.metadata.listeners import Listeners
+from streamhouse.stores.metadata.engine import Listeners
 from streamhouse.stores.metadata.sqlite.store import SqliteMetadataStore
 
 from .loop import SimLoop

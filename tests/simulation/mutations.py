@@ -12,16 +12,16 @@ from typing import Any, Final
 
 from crc32c import crc32c
 
-from streamhouse.broker import flush
-from streamhouse.broker.cluster import publication
-from streamhouse.broker.flush import Flusher
-from streamhouse.broker.log import PartitionLog, Placed
-from streamhouse.broker.maintenance.collector import Collector
-from streamhouse.broker.producers import ProducerTable
-from streamhouse.broker.wal.disk import DiskWal
+from streamhouse.broker.maintenance.retention import Collector
+from streamhouse.broker.partition.log import PartitionLog, Placed
+from streamhouse.broker.partition.producer_state import ProducerTable
+from streamhouse.broker.segments import reader
+from streamhouse.broker.session import flush, recovered_segments
+from streamhouse.broker.session.flush import Flusher
+from streamhouse.broker.wal.disk_wal import DiskWal
 from streamhouse.errors import AppendFailed, Overloaded, Unavailable
-from streamhouse.format import segment, wal
-from streamhouse.format.producers import encode_producers
+from streamhouse.format import block, wal_file
+from streamhouse.format.producer_snapshot import encode_producers
 from streamhouse.model.names import TopicPartition
 
 from .mutation import Mutation, Patch
@@ -81,7 +81,7 @@ def high_watermark_moved_before_the_commit(patch: Patch) -> None:
 
 
 def dedupe_state_lost_in_recovery(patch: Patch) -> None:
-    rescue = publication._PartitionRecovery
+    rescue = recovered_segments._PartitionRecovery
 
     def run_input(self: Any, *, now: Any) -> Any:
         return replace(original(self, now=now), producers=encode_producers([]))
@@ -96,7 +96,7 @@ def dedupe_state_of_recovered_entries_lost(patch: Patch) -> None:
         self.next_offset = entry.end
         return 1
 
-    patch.setattr(publication._PartitionRecovery, "take", take)
+    patch.setattr(recovered_segments._PartitionRecovery, "take", take)
 
 
 def acknowledged_though_the_wal_failed(patch: Patch) -> None:
@@ -163,18 +163,18 @@ def recovery_ignores_the_wal(patch: Patch) -> None:
     async def publish(self: Any, reading: Any, held: Any) -> Sequence[Any]:
         return []
 
-    patch.setattr(publication.Publication, "publish", publish)
+    patch.setattr(recovered_segments.Publication, "publish", publish)
 
 
 def wal_removed_before_the_recovery_is_finished(patch: Patch) -> None:
-    publish = publication.Publication.publish
+    publish = recovered_segments.Publication.publish
 
     async def early(self: Any, reading: Any, held: Any) -> Any:
         result = await publish(self, reading, held)
         await reading.remove()
         return result
 
-    patch.setattr(publication.Publication, "publish", early)
+    patch.setattr(recovered_segments.Publication, "publish", early)
 
 
 def stopped_without_flush(patch: Patch) -> None:
@@ -238,17 +238,17 @@ def sweep_takes_objects_of_live_sessions(patch: Patch) -> None:
 
 
 def wal_entries_not_checked(patch: Patch) -> None:
-    patch.setattr(wal, "crc32c", _Agreeable())
+    patch.setattr(wal_file, "crc32c", _Agreeable())
 
 
 def blocks_not_checked(patch: Patch) -> None:
-    decode = segment.decode_block
+    decode = block.decode_block
 
     def trusting(stored: Any, entry: Any, *, key: str = "?") -> bytes:
         checked: bytes = decode(stored, entry._replace(crc=crc32c(stored)), key=key)
         return checked
 
-    patch.setattr(segment, "decode_block", trusting)
+    patch.setattr(reader, "decode_block", trusting)
 
 
 class _Agreeable(int):
@@ -287,7 +287,7 @@ def refused_batches_overtaken(patch: Patch) -> None:
     def forgetful(self: object, name: TopicPartition, headers: Iterable[Any], *, now: float) -> None:
         return
 
-    patch.setattr("streamhouse.broker.refusals.Refusals.refused", forgetful)
+    patch.setattr("streamhouse.broker.produce.checks.Refusals.refused", forgetful)
 
 
 def flush_stops_trying(patch: Patch) -> None:

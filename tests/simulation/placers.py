@@ -10,14 +10,14 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from streamhouse.broker.placing.wanted import WantedCommit, WantedRun, WantedSegment
+from streamhouse.broker.external_commits.commit_request import WantedCommit, WantedRun, WantedSegment
+from streamhouse.config.fields import Address
 from streamhouse.errors import CommitRefused, StreamhouseError, Unavailable
 from streamhouse.format.batch import place
-from streamhouse.format.keys import placed_segment_key
+from streamhouse.format.object_keys import placed_segment_key
 from streamhouse.format.segment import RunInput, encode_segment
-from streamhouse.model.lease import Address
+from streamhouse.model.external_commit import Held, HoldAsked, Outcome, QueryId, StoredCommit
 from streamhouse.model.names import Epoch, TopicPartition
-from streamhouse.model.placing import Held, HoldAsked, Outcome, QueryId, StoredCommit
 from streamhouse.model.segment import SegmentObject
 
 from .clients import Client, simply

@@ -7,12 +7,12 @@ Leaves      running seeds until one fails to `test_mutations`
 from collections.abc import Mapping
 from typing import Any, Final
 
-from streamhouse.broker.gate import Gate
-from streamhouse.broker.placing import holds
-from streamhouse.broker.placing.holds import Holds
+from streamhouse.broker.external_commits import partition_freezes
+from streamhouse.broker.external_commits.partition_freezes import Holds
+from streamhouse.broker.partition.backpressure import Gate
+from streamhouse.stores.metadata.engine import Transaction
+from streamhouse.stores.metadata.procedures import external_commits
 from streamhouse.stores.metadata.rows import commit_of
-from streamhouse.stores.metadata.transaction import Transaction
-from streamhouse.stores.metadata.transactions import placing
 
 from .mutation import Mutation, Patch
 
@@ -29,11 +29,11 @@ def appends_pass_while_a_partition_is_held(patch: Patch) -> None:
 
 
 def leaders_go_on_without_what_was_placed(patch: Patch) -> None:
-    patch.setattr(holds, "_go_on_behind", lambda logs, found: None)
+    patch.setattr(partition_freezes, "_go_on_behind", lambda logs, found: None)
 
 
 def placed_runs_carry_no_producers(patch: Patch) -> None:
-    patch.setattr(placing, "_carrying", lambda placement: [])
+    patch.setattr(external_commits, "_carrying", lambda placement: [])
 
 
 def repeated_placements_are_not_recognised(patch: Patch) -> None:
@@ -48,10 +48,10 @@ def repeated_placements_are_not_recognised(patch: Patch) -> None:
             return commit_of(known)
         return await written(tx, placement, placed, now_ms=now_ms)
 
-    written = placing._remember
-    patch.setattr(placing, "find_commit", nothing)
-    patch.setattr(placing, "_refuse_known_objects", nothing)
-    patch.setattr(placing, "_remember", remember)
+    written = external_commits._remember
+    patch.setattr(external_commits, "find_commit", nothing)
+    patch.setattr(external_commits, "_refuse_known_objects", nothing)
+    patch.setattr(external_commits, "_remember", remember)
 
 
 PLACING: Final[Mapping[str, Any]] = {"placers": 2, "placing_loss": 0.2, "groups": ()}

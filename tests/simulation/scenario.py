@@ -19,13 +19,13 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.doors import Peers
-from streamhouse.broker.reading.fetch import Wanted
-from streamhouse.broker.wal.disk_keeping import kept_root
+from streamhouse.broker.dependencies import Peers
+from streamhouse.broker.fetch.fetch import Wanted
+from streamhouse.broker.wal.disk_quarantine import kept_root
 from streamhouse.errors import StreamhouseError, TopicExists
 from streamhouse.format.batch import Buffer, spans
-from streamhouse.format.keys import CLUSTER_KEY, GENERATIONS_PREFIX, TOPICS_PREFIX, WAL_PREFIX
 from streamhouse.format.loss_report import decode_report
+from streamhouse.format.object_keys import CLUSTER_KEY, GENERATIONS_PREFIX, TOPICS_PREFIX, WAL_PREFIX
 from streamhouse.model.names import TopicPartition
 
 from .churn import TOPIC, Churner

@@ -8,24 +8,24 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
-from streamhouse.broker import leases
-from streamhouse.broker.appending import Appending
-from streamhouse.broker.flush import Flusher
-from streamhouse.broker.log import PartitionLog
-from streamhouse.broker.producers import ProducerTable
-from streamhouse.broker.tenure import Tenure
+from streamhouse.broker.partition.log import PartitionLog
+from streamhouse.broker.partition.producer_state import ProducerTable
+from streamhouse.broker.produce.append import Appending
+from streamhouse.broker.session import leases
+from streamhouse.broker.session.agent_session import Tenure
+from streamhouse.broker.session.flush import Flusher
 from streamhouse.broker.wal import object_recovery
-from streamhouse.broker.wal.object_ledger import ObjectLedger
+from streamhouse.broker.wal.object_cleanup import ObjectLedger
 from streamhouse.broker.wal.object_recovery import ObjectWalReading, ObjectWals
 from streamhouse.broker.wal.object_upload import Uploader
-from streamhouse.broker.wal.objects import ObjectWal
+from streamhouse.broker.wal.object_wal import ObjectWal
 from streamhouse.errors import LeaseLost, SessionLost
-from streamhouse.model.lease import PutReport
+from streamhouse.model.cluster import PutReport
 from streamhouse.model.names import PartitionId, SessionId
-from streamhouse.stores.metadata import guard
+from streamhouse.stores.metadata import commit_guard
+from streamhouse.stores.metadata.engine import Transaction
+from streamhouse.stores.metadata.procedures import segments, sessions
 from streamhouse.stores.metadata.rows import partition_list, partition_params, state_of
-from streamhouse.stores.metadata.transaction import Transaction
-from streamhouse.stores.metadata.transactions import segments, sessions
 from streamhouse.stores.objects.base import Buffers
 from streamhouse.stores.objects.memory import MemoryObjectStore, _Object
 
@@ -180,7 +180,7 @@ def producers_not_known_to_the_next_leader(patch: Patch) -> None:
 
 def commits_not_fenced(patch: Patch) -> None:
     """Neither the session's state nor holder and epoch."""
-    decide = guard.decide_publication
+    decide = commit_guard.decide_publication
 
     def lenient(commits: Any, *, holders: Any, may_publish: bool, states: Any, published: Any) -> Any:
         return decide(commits, holders=holders, may_publish=True, states=states, published=published)
@@ -193,7 +193,7 @@ def commits_not_fenced(patch: Patch) -> None:
         return ends, []
 
     patch.setattr(segments, "decide_publication", lenient)
-    patch.setattr(guard, "_chain", chain)
+    patch.setattr(commit_guard, "_chain", chain)
 
 
 def repeated_commits_not_recognised(patch: Patch) -> None:

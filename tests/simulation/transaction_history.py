@@ -15,9 +15,9 @@ anything.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from streamhouse.broker.reading.fetch import Fetched
+from streamhouse.broker.fetch.fetch import Fetched
 from streamhouse.format.batch import HEADER_BYTES, BatchHeader, Buffer, read_header, spans
-from streamhouse.format.markers import read_marker
+from streamhouse.format.transactions import read_marker
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.transaction import ProducerIdentity
 

@@ -7,17 +7,17 @@ Leaves      running seeds until one fails to `test_mutations`
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from streamhouse.broker.log import PartitionLog
-from streamhouse.broker.producers import ProducerTable
+from streamhouse.broker.partition.log import PartitionLog
+from streamhouse.broker.partition.producer_state import ProducerTable
 from streamhouse.broker.transactions import Transactions
-from streamhouse.broker.transactions.ending import Endings
-from streamhouse.broker.transactions.strays import Strays
-from streamhouse.model import transaction_changes
+from streamhouse.broker.transactions.completion import Endings
+from streamhouse.broker.transactions.sweeper import Strays
+from streamhouse.model import transaction_transitions
 from streamhouse.model.names import PartitionId
 from streamhouse.model.segment import SegmentCommit
 from streamhouse.model.transaction import Marker, StoredTransaction, TransactionCall
-from streamhouse.stores.metadata.transaction import Transaction
-from streamhouse.stores.metadata.transactions import producing
+from streamhouse.stores.metadata.engine import Transaction
+from streamhouse.stores.metadata.procedures import transactions
 
 from .mutation import Mutation, Patch
 
@@ -54,28 +54,28 @@ def any_epoch_speaks_for_a_transactional_id(patch: Patch) -> None:
     ) -> StoredTransaction:
         return speaker(row, call._replace(producer=row.producer) if row is not None else call, or_previous=or_previous)
 
-    speaker = transaction_changes._of_speaker
-    patch.setattr(transaction_changes, "_of_speaker", whoever)
+    speaker = transaction_transitions._of_speaker
+    patch.setattr(transaction_transitions, "_of_speaker", whoever)
 
 
 def offsets_count_before_their_transaction_is_decided(patch: Patch) -> None:
-    put = producing.put_pending_offsets
+    put = transactions.put_pending_offsets
 
     async def early(tx: Transaction, *, call: TransactionCall, **given: Any) -> None:
         await put(tx, call=call, **given)
         await tx.change(tx.sql.commit_pending_offsets, {"transactional_id": call.transactional_id})
 
-    patch.setattr(producing, "put_pending_offsets", early)
+    patch.setattr(transactions, "put_pending_offsets", early)
 
 
 def offsets_are_dropped_whatever_is_decided(patch: Patch) -> None:
-    write = producing._write
+    write = transactions._write
 
     async def careless(tx: Transaction, row: Any, changed: StoredTransaction) -> StoredTransaction:
         await tx.change(tx.sql.drop_pending_offsets, {"transactional_id": changed.transactional_id})
         return await write(tx, row, changed)
 
-    patch.setattr(producing, "_write", careless)
+    patch.setattr(transactions, "_write", careless)
 
 
 def open_transactions_do_not_hold_readers_back(patch: Patch) -> None:
@@ -93,7 +93,7 @@ def half_ended_transactions_are_not_looked_for(patch: Patch) -> None:
     async def nothing(self: Any) -> None:
         return
 
-    patch.setattr("streamhouse.broker.transactions.watching.Watch.look", nothing)
+    patch.setattr("streamhouse.broker.transactions.sweeper.Watch.look", nothing)
 
 
 def what_was_aborted_is_not_written_down(patch: Patch) -> None:

@@ -15,12 +15,12 @@ from contextlib import suppress
 from contextvars import Context
 from typing import TYPE_CHECKING
 
-from streamhouse.broker.appending import ProduceTransaction
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.doors import NoPeers
+from streamhouse.broker.dependencies import NoPeers
 from streamhouse.broker.groups import Caller, OffsetToCommit
+from streamhouse.broker.produce.append import ProduceTransaction
+from streamhouse.config.fields import Address
 from streamhouse.errors import DuplicateSequence, Rejected, StreamhouseError, Unavailable, UnknownTopic, UnknownTopicId
-from streamhouse.model.lease import Address
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.transaction import Marker, ProducerIdentity, TransactionCall
 

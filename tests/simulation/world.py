@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Final
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.doors import Doors, Holders, Peers, Wals, no_holders, no_peers
-from streamhouse.broker.wal.local import LocalWals
+from streamhouse.broker.dependencies import Doors, Holders, Peers, Wals, no_holders, no_peers
+from streamhouse.broker.wal.disk_recovery import LocalWals
 from streamhouse.broker.wal.object_recovery import ObjectWals
 from streamhouse.clock import Ids
+from streamhouse.config.fields import Address
 from streamhouse.errors import StreamhouseError
-from streamhouse.format.keys import WAL_PREFIX
-from streamhouse.model.lease import Address
+from streamhouse.format.object_keys import WAL_PREFIX
 from streamhouse.model.names import PartitionId, TopicId, TopicPartition
 from streamhouse.stores.objects.base import ObjectStore
 from streamhouse.stores.objects.memory import MemoryObjectStore

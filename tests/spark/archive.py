@@ -14,7 +14,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, window
 
-from streamhouse.spark.java import java_home
+from streamhouse.spark.runtime.java import java_home
 from tests.support.java_options import ARCHIVE, BRIEF
 
 PATIENCE_S = 300.0

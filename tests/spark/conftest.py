@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 import streamhouse.spark
 from streamhouse.client.sync import SyncClient
 from streamhouse.dev.s3 import find_weed
-from streamhouse.spark.java import java_home
-from streamhouse.spark.preloading import python_for_spark
+from streamhouse.spark.runtime.java import java_home
+from streamhouse.spark.runtime.python_worker import python_for_spark
 from tests.support.agent import LiveAgent
 from tests.support.s3 import RealS3
 

@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from streamhouse.spark.sink import BatchWriter, batch_writer
-from streamhouse.spark.source import StreamhouseSource
-from streamhouse.spark.write_options import write_options
+from streamhouse.spark.datasource.data_source import StreamhouseSource
+from streamhouse.spark.datasource.data_writer import BatchWriter, batch_writer
+from streamhouse.spark.datasource.write_options import write_options
 
 ROWS, TASKS = 400, 4
 ASLEEP_S = 120

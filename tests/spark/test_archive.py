@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from streamhouse.spark.java import java_home
+from streamhouse.spark.runtime.java import java_home
 from tests.support import java_options
 
 

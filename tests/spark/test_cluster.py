@@ -14,8 +14,8 @@ from streamhouse.client.sync import SyncClient
 from streamhouse.dev.cluster import ClusterPlan, ClusterReady, LocalCluster
 from streamhouse.dev.postgres import find_binaries
 from streamhouse.dev.processes import StopSignals
-from streamhouse.spark.replaying import copying
-from streamhouse.spark.replaying.copying import CopyAsked
+from streamhouse.spark.replay import copy_job
+from streamhouse.spark.replay.copy_job import CopyAsked
 from tests.spark.conftest import BUCKET, send
 from tests.support.s3 import RealS3
 
@@ -88,7 +88,7 @@ def test_a_topic_is_copied_from_a_bucket_to_three_leaders_byte_for_byte(
         even = "int(string(value)) % 2 = 0"
         rekeyed = CopyAsked(source="sales", target="rekeyed", key="value", partitions=12, where=even)
         counts = [
-            copying.run(asked, agents=agents, start=lambda: spark, loop=loop, job_id=asked.target).records
+            copy_job.run(asked, agents=agents, start=lambda: spark, loop=loop, job_id=asked.target).records
             for asked in (same, rekeyed, same)
         ]
         leaders = {each.leader for each in client.cluster.partitions("rekeyed")}

@@ -16,7 +16,7 @@ import pyspark
 import pytest
 
 from streamhouse.client.sync import SyncClient
-from streamhouse.spark.java import java_home
+from streamhouse.spark.runtime.java import java_home
 from tests.spark import elsewhere_driver
 from tests.spark.elsewhere_driver import ROWS, SMALL, TASKS
 from tests.spark.pipelines.live import LiveSupervisor, Pipelines

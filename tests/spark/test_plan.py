@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamhouse.model.names import TopicPartition
-from streamhouse.spark.agents import PartitionPlan, ReadPlan, RunRow, Span, joined
-from streamhouse.spark.plan import LEAST_SPLIT_BYTES, MIB, Piece, count_splits, pieces_of, splits_of
+from streamhouse.spark.agents.client import PartitionPlan, ReadPlan, RunRow, Span, joined
+from streamhouse.spark.datasource.split_planner import LEAST_SPLIT_BYTES, MIB, Piece, count_splits, pieces_of, splits_of
 
 ORDERS = TopicPartition("orders", 0)
 

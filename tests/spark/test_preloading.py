@@ -10,7 +10,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from streamhouse.spark.preloading import preload, python_for_spark, quietly, without_archive
+from streamhouse.spark.runtime.python_worker import preload, python_for_spark, quietly, without_archive
 
 HOME = Path(pyspark.__file__).parent
 PACKED = [
@@ -69,8 +69,8 @@ def test_without_the_script_it_is_python_itself(monkeypatch: pytest.MonkeyPatch,
 
 def test_what_a_task_needs_is_there_before_it_forks() -> None:
     program = (
-        "import sys, streamhouse.spark.preloading as p; p.preload('pyspark.worker');"
-        "print('streamhouse.spark.reading' in sys.modules, 'pyarrow' in sys.modules)"
+        "import sys, streamhouse.spark.runtime.python_worker as p; p.preload('pyspark.worker');"
+        "print('streamhouse.spark.datasource.split_reader' in sys.modules, 'pyarrow' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.split() == ["True", "True"]

@@ -14,8 +14,8 @@ from pyspark.sql.datasource import (
 )
 
 from streamhouse.model.names import TopicPartition
-from streamhouse.spark.agents import Span
-from streamhouse.spark.pushing import NOTHING, Pushed, push
+from streamhouse.spark.agents.client import Span
+from streamhouse.spark.datasource.pushed_filters import NOTHING, Pushed, push
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 MOMENT_MS = 1_767_225_600_000

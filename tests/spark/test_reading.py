@@ -17,15 +17,14 @@ from streamhouse.format.records import encode_batch
 from streamhouse.format.segment import RunInput, encode_segment
 from streamhouse.model.names import Epoch, PartitionId, TopicId, TopicPartition
 from streamhouse.model.record import NewRecord
-from streamhouse.spark.agents import RunRow
-from streamhouse.spark.columns import Shape
-from streamhouse.spark.fields import record_schema
-from streamhouse.spark.objects import opened
-from streamhouse.spark.options import read_options
-from streamhouse.spark.plan import Piece, Split, splits_of
-from streamhouse.spark.planning import plan_batch
-from streamhouse.spark.pushing import NOTHING
-from streamhouse.spark.reading import Task, read_split
+from streamhouse.spark.agents.client import RunRow
+from streamhouse.spark.columns.record_columns import Shape
+from streamhouse.spark.columns.record_schema import record_schema
+from streamhouse.spark.datasource.pushed_filters import NOTHING
+from streamhouse.spark.datasource.read_options import read_options
+from streamhouse.spark.datasource.split_planner import Piece, Split, plan_batch, splits_of
+from streamhouse.spark.datasource.split_reader import Task, read_split
+from streamhouse.spark.runtime.object_store import opened
 from streamhouse.stores.objects.base import Refused
 from tests.spark.conftest import BUCKET, LAZY, client_of, send
 from tests.support.agent import LiveAgent

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from streamhouse.client.sync import SyncClient
-from streamhouse.spark.java import java_home
+from streamhouse.spark.runtime.java import java_home
 from tests.support.agent import LiveAgent
 
 pytestmark = pytest.mark.spark

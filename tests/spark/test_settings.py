@@ -6,11 +6,18 @@ from pathlib import Path
 import pytest
 
 from streamhouse.errors import Misconfigured
-from streamhouse.spark import launch, options, write_options
-from streamhouse.spark.launch import plan_launch, spark_home
-from streamhouse.spark.options import chosen_agents, default_agents
-from streamhouse.spark.preloading import python_for_spark
-from streamhouse.spark.session import as_defaults, explained_settings, spark_environment, spark_settings
+from streamhouse.spark.datasource import read_options, write_options
+from streamhouse.spark.datasource.read_options import chosen_agents, default_agents
+from streamhouse.spark.runtime import launch
+from streamhouse.spark.runtime.launch import (
+    as_defaults,
+    explained_settings,
+    plan_launch,
+    spark_environment,
+    spark_home,
+    spark_settings,
+)
+from streamhouse.spark.runtime.python_worker import python_for_spark
 from tests.spark.test_java import make_java
 
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
@@ -108,7 +115,7 @@ def test_agents_that_nobody_names_come_from_the_environment(monkeypatch: pytest.
     assert chosen_agents({}) == default_agents() == "a:1,b:2"
 
 
-@pytest.mark.parametrize(("section", "known"), [("Reading", options._KNOWN), ("Writing", write_options._KNOWN)])
+@pytest.mark.parametrize(("section", "known"), [("Reading", read_options._KNOWN), ("Writing", write_options._KNOWN)])
 def test_the_page_has_every_option_in_its_table(section: str, known: tuple[str, ...]) -> None:
     text = PAGE.read_text().partition(f"\n## {section}\n")[2].partition("\n## ")[0]
     cells = " ".join(line.split("|")[1] for line in text.splitlines() if line.startswith("| `"))

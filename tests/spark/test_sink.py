@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamhouse.client.sync import SyncClient
 from streamhouse.client.types import Record
-from streamhouse.format.partitioning import partition_for
+from streamhouse.format.partitioner import partition_for
 from tests.support.agent import LiveAgent
 
 pytestmark = pytest.mark.spark

@@ -14,12 +14,19 @@ from streamhouse.client.http import Answer
 from streamhouse.client.sync import SyncClient
 from streamhouse.clock import Ids
 from streamhouse.errors import CommitRefused, Misconfigured, Unavailable, UnknownTopic
-from streamhouse.model.placing import QueryId
-from streamhouse.spark import sink
-from streamhouse.spark.placing import FRESH_S, Commit, Placed, PlacingAgents, RunRow, SegmentRow
-from streamhouse.spark.segment_merge import MAX_MERGED_BYTES, plan_merge
-from streamhouse.spark.sink import BatchWriter, Destination, Written, batch_writer, place, stream_writer
-from streamhouse.spark.write_options import Identity, WriteOptions
+from streamhouse.model.external_commit import QueryId
+from streamhouse.spark.agents.commits import FRESH_S, Commit, Placed, PlacingAgents, RunRow, SegmentRow
+from streamhouse.spark.datasource import data_writer
+from streamhouse.spark.datasource.data_writer import (
+    BatchWriter,
+    Destination,
+    Written,
+    batch_writer,
+    place,
+    stream_writer,
+)
+from streamhouse.spark.datasource.segment_merge import MAX_MERGED_BYTES, plan_merge
+from streamhouse.spark.datasource.write_options import Identity, WriteOptions
 from streamhouse.stores.objects.base import Refused
 from tests.spark.conftest import BUCKET
 from tests.support.agent import LiveAgent
@@ -309,7 +316,7 @@ def test_a_commit_of_more_runs_than_agents_take_is_merged_before_it_is_asked_for
     strict_agent: LiveAgent, monkeypatch: pytest.MonkeyPatch, max_bytes: int
 ) -> None:
     """2,500 bytes are more than the runs of a partition have, and less than two segments."""
-    monkeypatch.setattr(sink, "plan_merge", partial(plan_merge, max_bytes=max_bytes))
+    monkeypatch.setattr(data_writer, "plan_merge", partial(plan_merge, max_bytes=max_bytes))
     schema, topic = StructType().add("key", StringType()).add("value", StringType()), f"many-{max_bytes}"
     with SyncClient(strict_agent.http) as client:
         client.topics.create(topic, partitions=4)

@@ -31,19 +31,21 @@ from streamhouse.errors import (
     UnknownTopic,
 )
 from streamhouse.format.batch import read_header, spans
+from streamhouse.format.block import decode_block
 from streamhouse.format.compression import Codec
-from streamhouse.format.keys import parse_placed_key
-from streamhouse.format.partitioning import partition_for
+from streamhouse.format.object_keys import parse_placed_key
+from streamhouse.format.partitioner import partition_for
 from streamhouse.format.records import decode_batch
-from streamhouse.format.segment import EncodedSegment, decode_block, decode_run_index
+from streamhouse.format.run_index import decode_run_index
+from streamhouse.format.segment import EncodedSegment
+from streamhouse.model.external_commit import QueryId
 from streamhouse.model.names import TopicId, TopicPartition
-from streamhouse.model.placing import QueryId
 from streamhouse.model.record import StoredRecord
 from streamhouse.model.topic import parse_topic_config
-from streamhouse.spark.placing import SegmentRow, Target
-from streamhouse.spark.write_columns import check_schema
-from streamhouse.spark.write_options import Identity, WriteOptions, write_options
-from streamhouse.spark.writing import GATHER_BYTES, TaskWriter
+from streamhouse.spark.agents.commits import SegmentRow, Target
+from streamhouse.spark.datasource.input_rows import check_schema
+from streamhouse.spark.datasource.segment_writer import GATHER_BYTES, TaskWriter
+from streamhouse.spark.datasource.write_options import Identity, WriteOptions, write_options
 
 NOW_MS = 1_750_000_000_000
 QUERY = QueryId("01234567-89ab-cdef-0123-456789abcdef")

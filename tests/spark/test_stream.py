@@ -13,9 +13,9 @@ from pyspark.sql.types import StructType
 
 from streamhouse.client.sync import SyncClient
 from streamhouse.model.names import TopicPartition
-from streamhouse.spark.options import read_options
-from streamhouse.spark.stream import Driver, StreamReader
-from streamhouse.spark.tasks import Output
+from streamhouse.spark.datasource.read_options import read_options
+from streamhouse.spark.datasource.split_reader import Output
+from streamhouse.spark.datasource.stream_reader import Driver, StreamReader
 from tests.spark.conftest import LAZY, client_of, send
 from tests.support.agent import LiveAgent
 

@@ -14,19 +14,19 @@ from pyspark.sql.types import StructType
 from streamhouse.client.sync import SyncClient
 from streamhouse.client.types import NewSchema
 from streamhouse.errors import InvalidRecordValue, Misconfigured
-from streamhouse.format.columns import ALL_COLUMNS, Selection, read_columns
+from streamhouse.format.columnar_decoder import ALL_COLUMNS, Selection, read_columns
 from streamhouse.format.compression import Codec
 from streamhouse.format.records import encode_batch
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import NewRecord
 from streamhouse.schemas.languages import parse_schema
-from streamhouse.spark.typed import (
+from streamhouse.spark.columns import (
     ReaderSchema,
     TypedShape,
     check_typed,
-    decoding,
     find_schema,
     latest_schema,
+    typed_decoder,
     typed_schema,
 )
 from tests.spark.conftest import Read
@@ -90,7 +90,7 @@ def decoded(
 ) -> pa.Table:
     """What payloads, written with this schema under id 1, are in Spark's columns."""
     parsed = schema.parsed()
-    monkeypatch.setattr(decoding, "writer_schema", lambda address, schema_id: parsed)
+    monkeypatch.setattr(typed_decoder, "writer_schema", lambda address, schema_id: parsed)
     batch = encode_batch(
         [
             NewRecord(key=b"k", value=None if value is None else b"\0\0\0\0\1" + value, timestamp_ms=5)
@@ -165,7 +165,7 @@ def test_records_of_an_older_schema_have_the_new_fields_default(monkeypatch: pyt
     written = parse_schema("AVRO", json.dumps(old), {})
     monkeypatch.setattr(ReaderSchema, "parsed", lambda self: parse_schema("AVRO", json.dumps(new), {}))
     shape = TypedShape.of(StructType().add("id", "long").add("raw", "binary"), reader("AVRO", new), "localhost:1")
-    monkeypatch.setattr(decoding, "writer_schema", lambda address, schema_id: written)
+    monkeypatch.setattr(typed_decoder, "writer_schema", lambda address, schema_id: written)
     batch = encode_batch([NewRecord(value=b"\0\0\0\0\1" + written.encode({"id": 1}))], codec=Codec.NONE, now_ms=0)
     found = read_columns([batch], Selection(shape.wanted), limit_bytes=1 << 20)
     assert shape.record_batch(found, PLACE).to_pylist() == [{"id": 1, "raw": b"\xff"}]
@@ -211,7 +211,7 @@ ORDERS: list[bytes | None] = [
 def errors_of(monkeypatch: pytest.MonkeyPatch, only: str | None, *, keep_values: bool = False) -> list[dict[str, Any]]:
     schema = reader("JSON", {"type": "object", "properties": {"id": {"type": "integer"}, "at": {"type": "integer"}}})
     parsed = schema.parsed()
-    monkeypatch.setattr(decoding, "writer_schema", lambda address, schema_id: parsed)
+    monkeypatch.setattr(typed_decoder, "writer_schema", lambda address, schema_id: parsed)
     batch = encode_batch([NewRecord(value=value) for value in ORDERS], codec=Codec.NONE, now_ms=0)
     wanted = typed_schema(schema, include_headers=False, keep_errors=True)
     if only is not None:

@@ -12,17 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
-from streamhouse.format.columns import ALL_COLUMNS, Binary, Selection, read_columns
+from streamhouse.format.columnar_decoder import ALL_COLUMNS, Binary, Selection, read_columns
 from streamhouse.format.compression import Codec
+from streamhouse.format.payload_decoder import IS_COMPILED
 from streamhouse.format.records import encode_batch
-from streamhouse.format.schema_columns import IS_COMPILED
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import NewRecord
 from streamhouse.schemas.base import ParsedSchema
 from streamhouse.schemas.languages import parse_schema
-from streamhouse.spark.typed import ReaderSchema, TypedShape, decoding, typed_schema
-from streamhouse.spark.typed.decoding import Decoded, Decoder
-from streamhouse.spark.typed.quick import quick_reader
+from streamhouse.spark.columns import ReaderSchema, TypedShape, typed_decoder, typed_schema
+from streamhouse.spark.columns.typed_decoder import Decoded, Decoder
+from streamhouse.spark.columns.vectorized_decoder import quick_reader
 from tests.support.depth import examples
 
 pytestmark = pytest.mark.skipif(not IS_COMPILED, reason="built without a compiler")
@@ -168,7 +168,7 @@ def column_of(payloads: list[bytes | None]) -> Binary:
 
 def both_ways(kind: str, payloads: list[bytes | None], writer: ParsedSchema | None = None) -> tuple[Decoded, Decoded]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decoding, "writer_schema", lambda address, schema_id: writer or PARSED[kind])
+        patch.setattr(typed_decoder, "writer_schema", lambda address, schema_id: writer or PARSED[kind])
         values = column_of(payloads)
         quick = replace(DECODERS[kind], _quick={})
         slow = replace(DECODERS[kind], _quick={1: None})
@@ -257,7 +257,7 @@ def test_fields_of_an_older_or_newer_writer_go_by_their_names() -> None:
     writer = parse_schema("AVRO", json.dumps({"type": "record", "name": "Order", "fields": fields}), {})
     payload = writer.encode({"new": [1, 2], "f2": 5, "f7": "x"})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decoding, "writer_schema", lambda address, schema_id: writer)
+        patch.setattr(typed_decoder, "writer_schema", lambda address, schema_id: writer)
         own = [each for each in PARSED_FIELDS if each in ("f2", "f7", "f8", "f19")]
         kinds = typed_schema(SCHEMAS["AVRO"], include_headers=False)
         shape = TypedShape.of(StructType([kinds[name] for name in own]), SCHEMAS["AVRO"], "localhost:1")
@@ -274,7 +274,7 @@ def test_a_list_that_says_it_has_more_than_there_is_takes_no_memory() -> None:
     text = {"type": "record", "name": "R", "fields": [{"name": "xs", "type": {"type": "array", "items": "long"}}]}
     reader = schema("AVRO", text)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decoding, "writer_schema", lambda address, schema_id: reader.parsed())
+        patch.setattr(typed_decoder, "writer_schema", lambda address, schema_id: reader.parsed())
         found = decoder(reader).decode(column_of([b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01" + b"\x02"]))
     assert set(found.wrong) == {0}
 
@@ -289,7 +289,7 @@ def test_records_of_several_schemas_are_in_the_order_of_their_offsets() -> None:
     values = read_columns([batch], Selection(ALL_COLUMNS), limit_bytes=1 << 24).value
     assert values is not None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decoding, "writer_schema", lambda address, schema_id: other)
+        patch.setattr(typed_decoder, "writer_schema", lambda address, schema_id: other)
         found = replace(DECODERS["JSON"], _quick={2: None}).decode(values)
     assert found.arrays[0].to_pylist() == list(range(9))
     assert found.arrays[0].type == pa.int64()

@@ -5,9 +5,9 @@ from prometheus_client import CollectorRegistry
 
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.errors import Misconfigured
-from streamhouse.stores.objects.addresses import advise, canonical
 from streamhouse.stores.objects.base import ObjectStore
 from streamhouse.stores.objects.open import open_object_store
+from streamhouse.stores.objects.remote_open import advise, canonical
 from tests.contracts.object_store import keys_below
 from tests.support.fake_s3 import FakeS3
 

@@ -17,10 +17,10 @@ import pytest
 
 from streamhouse.clock import SystemClock
 from streamhouse.errors import CorruptObject, Misconfigured, Unavailable
-from streamhouse.stores.objects import uploads as uploads_module
+from streamhouse.stores.objects import folder_uploads as uploads_module
 from streamhouse.stores.objects.base import ObjectExists, ObjectMissing, ObjectStore
 from streamhouse.stores.objects.folder import FolderObjectStore
-from streamhouse.stores.objects.uploads import FOLDER
+from streamhouse.stores.objects.folder_uploads import FOLDER
 from tests.contracts.clocks import ManualClock
 from tests.contracts.object_store import ObjectStoreContract, keys_below
 

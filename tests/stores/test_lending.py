@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamhouse.stores.objects.lending import JOINED_BYTES, LENT_FROM_BYTES, lend, take_back
+from streamhouse.stores.objects.remote import JOINED_BYTES, LENT_FROM_BYTES, lend, take_back
 
 SIZES = st.lists(st.sampled_from([0, 1, 100, LENT_FROM_BYTES - 1, LENT_FROM_BYTES, LENT_FROM_BYTES + 1]), max_size=30)
 

@@ -20,7 +20,7 @@ from streamhouse.config import StoreSettings
 from streamhouse.errors import Misconfigured
 from streamhouse.stores.objects.base import ObjectStore
 from streamhouse.stores.objects.open import open_object_store
-from streamhouse.stores.objects.prove import prove_store
+from streamhouse.stores.objects.startup_check import prove_store
 from tests.contracts.bucket import BucketContract
 from tests.contracts.object_store import keys_below
 from tests.stores.records import RECORDS, consume, produce, values

@@ -13,8 +13,8 @@ from streamhouse.stores.objects.folder import FolderObjectStore
 from streamhouse.stores.objects.memory import MemoryObjectStore
 from streamhouse.stores.objects.metered import MeteredStore
 from streamhouse.stores.objects.open import open_object_store
-from streamhouse.stores.objects.prove import prove_store
 from streamhouse.stores.objects.retrying import RetryingStore, RetrySettings
+from streamhouse.stores.objects.startup_check import prove_store
 from tests.contracts.clocks import ManualClock, seeded_ids
 from tests.contracts.object_store import ObjectStoreContract, keys_below
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamhouse.stores.objects.base import ObjectMeta
-from streamhouse.stores.objects.ordering import in_key_order
+from streamhouse.stores.objects.remote import in_key_order
 
 NAMES = st.text(alphabet="ab-.0~ ", min_size=1, max_size=3)
 KEYS = st.lists(st.lists(NAMES, min_size=1, max_size=3).map("/".join), unique=True, max_size=40)

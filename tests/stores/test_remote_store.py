@@ -17,9 +17,9 @@ from streamhouse.config import StoreSettings
 from streamhouse.errors import Misconfigured, StreamhouseError, Unavailable
 from streamhouse.stores.objects.base import ObjectExists, ObjectMissing, ObjectStore, Refused
 from streamhouse.stores.objects.open import open_object_store
-from streamhouse.stores.objects.prove import prove_store
 from streamhouse.stores.objects.remote import RemoteObjectStore
 from streamhouse.stores.objects.remote_open import open_remote
+from streamhouse.stores.objects.startup_check import prove_store
 from tests.contracts.object_store import ObjectStoreContract, keys_below
 from tests.support.fake_s3 import FakeS3
 

@@ -19,7 +19,7 @@ from streamhouse.clock import Ids, SystemClock
 from streamhouse.config import StoreSettings
 from streamhouse.stores.objects.base import ObjectExists, ObjectStore
 from streamhouse.stores.objects.open import open_object_store
-from streamhouse.stores.objects.prove import prove_store
+from streamhouse.stores.objects.startup_check import prove_store
 from tests.contracts.object_store import keys_below
 from tests.stores.conftest import BUCKET
 from tests.stores.records import RECORDS, consume, produce, values

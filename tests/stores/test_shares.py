@@ -19,7 +19,7 @@ from streamhouse.model.pipeline import (
     SupervisorId,
     Wish,
 )
-from streamhouse.stores.metadata.shares import Shares, decide_shares
+from streamhouse.stores.metadata.pipeline_assignment import Shares, decide_shares
 from tests.support.depth import scaled
 
 

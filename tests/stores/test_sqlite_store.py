@@ -12,15 +12,14 @@ from threading import Event
 import pytest
 
 from streamhouse.errors import Internal, Misconfigured, Unavailable
-from streamhouse.stores.metadata.base import MetadataStore, OffsetsAsked
-from streamhouse.stores.metadata.listeners import Listeners
-from streamhouse.stores.metadata.migrations import load_migrations
+from streamhouse.stores.metadata.base import MetadataStore
+from streamhouse.stores.metadata.engine import Listeners
 from streamhouse.stores.metadata.open import open_metadata_store
 from streamhouse.stores.metadata.rows import offset_list, partition_list
 from streamhouse.stores.metadata.sqlite import SqliteMetadataStore
-from streamhouse.stores.metadata.sqlite.database import Database, SqliteSettings, Transaction
-from streamhouse.stores.metadata.sqlite.failures import translate
-from streamhouse.stores.metadata.statements import Statements, load_statements
+from streamhouse.stores.metadata.sqlite.database import Database, SqliteSettings, Transaction, translate
+from streamhouse.stores.metadata.statements import Statements, load_migrations, load_statements
+from streamhouse.stores.metadata.transaction_store import OffsetsAsked
 from tests.contracts.clocks import ManualClock
 from tests.contracts.metadata_changes import EVERYTHING, listening, topics
 from tests.contracts.metadata_producing import begin, end

@@ -12,7 +12,7 @@ from streamhouse.config import StoreSettings
 from streamhouse.errors import Misconfigured
 from streamhouse.stores.objects.base import ObjectStore
 from streamhouse.stores.objects.open import open_object_store
-from streamhouse.stores.objects.prove import prove_store
+from streamhouse.stores.objects.startup_check import prove_store
 from tests.stores.conftest import BUCKET
 from tests.support.agent import LiveAgent
 from tests.support.proxies.google_storage import TOKEN, GoogleFront

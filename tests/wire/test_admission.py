@@ -7,7 +7,7 @@ import pytest
 
 from streamhouse.config import KafkaSettings, is_loopback
 from streamhouse.errors import Misconfigured
-from streamhouse.wire.admission import MAX_WAIT_S, Admission, Refusal, parse_overrides
+from streamhouse.wire.client_limits import MAX_WAIT_S, Admission, Refusal, parse_overrides
 
 LIMITS = KafkaSettings(
     max_connections=10, max_connections_per_ip=3, connections_per_s=4, connections_per_s_per_ip=2, rate_clients=5

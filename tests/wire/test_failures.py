@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from streamhouse.wire.failures import Failures
+from streamhouse.wire.client_limits import Failures
 
 RTT_S = 0.001
 

@@ -10,7 +10,7 @@ import pytest
 from streamhouse.agent import build_agent
 from streamhouse.config import Address, Settings, load_settings
 from streamhouse.errors import Misconfigured
-from streamhouse.wire.listen import advertised, bind
+from streamhouse.wire.listener import advertised, bind
 
 Listen = Callable[[str], socket.socket]
 

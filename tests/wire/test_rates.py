@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamhouse.wire.rates import Rates
+from streamhouse.wire.client_limits import Rates
 
 
 def test_a_client_has_a_seconds_worth_and_then_as_many_as_time_brings() -> None:

@@ -10,45 +10,40 @@ import logging
 from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
 
-from streamhouse.broker.administration import Administration
-from streamhouse.broker.appending import Appending, Inspection, ProduceTransaction
-from streamhouse.broker.closing import LeftBehind
-from streamhouse.broker.cluster.checkup import Checkup
+from streamhouse.broker.admin.cluster_admin import Oversight
+from streamhouse.broker.admin.damaged_wals import DamagedLogs
+from streamhouse.broker.admin.health_check import Checkup
+from streamhouse.broker.admin.topic_admin import Administration
 from streamhouse.broker.cluster.cluster import Leader
-from streamhouse.broker.cluster.cut_off import CutOff
-from streamhouse.broker.cluster.damaged_logs import DamagedLogs
-from streamhouse.broker.cluster.following import Following
-from streamhouse.broker.cluster.moves import Moves, within
-from streamhouse.broker.cluster.oversight import Oversight
-from streamhouse.broker.cluster.recovery import Recovered
-from streamhouse.broker.cluster.rescue import Rescue
-from streamhouse.broker.cluster.returns import Returns
-from streamhouse.broker.doors import Doors
-from streamhouse.broker.ground import lay_ground
+from streamhouse.broker.context import lay_ground
+from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.external_commits.coordinator import Commits
+from streamhouse.broker.external_commits.partition_freezes import Holds
+from streamhouse.broker.failover.cluster_sync import Following, Moves, Rescue, within
+from streamhouse.broker.failover.store_isolation import CutOff
+from streamhouse.broker.failover.wal_reappend import Returns
+from streamhouse.broker.fetch.fetch import Fetched, Fetcher, Wanted
+from streamhouse.broker.fetch.list_offsets import FoundOffset, Offsets
+from streamhouse.broker.fetch.read_plans import ReadPlans, Registered
+from streamhouse.broker.forwarding.producer_ids import ProducerIds
+from streamhouse.broker.forwarding.records import Records
 from streamhouse.broker.groups import Groups
-from streamhouse.broker.log import PartitionLog, Placed
-from streamhouse.broker.maintenance.collector import Collector
 from streamhouse.broker.maintenance.compaction import Compactor
-from streamhouse.broker.maintenance.forgetting import Forgetting
+from streamhouse.broker.maintenance.jobs import Upkeep
 from streamhouse.broker.maintenance.object_check import ObjectCheck
-from streamhouse.broker.maintenance.upkeep import Upkeep
+from streamhouse.broker.maintenance.retention import Collector
+from streamhouse.broker.maintenance.run_rewriter import Forgetting
+from streamhouse.broker.partition.log import PartitionLog, Placed
 from streamhouse.broker.pipelines.pipelines import Pipelines
-from streamhouse.broker.pipelines.supervision import Supervision
-from streamhouse.broker.placing.commits import Commits
-from streamhouse.broker.placing.holds import Holds
-from streamhouse.broker.producer_ids import ProducerIds
-from streamhouse.broker.reading.fetch import Fetched, Fetcher, Wanted
-from streamhouse.broker.reading.offsets import FoundOffset, Offsets
-from streamhouse.broker.reading.plans import ReadPlans
-from streamhouse.broker.reading.registered import Registered
-from streamhouse.broker.reading.settled import Settled
-from streamhouse.broker.records.records import Records
+from streamhouse.broker.pipelines.tables_and_views import Tables, Views
+from streamhouse.broker.pipelines.workers import SqlWorkers, Supervision
+from streamhouse.broker.produce.append import Appending, Inspection, ProduceTransaction
 from streamhouse.broker.schemas import Schemas
-from streamhouse.broker.sql import SqlWorkers
-from streamhouse.broker.tables import Tables
-from streamhouse.broker.tenure import Tenure
+from streamhouse.broker.segments.transaction_isolation import Settled
+from streamhouse.broker.session.agent_session import Tenure
+from streamhouse.broker.session.recovery import Recovered
+from streamhouse.broker.session.session_lifecycle import LeftBehind
 from streamhouse.broker.transactions import Transactions
-from streamhouse.broker.views import Views
 from streamhouse.config import Settings
 from streamhouse.errors import (
     AppendFailed,
@@ -56,8 +51,8 @@ from streamhouse.errors import (
     UnknownTopic,
 )
 from streamhouse.format.batch import Buffer
+from streamhouse.model.cluster import Session
 from streamhouse.model.group import OFFSETS_TOPIC
-from streamhouse.model.lease import Session
 from streamhouse.model.names import NodeId, PartitionId, TopicPartition
 from streamhouse.model.topic import Topic
 

@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.reading.cache import Counted
+from streamhouse.broker.segments.block_cache import Counted
 from streamhouse.broker.wal.base import WalCosts
 
 PIPELINE_GAUGES: Final = {

@@ -12,31 +12,28 @@ import typer
 from typer.exceptions import TyperException
 
 from streamhouse import __version__
-from streamhouse.cli import (
-    agents,
+from streamhouse.cli.commands import (
+    agent,
+    cluster,
     consume,
     dev,
-    doctor,
     groups,
-    maintain,
     partitions,
     pipelines,
     produce,
     recover,
-    replaying,
     schemas,
     segments,
-    settings,
     spark,
-    sql,
+    spark_jobs,
     tables,
     topics,
     transactions,
-    up,
     wal,
 )
-from streamhouse.cli.help import CONTEXT, HelpfulCommand, HelpfulGroup, described
 from streamhouse.cli.output import fail
+from streamhouse.cli.sql import command
+from streamhouse.cli.typer_setup import CONTEXT, HelpfulCommand, HelpfulGroup, described
 from streamhouse.errors import (
     ConcurrentTransactions,
     GroupNotFound,
@@ -152,31 +149,31 @@ def root(
     pass
 
 
-app.command("up", cls=HelpfulCommand, help=up.HELP, short_help="Run an agent.")(up.up)
+app.command("up", cls=HelpfulCommand, help=agent.HELP, short_help="Run an agent.")(agent.up)
 app.add_typer(topics.app, name="topics")
 app.command("produce", cls=HelpfulCommand, help=produce.HELP, short_help="Write records to a topic.")(produce.produce)
 app.command("consume", cls=HelpfulCommand, help=consume.HELP, short_help="Read a topic.")(consume.consume)
 app.add_typer(groups.app, name="groups")
 app.add_typer(transactions.app, name="transactions")
 app.add_typer(schemas.app, name="schemas")
-app.add_typer(agents.app, name="agents")
+app.add_typer(cluster.app, name="agents")
 app.add_typer(partitions.app, name="partitions")
-app.command("doctor", cls=HelpfulCommand, help=doctor.HELP, short_help="Ask every agent whether all is well.")(
-    doctor.doctor
+app.command("doctor", cls=HelpfulCommand, help=cluster.HELP, short_help="Ask every agent whether all is well.")(
+    cluster.doctor
 )
 app.add_typer(segments.app, name="segments")
 app.add_typer(wal.app, name="wal")
-app.add_typer(settings.app, name="config")
+app.add_typer(agent.app, name="config")
 app.add_typer(pipelines.app, name="pipelines")
 app.add_typer(tables.app, name="tables")
-app.add_typer(sql.app, name="sql")
-app.add_typer(maintain.app, name="maintain")
-app.command("copy", cls=HelpfulCommand, help=replaying.COPY_HELP, short_help="Copy a topic into another one.")(
-    replaying.copy
+app.add_typer(command.app, name="sql")
+app.add_typer(spark_jobs.app, name="maintain")
+app.command("copy", cls=HelpfulCommand, help=spark_jobs.COPY_HELP, short_help="Copy a topic into another one.")(
+    spark_jobs.copy
 )
 app.command(
-    "restore", cls=HelpfulCommand, help=replaying.RESTORE_HELP, short_help="Put a table or files into a topic."
-)(replaying.restore)
+    "restore", cls=HelpfulCommand, help=spark_jobs.RESTORE_HELP, short_help="Put a table or files into a topic."
+)(spark_jobs.restore)
 app.command(
     "recover", cls=HelpfulCommand, help=recover.HELP, short_help="Register what a lost or older database lacks."
 )(recover.recover)

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from streamhouse.cli.doors import Doors, run
+from streamhouse.cli.dependencies import Doors, run
 from streamhouse.config import load_settings, parse_address
 from streamhouse.errors import StreamhouseError
 

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
-from streamhouse.config.quantities import parse_address
+from streamhouse.config.fields import parse_address
 from streamhouse.errors import Misconfigured
 
 DEFAULT_PORT: Final = 8080

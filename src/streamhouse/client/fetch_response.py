@@ -16,9 +16,8 @@ from streamhouse.client.kafka_errors import from_code
 from streamhouse.client.types import Record
 from streamhouse.errors import CorruptBatch, CorruptObject, StreamhouseError, Unavailable
 from streamhouse.format.batch import HEADER_BYTES, read_header
-from streamhouse.format.isolation import NONE_ABORTED, Aborted
-from streamhouse.format.markers import read_marker
 from streamhouse.format.records import iterate_batch
+from streamhouse.format.transactions import NONE_ABORTED, Aborted, read_marker
 from streamhouse.model.record import StoredRecord
 from streamhouse.model.transaction import AbortedTransaction
 

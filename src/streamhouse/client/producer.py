@@ -33,7 +33,7 @@ from streamhouse.client.types import Acks, Compression, Headers, Topic
 from streamhouse.clock import Clock, Ids, SystemClock
 from streamhouse.errors import InvalidPartitions, Rejected, Retriable, StreamhouseError, Unavailable, UnknownTopic
 from streamhouse.format.compression import Codec
-from streamhouse.format.partitioning import partition_for
+from streamhouse.format.partitioner import partition_for
 from streamhouse.format.records import encode_batch
 from streamhouse.model.record import NewRecord, Receipt
 

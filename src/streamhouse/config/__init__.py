@@ -8,7 +8,9 @@ Order of precedence: flags, then environment (`STREAMHOUSE_WAL_FSYNC=always`), t
 (`[wal] fsync = "always"`), then the defaults.
 """
 
+from streamhouse.config.coordination import TransactionSettings
 from streamhouse.config.exposure import exposed_listeners, exposure_warning
+from streamhouse.config.fields import MIB, Address, Section, about, is_loopback, parse_address, parse_number
 from streamhouse.config.listeners import GrpcSettings, HttpSettings, KafkaSettings
 from streamhouse.config.load import FLAGS, Explained, Source, explain_settings, load_settings, without_password
 from streamhouse.config.pipelines import (
@@ -20,8 +22,6 @@ from streamhouse.config.pipelines import (
     TableSettings,
     ViewSettings,
 )
-from streamhouse.config.quantities import Address, is_loopback, parse_address, parse_number
-from streamhouse.config.section import MIB, Section, about
 from streamhouse.config.settings import (
     AgentSettings,
     BufferSettings,
@@ -44,7 +44,6 @@ from streamhouse.config.settings import (
     TopicSettings,
     WalSettings,
 )
-from streamhouse.config.transactions import TransactionSettings
 
 __all__ = [
     "FLAGS",

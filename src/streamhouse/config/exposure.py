@@ -5,7 +5,7 @@ There is no authentication and no access control: whoever reaches a listener may
 
 from collections.abc import Mapping
 
-from streamhouse.config.quantities import is_loopback, parse_address
+from streamhouse.config.fields import is_loopback, parse_address
 from streamhouse.config.settings import Settings
 
 

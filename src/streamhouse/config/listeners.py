@@ -6,7 +6,7 @@ Leaves      the agent's other sections to `settings`
 
 from typing import Annotated
 
-from streamhouse.config.section import MIB, Section, about
+from streamhouse.config.fields import MIB, Section, about
 
 
 class KafkaSettings(Section, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
-from streamhouse.config.quantities import EXAMPLES, parse_address, parse_number, parse_switch, unit_of
+from streamhouse.config.fields import EXAMPLES, parse_address, parse_number, parse_switch, unit_of
 from streamhouse.config.settings import Settings
 from streamhouse.errors import Misconfigured
 

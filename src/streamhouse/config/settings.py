@@ -6,6 +6,8 @@ Leaves      where values come from to `load`; turning settings into components t
 
 from typing import Annotated, Literal
 
+from streamhouse.config.coordination import TransactionSettings
+from streamhouse.config.fields import MIB, Section, about
 from streamhouse.config.listeners import GrpcSettings, HttpSettings, KafkaSettings
 from streamhouse.config.pipelines import (
     MaintenanceSettings,
@@ -16,8 +18,6 @@ from streamhouse.config.pipelines import (
     TableSettings,
     ViewSettings,
 )
-from streamhouse.config.section import MIB, Section, about
-from streamhouse.config.transactions import TransactionSettings
 
 
 class AgentSettings(Section, frozen=True, kw_only=True):

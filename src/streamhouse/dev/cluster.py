@@ -20,7 +20,7 @@ from streamhouse.dev.postgres import find_binaries as find_postgres
 from streamhouse.dev.processes import LOOPBACK, ChildProcess, Reservation, StopSignals, clock
 from streamhouse.dev.s3 import S3Server, choose_ports, find_weed
 from streamhouse.errors import Misconfigured, Stopping
-from streamhouse.errors.installation import install_command
+from streamhouse.errors.base import install_command
 
 BUCKET: Final = "streamhouse"
 PREFIX: Final = "cluster"

@@ -4,6 +4,10 @@ Owns        what may be tried again, what the caller must change, what the opera
 Leaves      the errors of each noun to the modules beside it; codes and statuses to each wire's own table
 
 Texts are lower case, then `key=value`, and never longer than `MAX_TEXT`.
+
+Installation: how a missing part of this package is installed, for error texts that say so.
+
+The distribution is not called like the command and the import: on PyPI, `streamhouse` is somebody else's package.
 """
 
 from collections.abc import Sequence
@@ -97,3 +101,12 @@ class MissingRecords(DamagedRecords):
     """Offsets [base, end) of a partition can't be served, because the object that holds them is not in the store."""
 
     what = "records are missing from the object store"
+
+
+DISTRIBUTION: Final = "pystreamhouse"
+
+
+def install_command(extra: str) -> str:
+    """The command that adds an extra's packages to this installation. pip takes the distribution that is installed, so
+    it works before the distribution can be had from an index."""
+    return f'pip install "{DISTRIBUTION}[{extra}]"'

@@ -1,4 +1,4 @@
-/* Arrow's columns to batches of records, in C: `format/column_batches.py` says what is promised and has the same in
+/* Arrow's columns to batches of records, in C: `format/columnar_encoder.py` says what is promised and has the same in
  * Python. tests/format/test_column_batches.py holds both to the same results.
  *
  * Rows are put in the order of their partitions and measured without the GIL, so that every batch is made at its final

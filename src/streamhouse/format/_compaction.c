@@ -1,4 +1,4 @@
-/* Compaction of batches, in C: `format/key_hashes.py` and `format/filtering.py` say what is promised and have the same
+/* Compaction of batches, in C: `format/compaction_kernel.py` and `format/compaction_kernel.py` say what is promised and have the same
  * in Python.
  *
  * Filtering walks a payload twice: first to measure, then to write into a buffer of that size. Somebody may change the

@@ -1,5 +1,5 @@
 /* Records to bytes and back, in C: `format/record_codec.py` says what is promised and has the same in Python, as
- * `format/partitioning.py` has for the hash of keys. tests/format/test_record_codec.py holds both to the same results.
+ * `format/partitioner.py` has for the hash of keys. tests/format/test_record_codec.py holds both to the same results.
  *
  * Encoding measures all records, then writes them. No code of Python's runs in between, so what was measured is what is
  * written. Objects are judged by their types before they are touched.

@@ -1,4 +1,4 @@
-/* Records to Arrow's columns, in C: `format/columns.py` says what is promised and has the same in Python.
+/* Records to Arrow's columns, in C: `format/columnar_decoder.py` says what is promised and has the same in Python.
  *
  * Payloads are walked twice without the GIL: first to measure, so that every buffer is made at its final size, then to
  * fill. Somebody may change a payload in between, so filling trusts nothing that measuring saw: it stays inside its
@@ -6,7 +6,7 @@
  */
 #include "_records.h"
 
-/* As in format/columns.py, class Column. */
+/* As in format/columnar_decoder.py, class Column. */
 enum { WANT_OFFSET = 1, WANT_TIMESTAMP = 2, WANT_TYPE = 4, WANT_KEY = 8, WANT_VALUE = 16, WANT_HEADERS = 32 };
 
 enum { CREATE_TIME = 0, LOG_APPEND_TIME = 1 };

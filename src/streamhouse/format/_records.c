@@ -1,4 +1,4 @@
-/* The walk over the records of a batch, in C: `format/record_walk.py` says what it checks and has the same in Python.
+/* The walk over the records of a batch, in C: `format/record_scanner.py` says what it checks and has the same in Python.
  *
  * The two walks must give the same verdict for any bytes; tests/format/test_record_walk.py holds them to it. What else
  * this module offers stands in the C files beside it.

@@ -11,7 +11,7 @@
 
 #include "_varint.h"
 
-/* As in format/record_walk.py, class Flaw. */
+/* As in format/record_scanner.py, class Flaw. */
 enum flaw {
     FLAW_NONE = 0,
     FLAW_TOO_FEW = 1,

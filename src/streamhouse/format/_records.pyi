@@ -1,8 +1,8 @@
 from collections.abc import Sequence
 
 from streamhouse.format.batch import Buffer
-from streamhouse.format.column_batches import BytesColumn, HeadersColumn, NumberColumn
-from streamhouse.format.columns import Payload
+from streamhouse.format.columnar_decoder import Payload
+from streamhouse.format.columnar_encoder import BytesColumn, HeadersColumn, NumberColumn
 from streamhouse.model.record import NewRecord, StoredRecord
 
 def walk(payload: Buffer, count: int, consecutive: bool, max_headers: int) -> tuple[int, int, int, int, int]: ...

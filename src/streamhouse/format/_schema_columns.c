@@ -13,7 +13,7 @@
 
 #include "_varint.h"
 
-/* As in format/schema_columns.py, class Op. */
+/* As in format/payload_decoder.py, class Op. */
 enum op {
     OP_NULL = 0,
     OP_BOOL = 1,

@@ -23,11 +23,21 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from streamhouse.format.batch import BatchHeader, Buffer, pack_batch, read_header
+from streamhouse.format.compaction_kernel import (
+    NO_KEYS,
+    Filtered,
+    KeyHash,
+    Keys,
+    Wanted,
+    filter_records,
+    key_hash,
+    read_keys,
+    retimed,
+    wrapped,
+)
 from streamhouse.format.compression import compress
-from streamhouse.format.filtering import Filtered, Wanted, filter_records, retimed, wrapped
-from streamhouse.format.isolation import NONE_ABORTED, Aborted
-from streamhouse.format.key_hashes import NO_KEYS, KeyHash, Keys, key_hash, read_keys
 from streamhouse.format.records import stored_payload
+from streamhouse.format.transactions import NONE_ABORTED, Aborted
 
 __all__ = [
     "KeyHash",

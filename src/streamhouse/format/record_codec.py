@@ -13,9 +13,8 @@ from types import UnionType
 from typing import Final, NamedTuple
 
 from streamhouse.format.batch import Buffer
-from streamhouse.format.record_walk import Flaw, FlawFound, Place, read_place
+from streamhouse.format.record_scanner import Flaw, FlawFound, Place, append_varint, read_place, read_varint
 from streamhouse.format.schema_id import MAGIC, PREFIX_BYTES
-from streamhouse.format.varint import append_varint, read_varint
 from streamhouse.model.record import Header, NewRecord, StoredRecord
 
 try:

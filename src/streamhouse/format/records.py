@@ -21,7 +21,7 @@ from streamhouse.format.batch import HEADER_BYTES, BatchHeader, Buffer, pack_bat
 from streamhouse.format.compression import Codec, compress
 from streamhouse.format.decompression import decompress
 from streamhouse.format.record_codec import Origin, Part, SchemaIds, decode, encode, find_time, scan_schema_ids
-from streamhouse.format.record_walk import Flaw, walk
+from streamhouse.format.record_scanner import Flaw, walk
 from streamhouse.model.record import NewRecord, StoredRecord
 
 NO_PRODUCER: Final = -1

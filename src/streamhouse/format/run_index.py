@@ -20,7 +20,7 @@ from crc32c import crc32c
 from streamhouse.errors import CorruptObject
 from streamhouse.format.batch import Buffer
 from streamhouse.format.block import BlockEntry
-from streamhouse.format.producers import decode_producers
+from streamhouse.format.producer_snapshot import decode_producers
 from streamhouse.model.names import Epoch, PartitionId, TopicId
 
 _MAGIC: Final = b"SHRI"

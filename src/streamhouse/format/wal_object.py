@@ -16,7 +16,7 @@ from typing import Final
 from crc32c import crc32c
 
 from streamhouse.errors import Misconfigured
-from streamhouse.format.wal import MARK_BYTES, Damage, Found, WalEntry, scan_entries
+from streamhouse.format.wal_file import MARK_BYTES, Damage, Found, WalEntry, scan_entries
 from streamhouse.model.names import SessionId
 
 VERSION: Final = 1

@@ -6,6 +6,19 @@ Leaves      definitions as text to `format.statements`, keeping them to `broker.
 A pipeline is owned by one supervisor through a lease: holder, epoch and expiry, judged by the metadata store's clock.
 What it commits to topics and views is fenced by that epoch. A generation is one beginning: `restart` makes the next,
 with a new place to start from, a new checkpoint and a new query id.
+
+View: rows that a pipeline keeps up to date, found by key.
+
+Owns        the nouns: what is known of a view, a row, a part of a batch that changes rows
+Leaves      how keys are written and ordered to `format.view_key`, keeping rows to the metadata store
+
+A batch of a query comes in parts, in order, each one transaction. A batch that was told wholly is told once; one that
+was not may be told again from its first part, cut in another way: rows are set, not added to.
+
+Worker: a process with a Spark that answers SQL for agents.
+
+Owns        the noun
+Leaves      its life to `spark.sql`, finding one for a question to `broker.sql`
 """
 
 from collections.abc import Mapping, Sequence
@@ -254,3 +267,88 @@ def _only_in(lines: Sequence[str], others: Sequence[str]) -> str:
 def fair_share(pipelines: int, supervisors: int) -> int:
     """How many pipelines one of so many supervisors should run."""
     return -(-pipelines // max(1, supervisors))
+
+
+ViewKey = tuple[Any, ...]
+"""Values of the key's columns, as JSON has them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewRow:
+    """`version`: of which record it was made, so that an older row of its key never replaces it.
+
+    `t` or `o`, then for each record 16 hex digits of its time, 8 of its partition, 16 of its offset and 8 of its topic,
+    the newest record first. By offset where both begin with `o` and are of one partition, else by all of it. None: the
+    row that comes last replaces. Rows that are read have none.
+    """
+
+    key: ViewKey
+    row: Mapping[str, Any]
+    version: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewPart:
+    """`complete`: the batch is the whole view; what it doesn't have goes with its last part.
+
+    `covers` is what the batch is made of (`model.replay`).
+    """
+
+    fence: Fence
+    query: str
+    batch: int
+    part: int
+    parts: int
+    upserts: tuple[ViewRow, ...]
+    deletes: tuple[ViewKey, ...]
+    fresh_at_ms: int
+    complete: bool = False
+    key: tuple[str, ...] = ()
+    columns: tuple[Column, ...] | None = None
+    covers: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewState:
+    """What is kept of a view beside its rows; `parts_done` of `parts` of `batch` are in it. A batch of -1: none yet."""
+
+    name: str
+    query: str = ""
+    batch: int = -1
+    parts: int = 1
+    parts_done: int = 1
+    rows: int = 0
+    fresh_at_ms: int = 0
+    key: tuple[str, ...] = ()
+    columns: tuple[Column, ...] | None = None
+    covers: str | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the last batch is wholly in it."""
+        return self.parts_done >= self.parts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewPage:
+    """Rows in the order of their keys; `cursor` is where the next page begins, None at the end."""
+
+    rows: tuple[ViewRow, ...]
+    cursor: str | None
+
+
+WorkerId = NewType("WorkerId", str)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqlWorker:
+    """`token` is what it wants to be shown; `busy` is how many questions it answers now."""
+
+    worker: WorkerId
+    address: str
+    token: str
+    busy: int
+    expires_at_ms: int = 0
+
+    def __repr__(self) -> str:
+        return f"<SqlWorker {self.worker} address={self.address} busy={self.busy}>"

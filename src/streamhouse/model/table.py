@@ -4,14 +4,34 @@ Owns        the nouns: columns, options, where a table's rows are
 Leaves      the text of CREATE TABLE to `format.statements`, reading and writing to `spark.connectors`
 
 A topic is a table without anybody's doing. A definition says more about it (columns, format), or names another place.
+
+Partition of a lake table: a column, or what is made of it, by which files lie together.
+
+Owns        the noun; `day(ts), bucket(16, id), country`: what it means and what else it may be
+Leaves      partitions of rows to `spark.lake.transforms`
+
+A text that is not allowed is a ValueError that says what is.
+
+Table settings: what a topic's own settings say of the lake table that it is to be.
+
+Owns        what `table.format`, `table.key` and the others mean together, and refusing what can't work
+Leaves      their names, defaults and types to `topic_settings`, making the table to `spark.lake.following`
+
+A value that is not allowed is a ValueError whose text says what is; settings that contradict each other are
+`InvalidConfig`.
 """
 
+import posixpath
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from streamhouse.errors import InvalidConfig
+from streamhouse.model.identifiers import split_identifiers
 
 NO_OPTIONS: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -72,3 +92,201 @@ def _absolute(path: str) -> str:
     if path.startswith("file:"):
         path = "/" + path.removeprefix("file:").lstrip("/")
     return path.rstrip("/")
+
+
+IDENTITY: Final = "identity"
+TIMES: Final = ("year", "month", "day", "hour")
+WITH_NUMBER: Final = ("bucket", "truncate")
+"""Only Iceberg has these."""
+MAX_PARTITIONS: Final = 8
+
+_PLAIN: Final = re.compile(r"`?([^`(),]+?)`?")
+_CALL: Final = re.compile(r"(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?`?([^`(),]+?)`?\s*(?:,\s*(\d+)\s*)?\)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """`day(ts)`: transform and column; `width` is the number of `bucket(16, id)` and `truncate(4, name)`."""
+
+    column: str
+    transform: str = IDENTITY
+    width: int = 0
+
+    @property
+    def name(self) -> str:
+        """The partition's own name, which is the column where nothing is done to it."""
+        return self.column if self.transform == IDENTITY else f"{self.column}_{self.transform}"
+
+    def __str__(self) -> str:
+        if self.transform == IDENTITY:
+            return self.column
+        return f"{self.transform}({f'{self.width}, ' if self.width else ''}{self.column})"
+
+
+def some_partitions(text: str) -> tuple[Partition, ...]:
+    """`day(ts), bucket(16, id), country`."""
+    parts = re.findall(r"(?:[^,(]|\([^)]*\))+", text)
+    found = tuple(_partition(each.strip()) for each in parts if each.strip())
+    names = {each.name for each in found}
+    if not found or len(found) > MAX_PARTITIONS or len(names) < len(found) or text.count("(") != text.count(")"):
+        raise ValueError("columns or transforms of them, like 'day(ts), country'")
+    return found
+
+
+def _partition(text: str) -> Partition:
+    if plain := _PLAIN.fullmatch(text):
+        return Partition(column=plain[1])
+    call = _CALL.fullmatch(text)
+    transform, number = (call[1].lower().removesuffix("s"), call[2] or call[4]) if call else ("", None)
+    if call and transform in (*TIMES, IDENTITY) and number is None:
+        return Partition(column=call[3], transform=transform)
+    if call and transform in WITH_NUMBER and number is not None and int(number) > 0:
+        return Partition(column=call[3], transform=transform, width=int(number))
+    raise ValueError(
+        "columns or transforms of them: year(ts), month(ts), day(ts), hour(ts), bucket(16, id), truncate(4, name)"
+    )
+
+
+NO_TABLE: Final = "none"
+FORMATS: Final = (NO_TABLE, *(each.value for each in LAKE))
+APPEND: Final = "append"
+UPSERT: Final = "upsert"
+COMMIT_INTERVAL_MS: Final = 60_000
+SUFFIX: Final = "_lake"
+"""A topic's own name is its table in SQL already."""
+
+FOLDER: Final = "lake"
+"""Of tables that nobody named a place for. In a store, agents look only at names that begin otherwise."""
+OBJECTS: Final = "objects"
+"""The store in an agent's data folder, where it wasn't told of another."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
+"""What tables and pipelines may both be called."""
+_NAMES: Final = "must begin with a letter, a digit or _, then also . and -, 200 characters at most"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSettings:
+    """A topic as a lake table; `location` and `partition_by` are empty where the topic says nothing of it."""
+
+    topic: str
+    name: str
+    format: Connector
+    mode: str = APPEND
+    key: tuple[str, ...] = ()
+    partition_by: str = ""
+    location: str = ""
+    commit_interval_ms: int = COMMIT_INTERVAL_MS
+
+
+def table_settings(topic: str, own: Mapping[str, str]) -> TableSettings | None:
+    """The table that a topic's own settings ask for, if they do; raises `InvalidConfig` where it can't be."""
+    fmt = own.get("table.format", NO_TABLE)
+    if fmt == NO_TABLE:
+        return None
+    try:
+        found = TableSettings(
+            topic=topic,
+            name=own.get("table.name") or default_name(topic),
+            format=Connector(fmt),
+            mode=own.get("table.mode", APPEND),
+            key=some_key(own.get("table.key", "")),
+            partition_by=own.get("table.partition.by", ""),
+            location=a_location(own.get("table.location", "")),
+            commit_interval_ms=int(own.get("table.commit.interval.ms", COMMIT_INTERVAL_MS)),
+        )
+    except ValueError as error:  # settings that a later release has put there
+        raise InvalidConfig(f"topic setting has a bad value; topic={topic} why={error}") from None
+    _check(found)
+    return found
+
+
+def default_name(topic: str) -> str:
+    return topic.replace(".", "_").replace("-", "_") + SUFFIX
+
+
+def _check(asked: TableSettings) -> None:
+    if asked.name == asked.topic:
+        raise _contradiction("table.name is the topic's own, which is its table in SQL already; choose another")
+    if not _NAME.fullmatch(asked.name):
+        raise _contradiction(f"the table's name can't be made of the topic's; set table.name, which {_NAMES}")
+    if asked.mode == UPSERT and asked.format is Connector.PARQUET:
+        raise _contradiction(
+            "rows in Parquet files don't change; set table.format to iceberg or delta, or table.mode to append"
+        )
+    if asked.mode == UPSERT and not asked.key:
+        raise _contradiction("table.mode=upsert needs table.key, the columns that tell rows apart")
+    if asked.mode != UPSERT and asked.key:
+        raise _contradiction(
+            "rows that are only appended have no key; set table.mode to upsert, or leave out table.key"
+        )
+    if asked.format is not Connector.ICEBERG:
+        _check_partitions(asked)
+
+
+def _check_partitions(asked: TableSettings) -> None:
+    for each in some_partitions(asked.partition_by) if asked.partition_by else ():
+        if each.transform in WITH_NUMBER:
+            raise _contradiction(
+                f"only Iceberg has {each.transform}; change table.partition.by, or set table.format to iceberg"
+            )
+
+
+def _contradiction(why: str) -> InvalidConfig:
+    return InvalidConfig(f"topic settings contradict each other; {why}")
+
+
+# --- one value each; empty: nothing is said
+
+
+def a_table_name(text: str) -> str:
+    if text and not _NAME.fullmatch(text):
+        raise ValueError(_NAMES)
+    return text
+
+
+def some_key(text: str) -> tuple[str, ...]:
+    try:
+        names = split_identifiers(text) if text.strip() else ()
+    except ValueError:
+        names = ("", "")
+    if len(set(names)) < len(names):
+        raise ValueError("must be a column, or several with commas between, like country,city")
+    return names
+
+
+def partitions_if_any(text: str) -> str:
+    try:
+        some_partitions(text or "any")
+    except ValueError:
+        raise ValueError(
+            "must be columns or transforms: country, day(ts), hour(ts), bucket(16, id), truncate(4, name)"
+        ) from None
+    return text
+
+
+def lake_folder(store: str) -> str:
+    """Where lake tables are that nobody named a place for; empty where agents store records in what has none.
+
+    Within the store of agents, or beside it where that is in their data folder.
+    """
+    parts = urlsplit(store)
+    if parts.scheme == "file":
+        folder = "/" + unquote(parts.path).strip("/")
+        return posixpath.join(posixpath.dirname(folder) if posixpath.basename(folder) == OBJECTS else folder, FOLDER)
+    if parts.scheme == "s3" and not (parts.query or parts.fragment or "@" in parts.netloc):
+        return f"{store.rstrip('/')}/{FOLDER}"
+    return ""
+
+
+def a_location(text: str) -> str:
+    """As a table has it: a folder's path from the root, or s3://bucket/prefix without a slash behind it."""
+    parts = urlsplit(text)
+    if parts.scheme == "s3" and parts.netloc and not (parts.query or parts.fragment or "@" in parts.netloc):
+        return text.rstrip("/")
+    path = unquote(parts.path) if parts.scheme == "file" and not parts.netloc else text
+    if posixpath.isabs(path) and path.strip("/"):
+        return posixpath.normpath(path)
+    if text:
+        raise ValueError("must be a folder's path from the root, which all of Spark sees, or s3://bucket/prefix")
+    return ""

@@ -13,7 +13,7 @@ from typing import Final, Literal, TypeAlias
 from streamhouse.errors import InvalidConfig
 from streamhouse.model.names import TopicId
 from streamhouse.model.schema import Check
-from streamhouse.model.table_settings import table_settings
+from streamhouse.model.table import table_settings
 from streamhouse.model.topic_settings import REPLICATION_FACTOR, TOPIC_SETTINGS, TopicSetting, split_list, switch
 
 RecordPart: TypeAlias = Literal["key", "value"]

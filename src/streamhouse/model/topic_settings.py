@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from streamhouse.model.table_settings import (
+from streamhouse.model.table import (
     APPEND,
     COMMIT_INTERVAL_MS,
     FORMATS,

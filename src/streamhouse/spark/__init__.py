@@ -12,21 +12,21 @@ The names are loaded when they are used first: settings and Java are also asked 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from streamhouse.spark.needs import check_pyspark
+from streamhouse.spark.runtime.launch import check_pyspark
 
 if TYPE_CHECKING:
-    from streamhouse.spark.opening import open_session
-    from streamhouse.spark.pipelines.decorating import pipeline
-    from streamhouse.spark.registering import register
-    from streamhouse.spark.session import spark_settings
+    from streamhouse.spark.datasource.data_source import register
+    from streamhouse.spark.pipelines.python_pipeline import pipeline
+    from streamhouse.spark.runtime.launch import spark_settings
+    from streamhouse.spark.runtime.session import open_session
 
 __all__ = ["open_session", "pipeline", "register", "spark_settings"]
 
 _PLACES: Final = {
-    "open_session": "streamhouse.spark.opening",
-    "pipeline": "streamhouse.spark.pipelines.decorating",
-    "register": "streamhouse.spark.registering",
-    "spark_settings": "streamhouse.spark.session",
+    "open_session": "streamhouse.spark.runtime.session",
+    "pipeline": "streamhouse.spark.pipelines.python_pipeline",
+    "register": "streamhouse.spark.datasource.data_source",
+    "spark_settings": "streamhouse.spark.runtime.launch",
 }
 _OF_SESSIONS: Final = ("open_session", "register")
 

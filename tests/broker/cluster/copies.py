@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from streamhouse.format.keys import GENERATIONS_PREFIX
+from streamhouse.format.object_keys import GENERATIONS_PREFIX
 from streamhouse.stores.metadata.sqlite.store import SqliteMetadataStore
 from streamhouse.stores.objects.memory import MemoryObjectStore
 from tests.broker.support import Faulty, World, batch, produce

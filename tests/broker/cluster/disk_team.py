@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.reading.offsets import FoundOffset
-from streamhouse.broker.wal.base import Buffer
-from streamhouse.broker.wal.local import LocalWals
+from streamhouse.broker.fetch.list_offsets import FoundOffset
+from streamhouse.broker.wal.disk_recovery import LocalWals
+from streamhouse.config.fields import Address
 from streamhouse.errors import Retriable, Unavailable
-from streamhouse.model.lease import Address
+from streamhouse.format.batch import Buffer
 from streamhouse.model.names import PartitionId, SessionId, TopicPartition
 from streamhouse.stores.metadata.base import MetadataStore
 from tests.broker.support import WAL_ROOT, Faulty, World, current, produce, values_of

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from streamhouse.broker.admin.orphan_adoption import AdoptionReport, recover_stores
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.cluster.adoption import AdoptionReport, recover_stores
+from streamhouse.broker.wal.disk_recovery import DiskWals
 from streamhouse.broker.wal.object_recovery import ObjectWals
-from streamhouse.broker.wal.recovery import DiskWals
 from streamhouse.config import CompactionSettings
 from streamhouse.errors import Misconfigured
-from streamhouse.format.keys import CLUSTER_KEY, aside_key, segment_key
+from streamhouse.format.object_keys import CLUSTER_KEY, aside_key, segment_key
 from streamhouse.model.names import SessionId, TopicPartition
 from tests.broker.cluster.copies import Stores, contents, copied, make_all
 from tests.broker.conftest import MakeWorld

@@ -5,10 +5,11 @@ import asyncio
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.cluster.recovery import Recovery
-from streamhouse.broker.flush import wal_objects_allowed
+from streamhouse.broker.session.flush import wal_objects_allowed
+from streamhouse.broker.session.recovery import Recovery
 from streamhouse.broker.wal.object_recovery import ObjectWals
 from streamhouse.config import FlushSettings, WalSettings
+from streamhouse.config.fields import Address
 from streamhouse.errors import (
     AppendFailed,
     LeaseLost,
@@ -19,7 +20,6 @@ from streamhouse.errors import (
     SessionLost,
     Unavailable,
 )
-from streamhouse.model.lease import Address
 from streamhouse.model.names import NodeId, PartitionId, TopicPartition
 from tests.broker.conftest import MakeWorld
 from tests.broker.support import ORDERS, World, batch, current, fetch, idempotent, produce, settle, values_of

@@ -6,12 +6,12 @@ from typing import Literal
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.cluster.cut_off import CutOffRule, cut_off_limit_s
-from streamhouse.broker.reading.fetch import Fetched, Wanted
+from streamhouse.broker.failover.store_isolation import CutOffRule, cut_off_limit_s
+from streamhouse.broker.fetch.fetch import Fetched, Wanted
 from streamhouse.broker.wal.object_recovery import ObjectWals
 from streamhouse.config import FlushSettings, Settings, WalSettings
+from streamhouse.config.fields import Address
 from streamhouse.errors import LeaseLost, Retriable
-from streamhouse.model.lease import Address
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.stores.objects.watched import PutWatch, WatchedStore
 from tests.broker.cluster.test_cluster import Team

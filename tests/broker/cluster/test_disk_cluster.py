@@ -6,17 +6,15 @@ from uuid import UUID
 
 import pytest
 
-from streamhouse.broker.cluster.fates import Fates
-from streamhouse.broker.cluster.returns import _Return
-from streamhouse.broker.reading.fetch import Wanted
-from streamhouse.broker.reading.offsets import FoundOffset
-from streamhouse.broker.wal.base import WalEntry
-from streamhouse.broker.wal.disk_keeping import kept_root
+from streamhouse.broker.failover.wal_reappend import Fates, _Return
+from streamhouse.broker.fetch.fetch import Wanted
+from streamhouse.broker.fetch.list_offsets import FoundOffset
+from streamhouse.broker.wal.disk_quarantine import kept_root
 from streamhouse.config import ClusterSettings, FlushSettings, LeaseSettings, WalSettings
 from streamhouse.errors import NotReserved
 from streamhouse.format.batch import read_header
-from streamhouse.format.wal import FILE_HEADER_BYTES
-from streamhouse.model.lease import AbandonedRange
+from streamhouse.format.wal_file import FILE_HEADER_BYTES, WalEntry
+from streamhouse.model.cluster import AbandonedRange
 from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId, TopicPartition
 from tests.broker.cluster.disk_team import DiskAgent, DiskTeam
 from tests.broker.conftest import MakeWorld

@@ -8,13 +8,13 @@ from unittest.mock import AsyncMock
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.cluster.identity import KEPT, Identity
+from streamhouse.broker.cluster.store_identity import KEPT, Identity
 from streamhouse.errors import Misconfigured, Unavailable
-from streamhouse.format.keys import CLUSTER_KEY, GENERATIONS_PREFIX, generation_key, segment_key, wal_key
-from streamhouse.model.identity import DatabaseIdentity
+from streamhouse.format.object_keys import CLUSTER_KEY, GENERATIONS_PREFIX, generation_key, segment_key, wal_key
+from streamhouse.model.cluster_identity import DatabaseIdentity
 from streamhouse.model.names import SessionId
+from streamhouse.stores.metadata.engine import Transaction
 from streamhouse.stores.metadata.sqlite.store import SqliteMetadataStore
-from streamhouse.stores.metadata.transaction import Transaction
 from tests.broker.cluster.copies import Stores, contents, make_all
 from tests.broker.conftest import MakeWorld
 from tests.broker.support import World, batch, current, produce, settle, values_of

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.wal.ledger import session_dir
+from streamhouse.broker.wal.disk_files import session_dir
 from streamhouse.config import FlushSettings
 from streamhouse.errors import OutOfOrderSequence, Unavailable
 from streamhouse.format.batch import place
-from streamhouse.format.wal import WalEntry
+from streamhouse.format.wal_file import WalEntry
 from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId, TopicPartition
 from tests.broker.conftest import MakeWorld
 from tests.broker.support import (

@@ -2,8 +2,8 @@
 
 import pytest
 
-from streamhouse.broker.appending import ProduceTransaction
 from streamhouse.broker.broker import Broker
+from streamhouse.broker.produce.append import ProduceTransaction
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.transaction import Marker, ProducerIdentity, TransactionCall
 from tests.broker.cluster.disk_team import DiskAgent, DiskTeam

@@ -4,7 +4,7 @@ import uuid
 
 import pytest
 
-from streamhouse.broker.cluster.verdicts import (
+from streamhouse.broker.admin.health_rules import (
     Verdict,
     judge_disks,
     judge_doomed,
@@ -16,7 +16,8 @@ from streamhouse.broker.cluster.verdicts import (
     judge_sessions,
 )
 from streamhouse.config import GrpcSettings, HttpSettings, KafkaSettings, LeaseSettings, RetentionSettings, Settings
-from streamhouse.model.lease import Address, PartitionState, RollCall, Session, SessionState
+from streamhouse.config.fields import Address
+from streamhouse.model.cluster import PartitionState, RollCall, Session, SessionState
 from streamhouse.model.names import Epoch, NodeId, PartitionId, SessionId, TopicId
 
 NOW_MS = 1_000_000

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.doors import Doors
-from streamhouse.broker.wal.disk_keeping import kept_root
+from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.wal.disk_quarantine import kept_root
 from streamhouse.broker.wal.object_recovery import ObjectWals
 from streamhouse.config import WalSettings
 from streamhouse.errors import SessionLost, Unavailable
-from streamhouse.format.keys import parse_wal_key, wal_prefix
+from streamhouse.format.object_keys import parse_wal_key, wal_prefix
 from streamhouse.format.wal_object import SEAL_BYTES
 from streamhouse.model.names import SessionId, TopicPartition
-from streamhouse.stores.metadata.transaction import Transaction
+from streamhouse.stores.metadata.engine import Transaction
 from tests.broker.conftest import MakeWorld
 from tests.broker.support import CLICKS, ORDERS, WAL_ROOT, World, batch, current, idempotent, produce, settle, values_of
 

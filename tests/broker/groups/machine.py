@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from streamhouse.broker.groups.calls import Caller, Join, Joined, Leaver, Sync, Synced
-from streamhouse.broker.groups.effects import Effect, Persist, Reply
-from streamhouse.broker.groups.state import Group
+from streamhouse.broker.groups.group_state import Group
+from streamhouse.broker.groups.rebalance import Effect, Persist, Reply
 from streamhouse.config import GroupSettings
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.group import GroupState, OfferedProtocol, StoredGroup
+from streamhouse.model.group_requests import Caller, Join, Joined, Leaver, Sync, Synced
 
 DELAY_S = 3.0
 SESSION_MS = 10_000

@@ -9,14 +9,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
-from streamhouse.broker.catalogue import Catalogue
+from streamhouse.broker.catalog.topic_catalog import Catalogue
 from streamhouse.broker.cluster.cluster import Leader
-from streamhouse.broker.doors import Doors, Wals
+from streamhouse.broker.dependencies import Doors, Wals
 from streamhouse.broker.groups import Caller, Groups, Join, Joined, OffsetToCommit, Sync, Synced
 from streamhouse.config import GroupSettings, Settings
+from streamhouse.config.fields import Address
 from streamhouse.errors import StreamhouseError, Unavailable
+from streamhouse.model.cluster import Session
 from streamhouse.model.group import OfferedProtocol
-from streamhouse.model.lease import Address, Session
 from streamhouse.model.names import PartitionId, SessionId, TopicPartition
 from streamhouse.stores.metadata.base import MetadataStore, NewSession
 from streamhouse.stores.metadata.sqlite import SqliteMetadataStore

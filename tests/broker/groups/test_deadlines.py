@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamhouse.broker.groups.deadlines import SLACK, Deadlines
+from streamhouse.broker.groups.coordinator import SLACK, Deadlines
 
 
 def test_the_earliest_comes_first_and_each_comes_once() -> None:

@@ -5,7 +5,7 @@ import uuid
 import pytest
 
 from streamhouse.broker.groups import Caller, Leaver
-from streamhouse.broker.groups.expiry import expired_offsets
+from streamhouse.broker.groups.offset_expiry import expired_offsets
 from streamhouse.errors import CoordinatorUnavailable
 from streamhouse.model.group import CommittedOffset, GroupOffset
 from streamhouse.model.names import PartitionId, TopicId

@@ -2,9 +2,8 @@
 
 import pytest
 
-from streamhouse.broker.groups.calls import Leaver
-from streamhouse.broker.groups.state import Group
-from streamhouse.broker.groups.views import check_delete, check_delete_offsets, describe, listed, reads
+from streamhouse.broker.groups.descriptions import check_delete, check_delete_offsets, describe, listed, reads
+from streamhouse.broker.groups.group_state import Group
 from streamhouse.errors import (
     GroupNotFound,
     IllegalGeneration,
@@ -14,6 +13,7 @@ from streamhouse.errors import (
     UnknownMember,
 )
 from streamhouse.model.group import GroupState
+from streamhouse.model.group_requests import Leaver
 from tests.broker.groups.machine import DELAY_S, SESSION_MS, Machine
 
 SESSION_S = SESSION_MS / 1000

@@ -6,10 +6,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from streamhouse.broker.groups.calls import Joined, Leaver, Synced
-from streamhouse.broker.groups.state import Group
+from streamhouse.broker.groups.group_state import Group
 from streamhouse.errors import CoordinatorUnavailable, MemberIdRequired, NotCoordinator, StreamhouseError
 from streamhouse.model.group import GroupState
+from streamhouse.model.group_requests import Joined, Leaver, Synced
 from tests.broker.groups.machine import Machine
 from tests.support.depth import examples
 

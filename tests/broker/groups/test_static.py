@@ -2,9 +2,9 @@
 
 import pytest
 
-from streamhouse.broker.groups.calls import Leaver
 from streamhouse.errors import CoordinatorUnavailable, FencedInstance, RebalanceInProgress, UnknownMember
 from streamhouse.model.group import GroupState
+from streamhouse.model.group_requests import Leaver
 from tests.broker.groups.machine import DELAY_S, REBALANCE_MS, SESSION_MS, Machine
 
 

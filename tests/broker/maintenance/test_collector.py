@@ -5,12 +5,12 @@ import asyncio
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.maintenance import collector as module
+from streamhouse.broker.maintenance import retention as module
 from streamhouse.broker.wal.object_recovery import ObjectWals
 from streamhouse.config import RetentionSettings
+from streamhouse.config.fields import Address
 from streamhouse.errors import CommitRefused, OffsetOutOfRange, SessionLost, Unavailable
-from streamhouse.format.keys import segment_key, wal_key
-from streamhouse.model.lease import Address
+from streamhouse.format.object_keys import segment_key, wal_key
 from streamhouse.model.names import SessionId, TopicPartition
 from streamhouse.model.segment import Run
 from streamhouse.stores.metadata import store as store_module

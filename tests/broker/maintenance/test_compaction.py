@@ -8,14 +8,14 @@ import pytest
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.maintenance.compaction import looked_after
-from streamhouse.broker.maintenance.rewriting import REWRITTEN_SEQUENCES
+from streamhouse.broker.maintenance.run_rewriter import REWRITTEN_SEQUENCES
 from streamhouse.config import CompactionSettings, FlushSettings, RetentionSettings
 from streamhouse.errors import CorruptObject, SessionLost, Unavailable
 from streamhouse.format.batch import spans
 from streamhouse.format.compression import Codec
-from streamhouse.format.keys import parse_segment_key
+from streamhouse.format.object_keys import parse_segment_key
 from streamhouse.format.records import Record, build_batch
-from streamhouse.model.lease import SessionState
+from streamhouse.model.cluster import SessionState
 from streamhouse.model.names import PartitionId
 from streamhouse.model.topic import parse_topic_config
 from tests.broker.conftest import MakeWorld

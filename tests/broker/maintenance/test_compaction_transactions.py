@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from streamhouse.broker.appending import ProduceTransaction
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.maintenance.rewriting import TRIES
-from streamhouse.broker.reading.fetch import Fetched, Wanted
-from streamhouse.broker.reading.plans import Span
+from streamhouse.broker.fetch.fetch import Fetched, Wanted
+from streamhouse.broker.fetch.read_plans import Span
+from streamhouse.broker.maintenance.run_rewriter import TRIES
+from streamhouse.broker.produce.append import ProduceTransaction
 from streamhouse.config import CompactionSettings, TransactionSettings
 from streamhouse.errors import Unavailable
 from streamhouse.format.batch import Buffer, spans
-from streamhouse.format.isolation import committed_only
 from streamhouse.format.records import Record, build_batch
-from streamhouse.format.rewriting import batches_of
+from streamhouse.format.run_rewrite import batches_of
+from streamhouse.format.transactions import committed_only
 from streamhouse.model.transaction import AbortedTransaction, Marker, ProducerIdentity
 from tests.broker.conftest import MakeWorld
 from tests.broker.maintenance.test_compaction import COMPACT, cleaned_to, flush, later, partition_of, put, written

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from streamhouse.broker.appending import ProduceTransaction
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.producers import ProducerTable
-from streamhouse.broker.reading.rebuilding import rebuild
+from streamhouse.broker.partition.producer_state import ProducerTable
+from streamhouse.broker.produce.append import ProduceTransaction
+from streamhouse.broker.segments.producer_snapshots import rebuild
 from streamhouse.config import CompactionSettings
 from streamhouse.errors import CorruptObject, OutOfOrderSequence, StreamhouseError
-from streamhouse.format.producers import decode_producers
+from streamhouse.format.producer_snapshot import decode_producers
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.segment import Run
 from streamhouse.model.transaction import Marker

@@ -10,13 +10,13 @@ from typing import Any, cast
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.maintenance import cleaning as module
-from streamhouse.broker.maintenance.cleaning import Cleaner
-from streamhouse.broker.maintenance.forgetting import Forgetting
-from streamhouse.broker.reading.settled import Settled
+from streamhouse.broker.maintenance import log_cleaner as module
+from streamhouse.broker.maintenance.log_cleaner import Cleaner
+from streamhouse.broker.maintenance.run_rewriter import Forgetting
+from streamhouse.broker.segments.transaction_isolation import Settled
 from streamhouse.config import CompactionSettings
 from streamhouse.format.records import Record, build_batch
-from streamhouse.model.lease import PartitionState
+from streamhouse.model.cluster import PartitionState
 from streamhouse.model.names import Epoch, PartitionId, TopicId
 from streamhouse.model.segment import Run
 from streamhouse.model.topic import parse_topic_config

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.maintenance import merging as module
+from streamhouse.broker.maintenance import run_merger as module
 from streamhouse.config import CompactionSettings, RetentionSettings
 from streamhouse.model.names import PartitionId
 from streamhouse.model.segment import Run

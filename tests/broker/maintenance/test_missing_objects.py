@@ -5,9 +5,9 @@ import logging
 
 import pytest
 
-from streamhouse.broker.appending import ProduceTransaction
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.reading.fetch import Wanted
+from streamhouse.broker.fetch.fetch import Wanted
+from streamhouse.broker.produce.append import ProduceTransaction
 from streamhouse.config import CompactionSettings, FetchSettings, ProducerSettings
 from streamhouse.errors import CorruptObject, MissingRecords, OutOfOrderSequence, Unavailable
 from streamhouse.model.names import PartitionId, TopicPartition

@@ -5,8 +5,8 @@ import logging
 
 import pytest
 
+from streamhouse.broker.admin.health_rules import Check, Verdict
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.cluster.verdicts import Check, Verdict
 from streamhouse.config import IntegritySettings
 from streamhouse.errors import Unavailable
 from tests.broker.conftest import MakeWorld

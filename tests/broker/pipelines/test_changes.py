@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from streamhouse.broker.pipelines.changes import (
+from streamhouse.broker.pipelines.pipelines import (
     Outcome,
     Wanted,
     check_starting,

@@ -6,15 +6,15 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.placing.wanted import WantedCommit, WantedRun, WantedSegment
+from streamhouse.broker.external_commits.commit_request import WantedCommit, WantedRun, WantedSegment
 from streamhouse.broker.wal.object_recovery import ObjectWals
+from streamhouse.config.fields import Address
 from streamhouse.errors import Unavailable
 from streamhouse.format.batch import place
-from streamhouse.format.keys import placed_segment_key
+from streamhouse.format.object_keys import placed_segment_key
 from streamhouse.format.segment import RunInput, encode_segment
-from streamhouse.model.lease import Address
+from streamhouse.model.external_commit import Held, HoldAsked, Outcome, QueryId
 from streamhouse.model.names import Epoch, PartitionId, TopicPartition
-from streamhouse.model.placing import Held, HoldAsked, Outcome, QueryId
 from streamhouse.model.segment import SegmentObject
 from streamhouse.stores.objects.base import ObjectStore
 from tests.broker.support import NOW_MS, World, batch

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from streamhouse.broker.gate import Gate
+from streamhouse.broker.partition.backpressure import Gate
 from streamhouse.errors import PartitionHeld
 from tests.broker.support import settle
 

@@ -10,11 +10,11 @@ from unittest.mock import AsyncMock
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.placing.holds import MAX_GIVEN_UP
-from streamhouse.broker.placing.wanted import WantedCommit
-from streamhouse.broker.producers import ProducerTable
-from streamhouse.broker.reading.fetch import Wanted
-from streamhouse.broker.reading.snapshots import load_producers
+from streamhouse.broker.external_commits.commit_request import WantedCommit
+from streamhouse.broker.external_commits.partition_freezes import MAX_GIVEN_UP
+from streamhouse.broker.fetch.fetch import Wanted
+from streamhouse.broker.partition.producer_state import ProducerTable
+from streamhouse.broker.segments.producer_snapshots import load_producers
 from streamhouse.config import CompactionSettings, FlushSettings, PlacingSettings
 from streamhouse.errors import (
     CommitRefused,
@@ -27,8 +27,8 @@ from streamhouse.errors import (
     UnknownTopic,
 )
 from streamhouse.format.batch import read_header, spans
+from streamhouse.model.external_commit import HoldAsked, Outcome, QueryId, StoredCommit, WantedHold
 from streamhouse.model.names import PartitionId, TopicPartition
-from streamhouse.model.placing import HoldAsked, Outcome, QueryId, StoredCommit, WantedHold
 from streamhouse.model.segment import SegmentObject
 from tests.broker.conftest import MakeWorld
 from tests.broker.placing.support import QUERY, commit_of, until_done, write_segment, written

@@ -7,8 +7,8 @@ import pytest
 from streamhouse.broker.broker import Broker
 from streamhouse.config import FlushSettings, LeaseSettings, WalSettings
 from streamhouse.errors import Retriable
+from streamhouse.model.external_commit import StoredCommit
 from streamhouse.model.names import TopicPartition
-from streamhouse.model.placing import StoredCommit
 from tests.broker.conftest import MakeWorld
 from tests.broker.placing.support import Team, written
 from tests.broker.support import batch, idempotent, produce, values_of

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.reading.answers import SHARE, AnswerBytes
-from streamhouse.broker.reading.fetch import Fetched, Wanted
+from streamhouse.broker.fetch.fetch import Fetched, Wanted
+from streamhouse.broker.partition.backpressure import SHARE, AnswerBytes
 from streamhouse.config import FetchSettings
 from streamhouse.model.names import TopicPartition
 from tests.broker.conftest import MakeWorld

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from streamhouse.broker.reading.cache import Block, SingleFlightCache
+from streamhouse.broker.segments.block_cache import Block, SingleFlightCache
 from streamhouse.errors import Stopping, Unavailable
 from streamhouse.format.batch import place
 from tests.broker.support import batch, settle

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.log import PartitionLog
-from streamhouse.broker.reading.fetch import Fetched, LongPoll, Wanted
+from streamhouse.broker.fetch.fetch import Fetched, LongPoll, Wanted
+from streamhouse.broker.partition.log import PartitionLog
 from streamhouse.errors import (
     FencedLeaderEpoch,
     LeaseLost,

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from streamhouse.broker.reading.reader import SegmentReader
-from streamhouse.broker.reading.tier.disk import DiskTier
+from streamhouse.broker.segments.disk_cache import DiskTier
+from streamhouse.broker.segments.reader import SegmentReader
 from streamhouse.clock import SystemClock
 from streamhouse.config import FetchSettings
 from streamhouse.errors import CorruptObject, MissingRecords, Unavailable

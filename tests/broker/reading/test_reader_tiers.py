@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from streamhouse.broker.reading.tier.frame import name_of
+from streamhouse.broker.segments.disk_cache_files import name_of
 from streamhouse.config import FetchSettings
 from streamhouse.errors import CorruptObject, Misconfigured, Unavailable
 from streamhouse.model.names import PartitionId, TopicId

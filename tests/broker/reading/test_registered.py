@@ -3,7 +3,7 @@
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.reading.plans import Place
+from streamhouse.broker.fetch.read_plans import Place
 from streamhouse.config import PlanSettings
 from streamhouse.model.names import TopicPartition
 from tests.broker.conftest import MakeWorld

@@ -6,8 +6,8 @@ from typing import cast
 
 import pytest
 
-from streamhouse.broker.reading import runs as module
-from streamhouse.broker.reading.runs import RunIndex
+from streamhouse.broker.segments import run_index as module
+from streamhouse.broker.segments.run_index import RunIndex
 from streamhouse.errors import Unavailable
 from streamhouse.model.names import Epoch, PartitionId, TopicId
 from streamhouse.model.segment import Run

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamhouse.broker.reading.turns import Turns
+from streamhouse.limits import Turns
 from tests.broker.support import settle
 
 

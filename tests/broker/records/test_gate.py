@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from streamhouse.broker.records.gate import Gate
 from streamhouse.errors import Overloaded
+from streamhouse.limits import Gate
 from tests.broker.support import settle
 
 

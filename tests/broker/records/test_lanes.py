@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from streamhouse.broker.producers import SEQUENCES
-from streamhouse.broker.records.lanes import Lanes
+from streamhouse.broker.forwarding.producer_ids import Lanes
+from streamhouse.broker.partition.producer_state import SEQUENCES
 from streamhouse.config import PeerSettings
 from streamhouse.errors import Unavailable
 from streamhouse.model.names import PartitionId, TopicId

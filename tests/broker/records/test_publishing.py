@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.log import Placed
-from streamhouse.broker.producers import KEYS_FROM
-from streamhouse.broker.records.buffering import Buffering
+from streamhouse.broker.forwarding.acks import Buffering
+from streamhouse.broker.partition.log import Placed
+from streamhouse.broker.partition.producer_state import KEYS_FROM
 from streamhouse.config import RecordSettings, TopicSettings
 from streamhouse.errors import (
     AppendFailed,
@@ -22,7 +22,7 @@ from streamhouse.errors import (
 )
 from streamhouse.format.batch import read_header
 from streamhouse.format.compression import Codec
-from streamhouse.format.partitioning import partition_for
+from streamhouse.format.partitioner import partition_for
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import Acks, NewRecord, Receipt
 from tests.broker.conftest import MakeWorld

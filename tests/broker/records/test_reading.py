@@ -1,7 +1,7 @@
 """When a read of several leaders is good enough, and what of it is told."""
 
-from streamhouse.broker.reading.fetch import Fetched
-from streamhouse.broker.records.reading import is_enough, trimmed
+from streamhouse.broker.fetch.fetch import Fetched
+from streamhouse.broker.forwarding.fan_out import is_enough, trimmed
 from streamhouse.errors import NotLeader, OffsetOutOfRange, Unavailable
 from streamhouse.model.names import TopicPartition
 from tests.broker.support import batch

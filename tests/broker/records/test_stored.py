@@ -7,9 +7,9 @@ from typing import Any, cast
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.records.stored import Stored
+from streamhouse.broker.forwarding.acks import Stored
 from streamhouse.errors import AppendFailed, UnknownTopic
-from streamhouse.model.lease import PartitionState
+from streamhouse.model.cluster import PartitionState
 from streamhouse.model.names import Epoch, PartitionId, TopicId, TopicPartition
 from streamhouse.model.segment import Run
 from tests.broker.support import ORDERS, World, batch, produce, settle

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamhouse.broker.schemas.cache import FreshCache
+from streamhouse.broker.schemas.schema_cache import FreshCache
 from tests.broker.support import StepClock
 
 

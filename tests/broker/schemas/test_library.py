@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 from streamhouse.broker.metrics import BrokerMetrics
 from streamhouse.broker.schemas import Schemas
 from streamhouse.errors import Unavailable, UnknownSchema
-from streamhouse.model.change import Change, ChangeKind
+from streamhouse.model.cluster import Change, ChangeKind
 from streamhouse.model.schema import DEFAULT_CONTEXT
 from tests.broker.schemas.support import CLICKS, ORDERS, avro, registry
 from tests.broker.support import World, settle

@@ -2,7 +2,14 @@
 
 import pytest
 
-from streamhouse.broker.schemas.rules import check_registration, check_subject, clashes, group_of, in_force, tell
+from streamhouse.broker.schemas.subject_config import (
+    check_registration,
+    check_subject,
+    clashes,
+    group_of,
+    in_force,
+    tell,
+)
 from streamhouse.errors import InvalidSubject, ModeRefused
 from streamhouse.model.schema import Level, Mode, Rules, Subject
 from streamhouse.schemas.languages import parse_schema

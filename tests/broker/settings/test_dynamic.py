@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.catalogue import FRESH_S, MISS_S, Catalogue
-from streamhouse.broker.settings.agent_settings import AGENT_SETTINGS
-from streamhouse.broker.settings.configs import FACTS, Changed, agent_configs
-from streamhouse.broker.settings.dynamic import add_up
+from streamhouse.broker.catalog.dynamic_settings import add_up
+from streamhouse.broker.catalog.kafka_configs import AGENT_SETTINGS, FACTS, Changed, agent_configs
+from streamhouse.broker.catalog.topic_catalog import FRESH_S, MISS_S, Catalogue
 from streamhouse.config import Address, FetchSettings, GroupSettings, Settings, TopicSettings
 from streamhouse.errors import InvalidConfig, RecordTooLarge, Rejected, Unavailable, UnknownTopic
 from streamhouse.model.names import NodeId

@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from streamhouse.broker.appending import ProduceTransaction
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.log import Placed
-from streamhouse.broker.reading.fetch import Wanted
+from streamhouse.broker.fetch.fetch import Wanted
+from streamhouse.broker.partition.log import Placed
+from streamhouse.broker.produce.append import ProduceTransaction
 from streamhouse.config import TransactionSettings
-from streamhouse.format.isolation import committed_only
+from streamhouse.format.transactions import committed_only
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.transaction import ProducerIdentity, TransactionCall
 from tests.broker.support import CLICKS, MANY_BYTES, ORDERS, World, batch, records_of

@@ -15,8 +15,9 @@ from streamhouse.broker.transactions.checks import (
     refusal,
     shard,
 )
-from streamhouse.broker.transactions.ending import Shares, is_marked, shares
-from streamhouse.config.transactions import TransactionSettings
+from streamhouse.broker.transactions.completion import Shares, is_marked, shares
+from streamhouse.config.coordination import TransactionSettings
+from streamhouse.config.fields import Address
 from streamhouse.errors import (
     ConcurrentTransactions,
     InvalidTransactionTimeout,
@@ -27,7 +28,7 @@ from streamhouse.errors import (
     Unavailable,
     UnknownProducerId,
 )
-from streamhouse.model.lease import Address, Session, SessionState
+from streamhouse.model.cluster import Session, SessionState
 from streamhouse.model.names import NodeId, PartitionId, SessionId, TopicId
 from streamhouse.model.transaction import (
     MAX_EPOCH,

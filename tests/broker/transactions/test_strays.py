@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.transactions.strays import Suspect, ending_of
+from streamhouse.broker.transactions.sweeper import Suspect, ending_of
 from streamhouse.errors import ConcurrentTransactions
-from streamhouse.format.producers import ProducerEntry
+from streamhouse.format.producer_snapshot import ProducerEntry
 from streamhouse.model.names import PartitionId
 from streamhouse.model.transaction import (
     Marker,

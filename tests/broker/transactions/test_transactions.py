@@ -6,11 +6,11 @@ from collections.abc import Sequence
 import pytest
 from prometheus_client import CollectorRegistry
 
-from streamhouse.broker.appending import ProduceTransaction
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.groups import Caller, OffsetToCommit
-from streamhouse.broker.log import PartitionLog
 from streamhouse.broker.metrics import BrokerMetrics
+from streamhouse.broker.partition.log import PartitionLog
+from streamhouse.broker.produce.append import ProduceTransaction
 from streamhouse.config import ProducerSettings, TransactionSettings
 from streamhouse.errors import (
     ConcurrentTransactions,

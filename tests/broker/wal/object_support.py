@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from streamhouse.broker.wal.base import WalEntry
 from streamhouse.broker.wal.object_recovery import ObjectWals
-from streamhouse.broker.wal.objects import ObjectWal
+from streamhouse.broker.wal.object_wal import ObjectWal
 from streamhouse.clock import Clock, Ids
 from streamhouse.config import WalSettings
 from streamhouse.errors import Unavailable
-from streamhouse.format.keys import parse_wal_key, wal_key, wal_prefix
+from streamhouse.format.object_keys import parse_wal_key, wal_key, wal_prefix
+from streamhouse.format.wal_file import WalEntry
 from streamhouse.model.names import SessionId
 from streamhouse.stores.objects.base import Buffers, ObjectExists, ObjectMeta
 from streamhouse.stores.objects.memory import MemoryObjectStore

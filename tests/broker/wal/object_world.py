@@ -13,13 +13,13 @@ from contextlib import suppress
 from contextvars import Context
 from typing import Final
 
-from streamhouse.broker.wal.base import WalEntry
 from streamhouse.broker.wal.object_recovery import ObjectWalReading, ObjectWals
-from streamhouse.broker.wal.objects import ObjectWal
+from streamhouse.broker.wal.object_wal import ObjectWal
 from streamhouse.clock import Ids
 from streamhouse.config import WalSettings
 from streamhouse.errors import AppendFailed, Overloaded, SessionSealed, Unavailable
-from streamhouse.format.keys import parse_wal_key, wal_key
+from streamhouse.format.object_keys import parse_wal_key, wal_key
+from streamhouse.format.wal_file import WalEntry
 from streamhouse.format.wal_object import SEAL_BYTES, WalObject, read_object
 from streamhouse.model.names import Epoch, PartitionId
 from streamhouse.stores.objects.base import Buffers, ObjectExists, ObjectMeta, ObjectStore

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from streamhouse.broker.wal.base import WalEntry
-from streamhouse.broker.wal.disk import DiskWal, open_disk_wal
-from streamhouse.broker.wal.files import Files
-from streamhouse.broker.wal.recovery import DiskWals
+from streamhouse.broker.wal.disk_recovery import DiskWals
+from streamhouse.broker.wal.disk_wal import DiskWal, open_disk_wal
 from streamhouse.clock import Clock, Ids
 from streamhouse.config import WalSettings
+from streamhouse.format.wal_file import WalEntry
 from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId
+from streamhouse.stores.local_files import Files
 
 ROOT = Path("/data/wal")
 SESSION = SessionId("agent-1")

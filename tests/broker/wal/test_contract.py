@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from streamhouse.broker.doors import Wals
-from streamhouse.broker.wal.files import LocalFiles
-from streamhouse.broker.wal.local import LocalWals
+from streamhouse.broker.dependencies import Wals
+from streamhouse.broker.wal.disk_recovery import LocalWals
 from streamhouse.broker.wal.object_recovery import ObjectWals
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.config import WalSettings
+from streamhouse.stores.local_files import LocalFiles
 from streamhouse.stores.objects.base import ObjectStore
 from streamhouse.stores.objects.folder import FolderObjectStore
 from streamhouse.stores.objects.memory import MemoryObjectStore

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from streamhouse.broker.wal.files import LocalFiles
-from streamhouse.broker.wal.recovery import DiskWals
+from streamhouse.broker.wal.disk_recovery import DiskWals
 from streamhouse.model.names import SessionId
+from streamhouse.stores.local_files import LocalFiles
 from tests.broker.wal.support import OTHER, read_all
 
 APPENDER = """

@@ -7,10 +7,10 @@ from contextlib import suppress
 
 import pytest
 
-from streamhouse.broker.wal.base import Wal, WalEntry
-from streamhouse.broker.wal.recovery import DiskWals
+from streamhouse.broker.wal.base import Wal
+from streamhouse.broker.wal.disk_recovery import DiskWals
 from streamhouse.errors import AppendFailed, Misconfigured, Overloaded
-from streamhouse.format.wal import FILE_HEADER_BYTES
+from streamhouse.format.wal_file import FILE_HEADER_BYTES, WalEntry
 from streamhouse.model.names import Epoch, PartitionId, SessionId
 from tests.broker.wal.support import (
     CLICKS,

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from streamhouse.broker.wal.files import PAGE_BYTES, UNREADABLE, Files, LocalFiles, LockedError
-from streamhouse.broker.wal.recovery import DiskWals
+from streamhouse.broker.wal.disk_recovery import DiskWals
 from streamhouse.clock import SystemClock
 from streamhouse.errors import AppendFailed
+from streamhouse.stores.local_files import PAGE_BYTES, UNREADABLE, Files, LocalFiles, LockedError
 from tests.broker.wal.support import CLICKS, OTHER, SESSION, entry, flushed, open_wal, read_all
 
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from streamhouse.broker.wal.object_gaps import objects_above
+from streamhouse.broker.wal.object_quarantine import objects_above
 from streamhouse.broker.wal.object_recovery import ObjectWalReading
 from streamhouse.errors import CorruptObject, SessionSealed
 from streamhouse.format import wal_object
-from streamhouse.format.keys import wal_key
+from streamhouse.format.object_keys import wal_key
 from streamhouse.format.wal_object import COPY_BYTES, ObjectHeader, encode_header
 from tests.broker.wal.object_support import DEAD, Bucket, open_object_wal, recovered, wals_on
 from tests.broker.wal.support import ManualClock, entry, settle

@@ -4,12 +4,11 @@ import asyncio
 
 import pytest
 
-from streamhouse.broker.doors import Wals
+from streamhouse.broker.dependencies import Wals
 from streamhouse.broker.wal import object_recovery
-from streamhouse.broker.wal.base import WalEntry
 from streamhouse.errors import Misconfigured, SessionSealed, Unavailable
-from streamhouse.format.keys import wal_key
-from streamhouse.format.wal import ENTRY_HEADER_BYTES
+from streamhouse.format.object_keys import wal_key
+from streamhouse.format.wal_file import ENTRY_HEADER_BYTES, WalEntry
 from streamhouse.format.wal_object import COPY_BYTES, SEAL_BYTES, decode_seal
 from streamhouse.model.names import SessionId
 from streamhouse.stores.objects.base import Buffers

@@ -17,7 +17,7 @@ from streamhouse.broker.wal.object_recovery import ObjectWals
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.config import StoreSettings, WalSettings
 from streamhouse.errors import SessionSealed
-from streamhouse.format.keys import parse_wal_key, wal_prefix
+from streamhouse.format.object_keys import parse_wal_key, wal_prefix
 from streamhouse.stores.objects.base import ObjectStore
 from streamhouse.stores.objects.open import open_object_store
 from tests.broker.wal.object_support import ALIVE, DEAD

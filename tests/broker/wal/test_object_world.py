@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from streamhouse.broker.wal.object_ledger import ObjectLedger
+from streamhouse.broker.wal.object_cleanup import ObjectLedger
 from streamhouse.broker.wal.object_recovery import ObjectWalReading
 from streamhouse.broker.wal.object_upload import Uploader
-from streamhouse.broker.wal.objects import ObjectWal
+from streamhouse.broker.wal.object_wal import ObjectWal
 from streamhouse.model.names import PartitionId
 from tests.broker.wal.object_world import LossyWorld, StormyBucket, World
 from tests.simulation.loop import Violation

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from streamhouse.broker.wal.base import Wal, WalCosts
-from streamhouse.broker.wal.object_window import COPIED_BELOW_BYTES, FRAME_BYTES
+from streamhouse.broker.wal.object_upload import COPIED_BELOW_BYTES, FRAME_BYTES
 from streamhouse.errors import AppendFailed, Internal, Overloaded, SessionSealed
-from streamhouse.format.keys import wal_key
-from streamhouse.format.wal import ENTRY_HEADER_BYTES
+from streamhouse.format.object_keys import wal_key
+from streamhouse.format.wal_file import ENTRY_HEADER_BYTES
 from streamhouse.format.wal_object import Seal, encode_seal
 from streamhouse.model.names import SessionId
 from streamhouse.stores.objects.base import Buffers

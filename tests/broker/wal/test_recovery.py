@@ -5,11 +5,11 @@ import random
 import pytest
 
 from streamhouse.broker.wal.base import WalRecovery
-from streamhouse.broker.wal.files import LockedError
-from streamhouse.broker.wal.recovery import DiskWals
+from streamhouse.broker.wal.disk_recovery import DiskWals
 from streamhouse.errors import Misconfigured
-from streamhouse.format.wal import ENTRY_HEADER_BYTES, FILE_HEADER_BYTES, FileHeader, encode_file_header
+from streamhouse.format.wal_file import ENTRY_HEADER_BYTES, FILE_HEADER_BYTES, FileHeader, encode_file_header
 from streamhouse.model.names import SessionId
+from streamhouse.stores.local_files import LockedError
 from tests.broker.wal.support import OTHER, ROOT, SESSION, entry, open_wal, plain, read_all
 from tests.simulation.files import SimFiles
 

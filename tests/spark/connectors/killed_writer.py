@@ -13,8 +13,8 @@ from typing import Any
 import asyncpg
 import pyarrow as pa
 
-from streamhouse.spark.connectors.postgresql.connections import opened
-from streamhouse.spark.connectors.postgresql.writing import (
+from streamhouse.spark.connectors.postgresql.connection import opened
+from streamhouse.spark.connectors.postgresql.writer import (
     MicroBatch,
     Target,
     TargetColumn,

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.errors import Misconfigured, PipelineMoved, Rejected, Unavailable
-from streamhouse.spark.connectors.postgresql.connections import dsn_of, opened, variable_of
-from streamhouse.spark.connectors.postgresql.writing import (
+from streamhouse.spark.connectors.postgresql.connection import dsn_of, opened, variable_of
+from streamhouse.spark.connectors.postgresql.writer import (
     MicroBatch,
     Target,
     TargetColumn,

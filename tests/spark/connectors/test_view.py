@@ -14,12 +14,12 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from streamhouse.errors import Rejected
 from streamhouse.model.table import Connector, Table
-from streamhouse.spark.connectors import find, view
+from streamhouse.spark.connectors import find, materialized_view
 from streamhouse.spark.connectors.base import Reading, Writing
-from streamhouse.spark.connectors.output_modes import check_plan, unsupported
-from streamhouse.spark.connectors.view import key_of, mode_of, parted
-from streamhouse.spark.connectors.view_plan import view_key
-from streamhouse.spark.jvm import plain_query
+from streamhouse.spark.connectors.materialized_view import parted
+from streamhouse.spark.connectors.view_key import key_of, view_key
+from streamhouse.spark.connectors.view_query import mode_of
+from streamhouse.spark.runtime.jvm import check_plan, plain_query, unsupported
 from tests.spark.connectors.conftest import Lines
 from tests.support.agent import LiveAgent
 
@@ -244,8 +244,12 @@ def test_a_key_that_is_not_there_is_told(lines: Lines, spark: SparkSession, keep
 
 def test_parts_have_limits() -> None:
     assert parted([]) == [[]]
-    assert [len(part) for part in parted([b"x"] * (2 * view.PART_ROWS + 1))] == [view.PART_ROWS, view.PART_ROWS, 1]
-    assert [len(part) for part in parted([b"x" * view.PART_BYTES] * 3)] == [1, 1, 1]
+    assert [len(part) for part in parted([b"x"] * (2 * materialized_view.PART_ROWS + 1))] == [
+        materialized_view.PART_ROWS,
+        materialized_view.PART_ROWS,
+        1,
+    ]
+    assert [len(part) for part in parted([b"x" * materialized_view.PART_BYTES] * 3)] == [1, 1, 1]
 
 
 # --- what it keeps
@@ -275,17 +279,17 @@ def test_a_view_is_the_batch_result_across_micro_batches_late_records_and_restar
     kept.run(frame)
     assert kept.rows() == expected()
 
-    monkeypatch.setattr(view, "PART_ROWS", 1)
+    monkeypatch.setattr(materialized_view, "PART_ROWS", 1)
     lines.add(*(play("10:00:03", user, 8) for user in ("ann", "bob", "cat", "dan")))
     with monkeypatch.context() as broken:
-        ask, asked = view._ask, itertools.count()
+        ask, asked = materialized_view._ask, itertools.count()
 
         def third_fails(*args: Any) -> Any:
             if next(asked) == 2:
                 raise RuntimeError("killed between two parts")
             return ask(*args)
 
-        broken.setattr(view, "_ask", third_fails)
+        broken.setattr(materialized_view, "_ask", third_fails)
         with pytest.raises(StreamingQueryException, match="killed between two parts"):
             kept.run(frame)
     kept.run(frame)

@@ -15,14 +15,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamhouse.client.sync import SyncClient
 from streamhouse.model.table import Column, Connector, Table
-from streamhouse.spark.connectors import view
+from streamhouse.spark.connectors import materialized_view
 from streamhouse.spark.connectors.base import Reading
-from streamhouse.spark.connectors.view import Computed, needs_versions, write_again
-from streamhouse.spark.pipelines.building import Builder
-from streamhouse.spark.pipelines.jobs import job_of
-from streamhouse.spark.pipelines.recomputing import ticks
-from streamhouse.spark.sql.binding import bind
-from streamhouse.spark.sql.catalogue import Catalogue
+from streamhouse.spark.connectors.materialized_view import Computed, needs_versions, write_again
+from streamhouse.spark.pipelines.query_builder import Builder, ticks
+from streamhouse.spark.pipelines.runner_protocol import job_of
+from streamhouse.spark.query.catalog import Catalogue
+from streamhouse.spark.query.resolver import bind
 from tests.spark.connectors import test_view
 from tests.spark.connectors.test_view import Kept
 from tests.spark.sql.fakes import FakeDoor
@@ -158,16 +157,16 @@ def test_a_batch_that_failed_between_its_parts_is_told_again(
     orders = topic()
     made = bench(LAST, orders)
     orders.put_at_random(3, 60)
-    monkeypatch.setattr(view, "PART_ROWS", 1)
+    monkeypatch.setattr(materialized_view, "PART_ROWS", 1)
     with monkeypatch.context() as broken:
-        ask, asked = view._ask, itertools.count()
+        ask, asked = materialized_view._ask, itertools.count()
 
         def third_fails(*args: Any) -> Any:
             if next(asked) == 2:
                 raise RuntimeError("killed between two parts")
             return ask(*args)
 
-        broken.setattr(view, "_ask", third_fails)
+        broken.setattr(materialized_view, "_ask", third_fails)
         with pytest.raises(StreamingQueryException, match="killed between two parts"):
             made.run()
     assert made.run() == newest(orders)

@@ -17,11 +17,11 @@ from pyspark.sql import DataFrame, SparkSession
 from streamhouse.model.table import Connector, Table
 from streamhouse.spark.connectors import find
 from streamhouse.spark.connectors.base import Reading, Writing
-from streamhouse.spark.lake.base import Lake
-from streamhouse.spark.lake.options import open_lake, options_of
-from streamhouse.spark.lake.writing import Step
-from streamhouse.spark.pipelines.building import Builder
-from streamhouse.spark.pipelines.jobs import Job, job_of
+from streamhouse.spark.lake.connector import Step
+from streamhouse.spark.lake.table import Lake
+from streamhouse.spark.lake.table_options import open_lake, options_of
+from streamhouse.spark.pipelines.query_builder import Builder
+from streamhouse.spark.pipelines.runner_protocol import Job, job_of
 from tests.support.agent import LiveAgent
 
 QUERY_ID = "11111111-2222-3333-4444-555555555555"

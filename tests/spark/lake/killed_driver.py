@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 
 from streamhouse.model.table import Connector, Table
 from streamhouse.spark.connectors.base import Writing
-from streamhouse.spark.lake import connector, writing
+from streamhouse.spark.lake import connector
+from streamhouse.spark.lake import connector as writing
 
 QUERY_ID = "99999999-2222-3333-4444-555555555555"
 CHANGES = "id BIGINT, amount BIGINT, _key STRING, _partition INT, _offset BIGINT, _deleted BOOLEAN"

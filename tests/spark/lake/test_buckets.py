@@ -5,7 +5,7 @@ from pyspark.sql import SparkSession
 
 from streamhouse.errors import Unavailable
 from streamhouse.model.table import Connector
-from streamhouse.spark.lake.base import Progress
+from streamhouse.spark.lake.table import Progress
 from tests.spark.conftest import BUCKET
 from tests.spark.lake.conftest import QUERY_ID, Make
 from tests.spark.lake.test_writing import CHANGES, change, end

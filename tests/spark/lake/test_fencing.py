@@ -6,7 +6,7 @@ import pytest
 
 from streamhouse.errors import PipelineMoved, Unavailable
 from streamhouse.model.table import Connector
-from streamhouse.spark.lake.iceberg import IcebergLake
+from streamhouse.spark.lake.iceberg_table import IcebergLake
 from tests.spark.lake.conftest import QUERY_ID, Make, Written
 
 pytestmark = pytest.mark.spark

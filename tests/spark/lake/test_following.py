@@ -12,7 +12,7 @@ import pytest
 from streamhouse.client.http import Http
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.errors import Unavailable
-from streamhouse.spark.lake.following import REFUSED_AGAIN_S, Following
+from streamhouse.spark.pipelines.topic_tables import REFUSED_AGAIN_S, Following
 
 ICEBERG = {"table.format": "iceberg"}
 

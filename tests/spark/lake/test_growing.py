@@ -8,9 +8,9 @@ from pyspark.sql import SparkSession
 
 from streamhouse.errors import Unavailable
 from streamhouse.model.table import Column, Connector, Table
-from streamhouse.spark.pipelines.growing import Growing, check_known, grown_catalogue
-from streamhouse.spark.sql.binding import Read
-from streamhouse.spark.sql.catalogue import NOTHING_YET, Catalogue, Extended
+from streamhouse.spark.pipelines.pipeline_tables import Growing, check_known, grown_catalogue
+from streamhouse.spark.query.catalog import NOTHING_YET, Catalogue, Extended
+from streamhouse.spark.query.resolver import Read
 
 pytestmark = pytest.mark.spark
 

@@ -16,8 +16,8 @@ import duckdb
 import pytest
 from pyiceberg.table import StaticTable
 
-from streamhouse.spark.java import java_home
-from streamhouse.spark.lake.options import open_lake, options_of
+from streamhouse.spark.lake.table_options import open_lake, options_of
+from streamhouse.spark.runtime.java import java_home
 from tests.spark.lake import killed_driver
 from tests.spark.lake.killed_driver import QUERY_ID, table_at
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
-from streamhouse.spark.lake.base import Layout, Progress
-from streamhouse.spark.lake.delta import DeltaLake
-from streamhouse.spark.lake.iceberg import IcebergLake
-from streamhouse.spark.lake.parquet import ParquetLake
-from streamhouse.spark.lake.places import Place
+from streamhouse.spark.lake.delta_table import DeltaLake
+from streamhouse.spark.lake.iceberg_table import IcebergLake
+from streamhouse.spark.lake.parquet_table import ParquetLake
+from streamhouse.spark.lake.table import Layout, Progress
+from streamhouse.spark.lake.table_options import Place
 
 COMMITS, PARTITIONS = 100, 50
 SNAPSHOT_BYTES = 1024

@@ -14,8 +14,8 @@ from streamhouse.cli.main import app
 from streamhouse.client.sync import SyncClient
 from streamhouse.client.types import NewSchema, Record
 from streamhouse.model.table import Connector
-from streamhouse.spark.pipelines.building import Builder
 from streamhouse.spark.pipelines.dead_letters import NO_KEY
+from streamhouse.spark.pipelines.query_builder import Builder
 from tests.spark.lake.conftest import Engines, Make, Written, job, run
 from tests.support.agent import LiveAgent
 

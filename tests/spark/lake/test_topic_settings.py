@@ -19,9 +19,9 @@ from streamhouse.cli.main import app
 from streamhouse.client.http import Http
 from streamhouse.client.sync import SyncClient
 from streamhouse.clock import Ids, SystemClock
-from streamhouse.spark.lake.following import Following
-from streamhouse.spark.lake.topic_columns import topic_columns
-from streamhouse.spark.pipelines.building import Builder
+from streamhouse.spark.pipelines.query_builder import Builder
+from streamhouse.spark.pipelines.topic_tables import Following
+from streamhouse.spark.query.catalog import topic_columns
 from tests.spark.lake.conftest import job, run
 from tests.spark.pipelines.live import LiveSupervisor, until
 from tests.support.agent import LiveAgent

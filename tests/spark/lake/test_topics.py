@@ -12,9 +12,9 @@ from streamhouse.cli.main import app
 from streamhouse.client.sync import SyncClient
 from streamhouse.model.table import Connector
 from streamhouse.spark.connectors.base import Reading
-from streamhouse.spark.pipelines.building import Builder
-from streamhouse.spark.sql.binding import bind
-from streamhouse.spark.sql.catalogue import Catalogue
+from streamhouse.spark.pipelines.query_builder import Builder
+from streamhouse.spark.query.catalog import Catalogue
+from streamhouse.spark.query.resolver import bind
 from tests.spark.lake.conftest import Engines, Make, job, run
 from tests.support.agent import LiveAgent
 

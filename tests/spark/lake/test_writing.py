@@ -7,8 +7,8 @@ import pytest
 
 from streamhouse.errors import Misconfigured, Rejected, Unavailable
 from streamhouse.model.table import Connector
-from streamhouse.spark.lake import writing
-from streamhouse.spark.lake.base import Progress
+from streamhouse.spark.lake import connector as writing
+from streamhouse.spark.lake.table import Progress
 from tests.spark.lake.conftest import QUERY_ID, Engines, Make
 
 pytestmark = pytest.mark.spark

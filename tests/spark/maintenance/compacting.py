@@ -12,13 +12,13 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
 from streamhouse.clock import SystemClock
-from streamhouse.spark.maintenance.agents import Maintainers, MaintenancePlan
-from streamhouse.spark.maintenance.compacting import Compacted, compact
-from streamhouse.spark.maintenance.markers import Edges, busy_markers
-from streamhouse.spark.maintenance.rewriting import Costs
-from streamhouse.spark.maintenance.surviving import Bounds, KeyTask, Survivors
-from streamhouse.spark.plan import Split
-from streamhouse.spark.reading import Task
+from streamhouse.spark.agents.run_replacements import Maintainers, MaintenancePlan
+from streamhouse.spark.datasource.split_planner import Split
+from streamhouse.spark.datasource.split_reader import Task
+from streamhouse.spark.maintenance.compaction_job import Compacted, compact
+from streamhouse.spark.maintenance.compaction_scan import Edges, busy_markers
+from streamhouse.spark.maintenance.retained_offsets import Bounds, KeyTask, Survivors
+from streamhouse.spark.maintenance.segment_rewrite import Costs
 from tests.spark.maintenance.support import QUICK, ask, plan
 from tests.support.agent import LiveAgent
 

@@ -9,7 +9,7 @@ import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.structs import OffsetAndTimestamp
 
-from streamhouse.spark.maintenance.agents import MaintenancePlan, joined
+from streamhouse.spark.agents.run_replacements import MaintenancePlan, joined
 from tests.support.agent import LiveAgent
 
 QUICK = ("--set", "flush.age_s=0.005", "--set", "flush.check_s=0.01", "--set", "compaction.merge_runs=0")

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from streamhouse.errors import Misconfigured, Unavailable
-from streamhouse.spark.maintenance import compacting, merging, passes
-from streamhouse.spark.maintenance.compacting import Compacted, compact
-from streamhouse.spark.maintenance.jobs import Progress
-from streamhouse.spark.maintenance.surviving import Bounds
+from streamhouse.spark.maintenance import compaction_job, compaction_plan, merge_job
+from streamhouse.spark.maintenance.compaction_job import Compacted, compact
+from streamhouse.spark.maintenance.job import Progress
+from streamhouse.spark.maintenance.retained_offsets import Bounds
 from tests.spark.maintenance.compacting import (
     DAY_MS,
     STILL,
@@ -46,7 +46,7 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveAgent]:
 @pytest.fixture
 def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """A task rewrites three runs at most."""
-    monkeypatch.setattr(passes, "MAX_RUNS", 3)
+    monkeypatch.setattr(compaction_plan, "MAX_RUNS", 3)
 
 
 def compact_here(agent: LiveAgent, topic: str, *, ahead_ms: int = 0) -> Compacted:
@@ -199,7 +199,7 @@ def test_runs_that_somebody_merged_meanwhile_are_planned_again(agent: LiveAgent)
 
     def merge(bounds: Bounds) -> None:
         if bounds.start == 3 and not merged:
-            merged.append(merging.run("beside", agents=agent.http, tasks=HereTasks()).replaced_runs)
+            merged.append(merge_job.run("beside", agents=agent.http, tasks=HereTasks()).replaced_runs)
 
     done = compact("beside", agents=agent.http, executors=HereExecutors(merge))
     assert merged[0] > 1
@@ -217,7 +217,7 @@ def test_records_above_the_pass_stay_though_a_merge_put_them_into_the_same_run(a
     def more(bounds: Bounds) -> None:
         if run_count(agent, "across") == 4:
             put(agent, "across", ("a", "4"), ("a", "5"))
-            merging.run("across", agents=agent.http, tasks=HereTasks())
+            merge_job.run("across", agents=agent.http, tasks=HereTasks())
 
     done = compact("across", agents=agent.http, executors=HereExecutors(more))
     assert done.up_to == {0: 4}
@@ -239,14 +239,14 @@ def test_a_topic_that_was_made_again_is_left_alone(agent: LiveAgent) -> None:
 
 
 def test_a_job_does_not_go_on_for_ever_against_others(agent: LiveAgent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compacting, "MAX_ROUNDS", 3)
+    monkeypatch.setattr(compaction_job, "MAX_ROUNDS", 3)
     create(agent, "contested", cleanup_policy="compact")
     put(agent, "contested", ("a", "1"), ("a", "2"))
 
     def rewrite(bounds: Bounds) -> None:
         for _ in range(2):
             put(agent, "contested", ("b", "1"))
-        merging.run("contested", agents=agent.http, tasks=HereTasks())
+        merge_job.run("contested", agents=agent.http, tasks=HereTasks())
 
     with pytest.raises(Unavailable, match="all the time; topic=contested conflicts=3"):
         compact("contested", agents=agent.http, executors=HereExecutors(rewrite))
@@ -257,7 +257,7 @@ def test_a_job_does_not_go_on_for_ever_against_others(agent: LiveAgent, monkeypa
 def test_what_a_group_has_too_much_for_memory_becomes_several_objects(
     agent: LiveAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamhouse.spark.maintenance.leaving.MAX_RAW_BYTES", 1)
+    monkeypatch.setattr("streamhouse.spark.maintenance.run_compaction.MAX_RAW_BYTES", 1)
     create(agent, "large", cleanup_policy="compact")
     for number in range(3):
         put(agent, "large", ("a", str(number)), ("b", str(number)), (f"only-{number}", "x"))

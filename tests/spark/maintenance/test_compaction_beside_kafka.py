@@ -12,7 +12,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from benchmarks.kafka_jars import PeerUnavailable
 from benchmarks.kafka_peer import KafkaPeer
-from streamhouse.spark.maintenance.compacting import compact
+from streamhouse.spark.maintenance.compaction_job import compact
 from tests.spark.maintenance.compacting import STILL, HereExecutors, Seen, read_all
 from tests.spark.maintenance.test_compaction_on_spark import updates, wait_flushed
 from tests.support.agent import LiveAgent

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from streamhouse.spark.maintenance import compacting, merging, passes
-from streamhouse.spark.maintenance.jobs import Progress, SparkTasks
+from streamhouse.spark.maintenance import compaction_job, compaction_plan, merge_job
+from streamhouse.spark.maintenance.job import Progress, SparkTasks
 from tests.spark.maintenance.compacting import (
     STILL,
     Seen,
@@ -80,7 +80,7 @@ def check_many(agent: LiveAgent, spark: SparkSession, topic: str, *, count: int,
     reader = threading.Thread(target=read_on)
     reader.start()
     try:
-        done = compacting.run(topic, agents=agent.http, tasks=SparkTasks(lambda: spark))
+        done = compaction_job.run(topic, agents=agent.http, tasks=SparkTasks(lambda: spark))
     finally:
         is_over.set()
         reader.join()
@@ -108,7 +108,7 @@ def test_a_million_updates_of_ten_thousand_keys(agent: LiveAgent, spark: SparkSe
 def test_offsets_find_their_groups_though_runs_are_others_by_then(
     agent: LiveAgent, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(passes, "MAX_RUNS", 2)
+    monkeypatch.setattr(compaction_plan, "MAX_RUNS", 2)
     create(agent, "regrouped", cleanup_policy="compact")
     for number in range(6):
         put(agent, "regrouped", ("a", str(number)), (f"k{number % 4}", str(number)))
@@ -118,9 +118,9 @@ def test_offsets_find_their_groups_though_runs_are_others_by_then(
     def merge(at: Progress) -> None:
         if at == Progress("reading keys", 0, at.total_bytes) and not merged:
             merged.append(at)
-            merging.run("regrouped", agents=agent.http, tasks=HereTasks())
+            merge_job.run("regrouped", agents=agent.http, tasks=HereTasks())
 
-    done = compacting.run("regrouped", agents=agent.http, tasks=SparkTasks(lambda: spark), on_progress=merge)
+    done = compaction_job.run("regrouped", agents=agent.http, tasks=SparkTasks(lambda: spark), on_progress=merge)
     assert done.conflicts == 1
     assert sorted(read_all(agent, "regrouped")) == left_by_kafka(log)
 

@@ -8,14 +8,14 @@ import pytest
 from pyspark.sql.types import StructType
 
 from streamhouse.errors import CorruptObject
-from streamhouse.spark.columns import Shape
-from streamhouse.spark.maintenance import merging
-from streamhouse.spark.maintenance.agents import RunRow
-from streamhouse.spark.maintenance.compacting import compact
-from streamhouse.spark.options import read_options
-from streamhouse.spark.planning import plan_batch
-from streamhouse.spark.pushing import NOTHING
-from streamhouse.spark.reading import Task, read_split
+from streamhouse.spark.agents.run_replacements import RunRow
+from streamhouse.spark.columns.record_columns import Shape
+from streamhouse.spark.datasource.pushed_filters import NOTHING
+from streamhouse.spark.datasource.read_options import read_options
+from streamhouse.spark.datasource.split_planner import plan_batch
+from streamhouse.spark.datasource.split_reader import Task, read_split
+from streamhouse.spark.maintenance import merge_job
+from streamhouse.spark.maintenance.compaction_job import compact
 from tests.spark.maintenance.compacting import HereExecutors
 from tests.spark.maintenance.support import QUICK, HereTasks, ask, create, plan, run_count, trickle
 from tests.support.agent import LiveAgent
@@ -48,7 +48,7 @@ def test_a_job_does_not_merge_damage_into_a_run_that_looks_sound(agent: LiveAgen
     run = runs_of(agent, "orders")[2]
     flip(agent, run, run.position + 70 if what == "block" else run.index_position + 30)
     with pytest.raises(CorruptObject):
-        merging.run("orders", agents=agent.http, tasks=HereTasks())
+        merge_job.run("orders", agents=agent.http, tasks=HereTasks())
     assert run_count(agent, "orders") == FLUSHES
 
 

@@ -11,13 +11,13 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 from pyspark.sql.types import StructType
 
-from streamhouse.spark.columns import Shape
-from streamhouse.spark.maintenance import merging
-from streamhouse.spark.maintenance.compacting import compact
-from streamhouse.spark.options import read_options
-from streamhouse.spark.planning import plan_batch
-from streamhouse.spark.pushing import NOTHING
-from streamhouse.spark.reading import Task, read_split
+from streamhouse.spark.columns.record_columns import Shape
+from streamhouse.spark.datasource.pushed_filters import NOTHING
+from streamhouse.spark.datasource.read_options import read_options
+from streamhouse.spark.datasource.split_planner import plan_batch
+from streamhouse.spark.datasource.split_reader import Task, read_split
+from streamhouse.spark.maintenance import merge_job
+from streamhouse.spark.maintenance.compaction_job import compact
 from tests.spark.maintenance.compacting import HereExecutors
 from tests.spark.maintenance.support import (
     QUICK,
@@ -92,7 +92,7 @@ async def test_offsets_of_any_size_survive_everything(agent: LiveAgent) -> None:
         page = ask(agent, f"/v1/topics/old/partitions/{partition}/records?offset={offset}", method="GET")
         assert [record["offset"] for record in page["records"]] == [offset]
 
-    await asyncio.to_thread(merging.run, "old", agents=agent.http, tasks=HereTasks())
+    await asyncio.to_thread(merge_job.run, "old", agents=agent.http, tasks=HereTasks())
     assert run_count(agent, "old") == len(STARTS)
     assert await consumed(agent, "old", len(everything)) == before
     assert await asyncio.to_thread(spark_offsets, agent) == everything

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from streamhouse.format.batch import Buffer, read_header
 from streamhouse.format.compaction import Terms, filtered
-from streamhouse.format.isolation import Aborted, shifted
+from streamhouse.format.transactions import Aborted, shifted
 from streamhouse.model.transaction import AbortedTransaction
-from streamhouse.spark.maintenance.leaving import spent_aborts
-from streamhouse.spark.maintenance.markers import Edges, MarkerScan, busy_markers
-from streamhouse.spark.maintenance.passes import TermsRow
-from streamhouse.spark.maintenance.surviving import Bounds, busy_within, key_rows, merged
+from streamhouse.spark.maintenance.compaction_plan import TermsRow
+from streamhouse.spark.maintenance.compaction_scan import Edges, MarkerScan, busy_markers
+from streamhouse.spark.maintenance.retained_offsets import Bounds, busy_within, key_rows, merged
+from streamhouse.spark.maintenance.run_compaction import spent_aborts
 from tests.format.kafka_cleaner import clean
 from tests.format.test_compaction_transactions import DAY_MS, ROUNDS, Cleaned, compact
 from tests.format.transactional_logs import LIMIT, NOW_MS, Written, entries, write

@@ -13,11 +13,11 @@ import pytest
 from streamhouse.client.http import Http
 from streamhouse.clock import SystemClock
 from streamhouse.errors import Misconfigured, Unavailable, UnknownTopic
-from streamhouse.spark.agents import MEETING_S
-from streamhouse.spark.maintenance import merging
-from streamhouse.spark.maintenance.agents import PATIENCE_S, Maintainers
-from streamhouse.spark.maintenance.jobs import Done, Progress
-from streamhouse.spark.maintenance.merging import BY_POLICY, MergePolicy
+from streamhouse.spark.agents.client import MEETING_S
+from streamhouse.spark.agents.run_replacements import PATIENCE_S, Maintainers
+from streamhouse.spark.maintenance import merge_job
+from streamhouse.spark.maintenance.job import Done, Progress
+from streamhouse.spark.maintenance.merge_job import BY_POLICY, MergePolicy
 from tests.spark.maintenance.support import (
     HASTY,
     QUICK,
@@ -49,7 +49,7 @@ def own(tmp_path: Path) -> Iterator[LiveAgent]:
 
 
 def merge(agent: LiveAgent, topic: str, **given: object) -> Done:
-    return merging.run(topic, agents=agent.http, tasks=given.pop("tasks", HereTasks()), **given)  # type: ignore[arg-type]
+    return merge_job.run(topic, agents=agent.http, tasks=given.pop("tasks", HereTasks()), **given)  # type: ignore[arg-type]
 
 
 def placed_files(agent: LiveAgent) -> list[str]:
@@ -114,7 +114,7 @@ def test_a_wrong_address_is_told_without_the_patience_that_agents_get_later(quic
         asyncio.run(asked("127.0.0.1:1"))
     assert 0 < clock.leapt_s <= MEETING_S < PATIENCE_S
     with pytest.raises(Unavailable, match="doesn't speak HTTP"):
-        merging.run("shared", agents=quick.bootstrap, tasks=NoTasks())
+        merge_job.run("shared", agents=quick.bootstrap, tasks=NoTasks())
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_what_is_more_than_it_seemed_becomes_several_objects_and_stays_so(
     create(quick, "dense")
     trickle(quick, "dense", 9)
     [partition] = plan(quick, "dense").partitions
-    monkeypatch.setattr(merging, "MAX_RAW_BYTES", 3 * max(run.length for run in partition.runs))
+    monkeypatch.setattr(merge_job, "MAX_RAW_BYTES", 3 * max(run.length for run in partition.runs))
     first, second = merge(quick, "dense"), merge(quick, "dense")
     assert 2 <= first.runs_after <= 5
     assert (second.objects, second.runs_after, second.conflicts) == (0, first.runs_after, 0)
@@ -243,8 +243,8 @@ async def test_a_job_that_dies_leaves_old_or_new_and_what_it_left_is_collected(o
     with pytest.raises(Dead):
         await asyncio.to_thread(merge, own, "killed", tasks=HereTasks(dies), policy=small)
     job = "00000000-0000-0000-0000-000000000000"
-    for work in merging.works_of(plan(own, "killed"), small, job=job):
-        merging.merge_task(msgspec.json.encode([work]))  # stored, and never registered
+    for work in merge_job.works_of(plan(own, "killed"), small, job=job):
+        merge_job.merge_task(msgspec.json.encode([work]))  # stored, and never registered
     assert len(placed_files(own)) > len(objects_of(own, "killed"))
     known = objects_of(own, "killed")
     eventually(lambda: {Path(path).name for path in placed_files(own)} <= {key.rpartition("/")[2] for key in known})

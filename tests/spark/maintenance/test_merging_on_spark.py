@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from streamhouse.spark.maintenance import merging
-from streamhouse.spark.maintenance.jobs import SparkTasks
+from streamhouse.spark.maintenance import merge_job
+from streamhouse.spark.maintenance.job import SparkTasks
 from tests.spark.maintenance.support import HASTY, QUICK, Seen, consumed, create, objects_of, run_count, trickle
 from tests.support.agent import LiveAgent
 
@@ -65,7 +65,7 @@ def test_what_a_sink_placed_is_merged_and_a_stream_over_it_notices_nothing(
         stream.writeStream.format("memory").queryName("merged_mixed").option("checkpointLocation", str(tmp_path / "c"))
     ).start()
     try:
-        done = merging.run("mixed", agents=quick.http, tasks=SparkTasks(lambda: spark))
+        done = merge_job.run("mixed", agents=quick.http, tasks=SparkTasks(lambda: spark))
         trickle(quick, "mixed", 1, start=14)
         deadline = time.monotonic() + RUN_TIMEOUT_S
         while spark.table("merged_mixed").count() < 24:

@@ -8,11 +8,10 @@ import pytest
 
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.config import MaintenanceSettings
-from streamhouse.spark.agents import Agents
-from streamhouse.spark.maintenance import merging
-from streamhouse.spark.maintenance.agents import Maintainers
-from streamhouse.spark.maintenance.rounds import Backlog, Job, JobPlan, Kind, Rounds, backlog_of, jobs_for
-from streamhouse.spark.maintenance.turns import Turns
+from streamhouse.spark.agents.client import Agents
+from streamhouse.spark.agents.run_replacements import Maintainers
+from streamhouse.spark.maintenance import merge_job
+from streamhouse.spark.maintenance.scheduler import Backlog, Job, JobPlan, Kind, Rounds, Turns, backlog_of, jobs_for
 from tests.spark.maintenance.support import QUICK, HereTasks, create, plan, run_count, trickle
 from tests.support.agent import LiveAgent
 
@@ -50,7 +49,7 @@ class Jobs:
                 ending.cancel()
                 if ended.is_set():
                     return -9
-                await asyncio.to_thread(merging.run, topic, agents=jobs._agent.http, tasks=HereTasks())
+                await asyncio.to_thread(merge_job.run, topic, agents=jobs._agent.http, tasks=HereTasks())
                 return 0
 
             def kill(self) -> None:

@@ -4,8 +4,8 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
-from streamhouse.spark.maintenance.jobs import SparkTasks
-from streamhouse.spark.maintenance.stopping import stop_session
+from streamhouse.spark.maintenance.job import SparkTasks
+from streamhouse.spark.maintenance.job_session import stop_session
 
 
 class MadeUpSpark:

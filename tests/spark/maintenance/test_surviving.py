@@ -5,12 +5,12 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamhouse.format.isolation import NONE_ABORTED, Aborted
-from streamhouse.format.key_hashes import key_hash
+from streamhouse.format.compaction_kernel import key_hash
 from streamhouse.format.records import Record, build_batch
+from streamhouse.format.transactions import NONE_ABORTED, Aborted
 from streamhouse.model.transaction import AbortedTransaction
-from streamhouse.spark.maintenance.markers import MarkerScan
-from streamhouse.spark.maintenance.surviving import Bounds, GroupTask, key_rows, pack
+from streamhouse.spark.maintenance.compaction_scan import MarkerScan
+from streamhouse.spark.maintenance.retained_offsets import Bounds, GroupTask, key_rows, pack
 
 BOUNDS = [Bounds(0, 5, 10), Bounds(0, 10, 2**40), Bounds(3, 0, 7), Bounds(4, 0, 1), Bounds(4, 1, 2)]
 

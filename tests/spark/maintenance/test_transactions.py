@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from streamhouse.cli.main import app
-from streamhouse.spark.maintenance.agents import MaintenancePlan
-from streamhouse.spark.maintenance.compacting import compact
+from streamhouse.spark.agents.run_replacements import MaintenancePlan
+from streamhouse.spark.maintenance.compaction_job import compact
 from tests.spark.maintenance.compacting import (
     DAY_MS,
     STILL,

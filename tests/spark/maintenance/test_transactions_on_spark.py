@@ -9,9 +9,9 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from streamhouse.cli.main import app
-from streamhouse.spark.maintenance import compacting, surviving
-from streamhouse.spark.maintenance.jobs import SparkTasks
-from streamhouse.spark.pipelines.building import Builder
+from streamhouse.spark.maintenance import compaction_job, retained_offsets
+from streamhouse.spark.maintenance.job import SparkTasks
+from streamhouse.spark.pipelines.query_builder import Builder
 from tests.spark.lake.conftest import job, run
 from tests.spark.maintenance.compacting import STILL, create, final, read_all
 from tests.spark.maintenance.support import ask
@@ -38,17 +38,19 @@ def batch_read(spark: SparkSession, agent: LiveAgent, topic: str) -> dict[bytes,
 def test_spark_reads_and_compacts_what_was_committed(
     agent: LiveAgent, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compacting, "SPLIT_BYTES", 300)  # transactions begin in one task's part, and end in another's
-    monkeypatch.setattr(surviving, "RECORDS_PER_SHUFFLE", 5)
+    monkeypatch.setattr(
+        compaction_job, "SPLIT_BYTES", 300
+    )  # transactions begin in one task's part, and end in another's
+    monkeypatch.setattr(retained_offsets, "RECORDS_PER_SHUFFLE", 5)
     create(agent, "sparks", cleanup_policy="compact")
     bob = write_history(agent, "sparks", name="sparks")
     assert batch_read(spark, agent, "sparks") == FINAL, "from segments and from the tail"
     ask(agent, "/v1/topics/sparks/flush")
     assert batch_read(spark, agent, "sparks") == FINAL
-    compacting.run("sparks", agents=agent.http, tasks=SparkTasks(lambda: spark))
+    compaction_job.run("sparks", agents=agent.http, tasks=SparkTasks(lambda: spark))
     assert batch_read(spark, agent, "sparks") == FINAL == final(read_all(agent, "sparks"))
     bob.commit_transaction(30)
-    done = compacting.run("sparks", agents=agent.http, tasks=SparkTasks(lambda: spark))
+    done = compaction_job.run("sparks", agents=agent.http, tasks=SparkTasks(lambda: spark))
     expected = FINAL | {b"a": b"open", b"c": b"behind", b"e": b"open"}
     seen = read_all(agent, "sparks", isolation="read_uncommitted")
     assert final(seen) == batch_read(spark, agent, "sparks") == expected

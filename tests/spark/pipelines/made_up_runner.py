@@ -9,8 +9,8 @@ import sys
 import threading
 import time
 
-from streamhouse.spark.pipelines.deadline import DeadlineProcess
-from streamhouse.spark.pipelines.messages import (
+from streamhouse.spark.pipelines.lease_guard import DeadlineProcess
+from streamhouse.spark.pipelines.runner_protocol import (
     Begun,
     Ended,
     Event,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from streamhouse.client.http import Http
 from streamhouse.clock import Ids, SystemClock
-from streamhouse.spark.pipelines.agents import SupervisorAgents
-from streamhouse.spark.pipelines.children import Child, ChildPlan, OnEvent, start_child
+from streamhouse.spark.agents.resources import SupervisorAgents
+from streamhouse.spark.pipelines.runner_process import Child, ChildPlan, OnEvent, start_child
 from streamhouse.spark.pipelines.supervisor import Supervisor
 
 

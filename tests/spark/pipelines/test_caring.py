@@ -4,11 +4,9 @@ import random
 
 from streamhouse.clock import Ids
 from streamhouse.model.pipeline import Kind, Phase
-from streamhouse.spark.pipelines.caring import Care, Patience
-from streamhouse.spark.pipelines.figures import LateRows, Totals, figures_of
-from streamhouse.spark.pipelines.jobs import Job, job_of
-from streamhouse.spark.pipelines.lease import Lease, Stage
-from streamhouse.spark.pipelines.messages import Ended
+from streamhouse.spark.pipelines.query_metrics import LateRows, Totals, figures_of
+from streamhouse.spark.pipelines.restart_policy import Care, Lease, Patience, Stage
+from streamhouse.spark.pipelines.runner_protocol import Ended, Job, job_of
 
 JOB = Job(
     name="copies",

@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 
 from streamhouse.client.http import Http
 from streamhouse.client.sync import SyncClient
-from streamhouse.spark.pipelines.applying import Applier, Outcome, Validated, read_files, validated
-from streamhouse.spark.sql.answering import checked_view
-from streamhouse.spark.sql.catalogue import Catalogue
-from streamhouse.spark.sql.validating import validate
+from streamhouse.spark.agents.definition_applier import Applier, Outcome, Validated, read_files, validated
+from streamhouse.spark.query.catalog import Catalogue
+from streamhouse.spark.query.validation import validate
+from streamhouse.spark.worker.query_executor import checked_view
 from tests.support.agent import LiveAgent
 
 pytestmark = pytest.mark.spark

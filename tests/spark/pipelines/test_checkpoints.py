@@ -5,7 +5,7 @@ import json
 import pytest
 
 from streamhouse.errors import CheckpointLost, Internal, Misconfigured
-from streamhouse.spark.pipelines.checkpoints import Before, check_versions, checkpoint_path, prepare
+from streamhouse.spark.runtime.checkpoint_folder import Before, check_versions, checkpoint_path, prepare
 
 QUERY = "6a1f5d1e-0000-4000-8000-000000000001"
 OFFSETS = 'v1\n{"batchWatermarkMs":0}\n{"offsets":{"orders":{"0":17}}}'

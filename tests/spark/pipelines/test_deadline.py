@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from streamhouse.spark.pipelines.deadline import Deadline, below
+from streamhouse.spark.pipelines.lease_guard import Deadline, below
 
 JVM = """
 import os, subprocess, sys, time

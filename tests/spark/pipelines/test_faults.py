@@ -7,7 +7,7 @@ from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.errors import StreamingQueryException
 
 from streamhouse.errors import Misconfigured, Unavailable
-from streamhouse.spark.pipelines.faults import fault_of
+from streamhouse.spark.query.failure_classification import fault_of
 
 WRAPPED = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: a task failed SQLSTATE: XXKST
 === Streaming Query ===
@@ -46,8 +46,8 @@ def fault(*messages: str, state: str | None = None) -> Any:
     ("line", "can_retry"),
     [
         ("streamhouse.errors.base.Unavailable: agents don't answer; timeout_s=120", True),
-        ("streamhouse.errors.records.CommitRefused: agents don't place what was written; why=pipeline moved", True),
-        ("streamhouse.errors.records.RecordTooLarge: record too large; size_bytes=9", False),
+        ("streamhouse.errors.partitions.CommitRefused: agents don't place what was written; why=pipeline moved", True),
+        ("streamhouse.errors.partitions.RecordTooLarge: record too large; size_bytes=9", False),
         ("streamhouse.errors.base.Misconfigured: a record needs a value", False),
     ],
 )

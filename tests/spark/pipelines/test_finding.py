@@ -3,7 +3,7 @@
 import pytest
 
 from streamhouse.errors import StatementError
-from streamhouse.spark.pipelines.finding import find_pipelines
+from streamhouse.sql.definitions import find_pipelines
 
 FILE = """
 from streamhouse.spark import pipeline

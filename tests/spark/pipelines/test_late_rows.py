@@ -8,10 +8,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from streamhouse.model.pipeline import Kind
-from streamhouse.spark.pipelines.building import Built
-from streamhouse.spark.pipelines.jobs import Job
-from streamhouse.spark.pipelines.messages import Event, Figures, Line
-from streamhouse.spark.pipelines.running import Run
+from streamhouse.spark.pipelines.query_builder import Built
+from streamhouse.spark.pipelines.query_run import Run
+from streamhouse.spark.pipelines.runner_protocol import Event, Figures, Job, Line
 from tests.spark.connectors.conftest import Lines
 
 pytestmark = pytest.mark.spark

@@ -149,7 +149,7 @@ def test_figures_tell_how_it_runs(pipelines: Pipelines) -> None:
 
 
 def test_the_target_is_a_table_with_the_outputs_columns(pipelines: Pipelines, agent: LiveAgent) -> None:
-    from streamhouse.spark.sql.catalogue import Catalogue
+    from streamhouse.spark.query.catalog import Catalogue
 
     found = Catalogue(agent.http).find("copies")
     assert found is not None

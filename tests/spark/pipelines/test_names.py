@@ -11,10 +11,10 @@ from pyspark.sql import Row, SparkSession
 from streamhouse.client.sync import SyncClient
 from streamhouse.model.identifiers import join_identifiers, quote_identifier
 from streamhouse.spark.connectors.base import Reading
-from streamhouse.spark.pipelines.building import Builder
-from streamhouse.spark.pipelines.defining import changes_of
-from streamhouse.spark.sql.binding import bind
-from streamhouse.spark.sql.catalogue import Catalogue
+from streamhouse.spark.pipelines.query_builder import Builder
+from streamhouse.spark.query.catalog import Catalogue
+from streamhouse.spark.query.resolver import bind
+from streamhouse.sql.definitions import changes_of
 from tests.spark.lake.conftest import job, run
 from tests.support.agent import LiveAgent
 

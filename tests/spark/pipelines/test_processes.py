@@ -17,9 +17,9 @@ import pytest
 
 from streamhouse.client.http import Http
 from streamhouse.clock import Ids, SystemClock
-from streamhouse.spark.pipelines.agents import SupervisorAgents
-from streamhouse.spark.pipelines.caring import Patience
-from streamhouse.spark.pipelines.children import Child, ChildPlan, OnEvent, start_child
+from streamhouse.spark.agents.resources import SupervisorAgents
+from streamhouse.spark.pipelines.restart_policy import Patience
+from streamhouse.spark.pipelines.runner_process import Child, ChildPlan, OnEvent, start_child
 from streamhouse.spark.pipelines.supervisor import Supervisor
 from tests.support.agent import LiveAgent
 

@@ -4,9 +4,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from streamhouse.spark.connectors.base import Reading
-from streamhouse.spark.pipelines.python_code import run_python
-from streamhouse.spark.sql.binding import own_session
-from streamhouse.spark.sql.catalogue import Catalogue
+from streamhouse.spark.pipelines.python_pipeline import run_python
+from streamhouse.spark.query.catalog import Catalogue
+from streamhouse.spark.query.resolver import own_session
 from tests.spark.sql.fakes import FakeDoor
 
 pytestmark = pytest.mark.spark

@@ -5,9 +5,9 @@ import textwrap
 import pytest
 from pyspark.sql import SparkSession
 
-from streamhouse.spark.pipelines.finding import PythonPipeline
 from streamhouse.spark.pipelines.python_validation import validate_python
-from streamhouse.spark.sql.catalogue import Catalogue
+from streamhouse.spark.query.catalog import Catalogue
+from streamhouse.sql.definitions import PythonPipeline
 from tests.spark.sql.fakes import FakeDoor, topic
 
 pytestmark = pytest.mark.spark

@@ -14,9 +14,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from streamhouse.client.sync import SyncClient
-from streamhouse.spark.pipelines.building import Builder
-from streamhouse.spark.pipelines.checkpoints import checkpoint_path
-from streamhouse.spark.pipelines.jobs import Job, job_of
+from streamhouse.spark.pipelines.query_builder import Builder
+from streamhouse.spark.pipelines.runner_protocol import Job, job_of
+from streamhouse.spark.runtime.checkpoint_folder import checkpoint_path
 from tests.support.agent import LiveAgent
 
 pytestmark = pytest.mark.spark

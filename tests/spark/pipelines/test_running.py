@@ -6,10 +6,10 @@ from typing import Any, cast
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streamhouse.spark.pipelines.building import Built
-from streamhouse.spark.pipelines.messages import Begun, Ended, Event
+from streamhouse.spark.pipelines.query_builder import Built
+from streamhouse.spark.pipelines.query_run import Run
 from streamhouse.spark.pipelines.query_stop import stop_all
-from streamhouse.spark.pipelines.running import Run
+from streamhouse.spark.pipelines.runner_protocol import Begun, Ended, Event
 from tests.spark.pipelines.test_caring import JOB
 
 TIMEOUT_S = 30.0

@@ -12,7 +12,7 @@ from obstore.store import S3Store
 from streamhouse.client.sync import SyncClient
 from streamhouse.dev.s3 import find_weed
 from streamhouse.model.table import Connector, Table
-from streamhouse.spark.lake.options import open_lake, options_of
+from streamhouse.spark.lake.table_options import open_lake, options_of
 from tests.spark.pipelines.live import LiveSupervisor, Pipelines, until
 from tests.support.agent import LiveAgent
 from tests.support.s3 import RealS3

@@ -13,7 +13,7 @@ import pytest
 
 from streamhouse.client.sync import SyncClient
 from streamhouse.model.table import Connector, Table
-from streamhouse.spark.lake.options import open_lake, options_of
+from streamhouse.spark.lake.table_options import open_lake, options_of
 from tests.spark.pipelines.live import LiveSupervisor, Pipelines, below, owner_of, until
 from tests.support.agent import LiveAgent
 

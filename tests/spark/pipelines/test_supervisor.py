@@ -8,9 +8,8 @@ import pytest
 
 from streamhouse.clock import Ids
 from streamhouse.errors import Unavailable
-from streamhouse.spark.pipelines.children import Child
-from streamhouse.spark.pipelines.jobs import job_of
-from streamhouse.spark.pipelines.messages import (
+from streamhouse.spark.pipelines.runner_process import Child
+from streamhouse.spark.pipelines.runner_protocol import (
     Begun,
     Command,
     Ended,
@@ -21,6 +20,7 @@ from streamhouse.spark.pipelines.messages import (
     Renewed,
     Start,
     Stop,
+    job_of,
 )
 from streamhouse.spark.pipelines.supervisor import Supervisor
 

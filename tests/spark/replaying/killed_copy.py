@@ -7,9 +7,9 @@ import sys
 from pyspark.sql import SparkSession
 
 from streamhouse.client.loop_thread import LoopThread
-from streamhouse.spark.placing import Commit, Placed, PlacingAgents
-from streamhouse.spark.replaying import copying
-from streamhouse.spark.replaying.copying import CopyAsked
+from streamhouse.spark.agents.commits import Commit, Placed, PlacingAgents
+from streamhouse.spark.replay import copy_job
+from streamhouse.spark.replay.copy_job import CopyAsked
 
 placed = PlacingAgents.commit
 
@@ -36,7 +36,7 @@ def start() -> SparkSession:
 
 def main(agents: str, source: str, target: str, job: str, step_bytes: str) -> None:
     PlacingAgents.commit = commit  # type: ignore[method-assign]
-    done = copying.run(
+    done = copy_job.run(
         CopyAsked(source=source, target=target),
         agents=agents,
         start=start,

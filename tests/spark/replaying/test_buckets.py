@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 from streamhouse.client.loop_thread import LoopThread
 from streamhouse.client.sync import SyncClient
 from streamhouse.errors import Misconfigured, Unavailable
-from streamhouse.spark.lake.places import delta_options, iceberg_properties, opened, place_of
-from streamhouse.spark.replaying import restoring
-from streamhouse.spark.replaying.restoring import RestoreAsked
-from streamhouse.spark.replaying.tables import Kind, Reference, find_kind, open_source
+from streamhouse.spark.lake.table_options import delta_options, iceberg_properties, opened, place_of
+from streamhouse.spark.replay import restore_job
+from streamhouse.spark.replay.restore_job import RestoreAsked
+from streamhouse.spark.replay.restore_sources import Kind, Reference, find_kind, open_source
 from tests.spark.conftest import BUCKET
 from tests.spark.replaying.kafka import named
 from tests.support.agent import LiveAgent, free_port
@@ -83,7 +83,7 @@ def test_what_is_in_a_bucket_is_restored(
 ) -> None:
     topic, loop = named(kind), LoopThread()
     asked = RestoreAsked(source=places[kind], topic=topic, key="id")
-    done = restoring.run(asked, agents=agent.http, start=lambda: spark, loop=loop, step_bytes=1)
+    done = restore_job.run(asked, agents=agent.http, start=lambda: spark, loop=loop, step_bytes=1)
     loop.close()
     found = sorted((record.key, json.loads(record.text())) for record in client.consume(topic, until="end"))
     assert (done.records, done.steps) == (6, 2)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from streamhouse.client.sync import SyncClient
-from streamhouse.spark.java import java_home
+from streamhouse.spark.runtime.java import java_home
 from tests.spark.replaying import killed_copy
 from tests.spark.replaying.kafka import fill, named, records_of
 from tests.spark.replaying.test_copying import Copy, copy, loop

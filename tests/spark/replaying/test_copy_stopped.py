@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from streamhouse.client.sync import SyncClient
-from streamhouse.spark.java import java_home
+from streamhouse.spark.runtime.java import java_home
 from tests.spark.replaying.kafka import fill, named, records_of
 from tests.support.agent import LiveAgent
 

@@ -9,10 +9,10 @@ from pyspark.sql import SparkSession
 from streamhouse.client.loop_thread import LoopThread
 from streamhouse.client.sync import SyncClient
 from streamhouse.errors import Misconfigured, Rejected, Unavailable, UnknownTopic
-from streamhouse.spark.maintenance.jobs import Progress
-from streamhouse.spark.replaying import copying
-from streamhouse.spark.replaying.copying import CopyAsked, CopyPlan, step_offsets
-from streamhouse.spark.replaying.jobs import Replayed
+from streamhouse.spark.maintenance.job import Progress
+from streamhouse.spark.replay import copy_job
+from streamhouse.spark.replay.copy_job import CopyAsked, CopyPlan, step_offsets
+from streamhouse.spark.replay.resumable_job import Replayed
 from tests.spark.replaying.kafka import TIME_MS, fill, named, records_of
 from tests.support.agent import LiveAgent
 
@@ -34,7 +34,7 @@ def copy(spark: SparkSession, agent: LiveAgent, loop: LoopThread) -> Copy:
         source: str, target: str, *, job_id: str | None = None, step_bytes: int = 1 << 30, **asked: object
     ) -> Replayed:
         wanted = CopyAsked(source=source, target=target, **asked)  # type: ignore[arg-type]
-        return copying.run(
+        return copy_job.run(
             wanted, agents=agent.http, start=lambda: spark, loop=loop, job_id=job_id, step_bytes=step_bytes
         )
 
@@ -152,7 +152,7 @@ def test_a_wrong_address_is_told_before_anything_is_started(agent: LiveAgent, lo
 
     asked = CopyAsked(source=named("from"), target=named("to"))
     with pytest.raises(Unavailable, match="doesn't speak HTTP"):
-        copying.run(asked, agents=agent.bootstrap, start=start, loop=loop)
+        copy_job.run(asked, agents=agent.bootstrap, start=start, loop=loop)
 
 
 def test_progress_only_grows_and_ends_with_everything(
@@ -163,7 +163,7 @@ def test_progress_only_grows_and_ends_with_everything(
     copy(first, source)
     seen: list[Progress] = []
     asked = CopyAsked(source=source, target=target)
-    copying.run(asked, agents=agent.http, start=lambda: spark, loop=loop, step_bytes=1000, on_progress=seen.append)
+    copy_job.run(asked, agents=agent.http, start=lambda: spark, loop=loop, step_bytes=1000, on_progress=seen.append)
     assert [at.done_bytes for at in seen] == sorted(at.done_bytes for at in seen)
     assert seen[-1].done_bytes == seen[-1].total_bytes > 0
 

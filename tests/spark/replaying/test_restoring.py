@@ -17,9 +17,9 @@ from streamhouse.client.loop_thread import LoopThread
 from streamhouse.client.sync import SyncClient
 from streamhouse.client.types import NewSchema
 from streamhouse.errors import Misconfigured
-from streamhouse.spark.replaying import restoring
-from streamhouse.spark.replaying.jobs import Replayed
-from streamhouse.spark.replaying.restoring import RestoreAsked, step_pieces
+from streamhouse.spark.replay import restore_job
+from streamhouse.spark.replay.restore_job import RestoreAsked, step_pieces
+from streamhouse.spark.replay.resumable_job import Replayed
 from tests.spark.replaying.kafka import fill, named, records_of
 from tests.support.agent import LiveAgent
 
@@ -38,7 +38,7 @@ def restore(spark: SparkSession, agent: LiveAgent) -> Iterator[Restore]:
         source: object, topic: str, *, job_id: str | None = None, step_bytes: int = 1 << 30, **asked: object
     ) -> Replayed:
         wanted = RestoreAsked(source=str(source), topic=topic, **asked)  # type: ignore[arg-type]
-        return restoring.run(
+        return restore_job.run(
             wanted, agents=agent.http, start=lambda: spark, loop=loop, job_id=job_id, step_bytes=step_bytes
         )
 

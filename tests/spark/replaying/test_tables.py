@@ -11,9 +11,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql.types import LongType, StructField, StructType
 
 from streamhouse.errors import Misconfigured
-from streamhouse.spark.fields import TYPES
-from streamhouse.spark.replaying.restoring import RestoreAsked, needed_columns
-from streamhouse.spark.replaying.tables import Kind, Reference, find_kind, open_source
+from streamhouse.spark.columns.record_schema import TYPES
+from streamhouse.spark.replay.restore_job import RestoreAsked, needed_columns
+from streamhouse.spark.replay.restore_sources import Kind, Reference, find_kind, open_source
 
 
 def test_a_file_that_is_no_parquet_is_told_plainly(tmp_path: Path) -> None:

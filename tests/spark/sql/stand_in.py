@@ -5,7 +5,7 @@ import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
-from streamhouse.spark.sql.homes import Home, Worker
+from streamhouse.spark.worker.discovery import Home, Worker
 
 
 class Health(BaseHTTPRequestHandler):

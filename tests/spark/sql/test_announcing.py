@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamhouse.spark.sql.announcing import reachable
+from streamhouse.spark.worker.discovery import reachable
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from streamhouse.errors import UnknownTopic
 from streamhouse.format.schema_id import prefix_of
 from streamhouse.spark.connectors import topic as connector
 from streamhouse.spark.connectors.base import Reading
-from streamhouse.spark.sql.asking import SAMPLE_RECORDS, AgentsDoor
-from streamhouse.spark.sql.binding import bind
-from streamhouse.spark.sql.catalogue import Catalogue
+from streamhouse.spark.query.catalog import Catalogue
+from streamhouse.spark.query.resolver import bind
+from streamhouse.spark.query.schema_inference import SAMPLE_RECORDS, AgentsDoor
 from tests.spark.sql.fakes import columns
 from tests.support.agent import LiveAgent
 

@@ -8,13 +8,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamhouse.client.sync import SyncClient
 from streamhouse.errors import StatementError
-from streamhouse.format.statement_options import Watermark
 from streamhouse.model.table import Column, Connector, Table
 from streamhouse.spark.connectors import topic as connector
 from streamhouse.spark.connectors.base import Reading
-from streamhouse.spark.sql.asking import AgentsDoor
-from streamhouse.spark.sql.binding import Bound, bind, check
-from streamhouse.spark.sql.catalogue import Catalogue
+from streamhouse.spark.query.catalog import Catalogue
+from streamhouse.spark.query.resolver import Bound, bind, check
+from streamhouse.spark.query.schema_inference import AgentsDoor
+from streamhouse.sql.options import Watermark
 from tests.spark.sql.fakes import FakeDoor, columns, topic
 from tests.support.agent import LiveAgent
 

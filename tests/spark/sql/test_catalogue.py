@@ -1,7 +1,7 @@
 """Catalogue: which tables there are, and where their columns come from."""
 
 from streamhouse.model.table import Column, Connector, Table
-from streamhouse.spark.sql.catalogue import COLUMNS_TTL_S, TABLES_TTL_S, Catalogue, Extended, about_of
+from streamhouse.spark.query.catalog import COLUMNS_TTL_S, TABLES_TTL_S, Catalogue, Extended, about_of
 from tests.spark.sql.fakes import FakeDoor, columns, topic
 
 

@@ -2,7 +2,7 @@
 
 import json
 
-from streamhouse.spark.sql.inferring import infer, is_json, is_text
+from streamhouse.spark.query.schema_inference import infer, is_json, is_text
 from tests.spark.sql.fakes import columns
 
 

@@ -12,12 +12,12 @@ from streamhouse.client.sync import SyncClient
 from streamhouse.client.types import NewSchema
 from streamhouse.errors import Misconfigured
 from streamhouse.spark.connectors.base import Reading
-from streamhouse.spark.lake.changes import latest, own_columns
-from streamhouse.spark.options import read_options
-from streamhouse.spark.sql.asking import AgentsDoor
-from streamhouse.spark.sql.binding import bind
-from streamhouse.spark.sql.catalogue import Catalogue
-from streamhouse.spark.sql.validating import validate
+from streamhouse.spark.datasource.read_options import read_options
+from streamhouse.spark.lake.connector import latest, own_columns
+from streamhouse.spark.query.catalog import Catalogue
+from streamhouse.spark.query.resolver import bind
+from streamhouse.spark.query.schema_inference import AgentsDoor
+from streamhouse.spark.query.validation import validate
 from tests.spark.conftest import Read
 from tests.support.agent import LiveAgent
 

@@ -6,9 +6,9 @@ from pyspark.sql import SparkSession
 
 from streamhouse.errors import Misconfigured, StatementError
 from streamhouse.spark.connectors.base import Reading
-from streamhouse.spark.sql.binding import check
-from streamhouse.spark.sql.catalogue import Catalogue
-from streamhouse.spark.sql.problems import Problem, last_words, problems_of
+from streamhouse.spark.query.catalog import Catalogue
+from streamhouse.spark.query.error_messages import Problem, last_words, problems_of
+from streamhouse.spark.query.resolver import check
 from tests.spark.sql.fakes import FakeDoor, topic
 
 
@@ -53,7 +53,7 @@ def test_what_a_task_said_is_found_among_sparks_words() -> None:
     text = """Job aborted due to stage failure: Task 0 in stage 1.0 failed
 Traceback (most recent call last):
   File "source.py", line 5, in read
-streamhouse.errors.records.DataLost: records are gone; partition=a-0
+streamhouse.errors.partitions.DataLost: records are gone; partition=a-0
 
 Driver stacktrace:"""
     assert last_words(text) == "records are gone; partition=a-0"

@@ -10,15 +10,15 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from streamhouse.format.statement_options import Watermark
 from streamhouse.model.pipeline import Shape, loses_place
 from streamhouse.model.table import Connector, Table
 from streamhouse.spark.connectors.base import Reading
-from streamhouse.spark.sql import query_signature
-from streamhouse.spark.sql.binding import Bound, bind, check
-from streamhouse.spark.sql.catalogue import Catalogue
-from streamhouse.spark.sql.query_signature import signature_of
-from streamhouse.spark.sql.shapes import Rows, shape_of
+from streamhouse.spark.query import query_signature
+from streamhouse.spark.query.catalog import Catalogue
+from streamhouse.spark.query.query_signature import signature_of
+from streamhouse.spark.query.resolver import Bound, bind, check
+from streamhouse.spark.query.state_signature import Rows, shape_of
+from streamhouse.sql.options import Watermark
 from tests.spark.sql.fakes import FakeDoor, columns, topic
 
 pytestmark = pytest.mark.spark

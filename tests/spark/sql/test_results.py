@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructField, StructType
 
-from streamhouse.spark.sql.results import (
+from streamhouse.spark.worker.result_formats import (
     ARROW,
     CSV,
     JSON,

@@ -15,11 +15,11 @@ import uvicorn
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.errors import BadSql, Mistake, QueryFailed
 from streamhouse.model.table import Column
-from streamhouse.spark.pipelines.finding import PythonPipeline
-from streamhouse.spark.sql.answering import Question, Reply
-from streamhouse.spark.sql.limits import SqlLimits
-from streamhouse.spark.sql.serving import Serving
-from streamhouse.spark.sql.worker import listen
+from streamhouse.spark.worker.http_app import Serving
+from streamhouse.spark.worker.process import listen
+from streamhouse.spark.worker.query_executor import Question, Reply
+from streamhouse.spark.worker.running_queries import SqlLimits
+from streamhouse.sql.definitions import PythonPipeline
 
 LIMITS = SqlLimits(concurrency=2, rows=2, max_body_bytes=1000)
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])

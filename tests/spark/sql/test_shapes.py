@@ -5,9 +5,9 @@ from pyspark.sql import SparkSession
 
 from streamhouse.model.pipeline import Shape, loses_place
 from streamhouse.spark.connectors.base import Reading
-from streamhouse.spark.sql.binding import check
-from streamhouse.spark.sql.catalogue import Catalogue
-from streamhouse.spark.sql.shapes import shape_of
+from streamhouse.spark.query.catalog import Catalogue
+from streamhouse.spark.query.resolver import check
+from streamhouse.spark.query.state_signature import shape_of
 from tests.spark.sql.fakes import FakeDoor, topic
 
 pytestmark = pytest.mark.spark

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from streamhouse.errors import ChildFailed, Misconfigured
-from streamhouse.spark.sql import starting
-from streamhouse.spark.sql.homes import Home, Worker, home_of
-from streamhouse.spark.sql.starting import ensure_worker, find_worker, stop_worker, worker_status
+from streamhouse.spark.worker import worker_client
+from streamhouse.spark.worker.discovery import Home, Worker, home_of
+from streamhouse.spark.worker.worker_client import ensure_worker, find_worker, stop_worker, worker_status
 
 AGENTS = "127.0.0.1:8080"
 STAND_IN = Path(__file__).with_name("stand_in.py")
@@ -44,7 +44,7 @@ def wait_for_life(home: Home) -> None:
 def launches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Launches]:
     monkeypatch.setenv("STREAMHOUSE_SQL_FOLDER", str(tmp_path))
     found = Launches()
-    monkeypatch.setattr(starting, "launch", found)
+    monkeypatch.setattr(worker_client, "launch", found)
     yield found
     for process in found.started:
         process.returncode = None
@@ -121,6 +121,6 @@ def test_without_java_the_shell_says_so_before_anything_starts(tmp_path: Path, m
     def none() -> Path:
         raise Misconfigured("no Java")
 
-    monkeypatch.setattr(starting, "java_home", none)
+    monkeypatch.setattr(worker_client, "java_home", none)
     with pytest.raises(Misconfigured, match="no Java"):
-        starting.launch(AGENTS, Home(tmp_path))
+        worker_client.launch(AGENTS, Home(tmp_path))

@@ -8,11 +8,11 @@ from pyspark.sql import SparkSession
 
 from streamhouse.errors import StatementError, StreamhouseError
 from streamhouse.spark.connectors.base import Reading
-from streamhouse.spark.sql.answering import Answering, Question
-from streamhouse.spark.sql.binding import bind, check
-from streamhouse.spark.sql.catalogue import Catalogue
-from streamhouse.spark.sql.limits import SqlLimits
-from streamhouse.spark.sql.untrusted import FUNCTION_GROUPS, FUNCTIONS, TABLE_FUNCTIONS, check_untrusted
+from streamhouse.spark.query.catalog import Catalogue
+from streamhouse.spark.query.resolver import bind, check
+from streamhouse.spark.worker.query_executor import Answering, Question
+from streamhouse.spark.worker.running_queries import SqlLimits
+from streamhouse.spark.worker.untrusted_sql import FUNCTION_GROUPS, FUNCTIONS, TABLE_FUNCTIONS, check_untrusted
 from tests.spark.sql.fakes import FakeDoor, topic
 
 pytestmark = pytest.mark.spark

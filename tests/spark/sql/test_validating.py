@@ -7,9 +7,9 @@ from pyspark.sql import SparkSession
 
 from streamhouse.model.pipeline import Shape
 from streamhouse.model.table import Connector, Table
-from streamhouse.spark.sql.catalogue import Catalogue
-from streamhouse.spark.sql.problems import Problem
-from streamhouse.spark.sql.validating import Checked, validate
+from streamhouse.spark.query.catalog import Catalogue
+from streamhouse.spark.query.error_messages import Problem
+from streamhouse.spark.query.validation import Checked, validate
 from tests.spark.sql.fakes import FakeDoor, columns, topic
 
 pytestmark = pytest.mark.spark

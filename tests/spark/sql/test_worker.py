@@ -15,8 +15,8 @@ import pytest
 from pyarrow import parquet
 
 from streamhouse.client.sync import SyncClient
-from streamhouse.spark.sql.homes import Worker, home_of
-from streamhouse.spark.sql.starting import authorization, ensure_worker, find_worker, stop_worker
+from streamhouse.spark.worker.discovery import Worker, home_of
+from streamhouse.spark.worker.worker_client import authorization, ensure_worker, find_worker, stop_worker
 from tests.support.agent import LiveAgent
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]

@@ -10,7 +10,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import streamhouse.spark
-from streamhouse.spark.java import java_home
+from streamhouse.spark.runtime.java import java_home
 from tests.spark.view_queries.oracle import judge
 from tests.support.java_options import spark_options
 

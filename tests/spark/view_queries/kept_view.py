@@ -17,16 +17,17 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streamhouse.client.http import Answer
-from streamhouse.format.statement_options import pipeline_options
-from streamhouse.format.statements import CreateView, parse
-from streamhouse.format.view_key import found_by
+from streamhouse.format.metadata_values import found_by
 from streamhouse.model.table import Column, Connector, Table
-from streamhouse.spark.connectors import find, view
+from streamhouse.spark.connectors import find, materialized_view
 from streamhouse.spark.connectors.base import Reading, Writing
-from streamhouse.spark.sql.binding import bind
-from streamhouse.spark.sql.catalogue import Catalogue
-from streamhouse.spark.sql.problems import Problem
-from streamhouse.spark.sql.validating import validate
+from streamhouse.spark.query.catalog import Catalogue
+from streamhouse.spark.query.error_messages import Problem
+from streamhouse.spark.query.resolver import bind
+from streamhouse.spark.query.validation import validate
+from streamhouse.sql.options import pipeline_options
+from streamhouse.sql.parser import parse
+from streamhouse.sql.statements import CreateView
 from streamhouse.wire.http.routes.views import PartRequest
 from tests.spark.sql.fakes import FakeDoor
 from tests.spark.view_queries.records import COLUMNS, PEOPLE, STREAMS, Batch, lines, people
@@ -94,7 +95,7 @@ def running(spark: SparkSession, catalogue: Catalogue, statement: str, checkpoin
     reading = Reading(agents="nowhere:1", watermarks=options.watermarks)
     kept = KeptRows()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(view, "_ask", kept.take)
+        patch.setattr(materialized_view, "_ask", kept.take)
         bound = bind(spark, parsed.select, catalogue, reading)
         table = Table(name="v", connector=Connector.VIEW, key=parsed.key)
         mode = options.output or "update"

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.spark.sql.problems import last_words
+from streamhouse.spark.query.error_messages import last_words
 from tests.spark.view_queries.grammar import View, make_view
 from tests.spark.view_queries.kept_view import Folders, refused, running
 from tests.spark.view_queries.records import COLUMNS, PEOPLE, STREAMS, Batch, lines, make_batches, people

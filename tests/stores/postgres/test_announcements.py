@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Iterator
 import asyncpg
 import pytest
 
-from streamhouse.model.change import Change, ChangeKind
+from streamhouse.model.cluster import Change, ChangeKind
 from streamhouse.stores.metadata.postgres import PostgresMetadataStore
-from streamhouse.stores.metadata.postgres.announcements import change_of, payload_of
 from streamhouse.stores.metadata.postgres.connection import PostgresSettings
+from streamhouse.stores.metadata.postgres.notifications import change_of, payload_of
 from tests.contracts.metadata_changes import EVERYTHING, SESSIONS, Ear, leases, listening, topics
 from tests.contracts.metadata_scene import ALICE, BOB, ORDERS, lead, new_session, part, topic
 from tests.stores.postgres.conftest import start_postgres

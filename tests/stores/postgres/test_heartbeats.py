@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streamhouse.agent import Agent, build_agent
-from streamhouse.broker.tenure import Tenure
+from streamhouse.broker.session.agent_session import Tenure
 from streamhouse.config import load_settings
 
 pytestmark = pytest.mark.postgres

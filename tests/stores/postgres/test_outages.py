@@ -8,10 +8,10 @@ import asyncpg
 import pytest
 
 from streamhouse.errors import Internal, Misconfigured, Unavailable
+from streamhouse.stores.metadata.engine import Transaction
 from streamhouse.stores.metadata.postgres import PostgresMetadataStore
 from streamhouse.stores.metadata.postgres.connection import PostgresSettings
-from streamhouse.stores.metadata.postgres.failures import translate
-from streamhouse.stores.metadata.transaction import Transaction
+from streamhouse.stores.metadata.postgres.errors import translate
 from tests.contracts.metadata_scene import ALICE, BOB, commit_of, lead, new_session, part, run_of, spans, topic
 from tests.stores.postgres.conftest import start_postgres
 from tests.support.postgres import RealPostgres

@@ -8,10 +8,10 @@ from typing import Any, Final
 import asyncpg
 import pytest
 
-from streamhouse.model.lease import PartitionState
+from streamhouse.model.cluster import PartitionState
 from streamhouse.model.names import Epoch, NodeId
 from streamhouse.stores.metadata.postgres import PostgresMetadataStore
-from streamhouse.stores.metadata.postgres.dialect import Bound, bind, postgres_statements
+from streamhouse.stores.metadata.postgres.connection import Bound, bind, postgres_statements
 from streamhouse.stores.metadata.postgres.transaction import PostgresTransaction
 from streamhouse.stores.metadata.rows import (
     number_list,

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from streamhouse.errors import ConcurrentTransactions, InvalidTransactionState, ProducerFenced
+from streamhouse.model.cluster import PartitionState
 from streamhouse.model.group import OFFSETS_TOPIC, DropGroup, PutGroup
-from streamhouse.model.lease import PartitionState
 from streamhouse.model.transaction import PendingOffset, StoredTransaction, TransactionCall, TransactionState
 from streamhouse.stores.metadata.postgres import PostgresMetadataStore
 from tests.contracts.metadata_groups import SHARDS, commit, committed, group, offsets, put, shard

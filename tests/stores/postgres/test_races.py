@@ -13,12 +13,12 @@ from streamhouse.errors import CommitRefused, LeaseLost, SessionLost, UnknownTop
 from streamhouse.model.group import CommittedOffset, GroupOffset, PutOffset, ShardCommit
 from streamhouse.model.names import SessionId
 from streamhouse.model.topic import Topic
-from streamhouse.stores.metadata.base import OffsetsAsked
+from streamhouse.stores.metadata.engine import Transaction, Work
 from streamhouse.stores.metadata.postgres import PostgresMetadataStore
 from streamhouse.stores.metadata.postgres.connection import PostgresSettings
-from streamhouse.stores.metadata.transaction import Transaction, Work
-from streamhouse.stores.metadata.transactions.placing import place_segments
-from streamhouse.stores.metadata.transactions.replacements import replace_runs
+from streamhouse.stores.metadata.procedures.external_commits import place_segments
+from streamhouse.stores.metadata.procedures.segments import replace_runs
+from streamhouse.stores.metadata.transaction_store import OffsetsAsked
 from tests.contracts.metadata_placing import placed_run, placement
 from tests.contracts.metadata_replacements import merged, rows
 from tests.contracts.metadata_scene import (

@@ -8,7 +8,7 @@ import pytest
 
 from streamhouse.broker.schemas import Schemas
 from streamhouse.errors import IncompatibleSchema, ReferenceExists, UnknownSchema
-from streamhouse.model.change import Change
+from streamhouse.model.cluster import Change
 from streamhouse.model.schema import Reference, Subject
 from streamhouse.stores.metadata.postgres import PostgresMetadataStore
 from tests.broker.schemas.support import CLICKS, ORDERS, avro, needing

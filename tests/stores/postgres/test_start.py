@@ -9,13 +9,12 @@ import pytest
 from streamhouse.clock import SystemClock
 from streamhouse.config import MetadataSettings
 from streamhouse.errors import Misconfigured
-from streamhouse.stores.metadata.migrations import Migration, load_migrations
 from streamhouse.stores.metadata.open import open_metadata_store
-from streamhouse.stores.metadata.postgres import PostgresMetadataStore, schema
-from streamhouse.stores.metadata.postgres.dialect import ENGINE, bind, postgres_statements
-from streamhouse.stores.metadata.postgres.schema import check_server
-from streamhouse.stores.metadata.postgres.url import parse_url
+from streamhouse.stores.metadata.postgres import PostgresMetadataStore, migrations
+from streamhouse.stores.metadata.postgres.connection import ENGINE, bind, parse_url, postgres_statements
+from streamhouse.stores.metadata.postgres.migrations import check_server
 from streamhouse.stores.metadata.sqlite.database import Database, SqliteSettings
+from streamhouse.stores.metadata.statements import Migration, load_migrations
 from tests.contracts.metadata_producing import begin, end
 from tests.contracts.metadata_scene import part, topic
 from tests.support.postgres import Databases, database_of
@@ -73,7 +72,7 @@ async def test_an_older_schema_that_this_user_may_not_change_is_refused_with_adv
         dsn=empty_database,
     )
     known = (*load_migrations(ENGINE), Migration(version=NEXT, name="next", sql="ALTER TABLE topics ADD COLUMN x TEXT"))
-    monkeypatch.setattr(schema, "load_migrations", lambda engine: known)
+    monkeypatch.setattr(migrations, "load_migrations", lambda engine: known)
     text = await refused(at(empty_database, user="reader"))
     assert f"of an older release, and this user may not change its tables; schema={NEXT - 1} needed={NEXT}" in text
     assert "do=start one agent as the tables' owner" in text
@@ -85,7 +84,7 @@ async def test_a_database_from_before_transactions_has_room_for_them(
     empty_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as older:
-        older.setattr(schema, "load_migrations", lambda engine: load_migrations(ENGINE)[:7])
+        older.setattr(migrations, "load_migrations", lambda engine: load_migrations(ENGINE)[:7])
         store = await PostgresMetadataStore(empty_database).open()
         await store.create_topic(topic())
         await store.aclose()
@@ -101,7 +100,7 @@ async def test_a_migration_that_fails_leaves_everything_as_it_was(
 ) -> None:
     known = (*load_migrations(ENGINE), Migration(version=NEXT, name="broken", sql="SELECT 1 / 0"))
     with monkeypatch.context() as broken:
-        broken.setattr(schema, "load_migrations", lambda engine: known)
+        broken.setattr(migrations, "load_migrations", lambda engine: known)
         assert "division by zero" in await refused(empty_database)
     connection = await asyncpg.connect(empty_database)
     assert await connection.fetchval("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'") == 0

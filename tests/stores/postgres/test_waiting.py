@@ -15,12 +15,12 @@ from streamhouse.agent import build_agent
 from streamhouse.clock import SystemClock
 from streamhouse.config import load_settings
 from streamhouse.errors import Misconfigured, NotUpYet, Unavailable
+from streamhouse.retry import PAUSE_MAX_S, patiently
 from streamhouse.stores.metadata.open import open_metadata_store
 from streamhouse.stores.metadata.postgres import PostgresMetadataStore, database
 from streamhouse.stores.metadata.postgres.connection import Connection, told_of_loss
-from streamhouse.stores.metadata.postgres.failures import explain_start
-from streamhouse.stores.metadata.postgres.schema import prepare_schema
-from streamhouse.stores.metadata.waiting import PAUSE_MAX_S, patiently
+from streamhouse.stores.metadata.postgres.errors import explain_start
+from streamhouse.stores.metadata.postgres.migrations import prepare_schema
 from tests.contracts.clocks import ManualClock, seeded_ids
 from tests.stores.postgres.conftest import start_postgres
 from tests.support.agent import START_TIMEOUT_S, LiveAgent

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from streamhouse.broker.reading.fetch import Fetched
+from streamhouse.broker.fetch.fetch import Fetched
 from streamhouse.config import GrpcSettings
 from streamhouse.errors import BatchTooLarge, Rejected
 from streamhouse.format.batch import place, spans

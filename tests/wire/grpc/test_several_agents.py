@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.doors import Doors
+from streamhouse.broker.dependencies import Doors
 from streamhouse.broker.wal.object_recovery import ObjectWals
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.config import (
@@ -28,9 +28,9 @@ from streamhouse.stores.objects.base import ObjectStore
 from streamhouse.stores.objects.memory import MemoryObjectStore
 from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
 from streamhouse.wire.grpc.server import GrpcServer
-from streamhouse.wire.kafka.peers import KafkaPeers
+from streamhouse.wire.kafka.agent_client import KafkaPeers
 from streamhouse.wire.kafka.server import KafkaServer
-from streamhouse.wire.listen import bind
+from streamhouse.wire.listener import bind
 from tests.wire.grpc.talk import PATIENCE_S, Client, values_of
 from tests.wire.grpc.test_produce import batch
 

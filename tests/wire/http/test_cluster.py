@@ -12,7 +12,7 @@ from streamhouse.broker.broker import Broker
 from streamhouse.config import FlushSettings
 from streamhouse.model.names import TopicPartition
 from streamhouse.wire.http.app import make_app
-from streamhouse.wire.http.exchange import MAX_BODY_BYTES
+from streamhouse.wire.http.operations import MAX_BODY_BYTES
 from tests.broker.cluster.test_cluster import PARTITIONS, Team
 from tests.broker.conftest import MakeWorld
 from tests.broker.support import batch, produce

@@ -7,12 +7,12 @@ import httpx
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.placing.wanted import WantedCommit
+from streamhouse.broker.external_commits.commit_request import WantedCommit
+from streamhouse.config.fields import Address
 from streamhouse.errors import Unavailable
-from streamhouse.model.lease import Address
+from streamhouse.model.external_commit import HoldAsked, Outcome, WantedHold
 from streamhouse.model.names import PartitionId, TopicPartition
-from streamhouse.model.placing import HoldAsked, Outcome, WantedHold
-from streamhouse.wire.http.holders import HttpHolders
+from streamhouse.wire.http.agent_client import HttpHolders
 from tests.broker.placing.support import QUERY, written
 from tests.broker.support import World, batch, produce, values_of
 from tests.wire.http.conftest import StartSite

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.metrics import BrokerMetrics
-from streamhouse.broker.wal.disk_keeping import kept_root
+from streamhouse.broker.wal.disk_quarantine import kept_root
 from streamhouse.model.names import SessionId
 from streamhouse.wire.http.app import make_app
 from tests.broker.support import ORDERS, WAL_ROOT, World, batch, current, produce

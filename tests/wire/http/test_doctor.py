@@ -7,10 +7,10 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
+from streamhouse.broker.admin.health_check import DEADLINE_S
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.cluster.checkup import DEADLINE_S
-from streamhouse.format.keys import CLUSTER_KEY, segment_key, wal_key
-from streamhouse.model.lease import Address
+from streamhouse.config.fields import Address
+from streamhouse.format.object_keys import CLUSTER_KEY, segment_key, wal_key
 from streamhouse.model.names import SessionId
 from streamhouse.stores.metadata.base import NewSession
 from streamhouse.wire.http.app import make_app
@@ -99,7 +99,7 @@ async def test_stores_that_are_away_are_failures(world: World, http: httpx.Async
 async def test_a_store_that_says_nothing_keeps_nobody_waiting_for_ever(
     world: World, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamhouse.broker.cluster.checkup.DEADLINE_S", 0.01)
+    monkeypatch.setattr("streamhouse.broker.admin.health_check.DEADLINE_S", 0.01)
     assert DEADLINE_S < 10  # the client's own
     world.objects.hold("put_new")
     check = (await examine(http))["object store"]

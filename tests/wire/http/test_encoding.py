@@ -14,7 +14,7 @@ from streamhouse.config import SchemaSettings
 from streamhouse.schemas.languages import parse_schema
 from streamhouse.wire.http.app import make_app
 from streamhouse.wire.http.errors import TooManyRequests, Unprocessable
-from streamhouse.wire.http.records.encoding import MAX_STEPS, Deadline, Encoding
+from streamhouse.wire.http.records.schema_encoding import MAX_STEPS, Deadline, Encoding
 from tests.broker.conftest import MakeWorld
 
 RECORDS = "/v1/topics/orders/records"

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from streamhouse.broker.broker import Broker
 from streamhouse.wire.http.app import make_app
 from streamhouse.wire.http.errors import ForeignOrigin
-from streamhouse.wire.http.gate import check_browser
+from streamhouse.wire.http.middleware import check_browser
 
 BODY = {"records": [{"value": 1}]}
 

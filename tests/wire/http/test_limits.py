@@ -11,8 +11,7 @@ from prometheus_client import CollectorRegistry
 from starlette.responses import PlainTextResponse
 
 from streamhouse.config import HttpSettings
-from streamhouse.wire.http.gate import Gate
-from streamhouse.wire.http.metrics import HttpMetrics
+from streamhouse.wire.http.middleware import Gate, HttpMetrics
 from tests.contracts.clocks import ManualClock
 
 from .conftest import Site, StartSite

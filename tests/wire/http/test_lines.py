@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamhouse.wire.http.records.lines import LineSplitter
+from streamhouse.wire.http.records.upload import LineSplitter
 
 
 @given(st.binary(max_size=300), st.integers(1, 50))

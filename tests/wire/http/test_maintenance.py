@@ -11,10 +11,10 @@ import pytest
 from streamhouse.broker.broker import Broker
 from streamhouse.config import PlacingSettings, PlanSettings, RetentionSettings
 from streamhouse.format.batch import Buffer
-from streamhouse.format.keys import placed_segment_key
+from streamhouse.format.object_keys import placed_segment_key
 from streamhouse.format.segment import RunInput, encode_segment
+from streamhouse.model.external_commit import QueryId
 from streamhouse.model.names import Epoch, PartitionId, TopicPartition
-from streamhouse.model.placing import QueryId
 from tests.broker.conftest import MakeWorld
 from tests.broker.support import NOW_MS, World, batch, current, fetch, produce, values_of
 from tests.wire.http.conftest import make_world

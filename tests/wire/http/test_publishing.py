@@ -8,7 +8,7 @@ import pytest
 
 from streamhouse.broker.broker import Broker
 from streamhouse.errors import RecordTooLarge, StreamhouseError, Unavailable
-from streamhouse.format.partitioning import partition_for
+from streamhouse.format.partitioner import partition_for
 from streamhouse.format.records import Record
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import Receipt

@@ -12,7 +12,7 @@ from streamhouse.format.records import encode_batch
 from streamhouse.model.names import PartitionId, TopicId, TopicPartition
 from streamhouse.model.record import Acks, NewRecord
 from streamhouse.wire.http.errors import Unprocessable
-from streamhouse.wire.http.records.cursor import read_cursor, write_cursor
+from streamhouse.wire.http.records.topic_reader import read_cursor, write_cursor
 from tests.broker.support import NOW_MS, World, current, produce
 
 PAGE = "/v1/topics/orders/partitions/0/records"

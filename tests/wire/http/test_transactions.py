@@ -107,7 +107,7 @@ async def test_a_filter_that_lets_little_through_is_answered_in_steps(
         producer = await Producer(broker, f"p-{number}").init()
         if number == 7:
             await producer.send(b"x", name=HERE)
-    monkeypatch.setattr("streamhouse.broker.transactions.transactions.PAGE", 2)
+    monkeypatch.setattr("streamhouse.broker.transactions.coordinator.PAGE", 2)
     monkeypatch.setattr(broker.transactions, "_settings", TransactionSettings(max_listed=4))
     found: list[list[str]] = []
     params: dict[str, Any] = {"state": "Ongoing"}

@@ -13,14 +13,14 @@ from uuid import UUID
 from prometheus_client import CollectorRegistry
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.doors import Doors
-from streamhouse.broker.wal.files import LocalFiles
-from streamhouse.broker.wal.local import LocalWals
+from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.wal.disk_recovery import LocalWals
 from streamhouse.clock import Clock, Ids, SystemClock
 from streamhouse.config import FlushSettings, KafkaSettings, Settings, WalSettings, parse_address
+from streamhouse.config.fields import Address
 from streamhouse.format.batch import spans
 from streamhouse.format.records import Record, build_batch
-from streamhouse.model.lease import Address
+from streamhouse.stores.local_files import LocalFiles
 from streamhouse.stores.metadata.open import open_metadata_store
 from streamhouse.stores.objects.base import ObjectStore
 from streamhouse.stores.objects.memory import MemoryObjectStore
@@ -38,7 +38,7 @@ from streamhouse.wire.kafka.messages.produce import (
 )
 from streamhouse.wire.kafka.schema import Buffer, Request, Response
 from streamhouse.wire.kafka.server import KafkaServer
-from streamhouse.wire.listen import bind
+from streamhouse.wire.listener import bind
 
 R = TypeVar("R", bound=Response)
 

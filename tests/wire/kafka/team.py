@@ -8,8 +8,8 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.doors import Appended, Doors
-from streamhouse.broker.reading.fetch import Wanted
+from streamhouse.broker.dependencies import Appended, Doors
+from streamhouse.broker.fetch.fetch import Wanted
 from streamhouse.broker.wal.object_recovery import ObjectWals
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.config import (
@@ -22,19 +22,19 @@ from streamhouse.config import (
     WalSettings,
     parse_address,
 )
+from streamhouse.config.fields import Address
 from streamhouse.errors import StreamhouseError, Unavailable
 from streamhouse.format.batch import spans
 from streamhouse.format.records import decode_batch
-from streamhouse.model.lease import Address
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.record import Receipt, StoredRecord
 from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.metadata.open import open_metadata_store
 from streamhouse.stores.objects.memory import MemoryObjectStore
-from streamhouse.wire.kafka.peers import KafkaPeers
+from streamhouse.wire.kafka.agent_client import KafkaPeers
 from streamhouse.wire.kafka.schema import Buffer
 from streamhouse.wire.kafka.server import KafkaServer
-from streamhouse.wire.listen import bind
+from streamhouse.wire.listener import bind
 from tests.wire.kafka.talk import until
 
 MANY_BYTES = 1 << 24

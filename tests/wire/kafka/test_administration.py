@@ -2,9 +2,9 @@
 
 import pytest
 
+from streamhouse.wire.kafka.api_registry import APIS
 from streamhouse.wire.kafka.messages import REQUESTS
 from streamhouse.wire.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from streamhouse.wire.kafka.support import APIS
 from tests.wire.kafka.talk import Client
 
 KEYS = (21, 29, 30, 31, 32, 33, 34, 35, 37, 38, 39, 40, 41, 43, 44, 45, 46, 48, 49, 50, 51, 60, 61, 74, 75)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamhouse.broker.settings.configs import Changed
+from streamhouse.broker.catalog.kafka_configs import Changed
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.alter_configs import (
     AlterableConfig,

@@ -4,11 +4,11 @@ import struct
 
 import pytest
 
+from streamhouse.wire.kafka.api_registry import APIS
 from streamhouse.wire.kafka.codec import decode, encode_bytes
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from streamhouse.wire.kafka.messages.header import RequestHeader
-from streamhouse.wire.kafka.support import APIS
 from tests.wire.kafka.talk import Client
 
 

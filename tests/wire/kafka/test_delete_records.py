@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from streamhouse.broker.administration import Administration
+from streamhouse.broker.admin.topic_admin import Administration
 from streamhouse.errors import Unavailable
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.names import PartitionId, TopicPartition

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from streamhouse.clock import SystemClock
 from streamhouse.config import ClusterSettings
-from streamhouse.model.lease import Address
+from streamhouse.config.fields import Address
 from streamhouse.wire.kafka.client_software import ClientSoftware
 from streamhouse.wire.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from streamhouse.wire.kafka.messages.list_groups import ListGroupsRequest, ListGroupsResponse

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.reading.fetch import Fetched, Wanted
+from streamhouse.broker.fetch.fetch import Fetched, Wanted
 from streamhouse.config import Settings
 from streamhouse.errors import AppendFailed, NotLeader
 from streamhouse.format.compression import Codec

@@ -8,10 +8,10 @@ from contextlib import suppress
 
 import pytest
 
+from streamhouse.wire.kafka.api_registry import APIS
 from streamhouse.wire.kafka.codec import encode_bytes
 from streamhouse.wire.kafka.messages.header import RequestHeader
 from streamhouse.wire.kafka.messages.metadata import MetadataRequest, MetadataResponse
-from streamhouse.wire.kafka.support import APIS
 from tests.support.depth import scaled
 from tests.wire.kafka.talk import Served, until
 

@@ -12,7 +12,7 @@ from streamhouse.wire.kafka.messages.delete_groups import DeleteGroupsRequest, D
 from streamhouse.wire.kafka.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from streamhouse.wire.kafka.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from streamhouse.wire.kafka.messages.offset_commit import OffsetCommitResponse
-from streamhouse.wire.kafka.operations import GROUP_OPERATIONS, NOT_ASKED
+from streamhouse.wire.kafka.resources import GROUP_OPERATIONS, NOT_ASKED
 from tests.wire.kafka.members import (
     a_group,
     a_member,

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from streamhouse.broker.settings.configs import Changed
+from streamhouse.broker.catalog.kafka_configs import Changed
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.incremental_alter_configs import (
     AlterableConfig,

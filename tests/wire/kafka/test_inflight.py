@@ -1,6 +1,6 @@
 """Bytes in flight: one limit for all connections, first come, first served."""
 
-from streamhouse.wire.kafka.inflight import InflightBytes, PinnedFrames
+from streamhouse.wire.kafka.connection_limits import InflightBytes, PinnedFrames
 
 
 class Waiting:

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from streamhouse.broker.turns import ELEMENTS_A_TURN, NextTurn, in_turns
 from streamhouse.config import KafkaSettings
+from streamhouse.limits import ELEMENTS_A_TURN, NextTurn, in_turns
 from streamhouse.wire.kafka.large_messages import INLINE_ELEMENTS, LargeMessages, is_large
 from streamhouse.wire.kafka.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from streamhouse.wire.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse

@@ -3,7 +3,7 @@
 import pytest
 
 from streamhouse.config import KafkaSettings
-from streamhouse.wire.kafka.patience import Vitals, check_interval_s, overdue
+from streamhouse.wire.kafka.connection_limits import Vitals, check_interval_s, overdue
 
 SETTINGS = KafkaSettings(
     idle_timeout_s=600,

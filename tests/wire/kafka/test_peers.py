@@ -8,21 +8,20 @@ from uuid import UUID
 
 import pytest
 
-from streamhouse.broker.reading.fetch import Wanted
+from streamhouse.broker.fetch.fetch import Wanted
 from streamhouse.config import PeerSettings
+from streamhouse.config.fields import Address
 from streamhouse.errors import Overloaded, RecordTooLarge, Unavailable
 from streamhouse.format.batch import as_new, read_header
-from streamhouse.model.lease import Address
 from streamhouse.model.names import PartitionId, TopicId, TopicPartition
 from streamhouse.model.transaction import Marker, ProducerIdentity
+from streamhouse.wire.kafka.agent_client import KafkaPeers, appends
+from streamhouse.wire.kafka.agent_client.connections import Peer, connect
 from streamhouse.wire.kafka.codec import UnencodableMessage, encode_bytes
 from streamhouse.wire.kafka.messages.header import ResponseHeader
 from streamhouse.wire.kafka.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from streamhouse.wire.kafka.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
-from streamhouse.wire.kafka.peers import KafkaPeers, appends
-from streamhouse.wire.kafka.peers.link import connect
-from streamhouse.wire.kafka.peers.peer import Peer
-from streamhouse.wire.kafka.transacting import call_of
+from streamhouse.wire.kafka.transaction_errors import call_of
 from tests.contracts.clocks import ManualClock
 from tests.wire.kafka.producing import Transactional
 from tests.wire.kafka.talk import Served, a_batch, batches_of, create_topic, fetch, fetch_request, until

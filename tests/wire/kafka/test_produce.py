@@ -7,10 +7,10 @@ from uuid import UUID
 import pytest
 
 from streamhouse import errors
-from streamhouse.broker.appending import Inspection, ProduceTransaction
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.decoder import Stored, Work
-from streamhouse.broker.log import Placed
+from streamhouse.broker.partition.batch_decoder import Stored, Work
+from streamhouse.broker.partition.log import Placed
+from streamhouse.broker.produce.append import Inspection, ProduceTransaction
 from streamhouse.config import Settings
 from streamhouse.format.batch import read_header, seal
 from streamhouse.format.compression import Codec

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from streamhouse.broker.fetch.fetch import Wanted
 from streamhouse.broker.groups import Caller, Join, OffsetToCommit, Sync
-from streamhouse.broker.reading.fetch import Wanted
 from streamhouse.errors import (
     CorruptBatch,
     DamagedRecords,

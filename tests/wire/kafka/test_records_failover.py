@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from streamhouse.broker.reading.fetch import Wanted
+from streamhouse.broker.fetch.fetch import Wanted
 from streamhouse.errors import StreamhouseError, Unavailable
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import Acks, NewRecord, Receipt

@@ -2,6 +2,7 @@
 
 import pytest
 
+from streamhouse.wire.kafka.framing import is_refusal
 from streamhouse.wire.kafka.messages.api_versions import ApiVersionsResponse
 from streamhouse.wire.kafka.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from streamhouse.wire.kafka.messages.find_coordinator import Coordinator, FindCoordinatorResponse
@@ -13,7 +14,6 @@ from streamhouse.wire.kafka.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from streamhouse.wire.kafka.refusals import is_refusal
 from streamhouse.wire.kafka.schema import Response
 
 

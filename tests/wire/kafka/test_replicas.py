@@ -11,7 +11,7 @@ from streamhouse.wire.kafka.messages.describe_topic_partitions import (
     TopicRequest,
 )
 from streamhouse.wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from streamhouse.wire.kafka.replicas import replicas_of
+from streamhouse.wire.kafka.resources import replicas_of
 from tests.wire.kafka.talk import Client, Served, create_topic
 from tests.wire.kafka.test_alter_configs import resource as replaced
 from tests.wire.kafka.test_describe_configs import BROKER, DEFAULT, OWN, THIS, TOPIC, by_name, describe

@@ -9,14 +9,13 @@ from collections import Counter
 
 from confluent_kafka import Producer
 
-from streamhouse.broker.appending import Inspection, ProduceTransaction
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.log import Placed
+from streamhouse.broker.partition.log import Placed
+from streamhouse.broker.produce.append import Inspection, ProduceTransaction
 from streamhouse.errors import AppendFailed, NotLeader, PredecessorRefused, StreamhouseError
 from streamhouse.format.batch import read_header
 from streamhouse.model.names import TopicPartition
-from streamhouse.wire.kafka.errors import error_code
-from streamhouse.wire.kafka.peers.refusals import refusal
+from streamhouse.wire.kafka.errors import error_code, refusal
 from tests.wire.kafka.team import Member, a_team, read_all
 
 TOPIC = "orders"

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.doors import Doors
+from streamhouse.broker.dependencies import Doors
 from streamhouse.broker.wal.object_recovery import ObjectWals
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.config import ClusterSettings, FlushSettings, GroupSettings, Settings, WalSettings
+from streamhouse.config.fields import Address
 from streamhouse.errors import Unavailable
-from streamhouse.model.lease import Address
 from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.metadata.open import open_metadata_store
 from streamhouse.stores.objects.memory import MemoryObjectStore

@@ -5,9 +5,8 @@ import re
 import pytest
 
 from streamhouse.wire.kafka import handlers
-from streamhouse.wire.kafka.left_out import LEFT_OUT
+from streamhouse.wire.kafka.api_registry import APIS, LEFT_OUT, Api, describe
 from streamhouse.wire.kafka.messages import REQUESTS
-from streamhouse.wire.kafka.support import APIS, Api, describe
 from tools.protocol_support import PAGE
 
 

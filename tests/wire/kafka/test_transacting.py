@@ -15,7 +15,7 @@ from streamhouse.wire.kafka.handlers import (
     txn_offset_commit,
 )
 from streamhouse.wire.kafka.messages.end_txn import EndTxnResponse
-from streamhouse.wire.kafka.transacting import Underway, Vocabulary, produce_code
+from streamhouse.wire.kafka.transaction_errors import Underway, Vocabulary, produce_code
 
 FENCED = errors.ProducerFenced("payments", epoch=1, current=2)
 ABORTABLE = errors.TransactionAbortable("not a part of it")

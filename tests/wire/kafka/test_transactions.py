@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from streamhouse.config import KafkaSettings, Settings
-from streamhouse.config.transactions import TransactionSettings
+from streamhouse.config.coordination import TransactionSettings
 from streamhouse.format.batch import read_header
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.add_partitions_to_txn import (

@@ -15,13 +15,20 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from streamhouse.broker.cluster.departed import Departed
-from streamhouse.broker.doors import Doors
+from streamhouse.broker.cluster.departed_agents import Departed
+from streamhouse.broker.dependencies import Doors
 from streamhouse.errors import NotLeader, Unavailable
-from streamhouse.model.change import Change, ChangeKind
-from streamhouse.model.lease import PartitionState, RollCall, Session, SessionState
+from streamhouse.model.cluster import (
+    Change,
+    ChangeKind,
+    PartitionState,
+    RollCall,
+    Session,
+    SessionState,
+    partition_key,
+    preferred_node,
+)
 from streamhouse.model.names import Epoch, NodeId, PartitionId, SessionId, TopicId, TopicPartition
-from streamhouse.model.placement import partition_key, preferred_node
 from streamhouse.model.topic import Topic
 
 log = logging.getLogger(__name__)

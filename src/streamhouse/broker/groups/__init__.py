@@ -7,7 +7,9 @@ Leaves      frames, versions and codes to the wires; rows and the fence to the m
 performs its effects; `shards` says which groups are ours; `commits` makes many changes one transaction.
 """
 
-from streamhouse.broker.groups.calls import (
+from streamhouse.broker.groups.groups import Groups
+from streamhouse.broker.groups.shards import Tenancy
+from streamhouse.model.group_requests import (
     Caller,
     DescribedGroup,
     DescribedMember,
@@ -20,8 +22,6 @@ from streamhouse.broker.groups.calls import (
     Sync,
     Synced,
 )
-from streamhouse.broker.groups.groups import Groups
-from streamhouse.broker.groups.shards import Tenancy
 
 __all__ = [
     "Caller",

@@ -12,9 +12,30 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal, overload
 
-from streamhouse.broker.catalogue import Catalogue
-from streamhouse.broker.doors import Doors
-from streamhouse.broker.groups.calls import (
+from streamhouse.broker.catalog.topic_catalog import Catalogue
+from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.groups.coordinator import Coordinator
+from streamhouse.broker.groups.descriptions import check_delete, describe, listed
+from streamhouse.broker.groups.group_state import Group
+from streamhouse.broker.groups.offset_expiry import Expiry
+from streamhouse.broker.groups.offsets import Offsets, Pending
+from streamhouse.broker.groups.shards import Placement, Shard, Shards, Tenancy
+from streamhouse.config import GroupSettings
+from streamhouse.errors import (
+    CoordinatorLoading,
+    CoordinatorUnavailable,
+    GroupDataTooLarge,
+    GroupIdInvalid,
+    GroupNotFound,
+    InvalidSessionTimeout,
+    NotCoordinator,
+    StreamhouseError,
+    Unavailable,
+)
+from streamhouse.limits import in_turns
+from streamhouse.model.cluster import Session
+from streamhouse.model.group import DropGroup
+from streamhouse.model.group_requests import (
     Caller,
     DescribedGroup,
     Fetched,
@@ -29,28 +50,6 @@ from streamhouse.broker.groups.calls import (
     Sync,
     Synced,
 )
-from streamhouse.broker.groups.coordinator import Coordinator
-from streamhouse.broker.groups.expiry import Expiry
-from streamhouse.broker.groups.offsets import Offsets
-from streamhouse.broker.groups.pending import Pending
-from streamhouse.broker.groups.shards import Placement, Shard, Shards, Tenancy
-from streamhouse.broker.groups.state import Group
-from streamhouse.broker.groups.views import check_delete, describe, listed
-from streamhouse.broker.turns import in_turns
-from streamhouse.config import GroupSettings
-from streamhouse.errors import (
-    CoordinatorLoading,
-    CoordinatorUnavailable,
-    GroupDataTooLarge,
-    GroupIdInvalid,
-    GroupNotFound,
-    InvalidSessionTimeout,
-    NotCoordinator,
-    StreamhouseError,
-    Unavailable,
-)
-from streamhouse.model.group import DropGroup
-from streamhouse.model.lease import Session
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.transaction import TransactionCall
 

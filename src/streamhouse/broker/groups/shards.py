@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
-from streamhouse.broker.catalogue import Catalogue
+from streamhouse.broker.catalog.topic_catalog import Catalogue
 from streamhouse.broker.cluster.cluster import Leader
-from streamhouse.broker.doors import Doors
-from streamhouse.broker.groups.state import Group
+from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.groups.group_state import Group
 from streamhouse.config import GroupSettings
 from streamhouse.errors import (
     CoordinatorLoading,
@@ -28,8 +28,8 @@ from streamhouse.errors import (
     Unavailable,
     UnknownTopic,
 )
+from streamhouse.model.cluster import PartitionState, Session
 from streamhouse.model.group import OFFSETS_TOPIC, shard_of
-from streamhouse.model.lease import PartitionState, Session
 from streamhouse.model.names import Epoch, PartitionId, SessionId
 from streamhouse.model.topic import Topic
 

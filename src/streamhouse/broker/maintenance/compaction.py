@@ -15,15 +15,14 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from streamhouse.broker.ground import Ground
-from streamhouse.broker.log import PartitionLog
-from streamhouse.broker.maintenance.cleaning import Cleaner
-from streamhouse.broker.maintenance.forgetting import Forgetting
-from streamhouse.broker.maintenance.merging import Merger
-from streamhouse.broker.maintenance.rewriting import Rewriter
-from streamhouse.broker.reading.settled import Settled
+from streamhouse.broker.context import Ground
+from streamhouse.broker.maintenance.log_cleaner import Cleaner
+from streamhouse.broker.maintenance.run_merger import Merger
+from streamhouse.broker.maintenance.run_rewriter import Forgetting, Rewriter
+from streamhouse.broker.partition.log import PartitionLog
+from streamhouse.broker.segments.transaction_isolation import Settled
 from streamhouse.errors import DamagedRecords, Retriable, SessionLost, StreamhouseError
-from streamhouse.model.lease import PartitionState, Session, SessionState
+from streamhouse.model.cluster import PartitionState, Session, SessionState
 from streamhouse.model.names import PartitionId, TopicId
 from streamhouse.model.topic import TopicConfig
 

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from streamhouse.broker.ground import Ground
+from streamhouse.broker.context import Ground
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.names import PartitionId
 from streamhouse.stores.metadata.base import MetadataStore, ObjectRange, StoredObject

@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from streamhouse.broker.doors import Doors
-from streamhouse.broker.schemas.library import Library
+from streamhouse.broker.dependencies import Doors
 from streamhouse.broker.schemas.references import Resolved
-from streamhouse.broker.schemas.rules import (
+from streamhouse.broker.schemas.schema_cache import Library
+from streamhouse.broker.schemas.subject_config import (
     MAX_SUBJECT_CHARS,
     InForce,
     check_registration,

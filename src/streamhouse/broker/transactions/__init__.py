@@ -8,6 +8,6 @@ Leaves      rows and the order of their changes to the metadata store, what a pa
 transaction; `watching` finds those that nobody ends, and `strays` what is open in a partition alone.
 """
 
-from streamhouse.broker.transactions.transactions import TransactionPage, Transactions
+from streamhouse.broker.transactions.coordinator import TransactionPage, Transactions
 
 __all__ = ["TransactionPage", "Transactions"]

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from typing import Final
 from uuid import UUID
 
-from streamhouse.config.transactions import TransactionSettings
+from streamhouse.config.coordination import TransactionSettings
 from streamhouse.errors import (
     ConcurrentTransactions,
     InvalidTransactionTimeout,

@@ -4,19 +4,30 @@ Data path   log -> **wal** -> high watermark, ack; after a crash: wal -> log
 Owns        the door; what durable, failed and over mean
 Leaves      entry bytes to `format.wal`; local files to `disk` and `recovery`, objects of a store to `objects` and
             `object_recovery`; which offsets to take to the broker
+
+Group commits: the futures that appends share.
+
+Data path   append -> **commit** of its group -> everybody who waits for it
+Owns        what a shared future may not do: be taken from the others by one of them, complain when nobody listens
+Leaves      when a group is durable to the log that carries it
+
+Ending: how a write-ahead log is over: it failed, or is being closed.
+
+Data path   none: log -> **ending** -> whoever appends late, and whoever must know of a failure
+Owns        the first failure, who waits for one, what an append gets that comes too late
+Leaves      what fails with it to the log, what follows from it to the session
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
-from streamhouse.format.batch import Buffer
-from streamhouse.format.wal import WalEntry
+from streamhouse.errors import AppendFailed
+from streamhouse.format.wal_file import WalEntry
 from streamhouse.model.names import PartitionId, SessionId
-
-__all__ = ["Buffer", "DamageReport", "KeptLog", "Wal", "WalCosts", "WalEntry", "WalReading", "WalRecovery"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,3 +221,62 @@ class WalRecovery(Protocol):
         is asked about each session that left something, and must be true only of those that are known to be over for
         good."""
         ...
+
+
+class GroupCommit(asyncio.Future[None]):
+    """The future that all appends of a group share. One waiter who gives up must not take it from the others."""
+
+    def cancel(self, msg: object = None) -> bool:
+        return False
+
+
+def fail_quietly(future: asyncio.Future[None], error: Exception) -> None:
+    future.set_exception(error)
+    future.exception()  # seen: a producer that has gone leaves nobody to wait for it, which is no news
+
+
+log: Final = logging.getLogger(__name__)
+
+
+class Ending:
+    """`is_over`: nothing is taken any more. It is asked with every append, so it is kept, not found out."""
+
+    __slots__ = ("_has_failed", "_session", "error", "is_closing", "is_over")
+
+    def __init__(self, session: SessionId) -> None:
+        self._session = session
+        self._has_failed = asyncio.Event()
+        self.error: Exception | None = None
+        self.is_closing = False
+        self.is_over = False
+
+    def __repr__(self) -> str:
+        return f"<Ending {self.state}>"
+
+    @property
+    def state(self) -> str:
+        return "failed" if self.error else "closing" if self.is_closing else "open"
+
+    def fail(self, error: Exception) -> bool:
+        """The log has failed; whether that is news."""
+        if self.error is not None:
+            return False
+        self.error, self.is_over = error, True
+        self._has_failed.set()
+        log.error("wal failed", extra={"session": self._session, "why": str(error)})
+        return True
+
+    def close(self) -> None:
+        self.is_closing = self.is_over = True
+
+    async def wait_failed(self) -> Exception:
+        await self._has_failed.wait()
+        assert self.error is not None
+        return self.error
+
+    def refused(self) -> asyncio.Future[None]:
+        """For an append that comes too late."""
+        why = "closed" if self.error is None else self.error
+        refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        fail_quietly(refused, AppendFailed(f"write-ahead log is over; session={self._session} why={why}"))
+        return refused

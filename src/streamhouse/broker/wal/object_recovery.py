@@ -24,17 +24,22 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
-from streamhouse.broker.wal.base import DamageReport, KeptLog, WalEntry
-from streamhouse.broker.wal.object_gaps import objects_above
-from streamhouse.broker.wal.object_keeping import discard_log, is_kept, keep_log, kept_logs, kept_sessions
-from streamhouse.broker.wal.object_removal import delete_all
-from streamhouse.broker.wal.object_sweep import collect_leftovers
-from streamhouse.broker.wal.objects import ObjectWal
+from streamhouse.broker.wal.base import DamageReport, KeptLog
+from streamhouse.broker.wal.object_cleanup import collect_leftovers, delete_all
+from streamhouse.broker.wal.object_quarantine import (
+    discard_log,
+    is_kept,
+    keep_log,
+    kept_logs,
+    kept_sessions,
+    objects_above,
+)
+from streamhouse.broker.wal.object_wal import ObjectWal
 from streamhouse.clock import Clock, Ids
 from streamhouse.config import WalSettings
 from streamhouse.errors import CorruptObject, StreamhouseError, Unavailable
-from streamhouse.format.keys import parse_wal_key, wal_key, wal_prefix
-from streamhouse.format.wal import Found
+from streamhouse.format.object_keys import parse_wal_key, wal_key, wal_prefix
+from streamhouse.format.wal_file import Found, WalEntry
 from streamhouse.format.wal_object import SEAL_BYTES, Seal, WalObject, decode_seal, encode_seal, read_object
 from streamhouse.model.names import SessionId
 from streamhouse.stores.objects.base import ObjectExists, ObjectMissing, ObjectStore

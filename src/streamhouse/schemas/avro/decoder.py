@@ -15,7 +15,7 @@ from uuid import UUID
 import fastavro
 
 from streamhouse.errors import InvalidRecordValue
-from streamhouse.format.varint import VARLONG, BadVarint, read_varint
+from streamhouse.format.record_scanner import VARLONG, BadVarint, read_varint
 from streamhouse.schemas.avro.canonical_form import logical_name, resolved
 from streamhouse.schemas.avro.encoder import MAX_DECIMAL_DIGITS, within
 from streamhouse.schemas.avro.types import Array, AvroType, Enum, Fixed, Map, Record, Union, everything_in, shape_of

@@ -13,7 +13,7 @@ from typing import Final
 from uuid import UUID
 
 from streamhouse.errors import InvalidRecordValue
-from streamhouse.format.varint import append_varint
+from streamhouse.format.record_scanner import append_varint
 from streamhouse.schemas.avro.canonical_form import logical_name
 from streamhouse.schemas.avro.types import MISSING, Array, AvroType, Enum, Field, Fixed, Map, Record, Union
 

@@ -9,7 +9,7 @@ from google.protobuf.descriptor import Descriptor, FileDescriptor
 from google.protobuf.message import DecodeError
 
 from streamhouse.errors import InvalidRecordValue, InvalidSchema
-from streamhouse.format.varint import BadVarint, append_varint, read_varint
+from streamhouse.format.record_scanner import BadVarint, append_varint, read_varint
 from streamhouse.schemas.base import (
     MAX_INCOMPATIBILITIES,
     Incompatibility,

@@ -14,8 +14,8 @@ from typing import Protocol
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from streamhouse.format.statement_options import Watermark
 from streamhouse.model.table import Table
+from streamhouse.sql.options import Watermark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from streamhouse.errors import CheckpointMismatch, Misconfigured, Rejected
 from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import Table
 from streamhouse.spark.connectors.base import Reading, Writing
-from streamhouse.spark.connectors.folders import is_there, newest_number
+from streamhouse.spark.runtime.jvm import is_there, newest_number
 
 Reader = TypeVar("Reader", DataFrameReader, DataStreamReader)
 

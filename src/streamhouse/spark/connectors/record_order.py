@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from streamhouse.model.identifiers import quote_identifier
-from streamhouse.spark.jvm import id_of, kind_of, scala_seq
+from streamhouse.spark.runtime.jvm import id_of, kind_of, scala_seq
 
 VERSION: Final = "_sh_version"
 """A struct of a record's time in microseconds, its partition, its offset, and a number that stands for its topic."""

@@ -22,12 +22,12 @@ from pyspark.sql.readwriter import DataFrameReader
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from streamhouse.errors import Misconfigured
-from streamhouse.format.statement_options import starting_time_ms
 from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import Column, Table
 from streamhouse.spark.connectors.base import Reading
 from streamhouse.spark.connectors.record_order import VERSION, version_of
-from streamhouse.spark.connectors.topic_sink import topic_of, write_stream
+from streamhouse.spark.connectors.topic_writer import topic_of, write_stream
+from streamhouse.sql.options import starting_time_ms
 
 __all__ = ["ABOUT", "ERROR", "VALUE", "about", "read", "read_stream", "write_stream"]
 

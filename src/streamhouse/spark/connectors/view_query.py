@@ -16,9 +16,17 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 
 from streamhouse.errors import Rejected
-from streamhouse.spark.connectors.output_modes import is_session, joins_streams, unsupported
-from streamhouse.spark.connectors.view_plan import changing_key_of
-from streamhouse.spark.jvm import Plan, analyzed_plan, kind_of, scala_seq, walk_expression
+from streamhouse.spark.connectors.view_key import changing_key_of
+from streamhouse.spark.runtime.jvm import (
+    Plan,
+    analyzed_plan,
+    is_session,
+    joins_streams,
+    kind_of,
+    scala_seq,
+    unsupported,
+    walk_expression,
+)
 
 RECOMPUTE: Final = "name its tables without STREAM, then all of it is computed anew when they change"
 """What always works: such a view is the batch query."""

@@ -3,21 +3,326 @@
 Data path   binding, pipelines -> **connector** -> files of the table's last snapshot; micro-batches -> writing
 Owns        the three functions that all kinds of lake tables share
 Leaves      micro-batches to `writing`, metadata to each kind of table
+
+Changes: rows of a micro-batch as what becomes of a table's rows: the latest of each key, or its end.
+
+Data path   a micro-batch -> **changes** -> one row for each key, with `_deleted`
+Owns        which columns of a row are about its record and not of the table; keys of records without a value; who is
+            the latest
+Leaves      applying them to `writing`
+
+A record without a value is the end of its key. It has no columns either, so the key is read from the record's own:
+the text of one column, a JSON array of several, or a JSON object with their names, as pipelines and others write them.
+
+Writing: a micro-batch becomes one commit of a lake table, however often it comes.
+
+Data path   foreachBatch -> **writing** -> changes, files by tasks -> the table's commit
+Owns        the order of things: is it there already, fit the schema, write files, commit, clear away now and then
+Leaves      files to `files`, metadata to each kind of table, which rows are the latest to `changes`
+
+Changes by key copy on write: files that have a key of the micro-batch are written again without it, beside the new
+rows, and change places with the old ones in one commit. Spark joins files with changes, so memory is bounded however
+many there are; the driver sees names of files and never a row.
 """
 
-from pyspark.sql import DataFrame, SparkSession
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, DataType, DateType, IntegerType, LongType, MapType, StringType, StructType
+from pyspark.storagelevel import StorageLevel
 
-from streamhouse.errors import Misconfigured, Rejected
+from streamhouse.clock import Clock, SystemClock
+from streamhouse.errors import Misconfigured, Rejected, Unavailable
 from streamhouse.model.identifiers import quote_identifier
+from streamhouse.model.replay import is_replay
 from streamhouse.model.table import Table
 from streamhouse.spark.connectors.base import Reading, Writing
-from streamhouse.spark.lake.changes import keyed, told_once
-from streamhouse.spark.lake.files import file_rows
-from streamhouse.spark.lake.options import open_lake, options_of
-from streamhouse.spark.lake.writing import Step, check_mode
+from streamhouse.spark.connectors.topic import ABOUT
+from streamhouse.spark.lake.data_files import FILE, file_rows, write_files
+from streamhouse.spark.lake.schema_evolution import fitted
+from streamhouse.spark.lake.table import Bounds, Lake, LiveFile, Progress
+from streamhouse.spark.lake.table_options import LakeOptions, open_lake, options_of
+from streamhouse.spark.runtime.checkpoint import BatchOffsets
+from streamhouse.spark.runtime.checkpoint_sync import sync_checkpoint
+from streamhouse.spark.runtime.jvm import batch_offsets
+
+DELETED: Final = "_deleted"
+_PLACE: Final = ("_partition", "_offset")
+_LATEST: Final = "_sh_latest"
+_ROW: Final = "_sh_row"
+
+
+def own_columns(frame: DataFrame) -> list[str]:
+    """Those that are stored: what is about a record is not, unless it is given a name of its own."""
+    return [name for name in frame.columns if name not in ABOUT]
+
+
+def told_once(frame: DataFrame) -> DataFrame:
+    """`SELECT *, _offset` has a column about the record twice; the first one is as good as the second."""
+    seen: set[str] = set()
+    names, kept = [], []
+    for place, name in enumerate(frame.columns):
+        twice = name in seen and name in ABOUT
+        names.append(f"{name}_{place}" if twice else name)
+        kept += [] if twice else [name]
+        seen.add(name)
+    return frame if len(kept) == len(names) else frame.toDF(*names).select(*[quote_identifier(name) for name in kept])
+
+
+def keyed(frame: DataFrame, key: Sequence[str]) -> DataFrame:
+    """The same rows; those that are an end have the key of their record."""
+    for name in key:
+        if name not in frame.columns:
+            raise Misconfigured(f"the key names no column; key={name} columns={', '.join(own_columns(frame))}")
+    if DELETED not in frame.columns or "_key" not in frame.columns:
+        return frame
+    record = F.col("_key").cast("string")
+    for place, name in enumerate(key):
+        kind = frame.schema[name].dataType
+        found = _from_record(record, place, name, kind, is_only=len(key) == 1)
+        frame = frame.withColumn(name, F.when(F.col(DELETED), found).otherwise(F.col(quote_identifier(name))))
+    return frame
+
+
+def _from_record(record: Column, place: int, name: str, kind: DataType, *, is_only: bool) -> Column:
+    """A column's value, out of the text of a record's key; null where it isn't there."""
+    fields = F.from_json(record, MapType(StringType(), StringType()))
+    in_object = F.try_element_at(fields, F.lit(name))
+    if not is_only:
+        texts = F.coalesce(F.get_json_object(record, f"$[{place}]"), in_object)
+        return _read(texts, kind)
+    is_object = record.startswith("{")
+    return F.when(is_object, _read(in_object, kind)).otherwise(_read(record, kind))
+
+
+def _read(text: Column, kind: DataType) -> Column:
+    return text.cast(kind) if isinstance(kind, StringType | BinaryType) else text.try_cast(kind)
+
+
+def has_key(key: Sequence[str]) -> Column:
+    """Whether a row can be told from others."""
+    found = F.lit(True)
+    for name in key:
+        found = found & F.col(quote_identifier(name)).isNotNull()
+    return found
+
+
+def latest(frame: DataFrame, key: Sequence[str]) -> DataFrame:
+    """One row for each key, the one with the last partition and offset: columns of the table, and `_deleted`.
+
+    Records of a key are in one partition, in their order, as long as the number of partitions stays what it is.
+    """
+    own = own_columns(frame)
+    is_placed = all(name in frame.columns for name in _PLACE)
+    by = [F.col(name) for name in _PLACE] if is_placed else [F.monotonically_increasing_id()]
+    row = F.struct(*[F.col(quote_identifier(name)) for name in own], _is_end(frame).alias(DELETED))
+    rows = frame.where(has_key(key)).select(
+        *[F.col(quote_identifier(name)) for name in key], row.alias(_ROW), F.struct(*by).alias(_LATEST)
+    )
+    found = rows.groupBy(*[F.col(quote_identifier(name)) for name in key]).agg(F.max_by(_ROW, _LATEST).alias(_ROW))
+    return found.select(f"{_ROW}.*")
+
+
+def _is_end(frame: DataFrame) -> Column:
+    return F.coalesce(F.col(DELETED), F.lit(False)) if DELETED in frame.columns else F.lit(False)
+
+
+log = logging.getLogger(__name__)
+
+CLEAR_EVERY_S: Final = 3600.0
+FENCE_TRIES: Final = 20
+"""Commits of others that may come before an owner's epoch is in the table, at the start of a query."""
+ORPHANS_AFTER_MS: Final = 24 * 3600 * 1000
+"""Files that belong to nobody are deleted when they are older: those of a micro-batch that is under way must not be."""
+SMALL_FILES: Final = 16
+"""So many files below half of the wanted size are merged into larger ones, up to MERGE_BYTES at a time."""
+MERGE_BYTES: Final = 1024 * 1024 * 1024
+
+_PRUNED_BY: Final = (IntegerType, LongType, StringType, DateType)
+
+
+@dataclass(slots=True, kw_only=True)
+class Step:
+    """What is done with each micro-batch of one query."""
+
+    lake: Lake
+    options: LakeOptions
+    writing: Writing
+    clock: Clock = field(default_factory=SystemClock)
+    _cleared_at_s: float | None = None
+
+    def take_over(self, frame: DataFrame) -> None:
+        """Before the first micro-batch: the table is there, and belongs to this owner of the pipeline alone."""
+        frame = told_once(frame)
+        frame = keyed(frame, self.options.key) if self.options.key else frame
+        progress, tries = self.progress_of(-1), 0
+        while True:
+            try:
+                self.lake.fit(_own(frame).schema)
+                self.lake.fence(progress)
+            except Unavailable:
+                tries += 1
+                if tries >= FENCE_TRIES:
+                    raise
+            else:
+                return
+
+    def progress_of(self, batch_id: int, offsets: BatchOffsets | None = None) -> Progress:
+        return Progress(
+            query_id=self.writing.query_id,
+            batch_id=batch_id,
+            offsets="" if offsets is None else offsets.text,
+            covers="" if offsets is None else offsets.covers,
+            epoch=self.writing.epoch,
+            pipeline=self.writing.pipeline,
+            lineage=self.writing.lineage,
+        )
+
+    def write(self, frame: DataFrame, batch_id: int) -> None:
+        """Raises `Rejected` for rows that can't be in the table, `Unavailable` where trying again may help."""
+        before = self.writing.before_batch
+        if before is not None:
+            before()
+        progress = self.progress_of(batch_id, batch_offsets(frame.sparkSession, self.writing.checkpoint, batch_id))
+        if self._is_there(progress):
+            log.info("a micro-batch is there already; table=%s batch=%d", self.options.name, batch_id)
+            return
+        frame = told_once(frame)
+        if self.options.key:
+            self._change(keyed(frame, self.options.key), progress)
+        else:
+            self._append(frame, progress)
+        self._clear(frame, progress)
+
+    def _is_there(self, progress: Progress) -> bool:
+        """Raises `CheckpointMismatch` for a micro-batch of the number of another one."""
+        last = self.lake.last_batch(progress.query_id)
+        known = None if last is None or last < progress.batch_id else self.lake.last_covers(progress)
+        covers = progress.covers or None
+        return is_replay(self.options.name, batch=progress.batch_id, covers=covers, last=last, last_covers=known)
+
+    def _append(self, frame: DataFrame, progress: Progress) -> None:
+        own = _own(frame)
+        schema = self.lake.fit(own.schema)
+        written = write_files(fitted(own, schema), self.lake.begin(progress))
+        if written:
+            sync_checkpoint(self.writing.checkpoint)
+            self.lake.commit(written, (), progress)
+
+    # --- by key
+
+    def _change(self, frame: DataFrame, progress: Progress) -> None:
+        own = _own(frame)
+        schema = self.lake.fit(own.schema)
+        changes = latest(frame, self.options.key).persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            keys = fitted(changes, StructType([schema[name] for name in self.options.key]))
+            touched = self._touched(keys, schema)
+            rows = fitted(changes.where(~F.col(DELETED)), schema)
+            if touched:
+                kept = file_rows(frame.sparkSession, touched, self.lake.reader(), schema)
+                rows = rows.unionByName(
+                    kept.join(keys, list(self.options.key), "left_anti").select(*map(quote_identifier, rows.columns))
+                )
+            written = write_files(rows, self.lake.begin(progress))
+            if written or touched:
+                sync_checkpoint(self.writing.checkpoint)
+                self.lake.commit(written, touched, progress)
+        finally:
+            changes.unpersist()
+
+    def _touched(self, keys: DataFrame, schema: StructType) -> list[LiveFile]:
+        """Files that have a key that comes."""
+        bounds = _bounds(keys, self.options.key)
+        if bounds is None:
+            return []
+        files = self.lake.live_files(bounds if bounds.column else None)
+        if not files:
+            return []
+        columns = StructType([schema[name] for name in self.options.key])
+        there = file_rows(keys.sparkSession, files, self.lake.reader(), columns, with_file=True)
+        found = there.join(keys, list(self.options.key), "left_semi").select(FILE).distinct().collect()
+        return [files[row[0]] for row in sorted(found)]
+
+    # --- now and then
+
+    def _clear(self, frame: DataFrame, progress: Progress) -> None:
+        """What fails here is tried again an hour later: the rows are where they belong."""
+        now_s = self.clock.monotonic()
+        if self._cleared_at_s is not None and now_s - self._cleared_at_s < CLEAR_EVERY_S:
+            return
+        self._cleared_at_s = now_s
+        try:
+            self.merge_small(frame, progress)
+            now_ms = self.clock.now_ms()
+            cleared = self.lake.clear(now_ms - self.options.expire_ms, now_ms - ORPHANS_AFTER_MS)
+            log.info("cleared; table=%s snapshots=%d files=%d", self.options.name, cleared.snapshots, cleared.files)
+        except Exception:
+            log.warning("clearing away failed; table=%s", self.options.name, exc_info=True)
+
+    def merge_small(self, frame: DataFrame, progress: Progress) -> int:
+        """Many small files become few large ones, where files can go; returns how many there were."""
+        if not self.lake.can_remove:
+            return 0
+        self.lake.last_batch(progress.query_id)  # the table as it is now
+        small = chosen(self.lake.live_files(), self.options.file_size_bytes)
+        if not small:
+            return 0
+        schema = self.lake.columns()
+        rows = file_rows(frame.sparkSession, small, self.lake.reader(), schema)
+        parts = max(1, sum(each.size_bytes for each in small) // self.options.file_size_bytes)
+        written = write_files(rows.coalesce(parts), self.lake.begin(progress))
+        self.lake.commit(written, small, progress, is_rewrite=True)
+        return len(small)
+
+
+def _own(frame: DataFrame) -> DataFrame:
+    """With the columns that are stored."""
+    return frame.select(*[F.col(quote_identifier(name)) for name in own_columns(frame)])
+
+
+def chosen(files: Sequence[LiveFile], file_size_bytes: int) -> list[LiveFile]:
+    """The smallest files, if there are many."""
+    small = sorted((each for each in files if each.size_bytes * 2 < file_size_bytes), key=lambda each: each.size_bytes)
+    found: list[LiveFile] = []
+    total = 0
+    for each in small:
+        total += each.size_bytes
+        if total > MERGE_BYTES:
+            break
+        found.append(each)
+    return found if len(found) >= SMALL_FILES else []
+
+
+def _bounds(keys: DataFrame, key: Sequence[str]) -> Bounds | None:
+    """The range of the first key column where files know theirs; a range of no column where not; None without rows."""
+    kind, name = keys.schema[key[0]].dataType, quote_identifier(key[0])
+    found: Any = keys.agg(
+        F.min(name).alias("least"), F.max(name).alias("greatest"), F.count(F.lit(1)).alias("n")
+    ).first()
+    if found is None or not found["n"]:
+        return None
+    if not isinstance(kind, _PRUNED_BY):
+        return Bounds(column="", least=None, greatest=None)
+    return Bounds(column=key[0], least=found["least"], greatest=found["greatest"])
+
+
+def check_mode(options: LakeOptions, output: str) -> None:
+    """Rows that change need a key; raises `Rejected`."""
+    if output != "append" and not options.key:
+        raise Rejected(
+            f"rows that change need a key; table={options.name} output={output}"
+            " do=mode = 'upsert' with PRIMARY KEY (…) or the option key, or a watermark, so that rows become final"
+        )
+    if output == "complete":
+        raise Rejected(
+            f"a lake table is changed by key, and not written anew; table={options.name} do=output = 'update'"
+        )
 
 
 def read(spark: SparkSession, table: Table, reading: Reading) -> DataFrame:

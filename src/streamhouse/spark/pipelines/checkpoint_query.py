@@ -17,8 +17,8 @@ import msgspec
 
 from streamhouse.errors import Misconfigured
 from streamhouse.model.pipeline import Shape, loses_place, moved_tables
-from streamhouse.spark.pipelines.checkpoints import Folder
-from streamhouse.spark.progress import OFFSETS
+from streamhouse.spark.runtime.checkpoint import OFFSETS
+from streamhouse.spark.runtime.checkpoint_folder import Folder
 
 FILE: Final = "query.json"
 FIRST_BATCH: Final = f"{OFFSETS}/0"

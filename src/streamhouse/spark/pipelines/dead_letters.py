@@ -21,9 +21,9 @@ from streamhouse.model.table import Column, Connector, Table
 from streamhouse.spark.connectors import find
 from streamhouse.spark.connectors.base import Reading, Writing
 from streamhouse.spark.connectors.topic import ABOUT, DELETED, ERROR, VALUE
-from streamhouse.spark.lake.changes import has_key, keyed
-from streamhouse.spark.pipelines.figures import DEAD_LETTERS
-from streamhouse.spark.sql.binding import Read
+from streamhouse.spark.lake.connector import has_key, keyed
+from streamhouse.spark.pipelines.query_metrics import DEAD_LETTERS
+from streamhouse.spark.query.resolver import Read
 
 NO_KEY: Final = "the record has no key for the table: a column of it is null"
 DECODED: Final = ("json", "registry")

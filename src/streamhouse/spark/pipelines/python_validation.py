@@ -18,15 +18,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.format.statement_options import pipeline_options
 from streamhouse.spark.connectors.base import Reading
-from streamhouse.spark.connectors.output_modes import unsupported
-from streamhouse.spark.pipelines.finding import PythonPipeline
-from streamhouse.spark.pipelines.python_code import check_python
-from streamhouse.spark.sql.binding import own_session
-from streamhouse.spark.sql.catalogue import Catalogue
-from streamhouse.spark.sql.problems import Problem, problems_of
-from streamhouse.spark.tail import connected
+from streamhouse.spark.datasource.tail_reader import connected
+from streamhouse.spark.pipelines.python_pipeline import check_python
+from streamhouse.spark.query.catalog import Catalogue
+from streamhouse.spark.query.error_messages import Problem, problems_of
+from streamhouse.spark.query.resolver import own_session
+from streamhouse.spark.runtime.jvm import unsupported
+from streamhouse.sql.definitions import PythonPipeline
+from streamhouse.sql.options import pipeline_options
 
 log = logging.getLogger(__name__)
 

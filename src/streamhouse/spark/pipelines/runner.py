@@ -20,11 +20,10 @@ from typing import BinaryIO, Final
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from streamhouse.spark.opening import open_session
-from streamhouse.spark.pipelines.building import Builder
-from streamhouse.spark.pipelines.deadline import DeadlineProcess
-from streamhouse.spark.pipelines.jobs import job_of
-from streamhouse.spark.pipelines.messages import (
+from streamhouse.spark.pipelines.lease_guard import DeadlineProcess
+from streamhouse.spark.pipelines.query_builder import Builder
+from streamhouse.spark.pipelines.query_run import Run
+from streamhouse.spark.pipelines.runner_protocol import (
     Command,
     Event,
     Exit,
@@ -33,10 +32,11 @@ from streamhouse.spark.pipelines.messages import (
     Renewed,
     Start,
     Stop,
+    job_of,
     read_command,
     written,
 )
-from streamhouse.spark.pipelines.running import Run
+from streamhouse.spark.runtime.session import open_session
 
 log = logging.getLogger(__name__)
 

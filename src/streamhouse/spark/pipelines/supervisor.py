@@ -18,11 +18,21 @@ from typing import Any, Final, Protocol
 
 from streamhouse.clock import Clock, Ids
 from streamhouse.errors import Retriable, StreamhouseError
-from streamhouse.spark.pipelines.caring import Care, Patience
-from streamhouse.spark.pipelines.children import Child
-from streamhouse.spark.pipelines.jobs import Job, job_of
-from streamhouse.spark.pipelines.lease import Lease, Stage
-from streamhouse.spark.pipelines.messages import Begun, Ended, Event, Figures, Line, Ready, Renewed, Start, Stop
+from streamhouse.spark.pipelines.restart_policy import Care, Lease, Patience, Stage
+from streamhouse.spark.pipelines.runner_process import Child
+from streamhouse.spark.pipelines.runner_protocol import (
+    Begun,
+    Ended,
+    Event,
+    Figures,
+    Job,
+    Line,
+    Ready,
+    Renewed,
+    Start,
+    Stop,
+    job_of,
+)
 
 log = logging.getLogger(__name__)
 

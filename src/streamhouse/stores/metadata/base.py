@@ -13,18 +13,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from streamhouse.model.change import Change
+from streamhouse.config.fields import Address
+from streamhouse.model.cluster import AbandonedRange, Change, PartitionState, PutReport, RollCall, Session
+from streamhouse.model.external_commit import Placement, QueryId, StoredCommit
 from streamhouse.model.group import CommittedOffset, GroupOffset, ShardCommit, StoredGroup
-from streamhouse.model.lease import AbandonedRange, Address, PartitionState, PutReport, RollCall, Session
 from streamhouse.model.names import Epoch, NodeId, PartitionId, SessionId, TopicId
-from streamhouse.model.placing import Placement, QueryId, StoredCommit
 from streamhouse.model.segment import Run, SegmentCommit
 from streamhouse.model.topic import Topic
-from streamhouse.stores.metadata.identity import IdentityStore
-from streamhouse.stores.metadata.pipelines import PipelineStore
-from streamhouse.stores.metadata.producing import OffsetsAsked as OffsetsAsked
-from streamhouse.stores.metadata.producing import TransactionStore
-from streamhouse.stores.metadata.schemas import SchemaStore
+from streamhouse.stores.metadata.identity_store import IdentityStore
+from streamhouse.stores.metadata.pipeline_store import PipelineStore
+from streamhouse.stores.metadata.schema_store import SchemaStore
+from streamhouse.stores.metadata.transaction_store import OffsetsAsked as OffsetsAsked
+from streamhouse.stores.metadata.transaction_store import TransactionStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

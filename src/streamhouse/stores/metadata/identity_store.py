@@ -1,37 +1,37 @@
-"""SqlIdentityStore: the calls about the cluster's identity over an SQL engine.
+"""The calls by which a database and an object store know each other; a part of the metadata store's door.
 
-Data path   broker.cluster.identity -> **identity store** -> one transaction each
-Owns        the connection between the calls and their transactions
-Leaves      what happens in them to `transactions.identity`, running them to the engines
+Owns        what each call promises
+Leaves      what the numbers mean to `model.identity`, running the calls to the engines
 """
 
 from collections.abc import Sequence
-from functools import partial
+from typing import Protocol
 
-from streamhouse.model.adoption import Adoption
-from streamhouse.model.identity import DatabaseIdentity
+from streamhouse.model.cluster_identity import DatabaseIdentity
 from streamhouse.model.names import SessionId
-from streamhouse.stores.metadata.engine import CountedEngine
-from streamhouse.stores.metadata.transactions import identity
-from streamhouse.stores.metadata.transactions.adoption import adopt
+from streamhouse.model.orphan_adoption import Adoption
 
 
-class SqlIdentityStore:
-    """An `IdentityStore` over an SQL engine."""
-
-    _engine: CountedEngine
-
+class IdentityStore(Protocol):
     async def identity(self) -> DatabaseIdentity:
-        return await self._engine.look(identity.find_identity)
+        """The cluster id, None while nobody proposed one, and the generations, in one snapshot."""
+        ...
 
     async def begin_generation(self) -> int:
-        return await self._engine.write(identity.begin_generation)
+        """A number that nobody ever had, one higher than the last."""
+        ...
 
     async def note_generation(self, generation: int) -> None:
-        await self._engine.write(partial(identity.note_generation, generation=generation))
+        """Remember that the object store has this generation; a higher one stays."""
+        ...
 
     async def sessions_among(self, session_ids: Sequence[SessionId]) -> frozenset[SessionId]:
-        return await self._engine.look(partial(identity.sessions_among, session_ids=session_ids))
+        """Those that there are rows of, in whatever state. Sessions that ended long ago were forgotten."""
+        ...
 
     async def adopt(self, adoption: Adoption) -> None:
-        await self._engine.write(partial(adopt, adoption=adoption))
+        """Register objects that no row names, raise counters and take the cluster id, all or nothing.
+
+        For stores that no agent uses. Raise `Internal` when one of the objects was registered meanwhile.
+        """
+        ...

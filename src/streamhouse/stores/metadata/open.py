@@ -11,11 +11,10 @@ from urllib.parse import unquote, urlsplit
 from streamhouse.clock import Clock
 from streamhouse.config import MetadataSettings, without_password
 from streamhouse.errors import Misconfigured
-from streamhouse.stores.directories import make_durable_parent
+from streamhouse.stores.local_files import make_durable_parent
 from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.metadata.postgres import PostgresMetadataStore
-from streamhouse.stores.metadata.postgres.connection import PostgresSettings
-from streamhouse.stores.metadata.postgres.url import EXAMPLE, SCHEMES
+from streamhouse.stores.metadata.postgres.connection import EXAMPLE, SCHEMES, PostgresSettings
 from streamhouse.stores.metadata.sqlite import SqliteMetadataStore
 from streamhouse.stores.metadata.sqlite.database import MEMORY, SqliteSettings
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from streamhouse.format.view_key import found_by, sorted_by
+from streamhouse.format.metadata_values import found_by, sorted_by
 from streamhouse.model.pipeline import (
     Definition,
     KeptPipeline,
@@ -22,13 +22,15 @@ from streamhouse.model.pipeline import (
     Pipeline,
     PipelineName,
     Shape,
+    SqlWorker,
     Status,
     SupervisorId,
+    ViewRow,
+    ViewState,
     Wish,
+    WorkerId,
 )
 from streamhouse.model.table import Column, Connector, Table
-from streamhouse.model.view import ViewRow, ViewState
-from streamhouse.model.worker import SqlWorker, WorkerId
 from streamhouse.stores.metadata.rows import Params, Row
 
 # --- tables

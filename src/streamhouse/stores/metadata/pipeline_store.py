@@ -1,87 +1,123 @@
-"""SqlPipelineStore: the calls for tables, pipelines, views and SQL workers over an SQL engine.
+"""The part of the metadata store's door for tables, pipelines, views and SQL workers.
 
-Data path   broker.pipelines, broker.views, broker.tables, broker.sql -> **pipeline store** -> one transaction each
-Owns        the connection between the calls and their transactions
-Leaves      what happens in them to `transactions`, running them to the engines
+Data path   broker.pipelines, broker.views, broker.tables, broker.sql -> **pipelines** -> one transaction each
+Owns        what each call promises
+Leaves      SQL to the engines and `sql/`, when a change is allowed to `broker.pipelines`
+
+Leases of pipelines are judged by the store's clock; every change of owner has an epoch that was never used before
+(decision 0019).
 """
 
 from collections.abc import Sequence
-from functools import partial
+from typing import Protocol
 
-from streamhouse.model.pipeline import Event, Heartbeat, KeptPipeline, Pipeline, PipelineName, Supervisor, SupervisorId
+from streamhouse.model.pipeline import (
+    Event,
+    Heartbeat,
+    KeptPipeline,
+    Pipeline,
+    PipelineName,
+    SqlWorker,
+    Supervisor,
+    SupervisorId,
+    ViewPage,
+    ViewPart,
+    ViewRow,
+    ViewState,
+    WorkerId,
+)
 from streamhouse.model.table import Table
-from streamhouse.model.view import ViewPage, ViewPart, ViewRow, ViewState
-from streamhouse.model.worker import SqlWorker, WorkerId
-from streamhouse.stores.metadata.engine import CountedEngine
-from streamhouse.stores.metadata.transactions import pipelines, supervisors, tables, views, workers
 
 
-class SqlPipelineStore:
-    """A `PipelineStore` over an SQL engine."""
-
-    _engine: CountedEngine
-
+class PipelineStore(Protocol):
+    # --- tables
     async def tables(self) -> Sequence[Table]:
-        return await self._engine.look(tables.list_tables)
+        """Every definition, by name."""
+        ...
 
-    async def find_table(self, name: str) -> Table | None:
-        return await self._engine.look(partial(tables.find_table, name=name))
+    async def find_table(self, name: str) -> Table | None: ...
 
     async def put_table(self, table: Table, *, max_tables: int) -> bool:
-        return await self._engine.write(partial(tables.put_table, table=table, max_tables=max_tables))
+        """Keep a definition; False when the same one was there. Raise `PipelineLimit` beyond `max_tables`."""
+        ...
 
     async def drop_table(self, name: str) -> bool:
-        return await self._engine.write(partial(tables.drop_table, name=name))
+        """Whether there was one."""
+        ...
 
+    # --- pipelines
     async def pipelines(self) -> Sequence[KeptPipeline]:
-        return await self._engine.read(pipelines.list_pipelines)
+        """All of them, by name; an owner whose lease is over is left out."""
+        ...
 
-    async def find_pipeline(self, name: PipelineName) -> KeptPipeline | None:
-        return await self._engine.read(partial(pipelines.find_pipeline, name=name))
+    async def find_pipeline(self, name: PipelineName) -> KeptPipeline | None: ...
 
     async def put_pipeline(self, pipeline: Pipeline, *, expected: Pipeline | None, max_pipelines: int) -> bool:
-        work = partial(pipelines.put_pipeline, pipeline=pipeline, expected=expected, max_pipelines=max_pipelines)
-        return await self._engine.write(work)
+        """Keep a pipeline if what is there still is what is `expected`; None: nothing. False, and no change, otherwise.
+
+        Another generation ends the epoch: its owner keeps it under a new one, and what is done under the old one is
+        refused. Another revision or wish makes its status one that waits. Times are the store's. Raise `PipelineLimit`
+        beyond `max_pipelines`.
+        """
+        ...
 
     async def drop_pipeline(self, name: PipelineName) -> bool:
-        return await self._engine.write(partial(pipelines.drop_pipeline, name=name))
+        """Remove a pipeline with its log and its rows; whether there was one."""
+        ...
 
     async def pipeline_events(self, name: PipelineName, limit: int) -> Sequence[Event]:
-        return await self._engine.look(partial(pipelines.list_events, name=name, limit=limit))
+        """The last lines of a pipeline's log, newest last."""
+        ...
 
+    # --- supervisors
     async def beat(
         self, heartbeat: Heartbeat, *, ttl_ms: int, max_events: int, max_supervisors: int
     ) -> Sequence[KeptPipeline]:
-        limits = supervisors.Limits(ttl_ms=ttl_ms, max_events=max_events, max_supervisors=max_supervisors)
-        return await self._engine.write(partial(supervisors.beat, heartbeat=heartbeat, limits=limits))
+        """A supervisor is alive: renew what it runs and still owns, release what it owns and doesn't list, give it what
+        nobody owns, up to its share; returns what it should run, by name.
+
+        What it should let go (paused, gone, more than its share) is left out, and stays its own until it isn't listed.
+        Raise `PipelineLimit` beyond `max_supervisors`.
+        """
+        ...
 
     async def supervisors(self) -> Sequence[Supervisor]:
-        return await self._engine.read(supervisors.list_supervisors)
+        """Those that are alive, by id."""
+        ...
 
     async def leave(self, supervisor: SupervisorId) -> None:
-        await self._engine.write(partial(supervisors.leave, supervisor=supervisor))
+        """A supervisor goes: all that it owns is free. No error when it isn't there."""
+        ...
 
+    # --- views
     async def views(self) -> Sequence[ViewState]:
-        return await self._engine.look(views.list_views)
+        """Views that ever had a batch, by name."""
+        ...
 
-    async def find_view(self, name: str) -> ViewState | None:
-        return await self._engine.look(partial(views.find_view, name=name))
+    async def find_view(self, name: str) -> ViewState | None: ...
 
     async def change_view(self, part: ViewPart, *, max_rows: int) -> ViewState:
-        return await self._engine.write(partial(views.change_view, part=part, max_rows=max_rows))
+        """Change rows of a view, if the pipeline is still owned under the fence's epoch: raise `PipelineMoved` if not.
 
-    async def find_view_row(self, name: str, found_by: str) -> ViewRow | None:
-        return await self._engine.look(partial(views.find_row, name=name, found_by=found_by))
+        A batch that is wholly there is passed over. The first part of another query takes all rows of the one before
+        it away. Raise `ViewRefused` for a part that doesn't follow what is there, and for a query that isn't the
+        pipeline's; `PipelineLimit` beyond `max_rows`.
+        """
+        ...
+
+    async def find_view_row(self, name: str, found_by: str) -> ViewRow | None: ...
 
     async def view_rows(self, name: str, *, cursor: str | None, limit: int, max_bytes: int) -> ViewPage:
-        work = partial(views.page, name=name, cursor=cursor, limit=limit, max_bytes=max_bytes)
-        return await self._engine.look(work)
+        """Rows in the order of their keys, from where a page before ended; at least one, if there is one."""
+        ...
 
+    # --- SQL workers
     async def beat_worker(self, worker: SqlWorker, *, ttl_ms: int, max_workers: int) -> None:
-        await self._engine.write(partial(workers.beat, worker=worker, ttl_ms=ttl_ms, max_workers=max_workers))
+        """A worker is alive. Raise `PipelineLimit` beyond `max_workers`."""
+        ...
 
     async def workers(self) -> Sequence[SqlWorker]:
-        return await self._engine.read(workers.list_workers)
+        """Those that are alive, by id."""
+        ...
 
-    async def drop_worker(self, worker: WorkerId) -> None:
-        await self._engine.write(partial(workers.drop, worker=worker))
+    async def drop_worker(self, worker: WorkerId) -> None: ...

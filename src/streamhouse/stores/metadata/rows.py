@@ -11,11 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
-from streamhouse.format.group import decode_members, encode_members
+from streamhouse.config.fields import Address
+from streamhouse.format.metadata_values import decode_members, encode_members
+from streamhouse.model.cluster import AbandonedRange, PartitionState, Session, SessionState
+from streamhouse.model.external_commit import PlacedRange, QueryId, StoredCommit
 from streamhouse.model.group import CommittedOffset, GroupOffset, StoredGroup
-from streamhouse.model.lease import AbandonedRange, Address, PartitionState, Session, SessionState
 from streamhouse.model.names import Epoch, NodeId, PartitionId, SessionId, TopicId
-from streamhouse.model.placing import PlacedRange, QueryId, StoredCommit
 from streamhouse.model.segment import CarriedProducers, Run
 from streamhouse.model.topic import Topic
 from streamhouse.stores.metadata.base import DoomedObject, NewSession, OffsetStored, StoredObject

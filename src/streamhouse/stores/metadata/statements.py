@@ -6,17 +6,24 @@ Leaves      what the statements say to `sql/`, running them to the engines
 
 Names are attributes, so a misspelt one fails the type check; a statement without an attribute, or an attribute
 without a statement, fails when the room is opened.
+
+Schema versions: numbered `.sql` files, applied once each, in order.
+
+Data path   none; runs when a metadata store is opened
+Owns        the order of migrations, and refusing a database that is newer than this code
+Leaves      the tables to `migrations/` of each engine in `sql/`, transactions to the engine that runs the steps
 """
 
 import re
-from collections.abc import Mapping
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from streamhouse.errors import Internal
+from streamhouse.errors import Internal, Misconfigured
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -292,3 +299,52 @@ def as_attributes(kind: type[Names], found: Mapping[str, str]) -> Names:
     if odd := expected.symmetric_difference(found):
         raise Internal(f"statements and their names differ; names={','.join(sorted(odd))}")
     return kind(**found)
+
+
+_FILE: Final = re.compile(r"([0-9]{4})_([a-z0-9_]+)\.sql")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Migration:
+    version: int
+    name: str
+    sql: str
+
+
+@cache
+def load_migrations(engine: str = "") -> tuple[Migration, ...]:
+    """Every migration of an engine that has its own, by version: 1, 2, 3 … without a gap."""
+    found = [
+        Migration(version=int(match[1]), name=match[2], sql=path.read_text(encoding="utf-8"))
+        for path in (SQL / engine / "migrations").iterdir()
+        if (match := _FILE.fullmatch(path.name))
+    ]
+    found.sort(key=lambda migration: migration.version)
+    if [migration.version for migration in found] != list(range(1, len(found) + 1)):
+        raise Internal(f"migrations have a gap; versions={[migration.version for migration in found]}")
+    return tuple(found)
+
+
+def due_migrations(known: Sequence[Migration], *, version: int) -> Sequence[Migration]:
+    """What a database of this version still needs; raise `Misconfigured` when it is newer than the code."""
+    newest = known[-1].version if known else 0
+    if version > newest:
+        raise Misconfigured(
+            f"the metadata database was written by a newer release; schema={version} supported={newest} "
+            "do=run that release or a later one, or point --metadata at another database"
+        )
+    return known[version:]
+
+
+def split_script(sql: str) -> Iterator[str]:
+    """The statements of a script one by one, so that they can share a transaction."""
+    statement = ""
+    for line in sql.splitlines():
+        if not statement and (not line.strip() or line.startswith("--")):
+            continue
+        statement += line + "\n"
+        if sqlite3.complete_statement(statement):
+            yield statement.strip()
+            statement = ""
+    if statement.strip():
+        raise Internal(f"migration ends in the middle of a statement; tail={statement.strip()!r}")

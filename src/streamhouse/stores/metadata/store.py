@@ -5,44 +5,353 @@ Owns        the connection between the door's calls and their transactions
 Leaves      what happens in them to `transactions`, running them to the engines, the registry's calls to `schema_store`,
             those about pipelines to `pipeline_store`, those about transactions of producers to `producing_store`, those
             about the cluster's identity to `identity_store`
+
+SqlIdentityStore: the calls about the cluster's identity over an SQL engine.
+
+Data path   broker.cluster.identity -> **identity store** -> one transaction each
+Owns        the connection between the calls and their transactions
+Leaves      what happens in them to `transactions.identity`, running them to the engines
+
+SqlPipelineStore: the calls for tables, pipelines, views and SQL workers over an SQL engine.
+
+Data path   broker.pipelines, broker.views, broker.tables, broker.sql -> **pipeline store** -> one transaction each
+Owns        the connection between the calls and their transactions
+Leaves      what happens in them to `transactions`, running them to the engines
+
+SqlTransactionStore: the calls for transactions of producers over an SQL engine.
+
+Data path   broker.transactions, broker.groups, broker.reading -> **producing store** -> one transaction each
+Owns        the connection between the calls and their transactions
+Leaves      what happens in them to `transactions.producing`, running them to the engines
+
+SqlSchemaStore: the schema registry's calls over an SQL engine.
+
+Data path   broker.schemas -> **schema store** -> one transaction each
+Owns        the connection between the calls and their transactions
+Leaves      what happens in them to `transactions`, running them to the engines
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
 from typing import Final
 
-from streamhouse.model.group import ShardCommit
-from streamhouse.model.lease import AbandonedRange, PartitionState, PutReport, RollCall, Session
-from streamhouse.model.names import NodeId, PartitionId, SessionId, TopicId
-from streamhouse.model.placing import Placement, QueryId, StoredCommit
+from streamhouse.model.cluster import AbandonedRange, PartitionState, PutReport, RollCall, Session
+from streamhouse.model.cluster_identity import DatabaseIdentity
+from streamhouse.model.external_commit import Placement, QueryId, StoredCommit
+from streamhouse.model.group import GroupOffset, ShardCommit
+from streamhouse.model.names import Epoch, NodeId, PartitionId, SessionId, TopicId
+from streamhouse.model.orphan_adoption import Adoption
+from streamhouse.model.pipeline import (
+    Event,
+    Heartbeat,
+    KeptPipeline,
+    Pipeline,
+    PipelineName,
+    SqlWorker,
+    Supervisor,
+    SupervisorId,
+    ViewPage,
+    ViewPart,
+    ViewRow,
+    ViewState,
+    WorkerId,
+)
+from streamhouse.model.schema import (
+    Deleted,
+    Mode,
+    NewVersion,
+    RegisteredSchema,
+    Rules,
+    StoredSchema,
+    Subject,
+    SubjectState,
+    SubjectVersion,
+    VersionKey,
+)
 from streamhouse.model.segment import Run, SegmentCommit
+from streamhouse.model.table import Table
 from streamhouse.model.topic import Topic
+from streamhouse.model.transaction import (
+    AbortedTransaction,
+    PendingOffset,
+    ProducerAsked,
+    StoredTransaction,
+    TransactionCall,
+)
 from streamhouse.stores.metadata.base import (
     DoomedObject,
     EpochEnd,
     NewSession,
     ObjectRange,
-    OffsetsAsked,
     OffsetStored,
     ShardGroup,
     StoredObject,
 )
-from streamhouse.stores.metadata.engine import CountedEngine, Engine
-from streamhouse.stores.metadata.identity_store import SqlIdentityStore
-from streamhouse.stores.metadata.listeners import Heard
-from streamhouse.stores.metadata.pipeline_store import SqlPipelineStore
-from streamhouse.stores.metadata.producing_store import SqlTransactionStore
-from streamhouse.stores.metadata.schema_store import SqlSchemaStore
-from streamhouse.stores.metadata.transactions import (
+from streamhouse.stores.metadata.engine import CountedEngine, Engine, Heard
+from streamhouse.stores.metadata.procedures import (
+    external_commits,
     groups,
-    placing,
-    replacements,
-    reservations,
+    identity,
+    pipelines,
+    schema_admin,
+    schemas,
     segments,
     sessions,
-    settings,
+    sql_catalog,
     topics,
+    transactions,
 )
+from streamhouse.stores.metadata.procedures import pipelines as supervisors
+from streamhouse.stores.metadata.procedures import schemas as schema_rules
+from streamhouse.stores.metadata.procedures import segments as replacements
+from streamhouse.stores.metadata.procedures import sessions as reservations
+from streamhouse.stores.metadata.procedures import topics as settings
+from streamhouse.stores.metadata.procedures.orphan_adoption import adopt
+from streamhouse.stores.metadata.transaction_store import OffsetsAsked
+
+
+class SqlIdentityStore:
+    """An `IdentityStore` over an SQL engine."""
+
+    _engine: CountedEngine
+
+    async def identity(self) -> DatabaseIdentity:
+        return await self._engine.look(identity.find_identity)
+
+    async def begin_generation(self) -> int:
+        return await self._engine.write(identity.begin_generation)
+
+    async def note_generation(self, generation: int) -> None:
+        await self._engine.write(partial(identity.note_generation, generation=generation))
+
+    async def sessions_among(self, session_ids: Sequence[SessionId]) -> frozenset[SessionId]:
+        return await self._engine.look(partial(identity.sessions_among, session_ids=session_ids))
+
+    async def adopt(self, adoption: Adoption) -> None:
+        await self._engine.write(partial(adopt, adoption=adoption))
+
+
+class SqlPipelineStore:
+    """A `PipelineStore` over an SQL engine."""
+
+    _engine: CountedEngine
+
+    async def tables(self) -> Sequence[Table]:
+        return await self._engine.look(sql_catalog.list_tables)
+
+    async def find_table(self, name: str) -> Table | None:
+        return await self._engine.look(partial(sql_catalog.find_table, name=name))
+
+    async def put_table(self, table: Table, *, max_tables: int) -> bool:
+        return await self._engine.write(partial(sql_catalog.put_table, table=table, max_tables=max_tables))
+
+    async def drop_table(self, name: str) -> bool:
+        return await self._engine.write(partial(sql_catalog.drop_table, name=name))
+
+    async def pipelines(self) -> Sequence[KeptPipeline]:
+        return await self._engine.read(pipelines.list_pipelines)
+
+    async def find_pipeline(self, name: PipelineName) -> KeptPipeline | None:
+        return await self._engine.read(partial(pipelines.find_pipeline, name=name))
+
+    async def put_pipeline(self, pipeline: Pipeline, *, expected: Pipeline | None, max_pipelines: int) -> bool:
+        work = partial(pipelines.put_pipeline, pipeline=pipeline, expected=expected, max_pipelines=max_pipelines)
+        return await self._engine.write(work)
+
+    async def drop_pipeline(self, name: PipelineName) -> bool:
+        return await self._engine.write(partial(pipelines.drop_pipeline, name=name))
+
+    async def pipeline_events(self, name: PipelineName, limit: int) -> Sequence[Event]:
+        return await self._engine.look(partial(pipelines.list_events, name=name, limit=limit))
+
+    async def beat(
+        self, heartbeat: Heartbeat, *, ttl_ms: int, max_events: int, max_supervisors: int
+    ) -> Sequence[KeptPipeline]:
+        limits = supervisors.Limits(ttl_ms=ttl_ms, max_events=max_events, max_supervisors=max_supervisors)
+        return await self._engine.write(partial(supervisors.beat, heartbeat=heartbeat, limits=limits))
+
+    async def supervisors(self) -> Sequence[Supervisor]:
+        return await self._engine.read(supervisors.list_supervisors)
+
+    async def leave(self, supervisor: SupervisorId) -> None:
+        await self._engine.write(partial(supervisors.leave, supervisor=supervisor))
+
+    async def views(self) -> Sequence[ViewState]:
+        return await self._engine.look(sql_catalog.list_views)
+
+    async def find_view(self, name: str) -> ViewState | None:
+        return await self._engine.look(partial(sql_catalog.find_view, name=name))
+
+    async def change_view(self, part: ViewPart, *, max_rows: int) -> ViewState:
+        return await self._engine.write(partial(sql_catalog.change_view, part=part, max_rows=max_rows))
+
+    async def find_view_row(self, name: str, found_by: str) -> ViewRow | None:
+        return await self._engine.look(partial(sql_catalog.find_row, name=name, found_by=found_by))
+
+    async def view_rows(self, name: str, *, cursor: str | None, limit: int, max_bytes: int) -> ViewPage:
+        work = partial(sql_catalog.page, name=name, cursor=cursor, limit=limit, max_bytes=max_bytes)
+        return await self._engine.look(work)
+
+    async def beat_worker(self, worker: SqlWorker, *, ttl_ms: int, max_workers: int) -> None:
+        await self._engine.write(partial(sql_catalog.beat, worker=worker, ttl_ms=ttl_ms, max_workers=max_workers))
+
+    async def workers(self) -> Sequence[SqlWorker]:
+        return await self._engine.read(sql_catalog.list_workers)
+
+    async def drop_worker(self, worker: WorkerId) -> None:
+        await self._engine.write(partial(sql_catalog.drop, worker=worker))
+
+
+class SqlTransactionStore:
+    """A `TransactionStore` over an SQL engine."""
+
+    _engine: CountedEngine
+
+    async def init_producer(self, asked: ProducerAsked, *, by: SessionId | None = None) -> StoredTransaction:
+        return await self._engine.write(partial(transactions.init_producer, asked=asked, by=by))
+
+    async def enlist(
+        self, call: TransactionCall, partitions: Sequence[PartitionId], *, limit: int
+    ) -> StoredTransaction:
+        return await self._engine.write(partial(transactions.enlist, call=call, partitions=partitions, limit=limit))
+
+    async def find_transaction(self, transactional_id: str) -> StoredTransaction | None:
+        return await self._engine.look(partial(transactions.find_transaction, transactional_id=transactional_id))
+
+    async def transaction_of(self, producer_id: int) -> StoredTransaction | None:
+        return await self._engine.look(partial(transactions.transaction_of_producer, producer_id=producer_id))
+
+    async def end_transaction(
+        self, call: TransactionCall, *, commit: bool, bump: bool, fresh_id: int, by: SessionId | None = None
+    ) -> StoredTransaction:
+        work = partial(transactions.end_transaction, call=call, commit=commit, bump=bump, fresh_id=fresh_id, by=by)
+        return await self._engine.write(work)
+
+    async def expire_transaction(self, transactional_id: str, number: int) -> StoredTransaction | None:
+        work = partial(transactions.expire_transaction, transactional_id=transactional_id, number=number)
+        return await self._engine.write(work)
+
+    async def complete_transaction(self, transactional_id: str, number: int) -> None:
+        work = partial(transactions.complete_transaction, transactional_id=transactional_id, number=number)
+        await self._engine.write(work)
+
+    async def due_transactions(
+        self, *, prepared_before_ms: int, limit: int, after: StoredTransaction | None = None
+    ) -> Sequence[StoredTransaction]:
+        work = partial(transactions.due_transactions, prepared_before_ms=prepared_before_ms, limit=limit, after=after)
+        return await self._engine.read(work)
+
+    async def transactions(self, *, after: str | None, limit: int) -> Sequence[StoredTransaction]:
+        return await self._engine.look(partial(transactions.list_transactions, after=after, limit=limit))
+
+    async def forget_transactions(self, older_than_ms: int, limit: int) -> int:
+        work = partial(transactions.forget_transactions, older_than_ms=older_than_ms, limit=limit)
+        return await self._engine.write(work)
+
+    async def put_pending_offsets(
+        self,
+        session_id: SessionId,
+        shard: PartitionId,
+        epoch: Epoch,
+        call: TransactionCall,
+        group_id: str,
+        offsets: Sequence[PendingOffset],
+        *,
+        begins: bool,
+    ) -> None:
+        work = partial(
+            transactions.put_pending_offsets,
+            session_id=session_id,
+            shard=shard,
+            epoch=epoch,
+            call=call,
+            group_id=group_id,
+            offsets=offsets,
+            begins=begins,
+        )
+        await self._engine.write(work)
+
+    async def pending_offsets(self, asked: Sequence[OffsetsAsked]) -> Set[GroupOffset]:
+        return await self._engine.read(partial(transactions.pending_offsets, asked=asked))
+
+    async def aborted(
+        self, wanted: Mapping[PartitionId, int], *, limit: int
+    ) -> Mapping[PartitionId, Sequence[AbortedTransaction]]:
+        return await self._engine.look(partial(transactions.aborted, wanted=wanted, limit=limit)) if wanted else {}
+
+    async def forget_aborted(self, partition: PartitionId, last_offsets: Sequence[int]) -> None:
+        await self._engine.write(partial(transactions.forget_aborted, partition=partition, last_offsets=last_offsets))
+
+
+class SqlSchemaStore:
+    """A `SchemaStore` over an SQL engine."""
+
+    _engine: CountedEngine
+
+    async def subject_state(self, subject: Subject) -> SubjectState:
+        return await self._engine.read(partial(schemas.subject_state, subject=subject))
+
+    async def add_version(self, new: NewVersion, *, max_subjects: int) -> RegisteredSchema | None:
+        return await self._engine.write(partial(schemas.add_version, new=new, max_subjects=max_subjects))
+
+    async def schema_of_id(self, context: str, schema_id: int) -> StoredSchema | None:
+        return await self._engine.look(partial(schemas.schema_of_id, context=context, schema_id=schema_id))
+
+    async def ids_of_guid(self, guid: str) -> Sequence[tuple[str, int]]:
+        return await self._engine.look(partial(schemas.ids_of_guid, guid=guid))
+
+    async def schema_contexts(self) -> Mapping[str, int]:
+        return await self._engine.look(schemas.contexts)
+
+    async def schema_versions(self, keys: Sequence[VersionKey]) -> Sequence[RegisteredSchema]:
+        return await self._engine.look(partial(schemas.versions, keys=keys)) if keys else []
+
+    async def latest_version(self, subject: Subject) -> RegisteredSchema | None:
+        return await self._engine.look(partial(schemas.latest_version, subject=subject))
+
+    async def versions_of_schema(self, context: str, schema_id: int) -> Sequence[SubjectVersion]:
+        return await self._engine.look(partial(schemas.versions_of_schema, context=context, schema_id=schema_id))
+
+    async def list_subjects(
+        self, context: str | None, prefix: str, *, deleted: Deleted, skipped: int, limit: int
+    ) -> Sequence[Subject]:
+        page = schemas.Page(context, prefix, skipped, limit)
+        return await self._engine.look(partial(schemas.list_subjects, page=page, deleted=deleted))
+
+    async def list_versions(
+        self, context: str | None, prefix: str, *, with_deleted: bool, latest_only: bool, skipped: int, limit: int
+    ) -> Sequence[RegisteredSchema]:
+        page = schemas.Page(context, prefix, skipped, limit)
+        work = partial(schemas.list_versions, page=page, with_deleted=with_deleted, latest_only=latest_only)
+        return await self._engine.look(work)
+
+    async def referrers(self, key: VersionKey) -> Sequence[SubjectVersion]:
+        return await self._engine.look(partial(schemas.referrers, key=key))
+
+    async def delete_version(self, subject: Subject, version: int | None, *, permanent: bool) -> int:
+        work = partial(schema_admin.delete_version, subject=subject, version=version, permanent=permanent)
+        return await self._engine.write(work)
+
+    async def delete_subject(self, subject: Subject, *, permanent: bool) -> Sequence[int]:
+        work = partial(schema_admin.delete_subject, subject=subject, permanent=permanent)
+        return await self._engine.write(work)
+
+    async def schema_rules(self, scopes: Sequence[Subject]) -> Sequence[Rules]:
+        return await self._engine.look(partial(schema_rules.find_rules, scopes=scopes))
+
+    async def change_config(self, scope: Subject, changes: Mapping[str, object]) -> Mapping[str, object]:
+        return await self._engine.write(partial(schema_rules.change_config, scope=scope, changes=changes))
+
+    async def drop_config(self, scope: Subject) -> None:
+        await self._engine.write(partial(schema_rules.drop_config, scope=scope))
+
+    async def set_mode(self, scope: Subject, mode: Mode | None, *, must_be_empty: bool = False) -> None:
+        work = partial(schema_admin.set_mode, scope=scope, mode=mode, must_be_empty=must_be_empty)
+        await self._engine.write(work)
+
+    async def drop_modes(self, context: str) -> None:
+        await self._engine.write(partial(schema_admin.drop_modes, context=context))
+
 
 DROPPED_AT_ONCE: Final = 1000
 """Runs that one transaction drops: others wait for it, and a call has a deadline."""
@@ -256,19 +565,20 @@ class SqlMetadataStore(SqlSchemaStore, SqlPipelineStore, SqlTransactionStore, Sq
 
     # --- placing
     async def place_segments(self, placement: Placement) -> StoredCommit:
-        return await self._engine.write(partial(placing.place_segments, placement=placement))
+        return await self._engine.write(partial(external_commits.place_segments, placement=placement))
 
     async def find_commit(self, query: QueryId, epoch: int) -> StoredCommit | None:
-        return await self._engine.look(partial(placing.find_commit, query=query, epoch=epoch))
+        return await self._engine.look(partial(external_commits.find_commit, query=query, epoch=epoch))
 
     async def last_commit(self, query: QueryId) -> StoredCommit | None:
-        return await self._engine.look(partial(placing.last_commit, query=query))
+        return await self._engine.look(partial(external_commits.last_commit, query=query))
 
     async def forget_commits(self, older_than_ms: int, limit: int) -> int:
-        return await self._engine.write(partial(placing.forget_commits, older_than_ms=older_than_ms, limit=limit))
+        forget = partial(external_commits.forget_commits, older_than_ms=older_than_ms, limit=limit)
+        return await self._engine.write(forget)
 
     async def give_up_objects(self, keys: Sequence[str]) -> None:
-        await self._engine.write(partial(placing.give_up_objects, keys=keys))
+        await self._engine.write(partial(external_commits.give_up_objects, keys=keys))
 
     async def known_among(self, keys: Sequence[str]) -> frozenset[str]:
         return await self._engine.look(partial(segments.known_among, keys=keys))

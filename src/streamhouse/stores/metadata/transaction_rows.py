@@ -19,7 +19,7 @@ from streamhouse.model.transaction import (
     StoredTransaction,
     TransactionState,
 )
-from streamhouse.model.transaction_changes import due_at_ms
+from streamhouse.model.transaction_transitions import due_at_ms
 from streamhouse.stores.metadata.rows import Params, Row, offset_params, partition_of, partition_params
 
 

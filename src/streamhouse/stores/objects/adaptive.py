@@ -23,7 +23,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from streamhouse.clock import Clock, Ids
 from streamhouse.errors import Unavailable
-from streamhouse.format.keys import WAL_PREFIX
+from streamhouse.format.object_keys import WAL_PREFIX
 from streamhouse.stores.objects.base import (
     Buffers,
     ObjectExists,

@@ -15,9 +15,8 @@ from typing import Final, TypeVar
 
 from streamhouse.clock import Clock
 from streamhouse.errors import Unavailable
-from streamhouse.stores.objects.base import Buffers, ObjectMeta
+from streamhouse.stores.objects.base import Buffers, ObjectMeta, check_key, check_length, check_prefix, check_range
 from streamhouse.stores.objects.folder_files import FolderFiles
-from streamhouse.stores.objects.keys import check_key, check_length, check_prefix, check_range
 
 T = TypeVar("T")
 

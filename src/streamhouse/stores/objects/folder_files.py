@@ -18,10 +18,9 @@ from threading import Lock
 from typing import Final
 
 from streamhouse.errors import CorruptObject, Misconfigured, Unavailable
-from streamhouse.stores.directories import SyncFailed, make_durable, sync_directory
-from streamhouse.stores.objects.base import Buffers, ObjectExists, ObjectMeta, ObjectMissing
-from streamhouse.stores.objects.keys import is_part
-from streamhouse.stores.objects.uploads import FOLDER, Uploads
+from streamhouse.stores.local_files import SyncFailed, make_durable, sync_directory
+from streamhouse.stores.objects.base import Buffers, ObjectExists, ObjectMeta, ObjectMissing, is_part
+from streamhouse.stores.objects.folder_uploads import FOLDER, Uploads
 
 MAX_KNOWN_DIRECTORIES: Final = 4096
 _ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP})

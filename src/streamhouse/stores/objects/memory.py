@@ -11,8 +11,16 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from streamhouse.clock import Clock
-from streamhouse.stores.objects.base import Buffers, ObjectExists, ObjectMeta, ObjectMissing
-from streamhouse.stores.objects.keys import check_key, check_length, check_prefix, check_range
+from streamhouse.stores.objects.base import (
+    Buffers,
+    ObjectExists,
+    ObjectMeta,
+    ObjectMissing,
+    check_key,
+    check_length,
+    check_prefix,
+    check_range,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

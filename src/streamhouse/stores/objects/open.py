@@ -17,12 +17,11 @@ from streamhouse.clock import Clock, Ids
 from streamhouse.config import StoreSettings, without_password
 from streamhouse.errors import Misconfigured
 from streamhouse.stores.objects.adaptive import AdaptiveStore, PaceSettings
-from streamhouse.stores.objects.addresses import advise, canonical
 from streamhouse.stores.objects.base import ObjectStore
 from streamhouse.stores.objects.folder import FolderObjectStore
 from streamhouse.stores.objects.memory import MemoryObjectStore
 from streamhouse.stores.objects.metered import MeteredStore
-from streamhouse.stores.objects.remote_open import is_remote, open_remote
+from streamhouse.stores.objects.remote_open import advise, canonical, is_remote, open_remote
 from streamhouse.stores.objects.retrying import RetryingStore, RetrySettings
 
 KNOWN: Final = "supported=s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, file:///absolute/path, memory:"

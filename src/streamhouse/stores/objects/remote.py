@@ -6,10 +6,33 @@ Leaves      repeating to `retrying`, pacing to `adaptive`, the meaning of answer
 
 The client's own retries are off: it would repeat a create whose reply was lost and report our own write as somebody
 else's. One PUT per object, never a multipart upload: those are not create-only here.
+
+Lending: buffers that a client in another thread reads, and the proof that it has stopped.
+
+Data path   put_new -> **lending** -> the bucket's client
+Owns        which pieces of a body are copied and which are lent; waiting until every lent one is back
+Leaves      sending to the client
+
+Small pieces are joined, because each one costs a crossing between languages; large ones are lent as they are, never
+copied. A call that was cancelled or timed out has ended for us, but its thread may still be reading, so the caller's
+buffers are its own again only when the client has let go of every view. A view says so itself: it can't be released
+while somebody holds it.
+
+Key order, also from buckets that list like a file system.
+
+Data path   a bucket's pages -> **ordering** -> whoever lists
+Owns        turning directory order into key order, holding back as little as possible
+Leaves      fetching pages to the bucket's module
+
+A bucket that keeps directories lists `a/b/1` before `a/b-c`, because it compares `b` with `b-c`; by key it is the other
+way round, as `-` comes before `/`. Only names that begin with the directory's name and go on with a character below `/`
+can be out of place, and in directory order they follow it directly. So these families are held back and sorted, and
+everything else passes. Pages that are in key order already stay as they are.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import obstore
@@ -19,15 +42,98 @@ from obstore.store import ObjectStore as Client
 from streamhouse.clock import Clock
 from streamhouse.config import StoreSettings
 from streamhouse.errors import Internal, Unavailable
-from streamhouse.stores.objects.base import Buffers, ObjectExists, ObjectMeta, ObjectMissing
-from streamhouse.stores.objects.keys import check_key, check_length, check_prefix, check_range
-from streamhouse.stores.objects.lending import lend, take_back
-from streamhouse.stores.objects.ordering import in_key_order
+from streamhouse.stores.objects.base import (
+    Buffers,
+    ObjectExists,
+    ObjectMeta,
+    ObjectMissing,
+    check_key,
+    check_length,
+    check_prefix,
+    check_range,
+)
 from streamhouse.stores.objects.remote_errors import read_answer, translate
 
 if TYPE_CHECKING:
     from obstore import GetOptions
     from obstore import ObjectMeta as Found
+
+LENT_FROM_BYTES: Final = 64 * 1024
+JOINED_BYTES: Final = 1024 * 1024
+_FIRST_LOOK_S: Final = 0.0005
+_LONGEST_LOOK_S: Final = 0.02
+
+
+def lend(body: Buffers) -> list[memoryview]:
+    """Views of the body, in order: large buffers themselves, runs of small ones as copies."""
+    views: list[memoryview] = []
+    small: list[memoryview] = []
+    waiting_bytes = 0
+    for buffer in body:
+        view = memoryview(buffer).cast("B")
+        if view.nbytes >= LENT_FROM_BYTES or waiting_bytes + view.nbytes > JOINED_BYTES:
+            _join(small, views)
+            waiting_bytes = 0
+        if view.nbytes >= LENT_FROM_BYTES:
+            views.append(view)
+        else:
+            small.append(view)
+            waiting_bytes += view.nbytes
+    _join(small, views)
+    return views
+
+
+def _join(small: list[memoryview], views: list[memoryview]) -> None:
+    if small:
+        views.append(memoryview(b"".join(small)))
+        small.clear()
+
+
+async def take_back(views: list[memoryview], clock: Clock) -> None:
+    """Return when nobody reads the views any more; a cancellation is passed on, but only then."""
+    cancelled: asyncio.CancelledError | None = None
+    look_s = _FIRST_LOOK_S
+    held = [view for view in views if not _is_back(view)]
+    while held:
+        try:
+            await clock.sleep(look_s)
+        except asyncio.CancelledError as error:
+            cancelled = error
+        look_s = min(_LONGEST_LOOK_S, look_s * 2)
+        held = [view for view in held if not _is_back(view)]
+    if cancelled is not None:
+        raise cancelled
+
+
+def _is_back(view: memoryview) -> bool:
+    try:
+        view.release()
+    except BufferError:
+        return False
+    return True
+
+
+async def in_key_order(found: AsyncIterator[ObjectMeta], prefix: str) -> AsyncIterator[ObjectMeta]:
+    """The same objects by key; they come in key order or in directory order, and all lie below `prefix`."""
+    family: list[ObjectMeta] = []
+    root = ""
+    async for meta in found:
+        name = meta.key[len(prefix) :].partition("/")[0]
+        if family and not _is_related(name, root):
+            for each in sorted(family, key=attrgetter("key")):
+                yield each
+            family.clear()
+        if not family:
+            root = name
+        family.append(meta)
+    for each in sorted(family, key=attrgetter("key")):
+        yield each
+
+
+def _is_related(name: str, root: str) -> bool:
+    """Whether an object below `name` may belong before one below `root`, which came earlier."""
+    return name == root or (name.startswith(root) and name[len(root)] < "/")
+
 
 T = TypeVar("T")
 

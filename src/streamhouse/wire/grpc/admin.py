@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from streamhouse import __version__
+from streamhouse.broker.admin.cluster_admin import AgentStatus, PartitionStatus
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.cluster.oversight import AgentStatus, PartitionStatus
-from streamhouse.broker.groups.calls import OffsetToCommit, Outcomes
-from streamhouse.broker.records.lag import Standing
+from streamhouse.broker.forwarding.group_lag import Standing
 from streamhouse.config import Address
 from streamhouse.errors import Rejected, StreamhouseError
 from streamhouse.model.group import OFFSETS_TOPIC
+from streamhouse.model.group_requests import OffsetToCommit, Outcomes
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.topic import Topic, topic_values
 from streamhouse.wire.grpc.calls import Call

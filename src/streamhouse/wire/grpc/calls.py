@@ -20,11 +20,10 @@ from google.protobuf.message import DecodeError, Message
 from streamhouse.clock import Clock
 from streamhouse.config import GrpcSettings, is_loopback
 from streamhouse.errors import Overloaded, Rejected, Stopping, StreamhouseError, TooFast
-from streamhouse.wire.failures import Failures
+from streamhouse.telemetry import Seldom
+from streamhouse.wire.client_limits import Failures, Rates
 from streamhouse.wire.grpc.errors import code_of, metadata_of
 from streamhouse.wire.grpc.metrics import GrpcMetrics
-from streamhouse.wire.rates import Rates
-from streamhouse.wire.seldom import Seldom
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from streamhouse.broker.reading.fetch import Fetched
+from streamhouse.broker.fetch.fetch import Fetched
 from streamhouse.clock import Clock
 from streamhouse.errors import Overloaded, Rejected, Retriable, Stopping, StreamhouseError
 from streamhouse.model.names import TopicPartition

@@ -11,13 +11,13 @@ from itertools import accumulate
 from typing import Final, NamedTuple, TypeVar
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.decoder import Stored, stored_in, stored_together
-from streamhouse.broker.reading.fetch import Fetched, Wanted
+from streamhouse.broker.fetch.fetch import Fetched, Wanted
+from streamhouse.broker.partition.batch_decoder import Stored, stored_in, stored_together
 from streamhouse.config import GrpcSettings
 from streamhouse.errors import BatchTooLarge, Retriable, StreamhouseError
 from streamhouse.format.batch import read_header, spans
 from streamhouse.format.records import MAX_RECORD_HEADERS, iterate_batch
-from streamhouse.format.rewriting import batches_of
+from streamhouse.format.run_rewrite import batches_of
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import StoredRecord
 from streamhouse.wire.grpc.calls import Call

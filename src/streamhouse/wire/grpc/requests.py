@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.reading.offsets import FoundOffset
+from streamhouse.broker.fetch.list_offsets import FoundOffset
 from streamhouse.errors import Rejected, StreamhouseError
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import Acks, NewRecord

@@ -22,7 +22,7 @@ from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
 from streamhouse.wire.grpc.metrics import GrpcMetrics
 from streamhouse.wire.grpc.produce import ProduceService
 from streamhouse.wire.grpc.produce_stream import batches_stream, records_stream
-from streamhouse.wire.listen import bind
+from streamhouse.wire.listener import bind
 
 log = logging.getLogger(__name__)
 

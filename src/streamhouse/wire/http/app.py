@@ -14,30 +14,29 @@ from starlette.routing import Route
 
 from streamhouse.broker.broker import Broker
 from streamhouse.errors import StreamhouseError
-from streamhouse.wire.http.bodies import Bodies
+from streamhouse.wire.http import openapi
 from streamhouse.wire.http.endpoint import make_routes
 from streamhouse.wire.http.errors import on_defect, on_error, on_http_error
-from streamhouse.wire.http.gate import Gate
-from streamhouse.wire.http.metrics import HttpMetrics
+from streamhouse.wire.http.middleware import Gate, HttpMetrics
 from streamhouse.wire.http.operations import Operation
-from streamhouse.wire.http.records.encoding import Encoding
+from streamhouse.wire.http.records.schema_encoding import Encoding
 from streamhouse.wire.http.records.streams import Streams
+from streamhouse.wire.http.request_body import Bodies
 from streamhouse.wire.http.routes import (
     agents,
     cluster,
-    commits,
-    damaged_logs,
+    damaged_wals,
     doctor,
-    documents,
+    external_commits,
+    fetch,
     groups,
     health,
-    holds,
     maintenance,
+    partition_freezes,
     partitions,
     pipelines,
-    plans,
-    publishing,
-    reading,
+    produce,
+    read_plans,
     schemas,
     segments,
     sql,
@@ -58,13 +57,13 @@ def make_app(broker: Broker, registry: CollectorRegistry, *, cluster_id: str = "
     encoding = Encoding(broker.settings.schemas)
     declared: list[Operation[Any, Any]] = [
         *topics.operations(broker),
-        *publishing.operations(broker, bodies, broker.schemas, encoding),
-        *reading.operations(broker, broker.schemas, encoding, Streams(broker, settings, metrics)),
+        *produce.operations(broker, bodies, broker.schemas, encoding),
+        *fetch.operations(broker, broker.schemas, encoding, Streams(broker, settings, metrics)),
         *groups.operations(broker),
         *transactions.operations(broker),
         *segments.operations(broker),
-        *plans.operations(broker),
-        *commits.operations(broker),
+        *read_plans.operations(broker),
+        *external_commits.operations(broker),
         *maintenance.operations(broker),
         *tables.operations(broker),
         *pipelines.operations(broker),
@@ -75,12 +74,12 @@ def make_app(broker: Broker, registry: CollectorRegistry, *, cluster_id: str = "
         *agents.operations(broker),
         *cluster.operations(broker, cluster_id=cluster_id, grpc=grpc),
         *doctor.operations(broker),
-        *damaged_logs.operations(broker),
+        *damaged_wals.operations(broker),
         *health.operations(broker, registry),
     ]
     site = Site()
-    declared += documents.operations(declared, site)
-    declared += holds.operations(broker)  # not in the document: agents alone need it
+    declared += openapi.operations(declared, site)
+    declared += partition_freezes.operations(broker)  # not in the document: agents alone need it
     app = Starlette(
         routes=[
             *make_routes(declared, bodies),

@@ -3,6 +3,12 @@
 Data path   route modules declare **operations**; `endpoint` serves them, `openapi` describes them
 Owns        the shape of a declaration: method, path, parameters, bodies, answers, statuses
 Leaves      checking requests against it to `endpoint`, doing it to the handlers
+
+Exchange: what answers are made of, and the limits of small requests.
+
+Data path   route -> **exchange** -> JSON
+Owns        writing JSON, limits of listings and of small bodies
+Leaves      shapes to the routes, requests to `endpoint`, errors to `errors`
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -149,3 +155,15 @@ class Operation(Generic[Q, B]):
     @property
     def answer_types(self) -> list[str]:
         return ([JSON] if self.answer is not None else []) + [media.type for media in self.other_answers]
+
+
+DEFAULT_LIMIT: Final = 1000
+MAX_LIMIT: Final = 10_000
+MAX_BODY_BYTES: Final = 64 * 1024
+"""Of requests that are about something else than records."""
+
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+def json_answer(body: object, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(_ENCODER.encode(body), status_code=status, media_type=JSON, headers=headers)

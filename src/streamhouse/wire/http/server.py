@@ -3,18 +3,188 @@
 Data path   sockets -> **server** -> connection -> gate
 Owns        the HTTP listener: opening, closing, and that it does nothing while nobody asks
 Leaves      signals to `agent`, limits of connections to `connection`, routes to `app`
+
+Connection: one HTTP connection, as uvicorn serves it, with the limits that it doesn't have itself.
+
+Data path   socket -> **connection** -> gate
+Owns        ending or pausing those that `admission` doesn't let in, how long headers may take, cutting off readers
+            that take nothing, the Date header, problem details for what can't be parsed
+Leaves      HTTP itself to h11 and uvicorn
 """
 
 import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from email.utils import formatdate
+from typing import Any, Final
 
+import h11
+import msgspec
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from streamhouse.clock import SystemClock
 from streamhouse.config import HttpSettings
-from streamhouse.wire.http.connection import connection_class
-from streamhouse.wire.http.gate import Gate
+from streamhouse.wire.client_limits import Admission, Refusal
+from streamhouse.wire.http.errors import PROBLEM_JSON, Problem
+from streamhouse.wire.http.middleware import Gate, HttpMetrics
+
+REFUSED: Final = {
+    "connections": "too many connections",
+    "connections_per_ip": "too many connections of one address",
+    "connection_rate": "too many new connections",
+}
+"""What `admission` says, in the words of this wire's metric."""
+
+NO_HEADERS: Final = "no headers"
+SLOW_READER: Final = "slow reader"
+
+
+class Connection(H11Protocol):
+    settings: HttpSettings  # these are given by `connection_class`
+    metrics: HttpMetrics
+    admission: Admission
+    clock = SystemClock()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._waiting_for_headers: asyncio.TimerHandle | None = None
+        self._waiting_for_reader: asyncio.TimerHandle | None = None
+        self._unread_bytes = 0
+        self._dated_s = 0
+        self._entered = ""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(high=self.settings.write_buffer_bytes)
+        # A client whose machine is gone says nothing; the kernel asks it now and then.
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        host = self.client[0] if self.client else "?"
+        wait_s = self.admission.enter(host, self.settings, self.clock.monotonic())
+        if isinstance(wait_s, Refusal):
+            self._cut(REFUSED[wait_s.why])
+            return
+        self._entered = host
+        if wait_s:
+            self.metrics.delayed_connections.inc()
+            transport.pause_reading()
+            self.loop.call_later(wait_s, self._has_turn)
+        else:
+            self._expect_headers()
+
+    def _has_turn(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
+            self._expect_headers()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._entered:
+            self.admission.leave(self._entered)
+        self._expect_no_headers()
+        self._expect_no_reader()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._owes_headers:
+            self._expect_headers()
+        else:
+            self._expect_no_headers()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.conn.their_state is h11.SEND_BODY:
+            # Who is refused may go on sending for a while: closed at once, the refusal would be lost on its way.
+            self._expect_headers()
+
+    @property
+    def _owes_headers(self) -> bool:
+        """Whether the client should come to the next request's headers; what is left of a body is thrown away."""
+        return self.conn.their_state is h11.IDLE or (self.cycle is not None and self.cycle.response_complete)
+
+    def handle_events(self) -> None:
+        self._date()
+        super().handle_events()
+
+    def _expect_headers(self) -> None:
+        if self._waiting_for_headers is None:
+            self._waiting_for_headers = self.loop.call_later(self.settings.header_timeout_s, self._no_headers)
+
+    def _expect_no_headers(self) -> None:
+        if self._waiting_for_headers is not None:
+            self._waiting_for_headers.cancel()
+            self._waiting_for_headers = None
+
+    def _no_headers(self) -> None:
+        self._waiting_for_headers = None
+        if self._owes_headers:
+            self._cut(NO_HEADERS)
+
+    # --- readers
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._expect_reader()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._expect_no_reader()
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        if self.transport.get_write_buffer_size():  # closing waits for whoever should read this
+            self._expect_reader()
+
+    def _expect_reader(self) -> None:
+        self._unread_bytes = self.transport.get_write_buffer_size()
+        if self._waiting_for_reader is None:
+            self._waiting_for_reader = self.loop.call_later(self.settings.slow_reader_timeout_s, self._look_at_reader)
+
+    def _expect_no_reader(self) -> None:
+        if self._waiting_for_reader is not None:
+            self._waiting_for_reader.cancel()
+            self._waiting_for_reader = None
+
+    def _look_at_reader(self) -> None:
+        """Whoever takes anything at all has time until the next look."""
+        self._waiting_for_reader = None
+        if self.transport.get_write_buffer_size() >= self._unread_bytes:
+            self._cut(SLOW_READER)
+        else:
+            self._expect_reader()
+
+    def _cut(self, why: str) -> None:
+        self.metrics.cut(why).inc()
+        self.transport.abort()
+
+    # --- what is said
+
+    def _date(self) -> None:
+        """The time of day is written when somebody asks, not once a second."""
+        now_s = self.clock.now_ms() // 1000
+        if now_s != self._dated_s:
+            self._dated_s = now_s
+            self.server_state.default_headers = [(b"date", formatdate(now_s, usegmt=True).encode())]
+
+    def send_400_response(self, msg: str) -> None:
+        told = Problem(type="about:blank", title="Bad Request", status=400, detail=f"this is not HTTP; why={msg[:200]}")
+        body = msgspec.json.encode(told)
+        headers = [
+            (b"content-type", PROBLEM_JSON.encode()),
+            (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),
+        ]
+        for event in (h11.Response(status_code=400, headers=headers, reason=b"Bad Request"), h11.Data(data=body)):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.write(self.conn.send(h11.EndOfMessage()) or b"")
+        self.transport.close()
+
+
+def connection_class(settings: HttpSettings, metrics: HttpMetrics) -> type[Connection]:
+    """Uvicorn makes connections of a class; these belong to all of one server's."""
+    admission = Admission(settings, section="http")
+    return type("Connection", (Connection,), {"settings": settings, "metrics": metrics, "admission": admission})
 
 
 class _Uvicorn(uvicorn.Server):

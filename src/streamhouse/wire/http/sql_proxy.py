@@ -15,10 +15,10 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from streamhouse.broker.sql import SqlWorkers
+from streamhouse.broker.pipelines.workers import SqlWorkers
 from streamhouse.config import SqlSettings
 from streamhouse.errors import NoWorker, UnknownQuery
-from streamhouse.model.worker import SqlWorker
+from streamhouse.model.pipeline import SqlWorker
 from streamhouse.wire.http.errors import TooManyRequests
 from streamhouse.wire.http.operations import JSON
 

@@ -22,24 +22,18 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.turns import NextTurn
 from streamhouse.clock import Clock
 from streamhouse.config import Address, KafkaSettings
 from streamhouse.errors import StreamhouseError
-from streamhouse.wire.admission import Admission, Refusal
-from streamhouse.wire.failures import Failures
-from streamhouse.wire.kafka.answer import Answer, Context, Deferred
+from streamhouse.limits import NextTurn
+from streamhouse.telemetry import Seldom
+from streamhouse.wire.client_limits import Admission, Failures, Refusal
 from streamhouse.wire.kafka.client_software import UNNAMED, ClientSoftware
-from streamhouse.wire.kafka.exchange import Exchange, close_request
-from streamhouse.wire.kafka.framing import SCRATCH_BYTES, BadFrame, FrameReader
-from streamhouse.wire.kafka.inflight import InflightBytes, PinnedFrames
+from streamhouse.wire.kafka.connection_limits import REQUESTS_A_TURN, InflightBytes, PinnedFrames, Vitals
+from streamhouse.wire.kafka.context import Answer, Context, Deferred, KafkaMetrics
+from streamhouse.wire.kafka.framing import SCRATCH_BYTES, BadFrame, Exchange, FrameReader, close_request, is_refusal
 from streamhouse.wire.kafka.large_messages import Encoded, LargeMessages, is_large
-from streamhouse.wire.kafka.metrics import KafkaMetrics
-from streamhouse.wire.kafka.patience import Vitals
-from streamhouse.wire.kafka.refusals import is_refusal
 from streamhouse.wire.kafka.schema import Buffer, Response
-from streamhouse.wire.kafka.turns import REQUESTS_A_TURN
-from streamhouse.wire.seldom import Seldom
 
 log = logging.getLogger(__name__)
 

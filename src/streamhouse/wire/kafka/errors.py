@@ -17,14 +17,20 @@ The choice among retriable codes follows what the two clients conclude from them
 What can't be read, because it is damaged or missing at rest, is CORRUPT_MESSAGE: the Java consumer throws, librdkafka
 hands the error to the application, aiokafka and franz-go log it and try again. On KAFKA_STORAGE_ERROR all of them retry
 for ever without a word, on OFFSET_OUT_OF_RANGE they begin somewhere else, and on UNKNOWN_SERVER_ERROR Java goes on.
+
+Refusals: what an error code of another agent means here.
+
+Data path   an answer of another agent -> **refusals** -> the same error that this agent would have raised itself
+Owns        the way back from Kafka's codes to the error tree
+Leaves      the way there to `wire.kafka.errors`
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Final
 
 from streamhouse import errors
-from streamhouse.errors import StreamhouseError
+from streamhouse.errors import BadRecords, Overloaded, PredecessorRefused, Rejected, StreamhouseError, Unavailable
 
 
 class ErrorCode(IntEnum):
@@ -264,3 +270,59 @@ def read_error_code(error: StreamhouseError) -> ErrorCode:
 def error_code(error: StreamhouseError) -> ErrorCode:
     """The code of the nearest ancestor that has one."""
     return next(CODES[cls] for cls in type(error).__mro__ if cls in CODES)
+
+
+RETRY_AFTER_S: Final = 1.0
+
+_RETRIABLE: Final = frozenset(
+    code
+    for kind, code in CODES.items()
+    if issubclass(kind, (errors.Retriable, errors.UnknownTopic, errors.UnknownTopicId))
+)
+"""An agent that doesn't know a topic may only not have heard of it yet."""
+
+_KINDS: Final[Mapping[int, type[StreamhouseError]]] = {
+    ErrorCode.OFFSET_OUT_OF_RANGE: errors.OffsetOutOfRange,
+    ErrorCode.CORRUPT_MESSAGE: errors.CorruptBatch,
+    ErrorCode.INVALID_TOPIC_EXCEPTION: errors.InvalidTopicName,
+    ErrorCode.INVALID_RECORD: errors.InvalidRecord,
+    ErrorCode.INVALID_TIMESTAMP: errors.InvalidTimestamp,
+    ErrorCode.MESSAGE_TOO_LARGE: errors.RecordTooLarge,
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: errors.UnsupportedCompression,
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: errors.OutOfOrderSequence,
+    ErrorCode.UNKNOWN_PRODUCER_ID: errors.AbortedSequence,
+    ErrorCode.DUPLICATE_SEQUENCE_NUMBER: errors.DuplicateSequence,
+    ErrorCode.INVALID_PRODUCER_EPOCH: errors.StaleProducerEpoch,
+    ErrorCode.POLICY_VIOLATION: errors.PolicyViolation,
+    ErrorCode.FENCED_LEADER_EPOCH: errors.FencedLeaderEpoch,
+    ErrorCode.UNKNOWN_LEADER_EPOCH: errors.UnknownLeaderEpoch,
+    ErrorCode.INVALID_GROUP_ID: errors.GroupIdInvalid,
+    ErrorCode.GROUP_ID_NOT_FOUND: errors.GroupNotFound,
+    ErrorCode.NON_EMPTY_GROUP: errors.NonEmptyGroup,
+    ErrorCode.UNKNOWN_MEMBER_ID: errors.UnknownMember,
+    ErrorCode.GROUP_MAX_SIZE_REACHED: errors.GroupFull,
+    ErrorCode.OFFSET_METADATA_TOO_LARGE: errors.OffsetMetadataTooLarge,
+    ErrorCode.INVALID_TXN_STATE: errors.InvalidTransactionState,
+    ErrorCode.TRANSACTION_COORDINATOR_FENCED: errors.MarkerFenced,
+}
+
+
+def refusal(code: int, text: str | None, *, at: object, what: object, records: Sequence[int] = ()) -> StreamhouseError:
+    """The error that the other agent had; `what` it was asked about is told where it gave no reason."""
+    name = ErrorCode(code).name if code in ErrorCode._value2member_map_ else str(code)
+    said = text or f"another agent refused; address={at} about={what} code={name}"
+    if code in _RETRIABLE:
+        if code == ErrorCode.NOT_ENOUGH_REPLICAS and said.startswith("overloaded;"):
+            return Overloaded(f"memory of {at}", limit_bytes=0, retry_after_s=RETRY_AFTER_S)
+        if code == ErrorCode.NOT_ENOUGH_REPLICAS and said.startswith("a batch before this one is still to come;"):
+            return _with_text(PredecessorRefused, said)
+        return Unavailable(f"another agent refused; address={at} about={what} code={name} why={text}")
+    kind = _KINDS.get(code, Rejected)
+    return kind(said, records=records) if issubclass(kind, BadRecords) else _with_text(kind, said)
+
+
+def _with_text(kind: type[StreamhouseError], text: str) -> StreamhouseError:
+    """An error whose text is whole already."""
+    error = kind.__new__(kind)
+    StreamhouseError.__init__(error, text)
+    return error

@@ -18,8 +18,7 @@ from functools import cache
 from typing import Final, NamedTuple, TypeVar
 
 from streamhouse.wire.kafka.codec import MessageTooLong
-from streamhouse.wire.kafka.exchange import Exchange, close_request, open_request
-from streamhouse.wire.kafka.refusals import is_refusal
+from streamhouse.wire.kafka.framing import Exchange, close_request, is_refusal, open_request
 from streamhouse.wire.kafka.schema import Buffer, Response, fields_of
 
 T = TypeVar("T")

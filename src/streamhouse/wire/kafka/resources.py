@@ -3,20 +3,47 @@
 Data path   the handlers of DescribeConfigs, AlterConfigs, IncrementalAlterConfigs and ListConfigResources
 Owns        Kafka's numbers for resources, sources and types of settings; which resources can be named
 Leaves      the settings of topics to `model.topic_settings`, the agent's to `broker.settings.configs`
+
+Assignments: brokers that were given to partitions by hand, as Kafka's tools do.
+
+Data path   the handlers of CreateTopics, CreatePartitions and AlterPartitionReassignments
+Owns        which lists of brokers make sense, and that the first of a list is who leads
+Leaves      the pins themselves to `broker.cluster.oversight`
+
+Records are in the store and not with brokers, so all but the first of a list mean nothing.
+
+Operations: what a client may do to a resource, as Kafka counts it, one bit each.
+
+Data path   handlers put these into their answers when they are asked for
+Owns        the bits
+Leaves      who may do what to access control, once there is any: without it everybody may do everything
+
+Replicas: which brokers Metadata and DescribeTopicPartitions name as those that hold a partition.
+
+Data path   the handlers of Metadata and DescribeTopicPartitions
+Owns        lists of replicas as long as the replication factor that was asked for
+Leaves      who leads to `broker.cluster`
+
+Records are in the store and not with agents, and any agent can lead any partition. Tools compare how many replicas a
+topic has with how many they asked for (Terraform, Strimzi, ksqlDB), so they are named as many: the leader, then other
+agents that are alive, then, where there are fewer agents than were asked for, ids that no agent has. All are in sync:
+no replica that is missing makes a record less durable, and nobody should be alarmed. No id is named twice; tools refuse
+such lists.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
+from itertools import chain, count, islice
 from typing import Final, Protocol
 
-from streamhouse.broker.settings.configs import Source
-from streamhouse.broker.turns import in_turns
-from streamhouse.errors import Rejected, StreamhouseError
-from streamhouse.model.names import NodeId, check_topic_name
+from streamhouse.broker.catalog.kafka_configs import Source
+from streamhouse.errors import InvalidAssignment, Rejected, StreamhouseError
+from streamhouse.limits import in_turns
+from streamhouse.model.names import NodeId, PartitionId, check_topic_name
 from streamhouse.model.topic import Topic
 from streamhouse.model.topic_settings import SettingType
-from streamhouse.wire.kafka.answer import Context
+from streamhouse.wire.kafka.context import Context
 
 MAX_NAMED: Final = 100
 """Characters of a wrong name that an answer repeats."""
@@ -129,3 +156,81 @@ async def alter_resource(
         await context.broker.administration.alter_agent(node_id, of_agent, dry_run=dry_run)
     else:
         raise no_settings(resource)
+
+
+def first_brokers(context: Context, assigned: Sequence[Sequence[int]]) -> list[int]:
+    """The first broker of each list; raises `InvalidAssignment` when one is missing, repeated or unknown."""
+    known = takers(context)
+    for brokers in assigned:
+        if not brokers or len(set(brokers)) < len(brokers) or not known.issuperset(brokers):
+            raise InvalidAssignment(
+                f"brokers of a partition are missing, repeated, unknown or draining; brokers={list(brokers)} "
+                f"known={sorted(known)}"
+            )
+        if len(brokers) != len(assigned[0]):
+            raise InvalidAssignment(f"partitions have different numbers of brokers; brokers={list(brokers)}")
+    return [brokers[0] for brokers in assigned]
+
+
+def takers(context: Context) -> set[int]:
+    """The agents that take partitions."""
+    return {int(agent.node_id) for agent in context.broker.agents() if not agent.draining}
+
+
+async def pin_first(context: Context, topic: Topic, leaders: Sequence[int], *, at: int = 0) -> None:
+    """Have these agents lead the partitions from number `at` on."""
+    await context.broker.oversight.pin(
+        {PartitionId(topic.topic_id, at + number): node for number, node in enumerate(leaders)}
+    )
+
+
+NOT_ASKED: Final = -(2**31)
+
+
+class Operation(IntEnum):
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+def _bits(*operations: Operation) -> int:
+    return sum(1 << operation for operation in operations)
+
+
+TOPIC_OPERATIONS: Final = _bits(
+    Operation.READ,
+    Operation.WRITE,
+    Operation.CREATE,
+    Operation.DELETE,
+    Operation.ALTER,
+    Operation.DESCRIBE,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+)
+CLUSTER_OPERATIONS: Final = _bits(
+    Operation.CREATE,
+    Operation.ALTER,
+    Operation.DESCRIBE,
+    Operation.CLUSTER_ACTION,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+    Operation.IDEMPOTENT_WRITE,
+)
+GROUP_OPERATIONS: Final = _bits(Operation.READ, Operation.DELETE, Operation.DESCRIBE)
+
+
+def replicas_of(leader: int | None, *, factor: int, agents: Sequence[int]) -> list[int]:
+    """As many node ids as `factor`, the leader's first; `agents` are those that are alive. Without a leader none."""
+    if leader is None:
+        return []
+    others = sorted(node for node in agents if node != leader)
+    others = [node for node in others if node > leader] + [node for node in others if node < leader]
+    free = (node for node in count(1) if node != leader and node not in agents)
+    return list(islice(chain((leader,), others, free), factor))

@@ -16,14 +16,12 @@ from prometheus_client import CollectorRegistry
 from streamhouse.broker.broker import Broker
 from streamhouse.clock import Clock
 from streamhouse.config import Address, KafkaSettings, parse_address
-from streamhouse.wire.admission import Admission
-from streamhouse.wire.failures import Failures
+from streamhouse.wire.client_limits import Admission, Failures
 from streamhouse.wire.kafka import handlers
 from streamhouse.wire.kafka.connection import Connection, Serving
-from streamhouse.wire.kafka.inflight import InflightBytes, PinnedFrames
+from streamhouse.wire.kafka.connection_limits import InflightBytes, PinnedFrames, check_interval_s, overdue
+from streamhouse.wire.kafka.context import KafkaMetrics
 from streamhouse.wire.kafka.large_messages import LargeMessages
-from streamhouse.wire.kafka.metrics import KafkaMetrics
-from streamhouse.wire.kafka.patience import check_interval_s, overdue
 
 log = logging.getLogger(__name__)
 

@@ -4,13 +4,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from streamhouse.broker.reading.tier.disk import DiskTier
-from streamhouse.broker.reading.tier.folder import CachedFile
-from streamhouse.broker.reading.tier.frame import BlockKey
-from streamhouse.broker.wal.files import LockedError
+from streamhouse.broker.segments.disk_cache import DiskTier
+from streamhouse.broker.segments.disk_cache_files import BlockKey, CachedFile
 from streamhouse.config import FetchSettings
 from streamhouse.errors import CorruptObject
 from streamhouse.format.batch import Buffer
+from streamhouse.stores.local_files import LockedError
 
 CLUSTER = 4096
 ROOMY = 100 * CLUSTER

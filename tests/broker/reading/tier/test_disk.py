@@ -5,9 +5,8 @@ import logging
 
 import pytest
 
-from streamhouse.broker.reading.tier.disk import DiskTier, divide, open_disk_tier
-from streamhouse.broker.reading.tier.folder import CachedFile
-from streamhouse.broker.reading.tier.frame import name_of
+from streamhouse.broker.segments.disk_cache import DiskTier, divide, open_disk_tier
+from streamhouse.broker.segments.disk_cache_files import CachedFile, name_of
 from streamhouse.errors import Misconfigured
 from tests.broker.reading.tier.support import (
     CLUSTER,

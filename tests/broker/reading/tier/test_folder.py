@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from streamhouse.broker.reading.tier.folder import LocalFolder
-from streamhouse.broker.wal.files import LocalFiles, LockedError
+from streamhouse.broker.segments.disk_cache_files import LocalFolder
+from streamhouse.stores.local_files import LocalFiles, LockedError
 
 NAME = "a.block"
 

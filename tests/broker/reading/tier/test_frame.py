@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamhouse.broker.reading.tier.frame import decode_frame, encode_frame, frame_bytes, name_of
+from streamhouse.broker.segments.disk_cache_files import decode_frame, encode_frame, frame_bytes, name_of
 from streamhouse.errors import CorruptObject
 
 KEYS = st.tuples(st.text(max_size=40), st.integers(0, 2**60))

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from streamhouse.broker.reading.tier.disk import DiskTier, open_disk_tier
-from streamhouse.broker.reading.tier.folder import LocalFolder
-from streamhouse.broker.reading.tier.frame import name_of
+from streamhouse.broker.segments.disk_cache import DiskTier, open_disk_tier
+from streamhouse.broker.segments.disk_cache_files import LocalFolder, name_of
 from streamhouse.errors import Misconfigured
 from streamhouse.format.batch import Buffer
 from tests.broker.reading.tier.support import MemoryFolder, content, kept, key, open_tier, read, settings

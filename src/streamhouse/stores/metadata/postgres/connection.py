@@ -3,19 +3,126 @@
 Data path   `database` -> **connection** -> server
 Owns        trying the hosts of a URL in turn, each with a time of its own; what every connection is told first
 Leaves      keeping connections to the driver's pool in `database`
+
+The shared statements, as PostgreSQL reads them.
+
+Data path   `transactions` -> **dialect** -> server
+Owns        the two differences that need no statement of their own (how parameters and lists are written), and the
+            names of the statements that only this engine has
+Leaves      the other differences to `sql/postgres/`, where one statement takes the place of a shared one
+
+The URL of a PostgreSQL database, with one or more hosts.
+
+Data path   none; read once at the start
+Owns        which hosts there are, and how the database is named in texts: without user and password
+Leaves      the rest of the URL to the driver
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final, Protocol
+from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 
-from streamhouse.stores.metadata.postgres.dialect import bind, server_statements
-from streamhouse.stores.metadata.postgres.url import PostgresUrl
+from streamhouse.errors import Misconfigured
 from streamhouse.stores.metadata.rows import Row
+from streamhouse.stores.metadata.statements import SQL, Statements, as_attributes, load_statements, read_statements
+
+ENGINE: Final = "postgres"  # its folder in `sql/`
+_PARAMETER: Final = re.compile(r"(?<!:):([a-z_]+)")
+_LIST: Final = re.compile(r"json_each\((:[a-z_]+)\) AS (\w+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerStatements:
+    # a connection
+    prepare_connection: str
+    now_ms: str
+    # changes
+    announce: str
+    is_standby: str
+    # the schema
+    server_facts: str
+    lock_schema: str
+    create_schema_version: str
+    schema_version: str
+    add_schema_version: str
+    # what `Lock` names
+    lock_node_ids: str
+    lock_topic: str
+    lock_sessions: str
+    lock_partitions: str
+    lock_partitions_of_topic: str
+    lock_partitions_held_by: str
+    lock_objects: str
+    lock_placing: str
+    lock_giving_up: str
+    lock_schemas: str
+    lock_pipelines: str
+    lock_view: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A statement with numbered parameters, and the names that they had."""
+
+    text: str
+    names: tuple[str, ...]
+
+
+def postgres_statements() -> Statements:
+    return load_statements(ENGINE)
+
+
+@cache
+def server_statements() -> ServerStatements:
+    return as_attributes(ServerStatements, read_statements(SQL / ENGINE / "server"))
+
+
+@cache
+def bind(statement: str) -> Bound:
+    """`:name` becomes `$1`, a list's rows come from `jsonb`. There are as many statements as names, so all are kept."""
+    names: dict[str, int] = {}
+
+    def number(match: re.Match[str]) -> str:
+        return f"${names.setdefault(match[1], len(names) + 1)}"
+
+    listed = _LIST.sub(r"jsonb_array_elements(CAST(\1 AS jsonb)) AS \2 (value)", statement)
+    return Bound(_PARAMETER.sub(number, listed).removesuffix(";"), tuple(names))
+
+
+SCHEMES: Final = ("postgresql", "postgres")
+EXAMPLE: Final = "postgresql://user:password@host:5432,host2:5432/database"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostgresUrl:
+    where: str
+    hosts: tuple[str, ...] = field(repr=False)  # a URL for each host, to be tried in this order
+
+
+def parse_url(url: str) -> PostgresUrl:
+    """Raise `Misconfigured`, without repeating the URL, which may hold a password, unless it names a database."""
+    parts = urlsplit(url)
+    login, at, hosts = parts.netloc.rpartition("@")
+    database = parts.path.removeprefix("/")
+    if parts.scheme not in SCHEMES or not database or "/" in database or parts.fragment:
+        raise Misconfigured(
+            f"the metadata URL can't be read; do=write it like {EXAMPLE} and "
+            "percent-encode what is special in the password (%40 for @, %2F for /, %23 for #, %3F for ?)"
+        )
+    query = parse_qs(parts.query)
+    wanted = parts.query if "target_session_attrs" in query else f"{parts.query}&target_session_attrs=read-write"
+    return PostgresUrl(
+        where=f"{hosts or ','.join(query.get('host', ['localhost']))}/{database}",
+        hosts=tuple(f"postgresql://{login}{at}{host}/{database}?{wanted.lstrip('&')}" for host in hosts.split(",")),
+    )
+
 
 # What the driver raises; timeouts are OSErrors.
 FAILURES: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)

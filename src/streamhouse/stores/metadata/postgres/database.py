@@ -6,30 +6,37 @@ Leaves      statements to `transaction`, reaching a server to `connection`, what
 
 Transactions are READ COMMITTED and hold the rows they decide by (decision 0007). A connection whose state isn't
 certain after a call is dropped without waiting: a server that doesn't answer can't hold up more than the call.
+
+PostgresMetadataStore: the metadata store's door over PostgreSQL.
+
+Data path   broker -> **store** -> one transaction each
+Owns        nothing but putting the parts together
+Leaves      the calls to `stores.metadata.store` and `transactions`, connections and transactions to `database`
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import asyncpg
 
 from streamhouse.errors import StreamhouseError, Unavailable
-from streamhouse.stores.metadata.listeners import Heard
-from streamhouse.stores.metadata.postgres.announcements import Announcements
+from streamhouse.stores.metadata.engine import Heard, Work
 from streamhouse.stores.metadata.postgres.connection import (
     FAILURES,
     Connection,
     PostgresSettings,
+    PostgresUrl,
     connect,
+    parse_url,
     told_of_loss,
 )
-from streamhouse.stores.metadata.postgres.failures import explain_start, translate, was_bumped
-from streamhouse.stores.metadata.postgres.schema import prepare_schema
+from streamhouse.stores.metadata.postgres.errors import explain_start, translate, was_bumped
+from streamhouse.stores.metadata.postgres.migrations import prepare_schema
+from streamhouse.stores.metadata.postgres.notifications import Announcements
 from streamhouse.stores.metadata.postgres.transaction import PostgresTransaction, SingleStatement
-from streamhouse.stores.metadata.postgres.url import PostgresUrl
-from streamhouse.stores.metadata.transaction import Work
+from streamhouse.stores.metadata.store import SqlMetadataStore
 
 T = TypeVar("T")
 
@@ -201,3 +208,16 @@ def _is_lost(connection: Connection) -> bool:
 
 async def _leave_as_it_is(connection: object) -> None:
     """Nothing of ours outlasts a transaction, so a connection needs no cleaning before the next one."""
+
+
+class PostgresMetadataStore(SqlMetadataStore):
+    """A `MetadataStore`. The store's clock is the database's."""
+
+    def __init__(self, url: str, settings: PostgresSettings | None = None) -> None:
+        self._database = Database(parse_url(url), settings or PostgresSettings())
+        super().__init__(self._database)
+
+    async def open(self) -> Self:
+        """Bring the schema up to date and connect; must come before any other call."""
+        await self._database.open()
+        return self

@@ -9,13 +9,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from streamhouse.errors import Internal
-from streamhouse.model.change import Change
-from streamhouse.stores.metadata.postgres.announcements import payload_of
-from streamhouse.stores.metadata.postgres.connection import Connection
-from streamhouse.stores.metadata.postgres.dialect import Bound, bind, postgres_statements, server_statements
+from streamhouse.model.cluster import Change
+from streamhouse.stores.metadata.engine import Lock
+from streamhouse.stores.metadata.postgres.connection import (
+    Bound,
+    Connection,
+    bind,
+    postgres_statements,
+    server_statements,
+)
+from streamhouse.stores.metadata.postgres.notifications import payload_of
 from streamhouse.stores.metadata.rows import Params, Row
 from streamhouse.stores.metadata.statements import Statements
-from streamhouse.stores.metadata.transaction import Lock
 
 
 class PostgresTransaction:

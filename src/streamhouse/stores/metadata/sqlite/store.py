@@ -10,13 +10,12 @@ from concurrent.futures import Executor
 from typing import Self, TypeVar
 
 from streamhouse.clock import Clock
-from streamhouse.model.change import Change
-from streamhouse.stores.metadata.listeners import Heard, Listeners
+from streamhouse.model.cluster import Change
+from streamhouse.stores.metadata.engine import Heard, Listeners, Lock, Work, run_inline
 from streamhouse.stores.metadata.rows import Params, Row
 from streamhouse.stores.metadata.sqlite.database import Database, SqliteSettings, Transaction
 from streamhouse.stores.metadata.statements import Statements
 from streamhouse.stores.metadata.store import SqlMetadataStore
-from streamhouse.stores.metadata.transaction import Lock, Work, run_inline
 
 T = TypeVar("T")
 

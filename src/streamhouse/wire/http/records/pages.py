@@ -6,19 +6,25 @@ Leaves      opening batches to `decoding`, turns of partitions to `tail`
 
 One read of a log ends with a block, and where what is in segments ends: there is more behind it. Only the first read
 waits; the others take what is known to be there.
+
+Ends: where partitions end, asked of whoever leads each of them, some at once.
+
+Data path   groups, topics -> **ends** -> broker.records
+Owns        how many are asked at once; that one that can't be asked doesn't spoil the answer
+Leaves      finding the leaders to `broker.records`
 """
 
-from collections.abc import AsyncGenerator
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from typing import NamedTuple
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.reading.fetch import Fetched, Wanted
+from streamhouse.broker.fetch.fetch import Fetched, Wanted
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import StoredRecord
-from streamhouse.wire.http.records.decoding import Limits, take
-from streamhouse.wire.http.records.tail import Piece, Tail
+from streamhouse.wire.http.records.topic_reader import PARALLEL, Limits, Piece, Tail, take
 
 
 class PartitionPage(NamedTuple):
@@ -84,3 +90,28 @@ async def topic_page(tail: Tail, *, limit: int, max_bytes: int, max_wait_s: floa
         if not has_moved or not tail.is_behind:
             return
         max_wait_s = 0
+
+
+async def ends_of(broker: Broker, names: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+    """The high watermarks; None where nobody could tell, or the topic is gone."""
+
+    async def end(name: TopicPartition) -> int | None:
+        try:
+            return (await broker.records.latest(name)).offset
+        except StreamhouseError:
+            return None
+
+    return await each_of(names, end)
+
+
+async def each_of(
+    names: Iterable[TopicPartition], ask: Callable[[TopicPartition], Awaitable[int | None]]
+) -> dict[TopicPartition, int | None]:
+    """The same question about each partition, some of them at once."""
+    turns = asyncio.Semaphore(PARALLEL)
+
+    async def one(name: TopicPartition) -> tuple[TopicPartition, int | None]:
+        async with turns:
+            return name, await ask(name)
+
+    return dict(await asyncio.gather(*map(one, names)))

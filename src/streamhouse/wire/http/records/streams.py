@@ -19,12 +19,11 @@ from streamhouse.broker.broker import Broker
 from streamhouse.config import HttpSettings
 from streamhouse.errors import StreamhouseError
 from streamhouse.wire.http.errors import Problem, TooManyRequests, problem_of
-from streamhouse.wire.http.exchange import MAX_LIMIT
-from streamhouse.wire.http.metrics import HttpMetrics
-from streamhouse.wire.http.operations import EVENTS, NDJSON
-from streamhouse.wire.http.records.shapes import RecordView
-from streamhouse.wire.http.records.tail import Piece, Tail
-from streamhouse.wire.http.records.views import Viewer
+from streamhouse.wire.http.middleware import HttpMetrics
+from streamhouse.wire.http.operations import EVENTS, MAX_LIMIT, NDJSON
+from streamhouse.wire.http.records.formats import Viewer
+from streamhouse.wire.http.records.topic_reader import Piece, Tail
+from streamhouse.wire.http.records.types import RecordView
 
 EACH_UP_TO: Final = 64
 """Partitions up to which every event carries a cursor; of larger topics only the last one of what is sent at once."""

@@ -8,23 +8,57 @@ Nothing is read while a batch is being published, so a client that is faster tha
 that breaks off leaves the whole records that came before it, never part of one. With an idempotency key batches end
 where the lines say, not when a pause does, and the last one is published only when the body was whole: so a retry is
 cut into the same batches.
+
+Lines: a body that comes in pieces is cut at its line ends.
+
+Data path   bodies -> **lines** -> upload
+Owns        the line that is not whole yet; every byte is looked at once, however small the pieces are
+Leaves      how long a line may be to `upload`
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 
-from streamhouse.broker.records.records import Records
+from streamhouse.broker.forwarding.records import Records
 from streamhouse.config import HttpSettings
 from streamhouse.errors import Retriable, StreamhouseError
 from streamhouse.model.record import NewRecord, Receipt
 from streamhouse.wire.http.endpoint import decode_json
 from streamhouse.wire.http.errors import MAX_FLAWS, BodyTooLarge, Malformed, Refusal
-from streamhouse.wire.http.records.encoding import Deadline, Encoding
-from streamhouse.wire.http.records.lines import LineSplitter
-from streamhouse.wire.http.records.payloads import BAD_VALUE
-from streamhouse.wire.http.records.publication import Defaults, new_record, prepared
-from streamhouse.wire.http.records.shapes import BadLine, RecordShape, Uploaded, UploadedPartition
+from streamhouse.wire.http.records.formats import BAD_VALUE
+from streamhouse.wire.http.records.publish_body import Defaults, new_record, prepared
+from streamhouse.wire.http.records.schema_encoding import Deadline, Encoding
+from streamhouse.wire.http.records.types import BadLine, RecordShape, Uploaded, UploadedPartition
+
+
+class LineSplitter:
+    def __init__(self) -> None:
+        self._rest = bytearray()
+
+    def __repr__(self) -> str:
+        return f"<LineSplitter rest={len(self._rest)}>"
+
+    @property
+    def rest_bytes(self) -> int:
+        """How much there is of the line that is not whole yet."""
+        return len(self._rest)
+
+    def take(self, piece: bytes) -> list[bytes]:
+        """The lines that the piece ends, without their ends."""
+        first, *others = piece.split(b"\n")
+        self._rest += first
+        if not others:
+            return []
+        lines = [bytes(self._rest), *others[:-1]]
+        self._rest = bytearray(others[-1])
+        return lines
+
+    def take_rest(self) -> bytes:
+        """The last line, which needs no end."""
+        rest, self._rest = bytes(self._rest), bytearray()
+        return rest
+
 
 _Line = NewRecord | Malformed | None
 """What a line is: a record, none that can be read, or nothing."""

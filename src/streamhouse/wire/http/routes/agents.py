@@ -12,10 +12,9 @@ from typing import Any, Final
 import msgspec
 from starlette.responses import Response
 
+from streamhouse.broker.admin.cluster_admin import AgentStatus
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.cluster.oversight import AgentStatus
-from streamhouse.wire.http.exchange import MAX_BODY_BYTES, json_answer
-from streamhouse.wire.http.operations import Call, NoQuery, Operation
+from streamhouse.wire.http.operations import MAX_BODY_BYTES, Call, NoQuery, Operation, json_answer
 
 TAG: Final = "agents"
 

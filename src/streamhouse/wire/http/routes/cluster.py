@@ -10,9 +10,8 @@ from starlette.responses import Response
 
 from streamhouse import __version__
 from streamhouse.broker.broker import Broker
-from streamhouse.model.lease import Session
-from streamhouse.wire.http.exchange import json_answer
-from streamhouse.wire.http.operations import Call, NoQuery, Operation
+from streamhouse.model.cluster import Session
+from streamhouse.wire.http.operations import Call, NoQuery, Operation, json_answer
 
 
 class ClusterAgent(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,10 +13,9 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from streamhouse import __version__
+from streamhouse.broker.admin.health_rules import Check
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.cluster.verdicts import Check
-from streamhouse.wire.http.exchange import json_answer
-from streamhouse.wire.http.operations import Call, Operation
+from streamhouse.wire.http.operations import Call, Operation, json_answer
 
 
 class CheckView(msgspec.Struct, frozen=True, kw_only=True):

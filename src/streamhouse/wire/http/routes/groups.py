@@ -15,17 +15,16 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.groups.calls import DescribedGroup, DescribedMember, OffsetToCommit
-from streamhouse.broker.records import lag
+from streamhouse.broker.forwarding import group_lag
 from streamhouse.errors import GroupNotFound, UnknownTopic
 from streamhouse.format.consumer_protocol import assigned_partitions
 from streamhouse.model.group import CommittedOffset, GroupState
+from streamhouse.model.group_requests import DescribedGroup, DescribedMember, OffsetToCommit
 from streamhouse.model.names import TopicPartition
 from streamhouse.wire.http.errors import Flaw, Unprocessable
-from streamhouse.wire.http.exchange import MAX_BODY_BYTES, json_answer
-from streamhouse.wire.http.operations import MAX_INT, MAX_LONG, Call, NoQuery, Operation
-from streamhouse.wire.http.records.ends import each_of
-from streamhouse.wire.http.records.tail import first_offset
+from streamhouse.wire.http.operations import MAX_BODY_BYTES, MAX_INT, MAX_LONG, Call, NoQuery, Operation, json_answer
+from streamhouse.wire.http.records.pages import each_of
+from streamhouse.wire.http.records.topic_reader import first_offset
 
 TAG: Final = "groups"
 WAYS: Final = ("to", "offset", "timestamp_ms", "shift")
@@ -242,7 +241,7 @@ def _member(member: DescribedMember) -> MemberView:
     )
 
 
-def _standing(found: lag.Standing) -> Standing:
+def _standing(found: group_lag.Standing) -> Standing:
     committed = found.committed
     return Standing(
         topic=found.name.topic,

@@ -8,8 +8,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
-from streamhouse.wire.http.exchange import json_answer
-from streamhouse.wire.http.operations import Call, Media, NoQuery, Operation
+from streamhouse.wire.http.operations import Call, Media, NoQuery, Operation, json_answer
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,15 +16,21 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.maintenance.plans import PartitionUpkeep
-from streamhouse.broker.maintenance.replacements import ExpectedRun, WantedReplacement
+from streamhouse.broker.maintenance.jobs import PartitionUpkeep
+from streamhouse.broker.maintenance.run_replacement import ExpectedRun, WantedReplacement
 from streamhouse.model.names import Epoch, PartitionId, TopicId, TopicPartition
 from streamhouse.model.segment import Run, SegmentCommit, SegmentObject
 from streamhouse.model.topic import topic_values
-from streamhouse.wire.http.exchange import json_answer
-from streamhouse.wire.http.operations import MAX_INT, MAX_LONG, QUERY_PATTERN, Call, NoQuery, Operation
-from streamhouse.wire.http.places import Cursor, read_place, write_place
-from streamhouse.wire.http.runs import AbortedView, RunView, aborted_views, run_view
+from streamhouse.wire.http.operations import MAX_INT, MAX_LONG, QUERY_PATTERN, Call, NoQuery, Operation, json_answer
+from streamhouse.wire.http.routes.read_plans import (
+    AbortedView,
+    Cursor,
+    RunView,
+    aborted_views,
+    read_place,
+    run_view,
+    write_place,
+)
 
 TAG: Final = "maintenance"
 MAX_SPENT: Final = 10_000

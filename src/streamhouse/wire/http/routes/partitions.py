@@ -13,12 +13,11 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
+from streamhouse.broker.admin.cluster_admin import PartitionStatus
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.cluster.oversight import PartitionStatus
-from streamhouse.model.lease import Session
+from streamhouse.model.cluster import Session
 from streamhouse.model.names import TopicPartition
-from streamhouse.wire.http.exchange import MAX_BODY_BYTES, json_answer
-from streamhouse.wire.http.operations import MAX_INT, Call, NoQuery, Operation
+from streamhouse.wire.http.operations import MAX_BODY_BYTES, MAX_INT, Call, NoQuery, Operation, json_answer
 
 TAG: Final = "partitions"
 

@@ -18,9 +18,16 @@ from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
 from streamhouse.model.pipeline import PipelineName
-from streamhouse.wire.http.exchange import DEFAULT_LIMIT, MAX_BODY_BYTES, MAX_LIMIT, json_answer
-from streamhouse.wire.http.operations import Call, NoQuery, Operation
-from streamhouse.wire.http.pipeline_shapes import (
+from streamhouse.wire.http.operations import (
+    DEFAULT_LIMIT,
+    MAX_BODY_BYTES,
+    MAX_LIMIT,
+    Call,
+    NoQuery,
+    Operation,
+    json_answer,
+)
+from streamhouse.wire.http.routes.pipeline_types import (
     EventsAnswer,
     PipelineDefinition,
     PipelinesAnswer,

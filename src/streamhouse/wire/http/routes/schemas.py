@@ -19,13 +19,11 @@ from starlette.types import Receive, Scope, Send
 from streamhouse import __version__
 from streamhouse.broker.broker import Broker
 from streamhouse.errors import StreamhouseError
-from streamhouse.wire.http.bodies import Bodies
 from streamhouse.wire.http.errors import headers_of_error
-from streamhouse.wire.http.negotiation import sent_type, wanted_type
-from streamhouse.wire.http.routes import schemas_ids, schemas_rules, schemas_subjects
+from streamhouse.wire.http.request_body import Bodies, sent_type, wanted_type
+from streamhouse.wire.http.routes import schemas_config, schemas_ids, schemas_subjects
 from streamhouse.wire.http.routes.schemas_errors import Told, tell
-from streamhouse.wire.http.routes.schemas_exchange import ENVELOPE_BYTES, RegistryCall
-from streamhouse.wire.http.routes.schemas_table import Entry, Table
+from streamhouse.wire.http.routes.schemas_requests import ENVELOPE_BYTES, Entry, RegistryCall, Table
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +51,7 @@ class Registry:
             [
                 *schemas_subjects.entries(broker.schemas),
                 *schemas_ids.entries(broker.schemas),
-                *schemas_rules.entries(broker.schemas),
+                *schemas_config.entries(broker.schemas),
                 *about(cluster_id),
             ]
         )

@@ -14,8 +14,7 @@ from starlette.responses import Response
 
 from streamhouse.broker.schemas import Schemas
 from streamhouse.schemas.base import SchemaType
-from streamhouse.wire.http.routes.schemas_exchange import RegistryCall, tell_schema, tell_version
-from streamhouse.wire.http.routes.schemas_table import Entry
+from streamhouse.wire.http.routes.schemas_requests import Entry, RegistryCall, tell_schema, tell_version
 
 
 def entries(schemas: Schemas) -> list[Entry]:

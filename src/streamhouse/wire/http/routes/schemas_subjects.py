@@ -20,8 +20,7 @@ from starlette.responses import Response
 from streamhouse.broker.schemas import Schemas
 from streamhouse.errors import InvalidSchema, UnknownSchema
 from streamhouse.model.schema import EVERY_CONTEXT, Deleted, RegisteredSchema
-from streamhouse.wire.http.routes.schemas_exchange import RegistryCall, tell_version
-from streamhouse.wire.http.routes.schemas_table import Entry
+from streamhouse.wire.http.routes.schemas_requests import Entry, RegistryCall, tell_version
 
 
 def entries(schemas: Schemas) -> list[Entry]:

@@ -11,9 +11,8 @@ from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
 from streamhouse.model.segment import Run
-from streamhouse.wire.http.exchange import DEFAULT_LIMIT, MAX_LIMIT, json_answer
-from streamhouse.wire.http.operations import Call, Operation
-from streamhouse.wire.http.places import Cursor, read_place, write_place
+from streamhouse.wire.http.operations import DEFAULT_LIMIT, MAX_LIMIT, Call, Operation, json_answer
+from streamhouse.wire.http.routes.read_plans import Cursor, read_place, write_place
 
 
 class SegmentView(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,9 +16,9 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
-from streamhouse.model.worker import SqlWorker, WorkerId
-from streamhouse.wire.http.exchange import MAX_BODY_BYTES, json_answer
+from streamhouse.model.pipeline import SqlWorker, WorkerId
 from streamhouse.wire.http.operations import (
+    MAX_BODY_BYTES,
     MAX_INT,
     MAX_LONG,
     NDJSON,
@@ -27,6 +27,7 @@ from streamhouse.wire.http.operations import (
     Media,
     NoQuery,
     Operation,
+    json_answer,
 )
 from streamhouse.wire.http.routes.tables import ColumnView
 from streamhouse.wire.http.sql_proxy import SqlProxy

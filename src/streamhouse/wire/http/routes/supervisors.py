@@ -14,9 +14,8 @@ from starlette.responses import Response
 from streamhouse.broker.broker import Broker
 from streamhouse.model.pipeline import Heartbeat, KeptPipeline, Supervisor, SupervisorId
 from streamhouse.wire.http.errors import Unprocessable
-from streamhouse.wire.http.exchange import json_answer
-from streamhouse.wire.http.operations import MAX_INT, Call, NoQuery, Operation
-from streamhouse.wire.http.pipeline_shapes import PipelineView, RunningPipeline, pipeline_view, running_of
+from streamhouse.wire.http.operations import MAX_INT, Call, NoQuery, Operation, json_answer
+from streamhouse.wire.http.routes.pipeline_types import PipelineView, RunningPipeline, pipeline_view, running_of
 
 TAG: Final = "supervisors"
 MAX_RUNNING: Final = 10_000

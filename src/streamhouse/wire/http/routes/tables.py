@@ -15,8 +15,7 @@ from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
 from streamhouse.model.table import Column, Connector, Table
-from streamhouse.wire.http.exchange import json_answer
-from streamhouse.wire.http.operations import Call, NoQuery, Operation
+from streamhouse.wire.http.operations import Call, NoQuery, Operation, json_answer
 
 TAG: Final = "tables"
 MAX_COLUMNS: Final = 10_000

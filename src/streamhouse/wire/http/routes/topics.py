@@ -19,9 +19,8 @@ from starlette.responses import Response
 from streamhouse.broker.broker import Broker
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.topic import Topic, topic_values
-from streamhouse.wire.http.exchange import MAX_BODY_BYTES, json_answer
-from streamhouse.wire.http.operations import MAX_INT, Call, NoQuery, Operation
-from streamhouse.wire.http.records.ends import ends_of
+from streamhouse.wire.http.operations import MAX_BODY_BYTES, MAX_INT, Call, NoQuery, Operation, json_answer
+from streamhouse.wire.http.records.pages import ends_of
 from streamhouse.wire.http.routes.partitions import Partitions, view
 
 TAG: Final = "topics"

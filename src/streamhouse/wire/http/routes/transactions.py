@@ -16,8 +16,16 @@ from streamhouse.broker.broker import Broker
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.names import PartitionId, TopicId
 from streamhouse.model.transaction import StoredTransaction, TransactionState
-from streamhouse.wire.http.exchange import DEFAULT_LIMIT, MAX_BODY_BYTES, MAX_LIMIT, json_answer
-from streamhouse.wire.http.operations import MAX_LONG, Call, NoQuery, Operation
+from streamhouse.wire.http.operations import (
+    DEFAULT_LIMIT,
+    MAX_BODY_BYTES,
+    MAX_LIMIT,
+    MAX_LONG,
+    Call,
+    NoQuery,
+    Operation,
+    json_answer,
+)
 
 TAG: Final = "transactions"
 ONE: Final = "/v1/transactions/{transactional_id:path}"

@@ -15,16 +15,14 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.pipelines.changes import shown_status
-from streamhouse.broker.views import View
+from streamhouse.broker.pipelines.pipelines import shown_status
+from streamhouse.broker.pipelines.tables_and_views import View
 from streamhouse.errors import InvalidDefinition
-from streamhouse.model.pipeline import Fence, PipelineName
+from streamhouse.model.pipeline import Fence, PipelineName, ViewPart, ViewRow, ViewState
 from streamhouse.model.replay import MAX_COVERS
-from streamhouse.model.view import ViewPart, ViewRow, ViewState
 from streamhouse.wire.http.errors import Flaw, Malformed
-from streamhouse.wire.http.exchange import MAX_LIMIT, json_answer
-from streamhouse.wire.http.operations import MAX_INT, QUERY_PATTERN, Call, NoQuery, Operation
-from streamhouse.wire.http.pipeline_shapes import Number, StatusView, status_view
+from streamhouse.wire.http.operations import MAX_INT, MAX_LIMIT, QUERY_PATTERN, Call, NoQuery, Operation, json_answer
+from streamhouse.wire.http.routes.pipeline_types import Number, StatusView, status_view
 from streamhouse.wire.http.routes.tables import Columns, ColumnView, KeyColumns, column_views, columns_of
 
 TAG: Final = "views"

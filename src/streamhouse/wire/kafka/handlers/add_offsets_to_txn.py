@@ -9,11 +9,11 @@ Versions    v2 PRODUCER_FENCED · v3 flexible · v4 TRANSACTION_ABORTABLE
 from typing import Final
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from streamhouse.wire.kafka.support import serves
-from streamhouse.wire.kafka.transacting import Vocabulary, call_of
+from streamhouse.wire.kafka.transaction_errors import Vocabulary, call_of
 
 WORDS: Final = Vocabulary(fenced_since=2, abortable_since=4)
 

@@ -16,11 +16,12 @@ Versions    v2 PRODUCER_FENCED · v3 flexible · v4 many transactions, verify_on
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from streamhouse.broker.turns import in_turns
 from streamhouse.errors import StreamhouseError
+from streamhouse.limits import in_turns
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.transaction import TransactionCall
-from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -31,8 +32,7 @@ from streamhouse.wire.kafka.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
-from streamhouse.wire.kafka.support import serves
-from streamhouse.wire.kafka.transacting import Vocabulary, call_of
+from streamhouse.wire.kafka.transaction_errors import Vocabulary, call_of
 
 MANY_SINCE: Final = 4
 WORDS: Final = Vocabulary(fenced_since=2, abortable_since=MANY_SINCE)

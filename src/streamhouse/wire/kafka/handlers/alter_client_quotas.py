@@ -6,8 +6,9 @@ Left out    quotas
 Versions    v1 flexible
 """
 
-from streamhouse.broker.turns import in_turns
-from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.limits import in_turns
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -15,7 +16,6 @@ from streamhouse.wire.kafka.messages.alter_client_quotas import (
     EntryData,
     RequestEntryData,
 )
-from streamhouse.wire.kafka.support import serves
 
 
 @serves(AlterClientQuotasRequest, (0, 1))

@@ -15,9 +15,10 @@ Versions    v2 flexible
 
 from collections import Counter
 
-from streamhouse.broker.turns import in_turns
 from streamhouse.errors import Rejected, StreamhouseError
-from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.limits import in_turns
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -25,7 +26,6 @@ from streamhouse.wire.kafka.messages.alter_configs import (
     AlterConfigsResponse,
 )
 from streamhouse.wire.kafka.resources import MAX_NAMED, alter_resource, count_names, require_once
-from streamhouse.wire.kafka.support import serves
 
 
 @serves(AlterConfigsRequest, (0, 2))

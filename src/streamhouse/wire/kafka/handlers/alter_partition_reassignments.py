@@ -16,14 +16,14 @@ Versions    v1 whether the replication factor may change
 
 from collections.abc import Callable, Mapping, Sequence
 
-from streamhouse.broker.cluster.oversight import PartitionStatus
-from streamhouse.broker.turns import in_turns
+from streamhouse.broker.admin.cluster_admin import PartitionStatus
 from streamhouse.errors import InvalidAssignment, InvalidReplication, StreamhouseError, UnknownTopic
+from streamhouse.limits import in_turns
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.topic import Topic
 from streamhouse.model.topic_settings import MAX_REPLICATION, REPLICATION_FACTOR
-from streamhouse.wire.kafka.answer import Answer, Context
-from streamhouse.wire.kafka.assignments import takers
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -33,8 +33,7 @@ from streamhouse.wire.kafka.messages.alter_partition_reassignments import (
     ReassignableTopic,
     ReassignableTopicResponse,
 )
-from streamhouse.wire.kafka.resources import MAX_NAMED, find_topics
-from streamhouse.wire.kafka.support import serves
+from streamhouse.wire.kafka.resources import MAX_NAMED, find_topics, takers
 
 
 @serves(AlterPartitionReassignmentsRequest, (0, 1))

@@ -6,9 +6,10 @@ Left out    nothing
 Versions    v2 flexible
 """
 
-from streamhouse.broker.turns import in_turns
 from streamhouse.errors import StreamhouseError
-from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.limits import in_turns
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -18,7 +19,6 @@ from streamhouse.wire.kafka.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 from streamhouse.wire.kafka.resources import find_topic
-from streamhouse.wire.kafka.support import serves
 
 
 @serves(AlterReplicaLogDirsRequest, (1, 2))

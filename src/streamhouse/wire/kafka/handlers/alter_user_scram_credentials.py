@@ -9,15 +9,15 @@ Versions    v0 flexible
 
 from collections import Counter
 
-from streamhouse.broker.turns import in_turns
-from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.limits import in_turns
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
 )
-from streamhouse.wire.kafka.support import serves
 
 
 @serves(AlterUserScramCredentialsRequest, (0, 0))

@@ -15,8 +15,9 @@ Versions    v3 flexible, client software name and version, features · v4 featur
 import re
 from typing import Final
 
-from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.api_registry import APIS, serves
 from streamhouse.wire.kafka.client_software import MAX_CHARS, ClientSoftware
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.api_versions import (
     ApiVersion,
@@ -25,7 +26,6 @@ from streamhouse.wire.kafka.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
-from streamhouse.wire.kafka.support import APIS, serves
 
 NAMED_SINCE: Final = 3
 ZERO_SINCE: Final = 4

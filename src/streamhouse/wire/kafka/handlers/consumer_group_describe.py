@@ -6,17 +6,17 @@ Left out    the newer protocol: ConsumerGroupHeartbeat is not served, so clients
 Versions    v1 member type
 """
 
-from streamhouse.broker.turns import in_turns
 from streamhouse.errors import GroupNotFound, StreamhouseError
+from streamhouse.limits import in_turns
 from streamhouse.model.group import GroupState
-from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     DescribedGroup,
 )
-from streamhouse.wire.kafka.support import serves
 
 
 @serves(ConsumerGroupDescribeRequest, (0, 1))

@@ -5,13 +5,13 @@ Left out    delegation tokens
 Versions    v2 flexible · v3 owner
 """
 
-from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.create_delegation_token import (
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
 )
-from streamhouse.wire.kafka.support import serves
 
 
 @serves(CreateDelegationTokenRequest, (1, 3))

@@ -13,10 +13,10 @@ Versions    v2 flexible
 
 from collections import Counter
 
-from streamhouse.broker.turns import in_turns
 from streamhouse.errors import InvalidAssignment, Rejected, StreamhouseError
-from streamhouse.wire.kafka.answer import Answer, Context
-from streamhouse.wire.kafka.assignments import first_brokers, pin_first
+from streamhouse.limits import in_turns
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -24,8 +24,7 @@ from streamhouse.wire.kafka.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
-from streamhouse.wire.kafka.resources import find_topic
-from streamhouse.wire.kafka.support import serves
+from streamhouse.wire.kafka.resources import find_topic, first_brokers, pin_first
 
 
 @serves(CreatePartitionsRequest, (0, 3))

@@ -18,8 +18,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
-from streamhouse.broker.settings.configs import Changed
-from streamhouse.broker.turns import in_turns
+from streamhouse.broker.catalog.kafka_configs import Changed
 from streamhouse.errors import (
     InvalidAssignment,
     InvalidConfig,
@@ -28,11 +27,12 @@ from streamhouse.errors import (
     Rejected,
     StreamhouseError,
 )
+from streamhouse.limits import in_turns
 from streamhouse.model.names import check_topic_name
 from streamhouse.model.topic import Topic
 from streamhouse.model.topic_settings import MAX_REPLICATION, REPLICATION_FACTOR, TOPIC_SETTINGS, TopicSetting
-from streamhouse.wire.kafka.answer import Answer, Context
-from streamhouse.wire.kafka.assignments import first_brokers, pin_first
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -40,9 +40,8 @@ from streamhouse.wire.kafka.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from streamhouse.wire.kafka.resources import SOURCES, ConfigSource
+from streamhouse.wire.kafka.resources import SOURCES, ConfigSource, first_brokers, pin_first
 from streamhouse.wire.kafka.schema import ZERO_UUID
-from streamhouse.wire.kafka.support import serves
 
 DEFAULT: Final = -1
 

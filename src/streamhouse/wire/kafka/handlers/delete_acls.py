@@ -5,10 +5,10 @@ Left out    access control
 Versions    v2 flexible · v3 user resources
 """
 
-from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
-from streamhouse.wire.kafka.support import serves
 
 
 @serves(DeleteAclsRequest, (1, 3))

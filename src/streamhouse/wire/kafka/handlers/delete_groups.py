@@ -6,15 +6,15 @@ Left out    nothing
 Versions    v2 flexible · v3 error text
 """
 
-from streamhouse.broker.turns import in_turns
-from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.limits import in_turns
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
-from streamhouse.wire.kafka.support import serves
 
 
 @serves(DeleteGroupsRequest, (0, 3))

@@ -18,7 +18,8 @@ from typing import Final
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.names import TopicPartition
-from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.delete_records import (
     DeleteRecordsPartition,
@@ -27,7 +28,6 @@ from streamhouse.wire.kafka.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from streamhouse.wire.kafka.support import serves
 
 AT_ONCE: Final = 1000
 """Partitions of one request that are worked on together, so that one flush is enough for them."""

@@ -11,11 +11,12 @@ Versions    v4 flexible · v5 error text · v6 topics by id
 from collections import Counter
 from typing import Final
 
-from streamhouse.broker.turns import in_turns
 from streamhouse.errors import Rejected, StreamhouseError
+from streamhouse.limits import in_turns
 from streamhouse.model.names import TopicId
 from streamhouse.model.topic import Topic
-from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -23,7 +24,6 @@ from streamhouse.wire.kafka.messages.delete_topics import (
     DeleteTopicState,
 )
 from streamhouse.wire.kafka.schema import ZERO_UUID
-from streamhouse.wire.kafka.support import serves
 
 IDS_SINCE: Final = 6
 

@@ -8,14 +8,14 @@ Versions    v1 flexible
 
 from typing import Final
 
-from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
 )
 from streamhouse.wire.kafka.resources import MAX_NAMED
-from streamhouse.wire.kafka.support import serves
 
 ENTITIES: Final = ("user", "client-id", "ip")
 MATCHES: Final = range(3)

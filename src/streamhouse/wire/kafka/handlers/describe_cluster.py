@@ -9,15 +9,15 @@ Versions    v1 endpoint type · v2 fenced brokers
 
 from typing import Final
 
-from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from streamhouse.wire.kafka.operations import CLUSTER_OPERATIONS, NOT_ASKED
-from streamhouse.wire.kafka.support import serves
+from streamhouse.wire.kafka.resources import CLUSTER_OPERATIONS, NOT_ASKED
 
 BROKERS: Final = 1
 CONTROLLERS: Final = 2

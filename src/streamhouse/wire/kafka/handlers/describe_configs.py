@@ -20,12 +20,13 @@ Versions    v3 type and documentation · v4 flexible
 from collections.abc import Iterable
 from typing import Final
 
-from streamhouse.broker.settings.configs import AgentConfig, Changed
-from streamhouse.broker.turns import in_turns
+from streamhouse.broker.catalog.kafka_configs import AgentConfig, Changed
 from streamhouse.errors import StreamhouseError
+from streamhouse.limits import in_turns
 from streamhouse.model.topic import Topic
 from streamhouse.model.topic_settings import REPLICATION_FACTOR, TOPIC_SETTINGS, TopicSetting
-from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -43,7 +44,6 @@ from streamhouse.wire.kafka.resources import (
     no_settings,
     node_of,
 )
-from streamhouse.wire.kafka.support import serves
 
 WITHOUT_SETTINGS: Final = frozenset({ResourceType.GROUP, ResourceType.CLIENT_METRICS})
 DERIVED: Final = frozenset({"flush.ms", "remote.storage.enable", "retention.ms", "segment.jitter.ms", "segment.ms"})

@@ -11,18 +11,18 @@ Versions    v3 authorised operations · v4 static members · v5 flexible · v6 e
 from typing import Final
 
 from streamhouse.broker import groups as broker
-from streamhouse.broker.turns import in_turns
 from streamhouse.errors import GroupNotFound, StreamhouseError
+from streamhouse.limits import in_turns
 from streamhouse.model.group import GroupState
-from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from streamhouse.wire.kafka.operations import GROUP_OPERATIONS, NOT_ASKED
-from streamhouse.wire.kafka.support import serves
+from streamhouse.wire.kafka.resources import GROUP_OPERATIONS, NOT_ASKED
 
 NOT_FOUND_SINCE: Final = 6
 

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.topic import Topic
-from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -21,7 +22,6 @@ from streamhouse.wire.kafka.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from streamhouse.wire.kafka.support import serves
 
 
 @serves(DescribeLogDirsRequest, (1, 5))

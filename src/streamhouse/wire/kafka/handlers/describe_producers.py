@@ -10,11 +10,12 @@ Versions    v0 flexible
 
 from typing import Final
 
-from streamhouse.broker.turns import in_turns
 from streamhouse.errors import StreamhouseError
-from streamhouse.format.producers import ProducerEntry
+from streamhouse.format.producer_snapshot import ProducerEntry
+from streamhouse.limits import in_turns
 from streamhouse.model.names import TopicPartition, check_topic_name
-from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -22,7 +23,6 @@ from streamhouse.wire.kafka.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
-from streamhouse.wire.kafka.support import serves
 
 NONE: Final = -1
 

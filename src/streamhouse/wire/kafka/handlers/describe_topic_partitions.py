@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from streamhouse.broker.cluster.cluster import Leader
-from streamhouse.broker.turns import in_turns
 from streamhouse.errors import Rejected, StreamhouseError
+from streamhouse.limits import in_turns
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.names import PartitionId
 from streamhouse.model.topic import Topic
-from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.describe_topic_partitions import (
     Cursor,
@@ -28,10 +29,7 @@ from streamhouse.wire.kafka.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
-from streamhouse.wire.kafka.operations import TOPIC_OPERATIONS
-from streamhouse.wire.kafka.replicas import replicas_of
-from streamhouse.wire.kafka.resources import MAX_NAMED, find_topic
-from streamhouse.wire.kafka.support import serves
+from streamhouse.wire.kafka.resources import MAX_NAMED, TOPIC_OPERATIONS, find_topic, replicas_of
 
 MAX_PARTITIONS: Final = 2000
 

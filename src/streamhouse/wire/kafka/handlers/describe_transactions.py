@@ -11,20 +11,20 @@ Versions    v0 flexible
 from collections.abc import Iterable
 from typing import Final
 
-from streamhouse.broker.turns import in_turns
 from streamhouse.errors import StreamhouseError
+from streamhouse.limits import in_turns
 from streamhouse.model.names import PartitionId, TopicId
 from streamhouse.model.transaction import StoredTransaction
 from streamhouse.model.transaction import TransactionState as State
-from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     TopicData,
     TransactionState,
 )
-from streamhouse.wire.kafka.support import serves
-from streamhouse.wire.kafka.transacting import NEVER, Vocabulary
+from streamhouse.wire.kafka.transaction_errors import NEVER, Vocabulary
 
 WORDS: Final = Vocabulary(fenced_since=NEVER, abortable_since=NEVER)
 NOT_BEGUN: Final = -1

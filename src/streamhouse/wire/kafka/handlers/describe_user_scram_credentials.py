@@ -8,15 +8,15 @@ Versions    v0 flexible
 
 from collections import Counter
 
-from streamhouse.broker.turns import in_turns
-from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.limits import in_turns
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
-from streamhouse.wire.kafka.support import serves
 
 
 @serves(DescribeUserScramCredentialsRequest, (0, 0))

@@ -16,12 +16,13 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
-from streamhouse.broker.cluster.oversight import PartitionStatus
-from streamhouse.broker.turns import in_turns
+from streamhouse.broker.admin.cluster_admin import PartitionStatus
 from streamhouse.errors import StreamhouseError, UnknownTopic
+from streamhouse.limits import in_turns
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.topic import Topic
-from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -31,7 +32,6 @@ from streamhouse.wire.kafka.messages.elect_leaders import (
     TopicPartitions,
 )
 from streamhouse.wire.kafka.resources import find_topics
-from streamhouse.wire.kafka.support import serves
 
 PREFERRED: Final = 0
 UNCLEAN: Final = 1

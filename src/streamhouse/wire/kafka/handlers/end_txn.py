@@ -17,12 +17,12 @@ Versions    v2 PRODUCER_FENCED · v3 flexible · v4 TRANSACTION_ABORTABLE · v5 
 from typing import Final
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.end_txn import EndTxnRequest, EndTxnResponse
 from streamhouse.wire.kafka.schema import Response
-from streamhouse.wire.kafka.support import serves
-from streamhouse.wire.kafka.transacting import Underway, Vocabulary, call_of
+from streamhouse.wire.kafka.transaction_errors import Underway, Vocabulary, call_of
 
 WORDS: Final = Vocabulary(fenced_since=2, abortable_since=4)
 BUMPS_SINCE: Final = 5

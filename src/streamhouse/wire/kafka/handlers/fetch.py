@@ -19,11 +19,12 @@ Versions    v5 log start · v7 sessions · v9 leader epoch · v12 flexible · v1
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Final
 
-from streamhouse.broker.reading.fetch import Fetched, Wanted
-from streamhouse.broker.turns import in_turns
+from streamhouse.broker.fetch.fetch import Fetched, Wanted
 from streamhouse.errors import NotLeader, StreamhouseError
+from streamhouse.limits import in_turns
 from streamhouse.model.names import TopicId, TopicPartition
-from streamhouse.wire.kafka.answer import Answer, CloseConnection, Context, Deferred
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, CloseConnection, Context, Deferred
 from streamhouse.wire.kafka.errors import ErrorCode, read_error_code
 from streamhouse.wire.kafka.messages.fetch import AbortedTransaction as ToldAborted
 from streamhouse.wire.kafka.messages.fetch import (
@@ -37,7 +38,6 @@ from streamhouse.wire.kafka.messages.fetch import (
     PartitionData,
 )
 from streamhouse.wire.kafka.schema import Response
-from streamhouse.wire.kafka.support import serves
 
 LEADERS_SINCE: Final = 12
 IDS_SINCE: Final = 13

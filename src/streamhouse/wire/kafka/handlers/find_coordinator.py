@@ -12,16 +12,16 @@ Versions    v1 key types · v3 flexible · v4 several keys · v6 share groups
 
 from typing import Final
 
-from streamhouse.broker.turns import in_turns
 from streamhouse.errors import StreamhouseError
-from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.limits import in_turns
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from streamhouse.wire.kafka.support import serves
 
 MANY_SINCE: Final = 4
 GROUP: Final = 0

@@ -9,9 +9,9 @@ Versions    v3 static members · v4 flexible
 
 from streamhouse.broker.groups import Caller
 from streamhouse.errors import StreamhouseError
-from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from streamhouse.wire.kafka.support import serves
 
 
 @serves(HeartbeatRequest, (0, 4))

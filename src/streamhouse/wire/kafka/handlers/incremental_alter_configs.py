@@ -20,13 +20,14 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Final
 
-from streamhouse.broker.settings.agent_settings import AgentSetting
-from streamhouse.broker.settings.dynamic import find_agent_setting
-from streamhouse.broker.turns import in_turns
+from streamhouse.broker.catalog.dynamic_settings import find_agent_setting
+from streamhouse.broker.catalog.kafka_configs import AgentSetting
 from streamhouse.errors import InvalidConfig, Rejected, StreamhouseError
+from streamhouse.limits import in_turns
 from streamhouse.model.topic import find_setting
 from streamhouse.model.topic_settings import SettingType, TopicSetting, split_list
-from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -35,7 +36,6 @@ from streamhouse.wire.kafka.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from streamhouse.wire.kafka.resources import MAX_NAMED, alter_resource, count_names, require_once
-from streamhouse.wire.kafka.support import serves
 
 
 class Change(IntEnum):

@@ -20,12 +20,12 @@ from typing import Final
 
 from streamhouse.errors import Retriable, StreamhouseError
 from streamhouse.model.transaction import ProducerIdentity
-from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from streamhouse.wire.kafka.schema import Response
-from streamhouse.wire.kafka.support import serves
-from streamhouse.wire.kafka.transacting import Underway, Vocabulary
+from streamhouse.wire.kafka.transaction_errors import Underway, Vocabulary
 
 log = logging.getLogger(__name__)
 

@@ -21,10 +21,10 @@ from typing import ClassVar, Final
 from streamhouse.broker.groups import Join, Joined
 from streamhouse.errors import MemberIdRequired, StreamhouseError
 from streamhouse.model.group import OfferedProtocol
-from streamhouse.wire.kafka.answer import Answer, Context, Deferred
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context, Deferred
 from streamhouse.wire.kafka.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from streamhouse.wire.kafka.schema import Response
-from streamhouse.wire.kafka.support import serves
 
 ID_REQUIRED_SINCE: Final = 4
 NULLS_SINCE: Final = 7

@@ -10,12 +10,12 @@ Versions    v3 several members · v4 flexible · v5 reason
 from typing import Final
 
 from streamhouse.broker.groups import Leaver
-from streamhouse.broker.turns import in_turns
 from streamhouse.errors import StreamhouseError, UnknownMember
-from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.limits import in_turns
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
-from streamhouse.wire.kafka.support import serves
 
 MANY_SINCE: Final = 3
 

@@ -11,7 +11,8 @@ Versions    v0 flexible · v1 types of resources
 from typing import Final
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.list_config_resources import (
     ConfigResource,
@@ -19,7 +20,6 @@ from streamhouse.wire.kafka.messages.list_config_resources import (
     ListConfigResourcesResponse,
 )
 from streamhouse.wire.kafka.resources import ResourceType
-from streamhouse.wire.kafka.support import serves
 
 TYPES_SINCE: Final = 1
 

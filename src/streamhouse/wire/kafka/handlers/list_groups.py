@@ -8,9 +8,9 @@ Versions    v3 flexible · v4 states · v5 types
 """
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-from streamhouse.wire.kafka.support import serves
 
 
 @serves(ListGroupsRequest, (0, 5))

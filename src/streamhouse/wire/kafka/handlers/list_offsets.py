@@ -16,12 +16,13 @@ Versions    v2 isolation level · v4 leader epoch · v6 flexible · v7 -3 · v8 
 from collections import Counter
 from typing import Final
 
-from streamhouse.broker.reading.fetch import check_leader_epoch
-from streamhouse.broker.reading.offsets import FoundOffset
-from streamhouse.broker.turns import in_turns
+from streamhouse.broker.fetch.fetch import check_leader_epoch
+from streamhouse.broker.fetch.list_offsets import FoundOffset
 from streamhouse.errors import StreamhouseError
+from streamhouse.limits import in_turns
 from streamhouse.model.names import TopicPartition
-from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode, read_error_code
 from streamhouse.wire.kafka.messages.list_offsets import (
     ListOffsetsPartition,
@@ -30,7 +31,6 @@ from streamhouse.wire.kafka.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from streamhouse.wire.kafka.support import serves
 
 LATEST: Final = -1
 EARLIEST: Final = -2

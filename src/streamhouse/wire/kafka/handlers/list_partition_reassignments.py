@@ -9,16 +9,16 @@ Versions    v0 flexible
 
 from itertools import groupby
 
-from streamhouse.broker.cluster.oversight import PartitionStatus
+from streamhouse.broker.admin.cluster_admin import PartitionStatus
 from streamhouse.errors import StreamhouseError
-from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
-from streamhouse.wire.kafka.support import serves
 
 
 @serves(ListPartitionReassignmentsRequest, (0, 0))

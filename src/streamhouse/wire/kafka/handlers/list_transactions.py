@@ -16,15 +16,15 @@ import jsonschema_rs
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.transaction import TransactionState as State
-from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
     TransactionState,
 )
-from streamhouse.wire.kafka.support import serves
-from streamhouse.wire.kafka.transacting import NEVER, Vocabulary
+from streamhouse.wire.kafka.transaction_errors import NEVER, Vocabulary
 
 WORDS: Final = Vocabulary(fenced_since=NEVER, abortable_since=NEVER)
 MAX_PATTERN_CHARS: Final = 1000

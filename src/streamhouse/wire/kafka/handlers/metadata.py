@@ -24,12 +24,13 @@ from typing import Final
 from uuid import UUID
 
 from streamhouse.broker.cluster.cluster import Leader
-from streamhouse.broker.turns import in_turns
 from streamhouse.errors import InvalidTopicName, StreamhouseError
+from streamhouse.limits import in_turns
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.names import PartitionId, TopicId, check_topic_name
 from streamhouse.model.topic import Topic
-from streamhouse.wire.kafka.answer import Answer, CloseConnection, Context
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, CloseConnection, Context
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.metadata import (
     MetadataRequest,
@@ -39,10 +40,8 @@ from streamhouse.wire.kafka.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from streamhouse.wire.kafka.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from streamhouse.wire.kafka.replicas import replicas_of
+from streamhouse.wire.kafka.resources import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS, replicas_of
 from streamhouse.wire.kafka.schema import ZERO_UUID
-from streamhouse.wire.kafka.support import serves
 
 IDS_SINCE: Final = 12
 

@@ -17,11 +17,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from streamhouse.broker.groups import OffsetToCommit
-from streamhouse.broker.turns import in_turns
 from streamhouse.errors import GroupNotFound, StreamhouseError
+from streamhouse.limits import in_turns
 from streamhouse.model.names import TopicPartition
-from streamhouse.wire.kafka.answer import Answer, Context
-from streamhouse.wire.kafka.committing import Codes, Named, caller_of, code_of, name_topics, offsets_of
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.offset_commit import (
     OffsetCommitRequest,
@@ -30,7 +30,7 @@ from streamhouse.wire.kafka.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from streamhouse.wire.kafka.support import serves
+from streamhouse.wire.kafka.offset_commits import Codes, Named, caller_of, code_of, name_topics, offsets_of
 
 IDS_SINCE: Final = 10
 NOT_FOUND_SINCE: Final = 9

@@ -7,10 +7,11 @@ Left out    nothing
 Versions    v0 is the only one
 """
 
-from streamhouse.broker.turns import in_turns
 from streamhouse.errors import StreamhouseError
+from streamhouse.limits import in_turns
 from streamhouse.model.names import TopicPartition
-from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -18,7 +19,6 @@ from streamhouse.wire.kafka.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from streamhouse.wire.kafka.support import serves
 
 
 @serves(OffsetDeleteRequest, (0, 0))

@@ -18,12 +18,13 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from streamhouse.broker.groups.calls import Stable
-from streamhouse.broker.turns import in_turns
 from streamhouse.errors import StreamhouseError
+from streamhouse.limits import in_turns
 from streamhouse.model.group import CommittedOffset
+from streamhouse.model.group_requests import Stable
 from streamhouse.model.names import TopicPartition
-from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -35,9 +36,8 @@ from streamhouse.wire.kafka.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from streamhouse.wire.kafka.offset_commits import name_of
 from streamhouse.wire.kafka.schema import ZERO_UUID
-from streamhouse.wire.kafka.support import serves
-from streamhouse.wire.kafka.topic_ids import name_of
 
 TOP_LEVEL_SINCE: Final = 2
 MANY_SINCE: Final = 8

@@ -9,11 +9,12 @@ Left out    nothing
 Versions    v3 replica id · v4 flexible
 """
 
-from streamhouse.broker.reading.fetch import check_leader_epoch
-from streamhouse.broker.turns import in_turns
+from streamhouse.broker.fetch.fetch import check_leader_epoch
 from streamhouse.errors import StreamhouseError
+from streamhouse.limits import in_turns
 from streamhouse.model.names import TopicPartition
-from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.errors import read_error_code
 from streamhouse.wire.kafka.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -22,7 +23,6 @@ from streamhouse.wire.kafka.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-from streamhouse.wire.kafka.support import serves
 
 
 @serves(OffsetForLeaderEpochRequest, (2, 4))

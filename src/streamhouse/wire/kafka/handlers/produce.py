@@ -29,13 +29,14 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from streamhouse.broker.appending import Inspection, ProduceTransaction
-from streamhouse.broker.log import Placed
-from streamhouse.broker.producers import KEYS_FROM
-from streamhouse.broker.turns import in_turns
+from streamhouse.broker.partition.log import Placed
+from streamhouse.broker.partition.producer_state import KEYS_FROM
+from streamhouse.broker.produce.append import Inspection, ProduceTransaction
 from streamhouse.errors import BadRecords, InvalidRecord, NotLeader, StreamhouseError, UnsupportedCompression
+from streamhouse.limits import in_turns
 from streamhouse.model.names import TopicId, TopicPartition
-from streamhouse.wire.kafka.answer import Answer, CloseConnection, Context, Deferred
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, CloseConnection, Context, Deferred
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -49,8 +50,7 @@ from streamhouse.wire.kafka.messages.produce import (
     TopicProduceResponse,
 )
 from streamhouse.wire.kafka.schema import Buffer, Response
-from streamhouse.wire.kafka.support import serves
-from streamhouse.wire.kafka.transacting import PRODUCE_ENLISTS_SINCE, produce_code
+from streamhouse.wire.kafka.transaction_errors import PRODUCE_ENLISTS_SINCE, produce_code
 
 log = logging.getLogger(__name__)
 

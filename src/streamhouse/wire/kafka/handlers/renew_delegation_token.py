@@ -5,13 +5,13 @@ Left out    delegation tokens
 Versions    v2 flexible
 """
 
-from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.renew_delegation_token import (
     RenewDelegationTokenRequest,
     RenewDelegationTokenResponse,
 )
-from streamhouse.wire.kafka.support import serves
 
 
 @serves(RenewDelegationTokenRequest, (1, 2))

@@ -14,10 +14,10 @@ from typing import ClassVar, Final
 
 from streamhouse.broker.groups import Sync
 from streamhouse.errors import InconsistentProtocol, StreamhouseError
-from streamhouse.wire.kafka.answer import Answer, Context, Deferred
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context, Deferred
 from streamhouse.wire.kafka.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from streamhouse.wire.kafka.schema import Response
-from streamhouse.wire.kafka.support import serves
 
 PROTOCOL_SINCE: Final = 5
 

@@ -17,11 +17,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from streamhouse.broker.groups import OffsetToCommit
-from streamhouse.broker.turns import in_turns
 from streamhouse.errors import GroupNotFound, InvalidTransactionState, StreamhouseError
+from streamhouse.limits import in_turns
 from streamhouse.model.names import TopicPartition
-from streamhouse.wire.kafka.answer import Answer, Context
-from streamhouse.wire.kafka.committing import Codes, Named, caller_of, code_of, name_topics, offsets_of
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -30,8 +30,8 @@ from streamhouse.wire.kafka.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from streamhouse.wire.kafka.support import serves
-from streamhouse.wire.kafka.transacting import NEVER, Vocabulary, call_of
+from streamhouse.wire.kafka.offset_commits import Codes, Named, caller_of, code_of, name_topics, offsets_of
+from streamhouse.wire.kafka.transaction_errors import NEVER, Vocabulary, call_of
 
 IDS_SINCE: Final = 6
 BEGINS_SINCE: Final = 5

@@ -13,11 +13,12 @@ Versions    v1 flexible · v2 transaction version
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
-from streamhouse.broker.turns import in_turns
 from streamhouse.errors import StreamhouseError
+from streamhouse.limits import in_turns
 from streamhouse.model.names import TopicId, TopicPartition
 from streamhouse.model.transaction import Marker, ProducerIdentity
-from streamhouse.wire.kafka.answer import Answer, Context
+from streamhouse.wire.kafka.api_registry import serves
+from streamhouse.wire.kafka.context import Answer, Context
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.handlers.produce import AGENT
 from streamhouse.wire.kafka.messages.write_txn_markers import (
@@ -30,8 +31,7 @@ from streamhouse.wire.kafka.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from streamhouse.wire.kafka.schema import Response
-from streamhouse.wire.kafka.support import serves
-from streamhouse.wire.kafka.transacting import Underway
+from streamhouse.wire.kafka.transaction_errors import Underway
 
 Named = Sequence[tuple[WritableTxnMarkerTopic, str | ErrorCode]]
 

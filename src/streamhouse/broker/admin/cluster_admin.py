@@ -1,0 +1,247 @@
+"""Oversight: what people who look after a cluster ask about it, and what they tell it to do.
+
+Data path   none: wire -> **oversight** -> metadata store, what is open here
+Owns        the state of every agent and partition as the metadata store has it now; draining agents, moving partitions
+Leaves      handing over to `moves`, placement to `cluster`, judging whether all is well to `checkup`
+
+Asked seldom and by people, so nothing here is cached: every answer is read from the store. What only the leader of a
+partition knows (the high watermark, the tail) is told by that agent alone.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from streamhouse.broker.context import Ground
+from streamhouse.broker.partition.log import PartitionLog
+from streamhouse.errors import Rejected, SessionLost, UnknownAgent, UnknownTopic
+from streamhouse.model.cluster import PartitionState, RollCall, Session, SessionState
+from streamhouse.model.group import OFFSETS_TOPIC
+from streamhouse.model.names import NodeId, PartitionId, SessionId, TopicPartition
+from streamhouse.model.topic import Topic
+
+
+class Condition(StrEnum):
+    LIVE = "live"
+    DRAINING = "draining"
+    EXPIRED = "expired"
+    RECOVERING = "recovering"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentStatus:
+    """An agent by its session. `expires_in_ms` is negative once its time is up."""
+
+    session: Session
+    condition: Condition
+    expires_in_ms: int
+    partitions: int
+    shards: int
+    is_asked: bool  # the agent that tells this
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionStatus:
+    """A partition by the metadata store, and where it is open here, by its log.
+
+    `leader` holds the lease; `owner` should: when both are there and differ, the partition is on its way. The high
+    watermark is None where another agent knows it; the last stable offset wherever the log isn't open here.
+    """
+
+    name: TopicPartition
+    state: PartitionState
+    leader: Session | None
+    owner: Session | None
+    expires_in_ms: int | None
+    log_start: int
+    flushed_end: int
+    high_watermark: int | None
+    last_stable: int | None
+    size_bytes: int
+    is_local: bool
+
+    @property
+    def is_moving(self) -> bool:
+        return self.leader is not None and self.owner is not None and self.leader.session_id != self.owner.session_id
+
+
+class Oversight:
+    def __init__(self, ground: Ground) -> None:
+        self._doors = ground.doors
+        self._catalogue = ground.catalogue
+        self._cluster = ground.cluster
+        self._tenure = ground.succession.tenure
+
+    def __repr__(self) -> str:
+        return f"<Oversight {self._cluster!r}>"
+
+    # --- agents
+
+    async def agents(self) -> list[AgentStatus]:
+        """Every session that has not ended, by node id, with how much it holds."""
+        topics = await self._catalogue.all()
+        states = await self._doors.metadata.partitions([topic.topic_id for topic in topics])
+        roll = await self._doors.metadata.roll_call()
+        shards_of = {topic.topic_id for topic in topics if topic.name == OFFSETS_TOPIC}
+        led = Counter(state.holder for state in states if state.partition.topic_id not in shards_of)
+        shards = Counter(state.holder for state in states if state.partition.topic_id in shards_of)
+        own = self._own_session()
+        return [
+            AgentStatus(
+                session=session,
+                condition=condition_of(session, now_ms=roll.now_ms),
+                expires_in_ms=session.expires_at_ms - roll.now_ms,
+                partitions=led[session.session_id],
+                shards=shards[session.session_id],
+                is_asked=session.session_id == own,
+            )
+            for session in roll.sessions
+        ]
+
+    async def drain(self, node_id: int, *, draining: bool) -> None:
+        """Have an agent hand everything over and take nothing more, or have it take its share again.
+
+        Raise `UnknownAgent`, and `Rejected` when nobody would be left to take what it gives away.
+        """
+        roll = await self._doors.metadata.roll_call()
+        session = _find_live(roll, node_id)
+        if draining and not session.draining:
+            _require_heirs(roll, session)
+        try:
+            await self._doors.metadata.drain_session(session.session_id, draining=draining)
+        except SessionLost:
+            raise UnknownAgent(node_id) from None
+        self._cluster.ask()
+
+    # --- partitions
+
+    async def partitions(self, topics: Sequence[Topic], *, local: bool = False) -> list[PartitionStatus]:
+        """Partitions by topic and number; with `local` only those that are open here."""
+        if local:
+            topics = [topic for topic in topics if self._opened(topic)]
+        sizes = await self._doors.metadata.sizes([topic.topic_id for topic in topics])
+        found = await self._statuses(topics, sizes)
+        return [status for status in found if status.is_local] if local else found
+
+    async def leadership(self, topics: Sequence[Topic]) -> dict[TopicPartition, PartitionStatus]:
+        """Who leads the partitions of these topics, and who should; sizes are not told."""
+        return {status.name: status for status in await self._statuses(topics, {})} if topics else {}
+
+    async def partition(self, name: TopicPartition) -> PartitionStatus:
+        """One partition; its size is not told."""
+        topic = await self._topic_of(name)
+        return (await self.leadership([topic]))[name]
+
+    async def move(self, name: TopicPartition, node_id: int | None) -> None:
+        """Say who leads a partition from now on, as long as that agent is there; None: whoever would otherwise.
+
+        The hand-over begins at once and needs no more help. Raise `UnknownAgent`, and `Rejected` for one that drains.
+        """
+        topic = await self._topic_of(name)
+        if node_id is not None:
+            self.require_takers([node_id], await self._doors.metadata.roll_call())
+        await self.pin({PartitionId(topic.topic_id, name.partition): node_id})
+
+    async def pin(self, pins: Mapping[PartitionId, int | None]) -> None:
+        """Say who should lead partitions; the agents were checked before."""
+        await self._doors.metadata.pin_partitions(
+            {partition: None if node is None else NodeId(node) for partition, node in pins.items()}
+        )
+        for topic_id in {partition.topic_id for partition in pins}:
+            self._cluster.forget_leases(topic_id)
+
+    async def roll(self) -> RollCall:
+        return await self._doors.metadata.roll_call()
+
+    @staticmethod
+    def require_takers(nodes: Sequence[int], roll: RollCall) -> None:
+        """Raise unless all of these agents are alive and take partitions."""
+        for node in nodes:
+            if _find_live(roll, node).draining:
+                raise Rejected(f"the agent drains and takes no partitions; node={node}")
+
+    async def _topic_of(self, name: TopicPartition) -> Topic:
+        topic = await self._catalogue.find(name.topic)
+        if not 0 <= name.partition < topic.partitions:
+            raise UnknownTopic(name)
+        return topic
+
+    async def _statuses(self, topics: Sequence[Topic], sizes: Mapping[PartitionId, int]) -> list[PartitionStatus]:
+        states = await self._doors.metadata.partitions([topic.topic_id for topic in topics])
+        roll = await self._doors.metadata.roll_call()
+        sessions = {session.session_id: session for session in roll.sessions}
+        by_id = {topic.topic_id: topic for topic in topics}
+        return sorted(
+            (
+                self._status(
+                    by_id[state.partition.topic_id], state, sessions, roll.now_ms, sizes.get(state.partition, 0)
+                )
+                for state in states
+            ),
+            key=lambda status: status.name,
+        )
+
+    def _status(
+        self,
+        topic: Topic,
+        state: PartitionState,
+        sessions: Mapping[SessionId, Session],
+        now_ms: int,
+        size_bytes: int,
+    ) -> PartitionStatus:
+        leader = sessions.get(state.holder) if state.holder is not None else None
+        name = TopicPartition(topic.name, state.partition.partition)
+        opened = self._opened_log(topic, name)
+        # Nobody has anything that is not flushed of a partition without a leader; the shards of groups have no records.
+        settled = state.holder is None or topic.name == OFFSETS_TOPIC
+        return PartitionStatus(
+            name=name,
+            state=state,
+            leader=leader,
+            owner=self._cluster.owner_of(state.partition, state.pinned_to),
+            expires_in_ms=leader.expires_at_ms - now_ms if leader is not None else None,
+            log_start=opened.log_start if opened is not None else state.log_start,
+            flushed_end=opened.flushed_end if opened is not None else state.flushed_end,
+            high_watermark=opened.high_watermark if opened is not None else state.flushed_end if settled else None,
+            last_stable=opened.last_stable_offset if opened is not None else None,
+            size_bytes=size_bytes + (opened.tail_bytes if opened is not None else 0),
+            is_local=opened is not None,
+        )
+
+    def _own_session(self) -> SessionId | None:
+        tenure = self._tenure()
+        return tenure.session.session_id if tenure is not None else None
+
+    def _opened(self, topic: Topic) -> bool:
+        tenure = self._tenure()
+        return tenure is not None and any(item.partition.topic_id == topic.topic_id for item in tenure.logs())
+
+    def _opened_log(self, topic: Topic, name: TopicPartition) -> PartitionLog | None:
+        tenure = self._tenure()
+        opened = tenure.find_open(name, topic) if tenure is not None else None
+        return opened if opened is not None and opened.closed is None else None
+
+
+def condition_of(session: Session, *, now_ms: int) -> Condition:
+    if session.state is not SessionState.LIVE:
+        return Condition.RECOVERING
+    if session.expires_at_ms <= now_ms:
+        return Condition.EXPIRED
+    return Condition.DRAINING if session.draining else Condition.LIVE
+
+
+def _find_live(roll: RollCall, node_id: int) -> Session:
+    for session in roll.sessions:
+        alive = condition_of(session, now_ms=roll.now_ms) in (Condition.LIVE, Condition.DRAINING)
+        if session.node_id == node_id and alive:
+            return session
+    raise UnknownAgent(node_id)
+
+
+def _require_heirs(roll: RollCall, leaving: Session) -> None:
+    for session in roll.sessions:
+        live = condition_of(session, now_ms=roll.now_ms) is Condition.LIVE
+        if live and session.session_id != leaving.session_id:
+            return
+    raise Rejected(f"no other agent would take the partitions; node={leaving.node_id}")

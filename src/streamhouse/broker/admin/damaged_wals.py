@@ -1,0 +1,70 @@
+"""Damaged logs: the write-ahead logs that recoveries kept because something in them was lost.
+
+Data path   none: wire -> **damaged logs** -> `wal`
+Owns        which of them there are, for this agent; whether one may be discarded
+Leaves      keeping and deleting to `wal`, what a report says to `format.loss_report`
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.wal.base import KeptLog
+from streamhouse.errors import Rejected, UnknownDamagedLog
+from streamhouse.format.loss_report import LossReport, decode_report
+from streamhouse.model.names import SessionId
+
+log = logging.getLogger(__name__)
+
+KINDS: Final = ("disk", "object")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DamagedLog:
+    """`report` is None where it can't be read."""
+
+    kept: KeptLog
+    report: LossReport | None
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether acknowledged records may be lost, not only what was being written when the power went."""
+        return self.report is None or self.report.is_loss
+
+
+class DamagedLogs:
+    """Those in the object store, which every agent sees, and those on this agent's own disk."""
+
+    def __init__(self, doors: Doors) -> None:
+        self._doors = doors
+
+    def __repr__(self) -> str:
+        return "<DamagedLogs>"
+
+    async def list(self, *kinds: str) -> Sequence[DamagedLog]:
+        """The damaged logs that are kept, of these kinds or of all."""
+        found: list[DamagedLog] = []
+        for kind in kinds or KINDS:
+            if (wals := self._doors.wals_of(kind)) is not None:
+                found += [DamagedLog(kept=each, report=decode_report(each.report)) for each in await wals.kept()]
+        return found
+
+    async def discard(self, session_id: SessionId) -> int:
+        """Delete a log that is kept; returns how many files or objects went.
+
+        Raises `UnknownDamagedLog`, and `Rejected` while the session is not recovered: then the log may hold the only
+        copy of acknowledged records.
+        """
+        logs = [each for each in await self.list() if each.kept.session_id == session_id]
+        if not logs:
+            raise UnknownDamagedLog(session_id)
+        if any(each.session_id == session_id for each in (await self._doors.metadata.roll_call()).sessions):
+            raise Rejected(f"the session is not recovered yet; session={session_id}")
+        gone = 0
+        for each in logs:
+            wals = self._doors.wals_of(each.kept.kind)
+            gone += await wals.discard(session_id) if wals is not None else 0
+            log.warning("damaged write-ahead log discarded", extra={"session": session_id, "where": each.kept.where})
+        return gone

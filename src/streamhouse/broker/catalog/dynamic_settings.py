@@ -1,0 +1,194 @@
+"""Dynamic: settings that are changed while agents run, and what holds here because of them.
+
+Data path   administration, catalogue -> **dynamic** -> metadata store; then the broker's parts obey
+Owns        what was changed as this agent knows it, changing it, and what it adds up to with what the agent was started
+            with
+Leaves      which settings there are to `agent_settings`, how old the knowledge may be to `catalogue`, obeying to the
+            parts that `broker` tells, the rows to the metadata store
+"""
+
+import asyncio
+import difflib
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from streamhouse.broker.catalog.kafka_configs import AGENT_SETTINGS, FACTS, AgentSetting, Changed
+from streamhouse.broker.dependencies import Doors
+from streamhouse.config import Settings
+from streamhouse.errors import InvalidConfig, Rejected, Unavailable
+from streamhouse.model.names import NodeId
+from streamhouse.model.topic import MAX_NAMED, NO_DEFAULTS, check_lags, topic_values
+
+log = logging.getLogger(__name__)
+
+CHANGE_TRIES: Final = 10
+MAX_VALUE_CHARS: Final = 1000
+
+Values = Mapping[str, str]
+Change = Callable[[Values], Values]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InForce:
+    """What holds for an agent. `topic_defaults`: those that aren't built in, by the names that topics have for them."""
+
+    settings: Settings
+    topic_defaults: Values = field(default_factory=dict)
+
+
+def add_up(started_with: Settings, changed: Changed) -> InForce:
+    """What an agent's settings and changes that make sense add up to."""
+    settings, defaults = started_with, dict[str, str]()
+    for name, text in {**changed.everywhere, **changed.here}.items():
+        setting = AGENT_SETTINGS[name]
+        if setting.topic:
+            defaults[setting.topic] = text
+        elif setting.path and setting.parse is not None:
+            settings = _with(settings, setting.path, setting.parse(text))
+    return InForce(settings=settings, topic_defaults=defaults)
+
+
+def _with(settings: Settings, path: str, value: object) -> Settings:
+    section, name = path.split(".")
+    changed = msgspec.structs.replace(getattr(settings, section), **{name: value})
+    return msgspec.structs.replace(settings, **{section: changed})
+
+
+def understood(values: Values) -> Values:
+    """Those that this release knows: a later one, which knows more, may have changed others."""
+    return {name: text for name, text in values.items() if _refusal(name, text) is None}
+
+
+def check_change(before: Values, after: Values) -> None:
+    """Raise for settings that there aren't, that can't be changed, or not to this; what stays is not looked at."""
+    for name, text in after.items():
+        if before.get(name) != text and (refusal := _refusal(name, text)) is not None:
+            raise refusal
+
+
+def _refusal(name: str, text: str) -> Rejected | None:
+    try:
+        setting = find_agent_setting(name)
+        if setting.parse is None:
+            return _fixed(name)
+        if len(text) > MAX_VALUE_CHARS:
+            raise ValueError(f"must not be longer than {MAX_VALUE_CHARS} characters")
+        setting.parse(text)
+    except Rejected as refusal:
+        return refusal
+    except ValueError as error:
+        why = str(error)[:MAX_NAMED]
+        return Rejected(f"broker setting has a bad value; name={name} value={text[:MAX_NAMED]!r} why={why}")
+    return None
+
+
+def find_agent_setting(name: str) -> AgentSetting:
+    """The setting of this name; raises for one that there isn't, and for a fact, which nobody can set."""
+    if (setting := AGENT_SETTINGS.get(name)) is not None:
+        return setting
+    if name in FACTS:
+        raise _fixed(name)
+    near = difflib.get_close_matches(name[:MAX_NAMED], AGENT_SETTINGS, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise InvalidConfig(f"unknown broker setting; name={name[:MAX_NAMED]!r}{hint}")
+
+
+def _fixed(name: str) -> Rejected:
+    return Rejected(f"broker setting can't be changed while agents run; name={name}")
+
+
+def check_sense(in_force: InForce) -> None:
+    """Raise for settings that contradict each other."""
+    groups, topics = in_force.settings.groups, in_force.settings.topics
+    if groups.min_session_timeout_s > groups.max_session_timeout_s:
+        raise Rejected(
+            "broker settings contradict each other; group.min.session.timeout.ms is above group.max.session.timeout.ms"
+        )
+    if topics.default_partitions > topics.max_partitions:
+        raise Rejected(
+            f"broker setting has a bad value; name=num.partitions value={topics.default_partitions} "
+            f"limit={topics.max_partitions} setting=topics.max_partitions"
+        )
+    try:
+        check_lags(topic_values({}, in_force.topic_defaults))
+    except InvalidConfig:
+        raise Rejected(
+            "broker settings contradict each other; log.cleaner.min.compaction.lag.ms is above "
+            "log.cleaner.max.compaction.lag.ms"
+        ) from None
+
+
+class Dynamic:
+    def __init__(self, doors: Doors, *, obey: Callable[[], None] = lambda: None) -> None:
+        """`obey` is called when something else holds."""
+        self._doors = doors
+        self._obey = obey
+        self._rows: Mapping[NodeId | None, Values] = {}
+        self._node_id: NodeId | None = None
+        self.changed = Changed()
+        self.in_force = InForce(settings=doors.settings)
+        self._changing = asyncio.Lock()
+        """Held while rows are read or changed: an answer that was asked for before a change must not undo it."""
+
+    def __repr__(self) -> str:
+        return f"<Dynamic node={self._node_id} {self.changed!r}>"
+
+    @property
+    def settings(self) -> Settings:
+        return self.in_force.settings
+
+    @property
+    def topic_defaults(self) -> Values:
+        return self.in_force.topic_defaults
+
+    def _changed_in(self, rows: Mapping[NodeId | None, Values]) -> Changed:
+        here = NO_DEFAULTS if self._node_id is None else rows.get(self._node_id, NO_DEFAULTS)
+        return Changed(here=understood(here), everywhere=understood(rows.get(None, NO_DEFAULTS)))
+
+    async def belong_to(self, node_id: NodeId) -> None:
+        """From now on this agent is that node: what was changed for it holds."""
+        self._node_id = node_id
+        await self.load()
+
+    async def load(self) -> None:
+        """Read what was changed, by whomever."""
+        async with self._changing:
+            self._take(await self._doors.metadata.broker_settings())
+
+    async def alter(self, node_id: NodeId | None, change: Change, *, dry_run: bool = False) -> Values:
+        """Change settings of one node, or of every agent, or only say whether they could be; returns the changed ones.
+
+        `change` makes them of those changed before, and is asked again when somebody else was quicker, so that of two
+        changes none is lost.
+        """
+        async with self._changing:
+            for _ in range(CHANGE_TRIES):
+                before = self._rows.get(node_id, NO_DEFAULTS)
+                after = dict(change(before))
+                self._check(node_id, before, after)
+                if dry_run:
+                    return after
+                found = await self._doors.metadata.alter_broker_settings(node_id, expected=before, configs=after)
+                self._take({**self._rows, node_id: found})
+                if found == after:
+                    return found
+        raise Unavailable("broker settings are changed by too many at once")
+
+    def _check(self, node_id: NodeId | None, before: Values, after: Values) -> None:
+        check_change(before, after)
+        check_sense(add_up(self._doors.settings, self._changed_in({**self._rows, node_id: after})))
+        if node_id is None:  # agents of which nothing else was changed
+            check_sense(add_up(self._doors.settings, Changed(everywhere=understood(after))))
+
+    def _take(self, rows: Mapping[NodeId | None, Values]) -> None:
+        self._rows = rows
+        self.changed = self._changed_in(rows)
+        now = add_up(self._doors.settings, self.changed)
+        if now != self.in_force:
+            self.in_force = now
+            log.info("settings changed", extra={"changed": repr(self.changed)})
+            self._obey()

@@ -1,0 +1,349 @@
+"""Catalogue: the topics, as this agent knows them.
+
+Data path   every request names topics; **catalogue** turns names and ids into `Topic`
+Owns        the cache of topics and of changed settings and how old it may be, creating, altering, growing and deleting
+Leaves      the rows to the metadata store, logs and objects of a deleted topic to `tenure` and `collector`, what
+            changed settings add up to, to `dynamic`
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from typing import Final, NamedTuple
+
+from streamhouse.broker.catalog.dynamic_settings import Dynamic, Values
+from streamhouse.broker.catalog.kafka_configs import Changed
+from streamhouse.broker.dependencies import Doors
+from streamhouse.config import TopicSettings
+from streamhouse.errors import (
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidTopicName,
+    Rejected,
+    TopicExists,
+    Unavailable,
+    UnknownTopic,
+    UnknownTopicId,
+)
+from streamhouse.model.group import OFFSETS_TOPIC
+from streamhouse.model.names import PartitionId, TopicId, TopicPartition, check_topic_name
+from streamhouse.model.topic import Topic, TopicConfig, check_topic_config, keep_replication_factor, parse_topic_config
+
+log: Final = logging.getLogger(__name__)
+
+FRESH_S: Final = 300.0
+MISS_S: Final = 1.0
+MISS_AMONG_OTHERS_S: Final = 0.02
+"""Where other agents create topics too, and the news of it may be slower than a client."""
+CHANGE_TRIES: Final = 10
+
+
+class _Parsed(NamedTuple):
+    """A topic's settings, and what they were made of; good while both are the same values still."""
+
+    topic: Topic
+    defaults: Values
+    config: TopicConfig
+
+
+class Catalogue:
+    def __init__(self, doors: Doors, *, obey: Callable[[], None] = lambda: None) -> None:
+        """`obey` is called when other settings hold for this agent, or for topics that were known already."""
+        self._doors = doors
+        self._obey = obey
+        self.dynamic = Dynamic(doors, obey=obey)
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[TopicId, Topic] = {}
+        self._configs: dict[TopicId, _Parsed] = {}
+        self._loaded_at: float | None = None
+        self._miss_s = MISS_S if doors.alone else MISS_AMONG_OTHERS_S
+        self._creating = asyncio.Lock()
+        self.hits = 0
+        self.misses = 0
+        self.evictions = 0  # never: there is a limit of topics, and all of them are kept
+        self._changing = asyncio.Lock()
+        """Held while topics are read or changed: an answer that was asked for before a change must not undo it."""
+
+    def __repr__(self) -> str:
+        return f"<Catalogue topics={len(self._by_name)}>"
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    @property
+    def _settings(self) -> TopicSettings:
+        return self.dynamic.settings.topics
+
+    def config_of(self, topic: Topic) -> TopicConfig:
+        """The settings in force for a topic: its own, and for the others the defaults as they are now."""
+        newest = self._by_id.get(topic.topic_id, topic)
+        defaults = self.dynamic.topic_defaults
+        known = self._configs.get(topic.topic_id)
+        if known is not None and known.topic is newest and known.defaults is defaults:
+            return known.config
+        config = parse_topic_config(newest.overrides, defaults)
+        if len(self._configs) > len(self._by_id):  # some are of topics that are gone
+            self._configs.clear()
+        self._configs[topic.topic_id] = _Parsed(newest, defaults, config)
+        return config
+
+    async def configs(self) -> dict[TopicId, TopicConfig]:
+        """The settings in force of every topic, for whoever looks after all of them. A topic whose settings can't be
+        read, because another version wrote them, must not keep the others from being looked after."""
+        configs: dict[TopicId, TopicConfig] = {}
+        for topic in await self.all():
+            try:
+                configs[topic.topic_id] = self.config_of(topic)
+            except InvalidConfig as error:
+                log.warning("topic is left as it is", extra={"topic": topic.name, "why": str(error)})
+        return configs
+
+    def known(self, topic_id: TopicId) -> Topic | None:
+        """The topic as it is in the cache, however old that is."""
+        return self._by_id.get(topic_id)
+
+    def name_of(self, partition: PartitionId) -> TopicPartition | PartitionId:
+        """The name of a partition, for people; its id where its topic isn't known here."""
+        topic = self._by_id.get(partition.topic_id)
+        return partition if topic is None else TopicPartition(topic.name, partition.partition)
+
+    def invalidate(self) -> None:
+        """Somebody else changed topics or settings: read all of it before the next answer."""
+        self._loaded_at = None
+
+    async def changed(self) -> Changed:
+        """What was changed while agents run."""
+        await self._refresh(FRESH_S, is_known=self._loaded_at is not None)
+        return self.dynamic.changed
+
+    async def all(self) -> Sequence[Topic]:
+        await self._refresh(FRESH_S, is_known=self._loaded_at is not None)
+        return sorted(self._by_name.values(), key=lambda topic: topic.name)
+
+    async def find(self, name: str) -> Topic:
+        """The topic of this name; raises `UnknownTopic`. On the hot path: no suspension while the cache is fresh."""
+        if (topic := self._by_name.get(name)) is not None and self._is_fresh(FRESH_S):
+            self.hits += 1
+            return topic
+        self.misses += 1
+        await self._refresh(FRESH_S if topic is not None else self._miss_s, is_known=topic is not None)
+        if (topic := self._by_name.get(name)) is None:
+            raise UnknownTopic(name)
+        return topic
+
+    async def find_if_any(self, name: str) -> Topic | None:
+        """The topic of this name, or None."""
+        try:
+            return await self.find(name)
+        except UnknownTopic:
+            return None
+
+    async def find_known(self, name: str) -> Topic:
+        """As `find`, for those who look all the time: one that isn't known is not asked for again. What other agents
+        create is told by the store."""
+        await self._refresh(FRESH_S, is_known=self._loaded_at is not None)
+        if (topic := self._by_name.get(name)) is None:
+            raise UnknownTopic(name)
+        return topic
+
+    async def find_partition(self, name: TopicPartition) -> PartitionId | UnknownTopic:
+        """Which partition a name stands for now, or that it stands for none."""
+        try:
+            topic = await self.find(name.topic)
+        except UnknownTopic as error:
+            return error
+        if not 0 <= name.partition < topic.partitions:
+            return UnknownTopic(name)
+        return PartitionId(topic.topic_id, name.partition)
+
+    async def find_by_id(self, topic_id: TopicId) -> Topic:
+        if (topic := self._by_id.get(topic_id)) is not None and self._is_fresh(FRESH_S):
+            self.hits += 1
+            return topic
+        self.misses += 1
+        await self._refresh(FRESH_S if topic is not None else self._miss_s, is_known=topic is not None)
+        if (topic := self._by_id.get(topic_id)) is None:
+            raise UnknownTopicId(topic_id)
+        return topic
+
+    async def create(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        overrides: Mapping[str, str] | None = None,
+        dry_run: bool = False,
+    ) -> Topic:
+        """Create a topic, or only say whether it could be; raises what is wrong with it."""
+        check_topic_name(name)
+        count = self._settings.default_partitions if partitions is None else partitions
+        if not 1 <= count <= self._settings.max_partitions:
+            raise InvalidPartitions(
+                f"number of partitions is out of range; partitions={count} allowed=1 to {self._settings.max_partitions}"
+            )
+        check_topic_config(overrides or {}, self.dynamic.topic_defaults, topic=name)
+        await self._refresh(self._miss_s)
+        if name in self._by_name:
+            raise TopicExists(name)
+        self._check_collision(name)
+        if len(self._by_name) >= self._settings.max_topics:
+            raise Rejected(f"too many topics; limit={self._settings.max_topics} setting=topics.max_topics")
+        topic = Topic(
+            topic_id=TopicId(self._doors.ids.uuid()),
+            name=name,
+            partitions=count,
+            overrides=dict(overrides or {}),
+            created_at_ms=self._doors.clock.now_ms(),
+        )
+        if not dry_run:
+            async with self._change():
+                await self._doors.metadata.create_topic(topic)
+                self._keep(topic)
+        return topic
+
+    async def alter(
+        self, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str]], *, dry_run: bool = False
+    ) -> Topic:
+        """Give a topic other settings, or only say whether it could have them.
+
+        `change` makes them of those in force, and is asked again when somebody else was quicker, so that of two changes
+        none is lost.
+        """
+        topic = await self.find(name)
+        for _ in range(CHANGE_TRIES):
+            overrides = dict(keep_replication_factor(topic.overrides, change(topic.overrides)))
+            check_topic_config(overrides, self.dynamic.topic_defaults, topic=name)
+            if dry_run:
+                return replace(topic, overrides=overrides)
+            topic = await self._changed(
+                name, partial(self._doors.metadata.alter_topic, expected=topic.overrides, overrides=overrides), topic
+            )
+            if topic.overrides == overrides:
+                return topic
+        raise Unavailable(f"topic settings are changed by too many at once; name={name}")
+
+    async def grow(self, name: str, partitions: int, *, dry_run: bool = False) -> Topic:
+        """Give a topic more partitions, or only say whether it could have them; there are never fewer."""
+        topic = await self.find(name)
+        for _ in range(CHANGE_TRIES):
+            self._check_growth(topic, partitions)
+            if dry_run:
+                return replace(topic, partitions=partitions)
+            topic = await self._changed(
+                name,
+                partial(self._doors.metadata.add_partitions, from_count=topic.partitions, to_count=partitions),
+                topic,
+            )
+            if topic.partitions == partitions:
+                return topic
+        raise Unavailable(f"topic is changed by too many at once; name={name}")
+
+    def _check_growth(self, topic: Topic, partitions: int) -> None:
+        if topic.name == OFFSETS_TOPIC:
+            raise InvalidPartitions(f"the partitions of an internal topic are fixed; name={topic.name}")
+        if partitions <= topic.partitions:
+            raise InvalidPartitions(
+                f"a topic can only get more partitions; name={topic.name} has={topic.partitions} asked={partitions}"
+            )
+        if partitions > self._settings.max_partitions:
+            raise InvalidPartitions(
+                f"number of partitions is out of range; name={topic.name} partitions={partitions} "
+                f"limit={self._settings.max_partitions} setting=topics.max_partitions"
+            )
+
+    async def _changed(self, name: str, change: Callable[[TopicId], Awaitable[Topic]], topic: Topic) -> Topic:
+        try:
+            async with self._change():
+                changed = await change(topic.topic_id)
+                self._keep(changed)
+        except UnknownTopicId:
+            raise UnknownTopic(name) from None
+        return changed
+
+    async def find_or_create(self, name: str) -> Topic:
+        """For clients that produce to, or ask about, a topic that isn't there yet; several may do so at once."""
+        async with self._creating:
+            try:
+                return await self.find(name)
+            except UnknownTopic:
+                pass
+            try:
+                return await self.create(name)
+            except TopicExists:
+                return await self.find(name)  # another agent was quicker
+
+    def _check_collision(self, name: str) -> None:
+        """Kafka's rule: names that differ only in `.` and `_` would share their metrics."""
+        folded = name.replace(".", "_")
+        for other in self._by_name:
+            if other.replace(".", "_") == folded:
+                raise InvalidTopicName(f"topic name collides: '.' and '_' count as the same; name={name} other={other}")
+
+    async def delete(self, topic: Topic) -> None:
+        async with self._change():
+            await self._doors.metadata.delete_topic(topic.topic_id)
+            known = self._by_name.get(topic.name)
+            if known is not None and known.topic_id == topic.topic_id:
+                del self._by_name[topic.name]
+            self._by_id.pop(topic.topic_id, None)
+
+    async def reload(self) -> None:
+        """Read the topics again, because somebody changed them; what is known is served meanwhile."""
+        async with self._changing:
+            await self._read()
+
+    async def renew(self) -> None:
+        """Read topics and settings again, for a caller that shows them to an operator: a change that any agent has
+        acknowledged before this call is known when it returns. Callers that come at once share a reading. While the
+        store is away, what is known stays."""
+        asked = self._doors.clock.monotonic()
+        with suppress(Unavailable):
+            async with self._changing:
+                if self._loaded_at is None or self._loaded_at <= asked:
+                    await self._read()
+
+    def _is_fresh(self, seconds: float) -> bool:
+        return self._loaded_at is not None and self._doors.clock.monotonic() - self._loaded_at < seconds
+
+    async def _refresh(self, seconds: float, *, is_known: bool = False) -> None:
+        """Read topics and settings again unless that was done within `seconds`; all who want it wait for one reading.
+
+        What is known goes on being served while the store is away.
+        """
+        async with self._changing:
+            # One call that fails is waited for, not each; heartbeats find out when the store is back.
+            if self._is_fresh(seconds) or (is_known and self._doors.metadata.failures_in_a_row):
+                return
+            try:
+                await self._read()
+            except Unavailable:
+                if is_known:
+                    return
+                raise
+
+    async def _read(self) -> None:
+        asked = self._doors.clock.monotonic()
+        topics = await self._doors.metadata.topics()
+        await self.dynamic.load()
+        before, self._by_id = self._by_id, {topic.topic_id: topic for topic in topics}
+        self._by_name = {topic.name: topic for topic in topics}
+        self._loaded_at = asked
+        if any(topic.overrides != before.get(topic.topic_id, topic).overrides for topic in topics):
+            self._obey()
+
+    @asynccontextmanager
+    async def _change(self) -> AsyncIterator[None]:
+        """For a change in the store. One that failed may have happened: what we know is old then."""
+        async with self._changing:
+            try:
+                yield
+            except BaseException:
+                self._loaded_at = None
+                raise
+
+    def _keep(self, topic: Topic) -> None:
+        self._by_name[topic.name] = topic
+        self._by_id[topic.topic_id] = topic

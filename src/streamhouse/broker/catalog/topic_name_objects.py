@@ -1,0 +1,56 @@
+"""Topic names in the object store: segments know topics by their ids alone, and a lost database takes the names along.
+
+Data path   none: written when a generation begins, read by whoever registers objects anew
+Owns        the objects `topics/…`
+Leaves      topics to the metadata store; settings, which may change, are not written here
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from streamhouse.format.object_keys import TOPICS_PREFIX, parse_topic_key, topic_key
+from streamhouse.model.names import TopicId
+from streamhouse.stores.metadata.base import MetadataStore
+from streamhouse.stores.objects.base import ObjectExists, ObjectStore
+
+MAX_BODY = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicName:
+    name: str
+    partitions: int
+    created_at_ms: int
+
+
+async def write_topic_names(metadata: MetadataStore, objects: ObjectStore) -> None:
+    """Write the names of topics that have none in the store."""
+    topics = await metadata.topics()
+    if not topics:
+        return
+    written = {parse_topic_key(meta.key) async for meta in objects.list(TOPICS_PREFIX)}
+    for topic in topics:
+        if topic.topic_id not in written:
+            told = {"name": topic.name, "partitions": topic.partitions, "created_at_ms": topic.created_at_ms}
+            try:
+                await objects.put_new(topic_key(topic.topic_id), [json.dumps(told).encode()])
+            except ObjectExists:
+                continue  # another agent was quicker
+
+
+async def read_topic_names(objects: ObjectStore) -> Mapping[TopicId, TopicName]:
+    """What the store knows of topics; an object that can't be read tells nothing."""
+    found: dict[TopicId, TopicName] = {}
+    async for meta in objects.list(TOPICS_PREFIX):
+        topic_id = parse_topic_key(meta.key)
+        if topic_id is None:
+            continue
+        try:
+            told = json.loads(await objects.get_range(meta.key, 0, MAX_BODY))
+            found[topic_id] = TopicName(
+                name=str(told["name"]), partitions=int(told["partitions"]), created_at_ms=int(told["created_at_ms"])
+            )
+        except (ValueError, KeyError, TypeError):
+            continue
+    return found

@@ -1,0 +1,265 @@
+"""Identity: the object store and the metadata store know each other, and whoever is foreign or older is refused.
+
+Data path   none: at the start of every session, now and then while it lasts, and before objects are swept
+Owns        the objects `cluster/id` and `generations/…`, when a generation begins, the sentence of each refusal
+Leaves      the judgement to `model.identity`, the rows to the metadata store, ending a session to `tenure`
+
+A generation is begun in the database first and then written to the store, so that whoever dies in between leaves a
+store that is behind, never one that is ahead. Generations are created create-only: of two databases that begin the same
+one, the second is refused.
+"""
+
+import base64
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Final
+
+from streamhouse.broker.catalog.topic_name_objects import write_topic_names
+from streamhouse.broker.dependencies import Doors
+from streamhouse.clock import Ids
+from streamhouse.errors import Misconfigured, SessionLost, Unavailable
+from streamhouse.format.object_keys import (
+    CLUSTER_KEY,
+    GENERATIONS_PREFIX,
+    SEGMENTS_PREFIX,
+    WAL_PREFIX,
+    generation_key,
+    parse_generation_key,
+    parse_segment_key,
+    parse_wal_key,
+)
+from streamhouse.model.cluster_identity import BucketIdentity, DatabaseIdentity, Pairing, judge_pairing
+from streamhouse.model.names import SessionId
+from streamhouse.stores.metadata.base import MetadataStore
+from streamhouse.stores.objects.base import ObjectExists, ObjectMeta, ObjectMissing, ObjectStore
+
+log: Final = logging.getLogger(__name__)
+
+MAX_BODY: Final = 1024
+KEPT: Final = 8
+"""Whoever writes a generation deletes the one that is so much older, so that the newest is never deleted."""
+SAMPLE: Final = 1000
+"""Objects that are looked at where a store and a database meet that have no identity yet."""
+COMMAND: Final = "streamhouse recover"
+
+
+class Identity:
+    """Of one agent. `known` is the highest generation that it has begun or seen."""
+
+    def __init__(self, doors: Doors) -> None:
+        self._metadata, self._objects, self._ids = doors.metadata, doors.objects, doors.ids
+        self._clock, self._settings = doors.clock, doors.settings
+        self._newest_object: Sequence[str] = ()
+        self.cluster_id = ""
+        self.known = 0
+
+    def __repr__(self) -> str:
+        return f"<Identity {self.cluster_id} generation={self.known}>"
+
+    async def check(self) -> None:
+        """Raise `Misconfigured` unless the stores belong together, as those do that meet for the first time."""
+        before, bucket, after = await read_both(self._metadata, self._objects)
+        pairing = judge_pairing(before, bucket, after)
+        if pairing is Pairing.NEW:
+            self.cluster_id = await introduce(self._metadata, self._objects, self._ids)
+            return
+        if pairing is not Pairing.SAME:
+            raise Misconfigured(refusal(pairing, bucket, after))
+        self._require_known(after)
+        assert after.cluster_id is not None
+        self.cluster_id, self.known = after.cluster_id, max(self.known, bucket.newest)
+
+    async def begin(self, session_id: SessionId) -> None:
+        """Begin a generation; raise `Misconfigured` when another database has begun it."""
+        generation = await self._metadata.begin_generation()
+        await write_generation(self._objects, generation, f"{self.cluster_id} {session_id}")
+        await self._metadata.note_generation(generation)
+        self.known = max(self.known, generation)
+        await write_topic_names(self._metadata, self._objects)
+        if generation > KEPT:
+            await self._objects.delete(generation_key(generation - KEPT))
+
+    async def watch(self, session_id: SessionId, *, is_its_turn: Callable[[], bool]) -> SessionLost:
+        """Look again and again whether the database still is the same, and begin a generation where objects were
+        registered since the last one; returns why the session must end."""
+        begun_at = self._clock.monotonic()
+        while True:
+            await self._clock.sleep(self._settings.lease.renew_s)
+            try:
+                await self.require_same_database(session_id)
+                if self._clock.monotonic() - begun_at >= self._settings.cluster.generation_s and is_its_turn():
+                    await self._begin_where_changed(session_id)
+                    begun_at = self._clock.monotonic()
+            except Unavailable as error:
+                log.warning("the stores' identity can't be looked at now", extra={"why": str(error)})
+            except SessionLost as error:
+                return error
+            except Misconfigured as error:
+                return SessionLost(session_id, why=str(error))
+
+    async def seal(self, session_id: SessionId) -> None:
+        """Begin a generation behind all that the session registered: its log is gone, so a database from before that
+        would lack records, and must be refused."""
+        await self._begin_where_changed(session_id)
+
+    async def _begin_where_changed(self, session_id: SessionId) -> None:
+        newest = [each.key for each in await self._metadata.newest_objects(limit=1)]
+        if newest != self._newest_object:
+            await self.begin(session_id)
+            self._newest_object = newest
+
+    async def require_same_database(self, session_id: SessionId) -> None:
+        """Raise `SessionLost` when the database is another one than a moment ago, as after a restore below running
+        agents: nothing of this session may be written to it."""
+        try:
+            self._require_known(await self._metadata.identity())
+        except Misconfigured as error:
+            raise SessionLost(session_id, why=str(error)) from error
+
+    def _require_known(self, database: DatabaseIdentity) -> None:
+        bucket = BucketIdentity(cluster_id=self.cluster_id, newest=self.known)
+        if self.cluster_id and database.cluster_id != self.cluster_id:
+            pairing = Pairing.EMPTY_DATABASE if database.cluster_id is None else Pairing.FOREIGN
+            raise Misconfigured(refusal(pairing, bucket, database))
+        if database.begun < self.known:
+            raise Misconfigured(refusal(Pairing.OLDER_DATABASE, bucket, database))
+
+
+async def read_both(
+    metadata: MetadataStore, objects: ObjectStore
+) -> tuple[DatabaseIdentity, BucketIdentity, DatabaseIdentity]:
+    """The database, the store, and the database again, in this order."""
+    before = await metadata.identity()
+    bucket = await read_bucket(objects)
+    return before, bucket, await metadata.identity()
+
+
+async def read_bucket(objects: ObjectStore) -> BucketIdentity:
+    numbers = [parse_generation_key(meta.key) async for meta in objects.list(GENERATIONS_PREFIX)]
+    return BucketIdentity(
+        cluster_id=await _cluster_id_of(objects), newest=max((each for each in numbers if each is not None), default=0)
+    )
+
+
+async def write_generation(objects: ObjectStore, generation: int, body: str) -> None:
+    """Create the generation's object; raise `Misconfigured` when somebody else has."""
+    key = generation_key(generation)
+    try:
+        await objects.put_new(key, [body.encode()])
+    except ObjectExists:
+        found = await objects.get_range(key, 0, MAX_BODY)
+        if found != body.encode():  # else it is our own, and the answer was lost
+            raise Misconfigured(
+                f"another database has begun this generation in the object store; generation={generation} "
+                f"by={found.decode(errors='replace')!r} why=the database was restored or copied, and the object store "
+                f"went on without it do=start with the newer database, or see what this one lacks with: {COMMAND}"
+            ) from None
+
+
+async def introduce(metadata: MetadataStore, objects: ObjectStore, ids: Ids) -> str:
+    """Write the cluster id into both, if what they hold doesn't speak against it; returns it."""
+    await _require_fitting(metadata, objects)
+    cluster_id = await metadata.cluster_id(new_cluster_id(ids))
+    await write_cluster_id(objects, cluster_id)
+    return cluster_id
+
+
+def new_cluster_id(ids: Ids) -> str:
+    """16 bytes in 22 characters, as Kafka's clients are used to see cluster ids."""
+    return base64.urlsafe_b64encode(ids.uuid().bytes).decode().rstrip("=")
+
+
+async def write_cluster_id(objects: ObjectStore, cluster_id: str) -> None:
+    try:
+        await objects.put_new(CLUSTER_KEY, [cluster_id.encode()])
+    except ObjectExists:
+        bucket = BucketIdentity(cluster_id=await _cluster_id_of(objects), newest=0)
+        if bucket.cluster_id != cluster_id:
+            database = DatabaseIdentity(cluster_id=cluster_id, begun=0, stored=0)
+            raise Misconfigured(refusal(Pairing.FOREIGN, bucket, database)) from None
+
+
+async def _require_fitting(metadata: MetadataStore, objects: ObjectStore) -> None:
+    """For stores of a release that knew no identity: objects that rows name must be there, and objects that are there
+    must be known."""
+    named = [each.key for each in await metadata.newest_objects(limit=10)]
+    bucket, database = BucketIdentity(cluster_id=None, newest=0), await metadata.identity()
+    if named:
+        if not any([await _exists(objects, key) for key in named]):
+            raise Misconfigured(refusal(Pairing.EMPTY_BUCKET, bucket, database))
+    elif keys := await _sample(objects):
+        known = await metadata.known_among(keys)
+        if not known and not await metadata.sessions_among(_sessions_of(keys)):
+            raise Misconfigured(refusal(Pairing.EMPTY_DATABASE, bucket, database))
+
+
+async def _sample(objects: ObjectStore) -> list[str]:
+    found = [meta.key async for meta in _some(objects.list(SEGMENTS_PREFIX)) if parse_segment_key(meta.key)]
+    return found + [meta.key async for meta in _some(objects.list(WAL_PREFIX)) if parse_wal_key(meta.key)]
+
+
+async def _some(listing: AsyncIterator[ObjectMeta]) -> AsyncIterator[ObjectMeta]:
+    count = 0
+    async for meta in listing:
+        yield meta
+        count += 1
+        if count == SAMPLE:
+            return
+
+
+def _sessions_of(keys: Sequence[str]) -> list[SessionId]:
+    names = [parse_segment_key(key) or parse_wal_key(key) for key in keys]
+    return sorted({name.session_id for name in names if name is not None})
+
+
+async def _exists(objects: ObjectStore, key: str) -> bool:
+    try:
+        await objects.head(key)
+    except ObjectMissing:
+        return False
+    return True
+
+
+async def _cluster_id_of(objects: ObjectStore) -> str | None:
+    try:
+        return (await objects.get_range(CLUSTER_KEY, 0, MAX_BODY)).decode(errors="replace")
+    except ObjectMissing:
+        return None
+
+
+def refusal(pairing: Pairing, bucket: BucketIdentity, database: DatabaseIdentity) -> str:
+    """Why an agent doesn't start on these two, and what to do."""
+    facts = (
+        f"database_cluster={database.cluster_id or 'none'} store_cluster={bucket.cluster_id or 'none'} "
+        f"database_generation={database.begun} store_generation={bucket.newest}"
+    )
+    what, advice = _WORDS[pairing]
+    return f"{what}; {facts} do={advice}"
+
+
+_WORDS: Final = {
+    Pairing.EMPTY_DATABASE: (
+        "the metadata database is empty, and the object store holds records of a cluster",
+        "restore the database from its backup, or check --metadata and --store; without a backup, "
+        f"`{COMMAND}` shows what can be registered anew from the object store",
+    ),
+    Pairing.FOREIGN: (
+        "the metadata database and the object store belong to different clusters",
+        "check --metadata and --store; one object store prefix serves one database",
+    ),
+    Pairing.OLDER_DATABASE: (
+        "the metadata database is older than the object store: it doesn't know what was written since",
+        "start with the newest database; where it is lost, "
+        f"`{COMMAND}` shows what the older one lacks and registers it",
+    ),
+    Pairing.EMPTY_BUCKET: (
+        "the object store doesn't have the cluster id of the metadata database: it was emptied, or is another one",
+        "check --store, or restore the objects; where they are lost for good, "
+        f"`{COMMAND}` names what is missing and lets agents start",
+    ),
+    Pairing.OLDER_BUCKET: (
+        "the object store is older than the metadata database: objects that the database knows may be missing",
+        "start with the newest object store; where it is lost, "
+        f"`{COMMAND}` names what is missing and lets agents start",
+    ),
+}

@@ -1,0 +1,200 @@
+"""Wanted: what a commit asks to have placed, judged before anybody is bothered with it.
+
+Data path   wire -> **wanted** -> commits
+Owns        the shape of a commit; whether segments are what it says; which offsets each run gets
+Leaves      names of objects to `format.keys`, their bytes to `format.segment`, holding and placing to `commits`
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from streamhouse.broker.dependencies import Doors
+from streamhouse.config import PlacingSettings
+from streamhouse.errors import CommitRefused, CorruptObject
+from streamhouse.format.object_keys import is_query_id, parse_placed_key
+from streamhouse.format.segment import Directory, DirectoryEntry, NeedMore, read_directory
+from streamhouse.model.external_commit import Held, QueryId
+from streamhouse.model.names import Epoch, PartitionId, TopicPartition
+from streamhouse.model.pipeline import Fence
+from streamhouse.model.segment import Run, SegmentCommit, SegmentObject
+from streamhouse.model.topic_settings import MAX_LONG
+from streamhouse.stores.objects.base import ObjectMissing
+
+DIRECTORY_BYTES: Final = 16 * 1024
+"""Of a segment's end, read at first: the directory of a hundred runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedRun:
+    """A run as its writer laid it out; offsets in the object are [stored_base, stored_end)."""
+
+    name: TopicPartition
+    records: int
+    stored_base: int
+    stored_end: int
+    position: int
+    length: int
+    index_position: int
+    index_length: int
+    max_timestamp_ms: int
+
+    @property
+    def offsets(self) -> int:
+        return self.stored_end - self.stored_base
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedSegment:
+    segment: SegmentObject
+    runs: tuple[WantedRun, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedCommit:
+    """`progress` is JSON text; `covers` is what the commit is made of (`model.replay`)."""
+
+    query: QueryId
+    epoch: int
+    progress: str | None
+    segments: tuple[WantedSegment, ...]
+    fence: Fence | None = None
+    covers: str | None = None
+
+    @property
+    def names(self) -> list[TopicPartition]:
+        return sorted({run.name for segment in self.segments for run in segment.runs})
+
+
+def check_commit(commit: WantedCommit, settings: PlacingSettings) -> None:
+    """Raise `CommitRefused` for what can't be placed whatever is in the store."""
+    if not is_query_id(commit.query):
+        raise CommitRefused(f"a query's id is a UUID in lower case; query={commit.query[:100]!r}")
+    if len(commit.segments) > settings.max_segments:
+        raise _too_many("segments", len(commit.segments), settings.max_segments)
+    runs = sum(len(each.runs) for each in commit.segments)
+    if runs > settings.max_runs:
+        raise _too_many("runs", runs, settings.max_runs)
+    if len((commit.progress or "").encode()) > settings.max_progress_bytes:
+        raise _too_many("progress_bytes", len((commit.progress or "").encode()), settings.max_progress_bytes)
+    keys = [each.segment.key for each in commit.segments]
+    if len(set(keys)) < len(keys):
+        raise CommitRefused("a segment is named twice")
+    for each in commit.segments:
+        _check_segment(commit, each)
+
+
+def _too_many(what: str, count: int, limit: int) -> CommitRefused:
+    return CommitRefused(f"the commit is too large; {what}={count} limit={limit} setting=placing.max_{what}")
+
+
+def _check_segment(commit: WantedCommit, wanted: WantedSegment) -> None:
+    name = parse_placed_key(wanted.segment.key)
+    if name is None or (name.query, name.epoch) != (commit.query, commit.epoch):
+        raise CommitRefused(f"the segment's name is not one of this commit; key={wanted.segment.key[:200]!r}")
+    if not wanted.runs:
+        raise CommitRefused(f"a segment has no runs; key={wanted.segment.key}")
+    for run in wanted.runs:
+        if run.stored_end <= run.stored_base:
+            raise CommitRefused(f"a run has no offsets; key={wanted.segment.key} partition={run.name}")
+
+
+async def check_objects(
+    doors: Doors, segments: Sequence[WantedSegment], partitions: Mapping[TopicPartition, PartitionId]
+) -> None:
+    """Raise `CommitRefused` unless every segment is in the store and has exactly the runs that are told."""
+    turns = asyncio.Semaphore(doors.settings.placing.reads)
+
+    async def check(wanted: WantedSegment) -> None:
+        async with turns:
+            directory = await directory_of(doors, wanted.segment)
+        told = sorted((_entry(run, partitions[run.name]) for run in wanted.runs), key=_position)
+        if [replace(each, epoch=Epoch(0)) for each in sorted(directory.runs, key=_position)] != told:
+            raise CommitRefused(f"the segment has other runs than the commit says; key={wanted.segment.key}")
+
+    try:
+        async with asyncio.TaskGroup() as checks:
+            for each in segments:
+                checks.create_task(check(each))
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+
+
+async def directory_of(doors: Doors, segment: SegmentObject) -> Directory:
+    """What a segment says that it holds; raises `CommitRefused` where it isn't there, or isn't one."""
+    try:
+        length = min(DIRECTORY_BYTES, segment.size_bytes)
+        while True:
+            suffix = await doors.objects.get_suffix(segment.key, length)
+            found = read_directory(suffix, size_bytes=segment.size_bytes, key=segment.key)
+            if not isinstance(found, NeedMore):
+                return found
+            length = found.bytes
+    except ObjectMissing:
+        raise CommitRefused(f"the segment is not in the object store; key={segment.key}") from None
+    except CorruptObject as error:
+        raise CommitRefused(f"the segment can't be read; why={error}") from None
+
+
+def _position(entry: DirectoryEntry) -> int:
+    return entry.index_position
+
+
+def _entry(run: WantedRun, partition: PartitionId) -> DirectoryEntry:
+    return DirectoryEntry(
+        partition=partition,
+        epoch=Epoch(0),
+        base=run.stored_base,
+        end=run.stored_end,
+        position=run.position,
+        length=run.length,
+        index_position=run.index_position,
+        index_length=run.index_length,
+        records=run.records,
+        max_timestamp_ms=run.max_timestamp_ms,
+    )
+
+
+def offsets_wanted(commit: WantedCommit) -> dict[TopicPartition, int]:
+    """How many offsets each partition is asked for."""
+    wanted: dict[TopicPartition, int] = {}
+    for run in (run for segment in commit.segments for run in segment.runs):
+        wanted[run.name] = wanted.get(run.name, 0) + run.offsets
+    return wanted
+
+
+def placed_behind(
+    commit: WantedCommit, partitions: Mapping[TopicPartition, PartitionId], held: Iterable[Held]
+) -> tuple[SegmentCommit, ...]:
+    """The runs with the offsets that they get: each partition's one after the other, in the order of the commit."""
+    holds = {each.partition: each for each in held}
+    ends = {partition: each.end for partition, each in holds.items()}
+    commits: list[SegmentCommit] = []
+    for wanted in commit.segments:
+        runs: list[Run] = []
+        for run in wanted.runs:
+            partition = partitions[run.name]
+            base, ends[partition] = ends[partition], ends[partition] + run.offsets
+            if ends[partition] > MAX_LONG:
+                raise CommitRefused(f"the partition has no offsets left; partition={run.name}")
+            runs.append(_run(run, holds[partition], base=base, key=wanted.segment.key))
+        commits.append(SegmentCommit(segment=wanted.segment, runs=tuple(runs)))
+    return tuple(commits)
+
+
+def _run(run: WantedRun, held: Held, *, base: int, key: str) -> Run:
+    return Run(
+        partition=held.partition,
+        base=base,
+        end=base + run.offsets,
+        stored_base=run.stored_base,
+        epoch=held.epoch,
+        object_key=key,
+        position=run.position,
+        length=run.length,
+        index_position=run.index_position,
+        index_length=run.index_length,
+        records=run.records,
+        max_timestamp_ms=run.max_timestamp_ms,
+    )

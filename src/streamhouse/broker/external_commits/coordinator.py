@@ -1,0 +1,260 @@
+"""Commits: segments that others wrote are placed in many partitions at once, by whichever agent is asked.
+
+Data path   wire -> **commits** -> holds of every leader -> one metadata transaction -> leaders go on behind it
+Owns        the order of the steps, trying again, what leaders are told at the end
+Leaves      holding to `holds`, the transaction to the metadata store, shapes and offsets to `wanted`
+
+A commit has happened exactly if its row is there. Whoever coordinates may die between any two steps: leaders find the
+row themselves, or give up the lease under which it could still come.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from streamhouse.broker.context import Ground
+from streamhouse.broker.external_commits.commit_request import (
+    WantedCommit,
+    check_commit,
+    check_objects,
+    offsets_wanted,
+    placed_behind,
+)
+from streamhouse.broker.external_commits.partition_freezes import Holds
+from streamhouse.config.fields import Address
+from streamhouse.errors import (
+    CommitRefused,
+    InvalidTopicName,
+    NotLeader,
+    Retriable,
+    StaleCommit,
+    StreamhouseError,
+    Unavailable,
+    UnknownCommit,
+    UnknownTopic,
+)
+from streamhouse.model.external_commit import Held, HoldAsked, Outcome, Placement, QueryId, StoredCommit, WantedHold
+from streamhouse.model.group import OFFSETS_TOPIC
+from streamhouse.model.names import PartitionId, TopicPartition
+from streamhouse.model.replay import is_replay
+from streamhouse.model.topic import Topic
+from streamhouse.retry import Patience
+
+log = logging.getLogger(__name__)
+
+TELLING_S: Final = 2.0
+"""How long leaders are waited for when they are told how it ended; they find out by themselves, too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scene:
+    """A commit, and the partitions and topics that its names mean."""
+
+    commit: WantedCommit
+    partitions: Mapping[TopicPartition, PartitionId]
+    topics: Sequence[Topic]
+
+
+class Commits:
+    def __init__(self, ground: Ground, *, holds: Holds) -> None:
+        self._doors = ground.doors
+        self._settings = ground.doors.settings.placing
+        self._catalogue = ground.catalogue
+        self._cluster = ground.cluster
+        self._holds = holds
+        self._leaders = ground.leading.leaders
+        self._tenancy = ground.succession.current
+        self._under_way = 0
+        self.committed = 0
+        self.replayed = 0
+        self.refused = 0
+        self.unanswered = 0
+        """Commits that whoever asked has to ask for again: they may or may not have happened."""
+
+    def __repr__(self) -> str:
+        return f"<Commits under_way={self._under_way} committed={self.committed} replayed={self.replayed}>"
+
+    async def last(self, query: QueryId) -> StoredCommit:
+        """The newest commit of a query; raises `UnknownCommit` when none is remembered."""
+        found = await self._doors.metadata.last_commit(query)
+        if found is None:
+            raise UnknownCommit(f"no commit of this query is known; query={query[:100]}")
+        return found
+
+    async def commit(self, commit: WantedCommit) -> StoredCommit:
+        """Place all segments, or none. A commit of the same query and epoch that happened is told again.
+
+        Raises `CommitRefused`, `StaleCommit`, `CheckpointMismatch` and `PipelineMoved`, which stay so, `UnknownTopic`,
+        and `Retriable`: then it may have happened, and is asked for again.
+        """
+        if self._under_way >= self._settings.max_commits:
+            limit = self._settings.max_commits
+            raise Unavailable(f"too many commits at once; limit={limit} setting=placing.max_commits")
+        self._under_way += 1
+        try:
+            return await self._commit(commit)
+        except Retriable:
+            self.unanswered += 1
+            raise
+        except StreamhouseError:
+            self.refused += 1
+            raise
+        finally:
+            self._under_way -= 1
+
+    async def _commit(self, commit: WantedCommit) -> StoredCommit:
+        check_commit(commit, self._settings)
+        if (known := await self._known(commit)) is not None:
+            self.replayed += 1
+            # Who coordinated it may have died before it told leaders; who asks again wants to read what it wrote.
+            await self._holds.look(commit.query, commit.epoch)
+            return known
+        scene = await self._scene(commit)
+        patience = self._doors.patience(self._settings.timeout_s)
+        while True:
+            try:
+                done = await self._try(scene, patience)
+            except Retriable as error:
+                for topic in scene.topics:
+                    self._cluster.forget_leases(topic.topic_id)
+                await patience.pause(error)
+            else:
+                self.committed += not done.is_replayed
+                self.replayed += done.is_replayed
+                return done
+
+    async def _known(self, commit: WantedCommit) -> StoredCommit | None:
+        last = found = await self._doors.metadata.last_commit(commit.query)
+        if last is None or last.epoch < commit.epoch:
+            return None
+        if last.epoch > commit.epoch:
+            found = await self._doors.metadata.find_commit(commit.query, commit.epoch)
+        target = last.placed[0].topic if last.placed else ""
+        newest = last if found is None else found
+        is_replay(target, batch=commit.epoch, covers=commit.covers, last=newest.epoch, last_covers=newest.covers)
+        if found is None:
+            raise StaleCommit(commit.query, epoch=commit.epoch, last=last.epoch)
+        return replace(found, is_replayed=True)
+
+    async def _scene(self, commit: WantedCommit) -> _Scene:
+        partitions: dict[TopicPartition, PartitionId] = {}
+        topics: dict[str, Topic] = {}
+        for name in commit.names:
+            if name.topic == OFFSETS_TOPIC:
+                raise InvalidTopicName(f"an internal topic can't be written to by clients; name={name.topic}")
+            topic = topics[name.topic] = await self._catalogue.find(name.topic)
+            if not 0 <= name.partition < topic.partitions:
+                raise UnknownTopic(name)
+            partitions[name] = PartitionId(topic.topic_id, name.partition)
+        return _Scene(commit=commit, partitions=partitions, topics=list(topics.values()))
+
+    # --- one try
+
+    async def _try(self, scene: _Scene, patience: Patience) -> StoredCommit:
+        if (known := await self._check(scene)) is not None:
+            return known
+        asked = await self._questions(scene)
+        try:
+            held = await self._hold_all(asked, patience)
+        except BaseException:
+            await self._tell(asked, Outcome.UNUSED)
+            raise
+        try:
+            done = await self._place(scene, held)
+        except Unavailable:
+            await self._tell(asked, Outcome.UNSURE)
+            raise
+        except StreamhouseError:  # an answer: whatever failed the guard fails it for ever
+            await self._tell(asked, Outcome.UNUSED)
+            raise
+        await self._tell(asked, Outcome.COMMITTED)
+        return done
+
+    async def _check(self, scene: _Scene) -> StoredCommit | None:
+        """Whether the segments can be placed, again in each try. In this order: an object that isn't given up, and is
+        there after that, stays for the grace time at least, and a hold is over long before.
+
+        Another agent may have made the commit meanwhile: then its objects are known, and so is it.
+        """
+        taken = await self._doors.metadata.known_among([each.segment.key for each in scene.commit.segments])
+        if taken:
+            if (known := await self._known(scene.commit)) is not None:
+                return known
+            raise CommitRefused(f"a segment was placed before, or was given up after long; key={min(taken)}")
+        await check_objects(self._doors, scene.commit.segments, scene.partitions)
+        return None
+
+    async def _questions(self, scene: _Scene) -> Mapping[Address | None, HoldAsked]:
+        """What each leader is asked, by the address of its HTTP port; None: this agent."""
+        leaders = await self._leaders(scene.topics)
+        offsets = offsets_wanted(scene.commit)
+        wanted: dict[Address | None, list[WantedHold]] = {}
+        for name, partition in scene.partitions.items():
+            session = leaders[partition].session
+            if session is None:
+                raise NotLeader(name, node_id=None, epoch=-1, address=None)
+            is_here = session.session_id == self._tenancy().session.session_id
+            at = None if is_here else session.http
+            wanted.setdefault(at, []).append(WantedHold(name=name, partition=partition, offsets=offsets[name]))
+        commit, hold_id = scene.commit, self._doors.ids.token()
+        return {
+            at: HoldAsked(hold_id=hold_id, query=commit.query, epoch=commit.epoch, partitions=tuple(each))
+            for at, each in wanted.items()
+        }
+
+    async def _hold_all(self, asked: Mapping[Address | None, HoldAsked], patience: Patience) -> list[Held]:
+        timeout_s = min(self._settings.hold_s, patience.left_s)
+
+        async def hold(at: Address | None, question: HoldAsked) -> Sequence[Held]:
+            if at is None:
+                return await self._holds.hold(question, timeout_s=timeout_s)
+            return await self._doors.holders.hold(at, question, timeout_s=timeout_s)
+
+        answers = await asyncio.gather(*(hold(*each) for each in asked.items()), return_exceptions=True)
+        held: list[Held] = []
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+            held.extend(answer)
+        if {each.partition for each in held} != {
+            w.partition for question in asked.values() for w in question.partitions
+        }:
+            raise Unavailable("another agent holds other partitions than it was asked for")
+        return held
+
+    async def _place(self, scene: _Scene, held: Sequence[Held]) -> StoredCommit:
+        """The transaction, again while nobody answers: a repeated one finds the row of the first."""
+        commit = scene.commit
+        placement = Placement(
+            query=commit.query,
+            epoch=commit.epoch,
+            progress=commit.progress,
+            holders={each.partition: each.holder for each in held},
+            topics={topic.topic_id: topic.name for topic in scene.topics},
+            commits=placed_behind(commit, scene.partitions, held),
+            fence=commit.fence,
+            covers=commit.covers,
+        )
+        patience = self._doors.patience(self._settings.hold_s / 2)
+        while True:
+            try:
+                return await self._doors.metadata.place_segments(placement)
+            except Unavailable as error:
+                log.warning("commit without an answer, asked for again", extra={"why": str(error)})
+                await patience.pause(error)
+
+    async def _tell(self, asked: Mapping[Address | None, HoldAsked], outcome: Outcome) -> None:
+        """Leaders that don't hear it find out by themselves, later."""
+
+        async def tell(at: Address | None, hold_id: str) -> None:
+            try:
+                if at is None:
+                    await self._holds.end(hold_id, outcome)
+                else:
+                    await self._doors.holders.end_hold(at, hold_id, outcome, timeout_s=TELLING_S)
+            except Retriable as error:
+                log.warning("a leader was not told how a commit ended", extra={"outcome": outcome, "why": str(error)})
+
+        await asyncio.gather(*(tell(at, question.hold_id) for at, question in asked.items()))

@@ -1,0 +1,219 @@
+"""Following: what other agents did to topics and schemas holds here, too.
+
+Data path   metadata store -> cluster (what was heard) -> **following** -> catalogue, schemas, the logs that are open
+Owns        reading topics again when others changed them, and dropping the logs of those that they deleted
+Leaves      who is there and who leads to `cluster`, what is known of topics to `catalogue`, of schemas to `schemas`
+
+Moves: what another agent should lead is handed over to it.
+
+Data path   none; it gives away the right to append
+Owns        when a partition or a shard of groups leaves this agent, and how many leave at once
+Leaves      who should lead to `cluster`, closing and flushing to `tenure`, groups to `groups`
+
+No data moves: the log is flushed, its lease released, and the next leader reads what is in the store.
+
+Rescue: sessions whose agents died are recovered by those that live.
+
+Data path   dead session's WAL -> **rescue** -> recovery -> segments, free leases
+Owns        which dead session is whose turn, when others step in, how long a disk that nobody reaches is waited for
+Leaves      who is dead to the metadata store's clock, the claim to its transaction, the work to `recovery`
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Iterator, Sequence
+from itertools import islice
+
+from streamhouse.broker.cluster.cluster import Cluster, Leader
+from streamhouse.broker.context import Ground
+from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.groups import Groups
+from streamhouse.broker.partition.log import PartitionLog
+from streamhouse.broker.schemas import Schemas
+from streamhouse.broker.session.agent_session import Tenure
+from streamhouse.broker.session.recovery import Recovered, Recovery
+from streamhouse.clock import Clock, limited
+from streamhouse.errors import SessionLost, Stopping, StreamhouseError, Unavailable
+from streamhouse.model.cluster import Session
+from streamhouse.model.names import SessionId
+
+log = logging.getLogger(__name__)
+
+
+class Following:
+    def __init__(self, ground: Ground, *, schemas: Schemas) -> None:
+        self._doors = ground.doors
+        self._catalogue = ground.catalogue
+        self._cluster = ground.cluster
+        self._tenancy = ground.succession.current
+        self._schemas = schemas
+        self._topics_changed = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<Following topics_changed={self._topics_changed.is_set()}>"
+
+    async def run(self) -> None:
+        """Until cancelled; returns at once where there are no others."""
+        if not self._doors.alone:
+            unsubscribe = self._doors.metadata.subscribe(self._schemas.heard)
+            try:
+                async with asyncio.TaskGroup() as loops:
+                    loops.create_task(self._cluster.run(topics_changed=self._topics_changed.set), name="roll")
+                    loops.create_task(self._follow_topics(), name="topics")
+            finally:
+                unsubscribe()
+
+    async def _follow_topics(self) -> None:
+        while True:
+            await self._topics_changed.wait()
+            self._topics_changed.clear()
+            try:
+                await self._catalogue.reload()
+            except Unavailable as error:
+                log.warning("topics not read again yet", extra={"why": str(error)})
+                self._topics_changed.set()
+                await self._doors.clock.sleep(self._doors.ids.jitter(self._doors.settings.cluster.refresh_s))
+            else:
+                await self._tenancy().drop_unknown(self._catalogue.known)
+
+
+class Moves:
+    def __init__(self, doors: Doors, *, cluster: Cluster, groups: Groups) -> None:
+        self._doors = doors
+        self._settings = doors.settings.cluster
+        self._cluster = cluster
+        self._groups = groups
+        self._moving = asyncio.Lock()
+        self.handed_over = 0
+
+    def __repr__(self) -> str:
+        return f"<Moves handed_over={self.handed_over} {'moving' if self._moving.locked() else 'at rest'}>"
+
+    async def run(self, tenure: Tenure) -> None:
+        """Keep what this agent leads in line with what it should lead, until cancelled."""
+        if self._doors.alone:
+            return
+        while True:
+            try:
+                await self.balance(tenure)
+            except (Unavailable, SessionLost, Stopping) as error:
+                if tenure.end_reason is not None:  # all of it leaves with the session, one way or the other
+                    return
+                log.warning("partitions stay where they are for now", extra={"why": str(error)})
+            await self._cluster.wait_news(self._settings.refresh_s)
+
+    async def leave(self, tenure: Tenure) -> None:
+        """Give everything away before the session ends: clients find the next leaders while this agent still answers.
+
+        Returns when nothing is left; raises when the stores don't let it. Cancelled by whoever loses patience.
+        """
+        await self._doors.metadata.drain_session(tenure.session.session_id)
+        await self._cluster.refresh()
+        while tenure.end_reason is None and self._cluster.has_heirs:
+            await self.balance(tenure)
+            if not any(True for _ in tenure.logs()):
+                return
+            await self._cluster.wait_news(self._settings.refresh_s)
+
+    async def balance(self, tenure: Tenure) -> None:
+        """Hand over what others should lead, and take the groups that this agent should coordinate."""
+        async with self._moving:
+            await self._groups.balance()
+            await self._release_unopened(tenure)
+            leaving = await self._leaving(tenure)
+            for some in _chunks(leaving, self._settings.moves_at_once):
+                await self._hand_over(tenure, some)
+
+    async def _release_unopened(self, tenure: Tenure) -> None:
+        unopened = tenure.unopened()
+        owners = await self._cluster.owners(list(unopened))
+        for partition, name in unopened.items():
+            owner = owners[partition]
+            if owner is not None and owner.session_id != tenure.session.session_id:
+                await tenure.release_unopened(partition, name)
+
+    async def _leaving(self, tenure: Tenure) -> list[tuple[PartitionLog, Session]]:
+        logs = list(tenure.logs())
+        owners = await self._cluster.owners([item.partition for item in logs])
+        return [
+            (item, owner)
+            for item in logs
+            if (owner := owners[item.partition]) is not None and owner.session_id != tenure.session.session_id
+        ]
+
+    async def _hand_over(self, tenure: Tenure, leaving: Sequence[tuple[PartitionLog, Session]]) -> None:
+        heirs = {item.name: self._cluster.not_leader(item.name, Leader(owner, -1)) for item, owner in leaving}
+        logs = [item for item, _ in leaving]
+        try:
+            await tenure.hand_over(logs, heirs)
+        finally:
+            for topic_id in {item.partition.topic_id for item in logs}:
+                self._cluster.forget_leases(topic_id)
+        self.handed_over += len(logs)
+        log.info("partitions handed over", extra={"partitions": len(logs)})
+
+
+def _chunks(
+    items: Sequence[tuple[PartitionLog, Session]], size: int
+) -> Iterator[Sequence[tuple[PartitionLog, Session]]]:
+    rest = iter(items)
+    while some := list(islice(rest, size)):
+        yield some
+
+
+async def within(seconds: float, work: Awaitable[None], *, clock: Clock, what: str) -> None:
+    """Do what is good to do before the end, for so long at most; what goes wrong is logged and left."""
+    try:
+        await limited(work, seconds=seconds, clock=clock)
+    except TimeoutError:
+        log.warning("not finished in time", extra={"what": what, "seconds": seconds})
+    except StreamhouseError as error:
+        log.warning("not finished", extra={"what": what, "why": str(error)})
+
+
+class Rescue:
+    def __init__(self, doors: Doors, *, cluster: Cluster) -> None:
+        self._doors = doors
+        self._settings = doors.settings.cluster
+        self._cluster = cluster
+        self._seen: dict[SessionId, float] = {}
+        self.recovered = Recovered()
+
+    def __repr__(self) -> str:
+        return f"<Rescue waiting={len(self._seen)} recovered={self.recovered.sessions}>"
+
+    async def run(self, recovery: Recovery) -> None:
+        """Recover what died, one after the other, until cancelled."""
+        if self._doors.alone:
+            return
+        while True:
+            for dead in self._due():
+                await self._recover(recovery, dead)
+            await self._cluster.wait_news(self._settings.refresh_s)
+
+    @property
+    def _patience_s(self) -> float:
+        """How long others have their turn: part of the time that is kept for taking over, not all of it."""
+        return min(self._settings.rescue_delay_s, self._doors.settings.lease.takeover_s / 4)
+
+    def _due(self) -> list[Session]:
+        """Those whose turn is ours, and those that somebody else should have recovered by now."""
+        now = self._doors.clock.monotonic()
+        dead = self._cluster.dead()
+        self._seen = {each.session_id: self._seen.get(each.session_id, now) for each in dead}
+        return [
+            each
+            for each in dead
+            if self._cluster.does(each.session_id) or now - self._seen[each.session_id] >= self._patience_s
+        ]
+
+    def _is_past_hope(self, dead: Session) -> bool:
+        """Whether its agent had its time to come back with its disk; by the store's clock, as it was last told."""
+        return self._cluster.roll.now_ms - dead.expires_at_ms >= self._settings.disk_wait_s * 1000
+
+    async def _recover(self, recovery: Recovery, dead: Session) -> None:
+        try:
+            self.recovered += await recovery.recover(dead, may_abandon=self._is_past_hope(dead))
+        except (StreamhouseError, OSError) as error:
+            log.warning("session not recovered yet", extra={"session": dead.session_id, "why": str(error)})
+        self._cluster.ask()

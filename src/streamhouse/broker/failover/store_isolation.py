@@ -1,0 +1,121 @@
+"""CutOff: an agent whose writes don't reach the object store gives its leases up, if those of other agents do.
+
+Data path   none; own writes and the other sessions' reports -> **cut off** -> tenure
+Owns        when an agent is cut off; writing something small where nobody has anything to write, to find out
+Leaves      counting writes to `stores.objects.watched`, reports to the heartbeat, ending the session to `tenure`
+
+When nobody's writes reach the store, the store is away: then nobody gives anything up, because nobody could do better.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Final
+
+from streamhouse.broker.cluster.cluster import Cluster
+from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.session.agent_session import Tenure
+from streamhouse.config import Settings
+from streamhouse.errors import StreamhouseError
+from streamhouse.model.cluster import Session
+from streamhouse.stores.objects.startup_check import probe_store
+
+log = logging.getLogger(__name__)
+
+LEAST_HEARTBEATS: Final = 4
+"""So many heartbeats at least are waited for: the others' reports come with theirs."""
+RECENT: Final = 0.75
+"""Share of the limit in which a write of another agent counts as one that goes through now."""
+PROBE: Final = 0.25
+"""Share of the limit after which somebody who writes nothing tries it."""
+
+
+def cut_off_limit_s(settings: Settings) -> float:
+    return max(settings.cluster.cut_off_s, LEAST_HEARTBEATS * settings.lease.renew_s)
+
+
+class CutOffRule:
+    """Decides; touches nothing."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self._others_since: float | None = None
+
+    def __repr__(self) -> str:
+        return f"<CutOffRule limit_s={self._limit_s:g} others_since={self._others_since}>"
+
+    def is_cut_off(self, now: float, *, failing_since: float | None, others_age_s: float | None) -> bool:
+        """Whether for the whole limit no write of this agent went through and those of others did.
+
+        `others_age_s` is the age of the newest write of another agent that went through.
+        """
+        if failing_since is None or others_age_s is None or others_age_s >= RECENT * self._limit_s:
+            self._others_since = None
+            return False
+        if self._others_since is None:
+            self._others_since = now
+        return now - max(failing_since, self._others_since) >= self._limit_s
+
+
+def newest_write_age_s(others: Iterable[Session], now_ms: int) -> float | None:
+    """How long ago another agent's write went through, by the metadata store's clock; None: none is known of."""
+    newest = max((each.put_at_ms for each in others), default=0)
+    return max(0, now_ms - newest) / 1000 if newest else None
+
+
+class CutOff:
+    def __init__(self, doors: Doors, *, cluster: Cluster) -> None:
+        self._doors = doors
+        self._cluster = cluster
+        self._limit_s = cut_off_limit_s(doors.settings)
+        self._rule = CutOffRule(self._limit_s)
+        self._probing: asyncio.Task[None] | None = None
+        self.is_cut_off = False
+
+    def __repr__(self) -> str:
+        return f"<CutOff {self.is_cut_off} {self._rule!r} {self._doors.puts!r}>"
+
+    async def run(self, tenure: Tenure) -> None:
+        """Until cancelled; returns at once where there are no others."""
+        if self._doors.alone:
+            return
+        self._rule = CutOffRule(self._limit_s)
+        try:
+            while True:
+                await self._doors.clock.sleep(self._doors.settings.cluster.refresh_s)
+                self._look(tenure)
+        finally:
+            if self._probing is not None:
+                self._probing.cancel()
+                await asyncio.gather(self._probing, return_exceptions=True)
+
+    def _look(self, tenure: Tenure) -> None:
+        now, puts = self._doors.clock.monotonic(), self._doors.puts
+        if self._should_probe(now) and self._probing is None:
+            self._probing = asyncio.get_running_loop().create_task(self._probe(), name="probe")
+        age_s = newest_write_age_s(self._cluster.others(), self._cluster.roll.now_ms)
+        was, self.is_cut_off = (
+            self.is_cut_off,
+            self._rule.is_cut_off(now, failing_since=puts.failing_since, others_age_s=age_s),
+        )
+        if self.is_cut_off and not was:
+            log.error("cut off from the object store, while other agents write to it", extra={"for_s": self._limit_s})
+        if self.is_cut_off:
+            tenure.cut_off()
+
+    def _should_probe(self, now: float) -> bool:
+        """Whether a small write would tell something: of this agent, whose large ones may only be slow, or for one that
+        can't know whether others can write."""
+        puts, soon_s = self._doors.puts, PROBE * self._limit_s
+        if puts.failing_since is not None:
+            return now - puts.failing_since >= soon_s
+        is_quiet = puts.last_at is None or now - puts.last_at >= soon_s
+        return is_quiet and any(each.put_failing for each in self._cluster.others())
+
+    async def _probe(self) -> None:
+        try:
+            with suppress(StreamhouseError):
+                await probe_store(self._doors.objects, self._doors.ids)
+        finally:
+            self._probing = None

@@ -1,0 +1,322 @@
+"""Fates: which batches of transactions on a disk that comes back count, and which were aborted.
+
+Data path   returns, before it appends a batch of a transaction again -> **fates** -> markers in the same log, or rows
+            of the metadata store
+Owns        what became of a batch's transaction
+Leaves      reading the log to `wal.recovery`, appending to `returns`
+
+The marker behind a batch says it, where it is in the same log. Otherwise whoever led next wrote it, and an abort left a
+row that reaches back to where the lost records begin. That row comes with the segment in which the marker stands. So
+nothing is said before everything is flushed that was there when the transaction was known to have ended.
+
+Returns: what a disk still held when it came back too late is appended again, as new records.
+
+Data path   own disk's log of an abandoned session -> **returns** -> the partition's leader, here or elsewhere
+Owns        which entries count (the lease's epoch, within the abandoned range), their order, when the log may go
+Leaves      why a session was abandoned to `rescue`, reading its log to `wal.recovery`, which transactions were aborted
+            to `fates`, reaching others to `Doors.peers`
+
+Others had gone on above everything that the dead session could have handed out, so its offsets stay a gap for ever and
+its records get new ones. A producer's numbers are taken out: by now they would be out of order. A file goes when the
+next leaders have acknowledged all of it; whoever dies before that appends it once more. So consumers may see these
+records twice, and never not at all.
+
+Records of transactions come back without theirs, once it is known that it was not aborted; markers don't.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from streamhouse.broker.cluster.cluster import Cluster
+from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.fetch.list_offsets import FoundOffset
+from streamhouse.broker.partition.log import Placed
+from streamhouse.broker.wal.disk_recovery import DiskWalReading, DiskWals
+from streamhouse.errors import ConcurrentTransactions, NotLeader, StreamhouseError, Unavailable
+from streamhouse.format.batch import BatchHeader, as_new, read_header
+from streamhouse.format.loss_report import LossReport, encode_report
+from streamhouse.format.transactions import read_marker
+from streamhouse.format.wal_file import WalEntry
+from streamhouse.model.cluster import AbandonedRange
+from streamhouse.model.names import PartitionId, SessionId, TopicId, TopicPartition
+from streamhouse.model.topic import Topic
+from streamhouse.model.transaction import AbortedTransaction, TransactionState
+
+
+class _End(NamedTuple):
+    offset: int
+    is_commit: bool
+
+
+class Fates:
+    """Of one log; it is told of all its markers first."""
+
+    def __init__(self, doors: Doors, *, latest: Callable[[TopicPartition], Awaitable[FoundOffset]]) -> None:
+        self._metadata = doors.metadata
+        self._page = doors.settings.transactions.aborted_kept
+        self._latest = latest
+        self._ends: dict[tuple[PartitionId, int], list[_End]] = {}
+        self._flushed_at: dict[PartitionId, int] = {}
+        self.is_told = False
+
+    def __repr__(self) -> str:
+        return f"<Fates producers={len(self._ends)}>"
+
+    def tell(self, entries: Iterable[WalEntry]) -> None:
+        """The markers of the log, in its order."""
+        self.is_told = True
+        for entry in entries:
+            marker = read_marker(entry.batch)
+            at = (entry.partition, marker.producer.producer_id)
+            self._ends.setdefault(at, []).append(_End(entry.base, marker.is_commit))
+
+    async def is_void(self, name: TopicPartition, entry: WalEntry, header: BatchHeader) -> bool:
+        """Whether the batch's transaction was aborted. Raises `Retriable` while nobody knows."""
+        for end in self._ends.get((entry.partition, header.producer_id), ()):
+            if end.offset > entry.base:
+                return not end.is_commit
+        await self._require_ended(entry.partition, header)
+        await self._require_flushed(name, entry.partition)
+        rows = await self._rows(entry.partition, entry.base)
+        return any(each.producer_id == header.producer_id and each.first_offset <= entry.base for each in rows)
+
+    async def _require_ended(self, partition: PartitionId, header: BatchHeader) -> None:
+        row = await self._metadata.transaction_of(header.producer_id)
+        if row is None or partition not in row.partitions:
+            return
+        if row.state is TransactionState.ONGOING or row.state.is_prepared:
+            raise ConcurrentTransactions(row.transactional_id)
+
+    async def _require_flushed(self, name: TopicPartition, partition: PartitionId) -> None:
+        """Raise until that is flushed which was there when this was asked for first."""
+        if partition not in self._flushed_at:
+            self._flushed_at[partition] = (await self._latest(name)).offset
+        states = await self._metadata.partitions([partition.topic_id])
+        flushed_end = max((state.flushed_end for state in states if state.partition == partition), default=0)
+        if flushed_end < self._flushed_at[partition]:
+            raise Unavailable(f"the end of a transaction may not be flushed yet; partition={name}")
+
+    async def _rows(self, partition: PartitionId, offset: int) -> Sequence[AbortedTransaction]:
+        """Aborted transactions whose markers stand at `offset` or above."""
+        found: list[AbortedTransaction] = []
+        while True:
+            page = (await self._metadata.aborted({partition: offset}, limit=self._page)).get(partition, ())
+            found += page
+            if len(page) < self._page:
+                return found
+            offset = page[-1].last_offset + 1
+
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Return:
+    """One round over one log."""
+
+    ranges: Mapping[PartitionId, AbandonedRange]
+    topics: Mapping[TopicId, Topic]
+    acknowledged: dict[PartitionId, int]
+    """How far each partition has come, in earlier rounds too."""
+    fates: Fates
+    stuck: dict[PartitionId, StreamhouseError] = field(default_factory=dict)
+    """Partitions that take no more in this round: nothing overtakes what they refused."""
+    skipped_records: int = 0
+
+    def wants(self, entry: WalEntry) -> bool:
+        given_up = self.ranges.get(entry.partition)
+        return (
+            given_up is not None
+            and entry.epoch == given_up.epoch
+            and given_up.from_offset <= entry.base < given_up.until
+            and entry.base >= self.acknowledged.get(entry.partition, 0)
+        )
+
+
+class Returns:
+    def __init__(
+        self,
+        doors: Doors,
+        *,
+        cluster: Cluster,
+        append: Callable[[TopicPartition, memoryview], Awaitable[Placed]],
+        acknowledge: Callable[[Placed], Awaitable[None]],
+        latest: Callable[[TopicPartition], Awaitable[FoundOffset]],
+    ) -> None:
+        self._doors = doors
+        self._cluster = cluster
+        self._append_here = append
+        self._acknowledge = acknowledge
+        self._latest = latest
+        self._fates: dict[SessionId, Fates] = {}
+        self._acknowledged: dict[SessionId, dict[PartitionId, int]] = {}
+        self.waiting = 0
+        """Logs on this disk that are not wholly appended again."""
+        self.records = 0
+        self.skipped_records = 0
+        self.aborted_records = 0
+
+    def __repr__(self) -> str:
+        return f"<Returns waiting={self.waiting} records={self.records} skipped={self.skipped_records}>"
+
+    async def run(self, own: SessionId) -> None:
+        """Append again what abandoned sessions left on this disk; returns when nothing is left of them."""
+        wals = self._doors.wals_of("disk")
+        if self._doors.alone or not isinstance(wals, DiskWals):
+            return
+        settings = self._doors.settings.flush
+        wait = settings.retry_s
+        while True:
+            before = self.records
+            try:
+                if await self._round(wals, own):
+                    return
+            except (StreamhouseError, OSError) as error:
+                log.warning("records of this disk not appended again yet", extra={"why": str(error)})
+            wait = settings.retry_s if self.records > before else min(wait * 2, settings.retry_max_s)
+            await self._doors.clock.sleep(self._doors.ids.jitter(wait))
+
+    async def _round(self, wals: DiskWals, own: SessionId) -> bool:
+        found: dict[SessionId, Sequence[AbandonedRange]] = {}
+        for session_id in await wals.dead_sessions(own):
+            if ranges := await self._doors.metadata.abandoned_ranges(session_id):
+                found[session_id] = ranges
+        self.waiting = len(found)
+        for session_id, ranges in found.items():
+            async with wals.read(session_id) as reading:
+                if await self._return(session_id, ranges, reading, own):
+                    self.waiting -= 1
+        return self.waiting == 0
+
+    async def _return(
+        self, session_id: SessionId, ranges: Sequence[AbandonedRange], reading: DiskWalReading, own: SessionId
+    ) -> bool:
+        """False when something is left for another round."""
+        work = _Return(
+            ranges={each.partition: each for each in ranges},
+            topics={topic.topic_id: topic for topic in await self._doors.metadata.topics()},
+            acknowledged=self._acknowledged.setdefault(session_id, {}),
+            fates=self._fates.setdefault(session_id, Fates(self._doors, latest=self._latest)),
+        )
+        before, is_complete = self.records, True
+        for name in await reading.files():
+            work.skipped_records = 0
+            if await self._return_file(reading, name, work, own):
+                self.skipped_records += work.skipped_records
+                if reading.is_damaged(name):
+                    await self._keep(session_id, reading, own)
+                await reading.remove_file(name)
+            else:
+                is_complete = False
+        _report(session_id, work, self.records - before)
+        if not is_complete:
+            return False
+        # The rows first: a log without rows is removed by the next start, rows without a log would stay for ever.
+        await self._doors.metadata.forget_abandoned(session_id)
+        await reading.remove()
+        del self._acknowledged[session_id], self._fates[session_id]
+        return True
+
+    async def _keep(self, session_id: SessionId, reading: DiskWalReading, own: SessionId) -> None:
+        """What can't be read may be repaired from a copy: the file stays on this disk, with a report."""
+        now_ms, damage = self._doors.clock.now_ms(), reading.damage
+        report = LossReport(
+            session=session_id,
+            kind="disk",
+            found_by=own,
+            found_at_ms=now_ms,
+            losses=damage.losses,
+            skipped=damage.skipped,
+            cut=damage.cut,
+            unreadable_bytes=damage.unreadable_bytes,
+            places=damage.places,
+        )
+        await reading.keep(encode_report(report), number=now_ms)
+
+    async def _return_file(self, reading: DiskWalReading, name: str, work: _Return, own: SessionId) -> bool:
+        """Whether everything in the file that counts is acknowledged by those who lead now."""
+        wanted: dict[PartitionId, list[WalEntry]] = {}
+        has_transactions = False
+        async for entry in reading.entries_in(name):
+            if entry.partition.topic_id not in work.topics:
+                work.skipped_records += read_header(entry.batch).record_count
+            elif work.wants(entry):
+                wanted.setdefault(entry.partition, []).append(entry)
+                has_transactions = has_transactions or read_header(entry.batch).is_transactional
+        if has_transactions:
+            await self._see_markers(reading, work)
+        turns = asyncio.Semaphore(self._doors.settings.cluster.returns_at_once)
+
+        async def in_turn(partition: PartitionId, entries: Sequence[WalEntry]) -> None:
+            async with turns:
+                await self._append_all(partition, entries, work, own)
+
+        async with asyncio.TaskGroup() as tasks:
+            for partition, entries in wanted.items():
+                tasks.create_task(in_turn(partition, entries), name="return")
+        # By what was acknowledged, not by what went wrong: whatever else may happen, nothing unacknowledged goes.
+        return all(work.acknowledged.get(each, 0) >= entries[-1].end for each, entries in wanted.items())
+
+    async def _see_markers(self, reading: DiskWalReading, work: _Return) -> None:
+        """The end of a transaction may stand in a later file than its batches, so all of them are looked at, once."""
+        if work.fates.is_told:
+            return
+        ranges = work.ranges
+        markers: list[WalEntry] = []
+        for name in await reading.files():
+            async for entry in reading.entries_in(name):
+                given_up = ranges.get(entry.partition)
+                if given_up is not None and entry.epoch == given_up.epoch and read_header(entry.batch).is_control:
+                    markers.append(entry)
+        work.fates.tell(markers)
+
+    async def _append_all(
+        self, partition: PartitionId, entries: Sequence[WalEntry], work: _Return, own: SessionId
+    ) -> None:
+        """One after the other, each when the one before it is acknowledged, so that their order stays."""
+        topic = work.topics[partition.topic_id]
+        for entry in entries:
+            if partition in work.stuck:
+                return
+            try:
+                counted = await self._append_one(topic, entry, work, own)
+            except StreamhouseError as error:
+                work.stuck[partition] = error
+                self._cluster.forget_leases(partition.topic_id)
+            else:
+                work.acknowledged[partition] = entry.end
+                self.records += counted
+
+    async def _append_one(self, topic: Topic, entry: WalEntry, work: _Return, own: SessionId) -> int:
+        """Returns how many records were appended: those of a batch, or none of one that doesn't count."""
+        header = read_header(entry.batch)
+        if header.is_control:
+            return 0
+        name = TopicPartition(topic.name, entry.partition.partition)
+        if header.is_transactional and await work.fates.is_void(name, entry, header):
+            self.aborted_records += header.record_count
+            return 0
+        await self._append(name, entry.partition, as_new(entry.batch), own)
+        return header.record_count
+
+    async def _append(self, name: TopicPartition, partition: PartitionId, batch: bytearray, own: SessionId) -> None:
+        leader = (await self._cluster.leader_of(partition)).session
+        if leader is None:
+            raise NotLeader(name, node_id=None, epoch=-1, address=None)
+        if leader.session_id == own:
+            await self._acknowledge(await self._append_here(name, memoryview(batch)))
+        else:
+            await self._doors.peers.append(leader.kafka, partition, batch)
+
+
+def _report(session_id: SessionId, work: _Return, records: int) -> None:
+    fields = {"session": session_id, "records": records}
+    if work.stuck:
+        partition, why = next(iter(work.stuck.items()))
+        stuck = {"partitions": len(work.stuck), "first": str(partition), "why": str(why)}
+        log.warning("records of this disk not appended again yet", extra={**fields, **stuck})
+    else:
+        log.info("records of this disk appended again, as new ones", extra=fields)

@@ -1,0 +1,137 @@
+"""Offsets: where a log begins and ends, and which offset belongs to a time or to a leader epoch.
+
+Data path   wire -> **offsets** -> log, runs, and for times one batch that is opened
+Owns        ListOffsets and OffsetForLeaderEpoch as promises
+Leaves      record timestamps inside a batch to `format.records`
+"""
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Final, NamedTuple
+
+from streamhouse.broker.partition.batch_decoder import Decoder, Stored
+from streamhouse.broker.partition.log import PartitionLog
+from streamhouse.broker.segments.reader import SegmentReader
+from streamhouse.format.batch import Buffer, read_header
+from streamhouse.format.records import first_record_at
+from streamhouse.model.segment import Run
+from streamhouse.stores.metadata.base import MetadataStore
+
+TRIES: Final = 5
+ANY_TIME: Final = -(2**63)
+
+
+class FoundOffset(NamedTuple):
+    offset: int
+    timestamp_ms: int = -1
+    leader_epoch: int = -1
+
+
+class Offsets:
+    def __init__(self, decoder: Decoder, *, reader: SegmentReader, metadata: MetadataStore) -> None:
+        self._decoder = decoder
+        self._reader = reader
+        self._metadata = metadata
+
+    @staticmethod
+    def earliest(log: PartitionLog) -> FoundOffset:
+        return FoundOffset(log.log_start, leader_epoch=log.epoch)
+
+    @staticmethod
+    def latest(log: PartitionLog, *, committed: bool = False) -> FoundOffset:
+        """The high watermark, or with `committed` the last stable offset."""
+        end = log.last_stable_offset if committed else log.high_watermark
+        return FoundOffset(end, leader_epoch=log.epoch)
+
+    async def at_time(self, log: PartitionLog, timestamp_ms: int, *, committed: bool = False) -> FoundOffset | None:
+        """The first record with this timestamp or a later one; None when there is none, or with `committed` none below
+        the last stable offset."""
+        until = log.last_stable_offset if committed else None
+        found = await self._at_time(log, timestamp_ms)
+        return found if found is None or until is None or found.offset < until else None
+
+    async def _at_time(self, log: PartitionLog, timestamp_ms: int) -> FoundOffset | None:
+        log.require_tail()
+        # Both at one moment: a flush that ends meanwhile moves batches from the one to the other.
+        flushed_end, tail = log.flushed_end, log.durable_tail()
+        offset = log.log_start
+        while offset < flushed_end:
+            run = await self._metadata.run_at_time(log.partition, timestamp_ms=timestamp_ms, from_offset=offset)
+            if run is None:
+                break
+            if (found := await self._in_run(run, offset, timestamp_ms)) is not None:
+                return found
+            offset = run.end
+        late = (item.data for item in tail if item.header.max_timestamp_ms >= timestamp_ms)
+        found = await self._in_batches(late, log.log_start, timestamp_ms)
+        return found._replace(leader_epoch=log.epoch) if found is not None else None
+
+    async def at_max_timestamp(self, log: PartitionLog) -> FoundOffset | None:
+        """The first record that has the largest timestamp of the whole log; None for an empty log.
+
+        Where the log begins inside a run whose latest records were deleted, the rest of that run is not looked at
+        for a later one, unless there is nothing else.
+        """
+        from_offset = log.log_start
+        for _ in range(TRIES):
+            log.require_tail()
+            times = [item.header.max_timestamp_ms for item in log.durable_tail()]
+            run = await self._metadata.latest_run(log.partition, from_offset=from_offset)
+            if run is not None:
+                times.append(run.max_timestamp_ms)
+            if not times:
+                break
+            if (found := await self.at_time(log, max(times))) is not None:
+                return found
+            # Retention has just taken the run that had it, or the log begins behind it.
+            from_offset = run.end if run is not None and run.base < log.log_start else log.log_start
+        return await self.at_time(log, ANY_TIME)
+
+    async def epoch_end(self, log: PartitionLog, epoch: int) -> FoundOffset | None:
+        """The last epoch at or before `epoch` in this log, and where the next one begins; None when the log knows none
+        so old.
+
+        Between the two may be a gap, where a disk took along what it had acknowledged. Told that the epoch ended
+        before it, a consumer that had read there would take the log for truncated, and begin somewhere else.
+        """
+        if epoch == log.epoch:
+            return FoundOffset(log.high_watermark, leader_epoch=epoch)
+        if epoch > log.epoch:
+            return None
+        found = await self._metadata.epoch_end(log.partition, epoch)
+        after = await self._metadata.runs(log.partition, from_offset=found.end if found is not None else 0, limit=1)
+        end = after[0].base if after else log.epoch_start
+        if found is None:
+            return FoundOffset(end, leader_epoch=epoch) if end > log.log_start else None
+        return FoundOffset(max(end, found.end), leader_epoch=found.epoch)
+
+    async def _in_run(self, run: Run, from_offset: int, timestamp_ms: int) -> FoundOffset | None:
+        index = await self._reader.index(run)
+        for number, entry in enumerate(index.blocks):
+            if entry.max_timestamp_ms < timestamp_ms or run.base + entry.end <= from_offset:
+                continue
+            block = await self._reader.block(run, index, number)
+            late = (
+                block.data[span.position : span.position + span.size_bytes]
+                for span in block.spans
+                if span.max_timestamp_ms >= timestamp_ms
+            )
+            shift = run.base - run.stored_base
+            if (found := await self._in_batches(late, from_offset - shift, timestamp_ms)) is not None:
+                return found._replace(offset=found.offset + shift, leader_epoch=run.epoch)
+        return None
+
+    async def _in_batches(self, batches: Iterable[Buffer], from_offset: int, timestamp_ms: int) -> FoundOffset | None:
+        """Open batches, one after the other, until a record fits."""
+        for batch in batches:
+            header = read_header(batch)
+            if header.end <= from_offset:
+                continue
+            seek = partial(_first_record, batch, from_offset, timestamp_ms)
+            if (found := await self._decoder.run(Stored(header.codec, header.size_bytes), seek)) is not None:
+                return FoundOffset(*found)
+        return None
+
+
+def _first_record(batch: Buffer, from_offset: int, timestamp_ms: int, limit_bytes: int) -> tuple[int, int] | None:
+    return first_record_at(batch, timestamp_ms, from_offset=from_offset, limit_bytes=limit_bytes)

@@ -1,0 +1,295 @@
+"""Plans: where the records of many partitions stand, for readers that fetch segments from the object store themselves.
+
+Data path   HTTP -> **plans** -> rows of the metadata store, ends of logs from their leaders -> reader -> object store
+Owns        which runs overlap what is asked for, the limits of one answer, where the next one goes on
+Leaves      ends of logs to `broker.records`, how transactions ended to `settled`, JSON to the wire, bytes to whoever
+            reads
+
+A plan ends at the last stable offset, and comes with the transactions that were aborted below `settled_end`: who leaves
+those out, and markers, has committed records alone. What lies above is read from the leader, which does the same.
+
+A plan holds for `grace_s`: objects that stop being named, because their runs were merged or expired, live so long.
+
+Registered: which runs of topics have rows, page by page, for people and programs that look at them.
+
+Data path   HTTP -> **registered** -> rows of the metadata store
+Owns        the order of a listing (topic, partition, offset), where the next page begins
+Leaves      names and topics to the catalogue, the share that each partition gets of a page to `plans`, JSON to the wire
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, NamedTuple
+
+from streamhouse.broker.catalog.topic_catalog import Catalogue
+from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.fetch.list_offsets import FoundOffset
+from streamhouse.broker.segments.transaction_isolation import Settled, aborted_within
+from streamhouse.errors import InvalidPartitions, UnknownTopic
+from streamhouse.format.transactions import Aborted
+from streamhouse.model.cluster import PartitionState
+from streamhouse.model.names import PartitionId, TopicPartition
+from streamhouse.model.segment import Run
+from streamhouse.model.topic import Topic
+from streamhouse.model.transaction import AbortedTransaction
+from streamhouse.stores.metadata.base import MetadataStore
+
+NO_LIMIT: Final = 2**63 - 1
+
+
+class Span(NamedTuple):
+    """Offsets [start, end) of a partition; up to its end where `end` is None."""
+
+    name: TopicPartition
+    start: int = 0
+    end: int | None = None
+
+
+class Place(NamedTuple):
+    """Where an answer stopped: the next one begins with this partition, at this offset."""
+
+    name: TopicPartition
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionPlan:
+    """`end` is the last stable offset. Of spans that end at or below `settled_end` no leader is asked: then it is that.
+
+    Below `settled_end`, which is never above `flushed_end`, runs are all that is needed, with the `aborted` that reach
+    into them.
+    """
+
+    name: TopicPartition
+    partition: PartitionId
+    log_start: int
+    end: int
+    flushed_end: int
+    settled_end: int
+    runs: Sequence[Run]
+    aborted: Sequence[AbortedTransaction] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadPlan:
+    partitions: Sequence[PartitionPlan]
+    next: Place | None
+
+
+class ReadPlans:
+    def __init__(
+        self,
+        doors: Doors,
+        *,
+        catalogue: Catalogue,
+        settled: Settled,
+        stable_end: Callable[[TopicPartition], Awaitable[FoundOffset]],
+    ) -> None:
+        self._metadata = doors.metadata
+        self._settings = doors.settings.plans
+        self._catalogue = catalogue
+        self._settled = settled
+        self._stable_end = stable_end
+        self._questions = asyncio.Semaphore(self._settings.questions_at_once)
+        self.store_url = doors.store_url
+        self.grace_s = doors.settings.retention.grace_s
+        self.max_commit_runs = doors.settings.placing.max_runs
+
+    def __repr__(self) -> str:
+        return f"<ReadPlans store={self.store_url}>"
+
+    async def plan(self, spans: Sequence[Span], *, begin: Place | None = None) -> ReadPlan:
+        """Where these spans stand, each partition once; `begin` is where the answer before this one stopped.
+
+        Raises `UnknownTopic`, and `InvalidPartitions` for a place or a partition that isn't among them.
+        """
+        rest = spans_from(spans, begin)
+        asked = await self._asked(rest[: self._settings.max_partitions])
+        # In this order: a log's end can't be below what was flushed when it is asked for later.
+        ends = await self._ends(asked)
+        wanted = {each.partition: clipped(each.span, each.state, each.settled_end) for each in asked}
+        return await self._told(rest, asked, ends, wanted)
+
+    async def plan_flushed(self, names: Sequence[TopicPartition], *, begin: Place | None = None) -> ReadPlan:
+        """All runs of these partitions, for who rewrites them whatever they hold: no leader is asked."""
+        rest = spans_from([Span(name) for name in names], begin)
+        asked = await self._asked(rest[: self._settings.max_partitions])
+        ends = [each.state.flushed_end for each in asked]
+        wanted = {each.partition: clipped(each.span, each.state, each.state.flushed_end) for each in asked}
+        return await self._told(rest, asked, ends, wanted)
+
+    async def _asked(self, spans: Sequence[Span]) -> list["_Asked"]:
+        partitions = [await self._find(span.name) for span in spans]
+        states = await self._states(partitions)
+        settled = await self._settled.ends(states[at] for at in partitions)
+        return [_Asked(span, at, states[at], settled[at]) for span, at in zip(spans, partitions, strict=True)]
+
+    async def _told(
+        self,
+        rest: Sequence[Span],
+        asked: Sequence["_Asked"],
+        ends: Sequence[int],
+        wanted: Mapping[PartitionId, range],
+    ) -> ReadPlan:
+        # In this order: rows of aborted transactions go only after their records did.
+        aborted = await aborted_within(self._metadata, wanted)
+        runs = await first_runs(self._metadata, wanted, limit=self._settings.max_runs)
+        plans = [
+            PartitionPlan(
+                name=each.span.name,
+                partition=each.partition,
+                log_start=each.state.log_start,
+                end=end,
+                flushed_end=each.state.flushed_end,
+                settled_end=each.settled_end,
+                runs=runs[each.partition],
+                aborted=within(runs[each.partition], aborted.get(each.partition, ())),
+            )
+            for each, end in zip(asked, ends, strict=True)
+            if each.partition in runs
+        ]
+        return ReadPlan(partitions=plans, next=_next_place(rest, plans, wanted))
+
+    async def _find(self, name: TopicPartition) -> PartitionId:
+        topic = await self._catalogue.find(name.topic)
+        if not 0 <= name.partition < topic.partitions:
+            raise UnknownTopic(name)
+        return PartitionId(topic.topic_id, name.partition)
+
+    async def _states(self, partitions: Sequence[PartitionId]) -> Mapping[PartitionId, PartitionState]:
+        topic_ids = list(dict.fromkeys(partition.topic_id for partition in partitions))
+        states = {state.partition: state for state in await self._metadata.partitions(topic_ids)}
+        for partition in partitions:
+            if partition not in states:
+                raise UnknownTopic(partition)  # deleted a moment ago
+        return states
+
+    async def _ends(self, asked: Sequence["_Asked"]) -> list[int]:
+        async def ask(each: _Asked) -> int:
+            if each.span.end is not None and each.span.end <= each.settled_end:
+                return each.settled_end
+            async with self._questions:
+                return max((await self._stable_end(each.span.name)).offset, each.settled_end)
+
+        try:
+            async with asyncio.TaskGroup() as questions:
+                found = [questions.create_task(ask(each)) for each in asked]
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        return [each.result() for each in found]
+
+
+class _Asked(NamedTuple):
+    """A span, and what rows and snapshots say of its partition."""
+
+    span: Span
+    partition: PartitionId
+    state: PartitionState
+    settled_end: int
+
+
+async def first_runs(
+    metadata: MetadataStore, wanted: Mapping[PartitionId, range], *, limit: int
+) -> dict[PartitionId, list[Run]]:
+    """The runs within these offsets, of as many partitions as the limit allows, the last of them perhaps in part."""
+    left = limit
+    some = {partition: asked.start for partition, asked in wanted.items() if asked}
+    share = max(1, left // max(1, len(some)))
+    first: dict[PartitionId, list[Run]] = {}
+    for run in await metadata.runs_of(some, limit=share):
+        first.setdefault(run.partition, []).append(run)
+    found: dict[PartitionId, list[Run]] = {}
+    for partition, asked in wanted.items():
+        if left <= 0:
+            break
+        runs = first.get(partition, [])[:left]
+        if len(runs) == share < left:  # there may be more
+            runs += await metadata.runs(partition, from_offset=runs[-1].end, limit=left - share)
+        found[partition] = [run for run in runs if run.base < asked.stop]
+        left -= len(found[partition])
+    return found
+
+
+def spans_from(spans: Sequence[Span], begin: Place | None) -> Sequence[Span]:
+    """What is left to plan; raise `InvalidPartitions` for a partition named twice, or a place that isn't among them."""
+    numbers = {span.name: number for number, span in enumerate(spans)}
+    if len(numbers) < len(spans):
+        raise InvalidPartitions("a partition is asked for twice")
+    if begin is None:
+        return spans
+    if begin.name not in numbers:
+        raise InvalidPartitions(f"the cursor is of another question; partition={begin.name}")
+    rest = spans[numbers[begin.name] :]
+    return [rest[0]._replace(start=max(begin.offset, rest[0].start)), *rest[1:]]
+
+
+def clipped(span: Span, state: PartitionState, settled_end: int) -> range:
+    """The offsets of the span that are read from segments."""
+    start = max(span.start, state.log_start)
+    end = min(NO_LIMIT if span.end is None else span.end, state.flushed_end, settled_end)
+    return range(start, max(start, end))
+
+
+def within(runs: Sequence[Run], aborted: Sequence[AbortedTransaction]) -> Sequence[AbortedTransaction]:
+    """Those that reach into what the runs hold."""
+    return Aborted(aborted).within(runs[0].base, runs[-1].end) if runs else ()
+
+
+def _next_place(
+    rest: Sequence[Span], plans: Sequence[PartitionPlan], wanted: Mapping[PartitionId, range]
+) -> Place | None:
+    """Where the next answer begins: within the last partition, if its runs were cut off, or with the one after it."""
+    if plans and plans[-1].runs:
+        last = plans[-1]
+        # Nothing is cut off where the runs reach the end; a gap before it costs one more answer without runs.
+        if last.runs[-1].end < wanted[last.partition].stop:
+            return Place(last.name, last.runs[-1].end)
+    following = rest[len(plans) :]
+    return Place(following[0].name, following[0].start) if following else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPage:
+    """Runs with the names of their partitions; `next` is None when nothing is left."""
+
+    runs: Sequence[tuple[TopicPartition, Run]]
+    next: Place | None
+
+
+class Registered:
+    def __init__(self, doors: Doors) -> None:
+        self._metadata = doors.metadata
+        self._settings = doors.settings.plans
+
+    def __repr__(self) -> str:
+        return f"<Registered max_runs={self._settings.max_runs}>"
+
+    async def page(self, topics: Sequence[Topic], *, limit: int, begin: Place | None = None) -> RunPage:
+        """Up to `limit` runs by topic, partition and offset; `begin` is where the page before this one stopped.
+
+        A page may have fewer, or none, and still a next one: it looks at so many partitions only.
+        """
+        places = _places(sorted(topics, key=lambda topic: topic.name), begin)
+        looked_at = dict(islice(places, self._settings.max_partitions))
+        wanted = {partition: range(place.offset, NO_LIMIT) for partition, place in looked_at.items()}
+        limit = min(limit, self._settings.max_runs)
+        found = await first_runs(self._metadata, wanted, limit=limit)
+        runs = [(looked_at[partition].name, run) for partition, each in found.items() for run in each]
+        if len(runs) < limit:
+            return RunPage(runs=runs, next=next((place for _, place in places), None))
+        last, run = runs[-1]
+        return RunPage(runs=runs, next=Place(last, run.end))
+
+
+def _places(topics: Sequence[Topic], begin: Place | None) -> Iterator[tuple[PartitionId, Place]]:
+    """Where each partition is read from, in order; the one that `begin` names may be gone by now."""
+    start = Place(TopicPartition("", 0), 0) if begin is None else begin
+    for topic in topics:
+        if topic.name < start.name.topic:
+            continue
+        first = start.name.partition if topic.name == start.name.topic else 0
+        for number in range(first, topic.partitions):
+            name = TopicPartition(topic.name, number)
+            yield PartitionId(topic.topic_id, number), start if name == start.name else Place(name, 0)

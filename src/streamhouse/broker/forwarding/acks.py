@@ -1,0 +1,189 @@
+"""Buffering: what nobody waits for any more, and what became of it.
+
+Data path   delivery -> **buffering**: appends whose publishers asked for acks=buffered
+Owns        the work that goes on behind a publisher's back, its limit, the count of what failed
+Leaves      the work itself to `delivery`
+
+Stored: waiting until a registered segment holds a record.
+
+Data path   delivery -> **stored** -> log's flush where this agent leads, else the metadata store
+Owns        the one look per interval that all who wait for other agents share
+Leaves      flushing to `flush`, here or there
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.forwarding.leader_lookup import Here
+from streamhouse.broker.partition.log import Placed
+from streamhouse.errors import AppendFailed, Retriable, StreamhouseError, Unavailable, UnknownTopic
+from streamhouse.limits import Gate
+from streamhouse.model.cluster import PartitionState
+from streamhouse.model.names import PartitionId, TopicPartition
+
+log = logging.getLogger(__name__)
+
+CLOSE_S: Final = 1.0
+
+
+class Buffering:
+    def __init__(self, doors: Doors) -> None:
+        settings = doors.settings.peers
+        self._gate = Gate(
+            "records with acks=buffered for other agents",
+            max_items=settings.max_waiting,
+            max_bytes=settings.max_buffered_bytes,
+            max_waiting=settings.max_waiting,
+        )
+        self._work: set[asyncio.Task[None]] = set()
+        self.lost_records = 0
+        """Records that were accepted with acks=buffered and failed, or may have failed, after that."""
+
+    def __repr__(self) -> str:
+        return f"<Buffering under_way={len(self._work)} lost={self.lost_records}>"
+
+    def watch(self, placed: Placed, records: int) -> None:
+        """It is in this agent's memory, on its way into the log."""
+        if placed.commit is not None:
+            placed.commit.add_done_callback(lambda done: self._committed(done, records))
+
+    def _committed(self, done: "asyncio.Future[None]", records: int) -> None:
+        if done.cancelled() or done.exception() is not None:
+            self.lost_records += records
+
+    async def post(self, size_bytes: int, records: int, delivery: Coroutine[object, object, object]) -> None:
+        """Let it be delivered; waits only while too much is under way already."""
+        try:
+            await self._gate.enter(size_bytes)
+        except BaseException:
+            delivery.close()
+            raise
+        task = asyncio.get_running_loop().create_task(self._deliver(size_bytes, records, delivery), name="buffered")
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+
+    async def _deliver(self, size_bytes: int, records: int, delivery: Coroutine[object, object, object]) -> None:
+        delivered = False
+        try:
+            await delivery
+            delivered = True
+        except StreamhouseError as error:
+            log.warning("records with acks=buffered were not delivered", extra={"records": records, "why": str(error)})
+        finally:
+            self._gate.leave(size_bytes)
+            if not delivered:
+                self.lost_records += records
+
+    async def aclose(self) -> None:
+        """What is nearly there may arrive; the rest is lost, and counted."""
+        if self._work:
+            await asyncio.wait(self._work, timeout=CLOSE_S)
+        for task in self._work:
+            task.cancel()
+        await asyncio.gather(*self._work, return_exceptions=True)
+
+
+RUNS: Final = 100
+
+
+class _Waiting(NamedTuple):
+    name: TopicPartition
+    partition: PartitionId
+    end: int
+    epoch: int
+    reached: "asyncio.Future[None]"
+
+
+class Stored:
+    def __init__(self, doors: Doors, here: Here) -> None:
+        self._doors = doors
+        self._here = here
+        self._waiting: set[_Waiting] = set()
+        self._looking: asyncio.Task[None] | None = None
+        self.looks = 0
+
+    def __repr__(self) -> str:
+        return f"<Stored waiting={len(self._waiting)} looks={self.looks}>"
+
+    async def wait(self, name: TopicPartition, partition: PartitionId, end: int, *, epoch: int) -> None:
+        """Return once segments hold everything below `end`, acknowledged under `epoch` (-1: unknown)."""
+        tenure = self._here.tenure
+        opened = tenure.find_log(name) if tenure is not None else None
+        if opened is not None and opened.partition == partition and opened.epoch == epoch:
+            try:
+                return await opened.wait_flushed(end)
+            except Retriable:
+                pass  # it is over here: whoever leads next flushes the rest
+        await self._watch(name, partition, end, epoch)
+
+    async def _watch(self, name: TopicPartition, partition: PartitionId, end: int, epoch: int) -> None:
+        waiting = _Waiting(name, partition, end, epoch, asyncio.get_running_loop().create_future())
+        self._waiting.add(waiting)
+        if self._looking is None:
+            self._looking = asyncio.get_running_loop().create_task(self._look(), name="stored")
+        try:
+            await waiting.reached
+        finally:
+            self._waiting.discard(waiting)
+
+    async def _look(self) -> None:
+        """Ends with the last who waits."""
+        try:
+            while self._waiting:
+                with suppress(Unavailable):  # those who wait have their own deadlines
+                    await self._look_once()
+                await self._doors.clock.sleep(self._doors.settings.records.stored_look_s)
+        finally:
+            self._looking = None
+
+    async def _look_once(self) -> None:
+        waiting = list(self._waiting)
+        self.looks += 1
+        topics = list(dict.fromkeys(each.partition.topic_id for each in waiting))
+        states = {state.partition: state for state in await self._doors.metadata.partitions(topics)}
+        doubtful: dict[PartitionId, list[_Waiting]] = {}
+        for each in waiting:
+            state = states.get(each.partition)
+            if state is None:
+                _tell(each, UnknownTopic(each.name))
+            elif state.flushed_end >= each.end:
+                if state.epoch == each.epoch:
+                    _tell(each, None)
+                else:
+                    doubtful.setdefault(each.partition, []).append(each)
+        for partition, those in doubtful.items():
+            await self._resolve(states[partition], those)
+
+    async def _resolve(self, state: PartitionState, waiting: Sequence[_Waiting]) -> None:
+        """Somebody else leads now. A disk that was left behind takes its last records along, and the log goes on
+        behind them: then no run holds them. One question for all; who is beyond its answer is for the next look."""
+        first = min(each.end for each in waiting) - 1
+        runs = await self._doors.metadata.runs(state.partition, from_offset=first, limit=RUNS)
+        known = runs[-1].end if len(runs) == RUNS else state.flushed_end
+        for each in waiting:
+            last = each.end - 1
+            if last < state.log_start or any(run.base <= last < run.end for run in runs):
+                _tell(each, None)
+            elif last < known:
+                text = f"the record's leader is gone, and its disk; partition={each.name} offset={last}"
+                _tell(each, AppendFailed(text))
+
+    async def aclose(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+        for each in self._waiting:
+            _tell(each, Unavailable("the agent is stopping"))
+
+
+def _tell(waiting: _Waiting, error: StreamhouseError | None) -> None:
+    if waiting.reached.done():
+        return
+    if error is None:
+        waiting.reached.set_result(None)
+    else:
+        waiting.reached.set_exception(error)

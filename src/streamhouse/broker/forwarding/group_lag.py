@@ -1,0 +1,84 @@
+"""Lag: how far a group is behind, in every partition that it reads.
+
+Data path   HTTP, gRPC -> **lag** -> groups (what it has committed, who reads what), offsets (where partitions end)
+Owns        which partitions count, and what lag means where nothing was committed
+Leaves      finding leaders and coordinators to `offsets` and `groups`
+
+All partitions of a topic count in which the group has committed anything, to which a member has subscribed, or of which
+a member was assigned something. Where nothing was committed the lag counts from the log's start: all of it is unread,
+as for a consumer with `auto.offset.reset=earliest`.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from streamhouse.broker.fetch.list_offsets import FoundOffset
+from streamhouse.broker.groups import DescribedGroup
+from streamhouse.errors import StreamhouseError
+from streamhouse.format.consumer_protocol import assigned_partitions, subscribed_topics
+from streamhouse.model.group import CONSUMER, CommittedOffset
+from streamhouse.model.names import TopicPartition
+from streamhouse.model.topic import Topic
+
+AT_ONCE: Final = 16
+"""Partitions whose leaders are asked at the same time."""
+
+
+class Standing(NamedTuple):
+    """Where a group is in a partition; `error` says why nobody could tell where the partition ends."""
+
+    name: TopicPartition
+    committed: CommittedOffset | None
+    end: int | None = None
+    lag: int | None = None
+    error: StreamhouseError | None = None
+
+
+class Offsets(Protocol):
+    async def earliest(self, name: TopicPartition) -> FoundOffset: ...
+
+    async def latest(self, name: TopicPartition) -> FoundOffset: ...
+
+
+class Catalogue(Protocol):
+    async def find_if_any(self, name: str) -> Topic | None: ...
+
+
+async def standings(
+    group: DescribedGroup,
+    committed: Mapping[TopicPartition, CommittedOffset],
+    *,
+    catalogue: Catalogue,
+    offsets: Offsets,
+) -> Sequence[Standing]:
+    """One for every partition that the group reads, by name; some leaders are asked at once."""
+    turns = asyncio.Semaphore(AT_ONCE)
+
+    async def one(name: TopicPartition) -> Standing:
+        async with turns:
+            return await _standing(name, committed.get(name), offsets)
+
+    names = set(committed)
+    for topic in {*(name.topic for name in committed), *_read_by_members(group)}:
+        if (found := await catalogue.find_if_any(topic)) is not None:
+            names.update(TopicPartition(topic, number) for number in range(found.partitions))
+    return await asyncio.gather(*map(one, sorted(names)))
+
+
+def _read_by_members(group: DescribedGroup) -> Iterator[str]:
+    if group.protocol_type != CONSUMER:
+        return
+    for member in group.members:
+        yield from subscribed_topics(member.metadata) or ()
+        yield from (topic for topic, _ in assigned_partitions(member.assignment) or ())
+
+
+async def _standing(name: TopicPartition, committed: CommittedOffset | None, offsets: Offsets) -> Standing:
+    try:
+        end = (await offsets.latest(name)).offset
+        if committed is not None and committed.offset >= 0:
+            return Standing(name, committed, end, max(end - committed.offset, 0))
+        return Standing(name, committed, end, end - (await offsets.earliest(name)).offset)
+    except StreamhouseError as error:
+        return Standing(name, committed, error=error)

@@ -1,0 +1,211 @@
+"""Keys: an idempotency key becomes a producer of its own, so that the log itself recognises a retry.
+
+Data path   publishing -> **keys** -> the numbers in a batch's header -> log's `producers`, here or at another agent
+Owns        which producer id a key has, which sequence the content of a call has, where records without a key go
+Leaves      recognising, remembering and expiring to `broker.producers`
+
+The id says which key it was, the sequence with what content: the same key with the same records is a duplicate and
+gets the first answer; with other records it doesn't follow anything that is remembered, and is refused.
+
+Letters: what goes to a partition as one batch, and can be written again for each try.
+
+Data path   publishing -> **letters** -> delivery -> bytes that become the log's, or go to another agent
+Owns        the batch of a try with the numbers it must carry; leaving out records that were refused
+Leaves      bytes of a batch to `format`, where it goes to `delivery`
+
+A log writes into the bytes that it is given, so no try may use those of another one.
+"""
+
+import asyncio
+import hashlib
+import struct
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from streamhouse.broker.forwarding.producer_ids import Identity
+from streamhouse.broker.partition.producer_state import KEYS_FROM, SEQUENCES
+from streamhouse.errors import BadRecords, InvalidRecord, StreamhouseError
+from streamhouse.format.batch import BatchHeader, check_batch, number, read_header
+from streamhouse.format.compression import Codec
+from streamhouse.format.records import encode_batch
+from streamhouse.model.record import NewRecord
+
+_LENGTH: Final = struct.Struct(">q")
+_HASH_BYTES: Final = 8
+_NONE: Final = -1
+
+
+class Key:
+    """An idempotency key, and what came with it."""
+
+    __slots__ = ("_hash", "_sequence")
+
+    def __init__(self, text: str, records: Sequence[NewRecord]) -> None:
+        self._hash = _hashed(b"key", text.encode("utf-8", "surrogatepass"))
+        self._sequence = _content(records) % SEQUENCES
+
+    @property
+    def sticky(self) -> int:
+        """Decides where records without a key go: the same for each try."""
+        return self._hash
+
+    def identity(self, part: int) -> Identity:
+        """Of the batch that is the `part`-th of its partition: each has an id to itself, since a producer's last
+        batches alone are remembered."""
+        producer_id = KEYS_FROM + _hashed(b"part", _LENGTH.pack(self._hash), _LENGTH.pack(part)) % KEYS_FROM
+        return Identity(producer_id, 0, self._sequence)
+
+
+def _hashed(*parts: bytes) -> int:
+    digest = hashlib.blake2b(b"".join(parts), digest_size=_HASH_BYTES).digest()
+    return int.from_bytes(digest) >> 1
+
+
+def _content(records: Sequence[NewRecord]) -> int:
+    """A hash of everything that the caller said; the time that a record is given later is no part of it."""
+    digest = hashlib.blake2b(digest_size=_HASH_BYTES)
+    for record in records:
+        _add(digest, record.key)
+        _add(digest, record.value)
+        digest.update(_LENGTH.pack(len(record.headers)))
+        for name, value in record.headers:
+            _add(digest, name.encode("utf-8", "surrogatepass"))
+            _add(digest, value)
+        _add(digest, repr((record.timestamp_ms, record.partition)).encode())
+    return int.from_bytes(digest.digest())
+
+
+def _add(digest: "hashlib.blake2b", field: bytes | None) -> None:
+    digest.update(_LENGTH.pack(_NONE if field is None else len(field)))
+    if field:
+        digest.update(field)
+
+
+INLINE_BYTES: Final = 256 * 1024
+"""Records above this are made a batch in a thread, below it on the event loop."""
+
+Refuse = Callable[[int, StreamhouseError], None]
+
+
+class Letter(Protocol):
+    @property
+    def count(self) -> int:
+        """How many records it has."""
+        ...
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    @property
+    def identity(self) -> Identity | None:
+        """What its records brought along; a letter with None gets one before it may be sent twice."""
+        ...
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether that stands for an idempotency key."""
+        ...
+
+    async def batch(self, identity: Identity | None) -> bytearray: ...
+
+    def leave_out(self, error: BadRecords) -> bool:
+        """Go on without the records that were to blame; False when none is left, or nobody knows which."""
+        ...
+
+
+class RawLetter:
+    """A whole batch, as somebody else has made it."""
+
+    is_keyed = False
+
+    def __init__(self, source: memoryview) -> None:
+        self._source = source
+        self._header: BatchHeader = read_header(source)
+        if self._header.producer_id >= KEYS_FROM:
+            raise InvalidRecord(f"producer id is reserved for idempotency keys; from={KEYS_FROM}")
+        self.count = self._header.record_count
+        self.size_bytes = len(source)
+
+    @property
+    def timestamp_ms(self) -> int:
+        return self._header.base_timestamp_ms
+
+    @property
+    def identity(self) -> Identity | None:
+        header = self._header
+        if header.producer_id < 0:
+            return None
+        return Identity(header.producer_id, header.producer_epoch, header.base_sequence)
+
+    async def batch(self, identity: Identity | None) -> bytearray:
+        copy = bytearray(self._source)
+        if identity is not None and self.identity is None:
+            check_batch(copy)  # or a new checksum would make damage look sound
+            number(copy, *identity)
+        return copy
+
+    def leave_out(self, error: BadRecords) -> bool:
+        return False
+
+
+class RecordLetter:
+    """Records of one partition; `positions` say which of the call's they are."""
+
+    def __init__(
+        self,
+        records: Sequence[NewRecord],
+        positions: Sequence[int],
+        *,
+        codec: Codec,
+        now_ms: int,
+        identity: Identity | None,
+        refuse: Refuse,
+        first: bytearray,
+    ) -> None:
+        self._records = records
+        self.positions = positions
+        self._codec = codec
+        self._now_ms = now_ms
+        self.identity = identity
+        self._refuse = refuse
+        self._first: bytearray | None = first
+        self.size_bytes = len(first)
+
+    @property
+    def count(self) -> int:
+        return len(self._records)
+
+    @property
+    def is_keyed(self) -> bool:
+        return self.identity is not None
+
+    def timestamps_ms(self) -> list[int]:
+        now_ms = self._now_ms
+        return [now_ms if record.timestamp_ms is None else record.timestamp_ms for record in self._records]
+
+    async def batch(self, identity: Identity | None) -> bytearray:
+        made, self._first = self._first, None
+        if made is None:
+            made = await encode(self._records, codec=self._codec, now_ms=self._now_ms, size_bytes=self.size_bytes)
+        if (numbers := self.identity or identity) is not None:
+            number(made, *numbers)
+        return made
+
+    def leave_out(self, error: BadRecords) -> bool:
+        blamed = {index for index in error.records if 0 <= index < len(self._records)}
+        if not blamed:
+            return False
+        for index in blamed:
+            self._refuse(self.positions[index], error)
+        kept = [index for index in range(len(self._records)) if index not in blamed]
+        self._records = [self._records[index] for index in kept]
+        self.positions = [self.positions[index] for index in kept]
+        self._first = None
+        return bool(kept)
+
+
+async def encode(records: Sequence[NewRecord], *, codec: Codec, now_ms: int, size_bytes: int) -> bytearray:
+    if size_bytes <= INLINE_BYTES:
+        return encode_batch(records, codec=codec, now_ms=now_ms)
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(None, lambda: encode_batch(records, codec=codec, now_ms=now_ms))

@@ -1,0 +1,266 @@
+"""Packing: the records of one call, sorted by partition and made into batches that their topic takes.
+
+Data path   publishing -> **packing** -> letters
+Owns        which partition a record goes to, where a batch is split, which record is refused for itself alone
+Leaves      hashing keys to `format.partitioning`, sending to `delivery`
+
+Publishing: records of one call become batches, batches find their leaders, and each record gets its receipt.
+
+Data path   HTTP, gRPC -> **publishing** -> packing -> delivery -> logs
+Owns        receipts, in the order of the records; where records without a key go
+Leaves      sorting and splitting to `packing`, trying again to `delivery`
+"""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from itertools import count, repeat
+from typing import Final
+
+from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.forwarding.forwarding_producer import Delivered, Delivery, Outcome
+from streamhouse.broker.forwarding.leader_lookup import Here
+from streamhouse.broker.forwarding.outbound_batch import Key, RawLetter, RecordLetter, Refuse, encode
+from streamhouse.errors import (
+    InvalidRecord,
+    InvalidTimestamp,
+    RecordTooLarge,
+    Retriable,
+    StreamhouseError,
+    Unavailable,
+    UnknownTopic,
+)
+from streamhouse.format.compression import Codec
+from streamhouse.format.partitioner import partition_for
+from streamhouse.format.records import encode_batch
+from streamhouse.model.names import TopicId, TopicPartition
+from streamhouse.model.record import Acks, NewRecord, Receipt
+from streamhouse.model.topic import Topic, TopicConfig
+from streamhouse.model.topic_settings import MAX_LONG
+from streamhouse.retry import Patience
+
+CONFIG_FRESH_S: Final = 1.0
+MAX_CONFIGS: Final = 1000
+
+
+def sort_records(topic: Topic, records: Sequence[NewRecord], *, sticky: int, refuse: Refuse) -> dict[int, list[int]]:
+    """Positions of the records by partition, in their order; those that can't go anywhere are refused.
+
+    Records without a key stay together, so that one call makes few batches.
+    """
+    partitions = topic.partitions
+    sticky %= partitions
+    found: dict[int, list[int]] = {}
+    for position, (_, key, _, timestamp_ms, partition) in enumerate(records):
+        if partition is None:
+            partition = sticky if key is None else partition_for(key, partitions)
+        elif not 0 <= partition < partitions:
+            refuse(position, UnknownTopic(TopicPartition(topic.name, partition)))
+            continue
+        if timestamp_ms is not None and not 0 <= timestamp_ms <= MAX_LONG:
+            refuse(position, InvalidTimestamp(f"timestamp is out of range; timestamp_ms={timestamp_ms}"))
+            continue
+        if (positions := found.get(partition)) is None:
+            positions = found[partition] = []
+        positions.append(position)
+    return found
+
+
+class TopicConfigs:
+    """Settings of topics, parsed once in a while: the leader has the last word on them anyway."""
+
+    def __init__(self, doors: Doors, here: Here) -> None:
+        self._clock = doors.clock
+        self._here = here
+        self._known: dict[TopicId, tuple[float, Topic, TopicConfig]] = {}
+
+    def of(self, topic: Topic) -> TopicConfig:
+        now = self._clock.monotonic()
+        at, same, config = self._known.get(topic.topic_id, (0.0, None, None))
+        if config is None or same is not topic or now - at >= CONFIG_FRESH_S:
+            if len(self._known) >= MAX_CONFIGS:
+                self._known.clear()
+            config = self._here.catalogue.config_of(topic)
+            self._known[topic.topic_id] = now, topic, config
+        return config
+
+
+class Packing:
+    """Of one call: its records, its key, and where refused ones are told."""
+
+    def __init__(
+        self,
+        doors: Doors,
+        records: Sequence[NewRecord],
+        *,
+        config: TopicConfig,
+        key: Key | None,
+        refuse: Refuse,
+    ) -> None:
+        self._compress_at_bytes = doors.settings.records.compress_at_bytes
+        self._now_ms = doors.clock.now_ms()
+        self._records = records
+        self._config = config
+        self._key = key
+        self._refuse = refuse
+
+    async def pack(self, name: TopicPartition, positions: Sequence[int]) -> list[RecordLetter]:
+        """Batches, in order; what is too large is halved until it fits, or is one record that never will."""
+        waiting, letters = [positions], list[RecordLetter]()
+        while waiting:
+            chosen = waiting.pop()
+            records = self._records if len(chosen) == len(self._records) else [self._records[at] for at in chosen]
+            size_bytes = sum([len(value or b"") + len(key or b"") for value, key, _, _, _ in records])
+            codec = Codec.LZ4 if 0 < self._compress_at_bytes <= size_bytes else Codec.NONE
+            try:
+                made = await encode(records, codec=codec, now_ms=self._now_ms, size_bytes=size_bytes)
+            except InvalidRecord as error:
+                if kept := self._without(chosen, error):
+                    waiting.append(kept)
+                continue
+            if len(made) <= self._config.max_message_bytes:
+                identity = self._key.identity(len(letters)) if self._key is not None else None
+                letters.append(
+                    RecordLetter(
+                        records,
+                        chosen,
+                        codec=codec,
+                        now_ms=self._now_ms,
+                        identity=identity,
+                        refuse=self._refuse,
+                        first=made,
+                    )
+                )
+            elif len(chosen) > 1:
+                middle = len(chosen) // 2
+                waiting += [chosen[middle:], chosen[:middle]]
+            else:
+                limit_bytes = self._config.max_message_bytes
+                self._refuse(chosen[0], RecordTooLarge(name, size_bytes=len(made), limit_bytes=limit_bytes))
+        return letters
+
+    def _without(self, chosen: Sequence[int], error: InvalidRecord) -> list[int]:
+        """Those that a batch can hold. Each is tried for itself: found one by one, many would take for ever."""
+        kept: list[int] = []
+        for position in chosen:
+            try:
+                encode_batch([self._records[position]], codec=Codec.NONE, now_ms=self._now_ms)
+            except InvalidRecord as own:
+                self._refuse(position, own)
+            else:
+                kept.append(position)
+        if len(kept) == len(chosen):  # each could be held, and all of them together can't
+            for position in kept:
+                self._refuse(position, error)
+            return []
+        return kept
+
+
+Answer = Receipt | StreamhouseError
+
+NOT_TRIED: Final = Unavailable("the record was not tried")
+
+
+class Publishing:
+    def __init__(self, doors: Doors, here: Here, *, delivery: Delivery) -> None:
+        self._doors = doors
+        self._here = here
+        self._delivery = delivery
+        self._configs = TopicConfigs(doors, here)
+        self._calls = 0
+
+    async def publish(
+        self,
+        topic: str,
+        records: Sequence[NewRecord],
+        *,
+        acks: Acks,
+        idempotency_key: str | None = None,
+        timeout_s: float,
+    ) -> list[Answer]:
+        """One answer per record, in order; raises where none of them could go anywhere: the topic isn't there."""
+        if not records:
+            return []
+        patience = self._doors.patience(timeout_s)
+        found = await self._topic(topic, patience)
+        answers: list[Answer] = [NOT_TRIED] * len(records)
+        key = Key(idempotency_key, records) if idempotency_key is not None else None
+        packing = Packing(
+            self._doors,
+            records,
+            config=self._configs.of(found),
+            key=key,
+            refuse=answers.__setitem__,
+        )
+        by_partition = sort_records(found, records, sticky=self._sticky(key), refuse=answers.__setitem__)
+
+        async def publish_to(partition: int, positions: Sequence[int]) -> None:
+            name = TopicPartition(found.name, partition)
+            letters = await packing.pack(name, positions)
+            outcomes = await self._delivery.send(name, letters, acks=acks, patience=patience)
+            for letter, outcome in zip(letters, outcomes, strict=True):
+                _hand_out(answers, partition, letter, outcome)
+
+        await _all([publish_to(partition, positions) for partition, positions in by_partition.items()])
+        return answers
+
+    async def publish_batches(
+        self, name: TopicPartition, batches: Sequence[memoryview], *, acks: Acks, timeout_s: float
+    ) -> list[Answer]:
+        """One answer per batch, in order; the buffers stay the caller's."""
+        patience = self._doors.patience(timeout_s)
+        await self._topic(name.topic, patience)
+        letters: dict[int, RawLetter] = {}
+        answers: dict[int, Answer] = {}
+        for position, batch in enumerate(batches):
+            try:
+                letters[position] = RawLetter(batch)
+            except StreamhouseError as error:
+                answers[position] = error
+        outcomes = await self._delivery.send(name, list(letters.values()), acks=acks, patience=patience)
+        for (position, letter), outcome in zip(letters.items(), outcomes, strict=True):
+            answers[position] = _receipt(name.partition, outcome, letter.timestamp_ms)
+        return [answers[position] for position in range(len(batches))]
+
+    async def _topic(self, name: str, patience: Patience) -> Topic:
+        """Made where settings allow it; a store that is away for a moment is asked again."""
+        while True:
+            try:
+                async with asyncio.timeout(patience.left_s):
+                    return await self._here.topic(name, create=True)
+            except TimeoutError:
+                raise Unavailable(f"the topic could not be looked up in time; name={name}") from None
+            except Retriable as error:
+                await patience.pause(error)
+
+    def _sticky(self, key: Key | None) -> int:
+        if key is not None:
+            return key.sticky
+        self._calls += 1
+        return self._calls
+
+
+async def _all(work: Sequence[Coroutine[object, object, None]]) -> None:
+    """At once; alone, without a task of its own."""
+    if len(work) == 1:
+        return await work[0]
+    async with asyncio.TaskGroup() as tasks:
+        for each in work:
+            tasks.create_task(each, name="publish")
+
+
+def _hand_out(answers: list[Answer], partition: int, letter: RecordLetter, outcome: Outcome) -> None:
+    """By the thousand: what can be done in C is."""
+    if not isinstance(outcome, Delivered):
+        for position in letter.positions:
+            answers[position] = outcome
+        return
+    offsets = repeat(None) if outcome.offset is None else count(outcome.offset)
+    times = repeat(outcome.append_time_ms) if outcome.append_time_ms >= 0 else letter.timestamps_ms()
+    for position, receipt in zip(letter.positions, map(Receipt, repeat(partition), offsets, times), strict=False):
+        answers[position] = receipt
+
+
+def _receipt(partition: int, outcome: Outcome, timestamp_ms: int) -> Answer:
+    if not isinstance(outcome, Delivered):
+        return outcome
+    return Receipt(partition, outcome.offset, outcome.append_time_ms if outcome.append_time_ms >= 0 else timestamp_ms)

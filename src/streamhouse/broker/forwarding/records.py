@@ -1,0 +1,135 @@
+"""Records: what HTTP and gRPC publish and read; the one door for everybody who is no Kafka client.
+
+Data path   wire.http, wire.grpc -> **records** -> logs of this agent, or of others over Doors.peers
+Owns        the public calls; the life of the parts
+Leaves      each promise's mechanics to its own module; JSON and protobuf to the wires
+
+Every call works at any agent. A leader on the move costs the caller a pause within its deadline, not an error.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.fetch.fetch import Fetched, Wanted
+from streamhouse.broker.fetch.list_offsets import FoundOffset
+from streamhouse.broker.forwarding.acks import Buffering, Stored
+from streamhouse.broker.forwarding.fan_out import Reading
+from streamhouse.broker.forwarding.forwarding_producer import Delivery
+from streamhouse.broker.forwarding.group_lag import Standing, standings
+from streamhouse.broker.forwarding.groups import GroupsAnywhere
+from streamhouse.broker.forwarding.leader_lookup import Here, Offsets, Seats
+from streamhouse.broker.forwarding.publish import Publishing
+from streamhouse.broker.groups import DescribedGroup, ListedGroup, OffsetToCommit
+from streamhouse.errors import StreamhouseError
+from streamhouse.model.group import CommittedOffset
+from streamhouse.model.group_requests import Outcomes
+from streamhouse.model.names import TopicPartition
+from streamhouse.model.record import Acks, NewRecord, Receipt
+
+
+class Records:
+    def __init__(self, doors: Doors, here: Here) -> None:
+        seats = Seats(doors, here)
+        self.buffering = Buffering(doors)
+        self.stored = Stored(doors, here)
+        self.delivery = Delivery(doors, here, seats=seats, stored=self.stored, buffering=self.buffering)
+        self._publishing = Publishing(doors, here, delivery=self.delivery)
+        self._reading = Reading(doors, here, seats=seats)
+        self._offsets = Offsets(doors, here, seats=seats)
+        self._groups = GroupsAnywhere(doors, here)
+        self._catalogue = here.catalogue
+
+    def __repr__(self) -> str:
+        return f"<Records {self.delivery!r} {self.stored!r}>"
+
+    async def aclose(self) -> None:
+        """Nothing goes on behind anybody's back any more."""
+        await self.buffering.aclose()
+        await self.stored.aclose()
+
+    # --- publishing
+
+    async def publish(
+        self,
+        topic: str,
+        records: Sequence[NewRecord],
+        *,
+        acks: Acks,
+        idempotency_key: str | None = None,
+        timeout_s: float,
+    ) -> list[Receipt | StreamhouseError]:
+        """One receipt, or error, per record, in order. Raises `UnknownTopic` for all of them at once.
+
+        Records of one call keep their order in each partition. A retry with the same idempotency key and the same
+        records stores nothing twice and gets the same offsets; with other records it is `IdempotencyKeyReused`.
+        """
+        return await self._publishing.publish(
+            topic, records, acks=acks, idempotency_key=idempotency_key, timeout_s=timeout_s
+        )
+
+    async def publish_batches(
+        self, name: TopicPartition, batches: Sequence[memoryview], *, acks: Acks, timeout_s: float
+    ) -> list[Receipt | StreamhouseError]:
+        """Whole Kafka record batches: one receipt per batch, with the offset of its first record.
+
+        The buffers are copied. Numbers of an idempotent producer in them hold; batches without any are stored at most
+        once per call.
+        """
+        return await self._publishing.publish_batches(name, batches, acks=acks, timeout_s=timeout_s)
+
+    # --- reading
+
+    async def read(
+        self, wanted: Sequence[Wanted], *, max_bytes: int, min_bytes: int, max_wait_s: float
+    ) -> list[Fetched]:
+        """What there is, in the order asked for; waits for `min_bytes`, the first error, or the end of the time.
+
+        Committed records alone, whatever is `wanted`: where transactions are open it ends, and its high watermark is
+        there; markers and what was aborted are left out. A last batch without records takes readers over those. A
+        partition whose leader is on the move comes back empty, with a high watermark of -1, while others have
+        something; its error is told only after `records.patience_s`. Cancelled, it leaves nothing running.
+        """
+        return await self._reading.read(wanted, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s)
+
+    async def earliest(self, name: TopicPartition) -> FoundOffset:
+        return await self._offsets.earliest(name)
+
+    async def latest(self, name: TopicPartition) -> FoundOffset:
+        """The high watermark: the offset that the next record will have."""
+        return await self._offsets.latest(name)
+
+    async def stable_end(self, name: TopicPartition) -> FoundOffset:
+        """The last stable offset: where reading ends now, and who wants only what is new begins."""
+        return await self._offsets.stable_end(name)
+
+    async def at_time(self, name: TopicPartition, timestamp_ms: int) -> FoundOffset | None:
+        """The first record with this timestamp or a later one; None when there is none below the last stable offset."""
+        return await self._offsets.at_time(name, timestamp_ms)
+
+    # --- groups
+
+    async def groups(self) -> Sequence[ListedGroup]:
+        """The groups of the whole cluster, by name."""
+        return await self._groups.of_all_agents()
+
+    async def describe_group(self, group_id: str) -> DescribedGroup:
+        """Raises `GroupNotFound`. The generation is -1 where another agent told it."""
+        return await self._groups.describe(group_id)
+
+    async def committed(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
+        """The group's offsets; raises `GroupNotFound`. `committed_at_ms` is -1 where another agent told it."""
+        return await self._groups.committed(group_id)
+
+    async def lag(self, group_id: str) -> Sequence[Standing]:
+        """Where the group is in every partition that it reads; raises `GroupNotFound`."""
+        group = await self._groups.describe(group_id)
+        committed = await self._groups.committed(group_id)
+        return await standings(group, committed, catalogue=self._catalogue, offsets=self._offsets)
+
+    async def commit(self, group_id: str, offsets: Mapping[TopicPartition, OffsetToCommit]) -> Outcomes:
+        """Reset offsets of a group, which may have no members (`NonEmptyGroup`); what became of each partition."""
+        return await self._groups.commit(group_id, offsets)
+
+    async def delete_group(self, group_id: str) -> None:
+        """Raises `NonEmptyGroup` or `GroupNotFound`."""
+        await self._groups.delete(group_id)

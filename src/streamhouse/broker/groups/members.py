@@ -1,0 +1,301 @@
+"""Member: one member of a group, as its coordinator sees it.
+
+Owns        what the member offers and was assigned, whether it waits, until when it is believed to be alive
+Leaves      what follows from that to `state`
+
+A member that waits in a join or a sync can't heartbeat, so its session does not run out meanwhile; it gets a whole
+one with the answer. A member that never was in a generation is the exception: it may have gone without a trace.
+
+Limits: how much a member may bring.
+
+Owns        the sizes that are checked before a group keeps anything
+Leaves      how many members there may be to `state`, how long names may be to `groups`
+
+Roster: who belongs to a group, who leads it, and which protocols all of them understand.
+
+Owns        the members by id and by instance, the votes for a protocol, the choice of a leader
+Leaves      when somebody comes or goes, and what follows, to `state`
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from math import inf
+
+from streamhouse.config import GroupSettings
+from streamhouse.errors import FencedInstance, GroupDataTooLarge, UnknownMember
+from streamhouse.model.group import OfferedProtocol, StoredMember
+from streamhouse.model.group_requests import DescribedMember, Join, JoinedMember
+
+
+class Member:
+    __slots__ = (
+        "assignment",
+        "client_host",
+        "client_id",
+        "expires_at",
+        "instance_id",
+        "is_new",
+        "join_token",
+        "member_id",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session_timeout_ms",
+        "sync_token",
+    )
+
+    def __init__(self, member_id: str, ask: Join) -> None:
+        self.member_id = member_id
+        self.instance_id = ask.instance_id
+        self.client_id = ask.client_id
+        self.client_host = ask.client_host
+        self.assignment = b""
+        self.is_new = False
+        self.join_token: object | None = None
+        self.sync_token: object | None = None
+        self.expires_at = inf
+        self.protocols: tuple[OfferedProtocol, ...] = ()
+        self.session_timeout_ms = self.rebalance_timeout_ms = 0
+        self.update(ask)
+
+    def __repr__(self) -> str:
+        waits = " joining" if self.join_token is not None else " syncing" if self.sync_token is not None else ""
+        return f"<Member {self.member_id} instance={self.instance_id}{waits} expires_at={self.expires_at:.3f}>"
+
+    @classmethod
+    def load(cls, stored: StoredMember) -> "Member":
+        ask = Join(
+            instance_id=stored.instance_id,
+            client_id=stored.client_id,
+            client_host=stored.client_host,
+            session_timeout_ms=stored.session_timeout_ms,
+            rebalance_timeout_ms=stored.rebalance_timeout_ms,
+            protocol_type="",
+            protocols=stored.protocols,
+        )
+        member = cls(stored.member_id, ask)
+        member.assignment = stored.assignment
+        return member
+
+    def update(self, ask: Join) -> None:
+        """What a member may change whenever it joins."""
+        self.protocols = distinct(ask.protocols)
+        self.session_timeout_ms = ask.session_timeout_ms
+        self.rebalance_timeout_ms = rebalance_timeout_ms(ask)
+
+    @property
+    def names(self) -> list[str]:
+        return [offered.name for offered in self.protocols]
+
+    @property
+    def size_bytes(self) -> int:
+        return offered_bytes(self.protocols)
+
+    def offers(self, protocols: tuple[OfferedProtocol, ...]) -> bool:
+        return self.protocols == distinct(protocols)
+
+    def metadata(self, protocol: str | None) -> bytes | None:
+        return next((offered.metadata for offered in self.protocols if offered.name == protocol), None)
+
+    def vote(self, candidates: Collection[str]) -> str | None:
+        """The first of its protocols, which are in the order of its preference, that can be chosen."""
+        return next((name for name in self.names if name in candidates), None)
+
+    def touch(self, now: float) -> None:
+        """It gave a sign of life."""
+        self.expires_at = now + self.session_timeout_ms / 1000
+
+    @property
+    def is_excused(self) -> bool:
+        """Whether it needs no sign of life, because it waits for us."""
+        return not self.is_new and (self.join_token is not None or self.sync_token is not None)
+
+    def stored(self, assignment: bytes) -> StoredMember:
+        return StoredMember(
+            member_id=self.member_id,
+            instance_id=self.instance_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            session_timeout_ms=self.session_timeout_ms,
+            rebalance_timeout_ms=self.rebalance_timeout_ms,
+            protocols=self.protocols,
+            assignment=assignment,
+        )
+
+    def joined(self, protocol: str | None) -> JoinedMember:
+        return JoinedMember(
+            member_id=self.member_id, instance_id=self.instance_id, metadata=self.metadata(protocol) or b""
+        )
+
+    def described(self, protocol: str | None) -> DescribedMember:
+        """With a protocol: also what it offered for it, and what it was assigned."""
+        return DescribedMember(
+            member_id=self.member_id,
+            instance_id=self.instance_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            metadata=(self.metadata(protocol) or b"") if protocol is not None else b"",
+            assignment=self.assignment if protocol is not None else b"",
+        )
+
+
+def distinct(protocols: tuple[OfferedProtocol, ...]) -> tuple[OfferedProtocol, ...]:
+    """Each name once, the first of its kind, as Kafka has it."""
+    names: dict[str, OfferedProtocol] = {}
+    for offered in protocols:
+        names.setdefault(offered.name, offered)
+    return tuple(names.values()) if len(names) < len(protocols) else protocols
+
+
+def offered_bytes(protocols: tuple[OfferedProtocol, ...]) -> int:
+    return sum(len(name) + len(metadata) for name, metadata in protocols)
+
+
+def rebalance_timeout_ms(ask: Join) -> int:
+    """The oldest clients don't name one: then it is their session timeout."""
+    return ask.rebalance_timeout_ms if ask.rebalance_timeout_ms >= 0 else ask.session_timeout_ms
+
+
+def check_metadata(ask: Join, settings: GroupSettings, *, others_bytes: int) -> None:
+    """Raise unless what the member offers fits, alone and together with the other members' metadata."""
+    size = offered_bytes(ask.protocols)
+    _check("member metadata is too large", size, settings.max_member_bytes, "groups.max_member_bytes")
+    _check("the group's metadata is too large", size + others_bytes, settings.max_group_bytes, "groups.max_group_bytes")
+
+
+def check_assignments(assignments: Mapping[str, bytes], settings: GroupSettings) -> None:
+    """Raise unless each assignment, and all of them together, fit."""
+    sizes = [len(assignment) for assignment in assignments.values()]
+    largest = max(sizes, default=0)
+    _check("an assignment is too large", largest, settings.max_member_bytes, "groups.max_member_bytes")
+    _check("the assignments are too large", sum(sizes), settings.max_group_bytes, "groups.max_group_bytes")
+
+
+def _check(what: str, size_bytes: int, limit_bytes: int, setting: str) -> None:
+    if size_bytes > limit_bytes:
+        raise GroupDataTooLarge(what, size_bytes=size_bytes, limit_bytes=limit_bytes, setting=setting)
+
+
+class Roster:
+    def __init__(self, group_id: str) -> None:
+        self._group_id = group_id
+        self._members: dict[str, Member] = {}
+        self._instances: dict[str, str] = {}
+        self._support: Counter[str] = Counter()
+        self.leader: str | None = None
+        self.size_bytes = 0
+        """What all members offer, together."""
+
+    def __repr__(self) -> str:
+        return f"<Roster members={len(self._members)} static={len(self._instances)} leader={self.leader}>"
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[Member]:
+        """In the order in which they came, over a copy: members may go meanwhile."""
+        return iter(list(self._members.values()))
+
+    def __contains__(self, member_id: str) -> bool:
+        return member_id in self._members
+
+    def get(self, member_id: str) -> Member | None:
+        return self._members.get(member_id)
+
+    def by_instance(self, instance_id: str | None) -> Member | None:
+        member_id = self._instances.get(instance_id) if instance_id is not None else None
+        return self._members[member_id] if member_id is not None else None
+
+    def check(self, member_id: str, instance_id: str | None) -> Member:
+        """The member of this id, if it is also the one of this instance; raises what it should be told otherwise."""
+        if instance_id is not None:
+            current = self._instances.get(instance_id)
+            if current is None:
+                raise UnknownMember(self._group_id, member_id=member_id)
+            if current != member_id:
+                raise FencedInstance(self._group_id, instance_id=instance_id, member_id=member_id)
+        if (member := self._members.get(member_id)) is None:
+            raise UnknownMember(self._group_id, member_id=member_id)
+        return member
+
+    # --- coming and going
+
+    def add(self, member: Member) -> None:
+        self._members[member.member_id] = member
+        if member.instance_id is not None:
+            self._instances[member.instance_id] = member.member_id
+        self._count(member)
+        if self.leader is None:
+            self.leader = member.member_id
+
+    def remove(self, member_id: str) -> None:
+        member = self._members.pop(member_id)
+        if member.instance_id is not None:
+            del self._instances[member.instance_id]
+        self._discount(member)
+        if self.leader == member_id:
+            self.leader = next(iter(self._members), None)
+
+    def replace(self, old: Member, new: Member) -> None:
+        """Another life of the same static member takes its place, also as the leader."""
+        leads = self.leader == old.member_id
+        self.remove(old.member_id)
+        self.add(new)
+        if leads:
+            self.leader = new.member_id
+
+    def update(self, member: Member, ask: Join) -> None:
+        self._discount(member)
+        member.update(ask)
+        self._count(member)
+
+    def _count(self, member: Member) -> None:
+        self._support.update(member.names)
+        self.size_bytes += member.size_bytes
+
+    def _discount(self, member: Member) -> None:
+        self.size_bytes -= member.size_bytes
+        for name in member.names:
+            self._support[name] -= 1
+            if not self._support[name]:
+                del self._support[name]
+
+    # --- what they have in common
+
+    def supports(self, names: Iterable[str]) -> bool:
+        """Whether one of these is understood by every member."""
+        return any(self._support[name] == len(self._members) for name in names)
+
+    def select_protocol(self) -> str:
+        """Each member votes for the first of its own that all understand; the most votes win, early ones on a tie."""
+        candidates = {name for name, count in self._support.items() if count == len(self._members)}
+        votes = Counter(vote for member in self if (vote := member.vote(candidates)) is not None)
+        [(chosen, _)] = votes.most_common(1)
+        return chosen
+
+    @property
+    def rebalance_timeout_s(self) -> float:
+        return max((member.rebalance_timeout_ms for member in self._members.values()), default=0) / 1000
+
+    # --- waiting
+
+    @property
+    def earliest_expiry(self) -> float:
+        return min((member.expires_at for member in self._members.values()), default=inf)
+
+    @property
+    def waiting(self) -> int:
+        return sum(member.join_token is not None for member in self._members.values())
+
+    @property
+    def all_wait(self) -> bool:
+        return all(member.join_token is not None for member in self._members.values())
+
+    def elect_waiting(self) -> bool:
+        """Make sure that the leader is one of those who wait for the generation; False when nobody waits."""
+        leader = self._members.get(self.leader) if self.leader is not None else None
+        if leader is not None and leader.join_token is not None:
+            return True
+        first = next((member for member in self._members.values() if member.join_token is not None), None)
+        if first is not None:
+            self.leader = first.member_id
+        return first is not None

@@ -1,0 +1,142 @@
+"""Expiry: offsets that nobody will ask for again are forgotten, and so are groups without any.
+
+Data path   off; a loop that looks every few minutes
+Owns        the policy, which is Kafka's, and the loop
+Leaves      which groups are worth a look to the metadata store, deleting to `commits`
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Final
+
+from streamhouse.broker.catalog.topic_catalog import Catalogue
+from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.groups.coordinator import Coordinator
+from streamhouse.broker.groups.descriptions import reads
+from streamhouse.broker.groups.group_state import Group
+from streamhouse.broker.groups.shards import Shard
+from streamhouse.config import GroupSettings
+from streamhouse.errors import StreamhouseError
+from streamhouse.model.group import CONSUMER, DropGroup, DropOffset, GroupChange, GroupState
+from streamhouse.model.names import TopicId
+from streamhouse.model.topic import Topic
+from streamhouse.stores.metadata.base import OffsetStored
+from streamhouse.stores.metadata.transaction_store import OffsetsAsked
+
+log = logging.getLogger(__name__)
+
+GROUPS_PER_READ: Final = 100
+RETRY_S: Final = 10.0
+
+
+def expired_offsets(
+    group: Group, offsets: Iterable[OffsetStored], topics: Mapping[TopicId, Topic], *, now_ms: int, retention_ms: int
+) -> list[OffsetStored]:
+    """Which of a group's offsets have had their time. Decides; touches nothing.
+
+    In an empty group it runs from when the last member left; in a simple group, and for topics that a stable group of
+    consumers does not read any more, from the commit. A group in a rebalance is left alone, and so are members that
+    don't say which topics they read.
+    """
+    empty = group.state is GroupState.EMPTY
+    if not empty and (group.state is not GroupState.STABLE or group.protocol_type != CONSUMER):
+        return []
+    emptied_at_ms = group.changed_at_ms if empty and group.protocol_type is not None else None
+    read = {topic_id for topic_id, topic in topics.items() if not empty and reads(group, topic.name)}
+
+    def is_over(stored: OffsetStored) -> bool:
+        if stored.at.partition.topic_id in read:
+            return False
+        if stored.committed.expires_at_ms is not None:
+            return now_ms >= stored.committed.expires_at_ms
+        since_ms = emptied_at_ms if emptied_at_ms is not None else stored.committed.committed_at_ms
+        return now_ms - since_ms >= retention_ms
+
+    return [stored for stored in offsets if is_over(stored)]
+
+
+class Expiry:
+    def __init__(self, doors: Doors, *, coordinator: Coordinator, catalogue: Catalogue) -> None:
+        self._doors = doors
+        self._settings = doors.settings.groups
+        self._metadata = doors.metadata
+        self._clock = doors.clock
+        self._coordinator = coordinator
+        self._catalogue = catalogue
+
+    def configure(self, settings: GroupSettings) -> None:
+        self._settings = settings
+
+    async def run(self) -> None:
+        """Take what nobody coordinates, look at what has expired, for ever."""
+        while True:
+            try:
+                await self._coordinator.shards.hold_all()
+                await self.sweep()
+                wait = self._settings.offsets_check_s
+            except StreamhouseError as error:
+                log.warning("expired offsets were not looked for", extra={"why": str(error)})
+                wait = min(self._settings.offsets_check_s, RETRY_S)
+            await self._clock.sleep(wait)
+
+    async def sweep(self) -> int:
+        """One look at every group held; returns how many offsets went."""
+        now_ms = await self._doors.agreed_now_ms()
+        shards = list(self._coordinator.shards)
+        due = await self._metadata.groups_to_review(
+            [shard.partition for shard in shards], before_ms=now_ms - self._retention_ms, now_ms=now_ms
+        )
+        gone = 0
+        for group_ids in _chunks(due):
+            gone += await self._look(shards, group_ids, now_ms)
+        if gone:
+            log.info("committed offsets expired", extra={"offsets": gone})
+        return gone
+
+    @property
+    def _retention_ms(self) -> int:
+        return round(self._settings.offsets_retention_s * 1000)
+
+    async def _look(self, shards: Sequence[Shard], group_ids: Sequence[str], now_ms: int) -> int:
+        """Read, then decide without a pause. Groups in which something was committed meanwhile have another time."""
+        held = [(shard, group, group.commits) for shard, group in _held(shards, group_ids)]
+        topics = {topic.topic_id: topic for topic in await self._catalogue.all()}
+        offsets = await self._offsets([group.group_id for _, group, _ in held])
+        gone, drops = 0, list[Awaitable[None]]()
+        for shard, group, commits in held:
+            if shard.lost is not None or group.commits != commits or shard.unwritten[group.group_id]:
+                continue
+            stored = offsets.get(group.group_id, [])
+            over = expired_offsets(group, stored, topics, now_ms=now_ms, retention_ms=self._retention_ms)
+            gone += len(over)
+            drops += self._drop(shard, group, over, is_all=len(over) == len(stored))
+        await asyncio.gather(*drops)
+        return gone
+
+    async def _offsets(self, group_ids: Sequence[str]) -> dict[str, list[OffsetStored]]:
+        found = await self._metadata.committed_offsets([OffsetsAsked(group_id, None) for group_id in group_ids])
+        return {group_id: list(each) for group_id, each in groupby(found, key=lambda stored: stored.at.group_id)}
+
+    def _drop(self, shard: Shard, group: Group, over: Sequence[OffsetStored], *, is_all: bool) -> list[Awaitable[None]]:
+        """Forget offsets, and with its last one the group."""
+        changes: list[GroupChange] = [
+            DropOffset(at=stored.at, committed_at_ms=stored.committed.committed_at_ms) for stored in over
+        ]
+        if is_all and group.state is GroupState.EMPTY and not group.expects_members:
+            changes.append(DropGroup(group_id=group.group_id, unless_offsets=True))
+            return [self._coordinator.delete(shard, group, changes)]
+        return [self._coordinator.commits.put(shard, group.group_id, changes)] if changes else []
+
+
+def _held(shards: Sequence[Shard], group_ids: Sequence[str]) -> Iterator[tuple[Shard, Group]]:
+    for group_id in group_ids:
+        for shard in shards:
+            if shard.lost is None and (group := shard.groups.get(group_id)) is not None:
+                yield shard, group
+
+
+def _chunks(group_ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(group_ids), GROUPS_PER_READ):
+        yield group_ids[start : start + GROUPS_PER_READ]

@@ -1,0 +1,244 @@
+"""Effects: what the group's machine wants done, and what waits for it.
+
+Data path   state -> **effects** -> coordinator
+Owns        the nouns
+Leaves      deciding to `state`, doing to `coordinator`
+
+Generations: how a group gets from one generation to the next.
+
+Data path   state (an event asks for a rebalance) -> **generations** -> effects
+Owns        gathering the members, beginning a generation, handing out what was assigned, what is written of it
+Leaves      which event asks for it, and whether it may, to `state`; the members to `roster`
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+from streamhouse.broker.groups.members import Member, Roster
+from streamhouse.config import GroupSettings
+from streamhouse.errors import RebalanceInProgress, StreamhouseError, UnknownMember
+from streamhouse.model.group import GroupState, StoredGroup
+from streamhouse.model.group_requests import Joined, Synced
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Answer the call that came with this token."""
+
+    token: object
+    answer: Joined | Synced | StreamhouseError
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """Make this durable, then call `stored` with the number. Its `changed_at_ms` is for the coordinator to fill in."""
+
+    number: int
+    group: StoredGroup
+
+
+Effect = Reply | Persist
+
+
+@dataclass(frozen=True, slots=True)
+class Assigning:
+    """Waits for its write: a generation that becomes stable once its assignments are durable."""
+
+    generation: int
+    assignments: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Replacing:
+    """Waits for its write: a static member that came back to a stable group, and goes on once its new id is durable."""
+
+    old: Member
+    new: Member
+    token: object
+    answer: Joined
+
+
+@dataclass(frozen=True, slots=True)
+class Emptying:
+    """Waits for nothing: the last member has gone."""
+
+
+Write = Assigning | Replacing | Emptying
+
+EMPTY, PREPARING, COMPLETING, STABLE, DEAD = GroupState
+
+NOBODY_WAITS_S: Final = 1.0
+"""Least time between two looks at a group whose members are all away, whatever rebalance timeout they have."""
+
+
+class Generations:
+    def __init__(self, group_id: str, settings: GroupSettings) -> None:
+        self.group_id = group_id
+        self.settings = settings
+        self.state = EMPTY
+        self._was_empty = False
+        self.generation = 0
+        self.protocol_type: str | None = None
+        self.protocol: str | None = None
+        self.changed_at_ms = 0
+        self.is_stored = False
+        self.commits = 0
+        self.roster = Roster(group_id)
+        self._pending: dict[str, float] = {}
+        self._unsynced: dict[str, None] = {}
+        self._join_at = inf
+        self._sync_at = inf
+        self._delay_s = self._remaining_s = 0.0
+        self._grew = False
+        self._writes: dict[int, Write] = {}
+        self._written = 0
+        self._effects: list[Effect] = []
+
+    def __repr__(self) -> str:
+        return f"<Group {self.group_id} {self.state} generation={self.generation} {self.roster!r}>"
+
+    # --- gathering members
+
+    def _rebalance_or_complete(self, now: float) -> None:
+        if self.state is PREPARING:
+            self._complete_if_all_wait(now)
+        else:
+            self._prepare(now)
+
+    def _prepare(self, now: float) -> None:
+        """Gather the members. An empty group waits a little for more of them; others for those who were there."""
+        if self.state is COMPLETING:
+            self._hand_out(now, {}, RebalanceInProgress(self.group_id))
+        self._unsynced.clear()
+        self._sync_at = inf
+        self._was_empty = self.state is EMPTY
+        self.state = PREPARING
+        if self._was_empty:
+            self._grew = False
+            self._delay_s = self.settings.initial_rebalance_delay_s
+            self._remaining_s = max(self.roster.rebalance_timeout_s - self._delay_s, 0.0)
+            self._join_at = now + self._delay_s
+        elif self._all_joined:
+            self._complete(now)
+        else:
+            self._join_at = now + self.roster.rebalance_timeout_s
+
+    @property
+    def _all_joined(self) -> bool:
+        return not self._pending and self.roster.all_wait
+
+    def _complete_if_all_wait(self, now: float) -> None:
+        if self.state is PREPARING and not self._was_empty and self._all_joined:
+            self._complete(now)
+
+    def _join_due(self, now: float) -> None:
+        """The time to gather is over; an empty group's is extended while members arrive."""
+        if self._was_empty and self._grew and self._remaining_s > 0:
+            self._grew = False
+            delay = min(self.settings.initial_rebalance_delay_s, self._remaining_s)
+            self._remaining_s = max(self._remaining_s - self._delay_s, 0.0)
+            self._delay_s = delay
+            self._join_at = now + delay
+        else:
+            self._complete(now)
+
+    def _complete(self, now: float) -> None:
+        """Begin the next generation with those who wait, and with static members, who may be restarting."""
+        self._join_at = inf
+        for member in self.roster:
+            if member.join_token is None and member.instance_id is None:
+                self._remove(member.member_id)
+        if self.roster and not self.roster.elect_waiting():
+            # Only static members are left, and none of them is here: sessions will decide who is gone.
+            self._join_at = now + max(self.roster.rebalance_timeout_s, NOBODY_WAITS_S)
+            return
+        self.generation += 1
+        if self.roster:
+            self._begin_generation(now)
+        else:
+            self.protocol = None
+            self.state = EMPTY
+            self._persist(Emptying())
+
+    def _begin_generation(self, now: float) -> None:
+        self.protocol = self.roster.select_protocol()
+        self.state = COMPLETING
+        for member in self.roster:
+            if member.join_token is not None:
+                self._reply(member.join_token, self._joined(member))
+                member.join_token = None
+            member.is_new = False
+            member.touch(now)
+        self._unsynced = dict.fromkeys(member.member_id for member in self.roster)
+        # Some clients leave the rebalance timeout at 0: then nobody could ask in time, whatever the network does.
+        self._sync_at = now + max(self.roster.rebalance_timeout_s, self.settings.min_session_timeout_s)
+
+    def _remove(self, member_id: str) -> None:
+        """Take a member out; if it waits, it is told to begin anew."""
+        member = self.roster.get(member_id)
+        assert member is not None
+        for token in (member.join_token, member.sync_token):
+            if token is not None:
+                self._reply(token, UnknownMember(self.group_id, member_id=member_id))
+        member.join_token = member.sync_token = None
+        self.roster.remove(member_id)
+        self._unsynced.pop(member_id, None)
+
+    # --- what members are told
+
+    def _joined(self, member: Member, *, skip_assignment: bool = False) -> Joined:
+        leads = self.roster.leader == member.member_id
+        return Joined(
+            generation=self.generation,
+            protocol_type=self.protocol_type,
+            protocol=self.protocol,
+            leader=self.roster.leader or "",
+            member_id=member.member_id,
+            members=tuple(each.joined(self.protocol) for each in self.roster) if leads else (),
+            skip_assignment=skip_assignment,
+        )
+
+    def _synced(self, member: Member) -> Synced:
+        return Synced(protocol_type=self.protocol_type, protocol=self.protocol, assignment=member.assignment)
+
+    def _hand_out(self, now: float, assignments: Mapping[str, bytes], refusal: StreamhouseError | None) -> None:
+        for member in self.roster:
+            member.assignment = assignments.get(member.member_id, b"")
+            if member.sync_token is not None:
+                self._reply(member.sync_token, refusal or self._synced(member))
+                member.sync_token = None
+                member.touch(now)
+
+    # --- what is written
+
+    def _persist(self, then: Write) -> None:
+        self._written += 1
+        self._writes[self._written] = then
+        assignments = then.assignments if isinstance(then, Assigning) else None
+        self._effects.append(Persist(self._written, self.snapshot(assignments)))
+
+    def snapshot(self, assignments: Mapping[str, bytes] | None = None) -> StoredGroup:
+        """The group as it is at rest; with assignments, as it will be once they are handed out."""
+        return StoredGroup(
+            group_id=self.group_id,
+            generation=self.generation,
+            protocol_type=self.protocol_type,
+            protocol=self.protocol,
+            leader=self.roster.leader,
+            members=tuple(
+                member.stored(member.assignment if assignments is None else assignments[member.member_id])
+                for member in self.roster
+            ),
+            changed_at_ms=self.changed_at_ms,
+        )
+
+    # --- effects
+
+    def _reply(self, token: object, answer: Joined | Synced | StreamhouseError) -> None:
+        self._effects.append(Reply(token, answer))
+
+    def _drain(self) -> list[Effect]:
+        effects, self._effects = self._effects, []
+        return effects

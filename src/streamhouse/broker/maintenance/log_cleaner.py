@@ -1,0 +1,192 @@
+"""Cleaning: one pass of key compaction over one partition.
+
+Data path   none: works behind the data path's back, on what is flushed
+Owns        the two readings of a pass (which keys are new; what stays), the order in which runs are replaced
+Leaves      when a partition is due to `model.compaction`, which records stay to `format.compaction`, I/O to `rewriting`
+
+Invariants  runs are replaced oldest first: when a tombstone gets the horizon after which it goes, nothing older of its
+            key is left
+            nothing is looked at whose transaction may be open
+            nobody is told of an aborted transaction any more when its marker gets the horizon after which it goes
+
+A pass looks at the rows, reads the new part, until the key map is full, then everything up to there; each time page
+by page, so that of a million runs few are in memory. What it decides is right whoever appends, deletes or compacts
+meanwhile: a record goes only because of a later one, which nobody takes away except for a later one still.
+"""
+
+import logging
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import Final
+
+from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.maintenance.run_rewriter import Forgetting, Rewriter
+from streamhouse.broker.segments.transaction_isolation import Settled, aborted_within
+from streamhouse.errors import Unavailable
+from streamhouse.format.batch import Buffer, read_header
+from streamhouse.format.compaction import KeyMap, Rules, Traversed, compacted
+from streamhouse.format.run_rewrite import Rewritten, Source, batches_of
+from streamhouse.format.transactions import Aborted
+from streamhouse.model.cluster import PartitionState
+from streamhouse.model.log_cleanup import Dirt, Extent, merge_limits
+from streamhouse.model.segment import Run
+from streamhouse.model.topic import TopicConfig
+
+log = logging.getLogger(__name__)
+
+PAGE: Final = 1000
+"""Runs that are in memory at a time; a partition may have a million."""
+
+
+class Cleaner:
+    def __init__(self, doors: Doors, *, rewriter: Rewriter, settled: Settled, forgetting: Forgetting) -> None:
+        self._doors = doors
+        self._settings = doors.settings.compaction
+        self._limit_bytes = doors.settings.producers.max_decompressed_bytes
+        self._rewriter = rewriter
+        self._settled = settled
+        self._forgetting = forgetting
+        self.passes = 0
+        self.dropped_records = 0
+
+    def __repr__(self) -> str:
+        return f"<Cleaner passes={self.passes} dropped={self.dropped_records}>"
+
+    async def clean(self, state: PartitionState, config: TopicConfig, *, cleaned_to: int) -> bool:
+        """Compact the partition if it is due; whether a pass was made to its end."""
+        now_ms = await self._doors.agreed_now_ms()
+        stable_end = await self._settled.end(state)
+        told = Dirt(config, cleaned_to=cleaned_to, now_ms=now_ms, stable_end=stable_end)
+        dirt, last_end = await self._look(state, told)
+        if dirt.due_up_to is None:
+            return False
+        aborted = await self._aborted(state, dirt.due_up_to)
+        keys, reached = await self._map_keys(state, max(cleaned_to, state.log_start), dirt.due_up_to, aborted)
+        rules = Rules(
+            latest=keys.latest,
+            end=reached,
+            now_ms=now_ms,
+            later_now_ms=self._doors.agreed_time().later_ms,
+            delete_retention_ms=config.delete_retention_ms,
+            limit_bytes=self._limit_bytes,
+            aborted=aborted,
+        )
+        traversed = Traversed()
+        async with aclosing(self._groups(state, reached, config)) as groups:
+            async for group in groups:
+                if not await self._rewrite(group, rules, traversed, last_end=last_end):
+                    return False
+        await self._doors.metadata.mark_cleaned(state.partition, reached)
+        self.passes += 1
+        log.info(
+            "partition compacted",
+            extra={"partition": str(state.partition), "keys": len(keys.latest), "from": cleaned_to, "to": reached},
+        )
+        return True
+
+    async def _runs(self, state: PartitionState, start: int, up_to: int | None = None) -> AsyncGenerator[Run, None]:
+        """The flushed runs that reach above `start` and begin below `up_to`, oldest first, a page in memory.
+
+        Raises `Unavailable` when one was merged with what was given already, while the pages were turned.
+        """
+        offset = start
+        while page := await self._doors.metadata.runs(state.partition, from_offset=offset, limit=PAGE):
+            if offset > start and page[0].base < offset:
+                raise Unavailable(f"runs changed while they were read; partition={state.partition} offset={offset}")
+            for run in page:
+                if run.end > state.flushed_end or (up_to is not None and run.base >= up_to):
+                    return
+                yield run
+            if len(page) < PAGE:
+                return
+            offset = page[-1].end
+
+    async def _look(self, state: PartitionState, dirt: Dirt) -> tuple[Dirt, int]:
+        """How dirty the partition is, and where its last run ends."""
+        last_end = state.log_start
+        async with aclosing(self._runs(state, state.log_start)) as runs:
+            async for run in runs:
+                dirt.add(run)
+                last_end = run.end
+        return dirt, last_end
+
+    async def _aborted(self, state: PartitionState, up_to: int) -> Aborted:
+        wanted = {state.partition: range(state.log_start, up_to)}
+        return Aborted((await aborted_within(self._doors.metadata, wanted)).get(state.partition, ()))
+
+    async def _map_keys(self, state: PartitionState, start: int, up_to: int, aborted: Aborted) -> tuple[KeyMap, int]:
+        """The latest offset of each key at and above `start`, and how far it was possible to look."""
+        keys = KeyMap(max_keys=self._settings.max_keys, limit_bytes=self._limit_bytes, aborted=aborted)
+        async with aclosing(self._runs(state, start, up_to)) as runs:
+            async for run in runs:
+                source = await self._rewriter.open(run)
+                async with aclosing(self._rewriter.pieces(source)) as pieces:
+                    async for piece in pieces:
+                        if not await self._rewriter.in_thread(partial(_add_keys, keys, piece, start)):
+                            return keys, keys.end
+        return keys, up_to
+
+    async def _groups(
+        self, state: PartitionState, up_to: int, config: TopicConfig
+    ) -> AsyncGenerator[list[Source], None]:
+        """Runs that are rewritten together: as many as memory may hold, and retention may delete, as one."""
+        limits = merge_limits(config, at_least=1, below_bytes=0, max_bytes=self._settings.segment_bytes)
+        group: list[Source] = []
+        extent, raw_bytes = Extent(), 0
+        async with aclosing(self._runs(state, state.log_start, up_to)) as runs:
+            async for run in runs:
+                source = await self._rewriter.open(run)
+                extent, raw_bytes = extent.plus(run), raw_bytes + source.raw_bytes
+                is_full = raw_bytes > self._settings.segment_bytes or len(group) >= self._settings.max_runs
+                if group and (is_full or not extent.may_be_one(limits)):
+                    yield group
+                    group, extent, raw_bytes = [], Extent().plus(run), source.raw_bytes
+                group.append(source)
+        if group:
+            yield group
+
+    async def _rewrite(self, group: Sequence[Source], rules: Rules, traversed: Traversed, *, last_end: int) -> bool:
+        """Replace what changes; False when somebody else changed it first."""
+        rewritten: list[Rewritten] = []
+        changed: list[int] = []
+        spent_before = len(traversed.spent)
+        for number, source in enumerate(group):
+            batches: list[Buffer] = []
+            has_changed = False
+            async for piece in self._rewriter.pieces(source):
+                work = partial(_what_stays, piece, rules, traversed, last_end)
+                stays, differs = await self._rewriter.in_thread(work)
+                batches.extend(stays)
+                has_changed = has_changed or differs
+            rewritten.append(Rewritten(source, batches))
+            if has_changed:
+                changed.append(number)
+        await self._forgetting.forget(group[0].run.partition, rules.aborted, traversed.spent[spent_before:])
+        if not changed:
+            return True
+        span = rewritten[changed[0] : changed[-1] + 1]
+        replaced = await self._rewriter.replace(span)
+        if replaced:
+            self.dropped_records += sum(_dropped(item) for item in span)
+        return replaced
+
+
+def _add_keys(keys: KeyMap, piece: Buffer, start: int) -> bool:
+    return all(keys.add(batch) for batch in batches_of(piece) if read_header(batch).end > start)
+
+
+def _what_stays(piece: Buffer, rules: Rules, traversed: Traversed, last_end: int) -> tuple[list[Buffer], bool]:
+    """The batches that stay of a piece, and whether they are others than those that were there."""
+    stays: list[Buffer] = []
+    differs = False
+    for batch in batches_of(piece):
+        new = compacted(batch, rules, keep_empty=read_header(batch).end == last_end, traversed=traversed)
+        differs = differs or new is not batch
+        if new is not None:
+            stays.append(new)
+    return stays, differs
+
+
+def _dropped(item: Rewritten) -> int:
+    return item.source.run.records - sum(read_header(batch).record_count for batch in item.batches)

@@ -1,0 +1,311 @@
+"""Collector: retention moves log starts; objects that no row names any more are deleted, late.
+
+Data path   none: it works behind the data path's back
+Owns        when retention is looked at, when doomed objects go, the search for orphans and for what ended sessions left
+Leaves      the policy to `model.retention`, marking to the metadata store
+
+Deleting always goes: row marked in a transaction -> grace time -> object deleted -> row removed. An object that no
+row names is deleted only when it is old, its session is known and has ended, and no row, live or doomed, named it in
+one snapshot taken after it was listed and its session was seen to be over. What sessions wrote that the database
+doesn't know is never deleted: it belongs to another database, or to a newer one than this.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import groupby
+from typing import Final, NamedTuple
+
+from streamhouse.broker.cluster.cluster import Cluster
+from streamhouse.broker.cluster.store_identity import Identity
+from streamhouse.broker.dependencies import Doors
+from streamhouse.errors import SessionLost, StreamhouseError, Unavailable
+from streamhouse.format.object_keys import (
+    PLACED_PREFIX,
+    SEGMENTS_PREFIX,
+    WAL_PREFIX,
+    parse_placed_key,
+    parse_segment_key,
+    parse_wal_key,
+)
+from streamhouse.model.cluster import PartitionState
+from streamhouse.model.log_cleanup import is_past, is_undated, retention_step
+from streamhouse.model.names import PartitionId, SessionId, TopicId
+from streamhouse.model.segment import Run
+from streamhouse.model.topic import TopicConfig
+
+log = logging.getLogger(__name__)
+
+PAGE: Final = 1000
+TOGETHER: Final = 100
+"""Of so many partitions retention looks at a page of runs together."""
+SESSIONS_KEPT: Final = 2
+"""Ended sessions are known for so many times as long as what they left is kept."""
+
+
+class Due(NamedTuple):
+    """A partition that may have something to lose, and what its runs come to from its log start on."""
+
+    partition: PartitionId
+    config: TopicConfig
+    log_start: int
+    size_bytes: int
+
+
+class Collector:
+    def __init__(
+        self,
+        doors: Doors,
+        *,
+        configs: Callable[[], Awaitable[Mapping[TopicId, TopicConfig]]],
+        moved: Callable[[PartitionId, int], None],
+        cluster: Cluster,
+        identity: Identity,
+    ) -> None:
+        self._doors = doors
+        self._settings = doors.settings.retention
+        self._configs = configs
+        self._moved = moved
+        self._cluster = cluster
+        self._identity = identity
+        self._written: dict[str, int] = {}
+        """When objects were written of whose runs one look of retention had to know it."""
+        self.deleted_objects = 0
+        self.deleted_orphans = 0
+
+    def __repr__(self) -> str:
+        return f"<Collector deleted={self.deleted_objects} orphans={self.deleted_orphans}>"
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as loops:
+            loops.create_task(self._every(self._settings.check_s, self.retain), name="retention")
+            loops.create_task(self._every(self._settings.check_s, self._chore(self.collect)), name="collection")
+            loops.create_task(self._every(self._settings.sweep_s, self._chore(self.sweep)), name="orphan-sweep")
+            loops.create_task(self._every(self._settings.sweep_s, self._chore(self.sweep_logs)), name="log-sweep")
+
+    async def _every(self, seconds: float, work: Callable[[], Awaitable[object]]) -> None:
+        while True:
+            await self._doors.clock.sleep(self._doors.ids.jitter(seconds))
+            try:
+                await work()
+            except StreamhouseError as error:
+                log.warning("maintenance failed, will be tried again", extra={"why": str(error)})
+
+    def _chore(self, work: Callable[[], Awaitable[object]]) -> Callable[[], Awaitable[object]]:
+        """What one agent of a cluster is enough for. Two that do it at once only waste requests."""
+
+        async def in_turn() -> object:
+            return await work() if self._cluster.does("collection") else None
+
+        return in_turn
+
+    async def retain(self) -> int:
+        """Move the log starts that retention asks to move, step by step; returns how many moved."""
+        self._written.clear()
+        configs = await self._configs()
+        states = [
+            state
+            for state in await self._doors.metadata.partitions(list(configs))
+            if state.log_start < state.flushed_end and self._cluster.leads(state)
+        ]
+        oldest = await self._oldest(states)
+        await self._advance(
+            {each.partition: each.log_start for each in states if _has_leftovers(each, oldest.get(each.partition))}
+        )
+        moved: set[PartitionId] = set()
+        now_ms = await self._doors.agreed_now_ms()
+        due = await self._due(states, oldest, configs, now_ms)
+        for first in range(0, len(due), TOGETHER):
+            some: Sequence[Due] = due[first : first + TOGETHER]
+            while some:
+                starts, some = await self._next_starts(some, now_ms)
+                await self._advance(starts)
+                moved |= starts.keys()
+        return len(moved)
+
+    async def _advance(self, starts: Mapping[PartitionId, int]) -> None:
+        if not starts:
+            return
+        more = await self._doors.metadata.advance_log_start(starts)
+        for partition, start in starts.items():
+            self._moved(partition, start)
+        while more:
+            more = await self._doors.metadata.advance_log_start(starts)
+
+    async def _due(
+        self,
+        states: Sequence[PartitionState],
+        oldest: Mapping[PartitionId, Run],
+        configs: Mapping[TopicId, TopicConfig],
+        now_ms: int,
+    ) -> list[Due]:
+        """The partitions that have something to lose: found in a few questions, because nearly none of them has."""
+        limited = [topic_id for topic_id, config in configs.items() if config.deletes and config.retention_bytes >= 0]
+        # Asked last: rows below a log start that just moved would count, so those that had any wait for the next look.
+        sizes = await self._doors.metadata.sizes(limited) if limited else {}
+        found: list[Due] = []
+        for state in states:
+            run, config = oldest.get(state.partition), configs[state.partition.topic_id]
+            if run is None or not config.deletes or _has_leftovers(state, run):
+                continue
+            size = sizes.get(state.partition, 0)
+            if is_past(run, config, now_ms=now_ms) or 0 <= config.retention_bytes < size:
+                found.append(Due(state.partition, config, state.log_start, size))
+        return found
+
+    async def _next_starts(self, some: Sequence[Due], now_ms: int) -> tuple[dict[PartitionId, int], list[Due]]:
+        """How far log starts move, as far as a page of runs tells; and those of which the next page may tell more."""
+        limit = max(1, PAGE // len(some))
+        runs = await self._doors.metadata.runs_of({due.partition: due.log_start for due in some}, limit=limit)
+        pages = {partition: list(page) for partition, page in groupby(runs, key=lambda run: run.partition)}
+        starts: dict[PartitionId, int] = {}
+        more: list[Due] = []
+        for due in some:
+            page = await self._dated(pages.get(due.partition, []), due.config, now_ms)
+            step = retention_step(page, due.config, log_start=due.log_start, now_ms=now_ms, size_bytes=due.size_bytes)
+            if step.start > due.log_start:
+                starts[due.partition] = step.start
+            if len(page) == limit and step.start == page[-1].end:
+                more.append(due._replace(log_start=step.start, size_bytes=step.size_bytes))
+        return starts, more
+
+    async def _dated(self, page: Sequence[Run], config: TopicConfig, now_ms: int) -> Sequence[Run]:
+        """Records that came without times are as old as the object that holds them, as they are in Kafka as the file.
+        Asked for only as far as retention comes: behind a young run nothing goes by its age."""
+        dated: list[Run] = []
+        for run in page:
+            known = run
+            if is_undated(run) and config.retention_ms >= 0:
+                known = replace(run, max_timestamp_ms=await self._written_at(run, now_ms))
+            if not is_past(known, config, now_ms=now_ms):
+                break
+            dated.append(known)
+        return [*dated, *page[len(dated) :]]
+
+    async def _written_at(self, run: Run, now_ms: int) -> int:
+        """Once for all partitions that have a run in the object; as long as nobody tells, it is young."""
+        key = run.object_key
+        if key not in self._written:
+            try:
+                self._written[key] = (await self._doors.objects.head(key)).modified_at_ms
+            except StreamhouseError as error:
+                log.warning("nobody tells how old a run is, so it stays", extra={"run": str(run), "why": str(error)})
+                self._written[key] = now_ms
+        return self._written[key]
+
+    async def _oldest(self, states: Sequence[PartitionState]) -> dict[PartitionId, Run]:
+        found: dict[PartitionId, Run] = {}
+        for start in range(0, len(states), PAGE):
+            wanted = {state.partition: 0 for state in states[start : start + PAGE]}
+            found |= {run.partition: run for run in await self._doors.metadata.runs_of(wanted, limit=1)}
+        return found
+
+    async def collect(self) -> int:
+        """Delete doomed objects whose grace time is over; returns how many went."""
+        grace_ms = round(self._settings.grace_s * 1000)
+        gone = 0
+        while doomed := await self._doors.metadata.doomed_objects(grace_ms=grace_ms, limit=PAGE):
+            deleted = [item.key for item in doomed if await self._delete(item.key)]
+            await self._doors.metadata.forget_objects(deleted)
+            gone += len(deleted)
+            self.deleted_objects += len(deleted)
+            if len(deleted) < len(doomed):
+                break  # the rest is for the next look
+        return gone
+
+    async def _delete(self, key: str) -> bool:
+        """Whether the object is gone; one that can't be deleted now doesn't keep the others."""
+        try:
+            await self._doors.objects.delete(key)
+        except Unavailable as error:
+            log.warning("object can't be deleted now", extra={"key": key, "why": str(error)})
+            return False
+        return True
+
+    async def sweep(self) -> int:
+        """Delete objects that no row names: left by a crash between PUT and registration. Returns how many went."""
+        await self._identity.check()
+        before_ms = await self._doors.agreed_now_ms() - round(self._settings.orphan_age_s * 1000)
+        return await self._sweep_segments(before_ms) + await self._give_up_placed(before_ms)
+
+    async def _give_up_placed(self, before_ms: int) -> int:
+        """Segments that nobody committed for long are given up by a row that keeps every commit from placing them, and
+        are deleted when its grace time is over. Returns how many."""
+        gone = 0
+        async for unknown in self._unknown(PLACED_PREFIX, before_ms):
+            orphans = [key for key in unknown if parse_placed_key(key) is not None]
+            await self._doors.metadata.give_up_objects(orphans)
+            gone += len(orphans)
+        self.deleted_orphans += gone
+        return gone
+
+    async def _sweep_segments(self, before_ms: int) -> int:
+        gone = 0
+        async for unknown in self._unknown(SEGMENTS_PREFIX, before_ms):
+            alive = {session.session_id for session in (await self._doors.metadata.roll_call()).sessions}
+            names = {key: name for key in unknown if (name := parse_segment_key(key)) is not None}
+            sessions = sorted({name.session_id for name in names.values()} - alive)
+            ended = await self._doors.metadata.sessions_among(sessions)
+            # Again, because a session may have published and ended since the names were looked for.
+            known = await self._doors.metadata.known_among(unknown)
+            for key, name in names.items():
+                if key not in known and name.session_id in ended:
+                    await self._doors.objects.delete(key)
+                    gone += 1
+                    self.deleted_orphans += 1
+                    log.info("orphan deleted", extra={"key": key})
+        return gone
+
+    async def _unknown(self, prefix: str, before_ms: int) -> AsyncIterator[list[str]]:
+        """Old objects that no row named after they were listed, page by page: however many there are, neither memory
+        nor a statement holds them all."""
+        page: list[str] = []
+        async for meta in self._doors.objects.list(prefix):
+            if meta.modified_at_ms < before_ms:
+                page.append(meta.key)
+            if len(page) == PAGE:
+                if unknown := await self._unnamed(page):
+                    yield unknown
+                page = []
+        if page and (unknown := await self._unnamed(page)):
+            yield unknown
+
+    async def _unnamed(self, keys: Sequence[str]) -> list[str]:
+        known = await self._doors.metadata.known_among(keys)
+        return [key for key in keys if key not in known]
+
+    async def sweep_logs(self) -> int:
+        """Delete what sessions that ended long ago left of their logs, and then forget them; returns how many objects
+        went. In this order: the log of a session that the store doesn't know is left alone for ever."""
+        await self._identity.check()
+        ended = await self._ended(await self._logged())
+        gone = await self._doors.wals.collect(ended.__contains__, now_ms=await self._doors.agreed_now_ms())
+        older_than_ms = round(SESSIONS_KEPT * self._doors.settings.wal.seal_retention_s * 1000)
+        await self._doors.metadata.forget_sessions(older_than_ms, PAGE)
+        await self._doors.metadata.forget_commits(round(self._doors.settings.placing.remember_s * 1000), PAGE)
+        return gone
+
+    async def _logged(self) -> set[SessionId]:
+        """Sessions that have objects of a log in the store."""
+        names = [parse_wal_key(meta.key) async for meta in self._doors.objects.list(WAL_PREFIX)]
+        return {name.session_id for name in names if name is not None}
+
+    async def _ended(self, sessions: Collection[SessionId]) -> set[SessionId]:
+        """Those that are over for good. A session begins before its log does, so one that has a log and is not called
+        has ended, or the store never heard of it: then the log belongs to other metadata, and is left alone."""
+        if not sessions:
+            return set()
+        alive = {session.session_id for session in (await self._doors.metadata.roll_call()).sessions}
+        ended: set[SessionId] = set()
+        for session_id in sorted(set(sessions) - alive):
+            with suppress(SessionLost):
+                await self._doors.metadata.end_session(session_id)  # changes nothing: it has ended
+                ended.add(session_id)
+        return ended
+
+
+def _has_leftovers(state: PartitionState, oldest: Run | None) -> bool:
+    """Whether runs lie below a log start, which moved far at once by a client's wish, or whose agent died meanwhile."""
+    return oldest is not None and oldest.end <= state.log_start

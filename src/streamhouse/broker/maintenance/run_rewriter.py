@@ -1,0 +1,194 @@
+"""Forgetting: aborted transactions of which compaction left nothing are told to nobody any more.
+
+Data path   none: cleaning, replacements -> **forgetting** -> rows of the metadata store, logs of this agent
+Owns        the order: the row first, then whoever leads; what others forgot is forgotten here at the next look
+Leaves      when nothing of a transaction is left to `format.compaction`, the rows to the metadata store
+
+A consumer that is told of an aborted transaction leaves out what its producer wrote until it meets the marker. So the
+marker may go only when nobody is told any more, which is what the delete horizon of the marker gives time for.
+
+Rewriting: runs are read past the caches, and a new object with others is put in their place.
+
+Data path   none: object store -> **rewriting** -> object store, then metadata store, behind the data path's back
+Owns        reading whole runs in order, the names of rewritten objects, registering them
+Leaves      what is written to `cleaning` and `merging`, its layout to `format.rewriting`, deleting the old objects to
+            `collector`
+Invariant   an object is registered after its PUT returned, in the place of exactly the runs that it was made of
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from itertools import count
+from typing import Final, TypeVar
+
+from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.partition.log import PartitionLog
+from streamhouse.broker.segments.reader import SegmentReader
+from streamhouse.broker.segments.transaction_isolation import aborted_within
+from streamhouse.errors import CorruptObject, Unavailable
+from streamhouse.format.batch import Buffer
+from streamhouse.format.object_keys import segment_key
+from streamhouse.format.run_index import decode_run_index
+from streamhouse.format.run_rewrite import Rewritten, Source, run_inputs, served, together
+from streamhouse.format.segment import encode_segment
+from streamhouse.model.names import PartitionId, SessionId
+from streamhouse.model.segment import Run, SegmentCommit, SegmentObject
+from streamhouse.model.transaction import AbortedTransaction
+from streamhouse.stores.objects.base import ObjectExists, ObjectMissing
+
+MOST: Final = 1000
+"""Rows that one statement forgets."""
+
+
+class Forgetting:
+    def __init__(self, doors: Doors, *, logs: Callable[[], Iterable[PartitionLog]]) -> None:
+        self._metadata = doors.metadata
+        self._logs = logs
+        self.forgotten = 0
+
+    def __repr__(self) -> str:
+        return f"<Forgetting forgotten={self.forgotten}>"
+
+    async def forget(self, partition: PartitionId, aborted: Iterable[AbortedTransaction], spent: Iterable[int]) -> None:
+        """Of these transactions forget those whose markers, at the offsets that are `spent`, have nothing left."""
+        offsets = set(spent)
+        await self.forget_ended(partition, [each.last_offset for each in aborted if each.last_offset in offsets])
+
+    async def forget_ended(self, partition: PartitionId, last_offsets: list[int]) -> None:
+        """Forget the transactions whose markers stand at these offsets, if they were aborted."""
+        for start in range(0, len(last_offsets), MOST):
+            some = last_offsets[start : start + MOST]
+            await self._metadata.forget_aborted(partition, some)
+            self.forgotten += len(some)
+        if last_offsets:
+            for item in self._logs():
+                if item.partition == partition:
+                    item.forget_aborted(last_offsets)
+
+    async def catch_up(self) -> None:
+        """Forget what others forgot, in logs of compacted topics that are led here."""
+        known = {item.partition: (item, told) for item in self._logs() if (told := _flushed_aborted(item))}
+        if not known:
+            return
+        wanted = {at: range(item.log_start, item.flushed_end) for at, (item, _) in known.items()}
+        rows = await aborted_within(self._metadata, wanted)
+        for at, (item, told) in known.items():
+            left = {each.last_offset for each in rows.get(at, ())}
+            if gone := [each.last_offset for each in told if each.last_offset not in left]:
+                item.forget_aborted(gone)
+
+
+def _flushed_aborted(item: PartitionLog) -> list[AbortedTransaction]:
+    """What the log tells of aborted transactions that have their rows."""
+    if not item.config.compacts:
+        return []
+    end = item.flushed_end
+    return [each for each in item.aborted_between(item.log_start, end) if each.last_offset < end]
+
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+REWRITTEN_SEQUENCES: Final = 2**63
+"""Where the numbers of rewritten objects begin, far above those of flushes and recoveries of the same session."""
+
+TRIES: Final = 3
+
+
+class Rewriter:
+    def __init__(self, doors: Doors, *, session: Callable[[], SessionId], reader: SegmentReader) -> None:
+        self._doors = doors
+        self._settings = doors.settings.compaction
+        self._session = session
+        self._reader = reader
+        self._sequence = count(REWRITTEN_SEQUENCES)
+        # One thread of its own: nobody who waits for a record waits behind it.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="compaction")
+        self.read_bytes = 0
+        self.written_bytes = 0
+
+    def __repr__(self) -> str:
+        return f"<Rewriter read={self.read_bytes} written={self.written_bytes}>"
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def damaged_keys(self) -> frozenset[str]:
+        """Objects of which something was found missing or damaged, and not found readable since."""
+        return frozenset(finding.place.key for finding in self._reader.damage.findings())
+
+    async def open(self, run: Run) -> Source:
+        with self._reader.named(run, run.base, run.end):
+            data = await self._get(run, run.index_position, run.index_position + run.index_length)
+            return Source(run, decode_run_index(data, key=run.object_key))
+
+    async def pieces(self, source: Source) -> AsyncGenerator[Buffer, None]:
+        """The run's batches in order, as they are served, some blocks at a time."""
+        for blocks in together(source.index.blocks, self._settings.read_bytes):
+            start, end = blocks[0].position, blocks[-1].position + blocks[-1].stored_bytes
+            base = source.run.base
+            with self._reader.named(source.run, base + blocks[0].first, base + blocks[-1].end):
+                stored = await self._get(source.run, start, end)
+                piece = await self.in_thread(partial(served, stored, blocks, source))
+            yield piece
+
+    async def _get(self, run: Run, start: int, end: int) -> bytes:
+        try:
+            data = await self._doors.objects.get_range(run.object_key, start, end)
+        except ObjectMissing as error:
+            gone = Unavailable(f"a run's object is gone; run={run}")
+            gone.__cause__ = error
+            await self._reader.require_replaced(gone, run)
+            raise gone from error
+        if len(data) != end - start:
+            raise CorruptObject(run.object_key, why=f"ends at {start + len(data)}, before {end}")
+        self.read_bytes += len(data)
+        return data
+
+    async def replace(self, rewritten: Sequence[Rewritten]) -> bool:
+        """Store what stays of consecutive runs, and put it in their place; False when they are no longer there."""
+        session_id = self._session()
+        inputs = list(run_inputs(rewritten))
+        block_bytes = self._doors.settings.flush.block_bytes
+        encoded = await self.in_thread(partial(encode_segment, inputs, block_bytes=block_bytes))
+        key = segment_key(session_id, next(self._sequence))
+        try:
+            await self._doors.objects.put_new(key, encoded.body)
+        except ObjectExists as error:
+            raise Unavailable(f"object key is taken; key={key}") from error
+        self.written_bytes += encoded.size_bytes
+        segment = SegmentObject(
+            key=key, size_bytes=encoded.size_bytes, created_at_ms=self._doors.agreed_time().later_ms
+        )
+        commit = SegmentCommit(segment=segment, runs=tuple(layout.run(key) for layout in encoded.layouts))
+        return await self._register(session_id, [item.source.run for item in rewritten], commit)
+
+    async def _register(self, session_id: SessionId, expected: Sequence[Run], commit: SegmentCommit) -> bool:
+        offer = partial(self._doors.metadata.replace_runs, session_id, expected, commit)
+        replaced = await self._several_times(offer)
+        if replaced:
+            self._reader.runs.forget(expected[0].partition)
+        else:
+            # Rows that differ never become the same again, so nobody can register this object any more.
+            log.info("runs changed while they were rewritten", extra={"key": commit.segment.key})
+            with suppress(Unavailable):
+                await self._doors.objects.delete(commit.segment.key)
+        return replaced
+
+    async def _several_times(self, act: Callable[[], Awaitable[bool]]) -> bool:
+        """The answer may be lost where the call was not; repeating it tells."""
+        for _ in range(TRIES - 1):
+            try:
+                return await act()
+            except Unavailable as error:
+                log.warning("replacing runs failed, will be tried again", extra={"why": str(error)})
+                await self._doors.clock.sleep(self._doors.ids.jitter(self._doors.settings.flush.retry_s))
+        return await act()
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False)

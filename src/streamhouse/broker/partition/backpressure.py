@@ -1,0 +1,248 @@
+"""Budget: the one limit on bytes of records that are in memory and not yet in a segment.
+
+Data path   wire -> **budget** -> log -> WAL ; flush gives the bytes back
+Owns        who may come in now, who waits, who is refused
+Leaves      making room to `flush`, which looks at `is_short`
+
+Below `throttle_at` everybody comes in at once. Between it and the limit an append is held back for a time that grows
+with the pressure (its connection is not read meanwhile, which is what slows the producer down). At the limit it
+waits its turn, and after `max_throttle_s` it is refused with `Overloaded`, which clients retry.
+
+Gate: appends to a partition wait in line while segments are placed in it.
+
+Data path   appending -> **gate** -> log
+Owns        who waits, and in which order they go on
+Leaves      when it is shut and opened to `placing.holds`, the end of a log to `log`
+
+Whoever waited goes before whoever comes later: batches of an idempotent producer keep their order. And whoever wants to
+shut the gate again lets them all through first, so that commits, however many, can't keep producers out.
+
+Answers: the one limit on records that were read for clients and are not yet out of memory, over all of them.
+
+Data path   fetch gathers under **answers** -> wire hands over -> what a slow client has not taken counts on
+Owns        how large an answer may become while others are being gathered or wait for their clients
+Leaves      gathering to `fetch`, knowing which clients are slow to the wires, the size of one answer alone to settings
+Invariant   nobody waits here: an answer is cut, never held back, so that no slow client can stop a quick one
+
+Traffic: what went through the broker, counted per batch.
+
+Owns        plain counters that cost an addition each
+Leaves      names and formats of metrics to `telemetry`
+"""
+
+import asyncio
+from collections import deque
+from typing import Final
+
+from streamhouse.clock import Clock
+from streamhouse.config import BufferSettings
+from streamhouse.errors import Overloaded, Retriable
+
+RETRY_AFTER_S: Final = 1.0
+
+
+class MemoryBudget:
+    def __init__(self, settings: BufferSettings, *, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._limit = settings.memory_bytes
+        self._used = 0
+        self._waiting: deque[asyncio.Event] = deque()
+        self.refused = 0
+
+    def __repr__(self) -> str:
+        return f"<MemoryBudget used={self._used >> 10}KiB of {self._limit >> 10}KiB waiting={len(self._waiting)}>"
+
+    @property
+    def used_bytes(self) -> int:
+        return self._used
+
+    @property
+    def pressure(self) -> float:
+        """0 when empty, 1 at the limit."""
+        return self._used / self._limit
+
+    @property
+    def is_short(self) -> bool:
+        """Whether somebody should make room: the budget is near its limit, or an append waits for its turn."""
+        return bool(self._waiting) or self.pressure >= self._settings.throttle_at
+
+    def fits_freely(self, size_bytes: int) -> bool:
+        return self._used + size_bytes <= self._limit * self._settings.throttle_at and not self._waiting
+
+    def take(self, size_bytes: int) -> None:
+        """Account for bytes that came in; `admit` was asked before."""
+        self._used += size_bytes
+
+    def give_back(self, size_bytes: int) -> None:
+        self._used -= size_bytes
+        assert self._used >= 0, "more bytes were given back than were taken"
+        self._wake_first()
+
+    async def admit(self, size_bytes: int) -> float:
+        """Wait until `size_bytes` may come in; returns the seconds spent waiting, raises `Overloaded` when it takes
+        too long.
+
+        Whoever came first goes in first. A single append larger than the whole budget is let in alone, so that the
+        limit never locks anybody out for good.
+        """
+        if self.fits_freely(size_bytes):
+            return 0.0
+        started = self._clock.monotonic()
+        not_before, deadline = started + self._delay(), started + self._settings.max_throttle_s
+        turn = asyncio.Event()
+        self._waiting.append(turn)
+        try:
+            while True:
+                now = self._clock.monotonic()
+                if now >= not_before and self._waiting[0] is turn and self._has_room(size_bytes):
+                    return now - started
+                if now >= deadline:
+                    self.refused += 1
+                    raise Overloaded("buffer", limit_bytes=self._limit, retry_after_s=RETRY_AFTER_S)
+                await _wait(turn, (not_before if now < not_before else deadline) - now)
+        finally:
+            self._waiting.remove(turn)
+            self._wake_first()
+
+    def _has_room(self, size_bytes: int) -> bool:
+        return self._used + size_bytes <= self._limit or self._used == 0
+
+    def _delay(self) -> float:
+        """How long to hold back at this pressure: nothing at the threshold, `max_throttle_s / 10` at the limit."""
+        span = max(1.0 - self._settings.throttle_at, 1e-9)
+        over = min(max(self.pressure - self._settings.throttle_at, 0.0) / span, 1.0)
+        return over * self._settings.max_throttle_s / 10
+
+    def _wake_first(self) -> None:
+        if self._waiting:
+            self._waiting[0].set()
+
+
+async def _wait(turn: asyncio.Event, seconds: float) -> None:
+    """Until somebody says to look again, or the time is over."""
+    turn.clear()
+    try:
+        async with asyncio.timeout(seconds):
+            await turn.wait()
+    except TimeoutError:
+        return
+
+
+class Gate:
+    __slots__ = ("_closing", "_shut", "_waiting", "_wanting")
+
+    def __init__(self) -> None:
+        self._shut = False
+        self._closing: Retriable | None = None
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._wanting: deque[asyncio.Future[None]] = deque()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closing else "shut" if self._shut else "open"
+        return f"<Gate {state} waiting={len(self._waiting)} wanting={len(self._wanting)}>"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an append may go on at once."""
+        return not self._shut and not self._waiting
+
+    @property
+    def is_shut(self) -> bool:
+        return self._shut
+
+    async def wait(self) -> None:
+        """Return when it is this append's turn, which it must take without waiting for anything else."""
+        if self._closing is not None or self.is_open:
+            return
+        await self._queue(self._waiting)
+        # The next one runs when this one has made its step.
+        self._call_next()
+
+    async def shut(self) -> None:
+        """Return when the gate is this caller's, who opens it again; waits for those who came before."""
+        if self._closing is None and (self._shut or self._waiting or self._wanting):
+            await self._queue(self._wanting)
+        if self._closing is not None:
+            raise self._closing.with_traceback(None)
+        self._shut = True
+
+    def open(self) -> None:
+        self._shut = False
+        self._call_next()
+
+    def close(self, why: Retriable) -> None:
+        """Nobody passes any more."""
+        self._closing = why
+        for waiting in (*self._waiting, *self._wanting):
+            if not waiting.done():
+                waiting.set_exception(why)
+
+    async def _queue(self, line: "deque[asyncio.Future[None]]") -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        line.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            line.remove(turn)
+            self._call_next()  # it may have been this one's turn
+            raise
+        except BaseException:
+            line.remove(turn)
+            raise
+        line.remove(turn)
+
+    def _call_next(self) -> None:
+        if self._shut:
+            return
+        line = self._waiting or self._wanting
+        if line and not line[0].done():
+            line[0].set_result(None)
+
+
+SHARE: Final = 4
+"""One answer takes at most this part of what the others have left: many get a little, a few get much."""
+
+
+class AnswerBytes:
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit = limit_bytes
+        self._held = 0
+
+    def __repr__(self) -> str:
+        return f"<AnswerBytes held={self._held >> 10}KiB of {self._limit >> 10}KiB>"
+
+    @property
+    def held_bytes(self) -> int:
+        return self._held
+
+    def room_bytes(self, *, own_bytes: int = 0) -> int:
+        """How much more an answer may take that holds `own_bytes` already; without any it is one batch, if it must."""
+        return max((self._limit - self._held + own_bytes) // SHARE - own_bytes, 0)
+
+    def resize(self, before_bytes: int, after_bytes: int) -> int:
+        """An answer holds another number of bytes than before; returns the new one."""
+        self._held += after_bytes - before_bytes
+        assert self._held >= 0, "more bytes were given back than were held"
+        return after_bytes
+
+
+class Traffic:
+    __slots__ = ("appended_batches", "appended_bytes", "appended_records", "fetched_bytes")
+
+    def __init__(self) -> None:
+        self.appended_batches = 0
+        self.appended_bytes = 0
+        self.appended_records = 0
+        self.fetched_bytes = 0
+
+    def __repr__(self) -> str:
+        return f"<Traffic appended={self.appended_records} records fetched={self.fetched_bytes >> 20}MiB>"
+
+    def appended(self, *, records: int, size_bytes: int) -> None:
+        self.appended_batches += 1
+        self.appended_bytes += size_bytes
+        self.appended_records += records
+
+    def fetched(self, *, size_bytes: int) -> None:
+        self.fetched_bytes += size_bytes

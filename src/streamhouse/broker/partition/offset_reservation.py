@@ -1,0 +1,138 @@
+"""Reserve: a leader whose log is on its own disk hands out only offsets that the metadata store has reserved for it.
+
+Data path   log asks its **reserve** in the step in which it places a batch; more is reserved behind its back
+Owns        how far each lease may go, when more is asked for, what is asked for together
+Leaves      the row and its guard to the metadata store, going on above what a dead leader had reserved to `recovery`
+
+Others can't read this agent's disk. When it dies they begin above what it had reserved, so whatever it may have
+acknowledged, no offset is used twice. A log that everybody can read, or an agent that is alone, needs no reserve.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+from uuid import UUID
+
+from streamhouse.broker.dependencies import Doors
+from streamhouse.errors import LeaseLost, NotReserved, SessionLost, Unavailable
+from streamhouse.model.cluster import PartitionState
+from streamhouse.model.names import PartitionId, SessionId, TopicId
+from streamhouse.model.topic_settings import MAX_LONG
+
+log = logging.getLogger(__name__)
+
+
+class Reserve:
+    """How far one lease may go: `need` is called for an append that ends above `ask_at`."""
+
+    __slots__ = ("_ask", "ask_at", "partition", "until", "wanted")
+
+    def __init__(self, partition: PartitionId, ask: "Callable[[Reserve], None]") -> None:
+        self.partition = partition
+        self.until = MAX_LONG
+        self.ask_at = MAX_LONG
+        self.wanted = 0
+        self._ask = ask
+
+    def __repr__(self) -> str:
+        return f"<Reserve {self.partition} until={self.until} ask_at={self.ask_at} wanted={self.wanted}>"
+
+    def granted(self, until: int, *, ahead: int) -> None:
+        """All below `until` is reserved; half of what lies ahead may be used before more is asked for."""
+        self.until = until
+        self.ask_at = until - ahead // 2
+
+    def need(self, end: int) -> None:
+        """Have more reserved; raise when an append that ends there must wait for it."""
+        self.wanted = max(self.wanted, end)
+        self._ask(self)
+        if end > self.until:
+            raise NotReserved(self.partition, end=end, until=self.until)
+
+    @property
+    def is_short(self) -> bool:
+        return self.wanted > self.ask_at
+
+
+UNLIMITED: Final = Reserve(PartitionId(TopicId(UUID(int=0)), -1), lambda _: None)
+
+
+class Reservations:
+    """The reserves of one session."""
+
+    def __init__(self, doors: Doors, session_id: SessionId) -> None:
+        self._doors = doors
+        self._session_id = session_id
+        self._ahead = doors.settings.cluster.reserve_offsets
+        self._is_needed = doors.wals.kind == "disk" and not doors.alone
+        self._begun: dict[PartitionId, Reserve] = {}
+        self._asked: dict[PartitionId, Reserve] = {}
+        self._wake = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<Reservations asked={len(self._asked)} {'needed' if self._is_needed else 'not needed'}>"
+
+    async def begin(self, states: Iterable[PartitionState]) -> None:
+        """Reserve for leases that were just taken, before anything is appended; one call for all of them.
+
+        What an earlier holder had reserved and not used is as good: it is the row that counts.
+        """
+        if not self._is_needed:
+            return
+        reserves: list[Reserve] = []
+        for state in states:
+            reserve = Reserve(state.partition, self._ask)
+            reserve.granted(max(state.reserved_until, state.flushed_end), ahead=self._ahead)
+            reserve.wanted = state.flushed_end + 1
+            reserves.append(reserve)
+        await self._extend([reserve for reserve in reserves if reserve.is_short])
+        self._begun.update((reserve.partition, reserve) for reserve in reserves)
+
+    def of(self, partition: PartitionId) -> Reserve:
+        """The reserve of a lease for which `begin` has returned."""
+        return self._begun.pop(partition) if self._is_needed else UNLIMITED
+
+    async def ensure(self, reserve: Reserve, end: int) -> None:
+        """Have offsets up to `end` reserved; returns when they are."""
+        if end > reserve.until:
+            reserve.wanted = max(reserve.wanted, end)
+            await self._extend([reserve])
+
+    def _ask(self, reserve: Reserve) -> None:
+        self._asked[reserve.partition] = reserve
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Extend what is half used, until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if not await self._extend_asked():
+                # As often as a heartbeat that failed: producers may be waiting for it.
+                await self._doors.clock.sleep(self._doors.ids.jitter(min(1.0, self._doors.settings.lease.renew_s)))
+                self._wake.set()
+
+    async def _extend_asked(self) -> bool:
+        """False when it should be tried again. A session that seems lost may only be late: its heartbeat decides."""
+        asked = [reserve for reserve in self._asked.values() if reserve.is_short]
+        self._asked.clear()
+        try:
+            await self._extend(asked)
+        except LeaseLost as error:
+            gone = set(error.partitions)
+            self._asked |= {each.partition: each for each in asked if each.partition not in gone}
+            self._wake.set()
+        except (SessionLost, Unavailable) as error:
+            log.warning("no offsets reserved yet", extra={"partitions": len(asked), "why": str(error)})
+            self._asked |= {each.partition: each for each in asked}
+            return False
+        return True
+
+    async def _extend(self, reserves: Sequence[Reserve]) -> None:
+        if not reserves:
+            return
+        until = {reserve.partition: reserve.wanted + self._ahead for reserve in reserves}
+        await self._doors.metadata.reserve_offsets(self._session_id, until)
+        for reserve in reserves:
+            reserve.granted(until[reserve.partition], ahead=self._ahead)

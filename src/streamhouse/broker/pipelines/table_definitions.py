@@ -1,0 +1,109 @@
+"""Table definitions: whether agents keep what somebody says of a table, before anything reads or writes it.
+
+Data path   wire -> tables -> **table definitions**
+Owns        what a definition may never say, and the places that SQL workers and supervisors reach for everybody
+Leaves      which name means what to `tables`, values of options to `format.statement_options` and `spark`
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from streamhouse.errors import InvalidDefinition
+from streamhouse.model.table import (
+    CONNECTION,
+    LAKE,
+    MADE_BY,
+    Column,
+    Connector,
+    Table,
+    a_location,
+    is_under,
+    lake_folder,
+)
+from streamhouse.sql.options import TABLE_OPTIONS, is_one_type
+
+_PLACES: Final = {Connector.FILES: "path", **dict.fromkeys(LAKE, "location")}
+"""The option that says where a table's rows are."""
+_NAMED: Final = {
+    "connection": "connection=warehouse, with its address in STREAMHOUSE_CONNECTION_WAREHOUSE where Spark runs",
+    "catalog": "catalog=sales, with its address in PyIceberg's own configuration where Spark runs",
+}
+"""Options that name what an operator has configured."""
+
+
+def is_where_it_was(before: Table, table: Table) -> bool:
+    """A lake table that is there stays, whatever has become of the setting."""
+    return before.connector in LAKE and before.options.get("location") == table.options.get("location")
+
+
+def check_place(table: Table, *, allowed: str, store: str) -> None:
+    """What SQL workers and supervisors can reach is for everybody only where an operator said so.
+
+    Lake tables may also lie where they lie by themselves: in the folder for them of the agents' store.
+    """
+    option = _PLACES.get(table.connector)
+    if option is None or (option == "location" and option not in table.options):  # a catalog knows where
+        return
+    roots = [root.strip() for root in allowed.split(",") if root.strip()]
+    given = table.options.get(option, "")
+    place = given
+    if option == "location":
+        lake = lake_folder(store)
+        roots = ([lake] if lake else []) + [_lake_place(root) for root in roots]
+        place = _lake_place(given)
+    if not any(is_under(place, root) for root in roots):
+        raise InvalidDefinition(
+            f"tables may not lie there; table={table.name} {option}={given[:200]} "
+            f"allowed={', '.join(roots) or 'nowhere'} "
+            "do=let the agents' operator set tables.files_under to a folder above it"
+        )
+
+
+def _lake_place(location: str) -> str:
+    """As whoever opens the table will understand it; `s3a://` is what files call buckets."""
+    try:
+        return a_location("s3://" + location.removeprefix("s3a://") if location.startswith("s3a://") else location)
+    except ValueError:  # nowhere
+        return ""
+
+
+def check_definition(table: Table, *, limit: int) -> None:
+    if table.connector is Connector.VIEW:
+        raise InvalidDefinition(f"a view is made by CREATE MATERIALIZED VIEW; name={table.name}")
+    names = [column.name for column in table.columns or ()]
+    if len(set(names)) < len(names):
+        raise InvalidDefinition(f"a column is named twice; table={table.name}")
+    _check_options(table)
+    check_types(table.name, table.columns)
+    if table.columns is not None and (odd := [name for name in table.key if name not in names]):
+        raise InvalidDefinition(f"a column of the key isn't one of the table; table={table.name} column={odd[0][:100]}")
+    texts = [table.text or "", *names, *(column.type for column in table.columns or ()), *table.key]
+    size = sum(len(text.encode()) for text in [*texts, *table.options, *table.options.values()])
+    if size > limit:
+        raise InvalidDefinition(
+            f"a definition is too large; table={table.name} limit_bytes={limit} setting=tables.max_definition_bytes"
+        )
+
+
+def _check_options(table: Table) -> None:
+    known = TABLE_OPTIONS[table.connector]
+    ours = (MADE_BY,) if table.connector is Connector.TOPIC else ()
+    if unknown := [name for name in table.options if name not in (*known, *ours)]:
+        raise InvalidDefinition(
+            f"unknown option; table={table.name} option={unknown[0][:100]}"
+            f" do=known for {table.connector.value} are {', '.join(known) or 'none'}"
+        )
+    for option, do in _NAMED.items():
+        is_needed = option in table.options or (option == "connection" and option in known)
+        if is_needed and not CONNECTION.fullmatch(table.options.get(option, "")):
+            raise InvalidDefinition(f"a {option} is named, not written out; table={table.name} do={do}")
+
+
+def check_types(name: str, columns: Iterable[Column] | None) -> None:
+    """Raise `InvalidDefinition` for a column whose type is more than a type, or none."""
+    for column in columns or ():
+        if not is_one_type(column.type):
+            raise InvalidDefinition(
+                f"a column has no type of Spark's SQL; name={name} column={column.name[:100]}"
+                f" type={column.type[:100]} do=STRING, BIGINT, DECIMAL(9, 2), ARRAY<…>, STRUCT<a: INT>"
+            )

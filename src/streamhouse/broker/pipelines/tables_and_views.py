@@ -1,0 +1,205 @@
+"""Tables: the names that SQL knows: definitions, topics, views.
+
+Data path   wire -> **tables** -> metadata store, catalogue
+Owns        which of them a name means; that one name means one thing, and a lake table stays the one it is
+Leaves      definitions as text to `format.statements`, rows to `spark.connectors`
+
+Views: rows that pipelines keep up to date, looked up by key.
+
+Data path   a supervisor's batch -> **views** -> metadata store -> **views** -> whoever asks
+Owns        limits of rows, keys, parts and pages; how fresh a view is told to be
+Leaves      who may change a view, and once only, to the metadata store; keys as texts to `format.view_key`
+"""
+
+import asyncio
+import base64
+import binascii
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from streamhouse.broker.catalog.topic_catalog import Catalogue
+from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.pipelines.table_definitions import check_definition, check_place, is_where_it_was
+from streamhouse.errors import (
+    AnotherTable,
+    InvalidDefinition,
+    NameTaken,
+    PipelineLimit,
+    Rejected,
+    UnknownTable,
+    UnknownView,
+    UnknownViewRow,
+)
+from streamhouse.format.metadata_values import asked_for, found_by
+from streamhouse.model.group import OFFSETS_TOPIC
+from streamhouse.model.pipeline import KeptPipeline, Kind, PipelineName, ViewPage, ViewPart, ViewRow, ViewState
+from streamhouse.model.table import LAKE, Column, Connector, Table
+from streamhouse.sql.lake_tables import table_differences
+
+
+class Tables:
+    def __init__(self, doors: Doors, *, catalogue: Catalogue) -> None:
+        self._metadata = doors.metadata
+        self._settings = doors.settings.tables
+        self._catalogue = catalogue
+        self._store_url = doors.store_url
+
+    async def all(self) -> Sequence[Table]:
+        """Definitions, then topics without one, then views; each by name."""
+        defined = await self._metadata.tables()
+        taken = {table.name for table in defined} | {OFFSETS_TOPIC}
+        topics = sorted(topic.name for topic in await self._catalogue.all() if topic.name not in taken)
+        views = [view_table(each) for each in await self._metadata.pipelines() if _is_view(each)]
+        taken.update(topics)
+        return [*defined, *map(_topic_table, topics), *(view for view in views if view.name not in taken)]
+
+    async def find(self, name: str) -> Table:
+        """What a name means; raises `UnknownTable`."""
+        if (defined := await self._metadata.find_table(name)) is not None:
+            return defined
+        if name != OFFSETS_TOPIC and await self._catalogue.find_if_any(name) is not None:
+            return _topic_table(name)
+        kept = await self._metadata.find_pipeline(PipelineName(name))
+        if kept is None or not _is_view(kept):
+            raise UnknownTable(name)
+        return view_table(kept)
+
+    async def put(self, table: Table) -> bool:
+        """Keep a definition; False when it was there already.
+
+        Raises `NameTaken`, `InvalidDefinition`, and `AnotherTable` where files that are there would have to be others.
+        """
+        check_definition(table, limit=self._settings.max_definition_bytes)
+        before = await self._metadata.find_table(table.name)
+        if before is None or not is_where_it_was(before, table):
+            check_place(table, allowed=self._settings.files_under, store=self._store_url)
+        kept = await self._metadata.find_pipeline(PipelineName(table.name))
+        if kept is not None and _is_view(kept):
+            raise NameTaken(table.name, by="a materialized view")
+        await self._check_same(before, table)
+        return await self._metadata.put_table(table, max_tables=self._settings.max_tables)
+
+    async def _check_same(self, before: Table | None, table: Table) -> None:
+        if before is None or before.connector not in LAKE:
+            return
+        definitions = [each.pipeline.definition for each in await self._metadata.pipelines()]
+        keys = [each.key for each in definitions if each.target == table.name]
+        if found := table_differences(before, table, keys):
+            raise AnotherTable(table.name, found)
+
+    async def drop(self, name: str) -> None:
+        """A definition goes; a topic of its name stays. Raises `UnknownTable`."""
+        if not await self._metadata.drop_table(name):
+            raise UnknownTable(name)
+
+
+def _is_view(kept: KeptPipeline) -> bool:
+    return kept.pipeline.definition.kind is Kind.VIEW
+
+
+def _topic_table(name: str) -> Table:
+    return Table(name=name, connector=Connector.TOPIC)
+
+
+def view_table(kept: KeptPipeline) -> Table:
+    definition = kept.pipeline.definition
+    return Table(
+        name=definition.name,
+        connector=Connector.VIEW,
+        columns=definition.columns,
+        key=definition.key,
+        text=definition.text,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """A view, and the pipeline that keeps it."""
+
+    kept: KeptPipeline
+    state: ViewState
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Names of the key's columns, as whoever fills it says, else as it was defined."""
+        return self.state.key or self.kept.pipeline.definition.key
+
+    @property
+    def columns(self) -> tuple[Column, ...] | None:
+        return self.state.columns if self.state.columns is not None else self.kept.pipeline.definition.columns
+
+
+class Views:
+    def __init__(self, doors: Doors) -> None:
+        self._metadata = doors.metadata
+        self._settings = doors.settings.views
+
+    async def all(self) -> Sequence[View]:
+        states = {state.name: state for state in await self._metadata.views()}
+        return [
+            View(kept=kept, state=states.get(kept.name, ViewState(name=kept.name)))
+            for kept in await self._metadata.pipelines()
+            if kept.pipeline.definition.kind is Kind.VIEW
+        ]
+
+    async def find(self, name: str) -> View:
+        """Raises `UnknownView`."""
+        kept = await self._metadata.find_pipeline(PipelineName(name))
+        if kept is None or kept.pipeline.definition.kind is not Kind.VIEW:
+            raise UnknownView(name)
+        return View(kept=kept, state=await self._metadata.find_view(name) or ViewState(name=name))
+
+    async def row(self, view: View, key: Mapping[str, str]) -> ViewRow:
+        """The row whose key's columns have these values, as texts; raises `UnknownViewRow`."""
+        texts = [key[column] for column in view.key]
+        found = await self._metadata.find_view_row(view.kept.name, asked_for(texts))
+        if found is None:
+            raise UnknownViewRow(view.kept.name, key=",".join(texts)[:200])
+        return found
+
+    async def page(self, view: View, *, cursor: str | None, limit: int | None) -> ViewPage:
+        """Rows in the order of their keys, from where an earlier page ended."""
+        rows = min(limit or self._settings.page_rows, self._settings.page_rows)
+        place = None if cursor is None else _place_of(cursor)
+        page = await self._metadata.view_rows(
+            view.kept.name, cursor=place, limit=rows, max_bytes=self._settings.page_bytes
+        )
+        return replace(page, cursor=None if page.cursor is None else _cursor_of(page.cursor))
+
+    async def change(self, part: ViewPart) -> ViewState:
+        """A supervisor's part of a batch. Raises `PipelineMoved`, `ViewRefused`, `PipelineLimit`, `UnknownView`."""
+        view = await self.find(part.fence.pipeline)
+        await asyncio.to_thread(self._check, part, len(part.key or view.key))
+        return await self._metadata.change_view(part, max_rows=self._settings.max_rows)
+
+    def _check(self, part: ViewPart, columns: int) -> None:
+        """Raise for what no view may have."""
+        limits, name = self._settings, part.fence.pipeline
+        if not 0 <= part.part < part.parts:
+            raise InvalidDefinition(f"a part is one of its batch's; view={name} part={part.part} parts={part.parts}")
+        if len(part.upserts) + len(part.deletes) > limits.max_part_rows:
+            raise PipelineLimit(f"rows of a part of {name}", limit=limits.max_part_rows, setting="views.max_part_rows")
+        for key in (*(each.key for each in part.upserts), *part.deletes):
+            if columns and len(key) != columns:
+                raise InvalidDefinition(f"a key has a value for each column; view={name} columns={columns}")
+            if len(found_by(key)) > limits.max_key_bytes:
+                raise PipelineLimit(
+                    f"bytes of a key of {name}", limit=limits.max_key_bytes, setting="views.max_key_bytes"
+                )
+        for each in part.upserts:
+            if len(json.dumps(dict(each.row), ensure_ascii=False).encode()) > limits.max_row_bytes:
+                raise PipelineLimit(
+                    f"bytes of a row of {name}", limit=limits.max_row_bytes, setting="views.max_row_bytes"
+                )
+
+
+def _cursor_of(place: str) -> str:
+    return base64.urlsafe_b64encode(place.encode()).decode().rstrip("=")
+
+
+def _place_of(cursor: str) -> str:
+    try:
+        return base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
+    except (binascii.Error, ValueError):
+        raise Rejected("a cursor is what an earlier page gave") from None

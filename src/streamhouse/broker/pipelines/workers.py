@@ -1,0 +1,134 @@
+"""Supervision: supervisors say that they are alive and what they run, and learn what they should run.
+
+Data path   a supervisor's heartbeat -> **supervision** -> one metadata transaction
+Owns        limits of what a heartbeat may say; what was last said here, for metrics
+Leaves      who gets what to the metadata store, which has the clock
+
+SQL: which worker with a Spark is asked.
+
+Data path   wire -> **sql** -> a worker's address
+Owns        choosing among those that are alive
+Leaves      passing the question on to the wire, answering it to `spark.sql`
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Final
+
+from streamhouse.broker.dependencies import Doors
+from streamhouse.errors import InvalidDefinition, NoWorker
+from streamhouse.model.pipeline import (
+    Event,
+    Heartbeat,
+    KeptPipeline,
+    PipelineName,
+    Running,
+    SqlWorker,
+    Status,
+    Supervisor,
+    SupervisorId,
+    WorkerId,
+)
+
+MAX_LINE: Final = 10_000
+"""Characters of one line of a log that are kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Heard:
+    """A supervisor's last heartbeat here, by the monotonic clock."""
+
+    at: float
+    running: tuple[Running, ...]
+
+
+class Supervision:
+    def __init__(self, doors: Doors) -> None:
+        self._metadata = doors.metadata
+        self._settings = doors.settings.pipelines
+        self._clock = doors.clock
+        self._heard: dict[SupervisorId, _Heard] = {}
+
+    def __repr__(self) -> str:
+        return f"<Supervision heard={len(self._heard)}>"
+
+    @property
+    def ttl_s(self) -> float:
+        """How long what a heartbeat says holds."""
+        return self._settings.ttl_s
+
+    async def beat(self, heartbeat: Heartbeat) -> Sequence[KeptPipeline]:
+        """What the supervisor should run; whatever it runs beside that, it should stop, and list no more."""
+        running = tuple(self._kept(each) for each in heartbeat.running)
+        assigned = await self._metadata.beat(
+            replace(heartbeat, running=running),
+            ttl_ms=round(self._settings.ttl_s * 1000),
+            max_events=self._settings.max_events,
+            max_supervisors=self._settings.max_supervisors,
+        )
+        self._forget_silent()
+        self._heard[heartbeat.supervisor] = _Heard(at=self._clock.monotonic(), running=running)
+        return assigned
+
+    def told(self) -> Mapping[PipelineName, Status]:
+        """What supervisors that speak to this agent say of what they run."""
+        self._forget_silent()
+        return {
+            each.name: each.status
+            for heard in sorted(self._heard.values(), key=lambda heard: heard.at)
+            for each in heard.running
+            if each.status is not None
+        }
+
+    def _forget_silent(self) -> None:
+        since = self._clock.monotonic() - self._settings.ttl_s
+        self._heard = {supervisor: heard for supervisor, heard in self._heard.items() if heard.at > since}
+
+    async def all(self) -> Sequence[Supervisor]:
+        return await self._metadata.supervisors()
+
+    async def leave(self, supervisor: SupervisorId) -> None:
+        await self._metadata.leave(supervisor)
+        self._heard.pop(supervisor, None)
+
+    def _kept(self, running: Running) -> Running:
+        limit = self._settings.max_status_bytes
+        if running.status is not None and len(json.dumps(asdict(running.status))) > limit:
+            raise InvalidDefinition(
+                f"a status is too large; pipeline={running.name} limit_bytes={limit} setting=pipelines.max_status_bytes"
+            )
+        return replace(running, events=tuple(map(_kept_line, running.events)))
+
+
+def _kept_line(event: Event) -> Event:
+    """No database can keep every text."""
+    return replace(event, text=event.text.replace("\0", " ")[:MAX_LINE])
+
+
+class SqlWorkers:
+    def __init__(self, doors: Doors) -> None:
+        self._metadata = doors.metadata
+        self._settings = doors.settings.sql
+
+    @property
+    def ttl_s(self) -> float:
+        return self._settings.worker_ttl_s
+
+    async def beat(self, worker: SqlWorker) -> None:
+        await self._metadata.beat_worker(
+            worker, ttl_ms=round(self._settings.worker_ttl_s * 1000), max_workers=self._settings.max_workers
+        )
+
+    async def all(self) -> Sequence[SqlWorker]:
+        return await self._metadata.workers()
+
+    async def drop(self, worker: WorkerId) -> None:
+        await self._metadata.drop_worker(worker)
+
+    async def in_order(self) -> Sequence[SqlWorker]:
+        """Those that may be asked, the least busy first; raises `NoWorker` when there is none."""
+        found = sorted(await self._metadata.workers(), key=lambda each: (each.busy, each.worker))
+        if not found:
+            raise NoWorker("nobody answers SQL; do=start one: streamhouse sql serve")
+        return found

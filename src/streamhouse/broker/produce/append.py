@@ -1,0 +1,334 @@
+"""Appending: what happens to a batch before a log sees it.
+
+Data path   broker -> **appending** (checks, rules, memory, turn) -> log
+Owns        admission; no batch overtakes one that was refused for now (`refusals`)
+Leaves      offsets to `log`, the lease to `tenure`, what a rule is to `rules`, schema ids to `schemas.validation`,
+            which transactions are under way to `transactions`
+
+The first batch of a transaction in a partition is placed only if its transaction is known to be under way there.
+Whoever knows is asked, and a marker may come while it answers: then the answer is worth nothing, and is asked for
+again.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final, NamedTuple, Protocol
+
+from streamhouse.broker.context import Ground
+from streamhouse.broker.partition.batch_decoder import Stored
+from streamhouse.broker.partition.log import PartitionLog, Placed
+from streamhouse.broker.produce.checks import Breach, find_breach
+from streamhouse.broker.schemas.record_validation import SchemaCheck
+from streamhouse.errors import (
+    BadRecords,
+    ConcurrentTransactions,
+    InvalidTransactionState,
+    OutOfOrderSequence,
+    PredecessorRefused,
+    RecordTooLarge,
+    Rejected,
+    StreamhouseError,
+)
+from streamhouse.format.batch import (
+    HEADER_BYTES,
+    BatchHeader,
+    Buffer,
+    check_batch,
+    codec_of,
+    correct_max_timestamp,
+    read_header,
+)
+from streamhouse.format.compression import Codec
+from streamhouse.format.record_codec import SchemaIds
+from streamhouse.format.records import (
+    RecordsSummary,
+    check_record_count,
+    find_records,
+    schema_ids_in,
+    stored_payload,
+    validate_payload,
+)
+from streamhouse.model.names import PartitionId, TopicPartition
+from streamhouse.model.schema import Check
+from streamhouse.model.topic import RecordPart
+from streamhouse.model.transaction import ProducerIdentity
+
+JUDGED_RECORDS: Final = 10_000
+"""Of a batch that breaks a rule so many records are looked at one by one; librdkafka's batches are no longer."""
+
+AHEAD_BYTES: Final = 32 * 1024
+AHEAD_BATCHES: Final = 32
+"""Compressed batches of a request up to so many bytes are opened together, so many at a time."""
+AHEAD_CODEC: Final = Codec.ZSTD
+
+VERIFICATIONS: Final = 3
+"""So often is asked whether a transaction is under way while markers of its producer come; then the client asks."""
+
+
+class Inspection(NamedTuple):
+    """What the records of a batch say, and the schema ids that its topic asks for."""
+
+    summary: RecordsSummary
+    schema_ids: Mapping[RecordPart, SchemaIds]
+
+
+class FirstBatch(NamedTuple):
+    """Whose transaction may begin where."""
+
+    partition: PartitionId
+    producer: ProducerIdentity
+
+
+class ProduceTransaction(NamedTuple):
+    """What a request says of its batches' transaction; `enlists`: their partitions take part in it from now on.
+
+    `verified` are those of which that is known, with what the logs gave before it was asked.
+    """
+
+    transactional_id: str
+    enlists: bool
+    verified: Mapping[FirstBatch, int] | None = None
+
+
+class Verifier(Protocol):
+    """Raises unless the producer's transaction is under way, and all of the partitions take part in it."""
+
+    def __call__(
+        self, partitions: Sequence[PartitionId], transactional_id: str, producer: ProducerIdentity, enlists: bool
+    ) -> Awaitable[None]: ...
+
+
+class Appending:
+    def __init__(self, ground: Ground, *, schema_check: SchemaCheck, verifier: Verifier) -> None:
+        doors = ground.doors
+        self._doors = doors
+        self._schema_check = schema_check
+        self._verifier = verifier
+        self._settings = doors.settings.producers
+        self._open_log = ground.leading.open_log
+        self._tenure = ground.succession.current
+        self._budget = ground.budget
+        self._decoder = ground.decoder
+        self._traffic = ground.traffic
+        # Alone, an agent has refused itself whatever was refused.
+        self._settle_s = 0.0 if doors.alone else doors.settings.producers.settle_s
+        self._refusals = ground.refusals
+
+    def __repr__(self) -> str:
+        return f"<Appending {self._refusals!r} {self._budget!r}>"
+
+    async def append(
+        self,
+        name: TopicPartition,
+        data: memoryview,
+        transaction: ProduceTransaction | None = None,
+        inspection: Inspection | None = None,
+    ) -> Placed:
+        """Check, admit and place one batch, or say why not and whether it may come again.
+
+        `inspection` is what `inspect_ahead` found in these bytes.
+        """
+        try:
+            opened = await self._open_log(name)
+            if len(data) > opened.config.max_message_bytes:
+                raise RecordTooLarge(name, size_bytes=len(data), limit_bytes=opened.config.max_message_bytes)
+            header = check_batch(data)
+            checks = opened.config.schema_checks
+            if inspection is None or any(part not in inspection.schema_ids for part in checks):
+                inspection = await self._inspect(data, header, checks)
+                if header.codec:  # it was opened in a thread, which takes time
+                    opened = await self._open_log(name)
+            summary, schema_ids = inspection
+            if (breach := find_breach(summary, opened.config, now_ms=self._doors.clock.now_ms())) is not None:
+                raise await self._bad_records(name, data, header, breach)
+            if schema_ids:
+                await self._check_schemas(name, data, header, opened.config.schema_checks, schema_ids)
+            if summary.max_timestamp_ms != header.max_timestamp_ms:
+                header = correct_max_timestamp(data, summary.max_timestamp_ms)
+            if not self._budget.fits_freely(len(data)):
+                await self._budget.admit(len(data))
+                opened = await self._open_log(name)
+            if header.is_transactional:
+                opened = await self._verified(name, header, transaction)
+            elif not opened.gate.is_open:
+                await opened.gate.wait()
+            return self._place(opened, header, data)
+        except Rejected:
+            raise
+        except StreamhouseError:  # the same batch will come again
+            with suppress(Rejected):
+                self._refusals.refused(name, [read_header(data)], now=self._doors.clock.monotonic())
+            raise
+
+    async def _verified(
+        self, name: TopicPartition, header: BatchHeader, transaction: ProduceTransaction | None
+    ) -> PartitionLog:
+        """The log, at a moment in which the batch may be placed there: nothing may be awaited in between."""
+        if transaction is None:
+            raise InvalidTransactionState("", why=f"a batch of a transaction whose id isn't told; partition={name}")
+        producer = ProducerIdentity(header.producer_id, header.producer_epoch)
+        known = transaction.verified or {}
+        opened = await self._open_log(name)
+        for _ in range(VERIFICATIONS):
+            if not opened.gate.is_open:
+                await opened.gate.wait()
+            first = FirstBatch(opened.partition, producer)
+            if not opened.needs_verification(header):
+                return opened
+            if (told := known.get(first)) is not None and opened.verify(header, told):
+                return opened
+            token = opened.transaction_token(header.producer_id)
+            await self._verifier([opened.partition], transaction.transactional_id, producer, transaction.enlists)
+            opened = await self._open_log(name)
+            if not opened.gate.is_open:
+                await opened.gate.wait()
+            if opened.partition == first.partition and opened.verify(header, token):
+                return opened
+        raise ConcurrentTransactions(transaction.transactional_id)
+
+    async def verify_ahead(
+        self, transaction: ProduceTransaction, batches: Mapping[TopicPartition, Buffer]
+    ) -> ProduceTransaction:
+        """Ask once for what the batches of a request are about to ask for one by one. If there is anything wrong with
+        the answer, each of them hears of it by itself."""
+        firsts = dict(self._firsts(batches))
+        producers = {first.producer for first in firsts}
+        if len(firsts) <= 1 or len(producers) > 1:
+            return transaction
+        partitions = [first.partition for first in firsts]
+        try:
+            await self._verifier(partitions, transaction.transactional_id, producers.pop(), transaction.enlists)
+        except StreamhouseError:
+            return transaction
+        return transaction._replace(verified=firsts)
+
+    def _firsts(self, batches: Mapping[TopicPartition, Buffer]) -> Iterator[tuple[FirstBatch, int]]:
+        """Those that may begin a transaction in a partition that is open here, with what their logs give."""
+        for name, data in batches.items():
+            opened = self._tenure().find_log(name)
+            header = None
+            with suppress(Rejected):
+                header = read_header(data)
+            if opened is not None and header is not None and opened.needs_verification(header):
+                producer = ProducerIdentity(header.producer_id, header.producer_epoch)
+                yield FirstBatch(opened.partition, producer), opened.transaction_token(header.producer_id)
+
+    def _place(self, opened: PartitionLog, header: BatchHeader, data: memoryview) -> Placed:
+        tenure = self._tenure()
+        tenure.require_valid(opened.name)
+        clock = self._doors.clock
+        now = clock.monotonic()
+        missing = opened.missing_before(header)
+        if missing is not None and self._is_settling(opened, header, now=now):
+            raise _not_yet(opened.name, header, missing)
+        awaited = self._refusals.awaited(opened.name, header, now=now) if self._refusals else None
+        if awaited is not None and not opened.knows_producer(header):
+            raise _not_yet(opened.name, header, awaited)
+        try:
+            placed = opened.append(header, data, now=now, now_ms=clock.now_ms())
+        except OutOfOrderSequence:
+            # Clients that send several at once would take it for a loss, and begin anew: what others of their batches
+            # became is then forgotten, and stored again.
+            if awaited is None:
+                raise
+            raise _not_yet(opened.name, header, awaited) from None
+        if self._refusals:
+            self._refusals.stored(opened.name, header)
+        if placed.commit is not None:
+            self._budget.take(len(data))
+            self._traffic.appended(records=header.record_count, size_bytes=len(data))
+        return placed
+
+    def _is_settling(self, opened: PartitionLog, header: BatchHeader, *, now: float) -> bool:
+        """Whether what comes before a gap may still be on its way, from whoever led the partition before.
+
+        Time is counted from the producer's first gap: however long the log is open, its producers learn of it late.
+        """
+        first = self._refusals.since(opened.name, header, now=now)
+        return self._settle_s > 0 and (first is None or now < first + self._settle_s)
+
+    async def _inspect(self, data: memoryview, header: BatchHeader, checked: Iterable[RecordPart]) -> Inspection:
+        """Raise for records that aren't what the header says, or more than a batch may have."""
+        check_record_count(header, self._settings.max_batch_records)
+        parts = tuple(checked)
+        work = partial(self._open, data, header, parts)
+        return await self._decoder.run(Stored(header.codec, len(data)), work)
+
+    def _open(self, data: Buffer, header: BatchHeader, parts: Sequence[RecordPart], limit_bytes: int) -> Inspection:
+        payload = stored_payload(data, header, limit_bytes)
+        summary = validate_payload(payload, header, max_headers=self._settings.max_record_headers)
+        return Inspection(summary, {part: schema_ids_in(payload, header, part=part) for part in parts})
+
+    async def inspect_ahead(self, batches: Sequence[tuple[TopicPartition, Buffer]]) -> list[Inspection | None]:
+        """Open together, in few trips to a thread, what a request is about to have opened one by one.
+
+        None for a batch that is none, that isn't compressed, or that isn't small: it is opened when it is appended.
+        What is found says nothing about the checksum.
+        """
+        found: list[Inspection | None] = [None] * len(batches)
+        small = [job for number, (name, data) in enumerate(batches) if (job := self._ahead(number, name, data))]
+        if len(small) <= 1:
+            return found
+        for start in range(0, len(small), AHEAD_BATCHES):
+            jobs = small[start : start + AHEAD_BATCHES]
+            with suppress(StreamhouseError):
+                for number, inspection in await self._decoder.run(
+                    Stored(AHEAD_CODEC, AHEAD_BYTES), partial(_all, jobs)
+                ):
+                    found[number] = inspection
+        return found
+
+    def _ahead(self, number: int, name: TopicPartition, data: Buffer) -> tuple[int, Callable[[int], Inspection]] | None:
+        opened = self._tenure().find_log(name)
+        if opened is None or not HEADER_BYTES <= len(data) <= AHEAD_BYTES or codec_of(data) == Codec.NONE:
+            return None
+        with suppress(Rejected):
+            header = read_header(data)
+            check_record_count(header, self._settings.max_batch_records)
+            return number, partial(self._open, data, header, tuple(opened.config.schema_checks))
+        return None
+
+    async def _check_schemas(
+        self,
+        name: TopicPartition,
+        data: memoryview,
+        header: BatchHeader,
+        checks: Mapping[RecordPart, Check],
+        found: Mapping[RecordPart, SchemaIds],
+    ) -> None:
+        """Raise for records without the schema ids that their topic asks for."""
+        for part, ids in found.items():
+            if (check := checks.get(part)) is None:
+                continue
+            breach = await self._schema_check.find_breach(name.topic, ids, part=part, check=check)
+            if breach is not None:
+                raise await self._bad_records(name, data, header, breach)
+
+    async def _bad_records(
+        self, name: TopicPartition, data: memoryview, header: BatchHeader, breach: Breach
+    ) -> BadRecords:
+        """The refusal of a batch that breaks a rule, with the records to blame."""
+        max_headers = self._settings.max_record_headers
+
+        def blame(limit_bytes: int) -> list[int]:
+            is_broken = breach.is_broken_by
+            return find_records(
+                data, header, is_broken, among=JUDGED_RECORDS, limit_bytes=limit_bytes, max_headers=max_headers
+            )
+
+        to_blame = await self._decoder.run(Stored(header.codec, len(data)), blame, inline_bytes=0)
+        return breach.error(f"{breach.text} partition={name}", records=to_blame)
+
+
+def _all(jobs: Sequence[tuple[int, Callable[[int], Inspection]]], limit_bytes: int) -> list[tuple[int, Inspection]]:
+    """What is well; the rest is opened once more when it is appended, and says what is wrong."""
+    found: list[tuple[int, Inspection]] = []
+    for number, work in jobs:
+        with suppress(StreamhouseError):
+            found.append((number, work(limit_bytes)))
+    return found
+
+
+def _not_yet(name: TopicPartition, header: BatchHeader, awaited: int) -> PredecessorRefused:
+    return PredecessorRefused(name, producer_id=header.producer_id, awaited=awaited, got=header.base_sequence)

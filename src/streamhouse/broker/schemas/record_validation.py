@@ -1,0 +1,94 @@
+"""Validation: whether the records of a batch carry schema ids that their topic accepts.
+
+Data path   appending -> **validation** (ids in memory), before a log sees the batch
+Owns        what an id must be, known or of the topic's subject, and which records are to blame
+Leaves      finding ids in a batch to `appending`, memory and the store to `library`
+
+Ids that are in memory cost no wait. One that isn't is asked for, however often it comes: it may have been registered
+through another agent a moment ago. Of many in one batch, those that were never given to any schema are told by one
+question, so that a batch full of nonsense costs no more than a good one.
+"""
+
+from collections.abc import Callable, Collection
+from typing import Final
+
+from streamhouse.broker.produce.checks import Breach
+from streamhouse.broker.schemas.schema_cache import Library
+from streamhouse.errors import InvalidRecord
+from streamhouse.format.record_codec import MAX_SCHEMA_IDS, SchemaIds
+from streamhouse.format.records import Record
+from streamhouse.format.schema_id import schema_id_of
+from streamhouse.model.schema import DEFAULT_CONTEXT, Check, Subject
+from streamhouse.model.topic import RecordPart
+
+FEW: Final = 8
+"""Ids up to which each is asked for by itself."""
+
+NAMED_IDS: Final = 5
+"""Unknown ids that a refusal names."""
+
+
+class SchemaCheck:
+    def __init__(self, library: Library) -> None:
+        self._library = library
+
+    def __repr__(self) -> str:
+        return f"<SchemaCheck {self._library!r}>"
+
+    async def find_breach(self, topic: str, found: SchemaIds, *, part: RecordPart, check: Check) -> Breach | None:
+        """What is wrong with the schema ids of the keys or the values of a batch; None when nothing is."""
+        if found.is_cut:
+            text = f"more schema ids of {part}s than a batch may have; limit={MAX_SCHEMA_IDS}"
+            return Breach(InvalidRecord, text, no_record)
+        if found.unframed is not None:
+            text = f"a {part} does not begin with a schema id; record={found.unframed} check={check}"
+            return Breach(InvalidRecord, text, without_id(part))
+        subject = Subject(DEFAULT_CONTEXT, f"{topic}-{part}")
+        strangers = await self._strangers(found.ids, subject, check)
+        if not strangers:
+            return None
+        named = ",".join(map(str, strangers[:NAMED_IDS]))
+        where = f"the subject {subject}" if check is Check.SUBJECT else "the registry"
+        text = f"schema ids of {part}s are not known to {where}; ids={named} record={found.ids[strangers[0]]}"
+        return Breach(InvalidRecord, text, with_ids(part, frozenset(strangers)))
+
+    async def _strangers(self, ids: Collection[int], subject: Subject, check: Check) -> list[int]:
+        library = self._library
+        if check is Check.SUBJECT:
+            unsure = [each for each in ids if not library.surely_belongs(subject, each)]
+            never = await self._never_given(unsure)
+            return [each for each in unsure if each in never or not await library.belongs(subject, each)]
+        unsure = [each for each in ids if not library.surely_known(DEFAULT_CONTEXT, each)]
+        never = await self._never_given(unsure)
+        return [each for each in unsure if each in never or not await library.is_known(DEFAULT_CONTEXT, each)]
+
+    async def _never_given(self, ids: Collection[int]) -> Collection[int]:
+        """Those beyond the last id that there is; nobody is asked for a few, which are looked up anyway."""
+        if len(ids) <= FEW or (last := await self._library.last_id(DEFAULT_CONTEXT)) is None:
+            return ()
+        return frozenset(each for each in ids if not 1 <= each <= last)
+
+
+def no_record(record: Record) -> bool:
+    """Recognises none: all of them together are to blame."""
+    return False
+
+
+def without_id(part: RecordPart) -> Callable[[Record], bool]:
+    """Recognises records whose key or value is there, and has no id in front."""
+
+    def matches(record: Record) -> bool:
+        data = record.key if part == "key" else record.value
+        return data is not None and schema_id_of(data) is None
+
+    return matches
+
+
+def with_ids(part: RecordPart, ids: frozenset[int]) -> Callable[[Record], bool]:
+    """Recognises records whose key or value has one of these ids."""
+
+    def matches(record: Record) -> bool:
+        data = record.key if part == "key" else record.value
+        return schema_id_of(data) in ids
+
+    return matches

@@ -1,0 +1,277 @@
+"""Schemas: the registry's one door for every protocol.
+
+Data path   wire -> **schemas** -> registration, library -> metadata store
+Owns        the registry's promises; that what other agents delete is noticed here
+Leaves      deciding to `rules` and `registration`, memory to `library`, rows to the metadata store, the check of
+            produced batches to `validation`
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol, runtime_checkable
+
+from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.schemas.record_validation import SchemaCheck
+from streamhouse.broker.schemas.registration import Proposal, Registration
+from streamhouse.broker.schemas.schema_cache import Library
+from streamhouse.broker.schemas.subject_config import LEVEL, InForce, check_subject, check_writable, in_force
+from streamhouse.errors import NoMode, NotConfigured, UnknownSchema, UnknownSubject, UnknownVersion
+from streamhouse.model.cluster import Change, ChangeKind
+from streamhouse.model.schema import (
+    DEFAULT_CONTEXT,
+    Deleted,
+    Mode,
+    RegisteredSchema,
+    StoredSchema,
+    Subject,
+    SubjectVersion,
+    VersionKey,
+)
+from streamhouse.schemas.base import ParsedSchema
+
+SERIALIZED: Final = "serialized"
+
+
+@runtime_checkable
+class Serializable(Protocol):
+    """A schema whose language has a binary form."""
+
+    def serialized(self) -> str: ...
+
+
+class Schemas:
+    def __init__(self, doors: Doors) -> None:
+        self._store = doors.metadata
+        self._settings = doors.settings.schemas
+        self.library = Library(doors)
+        self._registration = Registration(doors, self.library)
+        self.check = SchemaCheck(self.library)
+
+    def __repr__(self) -> str:
+        return f"<Schemas {self.library!r}>"
+
+    def heard(self, change: Change) -> None:
+        """The metadata store tells of a change."""
+        if change.kind in (ChangeKind.SCHEMAS, ChangeKind.EVERYTHING):
+            self.library.outdate()
+
+    # --- schemas by id
+
+    async def schema(self, schema_id: int, *, context: str = "") -> ParsedSchema:
+        """The schema of an id, ready to write and to read records; raises `UnknownSchema`. From memory where known."""
+        return await self.library.parsed(context or DEFAULT_CONTEXT, schema_id)
+
+    async def stored(self, schema_id: int, *, context: str = "") -> StoredSchema:
+        """The same, as it was registered."""
+        return await self.library.stored(context or DEFAULT_CONTEXT, schema_id)
+
+    async def formatted(self, stored: StoredSchema, style: str) -> str:
+        """The text of a schema; in the style `serialized`, where its language has one, as a descriptor in base64."""
+        if style != SERIALIZED:
+            return stored.text
+        parsed = await self.library.parsed(stored.context, stored.schema_id)
+        return parsed.serialized() if isinstance(parsed, Serializable) else stored.text
+
+    async def by_guid(self, guid: str) -> StoredSchema:
+        ids = await self.ids_of_guid(guid)
+        if not ids:
+            raise UnknownSchema(schema_id=guid)
+        context, schema_id = ids[0]
+        return await self.library.stored(context, schema_id)
+
+    async def ids_of_guid(self, guid: str) -> Sequence[tuple[str, int]]:
+        return await self._store.ids_of_guid(guid)
+
+    async def max_id(self, context: str = "") -> int:
+        return (await self._store.schema_contexts()).get(context or DEFAULT_CONTEXT, 0)
+
+    async def versions_of(self, schema_id: int, *, context: str = "", with_deleted: bool) -> Sequence[SubjectVersion]:
+        """The versions that have an id; raises `UnknownSchema` when there never were any."""
+        found = await self._store.versions_of_schema(context or DEFAULT_CONTEXT, schema_id)
+        if not found:
+            raise UnknownSchema(schema_id=schema_id)
+        return [each for each in found if with_deleted or not each.deleted]
+
+    # --- subjects and versions
+
+    async def register(self, subject: Subject, proposal: Proposal, *, normalize: bool = False) -> RegisteredSchema:
+        """Give a subject a version. The same schema again is the same version; raises `InvalidSchema`,
+        `IncompatibleSchema`, `ModeRefused`, `InvalidSubject`, `SchemaLimit`."""
+        return await self._registration.register(subject, proposal, normalize=normalize)
+
+    async def lookup(
+        self, subject: Subject, proposal: Proposal, *, normalize: bool = False, with_deleted: bool = False
+    ) -> RegisteredSchema:
+        """The version that has this schema; raises `UnknownSubject` or `UnknownSchema`."""
+        try:
+            return await self._registration.lookup(subject, proposal, normalize=normalize, with_deleted=with_deleted)
+        except UnknownSubject:
+            if (alias := await self._alias(subject)) is None:
+                raise
+        return await self._registration.lookup(alias, proposal, normalize=normalize, with_deleted=with_deleted)
+
+    async def compatibility(
+        self,
+        subject: Subject,
+        proposal: Proposal,
+        *,
+        version: int | None = None,
+        everything: bool = False,
+        normalize: bool = False,
+    ) -> list[str]:
+        """Why a schema couldn't follow a version (None: the latest), or what the level compares (`everything`)."""
+        return await self._registration.compatibility(
+            subject, proposal, version=version, everything=everything, normalize=normalize
+        )
+
+    async def subjects(
+        self,
+        *,
+        context: str | None = None,
+        prefix: str = "",
+        deleted: Deleted = Deleted.WITHOUT,
+        skipped: int = 0,
+        limit: int | None = None,
+    ) -> Sequence[Subject]:
+        """Subjects whose names begin so, of one context or of all (None)."""
+        most = self._settings.max_subjects
+        return await self._store.list_subjects(
+            context, prefix, deleted=deleted, skipped=skipped, limit=most if limit is None else min(limit, most)
+        )
+
+    async def schemas(
+        self,
+        *,
+        context: str | None,
+        prefix: str = "",
+        with_deleted: bool = False,
+        latest_only: bool = False,
+        skipped: int = 0,
+        limit: int | None = None,
+    ) -> Sequence[RegisteredSchema]:
+        """Versions with their texts, by subject."""
+        most = self._settings.max_listed
+        return await self._store.list_versions(
+            context,
+            prefix,
+            with_deleted=with_deleted,
+            latest_only=latest_only,
+            skipped=skipped,
+            limit=most if limit is None else min(limit, most),
+        )
+
+    async def versions(self, subject: Subject, *, deleted: Deleted = Deleted.WITHOUT) -> Sequence[SubjectVersion]:
+        """The subject's versions; raises `UnknownSubject` where there are none that the caller wants to know of."""
+        known = (await self._store.subject_state(subject)).versions
+        visible = [each for each in known if deleted is not Deleted.WITHOUT or not each.deleted]
+        if not visible:
+            raise UnknownSubject(subject)
+        return [each for each in visible if deleted is not Deleted.ONLY or each.deleted]
+
+    async def version(self, subject: Subject, version: int | None, *, with_deleted: bool = False) -> RegisteredSchema:
+        """A version with its schema, None: the latest; raises `UnknownSubject` or `UnknownVersion`."""
+        found = await self._find(subject, version, with_deleted=with_deleted)
+        if found is None and (alias := await self._alias(subject)) is not None:
+            found = await self._find(alias, version, with_deleted=with_deleted)
+        if found is None:
+            await self.versions(subject, deleted=Deleted.WITH if with_deleted else Deleted.WITHOUT)
+            raise UnknownVersion(subject, version or -1)
+        return found
+
+    async def newest_id(self, subject: str) -> int:
+        """The id of a subject's newest version; raises `UnknownSubject`."""
+        return (await self.version(Subject.parse(subject), None)).schema_id
+
+    async def _find(self, subject: Subject, version: int | None, *, with_deleted: bool) -> RegisteredSchema | None:
+        if version is None:
+            return await self._store.latest_version(subject)
+        found = await self._store.schema_versions([VersionKey(subject, version)])
+        return found[0] if found and (with_deleted or not found[0].deleted) else None
+
+    async def _alias(self, subject: Subject) -> Subject | None:
+        """The subject that stands in for one without versions."""
+        [rules] = await self._store.schema_rules([subject])
+        alias = None if rules.config is None else json.loads(rules.config).get("alias")
+        return subject.beside(alias) if isinstance(alias, str) and alias else None
+
+    async def referenced_by(
+        self, subject: Subject, version: int | None, *, with_deleted: bool = False
+    ) -> Sequence[SubjectVersion]:
+        """The versions that need this one."""
+        found = await self.version(subject, version, with_deleted=True)
+        users = await self._store.referrers(VersionKey(found.subject, found.version))
+        return [each for each in users if with_deleted or not each.deleted]
+
+    async def delete_version(self, subject: Subject, version: int | None, *, permanent: bool = False) -> int:
+        """Put a version out of use, or take it away for good when it already is; None: the latest."""
+        check_writable(subject, (await self.in_force(subject)).mode)
+        deleted = await self._store.delete_version(subject, version, permanent=permanent)
+        self.library.outdate()
+        return deleted
+
+    async def delete_subject(self, subject: Subject, *, permanent: bool = False) -> Sequence[int]:
+        check_writable(subject, (await self.in_force(subject)).mode)
+        deleted = await self._store.delete_subject(subject, permanent=permanent)
+        self.library.outdate()
+        return deleted
+
+    async def contexts(self) -> Sequence[str]:
+        """The default context, and all that ever had a schema."""
+        return sorted({DEFAULT_CONTEXT, *await self._store.schema_contexts()})
+
+    # --- rules
+
+    async def in_force(self, scope: Subject) -> InForce:
+        """What holds for a subject, whoever said it."""
+        return in_force(await self._store.schema_rules(scope.scopes))
+
+    async def config(self, scope: Subject) -> Mapping[str, Any]:
+        """What was set for a subject or a context itself; raises `NotConfigured`. The default context has a level."""
+        [rules] = await self._store.schema_rules([scope])
+        if rules.config is None and scope.name:
+            raise NotConfigured(scope)
+        if scope.name:
+            level = (await self.in_force(scope)).config[LEVEL]
+            return {LEVEL: level, **json.loads(rules.config or "{}")}
+        return in_force([rules]).config
+
+    async def set_config(self, scope: Subject, changes: Mapping[str, object]) -> Mapping[str, Any]:
+        """Change some of it, None takes away; returns what was set for the scope."""
+        if scope.name:
+            check_subject(scope)
+        return await self._store.change_config(scope, changes)
+
+    async def delete_config(self, scope: Subject) -> Mapping[str, Any]:
+        """Take all of it away; returns what it was. Raises `UnknownSubject` when a subject had none."""
+        try:
+            before = await self.config(scope)
+        except NotConfigured:
+            raise UnknownSubject(scope) from None
+        await self._store.drop_config(scope)
+        return before
+
+    async def mode(self, scope: Subject) -> Mode:
+        """The mode that was set for a subject or a context itself; raises `NoMode`. The default context has one."""
+        [rules] = await self._store.schema_rules([scope])
+        if rules.mode is None and scope.name:
+            raise NoMode(scope)
+        return rules.mode or Mode.READWRITE
+
+    async def set_mode(self, scope: Subject, mode: Mode | None, *, force: bool = False) -> None:
+        """A scope that is to be filled by imports must be empty, unless it is forced."""
+        if scope.name:
+            check_subject(scope)
+        is_import = (await self.in_force(scope)).mode is Mode.IMPORT
+        must_be_empty = mode is Mode.IMPORT and not is_import and not force
+        await self._store.set_mode(scope, mode, must_be_empty=must_be_empty)
+        self.library.outdate()
+
+    async def delete_mode(self, scope: Subject, *, recursive: bool = False) -> Mode | None:
+        """Take a mode away; with `recursive` those of a context's subjects too. Returns what it was."""
+        [rules] = await self._store.schema_rules([scope])
+        if rules.mode is None and scope.name and not recursive:
+            raise UnknownSubject(scope)
+        await self._store.set_mode(scope, None)
+        if recursive and not scope.name:
+            await self._store.drop_modes(scope.context)
+        return rules.mode

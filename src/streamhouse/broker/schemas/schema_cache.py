@@ -1,0 +1,259 @@
+"""FreshCache: what was read from the metadata store, for as long as it may be believed.
+
+Data path   library -> **cache** -> metadata store
+Owns        how many entries and bytes are kept, and which of them are fresh
+Leaves      reading to the caller; hearing of changes to `schemas`
+
+What isn't fresh stays: it is served while the store is away, since what an id stands for only changes by deletion.
+
+Library: schemas by id, parsed once, in memory.
+
+Data path   readers by schema id, and batches that are checked -> **library** -> cache -> metadata store
+Owns        that a schema is read and parsed once however many want it; that what is known is served while the store is
+            away; parsing and comparing large texts beside the event loop
+Leaves      freshness to `cache`, languages to `schemas`
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.schemas.references import Resolved, resolve
+from streamhouse.broker.schemas.subject_config import clashes
+from streamhouse.clock import Clock
+from streamhouse.errors import InvalidSchema, Unavailable, UnknownSchema
+from streamhouse.model.schema import Level, Reference, StoredSchema, Subject
+from streamhouse.schemas.base import Incompatibility, ParsedSchema, References
+from streamhouse.schemas.languages import parse_schema
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class Asked(NamedTuple):
+    """When a value was asked for, by the clock and by the news that had come until then."""
+
+    at: float
+    news: int
+
+
+class _Entry(NamedTuple, Generic[V]):
+    value: V
+    asked: Asked
+    weight: int
+
+
+class FreshCache(Generic[K, V]):
+    """Least recently used out first, by number and by bytes."""
+
+    def __init__(
+        self, clock: Clock, *, entries: int, ttl_s: float, max_bytes: int, weigh: Callable[[V], int] = lambda _: 0
+    ) -> None:
+        self._clock = clock
+        self._limit = entries
+        self._max_bytes = max_bytes
+        self._ttl_s = ttl_s
+        self._weigh = weigh
+        self._entries: OrderedDict[K, _Entry[V]] = OrderedDict()
+        self._news = 0
+        self.size_bytes = 0
+        self.hits = 0
+        self.misses = 0
+        self.evictions = 0
+
+    def __repr__(self) -> str:
+        return (
+            f"<FreshCache entries={len(self._entries)} bytes={self.size_bytes} hits={self.hits} misses={self.misses}>"
+        )
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def fresh(self, key: K) -> V | None:
+        """The value, unless it must be looked up first. Counted."""
+        entry = self._entries.get(key)
+        if entry is None or not self._is_fresh(entry.asked):
+            self.misses += 1
+            return None
+        self.hits += 1
+        self._entries.move_to_end(key)
+        return entry.value
+
+    def _is_fresh(self, asked: Asked) -> bool:
+        return asked.news == self._news and self._clock.monotonic() - asked.at < self._ttl_s
+
+    def old(self, key: K) -> V | None:
+        """The value, however old it is."""
+        entry = self._entries.get(key)
+        return entry.value if entry is not None else None
+
+    def ask(self) -> Asked:
+        """To be taken before a value is read, and given with it: by news that come meanwhile it is old at once."""
+        return Asked(self._clock.monotonic(), self._news)
+
+    def put(self, key: K, value: V, asked: Asked) -> None:
+        self.drop(key)
+        weight = self._weigh(value)
+        self._entries[key] = _Entry(value, asked, weight)
+        self.size_bytes += weight
+        while len(self._entries) > self._limit or (self.size_bytes > self._max_bytes and len(self._entries) > 1):
+            self.drop(next(iter(self._entries)))
+            self.evictions += 1
+
+    def drop(self, key: K) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self.size_bytes -= entry.weight
+
+    def outdate(self) -> None:
+        """Something was deleted, or may have been: everything is looked up before it is believed again."""
+        self._news += 1
+
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Known:
+    """A schema in memory; parsed when the first one needs it so."""
+
+    stored: StoredSchema
+    parsed: ParsedSchema | None = None
+
+
+class Library:
+    def __init__(self, doors: Doors) -> None:
+        self._doors = doors
+        self._settings = settings = doors.settings.schemas
+        self.schemas: FreshCache[tuple[str, int], Known] = FreshCache(
+            doors.clock,
+            entries=settings.cache_entries,
+            ttl_s=settings.cache_ttl_s,
+            max_bytes=settings.cache_bytes,
+            weigh=lambda known: len(known.stored.text),
+        )
+        self.members: FreshCache[tuple[Subject, int], bool] = FreshCache(
+            doors.clock, entries=settings.cache_entries, ttl_s=settings.cache_ttl_s, max_bytes=settings.cache_bytes
+        )
+        self._flights: dict[object, asyncio.Future[Any]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Library schemas={self.schemas!r} members={self.members!r}>"
+
+    def outdate(self) -> None:
+        self.schemas.outdate()
+        self.members.outdate()
+
+    # --- by id
+
+    async def stored(self, context: str, schema_id: int) -> StoredSchema:
+        return (await self._known(context, schema_id)).stored
+
+    async def parsed(self, context: str, schema_id: int) -> ParsedSchema:
+        known = await self._known(context, schema_id)
+        if known.parsed is None:
+            known.parsed = await self._once(("parse", context, schema_id), lambda: self._parse_known(known.stored))
+        return known.parsed
+
+    async def _known(self, context: str, schema_id: int) -> Known:
+        key = (context, schema_id)
+        known = self.schemas.fresh(key) or await self._once(key, lambda: self._read(context, schema_id))
+        if known is None:
+            raise UnknownSchema(schema_id=schema_id)
+        return known
+
+    async def _read(self, context: str, schema_id: int) -> Known | None:
+        key, asked = (context, schema_id), self.schemas.ask()
+        old = self.schemas.old(key)
+        try:
+            stored = await self._doors.metadata.schema_of_id(context, schema_id)
+        except Unavailable:
+            if old is None:
+                raise
+            return old
+        if stored is None:
+            self.schemas.drop(key)
+            return None
+        known = old if old is not None and old.stored == stored else Known(stored)
+        self.schemas.put(key, known, asked)
+        return known
+
+    async def _parse_known(self, stored: StoredSchema) -> ParsedSchema:
+        resolved = await self.resolve(Subject(stored.context, ""), stored.references, live=False)
+        return await self.parse(stored.type, stored.text, resolved.texts)
+
+    async def last_id(self, context: str) -> int | None:
+        """The last id that was given, 0 when none was; None while the store is away."""
+        try:
+            return (await self._doors.metadata.schema_contexts()).get(context, 0)
+        except Unavailable:
+            return None
+
+    # --- which subjects have it
+
+    def surely_known(self, context: str, schema_id: int) -> bool:
+        """Whether memory says that there is such a schema; no means that the store must be asked."""
+        return self.schemas.fresh((context, schema_id)) is not None
+
+    def surely_belongs(self, subject: Subject, schema_id: int) -> bool:
+        return self.members.fresh((subject, schema_id)) is not None
+
+    async def is_known(self, context: str, schema_id: int) -> bool:
+        """Whether the store says so; memory where it is away."""
+        return await self._once((context, schema_id), lambda: self._read(context, schema_id)) is not None
+
+    async def belongs(self, subject: Subject, schema_id: int) -> bool:
+        """Whether a version of the subject that is not deleted has this id: the same."""
+        return await self._once((subject, schema_id), lambda: self._read_membership(subject, schema_id))
+
+    async def _read_membership(self, subject: Subject, schema_id: int) -> bool:
+        key, asked = (subject, schema_id), self.members.ask()
+        try:
+            versions = await self._doors.metadata.versions_of_schema(subject.context, schema_id)
+        except Unavailable:
+            if self.members.old(key) is None:
+                raise
+            return True
+        if any(each.subject == subject and not each.deleted for each in versions):
+            self.members.put(key, True, asked)
+            return True
+        self.members.drop(key)
+        return False
+
+    # --- texts
+
+    async def resolve(self, subject: Subject, references: Sequence[Reference], *, live: bool) -> Resolved:
+        limit = self._settings.max_references
+        return await resolve(self._doors.metadata, subject, references, limit=limit, live=live)
+
+    async def parse(self, kind: str, text: str, texts: References) -> ParsedSchema:
+        size = len(text) + sum(map(len, texts.values()))
+        if size > self._settings.max_schema_bytes:
+            limit = self._settings.max_schema_bytes
+            raise InvalidSchema(f"the schema is too large; size={size} limit={limit} setting=schemas.max_schema_bytes")
+        return await self._beside(size, lambda: parse_schema(kind, text, texts))
+
+    async def clashes(self, newer: ParsedSchema, older: ParsedSchema, level: Level) -> list[Incompatibility]:
+        return await self._beside(len(newer.text) + len(older.text), lambda: clashes(newer, older, level))
+
+    async def _beside(self, size: int, work: Callable[[], T]) -> T:
+        """Small texts at once, large ones in a thread."""
+        if size <= self._settings.inline_bytes:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(None, work)
+
+    async def _once(self, key: object, make: Callable[[], Awaitable[T]]) -> T:
+        """All who want the same wait for one reading; one who leaves doesn't take it down."""
+        flight: asyncio.Future[T] | None = self._flights.get(key)
+        if flight is None:
+            flight = self._flights[key] = asyncio.ensure_future(make())
+            flight.add_done_callback(lambda done: self._landed(key, done))
+        return await asyncio.shield(flight)
+
+    def _landed(self, key: object, flight: "asyncio.Future[Any]") -> None:
+        del self._flights[key]
+        if not flight.cancelled():
+            flight.exception()  # looked at, so that a failure whose waiters all left isn't reported as forgotten

@@ -1,0 +1,299 @@
+"""The disk tier of the block cache: blocks that memory has no room for, nearer than the object store.
+
+Disk tier: blocks on a local disk, least recently used out first; what memory has not may be here.
+
+Data path   reader -> memory cache -> **disk tier** -> object store
+Owns        which blocks are on the disk, how many bytes they take, and turning itself off when the disk is in trouble
+Leaves      one flight per block to the memory cache in front of it; files to `tier.folder`, their bytes to `tier.frame`
+Invariant   bytes that don't match their checksums are never handed out; the files never take more than their limit
+
+The index is in memory and changes on the event loop only. Files are written and removed by one thread, in the order in
+which the loop decided, so that a removal never hits a file that was written after it. Reads have threads of their own.
+
+Blocks never change, so what an earlier agent left is as good as new: the index is rebuilt by listing the folder. That
+happens beside the start, which doesn't wait for it; until it is done, every block is missing here.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+from streamhouse.broker.segments.disk_cache_files import (
+    BlockKey,
+    CachedFile,
+    Folder,
+    LocalFolder,
+    decode_frame,
+    encode_frame,
+    frame_bytes,
+    name_of,
+)
+from streamhouse.config import FetchSettings
+from streamhouse.errors import CorruptObject, Misconfigured
+from streamhouse.format.batch import Buffer
+from streamhouse.limits import Turns
+from streamhouse.stores.local_files import LockedError
+
+log = logging.getLogger(__name__)
+
+V = TypeVar("V")
+
+CLUSTER_BYTES: Final = 4096
+"""File systems give space in pieces of this size, most of them."""
+
+_WRONG_PLACE: Final = (PermissionError, NotADirectoryError, FileExistsError)
+
+
+class DiskTier:
+    """Counts `damaged` files, and blocks `dropped` because too many waited to be written, besides the usual."""
+
+    def __init__(self, settings: FetchSettings, folder: Folder) -> None:
+        self._settings = settings
+        self._folder = folder
+        self._index: OrderedDict[str, int] = OrderedDict()
+        self._bytes = 0
+        self._writes: dict[str, int] = {}
+        self._under_way: set[asyncio.Future[None]] = set()
+        self._listing: asyncio.Task[None] | None = None
+        self._readers = ThreadPoolExecutor(settings.disk_cache_threads, thread_name_prefix="disk-cache-read")
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="disk-cache-write")
+        self._turns = Turns(settings.disk_cache_threads)
+        self._failure: Exception | None = None
+        self._is_closed = False
+        self.is_on = False
+        self.hits = self.misses = self.evictions = self.damaged = self.dropped = self.errors = 0
+
+    def __repr__(self) -> str:
+        state = "on" if self.is_on else "off"
+        return f"<DiskTier {state} blocks={len(self)} bytes={self.weight} writes={len(self._writes)}>"
+
+    def __len__(self) -> int:
+        return len(self._index) + len(self._writes)
+
+    @property
+    def weight(self) -> int:
+        """Bytes on the disk, and of files on their way to it."""
+        return self._bytes + sum(self._writes.values())
+
+    # --- life
+
+    async def open(self) -> None:
+        """Take the folder; raises `Misconfigured` where another agent has it, or where no folder can be."""
+        path = self._settings.disk_cache_path
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._writer, self._folder.take)
+        except LockedError:
+            raise Misconfigured(
+                f"another agent uses the disk cache {path}; stop it, or choose another folder in fetch.disk_cache_path"
+            ) from None
+        except _WRONG_PLACE as error:
+            raise Misconfigured(
+                f"the disk cache {path} can't be used: {error.strerror}; choose another folder in fetch.disk_cache_path"
+            ) from None
+        except OSError as error:  # an agent without its cache is better than none
+            self._turn_off(error)
+        else:
+            self._listing = asyncio.get_running_loop().create_task(self._list(), name="disk-cache-listing")
+
+    async def listed(self) -> None:
+        """Wait until what an earlier agent left is known."""
+        if self._listing is not None:
+            await asyncio.shield(self._listing)
+
+    async def settled(self) -> None:
+        """Wait until nothing waits to be written or removed."""
+        while self._under_way:
+            await asyncio.wait(self._under_way)
+
+    async def _list(self) -> None:
+        try:
+            found = await asyncio.get_running_loop().run_in_executor(self._writer, self._scan)
+        except OSError as error:
+            self._turn_off(error)
+            return
+        self._index.update((file.name, _on_disk(file.size_bytes)) for file in found)
+        self._bytes = sum(self._index.values())
+        self.is_on = not self._is_closed
+        log.info("disk cache is ready", extra={"blocks": len(self._index), "bytes": self._bytes})
+
+    def _scan(self) -> list[CachedFile]:
+        """The files to go on with, the least recently used first; others are removed. Holds twice the limit at most."""
+        found: list[CachedFile] = []
+        for file in self._folder.list():
+            found.append(file)
+            if self._is_closed:
+                return []
+            if len(found) >= 2 * self._settings.disk_cache_blocks:
+                found = self._cut(found)
+        return self._cut(found)
+
+    def _cut(self, found: Iterable[CachedFile]) -> list[CachedFile]:
+        settings = self._settings
+        kept, surplus = divide(found, limit_bytes=settings.disk_cache_bytes, limit_blocks=settings.disk_cache_blocks)
+        for file in surplus:
+            self._folder.remove(file.name)
+        return kept
+
+    async def aclose(self) -> None:
+        """Let the write that has begun end, and give the folder back; those that wait are dropped."""
+        self._is_closed = True
+        self._empty()
+        if self._listing is not None:
+            self._listing.cancel()
+            await asyncio.gather(self._listing, return_exceptions=True)
+        self._readers.shutdown(wait=False, cancel_futures=True)
+        self._writer.shutdown(wait=False, cancel_futures=True)
+        if self._under_way:
+            await asyncio.wait(self._under_way, timeout=self._settings.disk_cache_timeout_s)
+        self._folder.release()
+
+    def _turn_off(self, error: BaseException) -> None:
+        """Reads go on without the tier; what is on the disk is left for the next start."""
+        self.errors += 1
+        if self.is_on or self.errors == 1:
+            why = str(error) or f"no answer within {self._settings.disk_cache_timeout_s:g} s"
+            log.warning(
+                "disk cache turned off until the next start",
+                extra={"path": self._settings.disk_cache_path, "why": why},
+            )
+        self._empty()
+
+    def _empty(self) -> None:
+        self.is_on = False
+        self._index.clear()
+        self._bytes = 0
+
+    # --- reading
+
+    async def get(self, key: BlockKey, decode: Callable[[Buffer], V], *, whose: Hashable) -> V | None:
+        """What `decode` makes of the block's stored bytes, in a thread; None when they aren't here, or are damaged.
+
+        Of many who wait for the disk, those of one partition (`whose`) don't keep the others from it.
+        """
+        found, name = None, name_of(key)
+        if name in self._index:
+            async with self._turns.turn(whose):
+                found = await self._read(name, key, decode)
+        if found is None:
+            self.misses += 1
+        else:
+            self.hits += 1
+        return found
+
+    async def _read(self, name: str, key: BlockKey, decode: Callable[[Buffer], V]) -> V | None:
+        if name not in self._index:
+            return None  # evicted, or the tier was turned off, while others had their turn
+        self._index.move_to_end(name)
+        load = partial(self._load, name, self._index[name], key, decode)
+        try:
+            async with asyncio.timeout(self._settings.disk_cache_timeout_s):
+                return await asyncio.get_running_loop().run_in_executor(self._readers, load)
+        except FileNotFoundError:
+            self._forget(name)
+        except CorruptObject as error:
+            self.damaged += 1
+            log.warning("damaged file in the disk cache", extra={"file": name, "why": str(error)})
+            self._forget(name)
+            self._begin(partial(self._folder.remove, name))
+        except OSError as error:
+            self._turn_off(error)
+        return None
+
+    def _load(self, name: str, size_bytes: int, key: BlockKey, decode: Callable[[Buffer], V]) -> V:
+        return decode(decode_frame(self._folder.read(name, size_bytes), key))
+
+    def _forget(self, name: str) -> None:
+        self._bytes -= self._index.pop(name, 0)
+
+    # --- writing
+
+    def put(self, key: BlockKey, stored: Buffer) -> None:
+        """Keep a block whose bytes were checked. Never waits: with too many writes under way the block is dropped."""
+        name = name_of(key)
+        if not self.is_on or name in self._index or name in self._writes:
+            return
+        size = _on_disk(frame_bytes(key, len(stored)))
+        reserved = sum(self._writes.values())
+        has_turn = len(self._writes) < min(self._settings.disk_cache_waiting_writes, self._settings.disk_cache_blocks)
+        if not has_turn or reserved + size > self._settings.disk_cache_bytes:
+            self.dropped += 1
+            return
+        victims = self._make_room(size)
+        self._writes[name] = size
+        writing = self._begin(partial(self._write, victims, name, key, stored))
+        writing.add_done_callback(partial(self._written, name))
+
+    def _make_room(self, size: int) -> list[str]:
+        victims: list[str] = []
+        settings = self._settings
+        while self._index and (
+            self.weight + size > settings.disk_cache_bytes or len(self) + 1 > settings.disk_cache_blocks
+        ):
+            name, freed = self._index.popitem(last=False)
+            self._bytes -= freed
+            victims.append(name)
+        self.evictions += len(victims)
+        return victims
+
+    def _write(self, victims: Sequence[str], name: str, key: BlockKey, stored: Buffer) -> None:
+        for victim in victims:
+            self._folder.remove(victim)
+        self._folder.write(name, encode_frame(key, stored))
+
+    def _written(self, name: str, writing: "asyncio.Future[None]") -> None:
+        size = self._writes.pop(name)
+        if self.is_on and not writing.cancelled() and writing.exception() is None:
+            self._index[name] = size
+            self._bytes += size
+
+    def _begin(self, change: Callable[[], None]) -> "asyncio.Future[None]":
+        """Have the one thread that changes files do it, after everything that it was told before."""
+        changing = asyncio.get_running_loop().run_in_executor(self._writer, self._change, change)
+        self._under_way.add(changing)
+        changing.add_done_callback(self._changed)
+        return changing
+
+    def _change(self, change: Callable[[], None]) -> None:
+        """In the one thread: none is made after one that failed, or a file that did not go would be one too many."""
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
+        try:
+            change()
+        except Exception as error:
+            self._failure = error
+            raise
+
+    def _changed(self, changing: "asyncio.Future[None]") -> None:
+        self._under_way.discard(changing)
+        if not changing.cancelled() and (error := changing.exception()) is not None:
+            self._turn_off(error)
+
+
+def open_disk_tier(settings: FetchSettings) -> DiskTier | None:
+    """The tier that the settings ask for, if they do; it begins with `open`."""
+    if not settings.disk_cache_path:
+        return None
+    return DiskTier(settings, LocalFolder(Path(settings.disk_cache_path).absolute()))
+
+
+def divide(
+    found: Iterable[CachedFile], *, limit_bytes: int, limit_blocks: int
+) -> tuple[list[CachedFile], list[CachedFile]]:
+    """The most recently used files that fit, oldest first, and the others. Decides; touches nothing."""
+    newest = sorted(found, key=lambda file: (file.used_at_ns, file.name), reverse=True)
+    size = count = 0
+    while count < min(len(newest), limit_blocks):
+        size += _on_disk(newest[count].size_bytes)
+        if size > limit_bytes:
+            break
+        count += 1
+    return newest[:count][::-1], newest[count:]
+
+
+def _on_disk(size_bytes: int) -> int:
+    return -(-size_bytes // CLUSTER_BYTES) * CLUSTER_BYTES

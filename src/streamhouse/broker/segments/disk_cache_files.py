@@ -1,0 +1,165 @@
+"""Frame: a cached block as a file of its own, which says whose block it is and can be checked.
+
+Data path   object store -> reader -> **encode_frame** -> folder -> **decode_frame** -> reader
+Owns        the names and the bytes of cached files
+Leaves      files to `tier.folder`; the block's own checksum, from the run's index, to `format.block`
+
+Nobody but this module reads these bytes, and a file that it doesn't understand is a block that isn't cached: there is
+nothing to migrate.
+
+Folder: the disk tier's door to the local disk, and the real disk behind it.
+
+Data path   tier.disk -> **folder** -> operating system
+Owns        the folder's lock; that a file appears under its name whole, or not at all
+Leaves      which files there are to `tier.disk`, what is in them to `tier.frame`
+
+All calls block and are made from worker threads only. Nothing is synced: after a loss of power a file may hold
+anything, and its checksum will say so.
+"""
+
+import contextlib
+import hashlib
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+from crc32c import crc32c
+
+from streamhouse.errors import CorruptObject
+from streamhouse.format.batch import Buffer
+from streamhouse.stores.local_files import LocalFiles, Lock
+
+BlockKey: TypeAlias = tuple[str, int]
+"""Where a block stands: its object's key, and its position in the object."""
+
+MAGIC: Final = b"SHB1"
+_HEAD: Final = struct.Struct(">4sI")  # magic, CRC-32C of everything behind it
+_PLACE: Final = struct.Struct(">qH")  # position, length of the object's key, which follows
+SUFFIX: Final = ".block"
+
+
+def name_of(key: BlockKey) -> str:
+    object_key, position = key
+    return hashlib.blake2b(f"{object_key}@{position}".encode(), digest_size=16).hexdigest() + SUFFIX
+
+
+def encode_frame(key: BlockKey, stored: Buffer) -> list[Buffer]:
+    place = _place(key)
+    return [_HEAD.pack(MAGIC, crc32c(stored, crc32c(place))), place, stored]
+
+
+def frame_bytes(key: BlockKey, stored_bytes: int) -> int:
+    return _HEAD.size + len(_place(key)) + stored_bytes
+
+
+def decode_frame(data: Buffer, key: BlockKey) -> memoryview:
+    """The stored bytes of this very block; raises `CorruptObject` for any others."""
+    place = _place(key)
+    if len(data) < _HEAD.size + len(place):
+        raise CorruptObject(key[0], why=f"cached block ends after {len(data)} bytes")
+    view = memoryview(data)
+    magic, crc = _HEAD.unpack_from(view)
+    if magic != MAGIC or view[_HEAD.size : _HEAD.size + len(place)] != place:
+        raise CorruptObject(key[0], why="cached block is another one")
+    if crc32c(view[_HEAD.size :]) != crc:
+        raise CorruptObject(key[0], why="cached block doesn't match its checksum")
+    return view[_HEAD.size + len(place) :]
+
+
+def _place(key: BlockKey) -> bytes:
+    object_key = key[0].encode()
+    return _PLACE.pack(key[1], len(object_key)) + object_key
+
+
+UNBORN: Final = ".new"
+
+
+class CachedFile(NamedTuple):
+    name: str
+    size_bytes: int
+    used_at_ns: int
+
+
+class Folder(Protocol):
+    def take(self) -> None:
+        """Make the folder where it is missing, and lock it for this agent alone; `LockedError` when somebody has it."""
+        ...
+
+    def list(self) -> Iterator[CachedFile]:
+        """The whole files; what was left half-made is removed on the way."""
+        ...
+
+    def read(self, name: str, at_most_bytes: int) -> bytes:
+        """The file's first bytes; it counts as used now. `FileNotFoundError` when it is missing."""
+        ...
+
+    def write(self, name: str, buffers: Sequence[Buffer]) -> None:
+        """Create the file, or replace it; after an error it is as before."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Remove the file; a missing one is fine."""
+        ...
+
+    def release(self) -> None: ...
+
+
+class LocalFolder:
+    """The real disk. Blocks have a folder of their own beside the lock, so that nothing else in it is ever touched.
+
+    They are records: nobody but the agent's own user may read them.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._blocks = path / "blocks"
+        self._lock: Lock | None = None
+
+    def __repr__(self) -> str:
+        return f"<LocalFolder {self._path} {'taken' if self._lock else 'free'}>"
+
+    def take(self) -> None:
+        self._blocks.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = self._path / "disk-cache.lock"
+        lock.touch(mode=0o600)  # nobody ever removes it, so that a second agent finds it and takes it
+        self._lock = LocalFiles().lock(lock)
+
+    def list(self) -> Iterator[CachedFile]:
+        with os.scandir(self._blocks) as entries:
+            for entry in entries:
+                if entry.name.endswith(UNBORN):
+                    self.remove(entry.name)
+                elif entry.name.endswith(SUFFIX):
+                    with contextlib.suppress(FileNotFoundError):
+                        found = entry.stat(follow_symlinks=False)
+                        yield CachedFile(entry.name, found.st_size, found.st_mtime_ns)
+
+    def read(self, name: str, at_most_bytes: int) -> bytes:
+        with open(self._blocks / name, "rb", buffering=0) as file:
+            os.utime(file.fileno())
+            return file.read(at_most_bytes)
+
+    def write(self, name: str, buffers: Sequence[Buffer]) -> None:
+        unborn = self._blocks / (name + UNBORN)
+        try:
+            with open(unborn, "wb", opener=_private) as file:
+                file.writelines(buffers)
+            unborn.rename(self._blocks / name)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                unborn.unlink()
+            raise
+
+    def remove(self, name: str) -> None:
+        (self._blocks / name).unlink(missing_ok=True)
+
+    def release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

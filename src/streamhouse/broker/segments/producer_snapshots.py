@@ -1,0 +1,310 @@
+"""Rebuilding: what producers had written, where the snapshot at the end of a partition's newest run is damaged.
+
+Data path   snapshots, which can't read one -> **rebuilding** -> producers' table of a log that is opened or recovered
+Owns        whether the state can be had without a doubt from the run before and the batches of this one
+Leaves      bytes to `reader`, rules of sequences to `producers`
+
+What a snapshot says follows from the one before it and from the batches in between, so it can be made again: from the
+run before, or from nothing at the very beginning of a partition, and from each batch of the damaged run. All of them
+must be there, without a gap in their offsets: compaction may have removed some, or placed runs may stand in between,
+whose producers' state is elsewhere. Then it is not rebuilt, and the partition stays closed; a producer that was
+forgotten could store the same batch twice.
+
+Earlier snapshot: what is known of a partition's producers when the object with their newest snapshot is missing.
+
+Data path   snapshots, which can't read the newest -> **earlier_snapshot** -> producers' table of a log that is opened
+Owns        which earlier snapshot counts, and when a partition stays closed instead
+Leaves      rows to the metadata store, bytes to `reader`, what follows from not knowing all to `producers` (`doubt`)
+
+The newest snapshot that is left is taken, and what producers sent after it is in doubt, as behind a disk that nobody
+reaches. A batch of the missing range that is sent again is stored again: nobody can read the first one. Transactions
+that were open at that snapshot stay open. Where none is left, and no older run is there to be read, nothing is known.
+Where older runs were not looked at (`producers.max_snapshots_tried`), the partition stays closed: a transaction may be
+open in them, whose records readers of committed records must not see.
+
+Snapshots: what the producers of many partitions had written, read in as few requests as there are objects.
+
+Data path   newest run of each partition -> **snapshots** -> producers' tables of logs that are opened or recovered
+Owns        which snapshots are read together
+Leaves      the rows to the metadata store, the bytes to `reader`, what is damaged to `rebuilding`, what is missing to
+            `earlier_snapshot`
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import groupby
+from typing import Final, NamedTuple
+
+from streamhouse.broker.partition.producer_state import ProducerTable
+from streamhouse.broker.segments.block_cache import Block
+from streamhouse.broker.segments.reader import SegmentReader, is_missing, place_of
+from streamhouse.config import ProducerSettings
+from streamhouse.errors import CorruptObject, MissingRecords, StreamhouseError, Unavailable
+from streamhouse.format.batch import BatchHeader, Buffer, read_header
+from streamhouse.format.producer_snapshot import decode_producers
+from streamhouse.model.names import PartitionId
+from streamhouse.model.segment import Run, where_snapshot_is
+from streamhouse.stores.metadata.base import MetadataStore
+
+log = logging.getLogger(__name__)
+
+
+async def rebuild(
+    run: Run, damage: CorruptObject, table_of: Callable[[bytes], ProducerTable], *, reader: SegmentReader, now_ms: int
+) -> ProducerTable | StreamhouseError:
+    """The producers at the end of a run whose snapshot is damaged; the damage, where they can't be known."""
+    fields = {"partition": str(run.partition), "offsets": f"[{run.base},{run.end})", "why": str(damage)}
+    try:
+        table = table_of(await _snapshot_before(run, reader))
+        table.replay(list(_batches(run, await reader.salvage(run))), now_ms=now_ms)
+    except Unavailable as error:
+        return error
+    except StreamhouseError as error:
+        log.error("producers of a partition can't be known, it stays closed", extra={**fields, "because": str(error)})
+        return damage
+    table.aborted.clear()  # their rows were written with the run
+    log.error("producers of a partition were known again from its batches, their snapshot is damaged", extra=fields)
+    return table
+
+
+async def _snapshot_before(run: Run, reader: SegmentReader) -> bytes:
+    """What producers had written before the run; raises `CorruptObject` when nobody can say."""
+    if run.carried is not None or run.base != run.stored_base:
+        raise CorruptObject(run.object_key, why="the run was placed")
+    if run.base == 0:
+        return b""
+    before = await reader.runs.find(run.partition, run.base - 1)
+    if before is None or before.end != run.base:
+        raise CorruptObject(run.object_key, why="no run stands right before it")
+    snapshot = (await reader.snapshots([before]))[run.partition]
+    if not snapshot:
+        raise CorruptObject(before.object_key, why="the run before it was placed")
+    return snapshot
+
+
+def _batches(run: Run, blocks: Iterable[Block]) -> Iterator[tuple[BatchHeader, int, Buffer]]:
+    """All batches of the run, each with its offset; raises `CorruptObject` unless they are all there."""
+    expected = run.base
+    for block in blocks:
+        for span in block.spans:
+            if span.base != expected:
+                raise CorruptObject(run.object_key, why=f"offset {expected} is not in the run any more")
+            expected = span.end
+            data = block.data[span.position : span.position + span.size_bytes]
+            yield read_header(data), span.base, data
+    if expected != run.end:
+        raise CorruptObject(run.object_key, why=f"offset {expected} is not in the run any more")
+
+
+class Known(NamedTuple):
+    """Producers as they stood at `end`; what they sent after that is not known."""
+
+    table: ProducerTable
+    end: int
+
+
+async def find_earlier(
+    newest: Run,
+    table_of: Callable[[bytes], ProducerTable],
+    *,
+    metadata: MetadataStore,
+    reader: SegmentReader,
+    log_start: int,
+    limit: int,
+) -> Known | StreamhouseError:
+    """The newest state of the producers that can be read; an error where the partition must stay closed."""
+    if newest.carried is None:  # otherwise it is an older run's object, which its own readers will find missing
+        reader.damage.found_missing(place_of(newest))
+    runs = await metadata.runs_before(newest.partition, before=newest.base + 1, limit=limit)
+    try:
+        found = await _first_readable(runs, table_of, reader)
+    except Unavailable as error:
+        return error
+    if found is None:
+        if await metadata.runs_before(newest.partition, before=newest.base + 1, limit=limit) != runs:
+            return Unavailable(f"runs changed while a log was opened; partition={newest.partition}")
+        if len(runs) == limit and runs[-1].base > log_start:
+            return _closed(newest, reader)
+        found = Known(table_of(b""), log_start)
+    log.error(
+        "newest object of a partition is missing, it goes on and what its producers sent there is not known",
+        extra={
+            "partition": str(reader.damage.name_of(newest.partition)),
+            "unknown": f"[{found.end},{newest.end})",
+            "producers": len(found.table),
+        },
+    )
+    return found
+
+
+def _closed(newest: Run, reader: SegmentReader) -> MissingRecords:
+    return MissingRecords(
+        reader.damage.name_of(newest.partition),
+        base=newest.base,
+        end=newest.end,
+        key=where_snapshot_is(newest).object_key,
+        why="the objects before it are missing too, so its producers can't be known; producers.max_snapshots_tried",
+    )
+
+
+async def _first_readable(
+    runs: Sequence[Run], table_of: Callable[[bytes], ProducerTable], reader: SegmentReader
+) -> Known | None:
+    """Raises `Unavailable` when the store doesn't say whether an object is there."""
+    gone: set[str] = set()
+    for run in runs:
+        at = where_snapshot_is(run)
+        if at.object_key in gone:
+            continue
+        try:
+            snapshot = (await reader.snapshots([at]))[run.partition]
+            if snapshot:  # a run that was placed has none
+                return Known(table_of(snapshot), run.end)
+        except CorruptObject:
+            continue
+        except Unavailable as error:
+            if not is_missing(error):
+                raise
+            gone.add(at.object_key)
+    return None
+
+
+SPAN_BYTES: Final = 4 * 1024 * 1024
+GAP_BYTES: Final = 64 * 1024
+"""Bytes between two indexes that are read along, because another request costs more."""
+
+
+async def load_producers(
+    flushed_ends: Mapping[PartitionId, int],
+    settings: ProducerSettings,
+    *,
+    metadata: MetadataStore,
+    reader: SegmentReader,
+    log_starts: Mapping[PartitionId, int] | None = None,
+    now_ms: int = 0,
+) -> Mapping[PartitionId, ProducerTable | StreamhouseError]:
+    """The producers' tables of these partitions, as they stood at their flushed ends; an error in the place of one
+    that can't be read.
+
+    Between the newest run, or the log start where there is none, and the flushed end lies what a session with a disk of
+    its own was not waited for with: of that nobody knows what producers sent. Those of a damaged snapshot that can be
+    known from batches count as heard of at `now_ms`.
+    """
+    runs = await metadata.last_runs(list(flushed_ends)) if flushed_ends else ()
+    read = await asyncio.gather(*(_read(span, reader) for span in spans([where_snapshot_is(run) for run in runs])))
+    snapshots = {partition: data for each in read for partition, data in each.items()}
+    found: dict[PartitionId, ProducerTable | StreamhouseError] = {}
+    newest = {run.partition: run for run in runs}
+    doubtful = {run.partition for run in runs if run.carried is not None and run.carried.is_doubtful}
+    starts = log_starts or flushed_ends
+    known = await _without_missing(
+        [newest[at] for at, data in snapshots.items() if isinstance(data, StreamhouseError) and is_missing(data)],
+        settings,
+        metadata=metadata,
+        reader=reader,
+        log_starts=starts,
+    )
+    for partition, flushed_end in flushed_ends.items():
+        if (earlier := known.get(partition)) is not None:
+            found[partition] = _in_doubt(earlier) if isinstance(earlier, Known) else earlier
+            continue
+        data = snapshots.get(partition, b"")
+        table = data if isinstance(data, StreamhouseError) else _table(data, settings)
+        run = newest.get(partition)
+        if isinstance(table, CorruptObject) and run is not None:
+            table = await rebuild(run, table, partial(_make, settings), reader=reader, now_ms=now_ms)
+        end = run.end if run is not None else starts[partition]
+        if isinstance(table, ProducerTable) and (end < flushed_end or partition in doubtful):
+            table.doubt(end if end < flushed_end else None)
+        found[partition] = table
+    return found
+
+
+async def _without_missing(
+    runs: Sequence[Run],
+    settings: ProducerSettings,
+    *,
+    metadata: MetadataStore,
+    reader: SegmentReader,
+    log_starts: Mapping[PartitionId, int],
+) -> Mapping[PartitionId, Known | StreamhouseError]:
+    """What is known of producers whose newest snapshot is in an object that the store doesn't have."""
+    if not runs:
+        return {}
+    fresh = {run.partition: run for run in await metadata.last_runs([run.partition for run in runs])}
+    found: dict[PartitionId, Known | StreamhouseError] = {}
+    certain: list[Run] = []
+    for run in runs:
+        # Asked after the object was not found: a row that still names it can't have been replaced before.
+        if fresh.get(run.partition) == run:
+            certain.append(run)
+        else:
+            found[run.partition] = Unavailable(f"runs changed while a log was opened; partition={run.partition}")
+    earlier = await asyncio.gather(
+        *(
+            find_earlier(
+                run,
+                partial(_make, settings),
+                metadata=metadata,
+                reader=reader,
+                log_start=log_starts[run.partition],
+                limit=settings.max_snapshots_tried,
+            )
+            for run in certain
+        )
+    )
+    return found | {run.partition: each for run, each in zip(certain, earlier, strict=True)}
+
+
+def _in_doubt(known: Known) -> ProducerTable:
+    known.table.lost_from = known.end
+    return known.table.doubt(known.end)
+
+
+async def _read(span: Sequence[Run], reader: SegmentReader) -> Mapping[PartitionId, bytes | StreamhouseError]:
+    """Damage to one snapshot is one partition's trouble: what can't be read together is read one by one."""
+    try:
+        return await reader.snapshots(span)
+    except StreamhouseError as error:
+        if len(span) == 1 or isinstance(error, Unavailable):
+            return {run.partition: error for run in span}
+    return {partition: data for run in span for partition, data in (await _read([run], reader)).items()}
+
+
+def _table(snapshot: bytes, settings: ProducerSettings) -> ProducerTable | StreamhouseError:
+    try:
+        return _make(settings, snapshot)
+    except StreamhouseError as error:
+        return error
+
+
+def _make(settings: ProducerSettings, snapshot: bytes) -> ProducerTable:
+    return ProducerTable(
+        decode_producers(snapshot),
+        limit=settings.max_per_partition,
+        expire_ms=round(settings.expire_s * 1000),
+        key_limit=settings.max_keys_per_partition,
+    )
+
+
+def spans(runs: Sequence[Run]) -> list[list[Run]]:
+    """The runs whose indexes are read with one request each: of one object, side by side, and not too much."""
+    found: list[list[Run]] = []
+    ordered = sorted(runs, key=lambda run: (run.object_key, run.index_position))
+    for _, together in groupby(ordered, key=lambda run: run.object_key):
+        span: list[Run] = []
+        for run in together:
+            if span and not _fits(span, run):
+                found.append(span)
+                span = []
+            span.append(run)
+        found.append(span)
+    return found
+
+
+def _fits(span: Sequence[Run], run: Run) -> bool:
+    end = span[-1].index_position + span[-1].index_length
+    length = run.index_position + run.index_length - span[0].index_position
+    return run.index_position - end <= GAP_BYTES and length <= SPAN_BYTES

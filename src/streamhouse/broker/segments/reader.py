@@ -1,0 +1,324 @@
+"""Reader: flushed records, from segments through the block cache.
+
+Data path   broker.fetch -> **reader** -> runs (which object) -> index (which block) -> cache in memory -> disk tier ->
+            ranged GET -> LZ4 -> batches
+Owns        finding and caching blocks, reading ahead, the budget of cold reads
+Leaves      the tail to `log`, bytes to `format.segment`
+Invariants  bytes that don't match their checksum are never served: that range fails, its neighbours don't
+            an object is called missing only if a row that was read after the store had said so still names it
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+from streamhouse.broker.partition.backpressure import AnswerBytes
+from streamhouse.broker.segments.block_cache import Block, SingleFlightCache
+from streamhouse.broker.segments.damaged_ranges import DamagedRanges, Place
+from streamhouse.broker.segments.disk_cache import DiskTier, open_disk_tier
+from streamhouse.broker.segments.run_index import RunIndex
+from streamhouse.clock import Clock, SystemClock
+from streamhouse.config import FetchSettings
+from streamhouse.errors import CorruptObject, DamagedRecords, StreamhouseError, Unavailable
+from streamhouse.format import batch as batches
+from streamhouse.format import run_index as run_indexes
+from streamhouse.format.batch import Buffer
+from streamhouse.format.block import BlockEntry, decode_block
+from streamhouse.limits import Turns
+from streamhouse.model.names import PartitionId
+from streamhouse.model.segment import Run
+from streamhouse.stores.metadata.base import MetadataStore
+from streamhouse.stores.objects.base import ObjectMissing, ObjectStore
+
+log = logging.getLogger(__name__)
+
+
+class _Index(NamedTuple):
+    content: run_indexes.RunIndex
+    weight: int = 1
+
+
+class SegmentReader:
+    def __init__(
+        self,
+        settings: FetchSettings,
+        *,
+        objects: ObjectStore,
+        metadata: MetadataStore,
+        disk: DiskTier | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._settings = settings
+        self._objects = objects
+        self._metadata = metadata
+        self.damage = DamagedRanges(settings, clock=clock or SystemClock())
+        self.answers = AnswerBytes(settings.answers_bytes)
+        self.runs = RunIndex(metadata, limit=settings.run_cache_entries)
+        self.blocks: SingleFlightCache[tuple[str, int], Block] = SingleFlightCache(settings.cache_bytes)
+        self.indexes: SingleFlightCache[tuple[str, int], _Index] = SingleFlightCache(settings.index_cache_entries)
+        self.disk = disk if disk is not None else open_disk_tier(settings)
+        # Threads of their own: cold readers must not queue in front of what producers and flushes need a thread for.
+        self._threads = ThreadPoolExecutor(settings.decode_threads, thread_name_prefix="decode")
+        self._cold = Turns(settings.concurrent_reads)
+        self._ahead: set[asyncio.Task[None]] = set()
+
+    def __repr__(self) -> str:
+        return f"<SegmentReader blocks={self.blocks!r} ahead={len(self._ahead)}>"
+
+    @property
+    def waiting(self) -> int:
+        """Cold reads that wait for their turn."""
+        return self._cold.waiting
+
+    async def open(self) -> None:
+        """Take the disk tier's folder, where there is to be one; raises `Misconfigured` when it can't be had."""
+        if self.disk is not None:
+            await self.disk.open()
+
+    async def read(
+        self,
+        partition: PartitionId,
+        offset: int,
+        *,
+        max_bytes: int,
+        at_least_one: bool,
+        end: int | None = None,
+        until: int | None = None,
+    ) -> list[Buffer]:
+        """Whole batches from the one that holds `offset` (or the next after a gap), up to `max_bytes`; none that
+        reaches beyond `until`.
+
+        Whoever knows that nothing is flushed at `end` and beyond says so: to find that out costs a question to the
+        metadata store each time.
+        """
+        if until is not None:
+            end = until if end is None else min(end, until)
+        found: list[Buffer] = []
+        left = max_bytes
+        gone: StreamhouseError | None = None
+        while (left > 0 or (at_least_one and not found)) and (end is None or offset < end):
+            try:
+                run = await self.runs.find(partition, offset)
+                if gone is not None and (run is None or run.base > offset):
+                    raise gone  # nothing stands in its place: retention took it
+                if run is None:
+                    break
+                piece, offset, more = await self._read_run(
+                    run, offset, left, at_least_one=at_least_one and not found, until=until
+                )
+                gone = None
+            except StreamhouseError as error:
+                if found:
+                    break  # served without it; whoever asks for that range itself gets the error
+                if gone is not None or not is_missing(error):
+                    raise
+                gone = error  # the run was merged or compacted; what stands in its place is asked for again
+                continue
+            if len(piece):
+                found.append(piece)
+                left -= len(piece)
+            if not more:
+                break
+        return found
+
+    async def is_gap(self, partition: PartitionId, offset: int, *, end: int) -> bool:
+        """Whether no batch lies in [offset, end), for certain."""
+        while offset < end:
+            run = await self.runs.find(partition, offset)
+            if run is None or run.base >= end:
+                return True
+            index = await self.index(run)
+            if index.block_for(max(offset - run.base, 0)) < len(index.blocks):
+                return False
+            offset = run.end
+        return True
+
+    async def _read_run(
+        self, run: Run, offset: int, max_bytes: int, *, at_least_one: bool, until: int | None
+    ) -> tuple[Buffer, int, bool]:
+        """Batches of one block of `run`, the offset that follows them, and whether the next block may fit as well."""
+        index = await self.index(run)
+        number = index.block_for(max(offset - run.base, 0))
+        if number == len(index.blocks):
+            return b"", run.end, True  # a gap at the end of the run
+        block = await self.block(run, index, number)
+        self._read_ahead(run, index, number)
+        shift = run.base - run.stored_base
+        stop = until - shift if until is not None else None
+        piece, end = block.slice(offset - shift, max_bytes=max_bytes, at_least_one=at_least_one, until=stop)
+        whole = end == block.ends[-1]
+        after = run.end if whole and number + 1 == len(index.blocks) else end + shift
+        if shift or index.epoch != run.epoch:  # it was placed: whoever wrote it knew neither
+            piece = memoryview(batches.shifted(piece, by=shift, leader_epoch=run.epoch))
+        return piece, after, whole
+
+    async def index(self, run: Run) -> run_indexes.RunIndex:
+        """The run's block index: one ranged GET, then from memory. Without the producers' snapshot, which may be a
+        thousand times larger. Raises `DamagedRecords`, or `MissingRecords`, that name the run's offsets."""
+
+        async def make() -> _Index:
+            return _Index(replace(await self._get_index(run), producers=b""))
+
+        with self._counted():
+            return (await self.indexes.get((run.object_key, run.index_position), make)).content
+
+    async def snapshots(self, runs: Sequence[Run]) -> Mapping[PartitionId, bytes]:
+        """The producers' snapshots at the ends of runs that stand side by side in one object: one ranged GET. For
+        whoever opens their logs, so they are not kept."""
+        start = runs[0].index_position
+        async with self._cold.turn(runs[0].partition):
+            data = memoryview(await self._get(runs[0], start, runs[-1].index_position + runs[-1].index_length))
+        at = {run.partition: run.index_position - start for run in runs}
+        return {run.partition: _producers(run, data[at[run.partition] :][: run.index_length]) for run in runs}
+
+    async def salvage(self, run: Run) -> Iterable[Block]:
+        """The blocks of a run whose index is damaged, where they can be found all the same, oldest first. They are what
+        was written; whether they are all of it, the caller must see by their offsets."""
+        async with self._cold.turn(run.partition):
+            data = await self._get(run, run.index_position, run.index_position + run.index_length)
+        entries = run_indexes.salvage_blocks(data, position=run.position, length=run.length, key=run.object_key)
+        return [await self._find_block(run, entry) for entry in entries]
+
+    async def _get_index(self, run: Run) -> run_indexes.RunIndex:
+        self._require_found(run)
+        with self.named(run, run.base, run.end):
+            try:
+                async with self._cold.turn(run.partition):
+                    data = await self._get(run, run.index_position, run.index_position + run.index_length)
+            except Unavailable as error:
+                await self.require_replaced(error, run)
+                raise
+            return run_indexes.decode_run_index(data, key=run.object_key)
+
+    async def block(self, run: Run, index: run_indexes.RunIndex, number: int) -> Block:
+        """From memory, from the disk, or from the store; however many want it, one of them goes and looks. Raises
+        `DamagedRecords` that name the block's offsets, or `MissingRecords` that name the run's."""
+        with self._counted():
+            return await self._block(run, index, number)
+
+    async def _block(self, run: Run, index: run_indexes.RunIndex, number: int) -> Block:
+        entry = index.blocks[number]
+        key = (run.object_key, entry.position)
+        return await self.blocks.get(key, partial(self._find_block, run, entry))
+
+    async def _find_block(self, run: Run, entry: BlockEntry) -> Block:
+        key = (run.object_key, entry.position)
+        decode = partial(_decode, entry=entry, key=run.object_key)
+        # The disk has threads of its own, so that what is there doesn't wait for a slow store.
+        if self.disk is not None and (kept := await self.disk.get(key, decode, whose=run.partition)) is not None:
+            return kept
+        self._require_found(run)
+        with self.named(run, run.base + entry.first, run.base + entry.end):
+            try:
+                async with self._cold.turn(run.partition):
+                    stored = await self._get(run, entry.position, entry.position + entry.stored_bytes)
+                    block = await asyncio.get_running_loop().run_in_executor(self._threads, decode, stored)
+            except Unavailable as error:
+                await self.require_replaced(error, run)
+                raise
+        if self.disk is not None:
+            self.disk.put(key, stored)
+        return block
+
+    async def _get(self, run: Run, start: int, end: int) -> bytes:
+        try:
+            data = await self._objects.get_range(run.object_key, start, end)
+        except ObjectMissing as error:
+            self.runs.forget(run.partition)
+            raise Unavailable(f"a run's object is gone; run={run}") from error
+        if len(data) != end - start:
+            raise CorruptObject(run.object_key, why=f"ends at {start + len(data)}, before {end}")
+        self.damage.present(place_of(run))
+        return data
+
+    def _require_found(self, run: Run) -> None:
+        """Raise again for an object that was missing a moment ago."""
+        if (missing := self.damage.still_missing(place_of(run))) is not None:
+            raise missing
+
+    async def require_replaced(self, error: Unavailable, run: Run) -> None:
+        """Raise `MissingRecords` where a row still names the object that the store doesn't have. Otherwise the run was
+        replaced or expired, or the store did not answer."""
+        if not is_missing(error):
+            return
+        rows = await self._metadata.runs(run.partition, from_offset=run.base, limit=1)
+        if rows and (rows[0].base, rows[0].object_key) == (run.base, run.object_key):
+            raise self.damage.found_missing(place_of(run)) from error
+
+    @contextmanager
+    def named(self, run: Run, base: int, end: int) -> Iterator[None]:
+        """Damage that is found while these offsets are read becomes an error that names them."""
+        place = Place(run.partition, base, end, run.object_key)
+        try:
+            yield
+        except DamagedRecords:
+            raise
+        except CorruptObject as error:
+            raise self.damage.found_damaged(place, error.why) from error
+        else:
+            self.damage.readable(place)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        try:
+            yield
+        except DamagedRecords as error:
+            self.damage.refused(error)
+            raise
+
+    def _read_ahead(self, run: Run, index: run_indexes.RunIndex, number: int) -> None:
+        """Fetch the blocks that a sequential reader will ask for next, as far as they are in this run."""
+        for next_number in range(number + 1, min(number + 1 + self._settings.readahead_blocks, len(index.blocks))):
+            key = (run.object_key, index.blocks[next_number].position)
+            if key in self.blocks or len(self._ahead) >= self._settings.concurrent_reads:
+                continue
+            task = asyncio.get_running_loop().create_task(self._warm(run, index, next_number), name="readahead")
+            self._ahead.add(task)
+            task.add_done_callback(self._ahead.discard)
+
+    async def _warm(self, run: Run, index: run_indexes.RunIndex, number: int) -> None:
+        try:
+            await self._block(run, index, number)
+        except Exception:  # noqa: BLE001 - whoever really needs the block will meet the error and report it
+            return
+
+    async def aclose(self) -> None:
+        for task in tuple(self._ahead):
+            task.cancel()
+        await asyncio.gather(*self._ahead, return_exceptions=True)
+        await self.blocks.aclose()
+        await self.indexes.aclose()
+        if self.disk is not None:
+            await self.disk.aclose()
+        self._threads.shutdown(wait=False)
+
+
+def is_missing(error: StreamhouseError) -> bool:
+    """Whether an object was not there, whatever the rows say."""
+    return isinstance(error.__cause__, ObjectMissing)
+
+
+def place_of(run: Run) -> Place:
+    return Place(run.partition, run.base, run.end, run.object_key)
+
+
+def _decode(stored: Buffer, entry: BlockEntry, key: str) -> Block:
+    return Block(decode_block(stored, entry, key=key))
+
+
+def _producers(run: Run, index: memoryview) -> bytes:
+    """The snapshot in a run's index, which must not be lost with whatever else of the index is damaged."""
+    try:
+        return run_indexes.decode_run_index(index, key=run.object_key).producers
+    except CorruptObject as error:
+        snapshot = run_indexes.salvage_producers(index, key=run.object_key)
+        log.error(
+            "index of a run is damaged, its partition goes on and that range is refused",
+            extra={"partition": str(run.partition), "offsets": f"[{run.base},{run.end})", "why": str(error)},
+        )
+        return snapshot

@@ -1,0 +1,226 @@
+"""Settled: up to where the transactions of flushed records have ended in what is flushed, and which were aborted.
+
+Data path   plans, maintenance -> **settled** -> newest snapshots of producers, rows of the metadata store
+Owns        where the first transaction begins that was open at a partition's flushed end; pages of aborted ones
+Leaves      the last stable offset, which may lie above, to the partition's leader; snapshots to `snapshots`
+
+A leader knows of markers that are in no segment yet. Nobody else needs to: below a settled end every transaction has
+its marker in a segment, and those that were aborted have their rows, written in the commit of that segment. So whoever
+reads segments, or rewrites them, asks no leader; what lies between that and the end of the log, the leader serves.
+
+Voids: which aborted transactions have something in what was read.
+
+Data path   fetch, once it has records -> **voids** -> log, or the metadata store for what is too old to be kept there
+Owns        which of them a reader is told of, and which a log keeps that is opened
+Leaves      what is aborted to `log` and the rows, leaving records out to whoever reads
+"""
+
+import logging
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.partition.log import PartitionLog
+from streamhouse.broker.partition.stable_offset import KnownAborted, known_aborted
+from streamhouse.broker.segments.producer_snapshots import load_producers
+from streamhouse.broker.segments.reader import SegmentReader
+from streamhouse.errors import OffsetOutOfRange, Retriable, StreamhouseError
+from streamhouse.format.batch import Buffer, read_header, spans
+from streamhouse.model.cluster import PartitionState
+from streamhouse.model.names import PartitionId
+from streamhouse.model.transaction import AbortedTransaction
+from streamhouse.stores.metadata.base import MetadataStore
+
+log = logging.getLogger(__name__)
+
+PAGE: Final = 1000
+"""Aborted transactions of a partition that are asked for at once."""
+
+
+class Settled:
+    def __init__(self, doors: Doors, *, reader: SegmentReader) -> None:
+        self._metadata = doors.metadata
+        self._producers = doors.settings.producers
+        self._limit = doors.settings.plans.settled_kept
+        self._reader = reader
+        self._known: OrderedDict[PartitionId, tuple[int, int]] = OrderedDict()
+        """Of the partitions that were asked for last: a flushed end, and what was settled then."""
+
+    def __repr__(self) -> str:
+        return f"<Settled partitions={len(self._known)}>"
+
+    async def end(self, state: PartitionState) -> int:
+        """Of one partition; raises where its snapshot can't be read."""
+        found = (await self._find([state]))[state.partition]
+        if isinstance(found, StreamhouseError):
+            raise found
+        return found
+
+    async def ends(self, states: Iterable[PartitionState]) -> dict[PartitionId, int]:
+        """By partition, an offset at or below its flushed end. Where a snapshot is damaged nothing is known to be
+        settled: the leader serves it all. Raises `Retriable`."""
+        ends: dict[PartitionId, int] = {}
+        for partition, found in (await self._find(states)).items():
+            if isinstance(found, Retriable):
+                raise found
+            if isinstance(found, StreamhouseError):
+                log.warning("producers can't be read", extra={"partition": str(partition), "why": str(found)})
+            ends[partition] = 0 if isinstance(found, StreamhouseError) else found
+        return ends
+
+    async def _find(self, states: Iterable[PartitionState]) -> dict[PartitionId, int | StreamhouseError]:
+        found: dict[PartitionId, int | StreamhouseError] = {}
+        unknown: dict[PartitionId, PartitionState] = {}
+        for state in states:
+            settled = self._known_end(state)
+            if settled is None:
+                unknown[state.partition] = state
+            else:
+                found[state.partition] = settled
+        return found | await self._look(unknown) if unknown else found
+
+    def _known_end(self, state: PartitionState) -> int | None:
+        if state.log_start >= state.flushed_end:
+            return state.flushed_end  # nothing is left that could be of a transaction
+        flushed_end, settled = self._known.get(state.partition, (-1, 0))
+        return settled if flushed_end == state.flushed_end else None
+
+    async def _look(self, states: Mapping[PartitionId, PartitionState]) -> dict[PartitionId, int | StreamhouseError]:
+        flushed_ends = {partition: state.flushed_end for partition, state in states.items()}
+        tables = await load_producers(
+            flushed_ends,
+            self._producers,
+            metadata=self._metadata,
+            reader=self._reader,
+            log_starts={partition: state.log_start for partition, state in states.items()},
+        )
+        found: dict[PartitionId, int | StreamhouseError] = {}
+        for partition, flushed_end in flushed_ends.items():
+            table = tables[partition]
+            if isinstance(table, StreamhouseError):
+                found[partition] = table
+                continue
+            # A newer snapshot than that of this end may have been found: what began since lies above.
+            settled = min(table.open_transactions().values(), default=flushed_end)
+            found[partition] = settled = min(settled, flushed_end)
+            if table.lost_from is None:
+                self._remember(partition, flushed_end, settled)
+            else:  # an object is missing, and may be put back
+                found[partition] = min(settled, table.lost_from)
+        return found
+
+    def _remember(self, partition: PartitionId, flushed_end: int, settled: int) -> None:
+        self._known[partition] = flushed_end, settled
+        self._known.move_to_end(partition)
+        if len(self._known) > self._limit:
+            self._known.popitem(last=False)
+
+
+async def aborted_within(
+    metadata: MetadataStore, wanted: Mapping[PartitionId, range], *, page: int = PAGE
+) -> dict[PartitionId, Sequence[AbortedTransaction]]:
+    """The aborted transactions that reach into these offsets, by their markers; without partitions that have none."""
+    found: dict[PartitionId, list[AbortedTransaction]] = {}
+    offsets = {partition: each.start for partition, each in wanted.items() if each}
+    while offsets:
+        rows = await metadata.aborted(offsets, limit=page)
+        offsets = {partition: some[-1].last_offset + 1 for partition, some in rows.items() if len(some) >= page}
+        for partition, some in rows.items():
+            within = [each for each in some if each.first_offset < wanted[partition].stop]
+            if within:
+                found.setdefault(partition, []).extend(within)
+    return dict(found)
+
+
+class _Written(NamedTuple):
+    producer_id: int
+    base: int
+
+
+class Voids:
+    def __init__(self, metadata: MetadataStore, *, page: int) -> None:
+        self._metadata = metadata
+        self._page = page
+
+    def __repr__(self) -> str:
+        return f"<Voids page={self._page}>"
+
+    async def of(self, log: PartitionLog, offset: int, records: Sequence[Buffer]) -> Sequence[AbortedTransaction]:
+        """The aborted transactions of which there is a batch in these records, which begin at `offset` or before and
+        end below the last stable offset."""
+        _require_kept(log, offset)
+        if not log.has_aborted and offset >= log.aborted_known_from:
+            return ()
+        end = spans(records[-1])[-1].end
+        start = min(offset, read_header(records[0]).base_offset)
+        found = list(log.aborted_between(start, end))
+        if start < log.aborted_known_from:
+            found = [*await self._stored(log, start, end), *found]
+            _require_kept(log, offset)
+        return with_batches(found, records)
+
+    async def _stored(self, log: PartitionLog, start: int, end: int) -> Sequence[AbortedTransaction]:
+        """Those that the log doesn't keep. An old transaction may be long, so all the rows behind are looked at."""
+        known_from = log.aborted_known_from
+        found: list[AbortedTransaction] = []
+        at: int | None = start
+        while at is not None:
+            rows = (await self._metadata.aborted({log.partition: at}, limit=self._page)).get(log.partition, ())
+            found += [row for row in rows if row.last_offset < known_from and row.first_offset < end]
+            is_last = len(rows) < self._page or rows[-1].last_offset + 1 >= known_from
+            at = None if is_last else rows[-1].last_offset + 1
+        await self.learn_start(log)
+        return found
+
+    async def learn_start(self, log: PartitionLog) -> None:
+        """Others may have moved the log's start, and taken rows along."""
+        states = await self._metadata.partitions([log.partition.topic_id])
+        log.start_at(next((state.log_start for state in states if state.partition == log.partition), 0))
+
+
+def _require_kept(log: PartitionLog, offset: int) -> None:
+    """Raise where the log start has passed by meanwhile: what was aborted there may be forgotten."""
+    if log.log_start > offset:
+        raise OffsetOutOfRange(log.name, offset=offset, start=log.log_start, end=log.high_watermark)
+
+
+async def load_aborted(
+    states: Mapping[PartitionId, PartitionState], *, metadata: MetadataStore, kept: int
+) -> Mapping[PartitionId, KnownAborted]:
+    """What logs that are opened keep of their aborted transactions; one question for all of them."""
+    wanted = {at: state.log_start for at, state in states.items()}
+    rows = await metadata.aborted(wanted, limit=kept) if wanted else {}
+    return {
+        at: known_aborted(rows.get(at, ()), flushed_end=state.flushed_end, kept=kept) for at, state in states.items()
+    }
+
+
+def with_batches(aborted: Sequence[AbortedTransaction], records: Sequence[Buffer]) -> Sequence[AbortedTransaction]:
+    """Those that have a batch among these.
+
+    A reader that is told of one leaves out whatever its producer sent, until it comes to the marker. Compaction may
+    have taken both, batches and marker: then it would leave out what was committed later.
+    """
+    if not aborted:
+        return ()
+    written: dict[int, list[int]] = {}
+    for producer_id, base in _written(records):
+        written.setdefault(producer_id, []).append(base)
+    return [each for each in aborted if _has_any(each, written.get(each.producer_id, ()))]
+
+
+def _has_any(aborted: AbortedTransaction, bases: Sequence[int]) -> bool:
+    at = bisect_left(bases, aborted.first_offset)
+    return at < len(bases) and bases[at] <= aborted.last_offset
+
+
+def _written(records: Sequence[Buffer]) -> Sequence[_Written]:
+    """The batches of transactions, without their markers."""
+    headers = (read_header(piece, span.position) for piece in records for span in spans(piece))
+    return [
+        _Written(header.producer_id, header.base_offset)
+        for header in headers
+        if header.is_transactional and not header.is_control
+    ]

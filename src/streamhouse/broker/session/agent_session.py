@@ -1,0 +1,579 @@
+"""Opening: logs that are wanted at the same time are opened together.
+
+Data path   broker -> tenure -> **opening** -> leases and snapshots of many partitions in one go
+Owns        who waits for what, what goes into the next go
+Leaves      leases, snapshots and logs to whoever opens
+
+Tenure: one session of this agent, with its leases, its write-ahead log and the logs it has open.
+
+Data path   broker -> **tenure** (may we append?) -> log
+Owns        the heartbeat, the moment up to which leases may be acted on, which logs are open, why and when it all ends
+Leaves      taking and giving up leases to `leases`, the last flush of a session to `closing`, what a dead session left
+            behind to `cluster.recovery`, beginning the next tenure to `succession`
+
+Crash-only: when the WAL fails or the session is lost, nothing is repaired in place. The tenure closes its logs,
+flushes from memory what was acknowledged (unless the session is lost: then others own it), and ends; another one
+begins from what is durable.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.partition.backpressure import MemoryBudget
+from streamhouse.broker.partition.log import PartitionLog
+from streamhouse.broker.produce.checks import Refusals
+from streamhouse.broker.segments.reader import SegmentReader
+from streamhouse.broker.session.flush import Flusher
+from streamhouse.broker.session.heartbeat import Heartbeat, LoopState, SessionDeadline, show_life
+from streamhouse.broker.session.leases import Leases, Taken
+from streamhouse.broker.session.session_lifecycle import Closing, LeftBehind
+from streamhouse.broker.wal.base import Wal
+from streamhouse.clock import limited
+from streamhouse.errors import (
+    AppendFailed,
+    Internal,
+    InvalidConfig,
+    LeaseLost,
+    Retriable,
+    SessionLost,
+    SessionSealed,
+    Stopping,
+    StreamhouseError,
+    Unavailable,
+)
+from streamhouse.model.cluster import Session
+from streamhouse.model.names import PartitionId, SessionId, TopicId, TopicPartition
+from streamhouse.model.topic import Topic, TopicConfig
+from streamhouse.model.topic_settings import MAX_LONG
+from streamhouse.stores.metadata.base import NewSession
+
+log = logging.getLogger(__name__)
+
+MAX_TOGETHER: Final = 1000
+
+K = TypeVar("K", bound=Hashable)
+A = TypeVar("A")
+V = TypeVar("V")
+
+
+class _Asked(NamedTuple, Generic[A, V]):
+    about: A
+    done: "asyncio.Future[V]"
+
+
+class Opening(Generic[K, A, V]):
+    """While a go is under way everything else that is asked for waits for the next one, together."""
+
+    def __init__(self, open_many: Callable[[Mapping[K, A]], Awaitable[Mapping[K, V | StreamhouseError]]]) -> None:
+        self._open_many = open_many
+        self._waiting: dict[K, _Asked[A, V]] = {}
+        self._under_way: dict[K, _Asked[A, V]] = {}
+        self._worker: asyncio.Task[None] | None = None
+        self._closed: StreamhouseError | None = None
+
+    def __repr__(self) -> str:
+        return f"<Opening waiting={len(self._waiting)} under_way={len(self._under_way)}>"
+
+    def pending(self) -> list[tuple[K, "asyncio.Future[V]"]]:
+        """What is being opened, or will be."""
+        return [(key, asked.done) for key, asked in (*self._under_way.items(), *self._waiting.items())]
+
+    async def open(self, key: K, about: A) -> V:
+        """One log; whoever gives up waiting leaves the others alone."""
+        if self._closed is not None:
+            raise self._closed.with_traceback(None)
+        asked = self._under_way.get(key) or self._waiting.get(key)
+        if asked is None:
+            asked = self._waiting[key] = _Asked(about, asyncio.get_running_loop().create_future())
+            if self._worker is None:
+                self._worker = asyncio.get_running_loop().create_task(self._work(), name="opening")
+        return await asyncio.shield(asked.done)
+
+    async def aclose(self, why: StreamhouseError) -> None:
+        """Open nothing more: whoever waits is told why, and nothing is left running."""
+        self._closed = why  # somebody may come late, and would begin anew
+        self._refuse_pending(why)
+        if self._worker is not None:
+            self._worker.cancel()
+            await asyncio.gather(self._worker, return_exceptions=True)
+
+    async def _work(self) -> None:
+        # Begins with the next turn of the loop, so whoever asks in this one comes along.
+        try:
+            while self._waiting:
+                keys = list(self._waiting)[:MAX_TOGETHER]
+                self._under_way = {key: self._waiting.pop(key) for key in keys}
+                await self._go(self._under_way)
+                self._under_way = {}
+        finally:
+            self._worker = None
+            # Never a cancellation: those who wait would take it for their own, and their clients get no response.
+            self._refuse_pending(Unavailable("logs are not opened any more"))
+
+    def _refuse_pending(self, why: StreamhouseError) -> None:
+        for _, done in self.pending():
+            if not done.done():
+                done.set_exception(why)
+                done.exception()  # nobody may be waiting any more
+
+    async def _go(self, together: Mapping[K, _Asked[A, V]]) -> None:
+        found: Mapping[K, V | StreamhouseError]
+        try:
+            opened = await self._open_many({key: asked.about for key, asked in together.items()})
+            found = {key: opened[key] for key in together}
+        except StreamhouseError as error:
+            found = dict.fromkeys(together, error)
+        except Exception as error:
+            log.exception("opening logs failed", extra={"logs": len(together)})
+            found = dict.fromkeys(together, Internal(f"opening a log failed; why={type(error).__name__}: {error}"))
+        for key, (_, done) in together.items():
+            answer = found[key]
+            if done.done():
+                continue
+            if isinstance(answer, StreamhouseError):
+                done.set_exception(answer)
+                done.exception()  # nobody may be waiting any more
+            else:
+                done.set_result(answer)
+
+
+class Tenure:
+    def __init__(
+        self,
+        doors: Doors,
+        session: Session,
+        wal: Wal,
+        *,
+        valid_until: float,
+        reader: SegmentReader,
+        budget: MemoryBudget,
+        refusals: Refusals,
+        config_of: Callable[[Topic], TopicConfig],
+    ) -> None:
+        self._doors = doors
+        self.session = session
+        self.wal = wal
+        self._reader = reader
+        self._budget = budget
+        self._refusals = refusals
+        self._config_of = config_of
+        self._deadline = SessionDeadline(valid_until)
+        self._loop_state = LoopState(doors.clock.monotonic())
+        self._forgetting: set[asyncio.Task[None]] = set()
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._leases = Leases(doors, session.session_id, reader=reader)
+        self._opening = Opening(self._open_many)
+        self._leasing = asyncio.Lock()
+        self._handing_over = asyncio.Lock()
+        self._end_reason: StreamhouseError | None = None
+        self._ending = asyncio.Event()
+        self._stop_asked = asyncio.Event()
+        self._gives_up = False
+        self.left_behind: LeftBehind | None = None
+        self.flusher = Flusher(
+            doors,
+            session.session_id,
+            logs=self.logs,
+            dropped=self._drop_lost,
+            reader=reader,
+            budget=budget,
+            wal=wal,
+        )
+        self._closing = Closing(doors, session.session_id, wal=wal, flusher=self.flusher)
+
+    def __repr__(self) -> str:
+        state = "open" if self._end_reason is None else f"ending why={self._end_reason}"
+        return f"<Tenure {self.session.session_id} node={self.session.node_id} logs={len(self._logs)} {state}>"
+
+    @classmethod
+    async def begin(
+        cls,
+        doors: Doors,
+        *,
+        reader: SegmentReader,
+        budget: MemoryBudget,
+        refusals: Refusals,
+        config_of: Callable[[Topic], TopicConfig],
+    ) -> "Tenure":
+        """Open a session and its WAL; `config_of` tells the settings in force for a topic.
+
+        Its time counts from before the question, so the store's is always later.
+        """
+        lease = doors.settings.lease
+        await doors.agreed_now_ms()  # so that what expires by age does so by the store's clock as well
+        asked = doors.clock.monotonic()
+        session = await doors.metadata.open_session(
+            NewSession(
+                session_id=SessionId(f"s-{doors.ids.token()}"),
+                kafka=doors.kafka,
+                http=doors.http,
+                ttl_ms=lease.life_ms,
+                wal=doors.wals.kind,
+            )
+        )
+        try:
+            wal = await doors.wals.open(session.session_id)
+        except BaseException:
+            with suppress(StreamhouseError, TimeoutError):
+                ending = doors.metadata.end_session(session.session_id)
+                await limited(ending, seconds=doors.settings.agent.close_timeout_s, clock=doors.clock)
+            raise
+        valid_until = asked + lease.usable_s
+        return cls(
+            doors,
+            session,
+            wal,
+            valid_until=valid_until,
+            reader=reader,
+            budget=budget,
+            refusals=refusals,
+            config_of=config_of,
+        )
+
+    def logs(self) -> Iterable[PartitionLog]:
+        return self._logs.values()
+
+    # --- may we?
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether leases may be acted on, by the agent's own monotonic clock; never again once the session is lost."""
+        return self._deadline.is_valid(self._doors.clock.monotonic())
+
+    @property
+    def may_lead(self) -> bool:
+        """Whether clients may be told that this agent leads."""
+        return self.is_valid and self._end_reason is None
+
+    @property
+    def end_reason(self) -> StreamhouseError | None:
+        return self._end_reason
+
+    def require_valid(self, name: TopicPartition) -> None:
+        """Raise unless an append to `name` may be accepted, or acknowledged, now."""
+        if not self.is_valid:
+            raise LeaseLost([name], why="the heartbeat is late")
+
+    def vouches_for(self, item: PartitionLog) -> bool:
+        """Whether what this log made durable may be acknowledged now: it is ours, and our time isn't over."""
+        return self.is_valid and self._logs.get(item.name) is item
+
+    # --- opening and closing logs
+
+    def find_log(self, name: TopicPartition) -> PartitionLog | None:
+        return self._logs.get(name)
+
+    async def open_log(self, topic: Topic, partition: int) -> PartitionLog:
+        """The partition's log, opened under a lease of this session if it isn't open yet."""
+        name = TopicPartition(topic.name, partition)
+        if (found := self.find_open(name, topic)) is not None:
+            return found
+        return await self._opening.open(PartitionId(topic.topic_id, partition), topic)
+
+    def find_open(self, name: TopicPartition, topic: Topic) -> PartitionLog | None:
+        """The log, if it is open and its topic still is the one of that name."""
+        found = self._logs.get(name)
+        return found if found is not None and found.partition.topic_id == topic.topic_id else None
+
+    async def _open_many(
+        self, wanted: Mapping[PartitionId, Topic]
+    ) -> Mapping[PartitionId, PartitionLog | StreamhouseError]:
+        async with self._leasing:
+            names = {at: TopicPartition(topic.name, at.partition) for at, topic in wanted.items()}
+            found: dict[PartitionId, PartitionLog | StreamhouseError] = {
+                at: opened for at, topic in wanted.items() if (opened := self.find_open(names[at], topic)) is not None
+            }
+            missing = [at for at in wanted if at not in found]
+            self._require_open(missing)
+            taken = await self._leases.take({at: names[at] for at in missing})
+            ours = {at: state for at, state in taken.items() if not isinstance(state, StreamhouseError)}
+            # Only now: the topic whose lease is ours has the name. Somebody may ask for one that has lost it long ago.
+            await self._drop_namesakes([names[at] for at in ours])
+            self._require_open(list(ours))
+            found |= {at: state for at, state in taken.items() if isinstance(state, StreamhouseError)}
+            found |= {at: self._made(names[at], state, wanted[at]) for at, state in ours.items()}
+            return found
+
+    async def _drop_namesakes(self, names: Sequence[TopicPartition]) -> None:
+        stale = [self._logs[name] for name in names if name in self._logs]
+        if stale:
+            why = LeaseLost([item.name for item in stale], why="another topic has the name now")
+            await self._drop(stale, why)
+
+    def _made(self, name: TopicPartition, taken: Taken, topic: Topic) -> PartitionLog:
+        opened = PartitionLog(
+            name,
+            taken.state,
+            self._config_of(topic),
+            producers=taken.producers,
+            wal=self.wal,
+            reserve=self._leases.reservations.of(taken.state.partition),
+            aborted=taken.aborted,
+            aborted_kept=self._doors.settings.transactions.aborted_kept,
+        )
+        self._logs[name] = opened
+        return opened
+
+    def _require_open(self, partitions: Sequence[PartitionId]) -> None:
+        if self._end_reason is not None:
+            raise LeaseLost(partitions, why=f"the session is ending: {self._end_reason}")
+
+    async def configure(self, name: str, find: Callable[[str], Awaitable[Topic]]) -> None:
+        """Give the logs of a topic the settings that `find` tells; no log that is being opened is missed, because it
+        may have been begun with older ones."""
+        topic = await find(name)
+        if opening := [done for at, done in self._opening.pending() if at.topic_id == topic.topic_id]:
+            await asyncio.wait(opening)
+            topic = await find(name)
+        config = self._config_of(topic)
+        for item in self.logs():
+            if item.partition.topic_id == topic.topic_id:
+                item.config = config
+
+    async def hand_over(self, logs: Sequence[PartitionLog], heirs: Mapping[TopicPartition, Retriable]) -> None:
+        """Give up leases: most is flushed while appends go on, the rest after they are refused, with who to ask."""
+        async with self._handing_over:  # a lease that was given up and taken again must not be given up for the first
+            await self.flusher.flush_once(logs)
+            for item in logs:
+                item.close(heirs[item.name])
+            await self._quiesce()
+            for item in logs:
+                self._seal(item)
+            await self.flusher.flush_all(logs)
+            ours = [item for item in logs if self._logs.get(item.name) is item]
+            await self._leases.release([item.partition for item in ours])
+            await self._drop(ours, LeaseLost([item.name for item in ours], why="another agent leads it now"))
+
+    async def reserve(self, item: PartitionLog, end: int) -> None:
+        """Have offsets up to `end` reserved for a log of this session, where that is needed."""
+        await self._leases.reservations.ensure(item.reserve, end)
+
+    def unopened(self) -> Mapping[PartitionId, TopicPartition]:
+        """Leases that were taken, or may have been, for logs that then could not be opened."""
+        return {partition: name for partition, name in self._leases.names().items() if name not in self._logs}
+
+    async def release_unopened(self, partition: PartitionId, name: TopicPartition) -> None:
+        """Give up such a lease, unless its log is open by now: it lasts while the session does, and nobody else could
+        ever lead."""
+        async with self._leasing:
+            if name not in self._logs:
+                await self._leases.release_one(partition)
+
+    def configure_all(self, known: Callable[[TopicId], Topic | None]) -> None:
+        """Give every open log the settings that hold now. One that is being opened asks for them when it is made."""
+        configs: dict[TopicId, TopicConfig] = {}
+        for item in self.logs():
+            topic_id = item.partition.topic_id
+            if topic_id not in configs and (topic := known(topic_id)) is not None:
+                with suppress(InvalidConfig):  # of a newer release: what it had goes on
+                    configs[topic_id] = self._config_of(topic)
+            item.config = configs.get(topic_id, item.config)
+
+    async def drop_topic(self, topic: Topic) -> None:
+        """Forget the logs of a topic that was deleted, with all that they held."""
+        gone = [item for item in self.logs() if item.partition.topic_id == topic.topic_id]
+        names = [item.name for item in gone]
+        await self._drop(gone, LeaseLost(names, why="the topic was deleted"))
+
+    async def drop_unknown(self, known: Callable[[TopicId], Topic | None]) -> None:
+        """Forget the logs of topics that others deleted."""
+        gone = [item for item in self.logs() if known(item.partition.topic_id) is None]
+        if gone:
+            await self._drop(gone, LeaseLost([item.name for item in gone], why="the topic was deleted"))
+
+    async def _drop_lost(self, lost: PartitionLog, why: LeaseLost) -> None:
+        log.warning("lease lost, log dropped", extra={"partition": str(lost.name), "epoch": lost.epoch})
+        await self._drop([lost], why)
+
+    async def _drop(self, gone: Sequence[PartitionLog], why: Retriable) -> None:
+        """By identity, not by name: a topic of the same name may have been created and opened meanwhile."""
+        for item in gone:
+            if self._logs.get(item.name) is item:
+                del self._logs[item.name]
+                self._leases.forget(item.partition)
+            item.close(why)
+            self._seal(item)
+            self._budget.give_back(item.discard())
+            self._reader.runs.forget(item.partition)
+        await self.wal.truncate({item.partition: MAX_LONG for item in gone})
+
+    def _seal(self, item: PartitionLog) -> None:
+        """Seal a closed log. What it had in flight was not acknowledged, so clients send it again: until they do, no
+        later batch of the same producer may be stored before it."""
+        item.seal()
+        self._refusals.refused(item.name, item.refused, now=self._doors.clock.monotonic())
+
+    # --- life and end
+
+    async def run(self) -> None:
+        """Keep the session alive until something ends it, then close what is open. Returns when the tenure is over."""
+        try:
+            async with asyncio.TaskGroup() as loops:
+                heartbeat = loops.create_task(self._heartbeat(), name="heartbeat")
+                watch = loops.create_task(self._watch_wal(), name="wal-watch")
+                flush = loops.create_task(self._flush(), name="flush")
+                reserve = loops.create_task(self._leases.reservations.run(), name="reserve")
+                expiry = loops.create_task(self._watch_expiry(), name="expiry")
+                await self._ending.wait()
+                await self._close(flush, heartbeat)
+                await self._opening.aclose(LeaseLost([], why=f"the session is ending: {self._end_reason}"))
+                for task in (heartbeat, watch, flush, reserve, expiry):
+                    task.cancel()
+        finally:
+            await self.flusher.aclose()
+
+    @asynccontextmanager
+    async def kept_alive(self) -> AsyncIterator[None]:
+        """Heartbeats before `run`: recovering what others left may take longer than a session lives."""
+        heartbeat = asyncio.get_running_loop().create_task(self._heartbeat(), name="heartbeat")
+        try:
+            yield
+        finally:
+            heartbeat.cancel()
+            await asyncio.gather(heartbeat, return_exceptions=True)
+
+    async def abandon(self) -> None:
+        """Let go of a tenure that never got to `run`; nothing is in its log. Recovery finds what can't be let go."""
+        clock, limit_s = self._doors.clock, self._doors.settings.agent.close_timeout_s
+        with suppress(StreamhouseError, TimeoutError):
+            await limited(self.wal.aclose(remove=True), seconds=limit_s, clock=clock)
+        with suppress(StreamhouseError, TimeoutError):
+            ending = self._doors.metadata.end_session(self.session.session_id)
+            await limited(ending, seconds=limit_s, clock=clock)
+
+    def stop(self) -> None:
+        """End gracefully: hand everything over, or leave it to the WAL when that takes too long."""
+        self._stop_asked.set()
+        self._end(Stopping("the agent is stopping"))
+
+    def lose(self, why: SessionLost) -> None:
+        """End at once: nothing more is written to the stores, and what is in the WAL is left there."""
+        self._end(why)
+
+    def cut_off(self) -> None:
+        """Nothing of this agent reaches the object store, while others write to it: they can do better with its leases,
+        if they can read its log. What only its own disk holds, it keeps."""
+        if self._doors.wals.kind == "object":
+            self._gives_up = True
+            self._end(LeaseLost([], why="this agent is cut off from the object store"))
+
+    def _end(self, why: StreamhouseError) -> None:
+        if isinstance(why, SessionLost):
+            self._deadline.lose()
+        if self._end_reason is None:
+            self._end_reason = why
+            self._ending.set()
+
+    async def _heartbeat(self) -> None:
+        """Until the session is lost."""
+        lease, runner = self._doors.settings.lease, self._doors.heartbeats
+        life = show_life(self._loop_state, self._tell_heartbeat, clock=self._doors.clock, every_s=lease.renew_s / 4)
+        showing = asyncio.get_running_loop().create_task(life, name="show-life")
+        try:
+            if runner is not None:
+                await runner.run(self._make_heartbeat(asyncio.get_running_loop().call_soon_threadsafe))
+            else:
+                await self._make_heartbeat(_call).run(self._doors.metadata)
+        finally:
+            showing.cancel()
+            await asyncio.gather(showing, return_exceptions=True)
+
+    def _tell_heartbeat(self, state: LoopState) -> None:
+        puts = self._doors.puts
+        since, soon_s = puts.failing_since, self._doors.settings.cluster.refresh_s
+        state.wal_start, state.wal_durable = self.wal.needed_from, self.wal.durable_below
+        state.put_at = puts.last_at
+        state.put_failing = since is not None and self._doors.clock.monotonic() - since >= soon_s
+
+    def _make_heartbeat(self, on_loop: Callable[..., object]) -> Heartbeat:
+        """`on_loop` calls a function with its arguments on this event loop, from wherever the heartbeats run."""
+        return Heartbeat(
+            self.session.session_id,
+            self._doors.settings.lease,
+            clock=self._doors.clock,
+            deadline=self._deadline,
+            state=self._loop_state,
+            renewed=lambda wal_start: on_loop(self._forget_below, wal_start),
+            lost=lambda error: on_loop(self._end, error),
+        )
+
+    async def renew(self) -> None:
+        """One heartbeat now."""
+        self._tell_heartbeat(self._loop_state)
+        await self._make_heartbeat(_call).renew(self._doors.metadata)
+
+    def _forget_below(self, wal_start: int) -> None:
+        """Stored by now: whoever recovers this session begins there, so nobody misses what lies below."""
+        forgetting = asyncio.get_running_loop().create_task(self.wal.forget_below(wal_start), name="forget")
+        self._forgetting.add(forgetting)
+        forgetting.add_done_callback(self._forgetting.discard)
+
+    async def _watch_wal(self) -> None:
+        failure = await self.wal.wait_failed()
+        log.error("write-ahead log failed", extra={"session": self.session.session_id, "why": str(failure)})
+        if isinstance(failure, SessionSealed):  # others recover it: nothing of it is ours any more
+            self._end(SessionLost(self.session.session_id, why=str(failure)))
+        else:
+            self._end(AppendFailed(f"write-ahead log failed; why={failure}"))
+
+    async def _watch_expiry(self) -> None:
+        """When the session's time is over, wake who waits for records here: they have to look for another leader."""
+        while True:
+            left_s = self._deadline.at - self._doors.clock.monotonic()
+            if left_s <= 0:
+                log.warning("the heartbeat is late, leases are not acted on", extra={"logs": len(self._logs)})
+                for item in self.logs():
+                    item.wake_watchers()
+                left_s = self._doors.settings.lease.renew_s
+            await self._doors.clock.sleep(left_s)
+
+    async def _flush(self) -> None:
+        try:
+            await self.flusher.run()
+        except* SessionLost as lost:
+            self._end(SessionLost(self.session.session_id, why=str(lost.exceptions[0])))
+
+    async def _close(self, flush: "asyncio.Task[None]", heartbeat: "asyncio.Task[None]") -> None:
+        why = self._end_reason
+        assert why is not None
+        refusal = why if isinstance(why, Retriable) else AppendFailed(str(why))
+        for item in self.logs():
+            item.close(refusal)
+        limit = asyncio.get_running_loop().create_task(self._closing.wait_limit(self._stop_asked), name="stop-limit")
+        try:
+            # Of a lost session nobody acknowledges anything, and a store that is away must not keep it from ending.
+            gives_up = isinstance(why, SessionLost) or self._gives_up
+            if not gives_up:
+                await self._closing.do(self._quiesce(), limit=limit)
+            for item in self.logs():
+                self._seal(item)
+            self.flusher.stop()
+            if gives_up or not await self._closing.hand_over(flush, limit=limit):
+                heartbeat.cancel()  # others may take over from now on
+                self.left_behind = await self._closing.leave_wal(list(self.logs()), is_lost=self._deadline.is_lost)
+        finally:
+            limit.cancel()
+        self._forget_all()
+
+    def _forget_all(self) -> None:
+        """A hand-over under way finds nothing of its own left: what is in the WAL is the recoverer's, leases too."""
+        gone = list(self.logs())
+        self._logs.clear()
+        self._leases.forget_all()
+        for item in gone:
+            self._budget.give_back(item.discard())
+
+    async def _quiesce(self) -> None:
+        """Wait until the WAL has nothing under way: an empty append is done after everything before it."""
+        try:
+            await asyncio.shield(self.wal.append(()))
+        except AppendFailed:
+            return
+
+
+def _call(act: Callable[..., object], *args: object) -> None:
+    act(*args)

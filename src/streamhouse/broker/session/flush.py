@@ -1,0 +1,349 @@
+"""Flush: durable batches become segments in the object store.
+
+Data path   log -> **flush** -> object store, then metadata store, then the WAL is truncated
+Owns        when a partition is due, which partitions share an object, trying again
+Leaves      segment bytes to `format.segment`, offsets to `log`, deleting to `collector`
+
+Invariants  a segment is registered only after its PUT returned, and in offset order: a partition is in one flush at
+            a time
+            bytes leave the tail, the budget and the WAL only after their registration returned
+            every try of a PUT has a key of its own, so that a late one can never stand in for another
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from streamhouse.broker.cluster.store_clock import AgreedTime
+from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.partition.backpressure import MemoryBudget
+from streamhouse.broker.partition.log import PartitionLog, TailBatch
+from streamhouse.broker.partition.producer_state import ProducerTable
+from streamhouse.broker.segments.reader import SegmentReader
+from streamhouse.broker.wal.base import Wal
+from streamhouse.config import FlushSettings, Settings
+from streamhouse.errors import Internal, LeaseLost, SessionLost, Stopping, Unavailable
+from streamhouse.format.object_keys import segment_key
+from streamhouse.format.producer_snapshot import encode_producers
+from streamhouse.format.segment import EncodedSegment, RunInput, encode_segment
+from streamhouse.model.names import PartitionId, SessionId
+from streamhouse.model.segment import SegmentCommit, SegmentObject
+from streamhouse.stores.objects.base import ObjectExists
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+LEAST_WAL_OBJECTS: Final = 32
+
+RECOVERY_SHARE: Final = 2 / 3
+"""Of the time for taking over; in the rest clients find out who leads now."""
+"""However short the time for taking over: each flush has a price, too."""
+
+
+class Buffered(NamedTuple):
+    """What deciding about a flush needs to know of a partition."""
+
+    partition: PartitionId
+    size_bytes: int
+    oldest_at: float
+    is_awaited: bool = False
+
+
+def packs_due(
+    buffers: Iterable[Buffered], settings: FlushSettings, *, now: float, pressed: bool
+) -> list[list[PartitionId]]:
+    """Choose what to flush now; each list becomes one object. Decides; touches nothing.
+
+    A large partition goes alone. The small ones go together as soon as one of them is due by age, or awaited, all of
+    them by size, or memory is short: the object's cost is the same for one as for all. Largest first, so that memory
+    comes back quickly.
+    """
+    ordered = sorted(buffers, key=lambda b: b.size_bytes, reverse=True)
+    packs = [[b.partition] for b in ordered if b.size_bytes >= settings.segment_bytes]
+    small = [b for b in ordered if 0 < b.size_bytes < settings.segment_bytes]
+    due = (
+        pressed
+        or sum(b.size_bytes for b in small) >= settings.segment_bytes
+        or any(b.is_awaited or now - b.oldest_at >= settings.age_s for b in small)
+    )
+    if due:
+        packs.extend(_fill(small, settings.segment_bytes))
+    return packs
+
+
+class CreateTask(Protocol):
+    def __call__(self, work: Coroutine[Any, Any, None], /, *, name: str) -> asyncio.Task[None]: ...
+
+
+async def wait_either(one: Awaitable[object], other: Awaitable[object]) -> None:
+    """Return when one of them is done; the other one is cancelled."""
+    waiting = {asyncio.ensure_future(one), asyncio.ensure_future(other)}
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waiting:
+            each.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+
+def wal_objects_allowed(settings: Settings) -> int:
+    """How many objects of the WAL may wait for a flush, so that whoever takes over has read them in time."""
+    return max(LEAST_WAL_OBJECTS, round(settings.lease.takeover_s * RECOVERY_SHARE * settings.wal.recovery_per_s))
+
+
+def _fill(small: Sequence[Buffered], limit_bytes: int) -> list[list[PartitionId]]:
+    packs: list[list[PartitionId]] = []
+    size = limit_bytes
+    for buffered in small:
+        if size + buffered.size_bytes > limit_bytes:
+            packs.append([])
+            size = 0
+        packs[-1].append(buffered.partition)
+        size += buffered.size_bytes
+    return packs
+
+
+_Share: TypeAlias = tuple[PartitionLog, Sequence[TailBatch]]
+
+
+class _Taken(NamedTuple):
+    """A partition's share of a flush, and its producers' state at the end of it."""
+
+    log: PartitionLog
+    batches: Sequence[TailBatch]
+    producers: ProducerTable
+
+    @property
+    def end(self) -> int:
+        return self.batches[-1].end
+
+    def run_input(self, *, now_ms: int) -> RunInput:
+        return RunInput(
+            partition=self.log.partition,
+            epoch=self.log.epoch,
+            base=self.log.flushed_end,
+            end=self.end,
+            batches=[item.data for item in self.batches],
+            producers=encode_producers(self.producers.entries(now_ms=now_ms)),
+        )
+
+
+class Flusher:
+    def __init__(
+        self,
+        doors: Doors,
+        session_id: SessionId,
+        *,
+        logs: Callable[[], Iterable[PartitionLog]],
+        dropped: Callable[[PartitionLog, LeaseLost], Awaitable[None]],
+        reader: SegmentReader,
+        budget: MemoryBudget,
+        wal: Wal,
+    ) -> None:
+        self._doors = doors
+        self._settings = doors.settings.flush
+        self._wal_objects = wal_objects_allowed(doors.settings)
+        self._session_id = session_id
+        self._logs = logs
+        self._dropped = dropped
+        self._reader = reader
+        self._budget = budget
+        self._wal = wal
+        self._sequence = 0
+        self._stopping = False
+        self._hurried = asyncio.Event()
+        self._running: set[asyncio.Task[None]] = set()
+        self.flushed_segments = 0
+        self.failures = 0
+
+    def __repr__(self) -> str:
+        return f"<Flusher running={len(self._running)} segments={self.flushed_segments} failures={self.failures}>"
+
+    async def run(self) -> None:
+        """Look for what is due until `stop`; a failure that isn't the stores' takes the tenure down."""
+        async with asyncio.TaskGroup() as packs:
+            while not self._stopping:
+                self._hurried.clear()
+                self._start(packs.create_task, pressed=self._budget.is_short or self._is_wal_long())
+                await wait_either(self._hurried.wait(), self._doors.clock.sleep(self._settings.check_s))
+
+    def _is_wal_long(self) -> bool:
+        """Whether recovery would take too long; not while a flush that may shorten it is under way."""
+        return not self._running and self._wal.needed_objects >= self._wal_objects
+
+    def hurry(self) -> None:
+        """Somebody waits for a flush: look now for what is due."""
+        self._hurried.set()
+
+    def stop(self) -> None:
+        """Begin no further flush; `run` returns when those under way are done."""
+        self._stopping = True
+
+    async def aclose(self) -> None:
+        """End the flushes that nobody waits for any more; what they were about is in the WAL."""
+        for task in self._running:
+            task.cancel()
+        if self._running:
+            await asyncio.wait(self._running)
+
+    def _start(
+        self, create_task: CreateTask, *, pressed: bool, among: Collection[PartitionLog] | None = None
+    ) -> list[asyncio.Task[None]]:
+        begun: list[asyncio.Task[None]] = []
+        for pack in self._due(pressed=pressed, among=among):
+            if len(self._running) >= self._settings.parallel:
+                break
+            for item in pack:
+                item.flushing = True
+            task = create_task(self._flush(pack), name="flush")
+            begun.append(task)
+            self._running.add(task)
+            task.add_done_callback(self._over)
+        return begun
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:  # also where nobody waits any more
+            log.info("flush ended", extra={"why": str(error)})
+
+    def _due(self, *, pressed: bool, among: Collection[PartitionLog] | None) -> list[list[PartitionLog]]:
+        candidates = self._logs() if among is None else among
+        logs = {item.partition: item for item in candidates if not item.flushing}
+        buffers = [
+            Buffered(partition, item.unflushed_bytes, item.oldest_at, item.is_awaited)
+            for partition, item in logs.items()
+            if item.oldest_at is not None and item.unflushed_bytes
+        ]
+        due = packs_due(buffers, self._settings, now=self._doors.clock.monotonic(), pressed=pressed)
+        return [[logs[partition] for partition in pack] for pack in due]
+
+    async def flush_all(self, among: Collection[PartitionLog] | None = None) -> None:
+        """Flush until every durable batch, of all logs or of these, is in a registered segment."""
+        while any(item.unflushed_bytes for item in (self._logs() if among is None else among)):
+            await self.flush_once(among)
+
+    async def flush_once(self, among: Collection[PartitionLog] | None = None) -> None:
+        """Flush what is durable now, as far as there is room for flushes; returns when those under way are done.
+
+        Raises the first failure itself: whoever hands over must see that it is dead. Whoever waits may be cancelled;
+        the flushes go on, because what one has registered has to be known here: offered a second time it would be
+        refused, and its log be taken for lost.
+        """
+        begun = self._start(asyncio.get_running_loop().create_task, pressed=True, among=among)
+        if among is None and not self._running:
+            raise Internal(f"nothing is due though something is buffered; flusher={self!r}")
+        if self._running:
+            await asyncio.wait(self._running)
+        for task in begun:
+            if task.cancelled():
+                raise Stopping("the session is over; what was to be flushed is in its log")
+            task.result()
+
+    async def _flush(self, logs: list[PartitionLog]) -> None:
+        try:
+            shares = [(item, item.unflushed(limit_bytes=self._settings.segment_bytes)) for item in logs]
+            await self._store([(item, durable) for item, durable in shares if durable])
+        finally:
+            for item in logs:
+                item.flushing = False
+
+    async def _store(self, shares: Sequence[_Share]) -> None:
+        if not shares:
+            return
+        now = self._doors.agreed_time()
+        encode = partial(_encode, shares, now=now, block_bytes=self._settings.block_bytes)
+        taken, encoded = await asyncio.get_running_loop().run_in_executor(None, encode)
+        key = await self._stubbornly(lambda: self._put(encoded))
+        commit = SegmentCommit(
+            segment=SegmentObject(key=key, size_bytes=encoded.size_bytes, created_at_ms=now.later_ms),
+            runs=tuple(layout.run(key) for layout in encoded.layouts),
+            aborted={share.log.partition: tuple(share.producers.aborted) for share in taken if share.producers.aborted},
+        )
+        published = await self._register(commit, taken)
+        if published:
+            await self._settle(commit, published)
+
+    async def _put(self, encoded: EncodedSegment) -> str:
+        self._sequence += 1
+        key = segment_key(self._session_id, self._sequence)
+        try:
+            await self._doors.objects.put_new(key, encoded.body)
+        except ObjectExists as error:
+            # Our own earlier write that could not be recognised, if anything; the next try has another key.
+            raise Unavailable(f"object key is taken; key={key}") from error
+        return key
+
+    async def _register(self, commit: SegmentCommit, taken: list[_Taken]) -> list[_Taken]:
+        """Publish the runs; those whose lease is gone are left out of the commit and their logs dropped."""
+        while commit.runs:
+            offer = partial(self._doors.metadata.commit_segments, self._session_id, [commit])
+            try:
+                await self._stubbornly(offer)
+                break
+            except LeaseLost as error:
+                lost = set(error.partitions)
+                kept = tuple(run for run in commit.runs if run.partition not in lost)
+                if len(kept) == len(commit.runs):
+                    raise
+                await self._stubbornly(self._require_session)
+                await self._stubbornly(partial(self._require_given_up, [t for t in taken if t.log.partition in lost]))
+                for share in taken:
+                    if share.log.partition in lost:
+                        await self._dropped(share.log, error)
+                commit = commit.only(kept)
+        published = {run.partition for run in commit.runs}
+        return [share for share in taken if share.log.partition in published]
+
+    async def _require_session(self) -> None:
+        """Raise `SessionLost` when not one lease is gone but all: then what is buffered belongs to the recoverer, who
+        reads it in the WAL, and nothing of it may be dropped."""
+        await self._doors.metadata.renew_session(self._session_id, self._doors.settings.lease.life_ms)
+
+    async def _require_given_up(self, refused: Sequence[_Taken]) -> None:
+        """Raise `SessionLost` when a run was refused though its lease is still ours: then the rows are not what this
+        session left there, and its log may be the only copy of what it acknowledged."""
+        held = {state.partition: state for state in await self._doors.metadata.held_by(self._session_id)}
+        for share in refused:
+            state = held.get(share.log.partition)
+            if state is not None and state.epoch == share.log.epoch:
+                why = (
+                    f"a segment was refused though the lease is ours; partition={share.log.name} epoch={state.epoch} "
+                    f"flushed_end={state.flushed_end} expected={share.log.flushed_end}"
+                )
+                log.error("the session ends and leaves its log: rows and log differ", extra={"why": why})
+                raise SessionLost(self._session_id, why=why)
+
+    async def _settle(self, commit: SegmentCommit, published: list[_Taken]) -> None:
+        """The segment holds it now: let go of tail, memory and WAL."""
+        for share in published:
+            self._budget.give_back(share.log.flushed(share.end, share.producers))
+        done = {share.log.partition: share.end for share in published}
+        self._reader.runs.published([run for run in commit.runs if run.partition in done])
+        self.flushed_segments += 1
+        log.info(
+            "segment published",
+            extra={"key": commit.segment.key, "bytes": commit.segment.size_bytes, "partitions": len(done)},
+        )
+        await self._wal.truncate(done)
+
+    async def _stubbornly(self, act: Callable[[], Awaitable[T]]) -> T:
+        """Try until it works: the data stays in memory and in the WAL, and the budget holds producers back."""
+        wait = self._settings.retry_s
+        while True:
+            try:
+                return await act()
+            except Unavailable as error:
+                self.failures += 1
+                log.warning("flush failed, will be tried again", extra={"why": str(error), "after_s": wait})
+                await self._doors.clock.sleep(self._doors.ids.jitter(wait))
+                wait = min(wait * 2, self._settings.retry_max_s)
+
+
+def _encode(shares: Sequence[_Share], *, now: AgreedTime, block_bytes: int) -> tuple[list[_Taken], EncodedSegment]:
+    """In a thread: a large tail of small batches takes long to replay and to encode. Nothing that it reads changes
+    while the partitions are being flushed."""
+    taken = [_Taken(item, batches, item.producers_after(batches, now_ms=now.later_ms)) for item, batches in shares]
+    return taken, encode_segment([share.run_input(now_ms=now.earlier_ms) for share in taken], block_bytes=block_bytes)

@@ -1,0 +1,100 @@
+"""Leases: the partitions that one session may lead, and what their next leader must know.
+
+Data path   tenure, when a log is opened -> **leases** -> metadata store (lease, rows), segments (producers)
+Owns        which leases were taken, or may have been; giving them up; how far they may go
+Leaves      whether the session may still act, and the logs, to `tenure`; snapshots to `reading.snapshots`
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.partition.offset_reservation import Reservations
+from streamhouse.broker.partition.producer_state import ProducerTable
+from streamhouse.broker.partition.stable_offset import KnownAborted
+from streamhouse.broker.segments.producer_snapshots import load_producers
+from streamhouse.broker.segments.reader import SegmentReader
+from streamhouse.broker.segments.transaction_isolation import load_aborted
+from streamhouse.errors import LeaseHeld, StreamhouseError, Unavailable
+from streamhouse.model.cluster import PartitionState
+from streamhouse.model.names import PartitionId, SessionId, TopicPartition
+
+log = logging.getLogger(__name__)
+
+
+class Taken(NamedTuple):
+    """What is known of a partition whose lease was taken."""
+
+    state: PartitionState
+    producers: ProducerTable
+    aborted: KnownAborted
+
+
+class Leases:
+    def __init__(self, doors: Doors, session_id: SessionId, *, reader: SegmentReader) -> None:
+        self._doors = doors
+        self._session_id = session_id
+        self._reader = reader
+        self._names: dict[PartitionId, TopicPartition] = {}
+        self.reservations = Reservations(doors, session_id)
+
+    def __repr__(self) -> str:
+        return f"<Leases {self._session_id} taken={len(self._names)}>"
+
+    def names(self) -> Mapping[PartitionId, TopicPartition]:
+        """Those that were taken, or may have been."""
+        return self._names
+
+    async def take(self, names: Mapping[PartitionId, TopicPartition]) -> Mapping[PartitionId, Taken | StreamhouseError]:
+        """Leases, and what the next leader must know of producers and their transactions, of all of them at once."""
+        self._names.update(names)  # also if the answer is lost
+        acquired = await self._doors.metadata.acquire(self._session_id, list(names))
+        states = {state.partition: state for state in acquired}
+        found: dict[PartitionId, Taken | StreamhouseError] = {}
+        for at, name in names.items():
+            if at not in states:
+                self.forget(at)
+                found[at] = LeaseHeld([name], why="another session holds it")
+        await self.reservations.begin(states.values())
+        return found | await self._known(states)
+
+    async def _known(self, states: Mapping[PartitionId, PartitionState]) -> dict[PartitionId, Taken | StreamhouseError]:
+        metadata, settings = self._doors.metadata, self._doors.settings
+        tables = await load_producers(
+            {at: state.flushed_end for at, state in states.items()},
+            settings.producers,
+            metadata=metadata,
+            reader=self._reader,
+            log_starts={at: state.log_start for at, state in states.items()},
+            now_ms=self._doors.agreed_time().later_ms,
+        )
+        aborted = await load_aborted(states, metadata=metadata, kept=settings.transactions.aborted_kept)
+        return {
+            at: table if isinstance(table, StreamhouseError) else Taken(states[at], table, aborted[at])
+            for at, table in tables.items()
+        }
+
+    async def release(self, partitions: Sequence[PartitionId]) -> None:
+        """Give them up, however long the metadata store is away. They are known until they are forgotten."""
+        flush = self._doors.settings.flush
+        wait = flush.retry_s
+        while partitions:
+            try:
+                return await self._doors.metadata.release(self._session_id, partitions)
+            except Unavailable as error:
+                log.warning("leases not released yet", extra={"partitions": len(partitions), "why": str(error)})
+                await self._doors.clock.sleep(self._doors.ids.jitter(wait))
+                wait = min(wait * 2, flush.retry_max_s)
+
+    async def release_one(self, partition: PartitionId) -> None:
+        """Give it up now, or raise and keep it; nothing to do when it is forgotten."""
+        if partition in self._names:
+            await self._doors.metadata.release(self._session_id, [partition])
+            del self._names[partition]
+
+    def forget(self, partition: PartitionId) -> None:
+        self._names.pop(partition, None)
+
+    def forget_all(self) -> None:
+        self._names.clear()

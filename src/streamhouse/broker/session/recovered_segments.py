@@ -1,0 +1,258 @@
+"""Publication: the segments that a recovery makes of a dead session's log, and what it knows to be lost.
+
+Data path   entries of a dead session's WAL -> **publication** -> object store; rows follow in `recovery`
+Owns        which entries count: those of the lease's epoch, at and above the flushed end; which offsets are lost, and
+            where a partition goes on when nobody knows how many were given away
+Leaves      reading the log to `wal`, claims and the transaction that publishes to `recovery`
+
+A log that lost something still says where everything else belongs: an entry has its offsets. What is missing between
+two entries of a partition stays a gap. Behind the last one there is no way to tell, so a partition without an entry
+behind the last loss goes on `cluster.reserve_offsets` further up for each place that was lost.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from streamhouse.broker.cluster.store_clock import AgreedTime
+from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.partition.producer_state import ProducerTable
+from streamhouse.broker.segments.producer_snapshots import load_producers
+from streamhouse.broker.segments.reader import SegmentReader
+from streamhouse.broker.wal.base import WalReading
+from streamhouse.errors import StreamhouseError, Unavailable
+from streamhouse.format.batch import BatchHeader, Buffer, read_header
+from streamhouse.format.loss_report import PartitionLoss
+from streamhouse.format.object_keys import segment_key
+from streamhouse.format.producer_snapshot import encode_producers
+from streamhouse.format.segment import EncodedSegment, RunInput, encode_segment
+from streamhouse.format.wal_file import WalEntry
+from streamhouse.model.cluster import PartitionState
+from streamhouse.model.names import PartitionId, SessionId
+from streamhouse.model.segment import SegmentCommit, SegmentObject
+from streamhouse.model.transaction import AbortedTransaction
+from streamhouse.stores.objects.base import ObjectMissing
+
+log = logging.getLogger(__name__)
+
+RECOVERED_SEQUENCES: Final = 10**18
+"""Recovered segments of a session are numbered from here, above all that it wrote while it lived."""
+MAX_GAPS: Final = 100
+"""Of one partition, in a report."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _PartitionRecovery:
+    """One partition during a recovery."""
+
+    state: PartitionState
+    next_offset: int
+    base: int
+    gaps: list[tuple[int, int]] = field(default_factory=list)
+    doubts: list[int] = field(default_factory=list)
+    """Positions in `placed` before which something was lost."""
+    batches: list[Buffer] = field(default_factory=list)
+    placed: list[tuple[BatchHeader, int, Buffer]] = field(default_factory=list)
+    producers: ProducerTable | None = None
+    """As they stood at `base`; known when the first segment is made."""
+
+    def wants(self, entry: WalEntry) -> bool:
+        return entry.epoch == self.state.epoch and entry.base >= self.next_offset
+
+    def take(self, entry: WalEntry) -> int:
+        """Keep the entry's batch; a gap before it (lost entries) stays a gap. Returns the records gained."""
+        header = read_header(entry.batch)
+        if entry.base > self.next_offset:
+            self.gaps.append((self.next_offset, entry.base))
+            self.doubts.append(len(self.placed))
+        self.placed.append((header, entry.base, entry.batch))
+        self.batches.append(entry.batch)
+        self.next_offset = entry.end
+        return header.record_count
+
+    def run_input(self, *, now: AgreedTime) -> RunInput:
+        assert self.producers is not None
+        self._replay(self.producers, now_ms=now.later_ms)
+        return RunInput(
+            partition=self.state.partition,
+            epoch=self.state.epoch,
+            base=self.base,
+            end=self.next_offset,
+            batches=self.batches,
+            producers=encode_producers(self.producers.entries(now_ms=now.earlier_ms)),
+        )
+
+    def _replay(self, producers: ProducerTable, *, now_ms: int) -> None:
+        """Of what a producer sent before a gap nobody knows whether it was the last: it may say so itself."""
+        start = 0
+        for position in self.doubts:
+            producers.replay(self.placed[start:position], now_ms=now_ms)
+            producers.doubt(self.placed[position - 1][1] if position else self.base)
+            start = position
+        producers.replay(self.placed[start:], now_ms=now_ms)
+
+    def take_aborted(self) -> tuple[AbortedTransaction, ...]:
+        """What is aborted in the run that was just made."""
+        assert self.producers is not None
+        aborted = tuple(self.producers.aborted)
+        self.producers.aborted.clear()
+        return aborted
+
+    def published(self) -> None:
+        self.base = self.next_offset
+        self.batches = []
+        self.placed = []
+        self.doubts = []
+
+
+class Publication:
+    """The segments of one recovery."""
+
+    def __init__(self, doors: Doors, dead: SessionId, claim: int, reader: SegmentReader) -> None:
+        self._doors = doors
+        self._dead = dead
+        self._reader = reader
+        # Each claim numbers from its own start, so that a recoverer who died half-way is never collided with.
+        self._sequence = RECOVERED_SEQUENCES + claim * 10**9
+        self._commits: list[SegmentCommit] = []
+        self._states: Mapping[PartitionId, PartitionState] = {}
+        self._rescues: dict[PartitionId, _PartitionRecovery] = {}
+        self._known: dict[PartitionId, int] = {}
+        """How many losses lie before the last entry of a partition."""
+        self._flushed: dict[PartitionId, int] = {}
+        """Ends of the last entries that lie below the flushed ends."""
+        self.records = 0
+
+    async def publish(self, reading: WalReading, held: Sequence[PartitionState]) -> Sequence[SegmentCommit]:
+        """Make segments of everything that counts; returns what is to be registered."""
+        self._states = {state.partition: state for state in held}
+        size = 0
+        async for entry in reading.entries():
+            state = self._states.get(entry.partition)
+            if state is None or entry.epoch != state.epoch:
+                continue
+            self._known[entry.partition] = reading.damage.losses
+            if entry.base < state.flushed_end:
+                self._flushed[entry.partition] = max(entry.end, self._flushed.get(entry.partition, 0))
+                continue
+            rescue = self._rescues.get(entry.partition)
+            if rescue is None:
+                rescue = _PartitionRecovery(state=state, next_offset=state.flushed_end, base=state.flushed_end)
+                self._rescues[entry.partition] = rescue
+            if not rescue.wants(entry):
+                continue
+            self.records += rescue.take(entry)
+            size += len(entry.batch)
+            if size >= self._doors.settings.flush.segment_bytes:
+                await self._put(list(self._rescues.values()))
+                size = 0
+        await self._put(list(self._rescues.values()))
+        return self._commits
+
+    def continue_at(self, losses: int) -> Mapping[PartitionId, int]:
+        """Where partitions go on that may have had entries behind the last one that is known, in what was lost."""
+        each = self._doors.settings.cluster.reserve_offsets
+        return {
+            partition: max(self._end(state) + unknown * each, state.reserved_until)
+            for partition, state in self._states.items()
+            if (unknown := losses - self._known.get(partition, 0)) > 0
+        }
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether offsets are missing that the session had given away; a whole log has none."""
+        return any(rescue.gaps for rescue in self._rescues.values())
+
+    async def unpublished(self) -> Mapping[PartitionId, tuple[int, int]]:
+        """Offsets below the flushed end that are in this log and in no segment: somebody moved that end without one."""
+        runs = await self._doors.metadata.last_runs(list(self._flushed)) if self._flushed else ()
+        ends = {run.partition: run.end for run in runs}
+        return {
+            partition: (end, self._states[partition].flushed_end)
+            for partition, flushed in self._flushed.items()
+            if (end := ends.get(partition, self._states[partition].log_start)) < flushed
+        }
+
+    def lost(
+        self, continue_at: Mapping[PartitionId, int], unpublished: Mapping[PartitionId, tuple[int, int]]
+    ) -> Iterable[PartitionLoss]:
+        """The partitions of which offsets are lost, or may be."""
+        for partition, state in self._states.items():
+            rescue = self._rescues.get(partition)
+            gaps = rescue.gaps[:MAX_GAPS] if rescue is not None else []
+            skipped = [(self._end(state), continue_at[partition])] if partition in continue_at else []
+            missed = [unpublished[partition]] if partition in unpublished else []
+            if gaps or skipped or missed:
+                yield PartitionLoss(
+                    topic_id=str(partition.topic_id),
+                    partition=partition.partition,
+                    epoch=state.epoch,
+                    gaps=gaps,
+                    skipped=skipped,
+                    unpublished=missed,
+                )
+
+    def _end(self, state: PartitionState) -> int:
+        rescue = self._rescues.get(state.partition)
+        return rescue.next_offset if rescue is not None else state.flushed_end
+
+    async def _know_producers(self, rescues: Sequence[_PartitionRecovery]) -> None:
+        unknown = {rescue.state.partition: rescue for rescue in rescues if rescue.producers is None}
+        tables = await load_producers(
+            {at: rescue.state.flushed_end for at, rescue in unknown.items()},
+            self._doors.settings.producers,
+            metadata=self._doors.metadata,
+            reader=self._reader,
+            log_starts={at: rescue.state.log_start for at, rescue in unknown.items()},
+            now_ms=self._doors.agreed_time().later_ms,
+        )
+        for partition, table in tables.items():
+            if isinstance(table, Unavailable) and not isinstance(table.__cause__, ObjectMissing):
+                raise table
+            state = unknown[partition].state
+            known = self._unknown_producers(state, table) if isinstance(table, StreamhouseError) else table
+            unknown[partition].producers = known
+
+    def _unknown_producers(self, state: PartitionState, why: StreamhouseError) -> ProducerTable:
+        """Damage to a segment of one partition keeps no other from being recovered: what its producers had sent before
+        is not known, and they are believed."""
+        log.error(
+            "producers of a recovered partition are not known any more",
+            extra={"partition": str(state.partition), "session": self._dead, "why": str(why)},
+        )
+        settings = self._doors.settings.producers
+        table = ProducerTable(
+            limit=settings.max_per_partition,
+            expire_ms=round(settings.expire_s * 1000),
+            key_limit=settings.max_keys_per_partition,
+        )
+        return table.doubt(state.log_start)
+
+    async def _put(self, rescues: Sequence[_PartitionRecovery]) -> None:
+        full = [rescue for rescue in rescues if rescue.batches]
+        if not full:
+            return
+        await self._know_producers(full)
+        now = self._doors.agreed_time()
+        encode = partial(_encode, full, now=now, block_bytes=self._doors.settings.flush.block_bytes)
+        encoded = await asyncio.get_running_loop().run_in_executor(None, encode)
+        self._sequence += 1
+        key = segment_key(self._dead, self._sequence)
+        await self._doors.objects.put_new(key, encoded.body)
+        self._commits.append(
+            SegmentCommit(
+                segment=SegmentObject(key=key, size_bytes=encoded.size_bytes, created_at_ms=now.later_ms),
+                runs=tuple(layout.run(key) for layout in encoded.layouts),
+                aborted={rescue.state.partition: each for rescue in full if (each := rescue.take_aborted())},
+            )
+        )
+        for rescue in full:
+            rescue.published()
+
+
+def _encode(full: Sequence[_PartitionRecovery], *, now: AgreedTime, block_bytes: int) -> EncodedSegment:
+    """In a thread: many small batches take long to replay and to encode."""
+    return encode_segment([rescue.run_input(now=now) for rescue in full], block_bytes=block_bytes)

@@ -1,0 +1,132 @@
+"""Closing: the end of a session whose logs take nothing more.
+
+Data path   tenure, when it ends -> **closing** -> flush of all that is left, metadata store, then the WAL goes
+Owns        how long a stop waits for that, what then becomes of the write-ahead log, and what is said of it
+Leaves      refusing and sealing to `tenure`, which ends without this when its session is lost; uploads to `flush`
+
+Every step has a limit: `agent.stop_timeout_s` for making durable, flushing and ending the session together, and
+`agent.close_timeout_s` for closing the log, and once more for telling others that they may take over.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.partition.log import PartitionLog
+from streamhouse.broker.session.flush import Flusher
+from streamhouse.broker.wal.base import Wal
+from streamhouse.clock import limited
+from streamhouse.errors import AppendFailed, SessionLost, StreamhouseError, Unavailable
+from streamhouse.model.names import SessionId
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftBehind:
+    """What a session had not finished when it ended. Acknowledged records are in its log, and recovery finds them."""
+
+    session: SessionId
+    wal: str
+    partitions: int
+    unflushed_bytes: int
+    """Acknowledged records that no segment holds; they are in the log."""
+    pending_bytes: int
+    """Appends that were not durable; they failed, and their clients send them again."""
+
+
+class Closing:
+    def __init__(self, doors: Doors, session_id: SessionId, *, wal: Wal, flusher: Flusher) -> None:
+        self._doors = doors
+        self._session_id = session_id
+        self._wal = wal
+        self._flusher = flusher
+        self._has_ended = False
+
+    def __repr__(self) -> str:
+        return f"<Closing {self._session_id} ended={self._has_ended}>"
+
+    async def wait_limit(self, stop_asked: asyncio.Event) -> None:
+        """Return when a stop was asked for and its time is over."""
+        await stop_asked.wait()
+        await self._doors.clock.sleep(self._doors.settings.agent.stop_timeout_s)
+
+    async def do(self, work: Coroutine[Any, Any, T], *, limit: "asyncio.Task[None]") -> T | None:
+        """The result of `work`; None when the limit came first, and then it was cancelled."""
+        working = asyncio.get_running_loop().create_task(work)
+        try:
+            await asyncio.wait({working, limit}, return_when=asyncio.FIRST_COMPLETED)
+            return working.result() if working.done() and not working.cancelled() else None
+        finally:
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+
+    async def hand_over(self, flushing: "asyncio.Task[None]", *, limit: "asyncio.Task[None]") -> bool:
+        """Flush everything, end the session, remove the WAL; False when the limit came first."""
+        return await self.do(self._flush_and_end(flushing), limit=limit) or False
+
+    async def leave_wal(self, logs: Sequence[PartitionLog], *, is_lost: bool) -> LeftBehind | None:
+        """Close the log and leave it for whoever recovers the session, who may begin at once; says what is in it.
+
+        None when the session has ended after all, and only its log could not be removed.
+        """
+        left = LeftBehind(
+            session=self._session_id,
+            wal=self._doors.wals.kind,
+            partitions=sum(item.unflushed_bytes > 0 or len(item.refused) > 0 for item in logs),
+            unflushed_bytes=sum(item.unflushed_bytes for item in logs),
+            pending_bytes=self._wal.pending_bytes,
+        )
+        await self._close_wal(remove=False)
+        if self._has_ended:
+            log.warning("session ended, its log could not be removed", extra={"session": self._session_id})
+            return None
+        log.warning("session ends with its log in place, which recovery reads", extra=asdict(left))
+        if not (is_lost or self._doors.alone):
+            await self._expire()
+        return left
+
+    async def _expire(self) -> None:
+        """Have others take over now, not when the session's time is over. They will without this, only later."""
+        renewal = self._doors.metadata.renew_session(self._session_id, 0)
+        try:
+            await limited(renewal, seconds=self._doors.settings.agent.close_timeout_s, clock=self._doors.clock)
+        except (StreamhouseError, TimeoutError) as error:
+            log.info("others take over when the session expires", extra={"why": str(error)})
+
+    async def _flush_and_end(self, flushing: "asyncio.Task[None]") -> bool:
+        await asyncio.wait({flushing})
+        lost = False
+        try:
+            await self._flusher.flush_all()
+        except* SessionLost:
+            lost = True
+        return not lost and await self._end_session()
+
+    async def _end_session(self) -> bool:
+        wait = self._doors.settings.flush.retry_s
+        while True:
+            try:
+                await self._doors.metadata.end_session(self._session_id)
+            except Unavailable:
+                await self._doors.clock.sleep(wait)
+                wait = min(wait * 2, self._doors.settings.flush.retry_max_s)
+            except SessionLost:
+                return False
+            else:
+                self._has_ended = True
+                await self._close_wal(remove=True)
+                return True
+
+    async def _close_wal(self, *, remove: bool) -> None:
+        """A log that doesn't close, or go, is found by the next recovery: it is read, or removed, then."""
+        closing = self._wal.aclose(remove=remove)
+        try:
+            await limited(closing, seconds=self._doors.settings.agent.close_timeout_s, clock=self._doors.clock)
+        except (AppendFailed, TimeoutError) as error:
+            log.warning("write-ahead log did not close", extra={"why": str(error), "remove": remove})

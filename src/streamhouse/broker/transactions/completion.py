@@ -1,0 +1,239 @@
+"""Ending: every partition of a decided transaction hears how it ended, then the next transaction may begin.
+
+Data path   transactions, watching -> **ending** -> marking here, or Doors.peers -> the leaders' logs; metadata store
+Owns        the endings that are under way on this agent, and trying again for a while until every marker is durable
+Leaves      the decision to the metadata store, which has it before anybody comes here; markers to `marking`
+
+Whoever ends a transaction may die at any step, and others may do the same at the same time: a partition takes each
+marker once, and the row is closed only by whoever has seen all of them durable.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from streamhouse.broker.catalog.topic_catalog import Catalogue
+from streamhouse.broker.cluster.cluster import Cluster, Leader
+from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.transactions.markers import Marking
+from streamhouse.config.fields import Address
+from streamhouse.errors import MarkerFenced, StreamhouseError, UnknownTopicId
+from streamhouse.model.cluster import Session
+from streamhouse.model.names import PartitionId, SessionId, TopicId, TopicPartition
+from streamhouse.model.topic import Topic
+from streamhouse.model.transaction import Marker, StoredTransaction
+
+log = logging.getLogger(__name__)
+
+LEAST_WAIT_S: Final = 1.0
+"""However soon ends are answered: other agents have so much time to write markers."""
+
+TRIED_FOR_S: Final = 10.0
+"""Then others have their turn for as long: whoever looks for what is half ended finds it again."""
+
+REPORTED_S: Final = 5.0
+"""Between two lines of the log about ends that take long, however many there are."""
+
+Marked = Mapping[PartitionId, StreamhouseError | None]
+
+
+class Ended(NamedTuple):
+    """Which transaction it was."""
+
+    transactional_id: str
+    number: int
+
+
+class Shares(NamedTuple):
+    """Who is to be told of which partitions. Those in nobody's share have no leader now."""
+
+    here: Sequence[PartitionId]
+    elsewhere: Mapping[Address, Sequence[PartitionId]]
+
+
+def shares(partitions: Iterable[PartitionId], leaders: Mapping[PartitionId, Leader], own: SessionId) -> Shares:
+    """Divide partitions by their leaders. Decides; touches nothing."""
+    here: list[PartitionId] = []
+    elsewhere: dict[Address, list[PartitionId]] = {}
+    for partition in partitions:
+        leader = leaders.get(partition)
+        if leader is None or leader.session is None:
+            continue
+        if leader.session.session_id == own:
+            here.append(partition)
+        else:
+            elsewhere.setdefault(leader.session.kafka, []).append(partition)
+    return Shares(here, elsewhere)
+
+
+def is_marked(outcome: StreamhouseError | None) -> bool:
+    """Whether a partition needs no further marker: it has it, or has heard of a later transaction."""
+    return outcome is None or isinstance(outcome, MarkerFenced)
+
+
+class Endings:
+    def __init__(
+        self,
+        doors: Doors,
+        *,
+        catalogue: Catalogue,
+        cluster: Cluster,
+        leaders: Callable[[Sequence[Topic]], Awaitable[Mapping[PartitionId, Leader]]],
+        marking: Marking,
+        own: Callable[[], Session],
+    ) -> None:
+        self._doors = doors
+        self._settings = doors.settings.transactions
+        self._metadata = doors.metadata
+        self._catalogue = catalogue
+        self._cluster = cluster
+        self._leaders = leaders
+        self._marking = marking
+        self._own = own
+        self._tasks: asyncio.TaskGroup | None = None
+        self._under_way: dict[Ended, asyncio.Task[bool]] = {}
+        self._resting: dict[Ended, float] = {}
+        self.committed = 0
+        self.aborted = 0
+        self.retries = 0
+        self._report_at = doors.clock.monotonic()
+
+    def __repr__(self) -> str:
+        return f"<Endings under_way={len(self)} committed={self.committed} aborted={self.aborted}>"
+
+    def __len__(self) -> int:
+        return len(self._under_way)
+
+    # --- life
+
+    async def run(self, beside: Callable[[], Awaitable[None]]) -> None:
+        """Run `beside`, and the endings that are begun meanwhile; cancelled, it lets go of all of them at once."""
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            try:
+                await beside()
+            finally:
+                self._tasks = None  # the group takes no more while it waits for those that it cancels
+
+    def begin(self, decided: StoredTransaction) -> "asyncio.Task[bool] | None":
+        """End a decided transaction, if this agent doesn't already; None when it can't now, so that somebody finds it
+        later. The task says whether the transaction is over."""
+        key = _key(decided)
+        if (found := self._under_way.get(key)) is not None:
+            return found
+        if self._tasks is None or len(self._under_way) >= self._settings.max_waiting:
+            return None
+        task = self._tasks.create_task(self._end(decided), name=f"end-{decided.transactional_id[:100]}")
+        self._under_way[key] = task
+        task.add_done_callback(lambda _: self._under_way.pop(key, None))
+        return task
+
+    # --- one transaction
+
+    async def _end(self, decided: StoredTransaction) -> bool:
+        left: Sequence[PartitionId] = decided.partitions
+        wait_s = self._doors.settings.peers.retry_s
+        until = self._doors.clock.monotonic() + TRIED_FOR_S
+        while True:
+            try:
+                left = await self._round(decided.marker, left)
+                if not left:
+                    await self._metadata.complete_transaction(decided.transactional_id, decided.number)
+                    self._count(decided.marker)
+                    return True
+                why = f"{len(left)} partitions are not marked"
+            except StreamhouseError as error:
+                why = str(error)
+            self._report(decided, why)
+            self.retries += 1
+            await self._doors.clock.sleep(self._doors.ids.jitter(wait_s))
+            wait_s = min(wait_s * 2, self._doors.settings.peers.retry_max_s)
+            if not await self._is_wanted(decided):
+                return False
+            if (now := self._doors.clock.monotonic()) >= until:
+                self._rest(decided, now=now)
+                return False
+
+    def _rest(self, decided: StoredTransaction, *, now: float) -> None:
+        self._resting = {each: until for each, until in self._resting.items() if until > now}
+        if len(self._resting) < self._settings.max_waiting:
+            self._resting[_key(decided)] = now + TRIED_FOR_S
+
+    def is_resting(self, decided: StoredTransaction) -> bool:
+        """Whether its end was tried for long, a moment ago."""
+        return self._resting.get(_key(decided), -math.inf) > self._doors.clock.monotonic()
+
+    def _report(self, decided: StoredTransaction, why: str) -> None:
+        now = self._doors.clock.monotonic()
+        if now >= self._report_at:
+            self._report_at = now + REPORTED_S
+            fields = {"id": decided.transactional_id, "why": why, "under_way": len(self), "retries": self.retries}
+            log.warning("transaction not ended yet", extra=fields)
+
+    def _count(self, marker: Marker) -> None:
+        self.committed += marker.is_commit
+        self.aborted += not marker.is_commit
+
+    async def _is_wanted(self, decided: StoredTransaction) -> bool:
+        """Whether nobody else has ended it meanwhile."""
+        try:
+            found = await self._metadata.find_transaction(decided.transactional_id)
+        except StreamhouseError:
+            return True
+        return found is not None and found.state.is_prepared and found.number == decided.number
+
+    async def _round(self, marker: Marker, partitions: Sequence[PartitionId]) -> Sequence[PartitionId]:
+        """Tell every leader once; returns the partitions that have to be told again."""
+        topics = await self._topics(partitions)
+        there = [each for each in partitions if each.topic_id in topics]
+        known = [topic for topic in topics.values() if topic is not None]
+        divided = shares(there, await self._leaders(known), self._own().session_id)
+        told = await asyncio.gather(
+            self._mark_here(marker, divided.here, topics),
+            *(self._mark_elsewhere(marker, at, each) for at, each in divided.elsewhere.items()),
+        )
+        marked = {partition for outcomes in told for partition, error in outcomes.items() if is_marked(error)}
+        left = [each for each in there if each not in marked]
+        for topic_id in {each.topic_id for each in left}:
+            self._cluster.forget_leases(topic_id)
+        return left
+
+    async def _topics(self, partitions: Sequence[PartitionId]) -> Mapping[TopicId, Topic | None]:
+        """The topics that are there, None for those that only the store knows of yet; those that are gone are left
+        out, and the store itself has said so."""
+        found: dict[TopicId, Topic | None] = {}
+        for topic_id in dict.fromkeys(each.topic_id for each in partitions):
+            try:
+                found[topic_id] = await self._catalogue.find_by_id(topic_id)
+            except UnknownTopicId:
+                if await self._metadata.partitions([topic_id]):
+                    self._catalogue.invalidate()
+                    found[topic_id] = None
+        return found
+
+    async def _mark_here(
+        self, marker: Marker, partitions: Sequence[PartitionId], topics: Mapping[TopicId, Topic | None]
+    ) -> Marked:
+        names = {_name(each, topics): each for each in partitions}
+        outcomes = await self._marking.mark(marker, list(names), ids=names, only_due=True)
+        return {names[name]: error for name, error in outcomes.items()}
+
+    async def _mark_elsewhere(self, marker: Marker, at: Address, partitions: Sequence[PartitionId]) -> Marked:
+        try:
+            return await self._doors.peers.mark(
+                at, marker, partitions, timeout_s=max(self._settings.end_wait_s, LEAST_WAIT_S)
+            )
+        except StreamhouseError as error:
+            return dict.fromkeys(partitions, error)
+
+
+def _key(decided: StoredTransaction) -> Ended:
+    return Ended(decided.transactional_id, decided.number)
+
+
+def _name(partition: PartitionId, topics: Mapping[TopicId, Topic | None]) -> TopicPartition:
+    topic = topics[partition.topic_id]
+    assert topic is not None, f"nobody leads a topic that isn't known; partition={partition}"
+    return TopicPartition(topic.name, partition.partition)

@@ -1,0 +1,201 @@
+"""Strays: transactions that are open in a partition and nowhere else are ended by its leader.
+
+Data path   log, metadata store -> **strays** -> marking -> log
+Owns        finding them, and how each is ended
+Leaves      what is open in a partition to `log`, whether it is under way to its row
+
+A marker counts as written when the log holds it under its policy. What that policy allows to be lost, with the power or
+with a disk that never comes back, may be a marker: then the row is closed, nobody will write the marker again, and
+readers of committed records would wait for it for ever. Where the row still says how that very transaction ended it is
+ended so; else it is aborted, as if its marker had been all that was lost of it.
+
+Watching: transactions that took too long are aborted, and those that nobody ends are ended.
+
+Data path   metadata store -> **watching** -> ending
+Owns        looking for them, and that one agent is enough for each
+Leaves      what is overdue to the store's clock, the decision to its transaction, markers to `ending`
+
+Whatever an agent left half done is found here: a decision is a row, so it outlives whoever made it.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.partition.log import PartitionLog
+from streamhouse.broker.session.agent_session import Tenure
+from streamhouse.broker.transactions.completion import Endings
+from streamhouse.broker.transactions.markers import Marking
+from streamhouse.errors import StreamhouseError
+from streamhouse.format.producer_snapshot import ProducerEntry
+from streamhouse.model.names import PartitionId
+from streamhouse.model.transaction import Marker, ProducerIdentity, StoredTransaction, TransactionState
+
+log = logging.getLogger(__name__)
+
+ASKED_AT_ONCE: Final = 20
+MAX_WAIT_S: Final = 60.0
+"""Longest time between two questions about the same open transaction."""
+
+
+class Suspect(NamedTuple):
+    """An open transaction, as it was when somebody last looked; with its next batch it is another one."""
+
+    partition: PartitionId
+    entry: ProducerEntry
+
+
+class _Patience(NamedTuple):
+    ask_at: float
+    wait_s: float
+
+
+def ending_of(row: StoredTransaction | None, suspect: Suspect) -> Marker | None:
+    """The marker that a partition still needs, though nobody will bring it; None while somebody will, or may."""
+    entry = suspect.entry
+    if row is None:  # its producer may have another id by now, and its end be on its way
+        return None
+    takes_part = suspect.partition in row.partitions
+    if row.state.is_prepared and takes_part:
+        return None
+    is_current = row.state is TransactionState.ONGOING and row.producer.epoch == entry.epoch
+    if is_current and takes_part:
+        return None
+    is_under_way = row.state is TransactionState.ONGOING or row.state.is_prepared
+    number = row.number - is_under_way
+    if number <= entry.marker_number:
+        return None
+    is_commit = row.state is TransactionState.COMPLETE_COMMIT and _is_last(row, entry)
+    return Marker(producer=ProducerIdentity(entry.producer_id, entry.epoch), number=number, is_commit=is_commit)
+
+
+def _is_last(row: StoredTransaction, entry: ProducerEntry) -> bool:
+    """Whether the row's last transaction is the one that is open: its end changed the producer, so that it has an epoch
+    of its own; or it has the same epoch, and none came between."""
+    if row.previous is not None:
+        return row.previous == (entry.producer_id, entry.epoch)
+    return row.marked_as == (entry.producer_id, entry.epoch) and row.number == max(entry.marker_number, 0) + 1
+
+
+class Strays:
+    def __init__(self, doors: Doors, *, tenancy: Callable[[], Tenure], marking: Marking) -> None:
+        self._doors = doors
+        self._settings = doors.settings.transactions
+        self._tenancy = tenancy
+        self._marking = marking
+        self._suspects: dict[Suspect, _Patience] = {}
+        self.ended = 0
+
+    def __repr__(self) -> str:
+        return f"<Strays suspects={len(self._suspects)} ended={self.ended}>"
+
+    async def look(self) -> None:
+        """Ask after a few of the transactions that have been open for a while, the most patient first."""
+        now = self._doors.clock.monotonic()
+        logs = {each.partition: each for each in self._tenancy().logs() if _is_held_back(each)}
+        found = _open(logs.values())
+        fresh = _Patience(now + self._settings.grace_s, self._settings.grace_s)
+        self._suspects = {each: self._suspects.get(each, fresh) for each in found}
+        due = sorted((each for each in found if self._suspects[each].ask_at <= now), key=self._suspects.__getitem__)
+        for suspect in due[:ASKED_AT_ONCE]:
+            wait_s = min(2 * self._suspects[suspect].wait_s, MAX_WAIT_S)
+            self._suspects[suspect] = _Patience(now + wait_s, wait_s)
+            await self._ask_after(logs[suspect.partition], suspect)
+
+    async def _ask_after(self, item: PartitionLog, suspect: Suspect) -> None:
+        marker = ending_of(await self._doors.metadata.transaction_of(suspect.entry.producer_id), suspect)
+        if marker is None or not item.gate.is_open or suspect not in _open([item]):
+            return
+        try:
+            await self._marking.write(item, marker)
+        except StreamhouseError as error:
+            log.warning("stray transaction not ended", extra={"partition": str(item.name), "why": str(error)})
+        else:
+            self.ended += 1
+            fields = {"partition": str(item.name), "producer": suspect.entry.producer_id, "commit": marker.is_commit}
+            log.warning("stray transaction ended", extra=fields)
+
+
+def _is_held_back(item: PartitionLog) -> bool:
+    return item.closed is None and item.last_stable_offset < item.high_watermark
+
+
+def _open(logs: Iterable[PartitionLog]) -> Sequence[Suspect]:
+    return [Suspect(item.partition, entry) for item in logs for entry in item.open_entries()]
+
+
+FORGET_S: Final = 3600.0
+FORGOTTEN_AT_ONCE: Final = 1000
+
+
+class Watch:
+    def __init__(
+        self,
+        doors: Doors,
+        *,
+        endings: Endings,
+        strays: Strays,
+        is_ours: Callable[[str], bool],
+        forgets: Callable[[], bool],
+    ) -> None:
+        """`is_ours` says of a transactional id whether this agent coordinates it; `forgets`, whether this agent is the
+        one that forgets those that are silent."""
+        self._clock = doors.clock
+        self._ids = doors.ids
+        self._metadata = doors.metadata
+        self._settings = doors.settings.transactions
+        self._endings = endings
+        self._strays = strays
+        self._is_ours = is_ours
+        self._forgets = forgets
+        self._forget_at = doors.clock.monotonic()
+        self._seen: StoredTransaction | None = None
+        self.expired = 0
+        self.forgotten = 0
+
+    def __repr__(self) -> str:
+        return f"<Watch expired={self.expired} forgotten={self.forgotten}>"
+
+    async def run(self) -> None:
+        """Look again and again, for ever."""
+        while True:
+            await self._clock.sleep(self._ids.jitter(self._settings.check_s))
+            try:
+                await self.look()
+                await self._strays.look()
+                await self._forget()
+            except StreamhouseError as error:
+                log.warning("transactions were not looked for", extra={"why": str(error)})
+
+    async def look(self) -> None:
+        """One look: what is overdue is on its way to its end after it. Where there is more of it than one look takes,
+        the next one goes on behind: the oldest may be those that can't be ended now."""
+        limit = self._settings.max_waiting
+        due = await self._metadata.due_transactions(
+            prepared_before_ms=round(self._settings.grace_s * 1000), limit=limit, after=self._seen
+        )
+        self._seen = due[-1] if len(due) >= limit else None
+        for each in due:
+            if self._is_ours(each.transactional_id):
+                await self._take(each)
+
+    async def _take(self, due: StoredTransaction) -> None:
+        decided: StoredTransaction | None = due
+        if not due.state.is_prepared:
+            decided = await self._metadata.expire_transaction(due.transactional_id, due.number)
+            self.expired += decided is not None
+        # Half of the places are for those who wait for the end of their own transactions.
+        has_room = 2 * len(self._endings) <= self._settings.max_waiting
+        if decided is not None and has_room and not self._endings.is_resting(decided):
+            self._endings.begin(decided)
+
+    async def _forget(self) -> None:
+        now = self._clock.monotonic()
+        if now < self._forget_at or not self._forgets():
+            return
+        older_than_ms = round(self._settings.expire_s * 1000)
+        gone = await self._metadata.forget_transactions(older_than_ms, FORGOTTEN_AT_ONCE)
+        self.forgotten += gone
+        if gone < FORGOTTEN_AT_ONCE:
+            self._forget_at = now + self._ids.jitter(min(FORGET_S, self._settings.expire_s))

@@ -1,0 +1,159 @@
+"""Ledger: which files a disk log consists of, and what in each of them somebody still needs. Decides; touches nothing.
+
+Data path   disk asks the **ledger** where an append goes, and after a flush which files nobody needs
+Owns        the choice of file, when the next one begins, which offsets hold a file back; directory and file names
+Leaves      creating, writing, syncing and removing the files to `disk`
+
+Folder: the blocking steps with the files of a disk log, for worker threads.
+
+Data path   disk, recovery -> **folder** (in a thread) -> files
+Owns        the order of steps: what may be interrupted half-way, and still be found
+Leaves      when they are due to `disk` and `recovery`, names to `ledger`, calls to the operating system to `files`
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from streamhouse.errors import Misconfigured
+from streamhouse.format.wal_file import FILE_HEADER_BYTES, MAX_SESSION_BYTES
+from streamhouse.model.names import PartitionId, SessionId
+from streamhouse.stores.local_files import AppendFile, Files, Lock
+
+LOCK_NAME: Final = "lock"
+_SESSION: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
+_FILE_NAME: Final = re.compile(r"([0-9]{20})\.wal")
+
+
+def is_session_name(name: str) -> bool:
+    return len(name) <= MAX_SESSION_BYTES and _SESSION.fullmatch(name) is not None
+
+
+def session_dir(root: Path, session: SessionId) -> Path:
+    """The session's own directory: its whole id, never a prefix, so that `orders-1` does not match `orders-1-2`."""
+    if not is_session_name(session):
+        raise Misconfigured(f"session id can't name a directory; session={session!r} allowed=[A-Za-z0-9_.-]")
+    return root / session
+
+
+def file_name(sequence: int) -> str:
+    return f"{sequence:020d}.wal"
+
+
+def parse_file_name(name: str) -> int | None:
+    """The sequence number, or None for a file that is not a log's."""
+    match = _FILE_NAME.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+class LogFile:
+    """One file of the log, from the moment an append is planned for it."""
+
+    __slots__ = ("ends", "groups", "handle", "is_gone", "mark", "sequence", "size_bytes")
+
+    def __init__(self, sequence: int, mark: bytes) -> None:
+        self.sequence = sequence
+        self.mark = mark
+        self.size_bytes = FILE_HEADER_BYTES
+        self.ends: dict[PartitionId, int] = {}
+        """Highest end per partition that is not known to be flushed; empty when nobody needs the file."""
+        self.groups = 0
+        """Groups that are queued or being written."""
+        self.handle: AppendFile | None = None
+        self.is_gone = False
+
+    @property
+    def name(self) -> str:
+        return file_name(self.sequence)
+
+    def __repr__(self) -> str:
+        return f"<LogFile {self.name} bytes={self.size_bytes} partitions={len(self.ends)} groups={self.groups}>"
+
+
+class Ledger:
+    def __init__(self, *, file_bytes: int, renew_bytes: int, new_mark: Callable[[], bytes]) -> None:
+        self._file_bytes = file_bytes
+        self._renew_bytes = renew_bytes
+        self._new_mark = new_mark
+        self._next_sequence = 0
+        self.files: list[LogFile] = []
+        self.active: LogFile | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files)
+
+    def file_for(self, size_bytes: int) -> LogFile:
+        """The file for an append of this size: the active one, or the next when it is full. An append is never split,
+        so a file may be larger than the limit by the last append, or by a single large one."""
+        active = self.active
+        if active is not None and (
+            active.size_bytes + size_bytes <= self._file_bytes or active.size_bytes == FILE_HEADER_BYTES
+        ):
+            return active
+        self.active = active = LogFile(self._next_sequence, self._new_mark())
+        self._next_sequence += 1
+        self.files.append(active)
+        return active
+
+    def drop(self, flushed: Mapping[PartitionId, int]) -> list[LogFile]:
+        """Note what is flushed; strike out and return the files that nobody needs any more.
+
+        Any file may go, not only the oldest: one quiet partition holds back the one file that has its records. The
+        active file goes, too, once it is worth the price of creating the next.
+        """
+        for file in self.files:
+            _strike(file.ends, flushed)
+        dropped = [file for file in self.files if self._is_unneeded(file)]
+        if self.active in dropped:
+            self.active = None
+        self.files = [file for file in self.files if file not in dropped]
+        return dropped
+
+    def _is_unneeded(self, file: LogFile) -> bool:
+        if file.ends or file.groups:
+            return False
+        return file is not self.active or file.size_bytes >= self._renew_bytes
+
+
+def _strike(ends: dict[PartitionId, int], flushed: Mapping[PartitionId, int]) -> None:
+    few, many = (ends, flushed) if len(ends) < len(flushed) else (flushed, ends)
+    for partition in [partition for partition in few if partition in many]:
+        if ends[partition] <= flushed[partition]:
+            del ends[partition]
+
+
+def take_folder(files: Files, directory: Path) -> Lock:
+    files.make_dir(directory)
+    try:
+        return files.create_locked(directory / LOCK_NAME)
+    except FileExistsError:
+        raise Misconfigured(
+            f"session already has a log; path={directory} why=a session id must not be reused"
+        ) from None
+
+
+def remove_folder(files: Files, directory: Path) -> None:
+    """Delete a whole log, the lock last, so that whoever is interrupted half-way leaves what can be found again."""
+    names = [name for name in files.list(directory) if name != LOCK_NAME]
+    files.remove(directory, names)
+    files.remove(directory, [LOCK_NAME])
+    files.remove_dir(directory)
+
+
+def sync_and_close(finished: Sequence[LogFile], current: LogFile | None) -> None:
+    """Sync files in order, the current one last, and close the finished ones."""
+    try:
+        for file in (*finished, *([current] if current else [])):
+            if file.handle is not None and not file.is_gone:
+                file.handle.sync()
+    finally:
+        for file in finished:
+            close_file(file)
+
+
+def close_file(file: LogFile) -> None:
+    handle, file.handle = file.handle, None
+    if handle is not None:
+        handle.close()

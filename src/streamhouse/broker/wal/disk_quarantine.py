@@ -1,0 +1,87 @@
+"""Keeping of disk logs: a damaged log is set aside on its disk, with a report, until an operator discards it.
+
+Data path   none: recovery of a damaged log -> **keeping** (in a thread) -> doctor, an operator's commands
+Owns        the folder beside the logs' root, names in it, the order of steps
+Leaves      what a report says to `cluster.recovery`, calls to the operating system to `files`
+"""
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from streamhouse.broker.wal.base import KeptLog
+from streamhouse.broker.wal.disk_files import is_session_name
+from streamhouse.model.names import SessionId
+from streamhouse.stores.local_files import Files
+
+_REPORT: Final = re.compile(r"report-[0-9]{20}\.json")
+
+
+def kept_root(root: Path) -> Path:
+    """Where damaged logs of this root are kept: beside it, on the same disk."""
+    return root.with_name(f"{root.name}-damaged")
+
+
+def is_kept(files: Files, root: Path, session: SessionId) -> bool:
+    return bool(_names(files, kept_root(root) / session))
+
+
+def write_report(files: Files, root: Path, session: SessionId, report: bytes, *, number: int) -> None:
+    """From here on the session's log is kept."""
+    directory = kept_root(root) / session
+    files.make_dir(directory)
+    with suppress(FileExistsError):
+        file = files.create(directory / f"report-{number:020d}.json")
+        try:
+            file.write([report])
+            file.sync()
+        finally:
+            file.close()
+
+
+def set_aside(files: Files, root: Path, session: SessionId, names: Sequence[str]) -> None:
+    """Move these files of the session's log to where it is kept."""
+    directory = kept_root(root) / session
+    files.make_dir(directory)
+    files.move(root / session, names, directory)
+
+
+def kept_logs(files: Files, root: Path) -> Sequence[KeptLog]:
+    sessions = [SessionId(name) for name in _names(files, kept_root(root)) if is_session_name(name)]
+    return [_kept_log(files, kept_root(root) / session, session) for session in sessions]
+
+
+def _kept_log(files: Files, directory: Path, session: SessionId) -> KeptLog:
+    names = _names(files, directory)
+    reports = [name for name in names if _REPORT.fullmatch(name)]
+    data = [name for name in names if name not in reports]
+    return KeptLog(
+        session_id=session,
+        kind="disk",
+        where=str(directory),
+        files=len(data),
+        size_bytes=sum(files.size(directory / name) for name in data),
+        report=files.read(directory / reports[-1]) if reports else b"",
+    )
+
+
+def discard_log(files: Files, root: Path, session: SessionId) -> int:
+    """The log first, reports last: whoever is interrupted finds it again."""
+    directory = kept_root(root) / session
+    names = _names(files, directory)
+    reports = [name for name in names if _REPORT.fullmatch(name)]
+    files_of_log = [name for name in names if name not in reports]
+    if names:
+        files.remove(directory, files_of_log)
+        files.remove(directory, reports)
+        files.remove_dir(directory)
+    return len(names)
+
+
+def _names(files: Files, directory: Path) -> Sequence[str]:
+    try:
+        return files.list(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return ()

@@ -1,0 +1,247 @@
+"""Recovery: what dead sessions left in their disk logs.
+
+Data path   start -> **recovery** (lock, read, scan) -> broker publishes what is missing -> **remove**
+Owns        who is dead (a log whose lock can be taken), reading a log while holding its lock, the damage report
+Leaves      what an entry looks like and what is damage to `format.wal`; epochs and offsets to the broker; damaged logs
+            that are kept to `disk_keeping`
+
+Local WALs: where an agent with a disk begins its logs, and finds those of dead sessions.
+
+Owns        nothing but the pairing of the two
+Leaves      writing to `disk`, reading what is left to `recovery`
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Final, TypeVar
+
+from streamhouse.broker.wal.base import DamageReport, KeptLog
+from streamhouse.broker.wal.disk_files import LOCK_NAME, is_session_name, parse_file_name, remove_folder, session_dir
+from streamhouse.broker.wal.disk_quarantine import discard_log, is_kept, kept_logs, set_aside, write_report
+from streamhouse.broker.wal.disk_wal import DiskWal, open_disk_wal
+from streamhouse.clock import Clock, Ids
+from streamhouse.config import WalSettings
+from streamhouse.format.wal_file import Damage, Found, WalEntry, scan
+from streamhouse.model.names import SessionId
+from streamhouse.stores.local_files import Files, Lock, LockedError, Span
+
+log: Final = logging.getLogger(__name__)
+
+_ENTRIES_AT_A_TIME: Final = 1000
+_MAX_PLACES: Final = 100
+
+T = TypeVar("T")
+
+
+class DiskWals:
+    """The logs below one root; implements `WalRecovery`."""
+
+    def __init__(self, root: Path, files: Files) -> None:
+        self._root = root
+        self._files = files
+
+    async def dead_sessions(self, own: SessionId) -> list[SessionId]:
+        return await _in_thread(lambda: self._dead_sessions(own))
+
+    def _dead_sessions(self, own: SessionId) -> list[SessionId]:
+        try:
+            names = self._files.list(self._root)
+        except FileNotFoundError:
+            return []
+        sessions = [SessionId(name) for name in names if is_session_name(name) and name != own]
+        return [session for session in sessions if self._is_dead(session)]
+
+    def _is_dead(self, session: SessionId) -> bool:
+        try:
+            lock = self._take(session)
+        except (LockedError, NotADirectoryError):
+            return False
+        if lock is None:
+            return False
+        lock.release()
+        return True
+
+    @asynccontextmanager
+    async def read(
+        self, session: SessionId, *, start: int = 0, durable_below: int = 0
+    ) -> AsyncIterator["DiskWalReading"]:
+        session_dir(self._root, session)  # raises for what can't name one
+        lock = await _in_thread(lambda: self._take(session))
+        try:
+            yield DiskWalReading(session, self._root, self._files, exists=lock is not None)
+        finally:
+            if lock is not None:
+                await _in_thread(lock.release)
+
+    async def remove(self, session: SessionId) -> None:
+        async with self.read(session) as reading:
+            await reading.remove()
+
+    async def collect(self, ended: Callable[[SessionId], bool], *, now_ms: int) -> int:
+        """Nothing: a log on disk is removed as a whole, or not at all."""
+        return 0
+
+    async def kept(self) -> Sequence[KeptLog]:
+        return await _in_thread(lambda: kept_logs(self._files, self._root))
+
+    async def discard(self, session: SessionId) -> int:
+        session_dir(self._root, session)
+        return await _in_thread(lambda: discard_log(self._files, self._root, session))
+
+    def _take(self, session: SessionId) -> Lock | None:
+        """The session's lock, or None where no log is: a directory without lock and files is only being born."""
+        directory = session_dir(self._root, session)
+        try:
+            return self._files.lock(directory / LOCK_NAME)
+        except FileNotFoundError:
+            pass
+        try:
+            is_log = any(parse_file_name(name) is not None for name in self._files.list(directory))
+        except FileNotFoundError:
+            return None
+        # Files without a lock: somebody copied them here by hand.
+        return self._files.create_locked(directory / LOCK_NAME) if is_log else None
+
+
+class DiskWalReading:
+    """A dead session's log under our lock; implements `WalReading`."""
+
+    def __init__(self, session: SessionId, root: Path, files: Files, *, exists: bool) -> None:
+        self._session = session
+        self._root = root
+        self._directory = session_dir(root, session)
+        self._files = files
+        self._exists = exists
+        self._damage = DamageReport()
+        self._damaged: set[str] = set()
+
+    @property
+    def damage(self) -> DamageReport:
+        return self._damage
+
+    async def entries(self) -> AsyncIterator[WalEntry]:
+        self._damage = DamageReport()
+        for name in await self.files():
+            async for entry in self.entries_in(name):
+                yield entry
+
+    async def files(self) -> list[str]:
+        """The log's files, in order."""
+        return await _in_thread(self._file_names)
+
+    def is_damaged(self, name: str) -> bool:
+        """Whether something in a file that was read can't be used."""
+        return name in self._damaged
+
+    async def entries_in(self, name: str) -> AsyncIterator[WalEntry]:
+        """The good entries of one file."""
+        before = self._damage
+        async for entry in self._entries_of(name):
+            yield entry
+        self._damage = replace(self._damage, files=self._damage.files + 1)
+        self._report(name, before)
+
+    async def remove_file(self, name: str) -> None:
+        """Delete one file durably: everything in it is published elsewhere. A damaged one is set aside."""
+        if name in self._damaged:
+            await _in_thread(lambda: set_aside(self._files, self._root, self._session, [name]))
+        else:
+            await _in_thread(lambda: self._files.remove(self._directory, [name]))
+
+    async def _entries_of(self, name: str) -> AsyncIterator[WalEntry]:
+        """One file is in memory at a time, and one bounded list of its entries."""
+        data, holes = await _in_thread(lambda: self._files.read_around(self._directory / name))
+        unreadable = sum(hole.end - hole.start for hole in holes)
+        self._damage = replace(self._damage, unreadable_bytes=self._damage.unreadable_bytes + unreadable)
+        found = scan(memoryview(data))
+        while some := await _in_thread(lambda: list(islice(found, _ENTRIES_AT_A_TIME))):
+            self._damage = _add(self._damage, name, some)
+            for item in some:
+                if isinstance(item, Found):
+                    yield item.entry
+                elif _is_loss(item, holes):
+                    self._damage = replace(self._damage, losses=self._damage.losses + 1)
+
+    def _file_names(self) -> list[str]:
+        if not self._exists:
+            return []
+        return [name for name in self._files.list(self._directory) if parse_file_name(name) is not None]
+
+    def _report(self, name: str, before: DamageReport) -> None:
+        now = self._damage
+        if (now.skipped, now.cut) == (before.skipped, before.cut):
+            return
+        fields = {
+            "session": self._session,
+            "file": name,
+            "entries": now.entries - before.entries,
+            "skipped": now.skipped - before.skipped,
+            "skipped_bytes": now.skipped_bytes - before.skipped_bytes,
+            "cut_bytes": now.cut_bytes - before.cut_bytes,
+            "unreadable_bytes": now.unreadable_bytes - before.unreadable_bytes,
+            "places": ",".join(now.places[len(before.places) :]),
+        }
+        self._damaged.add(name)
+        log.log(logging.ERROR if now.losses > before.losses else logging.WARNING, "wal file damaged", extra=fields)
+
+    async def keep(self, report: bytes, *, number: int) -> None:
+        await _in_thread(lambda: write_report(self._files, self._root, self._session, report, number=number))
+
+    async def remove(self) -> None:
+        if self._exists:
+            self._exists = False
+            await _in_thread(self._remove)
+
+    def _remove(self) -> None:
+        if self._damaged or is_kept(self._files, self._root, self._session):
+            names = [name for name in self._files.list(self._directory) if parse_file_name(name) is not None]
+            set_aside(self._files, self._root, self._session, names)
+        remove_folder(self._files, self._directory)
+
+
+def _is_loss(damage: Damage, holes: Sequence[Span]) -> bool:
+    """Whether acknowledged entries may have stood there. A loss of power may tear the end of a file, also of one that
+    has a successor; not its beginning, nor what the disk does not give back."""
+    end = damage.position + damage.length
+    is_unreadable = any(hole.start < end and damage.position < hole.end for hole in holes)
+    return not damage.tail or damage.position == 0 or is_unreadable
+
+
+def _add(report: DamageReport, name: str, items: list[Found | Damage]) -> DamageReport:
+    damages = [item for item in items if isinstance(item, Damage)]
+    skipped = [damage.length for damage in damages if not damage.tail]
+    cut = [damage.length for damage in damages if damage.tail]
+    places = (f"{name}@{damage.position}+{damage.length}" for damage in damages)
+    return replace(
+        report,
+        entries=report.entries + len(items) - len(damages),
+        skipped=report.skipped + len(skipped),
+        skipped_bytes=report.skipped_bytes + sum(skipped),
+        cut=report.cut + len(cut),
+        cut_bytes=report.cut_bytes + sum(cut),
+        places=(*report.places, *islice(places, _MAX_PLACES - len(report.places))),
+    )
+
+
+async def _in_thread(call: Callable[[], T]) -> T:
+    return await asyncio.get_running_loop().run_in_executor(None, call)
+
+
+class LocalWals(DiskWals):
+    kind: Final = "disk"
+
+    def __init__(self, root: Path, settings: WalSettings, *, files: Files, clock: Clock, ids: Ids) -> None:
+        super().__init__(root, files)
+        self._settings = settings
+        self._clock = clock
+        self._ids = ids
+
+    async def open(self, session: SessionId) -> DiskWal:
+        return await open_disk_wal(
+            self._root, session, self._settings, files=self._files, clock=self._clock, ids=self._ids
+        )

@@ -1,0 +1,424 @@
+"""Disk WAL: append-only local files, written by group commit.
+
+Data path   log -> **append** (queue, on the loop) -> worker thread: writev, fsync by policy -> future of the group
+Owns        the session's directory and its lock; groups and their order; when a file is synced; the end of the log
+Leaves      entry bytes to `format.wal`, the choice of files to `ledger`, what is done to them in threads to `folder`
+
+Policies    always    an append is done when it is written and synced
+            interval  done when it is written; dirty files are synced every `fsync_interval_ms`, in order
+            never     done when it is written; the operating system syncs when it likes
+Invariants  one group is written at a time, in the order of the appends; a group never spans two files
+            after any failed write or sync the log is over, and the file is never synced again: the kernel may have
+            dropped the dirty pages, so that a second sync would succeed without having written them
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Final, Protocol
+
+from streamhouse.broker.wal.base import Ending, GroupCommit, WalCosts, fail_quietly
+from streamhouse.broker.wal.disk_files import (
+    Ledger,
+    LogFile,
+    close_file,
+    remove_folder,
+    session_dir,
+    sync_and_close,
+    take_folder,
+)
+from streamhouse.clock import Clock, Ids
+from streamhouse.errors import AppendFailed, Misconfigured, Overloaded
+from streamhouse.format.batch import Buffer
+from streamhouse.format.wal_file import (
+    ENTRY_HEADER_BYTES,
+    MARK_BYTES,
+    FileHeader,
+    WalEntry,
+    encode_entry,
+    encode_file_header,
+)
+from streamhouse.model.names import PartitionId, SessionId
+from streamhouse.stores.local_files import Files, Lock
+
+log: Final = logging.getLogger(__name__)
+
+MAX_GROUP_BYTES: Final = 8 * 1024 * 1024
+RENEW_BYTES: Final = 4 * 1024 * 1024
+_RETRY_AFTER_S: Final = 0.1
+_POLICIES: Final = ("always", "interval", "never")
+
+
+class DiskWalSettings(Protocol):
+    """What is read of `config.WalSettings`."""
+
+    @property
+    def fsync(self) -> str: ...
+    @property
+    def fsync_interval_ms(self) -> int: ...
+    @property
+    def file_bytes(self) -> int: ...
+    @property
+    def max_pending_bytes(self) -> int: ...
+
+
+class _Group:
+    """Appends that are written, and acknowledged, together."""
+
+    __slots__ = ("buffers", "commit", "file", "size_bytes")
+
+    def __init__(self, file: LogFile, commit: GroupCommit) -> None:
+        self.file = file
+        self.commit = commit
+        self.buffers: list[Buffer] = []
+        self.size_bytes = 0
+
+
+class DiskWal:
+    """One session's log. Made by `open_disk_wal`."""
+
+    def __init__(
+        self,
+        directory: Path,
+        session: SessionId,
+        settings: DiskWalSettings,
+        *,
+        files: Files,
+        lock: Lock,
+        executor: Executor,
+        clock: Clock,
+        ids: Ids,
+        max_group_bytes: int = MAX_GROUP_BYTES,
+        renew_bytes: int = RENEW_BYTES,
+    ) -> None:
+        self._directory = directory
+        self._session = session
+        self._settings = settings
+        self._files = files
+        self._lock = lock
+        self._executor = executor
+        self._clock = clock
+        self._max_group_bytes = max_group_bytes
+        self._loop = asyncio.get_running_loop()
+        self._ledger = Ledger(
+            file_bytes=settings.file_bytes,
+            renew_bytes=min(renew_bytes, settings.file_bytes),
+            new_mark=lambda: bytes.fromhex(ids.token())[:MARK_BYTES],
+        )
+        self._queue: deque[_Group] = deque()
+        self._queued_bytes = 0
+        self._writing: _Group | None = None
+        self._job: asyncio.Future[None] | None = None
+        self._is_due = False
+        self._current: LogFile | None = None
+        """The file written last; it is open."""
+        self._retired: list[LogFile] = []
+        """Files written wholly that the next sync will close; only with `interval`."""
+        self._leftover: list[str] = []
+        """Files that nobody needs and that could not be removed."""
+        self._removals: list[asyncio.Future[None]] = []
+        self._dirty = asyncio.Event()
+        self._sync_job: asyncio.Future[None] | None = None
+        self._syncer: asyncio.Task[None] | None = None
+        self._ending = Ending(session)
+        if settings.fsync == "interval":
+            self._syncer = self._loop.create_task(self._sync_dirty_files(), name="wal-sync")
+            self._syncer.add_done_callback(self._syncer_ended)
+
+    def __repr__(self) -> str:
+        return (
+            f"<DiskWal {self._session} {self._ending.state} fsync={self._settings.fsync} "
+            f"files={len(self._ledger.files)} bytes={self.size_bytes} pending={self._queued_bytes}>"
+        )
+
+    @property
+    def failed(self) -> Exception | None:
+        return self._ending.error
+
+    async def wait_failed(self) -> Exception:
+        return await self._ending.wait_failed()
+
+    @property
+    def size_bytes(self) -> int:
+        return self._ledger.size_bytes
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._queued_bytes
+
+    @property
+    def costs(self) -> WalCosts:
+        return WalCosts()
+
+    @property
+    def needed_from(self) -> int:
+        return 0
+
+    @property
+    def durable_below(self) -> int:
+        return 0
+
+    @property
+    def needed_objects(self) -> int:
+        return 0
+
+    async def forget_below(self, sequence: int) -> None:
+        """Nothing to do: `truncate` removes files by itself, and whoever reads a directory sees which are left."""
+
+    # --- appending
+
+    def append(self, entries: Sequence[WalEntry]) -> asyncio.Future[None]:
+        if self._ending.is_over:
+            return self._ending.refused()
+        size = sum([len(entry[4]) for entry in entries]) + ENTRY_HEADER_BYTES * len(entries)
+        limit = self._settings.max_pending_bytes
+        # An empty append only asks when everything before it is done.
+        if size and self._queued_bytes and self._queued_bytes + size > limit:
+            raise Overloaded("write-ahead log", limit_bytes=limit, retry_after_s=_RETRY_AFTER_S)
+        group = self._group_for(size)
+        self._add(group, entries)
+        self._queued_bytes += size
+        if self._job is None and not self._is_due:
+            # Not at once: whoever else appends in this turn of the loop joins the group.
+            self._is_due = True
+            self._loop.call_soon(self._write_next)
+        return group.commit
+
+    def _group_for(self, size: int) -> _Group:
+        """The group that is forming, or a new one when it is large enough or the file changes."""
+        file = self._ledger.file_for(size)
+        if self._queue:
+            group = self._queue[-1]
+            if group.file is file and group.size_bytes + size <= self._max_group_bytes:
+                return group
+        group = _Group(file, GroupCommit(loop=self._loop))
+        file.groups += 1
+        self._queue.append(group)
+        return group
+
+    def _add(self, group: _Group, entries: Sequence[WalEntry]) -> None:
+        # Here, not in the worker: each time the worker needs the interpreter it may wait for the loop to let go of it.
+        file, ends, buffers = group.file, group.file.ends, group.buffers
+        start = position = file.size_bytes
+        for entry in entries:
+            header, batch = encode_entry(entry, mark=file.mark, position=position)
+            buffers.append(header)
+            buffers.append(batch)
+            position += ENTRY_HEADER_BYTES + len(batch)
+            partition, _, _, end, _ = entry
+            if end > ends.get(partition, -1):
+                ends[partition] = end
+        file.size_bytes = position
+        group.size_bytes += position - start
+
+    # --- writing, one group at a time
+
+    def _write_next(self) -> None:
+        self._is_due = False
+        if self._job is not None or not self._queue:
+            return
+        self._writing = group = self._queue.popleft()
+        finished = self._finished_before(group.file)
+        self._job = self._loop.run_in_executor(self._executor, self._write, group, finished)
+        self._job.add_done_callback(partial(self._written, group))
+
+    def _finished_before(self, file: LogFile) -> LogFile | None:
+        """The file before this one, when it is the worker who shall close it."""
+        before, self._current = self._current, file
+        if before is None or before is file:
+            return None
+        if self._syncer is None:
+            return before
+        self._retired.append(before)
+        self._dirty.set()
+        return None
+
+    def _write(self, group: _Group, finished: LogFile | None) -> None:
+        """In the worker thread."""
+        file = group.file
+        if finished is not None:
+            close_file(finished)
+        if file.handle is None:
+            file.handle = self._files.create(self._directory / file.name)
+            header = FileHeader(session=self._session, sequence=file.sequence, mark=file.mark)
+            group.buffers.insert(0, encode_file_header(header))
+        file.handle.write(group.buffers)
+        if self._settings.fsync == "always":
+            file.handle.sync()
+
+    def _written(self, group: _Group, job: asyncio.Future[None]) -> None:
+        self._job = self._writing = None
+        group.file.groups -= 1
+        self._queued_bytes -= group.size_bytes
+        if (error := _error_of(job)) is not None:
+            self._fail(error, group)
+            return
+        self._write_next()
+        self._dirty.set()
+        if not group.commit.done():
+            group.commit.set_result(None)
+
+    def _fail(self, error: Exception, *groups: _Group) -> None:
+        """The log is over: everything that waits fails, and nothing is tried again."""
+        self._ending.fail(error)
+        waiting = [*groups, *([self._writing] if self._writing else []), *self._queue]
+        self._queue.clear()
+        self._queued_bytes = self._writing.size_bytes if self._writing else 0
+        why = AppendFailed(f"write-ahead log failed; session={self._session} why={error}")
+        for group in waiting:
+            if not group.commit.done():
+                fail_quietly(group.commit, why)
+
+    # --- syncing in the background
+
+    async def _sync_dirty_files(self) -> None:
+        while True:
+            await self._dirty.wait()
+            await self._clock.sleep(self._settings.fsync_interval_ms / 1000)
+            if self._ending.error is not None:
+                return
+            self._dirty.clear()
+            # In a job of its own, which outlives a cancelled syncer: `aclose` must know how the sync ended.
+            self._sync_job = job = self._loop.run_in_executor(self._executor, sync_and_close, *self._to_sync())
+            job.add_done_callback(self._synced)
+            await asyncio.wait((job,))
+            if _error_of(job) is not None:
+                return  # by itself, whoever is told first: no file is synced again after this
+
+    def _to_sync(self) -> tuple[list[LogFile], LogFile | None]:
+        """Files to sync and close, and the one to sync only; a file without a handle has nothing written."""
+        retired, self._retired = self._retired, []
+        current = self._current
+        return retired, current if current is not None and current.handle is not None else None
+
+    def _synced(self, job: asyncio.Future[None]) -> None:
+        self._sync_job = None
+        if (error := _error_of(job)) is not None:
+            self._fail(error)
+
+    def _syncer_ended(self, syncer: asyncio.Task[None]) -> None:
+        if not syncer.cancelled() and (error := syncer.exception()) is not None:
+            self._fail(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+
+    # --- truncating and closing
+
+    async def truncate(self, flushed: Mapping[PartitionId, int]) -> None:
+        dropped = self._ledger.drop(flushed)
+        if self._ending.is_closing or not (dropped or self._leftover):
+            return
+        to_close = [file for file in dropped if self._let_go(file)]
+        names, self._leftover = [*self._leftover, *(file.name for file in dropped)], []
+        removal = self._loop.run_in_executor(self._executor, self._remove, to_close, names)
+        self._removals.append(removal)
+        removal.add_done_callback(partial(self._removed, names))
+        await asyncio.wait((removal,))
+
+    def _removed(self, names: list[str], removal: asyncio.Future[None]) -> None:
+        self._removals.remove(removal)
+        if (error := _error_of(removal)) is not None:
+            # Nothing is lost by a file too many, so this is not the end of the log; the next call tries again.
+            self._leftover += names
+            log.warning("wal files not removed", extra={"session": self._session, "files": names, "why": str(error)})
+
+    def _let_go(self, file: LogFile) -> bool:
+        """Whether the caller must close a dropped file, because neither the writer nor the syncer will."""
+        file.is_gone = True
+        if file is not self._current:
+            return False
+        self._current = None
+        if self._syncer is None:
+            return True
+        self._retired.append(file)
+        self._dirty.set()
+        return False
+
+    def _remove(self, to_close: Sequence[LogFile], names: Sequence[str]) -> None:
+        for file in to_close:
+            close_file(file)
+        self._files.remove(self._directory, names)
+
+    async def aclose(self, *, remove: bool) -> None:
+        if self._ending.is_closing:
+            return
+        self._ending.close()
+        self._write_next()
+        while jobs := [*self._removals, *([self._job] if self._job else [])]:
+            await asyncio.wait(jobs)
+        await self._stop_syncing()
+        must_sync = self._settings.fsync == "interval" and self._ending.error is None and not remove
+        retired, current = self._retired, self._current
+        try:
+            await self._loop.run_in_executor(self._executor, self._finish, retired, current, must_sync, remove)
+        except OSError as error:
+            self._fail(error)
+            raise AppendFailed(f"write-ahead log did not close; session={self._session} why={error}") from error
+        finally:
+            self._executor.shutdown(wait=False)
+
+    async def _stop_syncing(self) -> None:
+        if self._syncer is not None:
+            self._syncer.cancel()
+            await asyncio.wait((self._syncer,))
+        if (job := self._sync_job) is not None:
+            await asyncio.wait((job,))
+            self._synced(job)  # before the caller looks at `failed`
+
+    def _finish(self, retired: list[LogFile], current: LogFile | None, must_sync: bool, remove: bool) -> None:
+        """In the worker thread, when nothing else runs there any more."""
+        files = [*retired, current] if current is not None else retired
+        try:
+            if must_sync:
+                sync_and_close(files, None)
+            for file in files:
+                close_file(file)
+            if remove:
+                remove_folder(self._files, self._directory)
+        finally:
+            self._lock.release()
+
+
+async def open_disk_wal(
+    root: Path,
+    session: SessionId,
+    settings: DiskWalSettings,
+    *,
+    files: Files,
+    clock: Clock,
+    ids: Ids,
+    max_group_bytes: int = MAX_GROUP_BYTES,
+    renew_bytes: int = RENEW_BYTES,
+) -> DiskWal:
+    """Begin the log of a new session in `{root}/{session}/`; its id must never have been used before."""
+    if settings.fsync not in _POLICIES:
+        raise Misconfigured(f"unknown fsync policy; fsync={settings.fsync!r} known={','.join(_POLICIES)}")
+    directory = session_dir(root, session)
+    # A thread to write and, where the ack does not wait for it, one to sync: else every sync would hold up the writes.
+    executor = ThreadPoolExecutor(2 if settings.fsync == "interval" else 1, thread_name_prefix="wal")
+    try:
+        lock = await asyncio.get_running_loop().run_in_executor(executor, take_folder, files, directory)
+    except BaseException:
+        executor.shutdown(wait=False)
+        raise
+    return DiskWal(
+        directory,
+        session,
+        settings,
+        files=files,
+        lock=lock,
+        executor=executor,
+        clock=clock,
+        ids=ids,
+        max_group_bytes=max_group_bytes,
+        renew_bytes=renew_bytes,
+    )
+
+
+def _error_of(job: asyncio.Future[None]) -> Exception | None:
+    if job.cancelled():
+        return RuntimeError("worker was stopped")
+    error = job.exception()
+    return error if error is None or isinstance(error, Exception) else RuntimeError(repr(error))

@@ -1,0 +1,160 @@
+"""Ledger of an object log: which of its objects somebody still needs. Decides; touches nothing.
+
+Data path   objects tells the **ledger** what goes into an object, what is durable and what was flushed
+Owns        the lowest number that recovery would need; how much the log holds
+Leaves      storing that number to the broker's heartbeat, deleting to `object_removal`
+
+Objects are let go in order only: recovery reads numbers without gaps from the mark on, so one quiet partition holds
+back everything behind it until it is flushed by age.
+
+Removal: objects of a log that nobody needs any more are deleted, some at a time.
+
+Data path   none: behind the data path's back
+Owns        how many deletions run at once, and when to stop trying
+Leaves      which objects may go to its callers; what is left over to their next call, or to `object_sweep`
+
+Sweep: what is left of object logs long after their sessions ended.
+
+Data path   none: behind the data path's back
+Owns        when leftovers may go: the session has ended, and the youngest of its objects is old
+Leaves      who has ended to the metadata store, how old is old to the settings
+
+A seal is the last that goes, and only when everything of its session is old: as long as anybody may still be stalled
+in a PUT, its name must be taken. An object that came late makes its whole session young again.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from itertools import islice
+from typing import Final
+
+from streamhouse.errors import StreamhouseError
+from streamhouse.format.object_keys import WAL_PREFIX, parse_wal_key
+from streamhouse.format.wal_object import SEAL_BYTES
+from streamhouse.model.names import PartitionId, SessionId
+from streamhouse.stores.objects.base import ObjectMeta, ObjectStore
+
+
+class ObjectLedger:
+    def __init__(self) -> None:
+        self._ends: dict[PartitionId, deque[tuple[int, int]]] = {}
+        """Per partition (end, sequence) of the objects that hold entries of it which are not known to be flushed."""
+        self._holders: dict[int, int] = {}
+        """Per sequence how many partitions hold it back."""
+        self._sizes: dict[int, int] = {}
+        self.durable_below = 0
+        self._needed_from = 0
+        self.size_bytes = 0
+
+    def __repr__(self) -> str:
+        return f"<ObjectLedger needed={self._needed_from} durable_below={self.durable_below} bytes={self.size_bytes}>"
+
+    @property
+    def needed_from(self) -> int:
+        return self._needed_from
+
+    def note(self, sequence: int, partition: PartitionId, end: int) -> None:
+        """The object will hold entries of the partition below `end`. Sequences never go down from call to call."""
+        ends = self._ends.get(partition)
+        if ends is None:
+            ends = self._ends[partition] = deque()
+        if ends and ends[-1][1] == sequence:
+            ends[-1] = (max(end, ends[-1][0]), sequence)
+            return
+        ends.append((end, sequence))
+        self._holders[sequence] = self._holders.get(sequence, 0) + 1
+
+    def resize(self, sequence: int, size_bytes: int) -> None:
+        self.size_bytes += size_bytes - self._sizes.get(sequence, 0)
+        self._sizes[sequence] = size_bytes
+
+    def durable(self, sequence: int) -> None:
+        """This object and all below it are durable."""
+        self.durable_below = sequence + 1
+        self._advance()
+
+    def strike(self, flushed: Mapping[PartitionId, int]) -> None:
+        """Entries of these partitions below these offsets are published elsewhere."""
+        for partition, offset in flushed.items():
+            ends = self._ends.get(partition)
+            while ends and ends[0][0] <= offset:
+                self._release(ends.popleft()[1])
+            if ends is not None and not ends:
+                del self._ends[partition]
+        self._advance()
+
+    def gone(self, sequence: int) -> None:
+        """The object was deleted."""
+        self.size_bytes -= self._sizes.pop(sequence, 0)
+
+    def _release(self, sequence: int) -> None:
+        left = self._holders[sequence] - 1
+        if left:
+            self._holders[sequence] = left
+        else:
+            del self._holders[sequence]
+
+    def _advance(self) -> None:
+        # Not past what isn't durable: recovery would begin behind a number that may yet be missing.
+        while self._needed_from < self.durable_below and self._needed_from not in self._holders:
+            self._needed_from += 1
+
+
+log: Final = logging.getLogger(__name__)
+
+
+async def delete_all(objects: ObjectStore, keys: Iterable[str], *, at_once: int) -> AsyncIterator[str]:
+    """Delete in order, `at_once` at a time; tells the keys that are gone. Ends early when the store is in trouble:
+    the rest would only wait for the same answer."""
+    coming = iter(keys)
+    while some := list(islice(coming, at_once)):
+        gone = await asyncio.gather(*(_delete(objects, key) for key in some))
+        for key, is_gone in zip(some, gone, strict=True):
+            if is_gone:
+                yield key
+        if not all(gone):
+            return
+
+
+async def _delete(objects: ObjectStore, key: str) -> bool:
+    try:
+        await objects.delete(key)
+    except StreamhouseError as error:
+        log.warning("wal object can't be deleted now", extra={"key": key, "why": str(error)})
+        return False
+    return True
+
+
+async def collect_leftovers(
+    objects: ObjectStore, ended: Callable[[SessionId], bool], *, before_ms: int, at_once: int
+) -> int:
+    """Delete all objects of ended sessions that wrote nothing since `before_ms`; returns how many went."""
+    gone = 0
+    async for session, found in _by_session(objects):
+        if not ended(session) or any(meta.modified_at_ms >= before_ms for meta in found):
+            continue
+        # Data first: whoever is interrupted leaves the seal.
+        ordered = sorted(found, key=lambda meta: (meta.size_bytes <= SEAL_BYTES, meta.key))
+        deleted = [key async for key in delete_all(objects, [meta.key for meta in ordered], at_once=at_once)]
+        gone += len(deleted)
+        log.info("leftovers of a session deleted", extra={"session": session, "objects": len(deleted)})
+    return gone
+
+
+async def _by_session(objects: ObjectStore) -> AsyncIterator[tuple[SessionId, list[ObjectMeta]]]:
+    """Objects come in the order of their keys, so those of a session come together. Keys of others are passed over."""
+    session: SessionId | None = None
+    found: list[ObjectMeta] = []
+    async for meta in objects.list(WAL_PREFIX):
+        name = parse_wal_key(meta.key)
+        if name is None:
+            continue
+        if session is not None and name.session_id != session:
+            yield session, found
+            found = []
+        session = name.session_id
+        found.append(meta)
+    if session is not None:
+        yield session, found

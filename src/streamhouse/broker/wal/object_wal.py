@@ -1,0 +1,341 @@
+"""Object WAL: every short while one object with what all partitions received, several on their way at once.
+
+Data path   log -> **append** (queue, on the loop) -> window -> PUT -> acks in the order of the numbers
+Owns        when a window is sent, its number, the order of acknowledgement, the end of the log
+Leaves      the bytes to `object_window`, a single object's fate to `object_upload`, what is still needed to
+            `object_ledger`, deleting to `object_removal`, reading to `object_recovery` (decision 0009)
+
+Invariants  numbers begin at 0 and have no gaps; a window has its number, and its key, for good
+            an append is done when its object and all objects before it are durable: whoever reads the numbers in order
+            and stops at the first that is missing has everything that was acknowledged
+            objects are deleted below the mark that `forget_below` was told, and nowhere else while the session lives
+"""
+
+import asyncio
+import logging
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Final, Protocol
+
+from streamhouse.broker.wal.base import Ending, WalCosts, fail_quietly
+from streamhouse.broker.wal.object_cleanup import ObjectLedger, delete_all
+from streamhouse.broker.wal.object_upload import Uploader, Window
+from streamhouse.clock import Clock, Ids
+from streamhouse.errors import AppendFailed, Overloaded
+from streamhouse.format.object_keys import parse_wal_key, wal_key
+from streamhouse.format.wal_file import ENTRY_HEADER_BYTES, MARK_BYTES, WalEntry
+from streamhouse.model.names import PartitionId, SessionId
+from streamhouse.stores.objects.base import ObjectStore
+
+log: Final = logging.getLogger(__name__)
+
+_RETRY_AFTER_S: Final = 0.1
+
+
+class ObjectWalSettings(Protocol):
+    """What is read of `config.WalSettings`."""
+
+    @property
+    def window_ms(self) -> int: ...
+    @property
+    def window_bytes(self) -> int: ...
+    @property
+    def uploads(self) -> int: ...
+    @property
+    def max_pending_bytes(self) -> int: ...
+    @property
+    def retry_s(self) -> float: ...
+    @property
+    def retry_max_s(self) -> float: ...
+    @property
+    def close_s(self) -> float: ...
+    @property
+    def deletes(self) -> int: ...
+
+
+def is_due(window: Window, *, is_last: bool, under_way: int, quiet_s: float, settings: ObjectWalSettings) -> bool:
+    """Whether the oldest waiting window goes now: at once when none was sent for the length of a window, so that a
+    trickle doesn't wait and a crowd doesn't cost more; else when it is full, and never more than the limit at a time.
+    One that is not the last is full."""
+    if under_way >= settings.uploads:
+        return False
+    is_full = not is_last or window.size_bytes >= settings.window_bytes
+    return is_full or window.is_over or quiet_s >= settings.window_ms / 1000
+
+
+class ObjectWal:
+    """One session's log; implements `Wal`. Its id must never have been used before."""
+
+    def __init__(
+        self, objects: ObjectStore, session: SessionId, settings: ObjectWalSettings, *, clock: Clock, ids: Ids
+    ) -> None:
+        self._objects = objects
+        self._session = session
+        self._settings = settings
+        self._clock = clock
+        self._ids = ids
+        self._loop = asyncio.get_running_loop()
+        self._uploader = Uploader(objects, session, settings, clock=clock, ids=ids)
+        self._ledger = ObjectLedger()
+        self._next_sequence = 0
+        self._queue: deque[Window] = deque()
+        """Windows that were not sent yet; the last one is forming."""
+        self._unacknowledged: deque[Window] = deque()
+        """Windows that were sent, in the order of their numbers."""
+        self._landed: set[int] = set()
+        """Numbers of those that are durable, but wait for an earlier one."""
+        self._uploads: dict[asyncio.Task[None], None] = {}
+        self._is_due = False
+        self._sent_at = -math.inf
+        self._pacer: asyncio.Task[None] | None = None
+        self._pending_bytes = 0
+        self._windows = self._object_bytes = self._batch_bytes = self._deletes = 0
+        self._deleted_below = self._forgotten_below = 0
+        self._forgetting: asyncio.Task[None] | None = None
+        self._ending = Ending(session)
+
+    def __repr__(self) -> str:
+        return (
+            f"<ObjectWal {self._session} {self._ending.state} next={self._next_sequence} needed={self.needed_from} "
+            f"uploads={len(self._uploads)} bytes={self.size_bytes} pending={self._pending_bytes}>"
+        )
+
+    @property
+    def failed(self) -> Exception | None:
+        return self._ending.error
+
+    async def wait_failed(self) -> Exception:
+        return await self._ending.wait_failed()
+
+    @property
+    def size_bytes(self) -> int:
+        return self._ledger.size_bytes
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._pending_bytes
+
+    @property
+    def needed_from(self) -> int:
+        return self._ledger.needed_from
+
+    @property
+    def durable_below(self) -> int:
+        return self._ledger.durable_below
+
+    @property
+    def needed_objects(self) -> int:
+        return self._ledger.durable_below - self._ledger.needed_from
+
+    @property
+    def costs(self) -> WalCosts:
+        return WalCosts(
+            windows=self._windows,
+            puts=self._uploader.puts,
+            retries=self._uploader.retries,
+            deletes=self._deletes,
+            object_bytes=self._object_bytes,
+            batch_bytes=self._batch_bytes,
+        )
+
+    # --- appending
+
+    def append(self, entries: Sequence[WalEntry]) -> asyncio.Future[None]:
+        if self._ending.is_over:
+            return self._ending.refused()
+        if not entries:
+            return self._last_commit()
+        size = sum([len(entry[4]) for entry in entries]) + ENTRY_HEADER_BYTES * len(entries)
+        limit = self._settings.max_pending_bytes
+        if self._pending_bytes and self._pending_bytes + size > limit:
+            raise Overloaded("write-ahead log", limit_bytes=limit, retry_after_s=_RETRY_AFTER_S)
+        window = self._window_for(size)
+        window.add(entries)
+        self._pending_bytes += size
+        sequence, ledger = window.sequence, self._ledger
+        for partition, _, _, end, _ in entries:
+            ledger.note(sequence, partition, end)
+        ledger.resize(sequence, window.size_bytes)
+        if window.size_bytes >= self._settings.window_bytes:
+            self._look_soon()
+        return window.commit
+
+    def _last_commit(self) -> asyncio.Future[None]:
+        """What is done when everything before is: no object is written only to learn that."""
+        if self._queue:
+            return self._queue[-1].commit
+        if self._unacknowledged:
+            return self._unacknowledged[-1].commit
+        done: asyncio.Future[None] = self._loop.create_future()
+        done.set_result(None)
+        return done
+
+    def _window_for(self, size: int) -> Window:
+        """The window that is forming, or the next one when it would grow past the limit; an append is never split."""
+        if self._queue and self._queue[-1].size_bytes + size <= self._settings.window_bytes:
+            return self._queue[-1]
+        mark = bytes.fromhex(self._ids.token())[:MARK_BYTES]
+        window = Window(self._session, self._next_sequence, mark=mark, loop=self._loop)
+        self._next_sequence += 1
+        self._queue.append(window)
+        self._look_soon()
+        return window
+
+    # --- sending
+
+    def _look_soon(self) -> None:
+        """Not at once: whoever else appends in this turn of the loop joins the window."""
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._send_due)
+
+    def _send_due(self) -> None:
+        self._is_due = False
+        queue = self._queue
+        while queue and is_due(
+            queue[0],
+            is_last=len(queue) == 1,
+            under_way=len(self._uploads),
+            quiet_s=self._clock.monotonic() - self._sent_at,
+            settings=self._settings,
+        ):
+            self._send(queue.popleft())
+        if queue and not queue[-1].is_over and self._pacer is None:
+            self._pacer = self._loop.create_task(self._pace(), name="wal-window")
+
+    def _send(self, window: Window) -> None:
+        self._sent_at = self._clock.monotonic()
+        self._unacknowledged.append(window)
+        body = window.body(durable_below=self._ledger.durable_below)
+        upload = self._loop.create_task(
+            self._uploader.upload(window.sequence, body), name=f"wal-upload-{window.sequence}"
+        )
+        self._uploads[upload] = None
+        upload.add_done_callback(partial(self._uploaded, window))
+
+    async def _pace(self) -> None:
+        """End the window that is forming when its time is over; sent or not, the next one has its own time."""
+        while self._queue and not self._queue[-1].is_over:
+            window = self._queue[-1]
+            left_s = self._sent_at + self._settings.window_ms / 1000 - self._clock.monotonic()
+            if left_s > 0 and not self._ending.is_closing:
+                await self._clock.sleep(left_s)
+            else:
+                window.is_over = True
+        self._pacer = None
+        self._send_due()
+
+    # --- acknowledging
+
+    def _uploaded(self, window: Window, upload: asyncio.Task[None]) -> None:
+        self._uploads.pop(upload, None)
+        error = RuntimeError("upload was stopped") if upload.cancelled() else upload.exception()
+        if self._ending.error is not None:
+            return
+        if error is not None:
+            self._fail(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+            return
+        window.let_go()
+        self._landed.add(window.sequence)
+        self._acknowledge()
+        self._send_due()
+
+    def _acknowledge(self) -> None:
+        """In the order of the numbers: one that landed before its predecessor is not yet part of the log."""
+        while self._unacknowledged and self._unacknowledged[0].sequence in self._landed:
+            window = self._unacknowledged.popleft()
+            self._landed.remove(window.sequence)
+            self._pending_bytes -= window.append_bytes
+            self._windows += 1
+            self._object_bytes += window.size_bytes
+            self._batch_bytes += window.batch_bytes
+            self._ledger.durable(window.sequence)
+            window.commit.set_result(None)
+
+    def _fail(self, error: Exception) -> None:
+        """The log is over: everything that waits fails, and nothing is tried again."""
+        if not self._ending.fail(error):
+            return
+        waiting = (*self._unacknowledged, *self._queue)
+        self._unacknowledged.clear()
+        self._queue.clear()
+        self._pending_bytes = 0
+        for upload in self._uploads:
+            upload.cancel()
+        why = error
+        if not isinstance(error, AppendFailed):
+            why = AppendFailed(f"write-ahead log failed; session={self._session} why={error}")
+        for window in waiting:
+            fail_quietly(window.commit, why)
+
+    # --- letting go of objects
+
+    async def truncate(self, flushed: Mapping[PartitionId, int]) -> None:
+        self._ledger.strike(flushed)
+
+    async def forget_below(self, sequence: int) -> None:
+        self._forgotten_below = max(self._forgotten_below, min(sequence, self.needed_from))
+        if self._forgetting is None and not self._ending.is_closing and self._deleted_below < self._forgotten_below:
+            self._forgetting = self._loop.create_task(self._forget(), name="wal-forget")
+
+    async def _forget(self) -> None:
+        # Behind the caller's back, because it is the heartbeat: it must not wait for a store that is away.
+        try:
+            await self._delete_below(self._forgotten_below)
+        finally:
+            self._forgetting = None
+
+    async def _delete_below(self, end: int) -> None:
+        """In order, so that one number says how far it came; what fails is first in the next call."""
+        keys = (wal_key(self._session, sequence) for sequence in range(self._deleted_below, end))
+        gone: set[int] = set()
+        async for key in delete_all(self._objects, keys, at_once=self._settings.deletes):
+            name = parse_wal_key(key)
+            assert name is not None
+            gone.add(name.sequence)
+            self._deletes += 1
+            self._ledger.gone(name.sequence)
+            while self._deleted_below in gone:
+                gone.remove(self._deleted_below)
+                self._deleted_below += 1
+
+    # --- closing
+
+    async def aclose(self, *, remove: bool) -> None:
+        if self._ending.is_closing:
+            return
+        self._ending.close()
+        try:
+            await self._finish_queue()
+        finally:
+            if self._unacknowledged or self._queue:
+                self._fail(AppendFailed(f"write-ahead log was closed before all was durable; session={self._session}"))
+            await self._stop()
+        if remove:
+            # Only what is known to be ours: above it there may be a seal.
+            await self._delete_below(self._next_sequence if self._ending.error is None else self._ledger.durable_below)
+
+    async def _finish_queue(self) -> None:
+        """Wait until all is durable, for a while: a store that is away must not keep the session from ending."""
+        if self._ending.error is not None:
+            return
+        last = self._last_commit()
+        for window in self._queue:
+            window.is_over = True
+        self._send_due()
+        patience = self._loop.create_task(self._clock.sleep(self._settings.close_s), name="wal-close")
+        last.add_done_callback(lambda _: patience.cancel())
+        try:
+            await asyncio.wait((patience,))
+        finally:
+            patience.cancel()
+            await asyncio.gather(patience, return_exceptions=True)
+
+    async def _stop(self) -> None:
+        """Nothing of ours runs any more when this returns, and no buffer is lent."""
+        own = [task for task in (*self._uploads, self._pacer, self._forgetting) if task is not None]
+        for task in own:
+            task.cancel()
+        await asyncio.gather(*own, return_exceptions=True)

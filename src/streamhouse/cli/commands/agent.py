@@ -1,0 +1,238 @@
+"""Up: run an agent in this process, and say on one screen what runs where.
+
+Owns        the flags of `streamhouse up` and the screen
+Leaves      reading settings to `config`, running to `agent`
+
+Settings: `streamhouse config show` prints every setting, where its value comes from and what it means.
+
+Owns        the table and the JSON
+Leaves      reading and explaining to `config`
+"""
+
+import os
+import shutil
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+import typer
+
+from streamhouse import __version__
+from streamhouse.cli.dependencies import doors_of
+from streamhouse.cli.options import AsJson, ConfigFile, pairs
+from streamhouse.cli.output import Column, console, counted, on_terminal, print_json, print_table, say, size
+from streamhouse.cli.typer_setup import HelpfulCommand, described, group
+from streamhouse.config import (
+    Explained,
+    Settings,
+    explain_settings,
+    exposed_listeners,
+    exposure_warning,
+    load_settings,
+    without_password,
+)
+
+if TYPE_CHECKING:
+    from streamhouse.agent import AgentReady
+
+HELP: Final = described(
+    "Run an agent: Kafka, HTTP and gRPC listeners over a folder, until Ctrl-C.",
+    "streamhouse up",
+    "streamhouse up --data /var/lib/streamhouse --fsync always",
+    "streamhouse up --kafka 0.0.0.0:9092 --set flush.age_s=5s",
+    "streamhouse up --config production.toml",
+)
+_DEFAULT_KAFKA: Final = "127.0.0.1:9092"
+
+
+def up(
+    context: typer.Context,
+    data: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Folder of the embedded stores and of the disk WAL.")
+    ] = None,
+    kafka: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Kafka listener; port 0 picks a free one.")
+    ] = None,
+    http: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="HTTP listener; port 0 picks a free one.")
+    ] = None,
+    grpc: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="gRPC listener; port 0 picks a free one; '' turns it off.")
+    ] = None,
+    metadata: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where facts live. Default: SQLite in the data folder.")
+    ] = None,
+    store: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where records live. Default: a folder in the data folder.")
+    ] = None,
+    wal: Annotated[
+        Literal["disk", "object"] | None, typer.Option(help="Where an append becomes durable before its ack.")
+    ] = None,
+    fsync: Annotated[
+        Literal["always", "interval", "never"] | None, typer.Option(help="When the disk WAL is forced to the disk.")
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Any setting of `streamhouse config show`; may be repeated."),
+    ] = None,
+    config: ConfigFile = None,
+) -> None:
+    flags: dict[str, object] = dict(pairs(setting or [], "--set"))
+    named = {
+        "agent.data": data,
+        "kafka.listen": kafka,
+        "http.listen": http,
+        "grpc.listen": grpc,
+        "metadata.url": metadata,
+        "store.url": store,
+        "wal.kind": wal,
+        "wal.fsync": fsync,
+    }
+    flags |= {name: value for name, value in named.items() if value is not None}
+    settings = load_settings(flags, os.environ, config)
+    doors_of(context).run_agent(settings, on_ready=lambda ready: show_ready(ready, settings))
+    say("stopped")
+
+
+def show_ready(ready: "AgentReady", settings: Settings) -> None:
+    warning = exposure_warning(exposed_listeners(settings))
+    if on_terminal():
+        _show_panel(ready, settings, warning)
+    else:
+        title, facts, hints = screen(ready, settings)
+        width = max(len(name) for name, _ in facts)
+        lines = [title, *(f"  {name.ljust(width)}  {value}" for name, value in facts), *(f"  {hint}" for hint in hints)]
+        typer.echo("\n".join([*lines, *([f"  WARNING: {warning}"] if warning else [])]))
+
+
+def screen(ready: "AgentReady", settings: Settings) -> tuple[str, list[tuple[str, str]], list[str]]:
+    """The words: a title, facts, and commands to try."""
+    recovered = f", {counted(ready.recovered_records, 'record')} recovered" if ready.recovered_records else ""
+    facts = [
+        ("Kafka", str(ready.kafka)),
+        ("HTTP", f"http://{ready.http}"),
+        *([("gRPC", str(ready.grpc))] if ready.grpc is not None else []),
+        ("data", str(ready.data)),
+        ("metadata", without_password(ready.metadata_url)),
+        ("records", without_password(ready.store_url)),
+        ("WAL", f"{_wal_words(ready.wal, settings)}{recovered}"),
+        ("agent", f"node {ready.node_id}, session {ready.session_id}"),
+    ]
+    kafka = "" if str(ready.kafka) == _DEFAULT_KAFKA else f" -b {ready.kafka}"
+    name = typed_name(sys.argv[0])
+    hints = [
+        f"{name} topics create orders --partitions 3{kafka}",
+        f"{name} produce orders hello{kafka}",
+        f"{name} consume orders --follow{kafka}",
+        f"curl http://{ready.http}/metrics",
+    ]
+    return f"StreamHouse {__version__} is running", facts, hints
+
+
+def typed_name(program: str) -> str:
+    """How to call this command from here: by its name where the shell finds it, else by its path."""
+    if os.path.basename(program) != "streamhouse" or shutil.which("streamhouse"):
+        return "streamhouse"
+    path = os.path.relpath(program)
+    return path if not path.startswith("..") else program
+
+
+def _wal_words(kind: str, settings: Settings) -> str:
+    """The kind is the agent's choice where the settings leave it open."""
+    if kind != "disk":
+        return kind
+    policy = {
+        "always": "fsync before every ack",
+        "interval": f"fsync every {settings.wal.fsync_interval_ms} ms",
+        "never": "no fsync: a power cut loses what the system had not written",
+    }
+    return f"disk, {policy[settings.wal.fsync]}"
+
+
+def _show_panel(ready: "AgentReady", settings: Settings, warning: str) -> None:
+    from rich.console import Group
+    from rich.panel import Panel
+    from rich.table import Table
+    from rich.text import Text
+
+    title, facts, hints = screen(ready, settings)
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="cyan", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in facts:
+        grid.add_row(name, Text(value, style="bold" if name in ("Kafka", "HTTP", "gRPC") else ""))
+    body = Group(
+        grid,
+        *([Text(f"\nWARNING: {warning}", style="bold red")] if warning else []),
+        Text("\nTry, in another terminal:", style="dim"),
+        *(Text(f"  {hint}", style="green") for hint in hints),
+        Text("\nCtrl-C flushes and stops.", style="dim"),
+    )
+    console().print(
+        Panel(
+            body, title=Text(title, style="bold"), title_align="left", border_style="dim", expand=False, padding=(1, 2)
+        )
+    )
+
+
+app = group("Show the settings.")
+
+
+@app.command(
+    "show",
+    cls=HelpfulCommand,
+    help=described(
+        "Show every setting: its value, where that comes from, and what it means. Flags of `streamhouse up` come "
+        "first, then variables (STREAMHOUSE_WAL_FSYNC), then streamhouse.toml ([wal] fsync), then defaults.",
+        "streamhouse config show",
+        "STREAMHOUSE_FLUSH_AGE_S=5s streamhouse config show --json",
+    ),
+)
+def show(config: ConfigFile = None, as_json: AsJson = False) -> None:
+    explained = explain_settings({}, os.environ, config)
+    if as_json:
+        print_json([asdict(setting) for setting in explained])
+    elif on_terminal():
+        _show_sections(explained)
+    else:
+        columns = [Column("setting"), Column("value"), Column("source"), Column("about")]
+        print_table(columns, [[s.name, _value(s), _source(s), s.about] for s in explained])
+
+
+def _show_sections(explained: Iterable[Explained]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    screen = console()
+    name_width = 28
+    for section, settings in groupby(explained, key=lambda setting: setting.name.partition(".")[0]):
+        table = Table.grid(padding=(0, 2), expand=False)
+        table.add_column(style="cyan", width=name_width)
+        table.add_column(ratio=1, overflow="fold")
+        for setting in settings:
+            value = Text(_value(setting), style="bold" if setting.source != "default" else "")
+            if setting.source != "default":
+                value.append(f"  from {_source(setting)}", style="yellow")
+            table.add_row(f"  {setting.name.partition('.')[2]}", value)
+            table.add_row("", Text(setting.about, style="dim"))
+        say(f"[{section}]", bold=True)
+        screen.print(table)
+        say()
+    say("Set with STREAMHOUSE_<SECTION>_<FIELD>, or in streamhouse.toml below [section].", dim=True)
+
+
+def _value(setting: Explained) -> str:
+    """Bytes also in the unit that people think in."""
+    if isinstance(setting.value, bool):
+        return str(setting.value).lower()
+    if isinstance(setting.value, int) and setting.name.endswith("_bytes"):
+        return f"{setting.value} ({size(setting.value)})"
+    if isinstance(setting.value, float):
+        return f"{setting.value:g}"
+    return str(setting.value) if setting.value != "" else "-"
+
+
+def _source(setting: Explained) -> str:
+    return setting.where or "default"

@@ -1,0 +1,256 @@
+"""Agents: who is in the cluster, and taking one out of it without a pause for clients.
+
+Owns        the table and the JSON of both commands, waiting for a drain
+Leaves      draining itself to the agents
+
+Doctor: asks every agent whether all is well, and says so with an exit code.
+
+Owns        the page, the JSON and the exit codes
+Leaves      the checks to the agents, comparing them to the client
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from msgspec.structs import replace
+
+from streamhouse.cli.dependencies import Doors, doors_of, run
+from streamhouse.cli.options import AsJson, HttpAddress, http_address
+from streamhouse.cli.output import Column, StatusLine, count, counted, fail, print_json, print_table, say, when
+from streamhouse.cli.typer_setup import HelpfulCommand, described, group
+from streamhouse.client.types import AgentStatus, Finding
+from streamhouse.clock import SystemClock
+from streamhouse.errors import StreamhouseError, Unavailable
+
+if TYPE_CHECKING:
+    from streamhouse.client.cluster_client import AgentHealth, Checkup
+    from streamhouse.client.http import Http
+
+app = group("List the agents of a cluster, and drain one.")
+
+LOOK_S: Final = 0.3
+STATES: Final = {"live": "green", "draining": "yellow", "expired": "red", "recovering": "yellow"}
+
+
+@app.command(
+    "list",
+    cls=HelpfulCommand,
+    help=described(
+        "List the agents: where they listen, whether they live, and how much each one leads.",
+        "streamhouse agents list",
+        "streamhouse agents list --http 127.0.0.1:8081 --json",
+    ),
+)
+def list_(context: typer.Context, http: HttpAddress = None, as_json: AsJson = False) -> None:
+    agents = run(_list(doors_of(context), http_address(http)))
+    if as_json:
+        print_json({"agents": [as_fields(agent) for agent in agents]})
+    else:
+        _show_agents(agents)
+
+
+async def _list(doors: Doors, address: str) -> list[AgentStatus]:
+    async with doors.http(address) as http:
+        return await http.agents()
+
+
+def as_fields(agent: AgentStatus) -> dict[str, object]:
+    return {name: getattr(agent, name) for name in agent.__struct_fields__}
+
+
+def _show_agents(agents: list[AgentStatus]) -> None:
+    columns = [
+        Column("node", "right", style="cyan"),
+        Column("state", paint=STATES),
+        Column("kafka"),
+        Column("http", drop=1),
+        Column("partitions", "right"),
+        Column("groups' shards", "right", drop=2),
+        Column("lease ends in", "right"),
+        Column("since", drop=3),
+        Column("wal", drop=4),
+        Column("session", style="dim", drop=5),
+    ]
+    print_table(columns, [_row(agent) for agent in agents])
+    alive = [agent for agent in agents if agent.is_alive]
+    say(
+        f"{counted(len(alive), 'agent')} alive, {counted(sum(a.partitions for a in agents), 'partition')} led", dim=True
+    )
+
+
+def _row(agent: AgentStatus) -> list[str]:
+    return [
+        str(agent.node),
+        agent.state,
+        agent.kafka,
+        agent.http,
+        count(agent.partitions),
+        count(agent.shards),
+        remaining(agent.expires_in_ms),
+        when(agent.started_at_ms)[:19],
+        agent.wal,
+        agent.session,
+    ]
+
+
+def remaining(ms: int | None) -> str:
+    """Until a lease ends, or since it did."""
+    if ms is None:
+        return "-"
+    return f"{ms / 1000:.0f} s" if ms >= 0 else f"{-ms / 1000:.0f} s ago"
+
+
+@app.command(
+    "drain",
+    cls=HelpfulCommand,
+    help=described(
+        "Have an agent hand its partitions and groups over to the others and take no more; it goes on answering. "
+        "Clients notice nothing. Stopping an agent does the same by itself.",
+        "streamhouse agents drain 2 --wait",
+        "streamhouse agents drain 2 --undo",
+    ),
+)
+def drain(
+    context: typer.Context,
+    node: Annotated[int, typer.Argument(metavar="NODE", min=0, help="Its number in: agents list.", show_default=False)],
+    undo: Annotated[bool, typer.Option("--undo", help="Let it take its share again.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Return when it holds nothing any more.")] = False,
+    timeout: Annotated[int, typer.Option("--timeout", metavar="S", min=1, help="Seconds to wait at most.")] = 300,
+    http: HttpAddress = None,
+    as_json: AsJson = False,
+) -> None:
+    if undo and wait:
+        raise typer.BadParameter("there is nothing to wait for with --undo", param_hint="--wait")
+    agent = run(_drain(doors_of(context), http_address(http), node, undo=undo, wait_s=timeout if wait else None))
+    if as_json:
+        print_json({"agent": as_fields(agent)})
+    elif undo:
+        say(f"agent {node} takes its share again", color="green")
+    elif agent.partitions or agent.shards:
+        say(f"agent {node} drains: {_left(agent)}; --wait waits for it, --undo stops it")
+    else:
+        say(
+            f"agent {node} is drained: it leads nothing and can be stopped; --undo lets it take its share",
+            color="green",
+        )
+
+
+async def _drain(doors: Doors, address: str, node: int, *, undo: bool, wait_s: float | None) -> AgentStatus:
+    async with doors.http(address) as http:
+        agent = _find(await http.drain(node, draining=not undo), node)
+        return agent if wait_s is None else await _drained(http, agent, wait_s)
+
+
+async def _drained(http: "Http", agent: AgentStatus, wait_s: float) -> AgentStatus:
+    """Look until the agent holds nothing; it may end meanwhile, which is as good."""
+    clock, line = SystemClock(), StatusLine()
+    deadline = clock.monotonic() + wait_s
+    try:
+        while agent.partitions or agent.shards:
+            line.show(f"agent {agent.node} drains: {_left(agent)}")
+            if clock.monotonic() >= deadline:
+                raise Unavailable(f"agent {agent.node} is not drained after {wait_s:g} s; it goes on: {_left(agent)}")
+            await clock.sleep(LOOK_S)
+            agent = next((each for each in await http.agents() if each.session == agent.session), _gone(agent))
+    finally:
+        line.clear()
+    return agent
+
+
+def _gone(agent: AgentStatus) -> AgentStatus:
+    return replace(agent, state="ended", partitions=0, shards=0)
+
+
+def _left(agent: AgentStatus) -> str:
+    return f"{counted(agent.partitions, 'partition')} and {counted(agent.shards, 'shard')} of groups left"
+
+
+def _find(agents: list[AgentStatus], node: int) -> AgentStatus:
+    for agent in agents:
+        if agent.node == node and agent.is_alive:
+            return agent
+    raise Unavailable(f"agent {node} ended meanwhile")
+
+
+WARNINGS: Final = 1
+FAILURES: Final = 2
+PAINT: Final = {"ok": "green", "warning": "yellow", "failure": "bold red"}
+
+HELP = described(
+    "Ask every agent whether all is well: stores, clocks, sessions and leases, flushing, objects that should be gone. "
+    "Exit code 0: all is well; 1: warnings; 2: failures, or nobody answers.",
+    "streamhouse doctor",
+    "streamhouse doctor --json --http 127.0.0.1:8081",
+)
+
+
+def doctor(context: typer.Context, http: HttpAddress = None, as_json: AsJson = False) -> None:
+    try:
+        checkup = run(doors_of(context).cluster_client(http_address(http)).examine())
+    except StreamhouseError as error:
+        fail(str(error))
+        raise typer.Exit(FAILURES) from None
+    if as_json:
+        print_json(_as_json(checkup))
+    else:
+        _show_health(checkup)
+    raise typer.Exit(exit_code(_all(checkup)))
+
+
+def exit_code(findings: Iterable[Finding]) -> int:
+    verdicts = {finding.verdict for finding in findings}
+    return FAILURES if "failure" in verdicts else WARNINGS if "warning" in verdicts else 0
+
+
+def findings_of(examined: "AgentHealth") -> Sequence[Finding]:
+    """An agent that says nothing was counted where agents are compared; here the reason stands."""
+    if examined.told is None:
+        return [Finding(name="http", verdict="warning", text=examined.why)]
+    return examined.told.own
+
+
+def _all(checkup: "Checkup") -> list[Finding]:
+    return [*checkup.shared, *(finding for each in checkup.agents for finding in findings_of(each))]
+
+
+def _show_health(checkup: "Checkup") -> None:
+    _show_findings("cluster", checkup.shared)
+    for each in checkup.agents:
+        _show_findings(f"agent {each.agent.node}, {each.agent.http}", findings_of(each))
+    everything = _all(checkup)
+    warnings = sum(finding.verdict == "warning" for finding in everything)
+    failures = sum(finding.verdict == "failure" for finding in everything)
+    if failures or warnings:
+        text = f"{counted(failures, 'failure')}, {counted(warnings, 'warning')}"
+        say(f"{text} in {counted(len(everything), 'check')}", bold=True, color="red" if failures else "yellow")
+    else:
+        say(f"all is well: {counted(len(everything), 'check')}", bold=True, color="green")
+
+
+def _show_findings(title: str, findings: Sequence[Finding]) -> None:
+    if findings:
+        say(title, bold=True)
+        columns = [Column("verdict", paint=PAINT), Column("check", style="cyan"), Column("found", fold=True)]
+        print_table(columns, [[each.verdict, each.name, each.text] for each in findings], indent=2)
+        say()
+
+
+def _as_json(checkup: "Checkup") -> dict[str, object]:
+    return {
+        "verdict": {0: "ok", WARNINGS: "warning", FAILURES: "failure"}[exit_code(_all(checkup))],
+        "cluster": [_fields(finding) for finding in checkup.shared],
+        "agents": [
+            {
+                "node": each.agent.node,
+                "http": each.agent.http,
+                "version": each.told.version if each.told is not None else None,
+                "checks": [_fields(finding) for finding in findings_of(each)],
+            }
+            for each in checkup.agents
+        ],
+    }
+
+
+def _fields(finding: Finding) -> dict[str, object]:
+    return {name: getattr(finding, name) for name in finding.__struct_fields__}

@@ -1,0 +1,294 @@
+"""Watch: looks after an agent that has been silent.
+
+Owns        when to look, and what is said of an agent that went away and came back
+Leaves      reading to `consume` and `consume_group`
+
+Consume in a group: the records of a topic that are ours, each one committed once it was written out.
+
+Owns        when reading in a group is over; that a commit follows the writing
+Leaves      the flags to `consume`, lines to `records_out`, being a member to `client.group_consumer`
+
+Consume: records of a topic, from where one likes, to the end or for ever.
+
+Owns        the flags, and what they mean
+Leaves      lines to `records_out`, where to start and stop to `client.reading`, being in a group to `consume_group`
+"""
+
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from streamhouse.cli.commands import record_lines
+from streamhouse.cli.commands.record_lines import Parts, Render, schema_reader, write_out
+from streamhouse.cli.dependencies import Doors, doors_of, run
+from streamhouse.cli.options import (
+    Bootstrap,
+    HttpAddress,
+    TopicName,
+    bootstrap_address,
+    complete_group,
+    http_address,
+)
+from streamhouse.cli.output import coloured, note, on_terminal, parse_when
+from streamhouse.cli.typer_setup import described
+from streamhouse.client.types import LATEST, Place, Record
+from streamhouse.clock import SystemClock
+from streamhouse.errors import Unavailable
+
+if TYPE_CHECKING:
+    from streamhouse.client.consumer import Consumer
+    from streamhouse.client.group_consumer import GroupConsumer
+    from streamhouse.client.kafka_admin import Admin
+    from streamhouse.client.reader import ReadRange, RecordReader, Start
+
+POLL_S: Final = 0.5
+LOOK_AFTER_S: Final = 5.0
+
+
+class Watch:
+    """The consumer alone would wait for ever without a word."""
+
+    def __init__(self, admin: "Admin", *, patient: bool) -> None:
+        self._admin, self._patient = admin, patient
+        self._silent_s = 0.0
+        self._away = False
+
+    async def after(self, records: Sequence[Record]) -> None:
+        self._silent_s = 0.0 if records else self._silent_s + POLL_S
+        if self._silent_s < LOOK_AFTER_S:
+            return
+        self._silent_s = 0.0
+        try:
+            await self._admin.cluster()
+        except Unavailable as error:
+            if not self._patient:
+                raise
+            if not self._away:
+                note(f"{error} (waiting for it)")
+            self._away = True
+        else:
+            if self._away:
+                note("the agent is back")
+            self._away = False
+
+
+POLL_RECORDS: Final = 5_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupReader:
+    """Reads up to the ends that partitions had at the start, or, following, until somebody stops it."""
+
+    topic: str
+    group: str
+    from_beginning: bool
+    follow: bool
+    limit: int | None
+    render: Render
+    schema: str | None
+    http: str
+
+    async def read(self, doors: Doors, bootstrap: str) -> None:
+        async with doors.admin(bootstrap) as admin, schema_reader(doors, self.http, self.schema) as reader:
+            topic = await admin.topic(self.topic)
+            ends = None if self.follow else await admin.offsets(topic, LATEST, committed=True)
+            member = doors.group_consumer(
+                bootstrap,
+                self.topic,
+                group=self.group,
+                from_beginning=self.from_beginning or not self.follow,
+                reader=reader,
+            )
+            async with member as consumer:
+                await self._copy(consumer, admin, ends)
+
+    async def _copy(self, consumer: "GroupConsumer", admin: "Admin", ends: Mapping[int, int] | None) -> None:
+        left = self.limit
+        watch = Watch(admin, patient=self.follow)
+        while ends is None or not reached(await consumer.positions(), ends):
+            most = POLL_RECORDS if left is None else min(POLL_RECORDS, left)
+            records = await consumer.poll(max_records=most, timeout_s=POLL_S)
+            write_out(records, self.render)
+            await consumer.done(records)
+            await watch.after(records)
+            if left is not None:
+                left -= len(records)
+                if left <= 0:
+                    return
+
+
+def reached(positions: Mapping[Place, int] | None, ends: Mapping[int, int]) -> bool:
+    """Whether nothing is left of what was there at the start, in the partitions that are ours."""
+    return positions is not None and all(offset >= ends.get(place.partition, 0) for place, offset in positions.items())
+
+
+HELP: Final = described(
+    "Read a topic: everything up to its present end, or with --follow what comes from now on. "
+    "With --group, as a member of a consumer group, from where the group is. "
+    "A terminal gets columns, a pipe the raw values.",
+    "streamhouse consume orders",
+    "streamhouse consume orders --follow",
+    "streamhouse consume orders --from-time -1h --json",
+    "streamhouse consume orders --offset -10 --partition 0",
+    "streamhouse consume orders -n 5 --with-keys --with-headers",
+    "streamhouse consume orders --group billing --follow",
+    "streamhouse consume orders --schema auto --json",
+)
+
+
+FromBeginning = Annotated[bool, typer.Option("--from-beginning", help="Start at the oldest record.")]
+Offset = Annotated[
+    int | None, typer.Option("--offset", "-o", metavar="N", help="Start at this offset; -N: N before the end.")
+]
+FromTime = Annotated[
+    str | None,
+    typer.Option("--from-time", metavar="TIME", help="Start at 2026-11-15T12:00, 1731672000000 (ms) or -1h."),
+]
+Partitions = Annotated[
+    list[int] | None, typer.Option("--partition", "-p", min=0, metavar="N", help="Only this one; may be repeated.")
+]
+Group = Annotated[
+    str | None,
+    typer.Option(
+        "--group",
+        "-g",
+        metavar="GROUP",
+        autocompletion=complete_group,
+        help="Share the topic with the group's other members; commit what was written out.",
+    ),
+]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Wait for more, until Ctrl-C.")]
+Limit = Annotated[int | None, typer.Option("-n", min=1, metavar="N", help="Stop after so many records.")]
+WithKeys = Annotated[bool, typer.Option("--with-keys", help="Show keys.")]
+WithHeaders = Annotated[bool, typer.Option("--with-headers", help="Show headers.")]
+WithOffsets = Annotated[bool, typer.Option("--with-offsets", help="Show partition, offset and time.")]
+Schema = Annotated[
+    str | None,
+    typer.Option(
+        "--schema",
+        metavar="auto",
+        help="Show values as JSON, read by the schema that each one names; others as they are.",
+    ),
+]
+JsonLines = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
+
+
+def consume(
+    context: typer.Context,
+    topic: TopicName,
+    from_beginning: FromBeginning = False,
+    offset: Offset = None,
+    from_time: FromTime = None,
+    partition: Partitions = None,
+    group: Group = None,
+    follow: Follow = False,
+    limit: Limit = None,
+    with_keys: WithKeys = False,
+    with_headers: WithHeaders = False,
+    with_offsets: WithOffsets = False,
+    schema: Schema = None,
+    bootstrap: Bootstrap = None,
+    http: HttpAddress = None,
+    as_json: JsonLines = False,
+) -> None:
+    if sum([from_beginning, offset is not None, from_time is not None]) > 1:
+        raise typer.BadParameter("give one of --from-beginning, --offset and --from-time", param_hint="--offset")
+    if schema not in (None, "auto"):
+        raise typer.BadParameter("records name their schemas themselves: give auto", param_hint="--schema")
+    render = _render(Parts(keys=with_keys, headers=with_headers, offsets=with_offsets), as_json)
+    asked = "" if schema is None else http_address(http)
+    reader: GroupReader | _Reader
+    if group is not None:
+        if offset is not None or from_time is not None or partition:
+            raise typer.BadParameter(
+                "a group decides where and what its members read; move it with: streamhouse groups reset",
+                param_hint="--group",
+            )
+        reader = GroupReader(
+            topic=topic,
+            group=group,
+            from_beginning=from_beginning,
+            follow=follow,
+            limit=limit,
+            render=render,
+            schema=schema,
+            http=asked,
+        )
+    else:
+        span = _span(_start(from_beginning, offset, from_time, follow=follow), follow, partition, limit)
+        reader = _Reader(topic=topic, span=span, render=render, schema=schema, http=asked)
+    _run(reader.read(doors_of(context), bootstrap_address(bootstrap)))
+
+
+def _run(reading: Coroutine[Any, Any, None]) -> None:
+    """Ctrl-C is how reading is meant to end."""
+    try:
+        run(reading)
+    except KeyboardInterrupt:
+        raise typer.Exit(0) from None
+
+
+def _span(start: "Start", follow: bool, partitions: list[int] | None, limit: int | None) -> "ReadRange":
+    from streamhouse.client.reader import ReadRange
+
+    return ReadRange(from_=start, until=None if follow else "end", partitions=partitions or None, limit=limit)
+
+
+def _start(from_beginning: bool, offset: int | None, from_time: str | None, *, follow: bool) -> "Start":
+    if offset is not None:
+        return offset
+    if from_time is None:
+        return "latest" if follow and not from_beginning else "earliest"
+    try:
+        at_ms = parse_when(from_time, now_ms=SystemClock().now_ms())
+        return datetime.fromtimestamp(at_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        raise typer.BadParameter(
+            f"{from_time!r} is not a time such as 2026-11-15T12:00, 1731672000000 or -1h", param_hint="--from-time"
+        ) from None
+
+
+def _render(parts: Parts, as_json: bool) -> Render:
+    if as_json:
+        return record_lines.as_json
+    if not on_terminal():
+        return record_lines.raw(parts)
+    if parts == Parts():  # nothing was asked for: show what people want to see
+        parts = Parts(keys=True, headers=True, offsets=True)
+    return record_lines.columns(parts, coloured=coloured())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reader:
+    topic: str
+    span: "ReadRange"
+    render: Render
+    schema: str | None
+    http: str
+
+    async def read(self, doors: Doors, bootstrap: str) -> None:
+        from streamhouse.client.reader import RecordReader
+
+        async with doors.admin(bootstrap) as admin, schema_reader(doors, self.http, self.schema) as reader:
+
+            async def administrator() -> "Admin":
+                return admin
+
+            def connect(starts: Mapping[int, int]) -> "AbstractAsyncContextManager[Consumer]":
+                return doors.consumer(bootstrap, self.topic, starts=starts)
+
+            async with RecordReader(administrator, connect, self.topic, self.span, reader=reader) as reading:
+                if reading.is_empty and on_terminal():
+                    note(f"no records in {self.topic} there; --follow waits for some")
+                await self._copy(reading, Watch(admin, patient=self.span.until is None))
+
+    async def _copy(self, reading: "RecordReader", watch: Watch) -> None:
+        """Copy records out until there are enough."""
+        while not await reading.is_over():
+            records = await reading.poll(timeout_s=POLL_S)
+            write_out(records, self.render)
+            await watch.after(records)

@@ -1,0 +1,169 @@
+"""Dev: `streamhouse dev cluster` runs a whole cluster on this machine, for trying things out and for tests.
+
+Owns        its flags, the screen, and the one line of JSON
+Leaves      starting and ending processes to `dev`
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from msgspec import structs
+
+from streamhouse.cli.commands.agent import typed_name
+from streamhouse.cli.dependencies import doors_of
+from streamhouse.cli.options import pairs
+from streamhouse.cli.output import Column, counted, note, on_terminal, print_facts, print_table, say
+from streamhouse.cli.typer_setup import HelpfulCommand, described, group
+from streamhouse.config import LeaseSettings, parse_number, without_password
+from streamhouse.errors import ChildFailed
+
+if TYPE_CHECKING:
+    from streamhouse.dev.cluster import ClusterReady
+
+app = group("Tools for development on one machine.")
+
+MAX_AGENTS: Final = 50
+
+
+@app.command(
+    "cluster",
+    cls=HelpfulCommand,
+    help=described(
+        "Run a cluster on this machine until Ctrl-C: a real PostgreSQL, a real S3 server and several agents without "
+        "disks, all on loopback. What is in DIR is still there at the next start. An agent that is killed stays away, "
+        "so that you can watch what the others do; --restart starts it again.",
+        "streamhouse dev cluster",
+        "streamhouse dev cluster --agents 5 --dir /tmp/five --lease-ttl 3s",
+        "streamhouse dev cluster --kafka-port 9092 --http-port 8080 --set flush.age_s=5s",
+        "STREAMHOUSE_METADATA_URL=postgresql://me@db/facts streamhouse dev cluster",
+    ),
+)
+def cluster(
+    context: typer.Context,
+    agents: Annotated[int, typer.Option(min=1, max=MAX_AGENTS, help="How many agents.")] = 3,
+    folder: Annotated[
+        str, typer.Option("--dir", metavar="DIR", help="Folder of the servers' data and of everybody's logs.")
+    ] = "./cluster",
+    lease_ttl: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="How long a dead agent's leases last, such as 3s. Default: 30s.",
+            show_default=False,
+        ),
+    ] = None,
+    kafka_port: Annotated[
+        int, typer.Option(metavar="BASE", min=0, max=65_535, help="First Kafka port; 0 picks free ones.")
+    ] = 0,
+    http_port: Annotated[
+        int, typer.Option(metavar="BASE", min=0, max=65_535, help="First HTTP port; 0 picks free ones.")
+    ] = 0,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting for every agent; may be repeated."),
+    ] = None,
+    restart: Annotated[bool, typer.Option("--restart", help="Start again whatever ends by itself.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One line of JSON when all is ready, and nothing else.")
+    ] = False,
+) -> None:
+    settings = {"wal.kind": "object"} | lease_settings(lease_ttl) | dict(pairs(setting or [], "--set"))
+    if not as_json:
+        note(f"starting PostgreSQL, an S3 server and {counted(agents, 'agent')} in {folder} …")
+    try:
+        doors_of(context).run_cluster(
+            agents=agents,
+            folder=Path(folder),
+            settings=settings,
+            kafka_port=kafka_port,
+            http_port=http_port,
+            restart=restart,
+            on_ready=print_line if as_json else show,
+            on_news=note,
+        )
+    except ChildFailed as error:
+        for line in error.last_lines:
+            note(f"  {line}")
+        raise
+    if not as_json:
+        say("stopped")
+
+
+def lease_settings(ttl: str | None) -> dict[str, str]:
+    """A time to live, and everything that belongs to it in the same proportion as by default."""
+    if ttl is None:
+        return {}
+    try:
+        ttl_s = parse_number(ttl, "_s")
+        if not ttl_s > 0:
+            raise ValueError
+    except ValueError:
+        raise typer.BadParameter(f"{ttl!r} is not a duration such as 30s", param_hint="--lease-ttl") from None
+    usual = structs.asdict(LeaseSettings())
+    scale = ttl_s / usual["ttl_s"]
+    scaled = {name: value * scale for name, value in usual.items() if name.endswith("_s")}
+    return {f"lease.{name}": f"{value:g}" for name, value in scaled.items()}
+
+
+def print_line(ready: "ClusterReady") -> None:
+    typer.echo(
+        json.dumps(
+            {
+                "bootstrap": ready.bootstrap,
+                "agents": [
+                    {
+                        "node": agent.node,
+                        "pid": agent.pid,
+                        "kafka": str(agent.kafka),
+                        "http": str(agent.http),
+                        "grpc": str(agent.grpc or ""),
+                    }
+                    for agent in ready.agents
+                ],
+                "postgres": ready.postgres,
+                "s3": ready.s3,
+            }
+        )
+    )
+
+
+def show(ready: "ClusterReady") -> None:
+    say(f"a cluster of {counted(len(ready.agents), 'agent')} is running", bold=True)
+    say()
+    columns = [Column("agent", style="cyan"), Column("Kafka"), Column("HTTP"), Column("gRPC"), Column("pid", "right")]
+    rows = [
+        [str(agent.node), str(agent.kafka), f"http://{agent.http}", str(agent.grpc or "off"), str(agent.pid)]
+        for agent in ready.agents
+    ]
+    print_table(columns, rows, indent=2)
+    say()
+    print_facts(
+        [
+            ("bootstrap", ready.bootstrap),
+            ("PostgreSQL", without_password(ready.postgres)),
+            ("S3", ready.s3),
+            ("folder", str(ready.folder)),
+            ("logs", str(ready.folder / "logs")),
+        ]
+    )
+    say()
+    say("Try, in another terminal:" if on_terminal() else "try:", dim=True)
+    for line in hints(ready):
+        say(f"  {line}", color="green")
+    say()
+    say("Ctrl-C stops everything; what is in the folder stays.", dim=True)
+
+
+def hints(ready: "ClusterReady") -> list[str]:
+    name, first = typed_name(sys.argv[0]), ready.agents[0]
+    return [
+        f"{name} topics create orders --partitions 6 -b {ready.bootstrap}",
+        f"{name} produce orders hello -b {ready.bootstrap}",
+        f"{name} consume orders --follow -b {ready.bootstrap}",
+        f"kill -9 {first.pid}    # an agent dies; the others take over when its leases end",
+        f". {ready.environment_file}; {name} up --kafka 127.0.0.1:0 --http 127.0.0.1:0 --grpc 127.0.0.1:0 --data more"
+        "    # one more joins",
+    ]

@@ -1,0 +1,278 @@
+"""Groups: list, describe, reset, delete.
+
+Owns        what the four commands ask for and print
+Leaves      the asking to `client.groups` and `client.admin`, where a reset goes to `resets`
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streamhouse.cli.commands.offset_reset import Move, Target, parse_target, parse_topics, plan
+from streamhouse.cli.dependencies import Doors, doors_of, run
+from streamhouse.cli.options import AsJson, Bootstrap, GroupName, Yes, bootstrap_address
+from streamhouse.cli.output import Column, count, print_facts, print_json, print_table, say
+from streamhouse.cli.typer_setup import HelpfulCommand, described, group
+from streamhouse.client.types import Group, Place
+from streamhouse.errors import NonEmptyGroup
+
+if TYPE_CHECKING:
+    from streamhouse.client.group_lag import Standing
+    from streamhouse.client.kafka_admin import Admin
+
+app = group("List, describe, reset and delete consumer groups.")
+
+
+@app.command(
+    "list",
+    cls=HelpfulCommand,
+    help=described("List the consumer groups.", "streamhouse groups list", "streamhouse groups list --json"),
+)
+def list_(context: typer.Context, bootstrap: Bootstrap = None, as_json: AsJson = False) -> None:
+    groups = run(_list(doors_of(context), bootstrap_address(bootstrap)))
+    if as_json:
+        print_json([{"group": each.name, "state": each.state, "members": len(each.members)} for each in groups])
+    elif groups:
+        columns = [Column("group", style="cyan", fold=True), Column("state"), Column("members", "right")]
+        print_table(columns, [[each.name, each.state, count(len(each.members))] for each in groups])
+    else:
+        say("no groups yet; be the first member of one with: streamhouse consume TOPIC --group NAME")
+
+
+async def _list(doors: Doors, bootstrap: str) -> list[Group]:
+    async with doors.admin(bootstrap) as admin:
+        return await doors.groups(admin).all()
+
+
+# --- describe
+
+
+@app.command(
+    "describe",
+    cls=HelpfulCommand,
+    help=described(
+        "Show a group's members, what each one reads, and how far behind the group is. Where it has committed nothing,"
+        " its lag counts from the log's start.",
+        "streamhouse groups describe billing",
+        "streamhouse groups describe billing --json",
+    ),
+)
+def describe(context: typer.Context, name: GroupName, bootstrap: Bootstrap = None, as_json: AsJson = False) -> None:
+    told = run(_describe(doors_of(context), bootstrap_address(bootstrap), name))
+    if as_json:
+        print_json(told.as_json())
+    else:
+        told.show()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Described:
+    group: Group
+    standings: "list[Standing]"
+
+    @property
+    def lag(self) -> int:
+        return sum(standing.lag for standing in self.standings)
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "group": self.group.name,
+            "state": self.group.state,
+            "protocol": self.group.protocol,
+            "lag": self.lag,
+            "members": [
+                {
+                    "member": member.member_id,
+                    "client": member.client_id,
+                    "host": member.host,
+                    "assigned": [{"topic": each.topic, "partition": each.partition} for each in member.assigned],
+                }
+                for member in self.group.members
+            ],
+            "partitions": [
+                {
+                    "topic": each.place.topic,
+                    "partition": each.place.partition,
+                    "committed": each.committed,
+                    "end": each.end,
+                    "lag": each.lag,
+                    "member": each.member_id,
+                }
+                for each in self.standings
+            ],
+        }
+
+    def show(self) -> None:
+        facts = [("group", self.group.name), ("state", self.group.state)]
+        facts += [("protocol", self.group.protocol)] if self.group.protocol else []
+        print_facts([*facts, ("members", count(len(self.group.members))), ("lag", count(self.lag))])
+        if self.standings:
+            say()
+            self._show_standings()
+        if self.group.members:
+            say()
+            self._show_members()
+
+    def _show_standings(self) -> None:
+        columns = [
+            Column("topic", style="cyan", fold=True),
+            Column("partition", "right"),
+            Column("committed", "right"),
+            Column("end", "right"),
+            Column("lag", "right"),
+            Column("member", drop=1),
+        ]
+        print_table(columns, map(_row, self.standings))
+
+    def _show_members(self) -> None:
+        columns = [
+            Column("member", style="cyan"),
+            Column("client", drop=2),
+            Column("host", drop=1),
+            Column("partitions", "right"),
+        ]
+        rows = [[each.member_id, each.client_id, each.host, count(len(each.assigned))] for each in self.group.members]
+        print_table(columns, rows)
+
+
+def _row(each: "Standing") -> list[str]:
+    committed = "-" if each.committed is None else str(each.committed)
+    lag, member = count(each.lag), each.member_id or "-"
+    return [each.place.topic, str(each.place.partition), committed, str(each.end), lag, member]
+
+
+async def _describe(doors: Doors, bootstrap: str, name: str) -> _Described:
+    async with doors.admin(bootstrap) as admin:
+        groups = doors.groups(admin)
+        described_group = await groups.describe(name)
+        return _Described(group=described_group, standings=await doors.standings(admin, described_group))
+
+
+async def _offsets(admin: "Admin", places: Iterable[Place], at: int) -> dict[Place, int]:
+    topics: dict[str, list[int]] = defaultdict(list)
+    for place in places:
+        topics[place.topic].append(place.partition)
+    found: dict[Place, int] = {}
+    for name, partitions in topics.items():
+        offsets = await admin.offsets(await admin.topic(name), at, partitions)
+        found.update({Place(name, partition): offset for partition, offset in offsets.items()})
+    return found
+
+
+# --- reset
+
+
+@app.command(
+    "reset",
+    cls=HelpfulCommand,
+    help=described(
+        "Move a group to other offsets. Shows what it would do; --execute does it. The group must have no members.",
+        "streamhouse groups reset billing --to-earliest",
+        "streamhouse groups reset billing --topic orders:0,2 --to-time -1h --execute",
+        "streamhouse groups reset billing --shift-by -100 --execute",
+    ),
+)
+def reset(
+    context: typer.Context,
+    name: GroupName,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic", "-t", metavar="TOPIC[:P,…]", help="Only this one, or some of its partitions; may be repeated."
+        ),
+    ] = None,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the oldest records.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end.")] = False,
+    to_offset: Annotated[int | None, typer.Option("--to-offset", min=0, metavar="N", help="To this offset.")] = None,
+    to_time: Annotated[
+        str | None,
+        typer.Option("--to-time", metavar="TIME", help="To 2026-11-15T12:00, 1731672000000 (ms) or -1h."),
+    ] = None,
+    shift_by: Annotated[
+        int | None, typer.Option("--shift-by", metavar="N", help="So many records on; -N: so many back.")
+    ] = None,
+    execute: Annotated[bool, typer.Option("--execute", help="Do it, instead of showing what would be done.")] = False,
+    bootstrap: Bootstrap = None,
+    as_json: AsJson = False,
+) -> None:
+    target = parse_target(earliest=to_earliest, latest=to_latest, offset=to_offset, time=to_time, shift=shift_by)
+    wanted = parse_topics(topic or [])
+    moves = run(_reset(doors_of(context), bootstrap_address(bootstrap), name, target, wanted, execute))
+    if as_json:
+        print_json({"group": name, "executed": execute, "partitions": [_move_as_json(move) for move in moves]})
+    else:
+        _show_moves(name, moves, execute)
+
+
+def _move_as_json(move: Move) -> dict[str, object]:
+    return {"topic": move.place.topic, "partition": move.place.partition, "from": move.before, "to": move.after}
+
+
+def _show_moves(name: str, moves: list[Move], execute: bool) -> None:
+    columns = [
+        Column("topic", style="cyan", fold=True),
+        Column("partition", "right"),
+        Column("from", "right"),
+        Column("to", "right"),
+        Column("moves", "right", drop=1),
+    ]
+    print_table(columns, [move.row() for move in moves])
+    say()
+    if execute:
+        say(f"moved {name}", color="green")
+    else:
+        say("nothing was changed; add --execute to do it", dim=True)
+
+
+async def _reset(
+    doors: Doors,
+    bootstrap: str,
+    name: str,
+    target: Target,
+    wanted: Mapping[str, list[int] | None],
+    execute: bool,
+) -> list[Move]:
+    async with doors.admin(bootstrap) as admin:
+        groups = doors.groups(admin)
+        if any(each.name == name and each.is_active for each in await groups.all()):
+            raise NonEmptyGroup(name)
+        moves = await plan(admin, name, target, wanted, committed=await groups.committed(name))
+        if execute:
+            await groups.commit(name, {move.place: move.after for move in moves})
+        return moves
+
+
+# --- delete
+
+
+@app.command(
+    "delete",
+    cls=HelpfulCommand,
+    help=described(
+        "Delete a group and what it committed. Asks first, unless told --yes. The group must have no members.",
+        "streamhouse groups delete billing",
+        "streamhouse groups delete billing --yes",
+    ),
+)
+def delete(
+    context: typer.Context,
+    name: GroupName,
+    yes: Yes = False,
+    bootstrap: Bootstrap = None,
+    as_json: AsJson = False,
+) -> None:
+    if not yes:
+        typer.confirm(f"Delete {name} and all its offsets?", abort=True, err=True)
+    run(_delete(doors_of(context), bootstrap_address(bootstrap), name))
+    if as_json:
+        print_json({"deleted": name})
+    else:
+        say(f"deleted {name}", color="green")
+
+
+async def _delete(doors: Doors, bootstrap: str, name: str) -> None:
+    async with doors.admin(bootstrap) as admin:
+        await doors.groups(admin).delete(name)

@@ -1,0 +1,150 @@
+"""Resets: where a group's offsets are moved to.
+
+Owns        the words for a place (a topic with partitions, an end, a time), and what they mean for each partition
+Leaves      showing and doing it to `groups`, offsets to `client.admin`
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import typer
+
+from streamhouse.cli.output import parse_when
+from streamhouse.client.types import EARLIEST, LATEST, Place
+from streamhouse.clock import SystemClock
+from streamhouse.errors import InvalidPartitions, Rejected
+
+if TYPE_CHECKING:
+    from streamhouse.client.kafka_admin import Admin
+    from streamhouse.client.types import Topic
+
+FLAGS = "--to-earliest, --to-latest, --to-offset, --to-time and --shift-by"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Exactly one of them is given; `at` is an end or a time in milliseconds."""
+
+    at: int | None = None
+    offset: int | None = None
+    shift: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """`before` is None where the group has committed nothing yet."""
+
+    place: Place
+    before: int | None
+    after: int
+
+    def row(self) -> list[str]:
+        before = "-" if self.before is None else str(self.before)
+        moves = "-" if self.before is None else f"{self.after - self.before:+,d}"
+        return [self.place.topic, str(self.place.partition), before, str(self.after), moves]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """A partition's first and next offset; `found` is the one at the target's end or time, -1 for none."""
+
+    start: int
+    end: int
+    found: int = -1
+
+
+def parse_target(*, earliest: bool, latest: bool, offset: int | None, time: str | None, shift: int | None) -> Target:
+    given = sum([earliest, latest, offset is not None, time is not None, shift is not None])
+    if given != 1:
+        raise typer.BadParameter(f"give one of {FLAGS}", param_hint="--to-…")
+    if earliest or latest:
+        return Target(at=EARLIEST if earliest else LATEST)
+    if time is None:
+        return Target(offset=offset, shift=shift)
+    try:
+        return Target(at=parse_when(time, now_ms=SystemClock().now_ms()))
+    except (ValueError, OverflowError):
+        raise typer.BadParameter(
+            f"{time!r} is not a time such as 2026-11-15T12:00, 1731672000000 or -1h", param_hint="--to-time"
+        ) from None
+
+
+def parse_topics(texts: list[str]) -> dict[str, list[int] | None]:
+    """`orders` and `orders:0,2`, by topic; None is for all partitions."""
+    found: dict[str, list[int] | None] = {}
+    for text in texts:
+        topic, colon, numbers = text.partition(":")
+        parts = numbers.split(",")
+        if not topic or (colon and not all(part.isascii() and part.isdigit() for part in parts)):
+            raise typer.BadParameter(f"{text!r} is not TOPIC or TOPIC:0,2", param_hint="--topic")
+        before = found.get(topic, [])
+        found[topic] = None if not colon or before is None else [*before, *map(int, parts)]
+    return found
+
+
+def decide(target: Target, bounds: Bounds, before: int | None) -> int | None:
+    """The offset to move to, within the log; None where it can't be said."""
+    if target.at is not None:  # no record is so late: the end
+        wanted = bounds.found if bounds.found >= 0 else bounds.end
+    elif target.offset is not None:
+        wanted = target.offset
+    elif before is None or target.shift is None:
+        return None
+    else:
+        wanted = before + target.shift
+    return min(max(wanted, bounds.start), bounds.end)
+
+
+async def plan(
+    admin: "Admin",
+    group: str,
+    target: Target,
+    wanted: Mapping[str, list[int] | None],
+    *,
+    committed: Mapping[Place, int],
+) -> list[Move]:
+    """What a reset does to each partition: of the topics named, else of all that the group has committed."""
+    asked: dict[str, list[int] | None] = dict(wanted)
+    if not asked:
+        for place in committed:
+            asked[place.topic] = [*(asked.get(place.topic) or []), place.partition]
+    if not asked:
+        raise Rejected(f"the group has committed nothing, so say which topics; group={group} flag=--topic")
+    moves: list[Move] = []
+    for name, partitions in sorted(asked.items()):
+        topic = await admin.topic(name)
+        moves += _moves(group, target, name, await _bounds(admin, topic, target, partitions), committed)
+    return moves
+
+
+async def _bounds(admin: "Admin", topic: "Topic", target: Target, partitions: list[int] | None) -> dict[int, Bounds]:
+    known = {partition.partition for partition in topic.partitions}
+    numbers = known if partitions is None else set(partitions)
+    if not numbers <= known:
+        missing = min(numbers - known)
+        raise InvalidPartitions(
+            f"no such partition; topic={topic.name} partition={missing} allowed=0 to {len(known) - 1}"
+        )
+    starts, ends = await admin.offsets(topic, EARLIEST, numbers), await admin.offsets(topic, LATEST, numbers)
+    found = {} if target.at is None else await admin.offsets(topic, target.at, numbers)
+    return {
+        number: Bounds(start=starts[number], end=ends[number], found=found.get(number, -1))
+        for number in sorted(numbers)
+    }
+
+
+def _moves(
+    group: str, target: Target, topic: str, bounds: Mapping[int, Bounds], committed: Mapping[Place, int]
+) -> list[Move]:
+    moves: list[Move] = []
+    for number, each in bounds.items():
+        place = Place(topic, number)
+        before = committed.get(place)
+        after = decide(target, each, before)
+        if after is None:
+            raise Rejected(
+                f"the group has committed nothing there to shift from; group={group} partition={topic}-{number}"
+            )
+        moves.append(Move(place=place, before=before, after=after))
+    return moves

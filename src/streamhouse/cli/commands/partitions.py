@@ -1,0 +1,187 @@
+"""Partitions: who leads them and how far they are, and moving one to another agent.
+
+Owns        the table and the JSON of both commands, waiting for a move
+Leaves      asking every leader to the client, the hand-over to the agents
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from streamhouse.cli.commands.cluster import remaining
+from streamhouse.cli.dependencies import Doors, doors_of, run
+from streamhouse.cli.options import AsJson, HttpAddress, complete_topic, http_address
+from streamhouse.cli.output import Column, StatusLine, count, counted, note, print_json, print_table, say, size
+from streamhouse.cli.typer_setup import HelpfulCommand, described, group
+from streamhouse.client.types import PartitionStatus
+from streamhouse.clock import SystemClock
+from streamhouse.errors import Unavailable
+
+if TYPE_CHECKING:
+    from streamhouse.client.cluster_client import PartitionSurvey
+    from streamhouse.client.http import Http
+
+app = group("List partitions with their leaders, and move one.")
+
+LOOK_S: Final = 0.2
+
+
+@app.command(
+    "list",
+    cls=HelpfulCommand,
+    help=described(
+        "List partitions: leader, epoch, lease, where the log begins, what is flushed, the high watermark, the last "
+        "stable offset (below the high watermark: an open transaction holds readers of committed records back), size. "
+        "Every leader is asked, because it alone knows both.",
+        "streamhouse partitions list",
+        "streamhouse partitions list orders --json",
+    ),
+)
+def list_(
+    context: typer.Context,
+    topic: Annotated[
+        str | None,
+        typer.Argument(metavar="[TOPIC]", help="Only this topic's.", autocompletion=complete_topic, show_default=False),
+    ] = None,
+    internal: Annotated[bool, typer.Option("--internal", help="Also the shards of consumer groups.")] = False,
+    http: HttpAddress = None,
+    as_json: AsJson = False,
+) -> None:
+    survey = run(doors_of(context).cluster_client(http_address(http)).partitions(topic))
+    for agent in survey.silent:
+        note(f"agent {agent.node} does not answer on http://{agent.http}; what only it knows is left out")
+    shown = [each for each in survey.partitions if internal or topic or not each.topic.startswith("__")]
+    if as_json:
+        print_json({"partitions": [as_fields(each) for each in shown], "silent": _silent(survey)})
+    elif not shown:
+        say("no partitions yet; streamhouse topics create makes some")
+    else:
+        _show(shown)
+
+
+def _silent(survey: "PartitionSurvey") -> list[int]:
+    return [agent.node for agent in survey.silent]
+
+
+def as_fields(partition: PartitionStatus) -> dict[str, object]:
+    return {name: getattr(partition, name) for name in partition.__struct_fields__}
+
+
+def _show(partitions: Sequence[PartitionStatus]) -> None:
+    columns = [
+        Column("topic", style="cyan"),
+        Column("part", "right"),
+        Column("leader", "right"),
+        Column("pinned to", "right", drop=3),
+        Column("epoch", "right", drop=4),
+        Column("lease ends in", "right", drop=5),
+        Column("start", "right", drop=6),
+        Column("flushed", "right"),
+        Column("high watermark", "right"),
+        Column("stable", "right", drop=2),
+        Column("size", "right", drop=1),
+    ]
+    print_table(columns, [_row(each) for each in partitions])
+    idle = sum(each.leader is None for each in partitions)
+    rest = f"; {count(idle)} in brackets: that agent leads once somebody asks for it" if idle else ""
+    say(f"{counted(len(partitions), 'partition')}, {size(sum(each.bytes for each in partitions))}{rest}", dim=True)
+    if held := sum(each.is_held_back for each in partitions):
+        say(
+            f"{counted(held, 'partition')} held back by open transactions; see: streamhouse transactions list --open",
+            color="yellow",
+        )
+
+
+def _row(each: PartitionStatus) -> list[str]:
+    return [
+        each.topic,
+        str(each.partition),
+        leader(each),
+        "-" if each.pinned_to is None else str(each.pinned_to),
+        str(each.epoch),
+        remaining(each.lease_expires_in_ms),
+        count(each.log_start),
+        count(each.flushed_end),
+        "?" if each.high_watermark is None else count(each.high_watermark),
+        stable(each),
+        size(each.bytes),
+    ]
+
+
+def stable(each: PartitionStatus) -> str:
+    """Where readers of committed records stop; `-` where nobody leads and knows, `?` where the leader says nothing."""
+    if each.last_stable_offset is None:
+        return "-" if each.leader is None else "?"
+    return count(each.last_stable_offset)
+
+
+def leader(each: PartitionStatus) -> str:
+    """`2`; `2 > 3` while it moves; `(3)` when nobody leads it yet; `-` when nobody can."""
+    if each.leader is None:
+        return "-" if each.owner is None else f"({each.owner})"
+    return f"{each.leader} > {each.owner}" if each.is_moving else str(each.leader)
+
+
+@app.command(
+    "move",
+    cls=HelpfulCommand,
+    help=described(
+        "Have an agent lead a partition from now on, or with --unpin leave it to the cluster again. No data moves, and "
+        "clients go on without an error. While that agent is away, another one leads.",
+        "streamhouse partitions move orders 3 --to 2",
+        "streamhouse partitions move orders 3 --unpin",
+    ),
+)
+def move(
+    context: typer.Context,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=complete_topic, show_default=False)],
+    partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0, show_default=False)],
+    to: Annotated[
+        int | None, typer.Option("--to", metavar="NODE", min=0, help="Who leads it.", show_default=False)
+    ] = None,
+    unpin: Annotated[bool, typer.Option("--unpin", help="Whoever would lead it otherwise.")] = False,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Return when the hand-over is done.")] = True,
+    timeout: Annotated[int, typer.Option("--timeout", metavar="S", min=1, help="Seconds to wait at most.")] = 30,
+    http: HttpAddress = None,
+    as_json: AsJson = False,
+) -> None:
+    if (to is None) == (not unpin):
+        raise typer.BadParameter("say where to: --to NODE, or --unpin", param_hint="--to")
+    moved = run(_move(doors_of(context), http_address(http), topic, partition, to, wait_s=timeout if wait else None))
+    if as_json:
+        print_json({"partition": as_fields(moved)})
+    else:
+        say(_said(moved), color=None if moved.is_moving else "green")
+
+
+def _said(moved: PartitionStatus) -> str:
+    name = f"{moved.topic}-{moved.partition}"
+    if moved.is_moving:
+        return f"{name} moves from agent {moved.leader} to agent {moved.owner}"
+    if moved.leader is None:
+        return f"{name}: nobody leads it now; agent {moved.owner} will when somebody asks for it"
+    return f"{name}: agent {moved.leader} leads it"
+
+
+async def _move(
+    doors: Doors, address: str, topic: str, partition: int, node: int | None, *, wait_s: float | None
+) -> PartitionStatus:
+    async with doors.http(address) as http:
+        moved = await http.move(topic, partition, node)
+        return moved if wait_s is None else await _moved(http, moved, wait_s)
+
+
+async def _moved(http: "Http", moved: PartitionStatus, wait_s: float) -> PartitionStatus:
+    clock, line = SystemClock(), StatusLine()
+    deadline = clock.monotonic() + wait_s
+    try:
+        while moved.is_moving:
+            line.show(_said(moved))
+            if clock.monotonic() >= deadline:
+                raise Unavailable(f"{_said(moved)}, and has not arrived after {wait_s:g} s; it goes on")
+            await clock.sleep(LOOK_S)
+            (moved,) = [each for each in await http.partitions(moved.topic) if each.partition == moved.partition]
+    finally:
+        line.clear()
+    return moved

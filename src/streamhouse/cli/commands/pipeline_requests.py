@@ -1,0 +1,346 @@
+"""Pipeline view: pipelines as tables and facts.
+
+Owns        what `pipelines list` and `pipelines describe` show, and how it looks
+Leaves      asking to the commands, figures to whoever runs the pipelines
+
+Pipeline asking: what commands ask agents about pipelines, and how they wait until these run.
+
+Owns        answers that are refusals, as errors; waiting for pipelines
+Leaves      flags to the commands, how pipelines look to `pipeline_view`
+
+Pipeline files: what `streamhouse pipelines apply` and `validate` do with files of definitions.
+
+Owns        the order: read, validate, then change; how problems and outcomes are told
+Leaves      flags to `pipelines`, what is in files and what becomes of it to `spark.pipelines`
+
+Pipeline watching: what agents say of pipelines, once or for as long as somebody looks.
+
+Owns        asking again, and what of the answer is new
+Leaves      flags to `pipelines`, tables on the screen to `pipeline_view`, refusals to `pipeline_asking`
+"""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+import typer
+
+from streamhouse.cli.dependencies import Doors
+from streamhouse.cli.output import (
+    Column,
+    StatusLine,
+    console,
+    count,
+    fail,
+    on_terminal,
+    print_facts,
+    print_json,
+    print_table,
+    say,
+    seconds,
+    size,
+    when,
+)
+from streamhouse.clock import SystemClock
+from streamhouse.errors import Rejected, Unavailable
+
+if TYPE_CHECKING:
+    from streamhouse.client.http import Http
+    from streamhouse.spark.agents.definition_applier import File, Outcome, Problem
+
+UNKNOWN: Final = "-"
+PHASES: Final = {
+    "running": "green",
+    "done": "green",
+    "starting": "cyan",
+    "waiting": "yellow",
+    "paused": "yellow",
+    "backing off": "yellow",
+    "failed": "bold red",
+}
+COLUMNS: Final = (
+    Column("name", style="bold"),
+    Column("phase", paint=PHASES),
+    Column("target", drop=3),
+    Column("rows/s", "right"),
+    Column("lag", "right"),
+    Column("batch", "right", drop=2),
+    Column("state", "right", drop=4),
+    Column("late", "right", drop=5),
+    Column("restarts", "right", drop=5),
+    Column("supervisor", drop=6, style="dim"),
+    Column("error", style="red", fold=True),
+)
+
+
+def phase_of(pipeline: Mapping[str, Any]) -> str:
+    """What it does; what it was told to do, where nobody runs it."""
+    phase = str(_status(pipeline).get("phase") or "waiting")
+    if pipeline.get("wish") == "pause":
+        return "paused"
+    return phase if pipeline.get("owner") or phase in ("done", "failed") else "waiting"
+
+
+def row_of(pipeline: Mapping[str, Any]) -> list[str]:
+    status = _status(pipeline)
+    runs = phase_of(pipeline) == "running"
+    return [
+        pipeline["name"],
+        phase_of(pipeline),
+        str(pipeline.get("target") or UNKNOWN),
+        _number(status.get("input_rate")) if runs else UNKNOWN,
+        _number(status.get("lag_records")),
+        _milliseconds(status.get("batch_ms")) if runs else UNKNOWN,
+        _size(status.get("state_bytes")),
+        count(status.get("late_rows") or 0),
+        count(status.get("restarts") or 0),
+        str((pipeline.get("owner") or {}).get("supervisor") or UNKNOWN),
+        str(status.get("error") or ""),
+    ]
+
+
+def print_pipelines(pipelines: Sequence[Mapping[str, Any]]) -> None:
+    if not pipelines:
+        say("no pipelines yet; write one into a file and: streamhouse pipelines apply FILE")
+        return
+    print_table(COLUMNS, map(row_of, pipelines))
+
+
+NO_ROOM: Final = "supervisors take no more; raise their --slots, or start another one: streamhouse pipelines run"
+
+
+def is_waiting_for_somebody(pipelines: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a pipeline should run, and is nobody's."""
+    return any(
+        each.get("wish") == "run" and phase_of(each) not in ("done", "failed") and not each.get("owner")
+        for each in pipelines
+    )
+
+
+def has_no_room(supervisors: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether there are supervisors, and each has as many pipelines as it takes."""
+    return bool(supervisors) and all(len(each["pipelines"]) >= each["slots"] for each in supervisors)
+
+
+def print_pipeline(pipeline: Mapping[str, Any]) -> None:
+    """Everything that is known of one."""
+    print_facts(facts_of(pipeline))
+    columns = pipeline.get("columns")
+    if columns:
+        say()
+        print_table(
+            (Column("column", style="bold"), Column("type")), [(each["name"], each["type"]) for each in columns]
+        )
+    say()
+    say(str(pipeline.get("text") or "").strip(), dim=True)
+
+
+def facts_of(pipeline: Mapping[str, Any]) -> list[tuple[str, str]]:
+    status, owner = _status(pipeline), pipeline.get("owner") or {}
+    shape = pipeline.get("shape") or {}
+    watermark = status.get("watermark_ms")
+    told = status.get("told_at_ms")
+    facts = [
+        ("name", pipeline["name"]),
+        ("kind", str(pipeline.get("kind"))),
+        ("phase", phase_of(pipeline)),
+        ("reads", ", ".join(shape.get("streams") or ()) or UNKNOWN),
+        ("writes", str(pipeline.get("target") or UNKNOWN)),
+        ("state", "; ".join(shape.get("state") or ()) or "none"),
+        ("options", ", ".join(f"{name}={value}" for name, value in (pipeline.get("options") or {}).items()) or "none"),
+        ("revision", f"{pipeline.get('revision')}, generation {pipeline.get('generation')}"),
+        ("query", str(pipeline.get("query_id"))),
+        ("supervisor", f"{owner['supervisor']} on {owner.get('host')}" if owner else UNKNOWN),
+        ("rows in", count(status.get("rows_in") or 0)),
+        ("rate", f"{_number(status.get('input_rate'))} rows/s in, {_number(status.get('processed_rate'))} processed"),
+        ("lag", f"{_number(status.get('lag_records'))} records"),
+        ("batch", f"{_number(status.get('batch_id'))} in {_milliseconds(status.get('batch_ms'))}"),
+        ("state size", f"{_number(status.get('state_rows'))} rows, {_size(status.get('state_bytes'))}"),
+        ("watermark", UNKNOWN if watermark is None else when(watermark)),
+        ("late rows", count(status.get("late_rows") or 0)),
+        ("dead letters", count(status.get("dead_letters") or 0)),
+        ("restarts", count(status.get("restarts") or 0)),
+        ("told", UNKNOWN if not told else when(told)),
+    ]
+    return [*facts, ("error", str(status["error"]))] if status.get("error") else facts
+
+
+def _status(pipeline: Mapping[str, Any]) -> Mapping[str, Any]:
+    return pipeline.get("status") or {}
+
+
+def _number(value: float | None) -> str:
+    return UNKNOWN if value is None else count(value) if value >= 10 or value == int(value) else f"{value:.1f}"
+
+
+def _milliseconds(value: float | None) -> str:
+    return UNKNOWN if value is None else seconds(value / 1000)
+
+
+def _size(value: float | None) -> str:
+    return UNKNOWN if value is None else size(value)
+
+
+def path_of(name: str) -> str:
+    return f"/v1/pipelines/{quote(name, safe='')}"
+
+
+async def asked(http: "Http", method: str, path: str, body: object = None) -> dict[str, Any]:
+    """What an agent answers; raises `Rejected` or `Unavailable` with its words where it refuses."""
+    import msgspec
+
+    answer = await http.ask(method, path, body=body)
+    try:
+        told: dict[str, Any] = msgspec.json.decode(answer.content) if answer.content else {}
+    except msgspec.DecodeError:
+        told = {}
+    if answer.status >= 500:
+        raise Unavailable(str(told.get("detail") or f"refused; status={answer.status}"))
+    if answer.status >= 400:
+        raise Rejected(str(told.get("detail") or f"refused; status={answer.status}"))
+    return told
+
+
+def phase_now(pipeline: Mapping[str, Any]) -> str:
+    """What it does as it is defined now; what was told of an older revision says nothing of this one."""
+    told = (pipeline.get("status") or {}).get("revision") or 0
+    is_older = 0 < told < pipeline.get("revision", 0) and pipeline.get("wish") == "run"
+    return "waiting" if is_older else phase_of(pipeline)
+
+
+async def until_running(doors: Doors, address: str, names: Sequence[str]) -> None:
+    """Wait until these pipelines run as they are defined now, and say so; raises `Rejected` where one fails."""
+    status = StatusLine()
+    async with doors.http(address) as http:
+        while True:
+            found = [await asked(http, "GET", path_of(name)) for name in names]
+            waiting = [each for each in found if phase_now(each) not in ("running", "done", "paused")]
+            failed = [each for each in waiting if phase_now(each) == "failed"]
+            if failed:
+                status.clear()
+                raise Rejected("; ".join(f"{each['name']} failed: {each['status']['error']}" for each in failed))
+            if not waiting:
+                break
+            supervisors = (await asked(http, "GET", "/v1/supervisors"))["supervisors"]
+            hint = "" if supervisors else "; nobody runs pipelines yet, start one with: streamhouse pipelines run"
+            if has_no_room(supervisors) and is_waiting_for_somebody(waiting):
+                hint = f"; {NO_ROOM}"
+            status.show(f"waiting for {', '.join(each['name'] for each in waiting)}{hint}")
+            await SystemClock().sleep(0.5)
+    status.clear()
+    for each in found:
+        say(f"{phase_of(each)} {each['name']}", color="green")
+
+
+async def apply_files(
+    doors: Doors, paths: Sequence[Path], agents: str, begin: str | None, validate_first: bool, as_json: bool
+) -> list["Outcome"]:
+    async with doors.http(agents) as http:
+        files = await checked_files(doors, paths, agents, validate_first, as_json)
+        applier = doors.applier(http, begin)
+        outcomes = [await applier.apply(change) for file in files for change in file.changes]
+        return outcomes + await applier.settle()
+
+
+async def checked_files(
+    doors: Doors, paths: Sequence[Path], agents: str, validate_first: bool, as_json: bool
+) -> list["File"]:
+    """The files, which are right as far as anybody knows; ends the command where they aren't."""
+    files, problems = doors.read_definitions(paths)
+    if not problems and validate_first and any(file.changes for file in files):
+        status = StatusLine()
+        try:
+            files, problems = await doors.validate_definitions(
+                files, agents, on_wait=lambda waited_s: status.show(_starting(waited_s))
+            )
+        finally:
+            status.clear()
+    if problems:
+        _print_problems(problems, as_json)
+        raise typer.Exit(1)
+    return files
+
+
+def _starting(waited_s: float) -> str:
+    """A pipe gets it once, a terminal sees the seconds go."""
+    return "starting Spark to validate …" + (f" {waited_s:.0f} s" if sys.stderr.isatty() else "")
+
+
+def _print_problems(problems: "Sequence[Problem]", as_json: bool) -> None:
+    if as_json:
+        print_json({"problems": [_problem_json(problem) for problem in problems]})
+    for problem in problems if not as_json else ():
+        fail(str(problem))
+
+
+def _problem_json(problem: "Problem") -> dict[str, object]:
+    return {
+        "file": str(problem.path),
+        "line": problem.line,
+        "column": problem.column,
+        "text": problem.text,
+        "hint": problem.hint,
+    }
+
+
+def outcome_json(outcome: "Outcome") -> dict[str, object]:
+    return {"what": outcome.what, "name": outcome.name, "outcome": outcome.outcome, "why": outcome.why}
+
+
+LOGS_LIMIT: Final = 1000
+
+
+async def listed_once(doors: Doors, address: str) -> list[dict[str, Any]]:
+    async with doors.http(address) as http:
+        return await _listed(http)
+
+
+async def find_supervisors(doors: Doors, address: str) -> list[dict[str, Any]]:
+    """Those whose lease is held, with the pipelines that each of them has."""
+    async with doors.http(address) as http:
+        supervisors: list[dict[str, Any]] = (await asked(http, "GET", "/v1/supervisors"))["supervisors"]
+        return supervisors
+
+
+async def _listed(http: "Http") -> list[dict[str, Any]]:
+    told = await asked(http, "GET", "/v1/pipelines")
+    pipelines: list[dict[str, Any]] = told["pipelines"]
+    return pipelines
+
+
+async def watch_list(doors: Doors, address: str, as_json: bool) -> None:
+    """On a terminal the table is drawn over the last one; a pipe gets one after the other."""
+    async with doors.http(address) as http:
+        while True:
+            pipelines = await _listed(http)
+            if on_terminal() and not as_json:
+                console().clear()
+            print_json(pipelines) if as_json else print_pipelines(pipelines)
+            await SystemClock().sleep(1.0)
+
+
+async def show_events(doors: Doors, address: str, name: str, limit: int, follow: bool, as_json: bool) -> None:
+    path = f"{path_of(name)}/events?limit={{}}"
+    async with doors.http(address) as http:
+        seen: list[Any] = []
+        while True:
+            told = await asked(http, "GET", path.format(limit if not seen else LOGS_LIMIT))
+            events = told["events"]
+            fresh = [event for event in events if event not in seen]
+            for event in fresh:
+                _print_event(event, as_json)
+            seen = events or seen
+            if not follow:
+                return
+            await SystemClock().sleep(1.0)
+
+
+def _print_event(event: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(event, ensure_ascii=False))
+        return
+    color = {"error": "red", "warning": "yellow"}.get(event["level"])
+    say(f"{when(event['at_ms'])}  {event['level']:<7}  {event['text']}", color=color)

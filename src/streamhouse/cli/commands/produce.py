@@ -1,0 +1,373 @@
+"""Produce: arguments, lines of standard input or of a file become records of a topic.
+
+Owns        the flags, the tally of what was stored and what failed, progress and the summary
+Leaves      lines to `records_in`, sending to `client.producer`
+"""
+
+import json
+import sys
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
+
+import typer
+
+from streamhouse.cli.commands.record_lines import LineSplitter, Shape, chunks
+from streamhouse.cli.commands.schemas import chosen_schema
+from streamhouse.cli.dependencies import Doors, doors_of, run
+from streamhouse.cli.options import AsJson, Bootstrap, HttpAddress, TopicName, bootstrap_address, http_address, pairs
+from streamhouse.cli.output import console, count, counted, fail, note, print_json, say, seconds, size
+from streamhouse.cli.typer_setup import described
+from streamhouse.client.serde import SchemaWriter, Write
+from streamhouse.client.types import Acks, Compression
+from streamhouse.clock import SystemClock
+from streamhouse.errors import InvalidPartitions, InvalidRecordValue, Rejected, Retriable, StreamhouseError
+from streamhouse.model.record import NewRecord
+
+if TYPE_CHECKING:
+    from streamhouse.client.delivery import Delivery
+    from streamhouse.client.producer import Producer
+
+HELP: Final = described(
+    "Write records to a topic: the values given, else the lines of --file or of standard input.",
+    "streamhouse produce orders hello world",
+    "streamhouse produce orders --key-separator : --header from=shop < file",
+    "seq 100000 | streamhouse produce numbers --compression lz4",
+    "streamhouse produce orders --key 42 --null '' ''",
+    "streamhouse produce orders --schema orders-value '{\"id\": 1}'",
+    "streamhouse produce orders --schema @order.avsc < orders.ndjson",
+)
+MAX_WAITING_RECORDS: Final = 20_000
+MAX_FAILURES_SHOWN: Final = 3
+
+
+Values = Annotated[list[str] | None, typer.Argument(metavar="VALUE", show_default=False)]
+InputFile = Annotated[
+    Path | None, typer.Option("--file", "-F", metavar="FILE", help="Read lines from a file; - is standard input.")
+]
+Whole = Annotated[bool, typer.Option("--whole", help="The whole input is one value, not a line each.")]
+Key = Annotated[str | None, typer.Option("--key", "-k", help="Key of every record.")]
+KeySeparator = Annotated[
+    str | None,
+    typer.Option("--key-separator", "-K", metavar="TEXT", help=r"Ends the key in each line; \t is a tab."),
+]
+Headers = Annotated[
+    list[str] | None, typer.Option("--header", "-H", metavar="KEY=VALUE", help="Header; may be repeated.")
+]
+Partition = Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Default: by key.")]
+AcksAsked = Annotated[Acks, typer.Option("--acks", help="What a record waits for; all makes retries idempotent.")]
+Codec = Annotated[Compression, typer.Option("--compression", "-z", help="Codec of the batches.")]
+TimeoutS = Annotated[
+    int, typer.Option("--timeout", metavar="S", min=1, help="Seconds that a record may take before it failed.")
+]
+Null = Annotated[str | None, typer.Option("--null", metavar="TEXT", help="A value that is exactly this becomes null.")]
+Schema = Annotated[
+    str | None,
+    typer.Option(
+        "--schema",
+        metavar="SCHEMA",
+        help="Lines are JSON, written by a schema: SUBJECT, SUBJECT:VERSION, or @FILE, which is registered for"
+        " the topic's values.",
+    ),
+]
+
+
+def produce(
+    context: typer.Context,
+    topic: TopicName,
+    values: Values = None,
+    file: InputFile = None,
+    whole: Whole = False,
+    key: Key = None,
+    key_separator: KeySeparator = None,
+    header: Headers = None,
+    partition: Partition = None,
+    acks: AcksAsked = "all",
+    compression: Codec = "none",
+    timeout: TimeoutS = 30,
+    null: Null = None,
+    schema: Schema = None,
+    bootstrap: Bootstrap = None,
+    http: HttpAddress = None,
+    as_json: AsJson = False,
+) -> None:
+    if key is not None and key_separator is not None:
+        raise typer.BadParameter("--key and --key-separator exclude each other", param_hint="--key-separator")
+    if values and file is not None:
+        raise typer.BadParameter("values and --file exclude each other", param_hint="--file")
+    shape = Shape(
+        key=None if key is None else key.encode(),
+        key_separator=None if key_separator is None else key_separator.replace("\\t", "\t").encode(),
+        null=None if null is None else null.encode(),
+        headers=tuple((name, value.encode()) for name, value in pairs(header or [], "--header")),
+        partition=partition,
+    )
+    tally = Tally()
+    work = _Work(
+        topic=topic,
+        shape=shape,
+        acks=acks,
+        compression=compression,
+        whole=whole,
+        timeout_s=timeout,
+        schema=schema,
+        http="" if schema is None else http_address(http),
+    )
+    try:
+        with _opened(values, file) as source:
+            run(_produce(doors_of(context), bootstrap_address(bootstrap), work, source, tally))
+    except KeyboardInterrupt:
+        _summarise(topic, tally, as_json)
+        raise typer.Exit(130) from None
+    _summarise(topic, tally, as_json)
+    if tally.failed:
+        raise Rejected(f"{counted(tally.failed, 'record')} of {count(tally.failed + tally.stored)} failed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Work:
+    topic: str
+    shape: Shape
+    acks: Acks
+    compression: Compression
+    whole: bool
+    timeout_s: float
+    schema: str | None
+    http: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Source:
+    """Where records come from: values, or a stream of which the length may be known."""
+
+    values: list[str] | None = None
+    stream: BinaryIO | None = None
+    total_bytes: int | None = None
+    progress: bool = True
+
+
+@contextmanager
+def _opened(values: list[str] | None, file: Path | None) -> Iterator[_Source]:
+    if values:
+        yield _Source(values=values)
+    elif file is not None and str(file) != "-":
+        with file.open("rb") as stream:
+            yield _Source(stream=stream, total_bytes=file.stat().st_size)
+    else:
+        interactive = sys.stdin.isatty()
+        if interactive:
+            note("one record a line; Ctrl-D ends")
+        yield _Source(stream=sys.stdin.buffer, progress=not interactive)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of the records."""
+
+    stored: int = 0
+    failed: int = 0
+    bytes: int = 0
+    elapsed_s: float = 0.0
+    gone: bool = False  # the agent does not answer: what follows would fail as well
+    failures: list[str] = field(default_factory=list)
+
+    def store(self, size_bytes: int) -> None:
+        self.stored += 1
+        self.bytes += size_bytes
+
+    def fail(self, number: int, error: Exception) -> None:
+        self.failed += 1
+        self.gone = self.gone or isinstance(error, Retriable)
+        if len(self.failures) < MAX_FAILURES_SHOWN:
+            self.failures.append(f"record {number} failed: {error}")
+
+
+class Shipment:
+    """Hands records over and waits for their deliveries in order, with a limit on how many are under way."""
+
+    def __init__(self, producer: "Producer", tally: Tally) -> None:
+        self._producer, self._tally = producer, tally
+        self._waiting: deque[tuple[int, int, Delivery]] = deque()
+
+    async def send(self, number: int, record: NewRecord) -> None:
+        while len(self._waiting) >= MAX_WAITING_RECORDS:
+            await self._settle_oldest()
+        await self.settle_done()
+        try:
+            written = self._producer.record(record.value, record.key, record.headers, None, record.partition)
+            delivery = await self._producer.put(written)
+        except StreamhouseError as error:
+            self._tally.fail(number, error)
+            return
+        self._waiting.append((number, len(written.value or b"") + len(written.key or b""), delivery))
+
+    async def settle(self) -> None:
+        while self._waiting:
+            await self._settle_oldest()
+
+    async def settle_done(self) -> None:
+        """Count what is known by now."""
+        while self._waiting and self._waiting[0][2].done():
+            await self._settle_oldest()
+
+    async def _settle_oldest(self) -> None:
+        number, size_bytes, delivery = self._waiting.popleft()
+        try:
+            await delivery
+        except StreamhouseError as error:
+            self._tally.fail(number, error)
+        else:
+            self._tally.store(size_bytes)
+
+
+async def _produce(doors: Doors, bootstrap: str, work: _Work, source: _Source, tally: Tally) -> None:
+    clock = SystemClock()
+    await _check_topic(doors, bootstrap, work)
+    started = clock.monotonic()
+    async with _writer(doors, work) as write, _producer(doors, bootstrap, work, write) as producer:
+        shipment = Shipment(producer, tally)
+        try:
+            with Progress(source.total_bytes, wanted=source.stream is not None and source.progress) as progress:
+                await _send_lines(_lines(source, work.whole, progress), work.shape, shipment, tally)
+                await shipment.settle()
+        finally:
+            await shipment.settle_done()
+            tally.elapsed_s = clock.monotonic() - started
+
+
+def _producer(
+    doors: Doors, bootstrap: str, work: _Work, write: Write | None
+) -> "AbstractAsyncContextManager[Producer]":
+    from streamhouse.client.producer import ProducerSettings
+
+    settings = ProducerSettings(acks=work.acks, compression=work.compression, timeout_s=work.timeout_s)
+    return doors.producer(bootstrap, work.topic, settings=settings, write_value=write)
+
+
+@asynccontextmanager
+async def _writer(doors: Doors, work: _Work) -> AsyncIterator[Write | None]:
+    """How values are written: by a schema, where one was named."""
+    if work.schema is None:
+        yield None
+        return
+    async with doors.http(work.http) as http:
+        schema = chosen_schema(work.schema)
+        yield JsonLines(SchemaWriter(doors.schemas(http), schema, subject=f"{work.topic}-value"))
+
+
+class JsonLines:
+    """Lines of JSON, written by a schema."""
+
+    def __init__(self, write: Write) -> None:
+        self._write = write
+
+    async def open(self) -> None:
+        await self._write.open()
+
+    def __call__(self, line: bytes, /) -> bytes:
+        try:
+            value = json.loads(line)
+        except ValueError as error:
+            raise InvalidRecordValue(f"the line is not JSON: {error}") from None
+        return self._write(value)
+
+
+async def _check_topic(doors: Doors, bootstrap: str, work: _Work) -> None:
+    """Fail at once, and with a reason, where the producer would wait and try again."""
+    async with doors.admin(bootstrap) as admin:
+        topic = await admin.topic(work.topic, create=True)
+    if work.shape.partition is not None and work.shape.partition >= len(topic.partitions):
+        raise InvalidPartitions(
+            f"no such partition; topic={topic.name} partition={work.shape.partition}"
+            f" allowed=0 to {len(topic.partitions) - 1}"
+        )
+
+
+async def _lines(source: _Source, whole: bool, progress: "Progress") -> AsyncIterator[list[bytes]]:
+    if source.stream is None:
+        # Arguments that were not UTF-8 become the bytes that they were.
+        yield [value.encode("utf-8", "surrogateescape") for value in source.values or []]
+        return
+    splitter = LineSplitter()
+    pieces: list[bytes] = []
+    async for chunk in chunks(source.stream):
+        progress.advance(len(chunk))
+        if whole:
+            pieces.append(chunk)
+        else:
+            yield splitter.feed(chunk)
+    yield [b"".join(pieces)] if whole else splitter.finish()
+
+
+async def _send_lines(lines: AsyncIterator[list[bytes]], shape: Shape, shipment: Shipment, tally: Tally) -> None:
+    number = 0
+    async for batch in lines:
+        for line in batch:
+            number += 1
+            try:
+                record = shape.record(line)
+            except ValueError as error:
+                tally.fail(number, error)
+                continue
+            await shipment.send(number, record)
+            if tally.gone:
+                return
+
+
+class Progress:
+    """A bar on the terminal, or nothing; gone when the work is done."""
+
+    def __init__(self, total_bytes: int | None, *, wanted: bool) -> None:
+        self._total_bytes = total_bytes
+        self._wanted = wanted and sys.stderr.isatty()
+        self._bar: Any = None
+        self._shown: AbstractContextManager[Any] = nullcontext()
+
+    def __enter__(self) -> "Progress":
+        if self._wanted:
+            from rich import progress as rich
+
+            columns = [rich.TextColumn("sending"), rich.BarColumn(), rich.DownloadColumn(), rich.TransferSpeedColumn()]
+            self._bar = rich.Progress(*columns, console=console(stderr=True), transient=True)
+            self._bar.add_task("sending", total=self._total_bytes)
+            self._shown = self._bar
+        self._shown.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._shown.__exit__(*error)
+
+    def advance(self, size_bytes: int) -> None:
+        if self._bar is not None:
+            self._bar.advance(self._bar.task_ids[0], size_bytes)
+
+
+def _summarise(topic: str, tally: Tally, as_json: bool) -> None:
+    for text in tally.failures:
+        fail(text)
+    if as_json:
+        print_json(
+            {
+                "topic": topic,
+                "records": tally.stored,
+                "bytes": tally.bytes,
+                "failed": tally.failed,
+                "seconds": round(tally.elapsed_s, 6),
+            }
+        )
+        return
+    rate = tally.stored / tally.elapsed_s if tally.elapsed_s > 0 else 0
+    say(
+        f"{counted(tally.stored, 'record')}, {size(tally.bytes)} to {topic}"
+        f" in {seconds(tally.elapsed_s)} ({count(rate)} records/s)",
+        color="green" if not tally.failed else None,
+    )

@@ -1,0 +1,136 @@
+"""Recover: `streamhouse recover`: what the object store holds and the metadata database lacks; shown, then registered.
+
+Owns        the flags, the table, the JSON and what is said at the end
+Leaves      finding and registering to the agent's module
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from streamhouse.cli.dependencies import doors_of
+from streamhouse.cli.options import AsJson, ConfigFile, pairs
+from streamhouse.cli.output import Column, console, count, counted, print_json, print_table, say
+from streamhouse.cli.typer_setup import described
+from streamhouse.config import load_settings
+
+if TYPE_CHECKING:
+    from streamhouse.agent import AdoptionReport
+
+HELP: Final = described(
+    "After the metadata database was lost, or restored from a copy: find what the object store and the write-ahead log "
+    "hold and no row names, and register it at its own offsets. Without --apply nothing is changed. All agents must be "
+    "stopped.",
+    "streamhouse recover",
+    "streamhouse recover --apply",
+    "streamhouse recover --metadata postgresql://db/streamhouse --store s3://bucket/prefix --json",
+)
+PAINT: Final = {"register": "green", "leave": "dim", "missing": "bold red", "set aside": "yellow"}
+SHOWN: Final = 100
+
+
+def recover(
+    context: typer.Context,
+    apply: Annotated[bool, typer.Option("--apply", help="Register what was found; without it, only show it.")] = False,
+    data: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Folder of the embedded stores and of the disk WAL.")
+    ] = None,
+    metadata: Annotated[
+        str | None, typer.Option(metavar="URL", help="Metadata store. Default: SQLite in the data folder.")
+    ] = None,
+    store: Annotated[
+        str | None, typer.Option(metavar="URL", help="Object store. Default: a folder in the data folder.")
+    ] = None,
+    take_over: Annotated[
+        str | None,
+        typer.Option(metavar="CLUSTER_ID", help="The object store's cluster, where the database has another one."),
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Any setting of `streamhouse config show`; may be repeated."),
+    ] = None,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    flags: dict[str, object] = dict(pairs(setting or [], "--set"))
+    named = {"agent.data": data, "metadata.url": metadata, "store.url": store}
+    flags |= {name: value for name, value in named.items() if value is not None}
+    settings = load_settings(flags, os.environ, config)
+    with _progress() as on_progress:
+        report = doors_of(context).recover(settings, apply=apply, take_over=take_over, on_progress=on_progress)
+    if as_json:
+        print_json(asdict(report))
+    else:
+        _show(report)
+
+
+def _show(report: "AdoptionReport") -> None:
+    say(f"cluster {report.cluster_id or 'without an id'}: {_PAIRINGS.get(report.pairing, report.pairing)}", bold=True)
+    if report.findings:
+        columns = [
+            Column("action", paint=PAINT),
+            Column("topic", style="cyan"),
+            Column("part", "right"),
+            Column("offsets", "right"),
+            Column("records", "right"),
+            Column("from", style="dim", drop=1),
+            Column("why", fold=True),
+        ]
+        rows = [
+            [
+                each.action,
+                each.topic,
+                "" if each.partition < 0 else str(each.partition),
+                "" if each.partition < 0 else f"[{each.base}, {each.end})",
+                "" if each.partition < 0 else count(each.records),
+                each.source,
+                each.why,
+            ]
+            for each in report.findings[:SHOWN]
+        ]
+        print_table(columns, rows)
+        if len(report.findings) > SHOWN:
+            say(f"the first {SHOWN} of {count(len(report.findings))}; --json names them all", dim=True)
+    _show_sums(report)
+
+
+def _show_sums(report: "AdoptionReport") -> None:
+    done = "registered" if report.is_applied else "to register"
+    say(f"{counted(report.count('register'), 'record')} {done}, {counted(report.count('missing'), 'record')} missing")
+    if report.new_topics:
+        made = "made anew" if report.is_applied else "to make anew"
+        say(f"topics {made}, with retention turned off until you set it: {', '.join(report.new_topics)}")
+    if report.is_applied:
+        say(f"agents start with generation {report.generation}", color="green")
+    else:
+        say("nothing was changed; --apply does it, while all agents are stopped", dim=True)
+
+
+_PAIRINGS: Final = {
+    "same": "database and object store belong together",
+    "new": "neither has an id yet",
+    "empty database": "the database is empty",
+    "older database": "the database is older than the object store",
+    "empty bucket": "the object store was emptied, or is another one",
+    "older bucket": "the object store is older than the database",
+    "foreign": "the database is of another cluster",
+}
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, int], None]]:
+    """A line on a terminal's stderr, and nowhere else."""
+    if not sys.stderr.isatty():
+        yield lambda what, number: None
+        return
+    from rich import progress
+
+    columns = (progress.SpinnerColumn(), progress.TextColumn("{task.description}"))
+    with progress.Progress(*columns, console=console(stderr=True), transient=True) as bar:
+        task = bar.add_task("reading", total=None)
+        yield lambda what, number: bar.update(task, description=f"reading {what}: {count(number)}")

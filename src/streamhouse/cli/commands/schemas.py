@@ -1,0 +1,328 @@
+"""Schema files: what people write on a command line to name a schema, or its text.
+
+Owns        `@FILE`, `-`, `SUBJECT:VERSION`, `NAME=SUBJECT:VERSION`; the language that a file's name tells
+Leaves      registering and looking up to `client.schemas`
+
+Schemas: what the registry has, and registering, checking and deleting there.
+
+Owns        the tables and the JSON of these commands; the exit code of a check
+Leaves      files and names of schemas to `schema_files`, the registry's routes to `client.schemas`
+"""
+
+import json
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
+
+import typer
+
+from streamhouse.cli.dependencies import Doors, doors_of, run
+from streamhouse.cli.options import AsJson, HttpAddress, Yes, http_address
+from streamhouse.cli.output import Column, counted, fail, on_terminal, print_facts, print_json, print_table, say
+from streamhouse.cli.typer_setup import HelpfulCommand, described, group
+from streamhouse.client.types import NewSchema, Schema, SchemaRef, SchemaReference, Verdict
+from streamhouse.schemas.base import SchemaType
+
+if TYPE_CHECKING:
+    from streamhouse.client.schemas import Schemas
+
+SUFFIXES: Final[Mapping[str, SchemaType]] = {".avsc": "AVRO", ".json": "JSON", ".proto": "PROTOBUF"}
+
+
+def chosen_schema(text: str) -> "SchemaRef | NewSchema":
+    """`SUBJECT`, `SUBJECT:VERSION` or `@FILE`."""
+    return read_schema(text[1:], None, [], flag="--schema") if text.startswith("@") else parse_ref(text, "--schema")
+
+
+def read_schema(file: str, kind: SchemaType | None, references: list[str], *, flag: str) -> NewSchema:
+    """A file's text, or with `-` standard input's; the language is told, or guessed from the name."""
+    guessed = kind or SUFFIXES.get(Path(file).suffix.lower())
+    if guessed is None:
+        known = ", ".join(f"{suffix} {name}" for suffix, name in SUFFIXES.items())
+        raise typer.BadParameter(
+            f"can't tell the language of {file!r}; say --type, or name it: {known}", param_hint=flag
+        )
+    text = sys.stdin.read() if file == "-" else Path(file).read_text()
+    return NewSchema(text=text, type=guessed, references=tuple(map(parse_reference, references)))
+
+
+def parse_ref(text: str, flag: str) -> SchemaRef:
+    """`SUBJECT` or `SUBJECT:VERSION`; a subject may have colons of its own, where it names a context."""
+    subject, colon, version = text.rpartition(":")
+    if colon and version == "latest":
+        return SchemaRef(subject=subject)
+    if colon and version.isascii() and version.isdigit():
+        return SchemaRef(subject=subject, version=int(version))
+    if not text:
+        raise typer.BadParameter("must be SUBJECT or SUBJECT:VERSION", param_hint=flag)
+    return SchemaRef(subject=text)
+
+
+def parse_reference(text: str) -> SchemaReference:
+    name, equals, place = text.partition("=")
+    subject, colon, version = place.rpartition(":")
+    if not (name and equals and subject and colon and version.isascii() and version.isdigit()):
+        raise typer.BadParameter(f"{text!r} is not NAME=SUBJECT:VERSION", param_hint="--ref")
+    return SchemaReference(name=name, subject=subject, version=int(version))
+
+
+T = TypeVar("T")
+
+DETAILS = ("{oldSchema", "{compatibility", "{validateFields")  # what everybody knows who asked
+
+app = group("List, register, check and delete schemas, and say what may follow what.")
+
+Kind = Annotated[
+    Literal["AVRO", "JSON", "PROTOBUF"] | None,
+    typer.Option(
+        "--type", "-t", help="Language. Default: by the file's name (.avsc, .json, .proto).", show_default=False
+    ),
+]
+References = Annotated[
+    list[str] | None,
+    typer.Option("--ref", metavar="NAME=SUBJECT:VERSION", help="What the schema refers to; may be repeated."),
+]
+Subject = Annotated[str, typer.Argument(metavar="SUBJECT", show_default=False)]
+Versioned = Annotated[str, typer.Argument(metavar="SUBJECT[:VERSION]", show_default=False)]
+File = Annotated[
+    str, typer.Argument(metavar="FILE", help="The schema's text; - is standard input.", show_default=False)
+]
+
+
+@app.command(
+    "list",
+    cls=HelpfulCommand,
+    help=described(
+        "List the subjects with their latest schema.",
+        "streamhouse schemas list",
+        "streamhouse schemas list --prefix orders- --json",
+    ),
+)
+def list_(
+    context: typer.Context,
+    prefix: Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Only subjects that begin like this.")] = "",
+    every: Annotated[bool, typer.Option("--all", help="Every version, not only the latest.")] = False,
+    deleted: Annotated[bool, typer.Option("--deleted", help="Also what was deleted, but not for good.")] = False,
+    http: HttpAddress = None,
+    as_json: AsJson = False,
+) -> None:
+    found = _asked(context, http, lambda schemas: schemas.all(prefix, latest=not every, deleted=deleted))
+    if as_json:
+        print_json([as_fields(schema) for schema in found])
+    elif not found:
+        say("no schemas yet; register one with: streamhouse schemas register SUBJECT FILE")
+    else:
+        _show_list(found)
+
+
+def _show_list(found: list[Schema]) -> None:
+    columns = [
+        Column("subject", style="cyan", fold=True),
+        Column("version", "right"),
+        Column("id", "right"),
+        Column("type"),
+        Column("references", "right", drop=1),
+    ]
+    rows = [[s.subject, str(s.version), str(s.id), s.type, str(len(s.references) or "-")] for s in found]
+    print_table(columns, rows)
+
+
+@app.command(
+    "register",
+    cls=HelpfulCommand,
+    help=described(
+        "Register a schema as the next version of a subject. One that is there already stays what it is. Producers "
+        "look for the values of a topic under TOPIC-value.",
+        "streamhouse schemas register orders-value order.avsc",
+        "streamhouse schemas register orders-value order.proto --ref address.proto=address:1",
+        "cat order.json | streamhouse schemas register orders-value - --type JSON",
+    ),
+)
+def register(
+    context: typer.Context,
+    subject: Subject,
+    file: File,
+    kind: Kind = None,
+    reference: References = None,
+    normalize: Annotated[bool, typer.Option("--normalize", help="Texts that mean the same are the same.")] = False,
+    http: HttpAddress = None,
+    as_json: AsJson = False,
+) -> None:
+    schema = read_schema(file, kind, reference or [], flag="FILE")
+    found = _asked(context, http, lambda schemas: schemas.register(subject, schema, normalize=normalize))
+    if as_json:
+        print_json(as_fields(found))
+    else:
+        say(f"{subject} has it as version {found.version}, with the id {found.id}", color="green")
+
+
+@app.command(
+    "get",
+    cls=HelpfulCommand,
+    help=described(
+        "Show a schema: by subject the latest one, or a version; or by id. A pipe gets the text alone.",
+        "streamhouse schemas get orders-value",
+        "streamhouse schemas get orders-value:2 > order.avsc",
+        "streamhouse schemas get --id 17 --json",
+    ),
+)
+def get(
+    context: typer.Context,
+    subject: Annotated[str | None, typer.Argument(metavar="[SUBJECT[:VERSION]]", show_default=False)] = None,
+    schema_id: Annotated[int | None, typer.Option("--id", metavar="N", min=1, help="By id.")] = None,
+    http: HttpAddress = None,
+    as_json: AsJson = False,
+) -> None:
+    if (subject is None) == (schema_id is None):
+        raise typer.BadParameter("give a subject or --id", param_hint="SUBJECT")
+    found: Schema | NewSchema
+    if schema_id is not None:
+        found = _asked(context, http, lambda schemas: schemas.by_id(schema_id))
+    else:
+        ref = parse_ref(subject or "", "SUBJECT")
+        found = _asked(context, http, lambda schemas: schemas.get(ref.subject, ref.version))
+    if as_json:
+        print_json(as_fields(found))
+    else:
+        _show(found)
+
+
+def _show(schema: "Schema | NewSchema") -> None:
+    if on_terminal():
+        facts = [
+            ("type", schema.type),
+            *(("refers to", f"{r.name} = {r.subject}:{r.version}") for r in schema.references),
+        ]
+        if isinstance(schema, Schema):
+            facts = [("subject", schema.subject), ("version", str(schema.version)), ("id", str(schema.id)), *facts]
+        print_facts(facts)
+        say()
+    typer.echo(_pretty(schema.text) if on_terminal() else schema.text)
+
+
+def _pretty(text: str) -> str:
+    try:
+        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    except ValueError:
+        return text
+
+
+@app.command(
+    "check",
+    cls=HelpfulCommand,
+    help=described(
+        "Say whether a schema may become the next version of a subject, and if not, why: exit code 1.",
+        "streamhouse schemas check orders-value order.avsc",
+        "streamhouse schemas check orders-value:2 order.avsc --json",
+    ),
+)
+def check(
+    context: typer.Context,
+    subject: Versioned,
+    file: File,
+    kind: Kind = None,
+    reference: References = None,
+    http: HttpAddress = None,
+    as_json: AsJson = False,
+) -> None:
+    ref = parse_ref(subject, "SUBJECT")
+    schema = read_schema(file, kind, reference or [], flag="FILE")
+    verdict = _asked(context, http, lambda schemas: schemas.check(ref.subject, schema, version=ref.version))
+    if as_json:
+        print_json({"compatible": verdict.compatible, "messages": list(verdict.messages)})
+    else:
+        _show_verdict(subject, verdict)
+    if not verdict.compatible:
+        raise typer.Exit(1)
+
+
+def _show_verdict(subject: str, verdict: Verdict) -> None:
+    if verdict.compatible:
+        say(f"compatible: it may follow in {subject}", color="green")
+        return
+    from streamhouse.client.schemas import explained
+
+    shown = [explained(message) for message in verdict.messages if not message.startswith(DETAILS)]
+    for message in shown:
+        say(f"  {message}")
+    fail(f"incompatible with {subject}: change the schema, or the level with: streamhouse schemas config")
+
+
+@app.command(
+    "delete",
+    cls=HelpfulCommand,
+    help=described(
+        "Delete a version of a subject, or all of them: it is not found by name any more, but records that name its id "
+        "can still be read. --permanent deletes for good what was deleted before. Asks first, unless told --yes.",
+        "streamhouse schemas delete orders-value:2",
+        "streamhouse schemas delete orders-value --permanent --yes",
+    ),
+)
+def delete(
+    context: typer.Context,
+    subject: Versioned,
+    permanent: Annotated[bool, typer.Option("--permanent", help="For good: ids are not found any more.")] = False,
+    yes: Yes = False,
+    http: HttpAddress = None,
+    as_json: AsJson = False,
+) -> None:
+    ref = parse_ref(subject, "SUBJECT")
+    if not yes:
+        typer.confirm(f"Delete {subject}{' for good' if permanent else ''}?", abort=True, err=True)
+    versions = _asked(context, http, lambda schemas: schemas.delete(ref.subject, ref.version, permanent=permanent))
+    if as_json:
+        print_json({"subject": ref.subject, "deleted": versions})
+    else:
+        say(f"deleted {counted(len(versions), 'version')} of {ref.subject}", color="green")
+
+
+@app.command(
+    "config",
+    cls=HelpfulCommand,
+    help=described(
+        "Show or set which versions a new schema must get along with: BACKWARD, FORWARD, FULL (each also "
+        "_TRANSITIVE) or NONE; of a subject, or of all that have no level of their own.",
+        "streamhouse schemas config",
+        "streamhouse schemas config orders-value --set FULL",
+        "streamhouse schemas config orders-value --reset",
+    ),
+)
+def config(
+    context: typer.Context,
+    subject: Annotated[str | None, typer.Argument(metavar="[SUBJECT]", show_default=False)] = None,
+    level: Annotated[str | None, typer.Option("--set", metavar="LEVEL", help="The level from now on.")] = None,
+    reset: Annotated[bool, typer.Option("--reset", help="Let the level of all hold for the subject again.")] = False,
+    http: HttpAddress = None,
+    as_json: AsJson = False,
+) -> None:
+    if reset and (level is not None or subject is None):
+        raise typer.BadParameter("--reset is for a subject, and without --set", param_hint="--reset")
+    found = _asked(context, http, lambda schemas: _configured(schemas, subject, level, reset=reset))
+    if as_json:
+        print_json({"subject": subject, "compatibility": found})
+    else:
+        say(f"{subject or 'all subjects'}: {found}")
+
+
+async def _configured(schemas: "Schemas", subject: str | None, level: str | None, *, reset: bool) -> str:
+    if reset and subject is not None:
+        await schemas.reset_compatibility(subject)
+    return await (schemas.compatibility(subject) if level is None else schemas.set_compatibility(level, subject))
+
+
+def as_fields(schema: "Schema | NewSchema") -> dict[str, object]:
+    references = [{"name": r.name, "subject": r.subject, "version": r.version} for r in schema.references]
+    told: dict[str, object] = {"type": schema.type, "schema": schema.text, "references": references}
+    if not isinstance(schema, Schema):
+        return told
+    return {"subject": schema.subject, "version": schema.version, "id": schema.id, **told}
+
+
+def _asked(context: typer.Context, http: str | None, question: "Callable[[Schemas], Awaitable[T]]") -> T:
+    return run(_answer(doors_of(context), http_address(http), question))
+
+
+async def _answer(doors: Doors, address: str, question: "Callable[[Schemas], Awaitable[T]]") -> T:
+    async with doors.http(address) as http:
+        return await question(doors.schemas(http))

@@ -1,0 +1,210 @@
+"""Spark: `streamhouse spark shell|submit|pipelines|config` starts PySpark with everything set, or says what to set.
+
+Owns        the flags, and the settings as text
+Leaves      commands, settings and Java to `spark`; every other argument to Spark's own commands
+
+Jobs on Spark: what the commands share that start one and wait for its end.
+
+Owns        their flags, where a job runs, its progress bar, what Ctrl-C says
+Leaves      what a job does to `maintain` and `replaying`
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from streamhouse.cli.dependencies import doors_of
+from streamhouse.cli.options import AsJson, http_addresses, pairs
+from streamhouse.cli.output import console, note, print_json, size
+from streamhouse.cli.typer_setup import CONTEXT, HelpfulCommand, described, group
+from streamhouse.clock import SystemClock
+
+if TYPE_CHECKING:
+    from streamhouse.spark.maintenance.job import Progress
+
+app = group("Read and write topics with Apache Spark.")
+
+# What comes behind our own flags is Spark's, or the program's, `--help` among it.
+_PASSED_ON: Final[dict[str, Any]] = {
+    **CONTEXT,
+    "allow_extra_args": True,
+    "ignore_unknown_options": True,
+    "allow_interspersed_args": False,
+}
+
+Agents = Annotated[
+    str | None,
+    typer.Option(
+        "--agents",
+        metavar="HOST:PORT,…",
+        help="Agents to ask over HTTP where a read or a write names none. Default: STREAMHOUSE_AGENTS, else where the "
+        "settings say that one listens, 127.0.0.1:8080 unless changed.",
+        show_default=False,
+    ),
+]
+
+
+@app.command(
+    "shell",
+    cls=HelpfulCommand,
+    context_settings=_PASSED_ON,
+    help=described(
+        'Start PySpark\'s shell; `spark` is there, and format("streamhouse") known. Arguments behind our own are '
+        "those of `pyspark`. Buckets are opened with the credentials in the environment.",
+        "streamhouse spark shell",
+        "streamhouse spark shell --agents 10.0.0.5:8080 --master 'local[4]' --driver-memory 4g",
+        "PYSPARK_DRIVER_PYTHON=ipython streamhouse spark shell",
+    ),
+)
+def shell(context: typer.Context, agents: Agents = None) -> None:
+    doors_of(context).start_spark("shell", context.args, agents=http_addresses(agents))
+
+
+@app.command(
+    "submit",
+    cls=HelpfulCommand,
+    context_settings=_PASSED_ON,
+    help=described(
+        "Run a program on Spark. Arguments behind our own are those of `spark-submit`, then the program and its "
+        "arguments. Buckets are opened with the credentials in the environment.",
+        "streamhouse spark submit orders.py --date 2026-11-15",
+        "streamhouse spark submit --agents 10.0.0.5:8080 --master spark://10.0.0.9:7077 orders.py",
+        "streamhouse spark submit --conf spark.sql.shuffle.partitions=32 orders.py",
+    ),
+)
+def submit(context: typer.Context, agents: Agents = None) -> None:
+    if not context.args:
+        raise typer.BadParameter("which program? Name one, such as orders.py", param_hint="PROGRAM")
+    doors_of(context).start_spark("submit", context.args, agents=http_addresses(agents))
+
+
+@app.command(
+    "pipelines",
+    cls=HelpfulCommand,
+    context_settings=_PASSED_ON,
+    help=described(
+        "Run a project of Spark's own declarative pipelines, with topics as sources and sinks. Arguments behind our "
+        "own are those of `spark-pipelines`. For pipelines that are kept running, see: streamhouse pipelines.",
+        "streamhouse spark pipelines run --spec spark-pipeline.yml",
+        "streamhouse spark pipelines --agents 10.0.0.5:8080 dry-run",
+    ),
+)
+def pipelines(context: typer.Context, agents: Agents = None) -> None:
+    doors_of(context).start_spark("pipelines", context.args, agents=http_addresses(agents))
+
+
+@app.command(
+    "config",
+    cls=HelpfulCommand,
+    help=described(
+        "Print the settings for a Spark of your own, as lines of its spark-defaults.conf. None of them is needed to "
+        "read and write; they make micro-batches quick.",
+        "streamhouse spark config >> conf/spark-defaults.conf",
+        "streamhouse spark config --agents 10.0.0.5:8080 --json",
+    ),
+)
+def config(context: typer.Context, agents: Agents = None, as_json: AsJson = False) -> None:
+    settings, lines = doors_of(context).spark_settings(None if agents is None else http_addresses(agents))
+    if as_json:
+        print_json(settings)
+    else:
+        typer.echo(lines)
+
+
+STOPPED: Final = 130
+"""What shells expect of a command that Ctrl-C ended."""
+SURE_AFTER_S: Final = 5.0
+SURE_PART: Final = 0.05
+"""So much of it has to be done before its pace says anything about the rest."""
+
+Master = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="Spark's master: local[4], spark://…, k8s://…, yarn. Default: this machine."),
+]
+Conf = Annotated[
+    list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; may be repeated.")
+]
+Log = Annotated[Path | None, typer.Option(metavar="FILE", help="Where Spark's own words go.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPlace:
+    """Which agents a job asks, and which Spark it runs on."""
+
+    agents: str
+    master: str | None
+    settings: Mapping[str, str]
+    log: Path | None
+
+
+def job_place(agents: str | None, master: str | None, conf: list[str] | None, log: Path | None) -> JobPlace:
+    settings = dict(pairs(conf or [], "--conf"))
+    return JobPlace(agents=http_addresses(agents), master=master, settings=settings, log=log)
+
+
+@contextmanager
+def progress_bar() -> "Iterator[Callable[[Progress], None]]":
+    """A bar where somebody sees it: on a terminal's stderr, and nowhere else."""
+    if not sys.stderr.isatty():
+        yield lambda at: None
+        return
+    from rich import progress
+
+    columns = (
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.TextColumn("{task.fields[figures]}"),
+    )
+    phases, clock = Phases(), SystemClock()
+    with progress.Progress(*columns, console=console(stderr=True), transient=True) as bar:
+        task = bar.add_task("planning", total=None, figures="")
+
+        def show(at: "Progress") -> None:
+            figures = phases.told(at, clock.monotonic())
+            bar.update(task, description=at.what, completed=at.done_bytes, total=at.total_bytes or None)
+            bar.update(task, figures=figures)
+
+        yield show
+
+
+class Phases:
+    """A job does one thing after another, and each has its own pace: figures begin again with each."""
+
+    def __init__(self) -> None:
+        self._what = ""
+        self._began_s = 0.0
+        self._began_bytes = self._last_bytes = 0
+
+    def told(self, at: "Progress", now_s: float) -> str:
+        """How much of it is done, and how long the rest takes, as soon as that can be known."""
+        if at.what != self._what or at.done_bytes < self._last_bytes:  # another thing, or another round of it
+            self._what, self._began_s, self._began_bytes = at.what, now_s, at.done_bytes
+        self._last_bytes = at.done_bytes
+        if not at.total_bytes:
+            return ""
+        figures = f"{size(at.done_bytes)} of {size(at.total_bytes)}"
+        moved, after_s = at.done_bytes - self._began_bytes, now_s - self._began_s
+        if after_s < SURE_AFTER_S or moved < SURE_PART * at.total_bytes or at.done_bytes >= at.total_bytes:
+            return figures
+        return f"{figures}, about {_clock_face(after_s * (at.total_bytes - at.done_bytes) / moved)} left"
+
+
+def _clock_face(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+@contextmanager
+def stoppable(how_on: str) -> Iterator[None]:
+    """Ctrl-C ends the command with one line that says how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        note(f"stopped; {how_on}")
+        raise typer.Exit(STOPPED) from None

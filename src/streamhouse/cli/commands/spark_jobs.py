@@ -1,0 +1,275 @@
+"""Maintain: `streamhouse maintain …`: rewrite a topic's segments once, now, to the end.
+
+Owns        what is said at the end
+Leaves      the jobs to `spark.maintenance`, flags and the progress bar to `spark_jobs`
+
+Copy and restore: `streamhouse copy`, `streamhouse restore`: records into a topic at full speed, each once.
+
+Owns        the flags of both commands, what is said at the end
+Leaves      the jobs to `spark.replaying`, what is common to jobs to `spark_jobs`
+"""
+
+import sys
+from contextlib import AbstractContextManager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+
+import typer
+
+from streamhouse.cli.commands.spark import Conf, JobPlace, Log, Master, job_place, progress_bar, stoppable
+from streamhouse.cli.dependencies import doors_of
+from streamhouse.cli.options import Agents, AsJson, complete_topic
+from streamhouse.cli.output import counted, note, parse_when, print_json, say, size
+from streamhouse.cli.typer_setup import HelpfulCommand, described, group
+from streamhouse.clock import Ids, SystemClock
+
+if TYPE_CHECKING:
+    from streamhouse.cli.dependencies import JobKind
+    from streamhouse.spark.maintenance.compaction_job import Compacted
+    from streamhouse.spark.maintenance.job import Done
+    from streamhouse.spark.replay.resumable_job import Replayed
+
+app = group("Rewrite a topic's segments on Apache Spark: fewer and larger, or only the latest of each key.")
+
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
+
+
+@app.command(
+    "merge",
+    cls=HelpfulCommand,
+    help=described(
+        "Move what a topic holds in many small pieces into large objects, so that it is read with few requests. "
+        "Nothing changes for who reads or writes meanwhile. Agents merge by themselves, too: this is for what is much.",
+        "streamhouse maintain merge orders",
+        "streamhouse maintain merge orders --agents 10.0.0.5:8080 --master 'local[8]' --json",
+    ),
+)
+def merge(
+    context: typer.Context,
+    topic: Topic,
+    at_least: Annotated[
+        int, typer.Option(min=2, help="Leave what is in fewer small pieces than so many, or would hardly grow.")
+    ] = 2,
+    agents: Agents = None,
+    master: Master = None,
+    conf: Conf = None,
+    log: Log = None,
+    as_json: AsJson = False,
+) -> None:
+    done = _run("merge", context, topic, job_place(agents, master, conf, log), at_least=at_least)
+    if as_json:
+        print_json(_as_json(done))
+    elif not done.objects:
+        say(_nothing("merge", done, f": {counted(done.runs_after, 'run')}"))
+    else:
+        say(
+            f"merged {done.topic}: {counted(done.runs_before, 'run')} became {done.runs_after:,};"
+            f" {size(done.costs.read_bytes)} read with {counted(done.costs.gets, 'request')},"
+            f" {counted(done.objects, 'object')} of {size(done.costs.written_bytes)} written",
+            color="green",
+        )
+
+
+@app.command(
+    "compact",
+    cls=HelpfulCommand,
+    help=described(
+        "Keep only the latest record of each key, as Kafka does for topics whose cleanup.policy is compact. Any number "
+        "of keys, in bounded memory. Agents compact by themselves, too: this is for what is much.",
+        "streamhouse maintain compact accounts",
+        "streamhouse maintain compact accounts --agents 10.0.0.5:8080 --master 'local[8]' --json",
+    ),
+)
+def compact(
+    context: typer.Context,
+    topic: Topic,
+    agents: Agents = None,
+    master: Master = None,
+    conf: Conf = None,
+    log: Log = None,
+    as_json: AsJson = False,
+) -> None:
+    done = cast("Compacted", _run("compact", context, topic, job_place(agents, master, conf, log)))
+    if as_json:
+        print_json(_as_json(done))
+    elif not done.objects:
+        say(_nothing("compact", done))
+    else:
+        say(
+            f"compacted {done.topic}: {counted(done.dropped_records, 'record')} of"
+            f" {done.records + done.dropped_records:,} went;"
+            f" {size(done.costs.read_bytes)} read with {counted(done.costs.gets, 'request')},"
+            f" {counted(done.objects, 'object')} of {size(done.costs.written_bytes)} written",
+            color="green",
+        )
+
+
+def _run(kind: "JobKind", context: typer.Context, topic: str, place: JobPlace, *, at_least: int = 2) -> "Done":
+    with stoppable("what was rewritten stays; run it again for the rest"), progress_bar() as on_progress:
+        return doors_of(context).maintain(kind, topic, place, at_least=at_least, on_progress=on_progress)
+
+
+def _nothing(kind: "JobKind", done: "Done", state: str = "") -> str:
+    """Agents, a supervisor or another command may have been quicker: who it was is not known here."""
+    if done.conflicts:
+        return f"nothing left to {kind} in {done.topic}: somebody else did it meanwhile"
+    return f"nothing to {kind} in {done.topic}{state}"
+
+
+def _as_json(done: "Done") -> dict[str, Any]:
+    import msgspec
+
+    told: dict[str, Any] = asdict(done)
+    return {**told, "costs": msgspec.to_builtins(done.costs)}
+
+
+COPY_HELP = described(
+    "Copy a topic into another one, on Apache Spark: all of it or a part, as it is, or with other keys, values and "
+    "partitions. Each record comes once, also when the copy is killed and the same job is run again.",
+    "streamhouse copy orders orders-copy",
+    "streamhouse copy orders orders-eu --where \"get_json_object(value, '$.region') = 'eu'\" --from -7d",
+    "streamhouse copy orders by-customer --key \"get_json_object(value, '$.customer')\" --partitions 12 --job nightly",
+)
+RESTORE_HELP = described(
+    "Put Parquet files, or an Iceberg or Delta table, into a topic, on Apache Spark. A table with the columns that "
+    "records have (key, value, timestamp, headers) is taken as records; of any other, rows become JSON objects.",
+    "streamhouse restore ./backup --topic orders",
+    "streamhouse restore s3://lake/orders --topic orders --key id --timestamp ordered_at",
+    "streamhouse restore prod.shop.orders --kind iceberg --topic orders --job restore-1 --json",
+)
+
+Where = Annotated[str | None, typer.Option(metavar="SQL", help="Only records for which this is true.")]
+Key = Annotated[str | None, typer.Option(metavar="EXPR", help="The key, as an expression of SQL.")]
+Value = Annotated[str | None, typer.Option(metavar="EXPR", help="The value, as an expression of SQL.")]
+Partitions = Annotated[int | None, typer.Option(min=1, help="Partitions of the topic where it is made.")]
+JobId = Annotated[
+    str | None,
+    typer.Option("--job", metavar="ID", help="The job's id: given again, it goes on, and nothing comes twice."),
+]
+
+
+def copy(
+    context: typer.Context,
+    source: Annotated[str, typer.Argument(metavar="FROM", show_default=False, autocompletion=complete_topic)],
+    target: Annotated[str, typer.Argument(metavar="TO", show_default=False, autocompletion=complete_topic)],
+    where: Where = None,
+    key: Key = None,
+    value: Value = None,
+    partitions: Partitions = None,
+    from_time: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="Begin at 2026-11-15T12:00, 1731672000000 or -1h.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help="End before this time; default: with what is there.")
+    ] = None,
+    job: JobId = None,
+    agents: Agents = None,
+    master: Master = None,
+    conf: Conf = None,
+    log: Log = None,
+    as_json: AsJson = False,
+) -> None:
+    if source == target:
+        raise typer.BadParameter(f"a topic can't be copied into itself; topic={source}", param_hint="TO")
+    asked = {
+        "source": source,
+        "target": target,
+        "where": where,
+        "key": key,
+        "value": value,
+        "partitions": partitions,
+        "from_ms": _time(from_time, "--from"),
+        "until_ms": _time(until, "--until"),
+    }
+    place, job_id = job_place(agents, master, conf, log), _told_job(job)
+    with _going_on(job_id), progress_bar() as on_progress:
+        done = doors_of(context).copy(asked, place, job_id=job_id, on_progress=on_progress)
+    _tell(done, as_json=as_json)
+
+
+def restore(
+    context: typer.Context,
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", show_default=False, help="A path, a URL, or a table of a catalog.")
+    ],
+    topic: Annotated[str, typer.Option("--topic", "-t", show_default=False, autocompletion=complete_topic)],
+    kind: Annotated[
+        Literal["parquet", "iceberg", "delta"] | None,
+        typer.Option(help="What SOURCE is; default: what its folder looks like."),
+    ] = None,
+    where: Where = None,
+    key: Key = None,
+    value: Value = None,
+    timestamp: Annotated[
+        str | None, typer.Option(metavar="EXPR", help="The time of a record, as an expression of SQL.")
+    ] = None,
+    subject: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Write rows with the latest schema of this subject: Avro, JSON or Protobuf."),
+    ] = None,
+    value_format: Annotated[
+        Literal["json", "avro"] | None,
+        typer.Option("--format", help="What rows become; avro needs --subject. Default: JSON, or the subject's."),
+    ] = None,
+    partitions: Partitions = None,
+    job: JobId = None,
+    agents: Agents = None,
+    master: Master = None,
+    conf: Conf = None,
+    log: Log = None,
+    as_json: AsJson = False,
+) -> None:
+    if value_format == "avro" and subject is None:
+        raise typer.BadParameter("give --subject, whose schema rows are written with", param_hint="--format")
+    asked = {
+        "source": source,
+        "topic": topic,
+        "kind": kind,
+        "where": where,
+        "key": key,
+        "value": value,
+        "timestamp": timestamp,
+        "partitions": partitions,
+        "subject": subject,
+    }
+    place, job_id = job_place(agents, master, conf, log), _told_job(job)
+    with _going_on(job_id), progress_bar() as on_progress:
+        done = doors_of(context).restore(asked, place, job_id=job_id, on_progress=on_progress)
+    _tell(done, as_json=as_json)
+
+
+def _tell(done: "Replayed", *, as_json: bool) -> None:
+    if as_json:
+        print_json(asdict(done))
+    elif done.resumed_at >= done.steps:
+        say(f"job {done.job} was done before: nothing was written to {done.topic}")
+    else:
+        more = f", after {counted(done.resumed_at, 'step')} of an earlier run" if done.resumed_at else ""
+        say(
+            f"wrote {counted(done.records, 'record')} ({size(done.written_bytes)}) to {done.topic}{more}", color="green"
+        )
+
+
+def _going_on(job_id: str) -> AbstractContextManager[None]:
+    return stoppable(f"what was written stays; go on with the same command and --job {job_id}: nothing comes twice")
+
+
+def _told_job(job: str | None) -> str:
+    """An id that can be given again, should this run not come to its end."""
+    if job is not None:
+        return job
+    made = str(Ids().uuid())
+    if sys.stderr.isatty():
+        note(f"job {made}: should it be interrupted, go on with --job {made}")
+    return made
+
+
+def _time(text: str | None, flag: str) -> int | None:
+    if text is None:
+        return None
+    try:
+        return parse_when(text, now_ms=SystemClock().now_ms())
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is not a time such as 2026-11-15T12:00, 1731672000000 or -1h", param_hint=flag
+        ) from None

@@ -1,0 +1,123 @@
+"""Table creating: what `streamhouse tables …` asks of agents about lake tables.
+
+Owns        what --location means; tables together with those who write them, and with the topics that ask for them
+Leaves      flags to `tables`, what becomes of a table to `spark.lake.creating`, refusals to `format.lake_deciding`
+"""
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlsplit
+
+import typer
+
+from streamhouse.cli.commands.pipeline_requests import asked
+from streamhouse.cli.dependencies import Doors, installed
+from streamhouse.config import without_password
+from streamhouse.errors import Rejected
+from streamhouse.sql.lake_reconciliation import FORMATS, Decision, Kept, Told, decide
+from streamhouse.sql.lake_tables import SETTINGS_OF, TopicAsTable
+
+if TYPE_CHECKING:
+    from streamhouse.spark.pipelines.topic_tables import Created
+
+PLACES: Final = "a folder or s3://bucket/prefix"
+NOBODY_YET: Final = "it isn't made yet; a supervisor does that, or says why it can't: streamhouse pipelines run"
+
+
+async def create_table(doors: Doors, address: str, wanted: TopicAsTable) -> "Created":
+    """Have agents keep it; `location` may be empty. Raises `Rejected` before anything is changed."""
+    with installed("lake"):
+        from streamhouse.spark.pipelines import topic_tables
+
+    async with doors.http(address) as http:
+        return await topic_tables.create_table(http, wanted, partial(doors.topic_columns, address))
+
+
+async def drop_table(doors: Doors, address: str, name: str) -> str:
+    """Have agents forget it; returns where its files stay. Raises `Rejected` where it would come back."""
+    with installed("lake"):
+        from streamhouse.spark.pipelines import topic_tables
+
+    table = find_table(await listed_tables(doors, address), name)
+    if table["asked_by"]:
+        raise Rejected(
+            f"the settings of its topic ask for it; table={name} topic={table['asked_by']}"
+            f" do=streamhouse topics alter {table['asked_by']} --delete-config table.format"
+        )
+    async with doors.http(address) as http:
+        await topic_tables.drop_table(http, name, pipeline=table["pipeline"]["name"] if table["pipeline"] else None)
+    return str(table["location"])
+
+
+async def listed_tables(doors: Doors, address: str) -> list[dict[str, Any]]:
+    """Lake tables with those who write them, then those that topics ask for and that aren't there."""
+    async with doors.http(address) as http:
+        tables = (await asked(http, "GET", "/v1/tables"))["tables"]
+        pipelines = (await asked(http, "GET", "/v1/pipelines"))["pipelines"]
+        topics = (await asked(http, "GET", "/v1/topics"))["topics"]
+    kept = Kept(tables={each["name"]: each for each in tables}, pipelines={each["name"]: each for each in pipelines})
+    return together(topics, kept)
+
+
+def together(topics: list[Told], kept: Kept) -> list[dict[str, Any]]:
+    """`asked_by`: the topic whose settings ask for it now; `refused`: why these don't get what they ask for."""
+    decision = decide(topics, kept)
+    writers = {each.get("target"): each for each in kept.pipelines.values()}
+    found = [
+        _told(each, writers.get(each["name"]), decision)
+        for each in kept.tables.values()
+        if each["connector"] in FORMATS
+    ]
+    there = {each["asked_by"] for each in found}
+    missing = [each for topic, each in decision.asked.items() if topic not in there]
+    return found + [_not_there(each, decision.refused.get(each.topic, NOBODY_YET)) for each in missing]
+
+
+def _told(table: Told, pipeline: Told | None, decision: Decision) -> dict[str, Any]:
+    options = table.get("options") or {}
+    maker = str(options.get(SETTINGS_OF, ""))
+    asked_by = maker if maker in decision.asked and decision.asked[maker].name == table["name"] else None
+    return {
+        "name": table["name"],
+        "format": table["connector"],
+        "mode": options.get("mode", "append"),
+        "location": options.get("location"),
+        "options": options,
+        "pipeline": pipeline,
+        "asked_by": asked_by,
+        "refused": decision.refused.get(asked_by) if asked_by else None,
+    }
+
+
+def _not_there(wanted: TopicAsTable, why: str) -> dict[str, Any]:
+    return {
+        "name": wanted.name,
+        "format": wanted.connector,
+        "mode": wanted.mode,
+        "location": wanted.location or None,
+        "options": dict(wanted.options),
+        "pipeline": None,
+        "asked_by": wanted.topic,
+        "refused": why,
+    }
+
+
+def find_table(tables: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    for table in tables:
+        if table["name"] == name:
+            return table
+    raise Rejected(f"no such lake table; name={name}; see which there are with: streamhouse tables list")
+
+
+def whole_location(given: str) -> str:
+    """What --location means from wherever it is read: somebody else writes there."""
+    parts = urlsplit(given)
+    if "://" not in given:
+        return str(Path(given).expanduser().resolve())
+    if parts.scheme == "file" and not parts.netloc and os.path.isabs(unquote(parts.path)):
+        return os.path.normpath(unquote(parts.path))
+    if parts.scheme == "s3" and parts.netloc and not (parts.query or parts.fragment or "@" in parts.netloc):
+        return given.rstrip("/")
+    raise typer.BadParameter(f"{without_password(given)!r} can't be; it may be {PLACES}", param_hint="--location")

@@ -1,0 +1,318 @@
+"""Tables: `streamhouse tables …`: topics as tables of Iceberg, Delta or Parquet.
+
+Owns        the flags and what is said
+Leaves      asking for a table to `table_creating`, running it to supervisors, what is in it to `spark.lake`
+"""
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from streamhouse.cli.commands.pipeline_requests import PHASES, UNKNOWN, phase_of, until_running
+from streamhouse.cli.commands.table_requests import create_table, drop_table, find_table, listed_tables, whole_location
+from streamhouse.cli.dependencies import doors_of, installed, run
+from streamhouse.cli.options import Agents, AsJson, Yes, http_addresses
+from streamhouse.cli.output import Column, count, note, print_facts, print_json, print_table, say, size
+from streamhouse.cli.typer_setup import HelpfulCommand, described, group
+from streamhouse.errors import StreamhouseError
+from streamhouse.model.identifiers import split_identifiers
+from streamhouse.model.table import WITH_NUMBER, Connector, some_partitions
+from streamhouse.sql.lake_reconciliation import FORMATS
+from streamhouse.sql.lake_tables import UPSERT, TopicAsTable
+from streamhouse.sql.options import a_duration_ms, a_file_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from streamhouse.spark.lake.table import Described
+
+app = group("Topics as tables that other engines read: Iceberg, Delta or Parquet.")
+
+COLUMNS: Final = (
+    Column("name", style="bold"),
+    Column("format"),
+    Column("mode"),
+    Column("phase", paint=PHASES),
+    Column("lag", "right"),
+    Column("location", fold=True),
+    Column("error", style="red", fold=True),
+)
+NO_COMMIT: Final = "no commit yet"
+Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
+
+
+def _as(read: "Callable[[str], Any]") -> "Callable[[str | None], str | None]":
+    """A flag's text as it is, where it can be understood."""
+
+    def check(text: str | None) -> str | None:
+        try:
+            if text is not None:
+                read(text)
+        except ValueError as error:
+            raise typer.BadParameter(f"{text!r} can't be; it may be {error}") from None
+        return text
+
+    return check
+
+
+def _a_format(text: str) -> str:
+    if text.lower() not in FORMATS:
+        raise typer.BadParameter(f"{text!r} is none of {', '.join(FORMATS)}")
+    return text.lower()
+
+
+Topic = Annotated[str, typer.Option(help="The topic whose records are rows.", show_default=False)]
+Format = Annotated[
+    str, typer.Option("--format", metavar="iceberg|delta|parquet", callback=_a_format, show_default=False)
+]
+Mode = Annotated[
+    str, typer.Option(metavar="append|upsert", help="Rows are added, or replace and delete each other by key.")
+]
+Key = Annotated[str | None, typer.Option(metavar="COLUMN,…", help="Columns that tell rows apart, for --mode upsert.")]
+PartitionBy = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TRANSFORM,…",
+        callback=_as(some_partitions),
+        help="country, year(ts), month(ts), day(ts), hour(ts); for Iceberg also bucket(16, id), truncate(4, name).",
+    ),
+]
+Location = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="A folder or s3://bucket/prefix. Default: lake/NAME in the agents' data folder, or in their --store.",
+    ),
+]
+CommitInterval = Annotated[str, typer.Option(metavar="TIME", callback=_as(a_duration_ms), help="Time between commits.")]
+FileSize = Annotated[
+    str | None, typer.Option(metavar="SIZE", callback=_as(a_file_size), help="Of data files. Default: 128MiB.")
+]
+ExpireSnapshots = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", callback=_as(a_duration_ms), help="Old snapshots are kept so long. Default: 7d."),
+]
+DeadLetters = Annotated[
+    str | None, typer.Option(metavar="TOPIC", help="For records that don't fit. Default: NAME.dead-letters.")
+]
+From = Annotated[str | None, typer.Option("--from", metavar="PLACE", help="Where to begin. Default: earliest.")]
+Wait = Annotated[
+    bool,
+    typer.Option(
+        "--wait", help="Come back when its pipeline runs, or with why it doesn't. The first commit comes later."
+    ),
+]
+
+
+@app.command(
+    "create",
+    cls=HelpfulCommand,
+    help=described(
+        "Keep a table that is always what a topic says: all of its records that have a value, or with --mode upsert "
+        "the latest of each key, without those that were deleted. A pipeline writes it, so a supervisor must run: "
+        "streamhouse pipelines run. The same command again changes the commit interval, file size, expiry and dead "
+        "letters; another topic, format, mode, key, partitioning or location is another table.",
+        "streamhouse tables create orders_lake --topic orders --format iceberg",
+        "streamhouse tables create customers_now --topic customers --format delta --mode upsert --key id",
+        "streamhouse tables create clicks_lake --topic clicks --format parquet --partition-by 'day(ts)' "
+        "--location s3://lake/clicks",
+    ),
+)
+def create(
+    context: typer.Context,
+    name: Name,
+    topic: Topic,
+    fmt: Format,
+    mode: Mode = "append",
+    key: Key = None,
+    partition_by: PartitionBy = None,
+    location: Location = None,
+    commit_interval: CommitInterval = "1m",
+    file_size: FileSize = None,
+    expire_snapshots: ExpireSnapshots = None,
+    dead_letters: DeadLetters = None,
+    starting: From = None,
+    wait: Wait = False,
+    agents: Agents = None,
+    as_json: AsJson = False,
+) -> None:
+    keys = _key_columns(key or "")
+    _check_mode(fmt, mode, keys)
+    _check_partitions(fmt, partition_by)
+    given = {"partition_by": partition_by, "file_size": file_size, "expire_snapshots": expire_snapshots}
+    table = TopicAsTable(
+        name=name,
+        topic=topic,
+        connector=fmt,
+        location="" if location is None else whole_location(location),
+        mode=mode,
+        key=keys,
+        commit_interval=commit_interval,
+        dead_letters=dead_letters,
+        starting=starting,
+        options={option: value for option, value in given.items() if value is not None},
+    )
+    created = run(create_table(doors_of(context), http_addresses(agents), table))
+    if as_json:
+        print_json({"name": name, "location": created.location, "outcome": created.outcome})
+    else:
+        say(f"{created.outcome} table {name} at {created.location}", color="green")
+    if wait:
+        run(until_running(doors_of(context), http_addresses(agents), [name]))
+
+
+def _check_mode(fmt: str, mode: str, key: tuple[str, ...]) -> None:
+    """What can never work is said before anybody is asked."""
+    if mode not in ("append", UPSERT):
+        raise typer.BadParameter(f"{mode!r} is neither append nor upsert", param_hint="--mode")
+    if mode == UPSERT and fmt == Connector.PARQUET:
+        raise typer.BadParameter(
+            "rows in Parquet files don't change; take --format iceberg or delta, or --mode append", param_hint="--mode"
+        )
+    if mode == UPSERT and not key:
+        raise typer.BadParameter("--mode upsert needs the columns that tell rows apart", param_hint="--key")
+    if mode != UPSERT and key:
+        raise typer.BadParameter("rows that are only appended have no key; add --mode upsert", param_hint="--key")
+
+
+def _key_columns(text: str) -> tuple[str, ...]:
+    try:
+        return split_identifiers(text) if text.strip(" ,") else ()
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} can't be; it may be {error}", param_hint="--key") from None
+
+
+def _check_partitions(fmt: str, given: str | None) -> None:
+    for each in some_partitions(given) if given else ():
+        if each.transform in WITH_NUMBER and fmt != Connector.ICEBERG:
+            raise typer.BadParameter(f"only Iceberg has {each.transform}, and not {fmt}", param_hint="--partition-by")
+
+
+# --- watching
+
+
+@app.command(
+    "list",
+    cls=HelpfulCommand,
+    help=described("Show all lake tables, and how those who write them do.", "streamhouse tables list"),
+)
+def list_tables(context: typer.Context, agents: Agents = None, as_json: AsJson = False) -> None:
+    found = run(listed_tables(doors_of(context), http_addresses(agents)))
+    if as_json:
+        print_json(found)
+    elif not found:
+        say("no lake tables yet; make one of a topic: streamhouse tables create NAME --topic TOPIC --format iceberg")
+    else:
+        print_table(COLUMNS, map(_row, found))
+
+
+def _row(table: dict[str, Any]) -> list[str]:
+    pipeline = table["pipeline"] or {}
+    status = pipeline.get("status") or {}
+    lag = status.get("lag_records")
+    return [
+        table["name"],
+        table["format"],
+        table["mode"],
+        phase_of(pipeline) if pipeline else UNKNOWN,
+        UNKNOWN if lag is None else count(lag),
+        table["location"] or UNKNOWN,
+        str(status.get("error") or table["refused"] or ""),
+    ]
+
+
+@app.command(
+    "describe",
+    cls=HelpfulCommand,
+    help=described(
+        "Show what is known of a lake table: its columns, rows and files, and who writes it. Rows and files are "
+        "looked at from here, where the location can be reached.",
+        "streamhouse tables describe orders_lake",
+    ),
+)
+def describe(context: typer.Context, name: Name, agents: Agents = None, as_json: AsJson = False) -> None:
+    table = find_table(run(listed_tables(doors_of(context), http_addresses(agents))), name)
+    described_, why = _looked_at(table)
+    if as_json:
+        print_json({**table, "contents": described_, "unknown": why})
+        return
+    pipeline = table["pipeline"] or {}
+    status = pipeline.get("status") or {}
+    print_facts(
+        [
+            ("name", name),
+            ("format", table["format"]),
+            ("mode", table["mode"]),
+            ("location", table["location"] or UNKNOWN),
+            ("options", ", ".join(f"{key}={value}" for key, value in table["options"].items())),
+            ("written by", f"{pipeline['name']}, {phase_of(pipeline)}" if pipeline else "nobody"),
+            ("lag", UNKNOWN if status.get("lag_records") is None else f"{count(status['lag_records'])} records"),
+            ("dead letters", count(status.get("dead_letters") or 0)),
+            *([("asked for by", f"the settings of {table['asked_by']}")] if table["asked_by"] else []),
+            *([("not as asked", str(table["refused"]))] if table["refused"] else []),
+            *([("error", str(status["error"]))] if status.get("error") else []),
+            *_contents(described_),
+        ]
+    )
+    if described_ is not None:
+        say()
+        print_table((Column("column", style="bold"), Column("type")), list(described_["columns"].items()))
+    elif why:
+        note(why)
+
+
+def _contents(found: dict[str, Any] | None) -> list[tuple[str, str]]:
+    if found is None:
+        return []
+    return [
+        ("version", found["version"] or UNKNOWN),
+        ("rows", count(found["rows"])),
+        ("files", f"{count(found['files'])}, {size(found['size_bytes'])}"),
+    ]
+
+
+def _looked_at(table: dict[str, Any]) -> tuple[dict[str, Any] | None, str | None]:
+    """What is in the table, as its own metadata says; else why it isn't known."""
+    if table["location"] is None and "catalog" not in table["options"]:
+        return None, NO_COMMIT
+    with installed("lake"):
+        from streamhouse.spark.lake.table_options import describe_table
+    try:
+        found: Described | None = describe_table(table["name"], table["format"], table["options"])
+    except (StreamhouseError, OSError) as error:
+        return None, str(error)
+    if found is None:
+        return None, NO_COMMIT if table["pipeline"] else f"nothing is there; at={table['location']}"
+    return {
+        "columns": dict(found.columns),
+        "rows": found.rows,
+        "files": found.files,
+        "size_bytes": found.size_bytes,
+        "version": found.version,
+        "progress": dict(found.progress),
+    }, None
+
+
+@app.command(
+    "drop",
+    cls=HelpfulCommand,
+    help=described(
+        "Stop writing a lake table and forget it. Its files stay where they are, for whoever reads them.",
+        "streamhouse tables drop orders_lake",
+        "streamhouse tables drop orders_lake --yes",
+    ),
+)
+def drop(
+    context: typer.Context,
+    name: Name,
+    yes: Yes = False,
+    agents: Agents = None,
+    as_json: AsJson = False,
+) -> None:
+    if not yes:
+        typer.confirm(f"Stop writing the table {name}? Its files stay.", abort=True, err=True)
+    location = run(drop_table(doors_of(context), http_addresses(agents), name))
+    if as_json:
+        print_json({"dropped": name, "location": location})
+    else:
+        say(f"dropped {name}; its files stay at {location}", color="green")

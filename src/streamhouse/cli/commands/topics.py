@@ -1,0 +1,351 @@
+"""Topic view: everything that is known of a topic, as `topics describe` shows it.
+
+Owns        what is asked for, and how it looks as text and as JSON
+Leaves      the asking to `client.admin`, the command to `topics`
+
+Topics: create, list, describe, alter, delete.
+
+Owns        what the five commands ask for and print
+Leaves      the asking to `client.admin`, what a topic looks like to `topic_view`
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from streamhouse.cli.dependencies import Doors, doors_of, run
+from streamhouse.cli.options import AsJson, Bootstrap, TopicName, Yes, bootstrap_address, pairs
+from streamhouse.cli.output import Column, count, counted, print_facts, print_json, print_table, say, size, when
+from streamhouse.cli.typer_setup import HelpfulCommand, described, group
+from streamhouse.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from streamhouse.client.types import Config, Partition, TimeRange, Topic
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+UNKNOWN: Final = "-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicView:
+    """None stands for what the agent doesn't tell."""
+
+    topic: "Topic"
+    agents: Mapping[int, str]
+    starts: Mapping[int, int]
+    ends: Mapping[int, int]
+    sizes: Mapping[int, int] | None
+    times: "Mapping[int, TimeRange] | None"
+    configs: "list[Config] | None"
+
+    @property
+    def records(self) -> int:
+        return sum(self.ends.values()) - sum(self.starts.values())
+
+    @property
+    def first_ms(self) -> int | None:
+        return min((time.first_ms for time in (self.times or {}).values()), default=None)
+
+    @property
+    def last_ms(self) -> int | None:
+        return max((time.last_ms for time in (self.times or {}).values()), default=None)
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "name": self.topic.name,
+            "internal": self.topic.internal,
+            "bytes": None if self.sizes is None else sum(self.sizes.values()),
+            "first_ms": self.first_ms,
+            "last_ms": self.last_ms,
+            "partitions": [self._partition_as_json(partition) for partition in self.topic.partitions],
+            "configs": None if self.configs is None else {c.name: c.value for c in self.configs},
+        }
+
+    def _partition_as_json(self, partition: "Partition") -> dict[str, object]:
+        number = partition.partition
+        times = (self.times or {}).get(number)
+        return {
+            "partition": number,
+            "leader": partition.leader,
+            "epoch": partition.epoch,
+            "start": self.starts[number],
+            "end": self.ends[number],
+            "bytes": None if self.sizes is None else self.sizes.get(number, 0),
+            "first_ms": None if times is None else times.first_ms,
+            "last_ms": None if times is None else times.last_ms,
+        }
+
+    def show(self, *, every_config: bool) -> None:
+        facts = [
+            ("topic", self.topic.name),
+            ("partitions", count(len(self.topic.partitions))),
+            ("records", count(self.records)),
+        ]
+        if self.sizes is not None:
+            facts.append(("size", size(sum(self.sizes.values()))))
+        if self.first_ms is not None and self.last_ms is not None:
+            facts.append(("time", f"{when(self.first_ms)} to {when(self.last_ms)}"))
+        print_facts(facts)
+        say()
+        columns = [
+            Column("partition", "right", "cyan"),
+            Column("leader", drop=3),
+            Column("epoch", "right", drop=4),
+            Column("start", "right"),
+            Column("end", "right"),
+            Column("records", "right"),
+            Column("size", "right"),
+            Column("first", drop=2),
+            Column("last", drop=1),
+        ]
+        print_table(columns, [self._row(partition) for partition in self.topic.partitions])
+        say()
+        self._show_configs(every_config)
+
+    def _row(self, partition: "Partition") -> list[str]:
+        number, leader = partition.partition, partition.leader
+        start, end = self.starts[number], self.ends[number]
+        times = (self.times or {}).get(number)
+        return [
+            str(number),
+            f"{leader} ({self.agents[leader]})" if leader in self.agents else str(leader),
+            str(partition.epoch),
+            str(start),
+            str(end),
+            count(end - start),
+            UNKNOWN if self.sizes is None else size(self.sizes.get(number, 0)),
+            UNKNOWN if times is None else when(times.first_ms),
+            UNKNOWN if times is None else when(times.last_ms),
+        ]
+
+    def _show_configs(self, every: bool) -> None:
+        if self.configs is None:
+            say("settings: this agent does not tell them", dim=True)
+            return
+        shown = [config for config in self.configs if every or config.own]
+        if shown:
+            columns = [Column("setting", style="cyan"), Column("value", fold=True), Column("from")]
+            print_table(columns, [[c.name, c.value or "", "topic" if c.own else "default"] for c in shown])
+        else:
+            say("settings: all defaults; --all shows them", dim=True)
+
+
+async def view_topic(doors: Doors, bootstrap: str, name: str) -> TopicView:
+    async with doors.admin(bootstrap) as admin:
+        topic = await admin.topic(name)
+        starts, ends = await admin.offsets(topic, EARLIEST), await admin.offsets(topic, LATEST)
+        return TopicView(
+            topic=await admin.topic(name),  # once more: asking for offsets may have given partitions a leader
+            agents=(await admin.cluster()).agents,
+            starts=starts,
+            ends=ends,
+            sizes=await admin.sizes(topic),
+            times=await admin.times(topic),
+            configs=await admin.configs(name),
+        )
+
+
+app = group("Create, list, describe, alter and delete topics.")
+
+
+@app.command(
+    "create",
+    cls=HelpfulCommand,
+    help=described(
+        "Create a topic.",
+        "streamhouse topics create orders --partitions 3",
+        "streamhouse topics create clicks --config retention.ms=3600000 --config message.timestamp.type=LogAppendTime",
+    ),
+)
+def create(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", show_default=False)],
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", "-p", min=1, help="Default: the agent's topics.default_partitions.")
+    ] = None,
+    config: Annotated[
+        list[str] | None, typer.Option("--config", "-c", metavar="KEY=VALUE", help="Topic setting; may be repeated.")
+    ] = None,
+    bootstrap: Bootstrap = None,
+    as_json: AsJson = False,
+) -> None:
+    configs = dict(pairs(config or [], "--config"))
+    topic = run(_create(doors_of(context), bootstrap_address(bootstrap), name, partitions, configs))
+    if as_json:
+        print_json({"name": topic.name, "partitions": len(topic.partitions), "configs": configs})
+    else:
+        say(f"created {topic.name} with {counted(len(topic.partitions), 'partition')}", color="green")
+
+
+async def _create(doors: Doors, bootstrap: str, name: str, partitions: int | None, configs: dict[str, str]) -> "Topic":
+    async with doors.admin(bootstrap) as admin:
+        await admin.create_topic(name, partitions=partitions, configs=configs)
+        return await admin.new_topic(name)
+
+
+@app.command(
+    "list",
+    cls=HelpfulCommand,
+    help=described("List the topics.", "streamhouse topics list", "streamhouse topics list --records --json"),
+)
+def list_(
+    context: typer.Context,
+    records: Annotated[
+        bool, typer.Option("--records", help="Also count offsets in use, which asks the leader of every partition.")
+    ] = False,
+    bootstrap: Bootstrap = None,
+    as_json: AsJson = False,
+) -> None:
+    topics = run(_list(doors_of(context), bootstrap_address(bootstrap), records))
+    if as_json:
+        print_json([_listed(topic, number) for topic, number in topics])
+    elif topics:
+        columns = [Column("topic", style="cyan", fold=True), Column("partitions", "right")]
+        extra = [Column("records", "right")] if records else []
+        print_table([*columns, *extra], [_row(topic, number) for topic, number in topics])
+    else:
+        say("no topics yet; make one with: streamhouse topics create NAME")
+
+
+def _listed(topic: "Topic", number: int | None) -> dict[str, object]:
+    told: dict[str, object] = {"name": topic.name, "partitions": len(topic.partitions), "internal": topic.internal}
+    return told if number is None else told | {"records": number}
+
+
+def _row(topic: "Topic", number: int | None) -> list[str]:
+    return [topic.name, count(len(topic.partitions)), *([] if number is None else [count(number)])]
+
+
+async def _list(doors: Doors, bootstrap: str, records: bool) -> "list[tuple[Topic, int | None]]":
+    async with doors.admin(bootstrap) as admin:
+        topics = await admin.topics()
+        if not records:
+            return [(topic, None) for topic in topics]
+        counted_topics: list[tuple[Topic, int | None]] = []
+        for topic in topics:
+            starts, ends = await admin.offsets(topic, EARLIEST), await admin.offsets(topic, LATEST)
+            counted_topics.append((topic, sum(ends.values()) - sum(starts.values())))
+        return counted_topics
+
+
+@app.command(
+    "describe",
+    cls=HelpfulCommand,
+    help=described(
+        "Show a topic's partitions (leader, epoch, offsets, size, time range) and its settings.",
+        "streamhouse topics describe orders",
+        "streamhouse topics describe orders --json",
+    ),
+)
+def describe(
+    context: typer.Context,
+    name: TopicName,
+    all_: Annotated[bool, typer.Option("--all", help="Also settings that have their default value.")] = False,
+    bootstrap: Bootstrap = None,
+    as_json: AsJson = False,
+) -> None:
+    told = run(view_topic(doors_of(context), bootstrap_address(bootstrap), name))
+    if as_json:
+        print_json(told.as_json())
+    else:
+        told.show(every_config=all_)
+
+
+@app.command(
+    "alter",
+    cls=HelpfulCommand,
+    help=described(
+        "Change a topic's settings, or give it more partitions. Nothing changes unless everything asked for can.",
+        "streamhouse topics alter orders --config retention.ms=3600000 --delete-config cleanup.policy",
+        "streamhouse topics alter orders --partitions 6",
+    ),
+)
+def alter(
+    context: typer.Context,
+    name: TopicName,
+    config: Annotated[
+        list[str] | None, typer.Option("--config", "-c", metavar="KEY=VALUE", help="Topic setting; may be repeated.")
+    ] = None,
+    delete_config: Annotated[
+        list[str] | None,
+        typer.Option("--delete-config", metavar="KEY", help="Let the default hold again; may be repeated."),
+    ] = None,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", "-p", min=1, help="How many there will be; never fewer than now.")
+    ] = None,
+    bootstrap: Bootstrap = None,
+    as_json: AsJson = False,
+) -> None:
+    configs = _changes(config or [], delete_config or [])
+    if not configs and partitions is None:
+        raise typer.BadParameter("say what to change: --config, --delete-config or --partitions")
+    count, own = run(_alter(doors_of(context), bootstrap_address(bootstrap), name, configs, partitions))
+    if as_json:
+        print_json({"name": name, "partitions": count, "configs": own})
+        return
+    settings = ", ".join(f"{key}={value}" for key, value in own.items()) or "all settings are the defaults"
+    say(f"altered {name}: {counted(count, 'partition')}, {settings}", color="green")
+
+
+def _changes(config: list[str], delete_config: list[str]) -> dict[str, str | None]:
+    """The new value of each setting that was named; None for the default."""
+    changes: dict[str, str | None] = dict(pairs(config, "--config"))
+    for key in delete_config:
+        if key in changes:
+            raise typer.BadParameter(f"{key} can't be set and deleted at once", param_hint="--delete-config")
+        changes[key] = None
+    return changes
+
+
+async def _alter(
+    doors: Doors, bootstrap: str, name: str, configs: Mapping[str, str | None], partitions: int | None
+) -> tuple[int, dict[str, str | None]]:
+    """How many partitions there are and the topic's own settings, after the change. What was just set is told as it was
+    set: the agent that is asked may be another one, which hears of it a moment later."""
+    async with doors.admin(bootstrap) as admin:
+        known = {config.name for config in await admin.configs(name) or ()}
+        for key in configs:
+            if known and key not in known:  # deleting a setting that doesn't exist would be no error
+                raise InvalidConfig(f"unknown topic setting; name={key!r}")
+        for dry_run in (True, False):
+            if configs:
+                await admin.alter_topic(name, configs, dry_run=dry_run)
+            if partitions is not None:
+                await admin.grow_topic(name, partitions, dry_run=dry_run)
+        own = {config.name: config.value for config in await admin.configs(name) or () if config.own}
+        changed: dict[str, str | None] = {**own, **configs}
+        own = {key: value for key, value in changed.items() if value is not None}
+        return partitions or len((await admin.topic(name)).partitions), dict(sorted(own.items()))
+
+
+@app.command(
+    "delete",
+    cls=HelpfulCommand,
+    help=described(
+        "Delete a topic and its records. Asks first, unless told --yes.",
+        "streamhouse topics delete orders",
+        "streamhouse topics delete orders --yes",
+    ),
+)
+def delete(
+    context: typer.Context,
+    name: TopicName,
+    yes: Yes = False,
+    bootstrap: Bootstrap = None,
+    as_json: AsJson = False,
+) -> None:
+    if not yes:
+        typer.confirm(f"Delete {name} and all its records?", abort=True, err=True)
+    run(_delete(doors_of(context), bootstrap_address(bootstrap), name))
+    if as_json:
+        print_json({"deleted": name})
+    else:
+        say(f"deleted {name}", color="green")
+
+
+async def _delete(doors: Doors, bootstrap: str, name: str) -> None:
+    async with doors.admin(bootstrap) as admin:
+        await admin.delete_topic(name)

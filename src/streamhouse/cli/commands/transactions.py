@@ -1,0 +1,218 @@
+"""Transactions: list, describe, abort.
+
+Owns        what the three commands ask for and print
+Leaves      the asking to `client.http`, fencing producers to the agents
+"""
+
+from typing import Annotated
+
+import typer
+
+from streamhouse.cli.dependencies import Doors, doors_of, run
+from streamhouse.cli.options import AsJson, HttpAddress, TransactionalId, Yes, http_address
+from streamhouse.cli.output import Column, count, counted, print_facts, print_json, print_table, say, seconds, when
+from streamhouse.cli.typer_setup import HelpfulCommand, described, group
+from streamhouse.client.types import Transaction, TransactionAborted
+from streamhouse.config import parse_number
+
+app = group("List and describe transactions of producers, and abort one that is stuck.")
+
+PAINT = {
+    "Ongoing": "yellow",
+    "PrepareCommit": "yellow",
+    "PrepareAbort": "yellow",
+    "CompleteCommit": "green",
+    "CompleteAbort": "red",
+}
+STATES = ("Empty", *PAINT)
+
+
+@app.command(
+    "list",
+    cls=HelpfulCommand,
+    help=described(
+        "List transactional producers and what each of them has open.",
+        "streamhouse transactions list",
+        "streamhouse transactions list --open --longer-than 1min",
+        "streamhouse transactions list --state CompleteAbort --json",
+    ),
+)
+def list_(
+    context: typer.Context,
+    state: Annotated[
+        str | None,
+        typer.Option("--state", metavar="STATE", help=f"Only those in it: {', '.join(STATES)}.", show_default=False),
+    ] = None,
+    open_: Annotated[bool, typer.Option("--open", help="Only those that are under way or being ended.")] = False,
+    longer_than: Annotated[
+        str | None,
+        typer.Option("--longer-than", metavar="TIME", help="Open for longer: 90s, 5min.", show_default=False),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most so many.")] = 1000,
+    http: HttpAddress = None,
+    as_json: AsJson = False,
+) -> None:
+    open_for_ms = _open_for_ms(open_, longer_than)
+    found = run(_list(doors_of(context), http_address(http), _state(state), open_for_ms, limit))
+    if as_json:
+        print_json({"transactions": [as_fields(each) for each in found]})
+    elif found:
+        _show(found, limit)
+    elif state is None and open_for_ms < 0:
+        say("no transactional producers yet; a Kafka client is one when it has a transactional.id")
+    else:
+        say("none is so")
+
+
+def _state(given: str | None) -> str | None:
+    """Kafka's name for a state, however somebody wrote it."""
+    if given is None:
+        return None
+    for each in STATES:
+        if each.lower() == given.lower():
+            return each
+    raise typer.BadParameter(f"{given!r} is none of {', '.join(STATES)}", param_hint="--state")
+
+
+def _open_for_ms(is_open: bool, longer_than: str | None) -> int:
+    """-1: open or not."""
+    if longer_than is None:
+        return 0 if is_open else -1
+    try:
+        return round(parse_number(longer_than, "_s") * 1000)
+    except ValueError as error:
+        raise typer.BadParameter(f"{longer_than!r}: {error}, such as 90s", param_hint="--longer-than") from None
+
+
+async def _list(doors: Doors, address: str, state: str | None, open_for_ms: int, limit: int) -> list[Transaction]:
+    async with doors.http(address) as http:
+        return await http.transactions(state=state, open_for_ms=open_for_ms, limit=limit)
+
+
+def _show(found: list[Transaction], limit: int) -> None:
+    columns = [
+        Column("transactional id", style="cyan", fold=True),
+        Column("state", paint=PAINT),
+        Column("open for", "right"),
+        Column("timeout", "right", drop=1),
+        Column("partitions", "right"),
+        Column("producer", "right", drop=2),
+        Column("epoch", "right", drop=3),
+        Column("changed", drop=4),
+    ]
+    print_table(columns, [_row(each) for each in found])
+    say(f"{counted(len(found), 'transactional id')}, {count(sum(each.is_open for each in found))} open", dim=True)
+    if len(found) == limit:
+        say("there may be more; --limit shows them", dim=True)
+
+
+def _row(each: Transaction) -> list[str]:
+    return [
+        each.transactional_id,
+        each.state,
+        open_for(each),
+        seconds(each.timeout_ms / 1000),
+        count(len(each.partitions)),
+        str(each.producer_id),
+        str(each.epoch),
+        when(each.changed_at_ms),
+    ]
+
+
+def open_for(each: Transaction) -> str:
+    return "-" if each.open_for_ms is None else seconds(each.open_for_ms / 1000)
+
+
+def as_fields(each: Transaction) -> dict[str, object]:
+    told = {name: getattr(each, name) for name in each.__struct_fields__}
+    return {**told, "partitions": [{"topic": p.topic, "partition": p.partition} for p in each.partitions]}
+
+
+# --- describe
+
+
+@app.command(
+    "describe",
+    cls=HelpfulCommand,
+    help=described(
+        "Show a transactional producer, and the partitions of what it has open.",
+        "streamhouse transactions describe payments-1",
+        "streamhouse transactions describe payments-1 --json",
+    ),
+)
+def describe(
+    context: typer.Context, transactional_id: TransactionalId, http: HttpAddress = None, as_json: AsJson = False
+) -> None:
+    told = run(_describe(doors_of(context), http_address(http), transactional_id))
+    if as_json:
+        print_json(as_fields(told))
+    else:
+        _show_one(told)
+
+
+async def _describe(doors: Doors, address: str, transactional_id: str) -> Transaction:
+    async with doors.http(address) as http:
+        return await http.transaction(transactional_id)
+
+
+def _show_one(told: Transaction) -> None:
+    facts = [
+        ("transactional id", told.transactional_id),
+        ("state", told.state),
+        ("producer", f"{told.producer_id}, epoch {told.epoch}"),
+        ("timeout", seconds(told.timeout_ms / 1000)),
+        ("changed", when(told.changed_at_ms)),
+    ]
+    if told.started_at_ms is not None:
+        facts += [("began", when(told.started_at_ms)), ("open for", open_for(told))]
+    print_facts(facts)
+    if told.partitions:
+        say()
+        columns = [Column("topic", style="cyan", fold=True), Column("partition", "right")]
+        print_table(columns, [[each.topic, str(each.partition)] for each in told.partitions])
+
+
+# --- abort
+
+
+@app.command(
+    "abort",
+    cls=HelpfulCommand,
+    help=described(
+        "Fence the producer of a transactional id, and abort what it has open: readers of committed records go on. "
+        "A producer that still runs gets an error, and must start again. Asks first, unless told --yes.",
+        "streamhouse transactions abort payments-1",
+        "streamhouse transactions abort payments-1 --yes",
+    ),
+)
+def abort(
+    context: typer.Context,
+    transactional_id: TransactionalId,
+    yes: Yes = False,
+    http: HttpAddress = None,
+    as_json: AsJson = False,
+) -> None:
+    if not yes:
+        typer.confirm(f"Fence {transactional_id} and abort what it has open?", abort=True, err=True)
+    done = run(_abort(doors_of(context), http_address(http), transactional_id))
+    if as_json:
+        print_json({"aborted": done.aborted, "before": as_fields(done.before), "after": as_fields(done.after)})
+    else:
+        say(_said(done), color="green")
+
+
+async def _abort(doors: Doors, address: str, transactional_id: str) -> TransactionAborted:
+    async with doors.http(address) as http:
+        return await http.abort_transaction(transactional_id)
+
+
+def _said(done: TransactionAborted) -> str:
+    before = done.before
+    fenced = f"fenced {before.transactional_id}, producer {before.producer_id} epoch {before.epoch}"
+    if done.aborted:
+        return (
+            f"{fenced}; aborted what was open for {open_for(before)} in {counted(len(before.partitions), 'partition')}"
+        )
+    if before.state == "PrepareCommit":
+        return f"{fenced}; what was open had been committed, and stays so"
+    return f"{fenced}; nothing was open"

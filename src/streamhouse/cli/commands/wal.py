@@ -1,0 +1,234 @@
+"""WAL: look into write-ahead log files; list damaged logs that are kept, and discard one.
+
+Owns        the tables and the JSON of the three commands
+Leaves      what is an entry and what is damage to `format.wal`; keeping and deleting to the agents
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streamhouse.cli.dependencies import Doors, doors_of, run
+from streamhouse.cli.options import AsJson, HttpAddress, Yes, http_address
+from streamhouse.cli.output import Column, count, counted, print_facts, print_json, print_table, say, size, when
+from streamhouse.cli.typer_setup import HelpfulCommand, described, group
+from streamhouse.client.types import DamagedLog, PartitionLoss
+from streamhouse.errors import CorruptObject, Rejected
+
+if TYPE_CHECKING:
+    from streamhouse.format.wal_file import FileSummary
+
+app = group("Look into the write-ahead log, and at damaged ones that are kept.")
+
+
+@app.command(
+    "inspect",
+    cls=HelpfulCommand,
+    help=described(
+        "Look into a WAL file, or all below a folder: entries, offsets per partition, damage. A torn tail is what a "
+        "crash leaves behind; damage in the middle is not, and gives exit code 1.",
+        "streamhouse wal inspect data/wal",
+        "streamhouse wal inspect FILE --json",
+    ),
+)
+def inspect(path: Annotated[Path, typer.Argument(metavar="PATH", show_default=False)], as_json: AsJson = False) -> None:
+    from streamhouse.format.wal_file import summarise
+
+    summaries = [(file, summarise(file.read_bytes())) for file in wal_files(path)]
+    if as_json:
+        print_json({"files": [_file_json(file, summary) for file, summary in summaries]})
+    elif not summaries:
+        say(f"no WAL files in {path}")
+    else:
+        for file, summary in summaries:
+            _show(file, summary)
+    broken = [file for file, summary in summaries if any(not damage.tail for damage in summary.damage)]
+    if broken:
+        raise CorruptObject(str(broken[0]), why=f"damage inside {counted(len(broken), 'file')}, not only at the tail")
+
+
+def wal_files(path: Path) -> list[Path]:
+    """The file itself, or every file below a folder that is not empty (locks are)."""
+    if not path.is_dir():
+        return [path]
+    return sorted(file for file in path.rglob("*") if file.is_file() and file.stat().st_size)
+
+
+def _file_json(file: Path, summary: "FileSummary") -> dict[str, object]:
+    header = summary.header
+    return {
+        "file": str(file),
+        "bytes": summary.size_bytes,
+        "session": header.session if header else None,
+        "sequence": header.sequence if header else None,
+        "entries": summary.entries,
+        "damage": [{"position": d.position, "bytes": d.length, "tail": d.tail} for d in summary.damage],
+        "partitions": [
+            {
+                "topic_id": str(partition.topic_id),
+                "partition": partition.partition,
+                "epoch": told.epoch,
+                "base": told.base,
+                "end": told.end,
+                "entries": told.entries,
+                "bytes": told.batch_bytes,
+            }
+            for partition, told in sorted(summary.partitions.items())
+        ],
+    }
+
+
+def _show(file: Path, summary: "FileSummary") -> None:
+    header = summary.header
+    session = f"{header.session}, file {header.sequence}" if header else "unknown: the header can't be read"
+    print_facts(
+        [
+            ("file", str(file)),
+            ("session", session),
+            ("size", size(summary.size_bytes)),
+            ("entries", count(summary.entries)),
+            ("damage", counted(len(summary.damage), "place") if summary.damage else "none"),
+        ]
+    )
+    for damage in summary.damage:
+        what = "torn tail, cut at the next start" if damage.tail else "DAMAGED, skipped at the next start"
+        say(f"  {what}: {counted(damage.length, 'byte')} at {damage.position}", color="red")
+    if summary.partitions:
+        _show_partitions(summary)
+    say()
+
+
+def _show_partitions(summary: "FileSummary") -> None:
+    columns = [
+        Column("topic id", style="cyan"),
+        Column("part", "right"),
+        Column("offsets", "right"),
+        Column("epoch", "right", drop=2),
+        Column("entries", "right", drop=1),
+        Column("size", "right"),
+    ]
+    rows = [
+        [
+            str(partition.topic_id),
+            str(partition.partition),
+            f"[{told.base}, {told.end})",
+            str(told.epoch),
+            count(told.entries),
+            size(told.batch_bytes),
+        ]
+        for partition, told in sorted(summary.partitions.items())
+    ]
+    say()
+    print_table(columns, rows, indent=2)
+
+
+# --- damaged logs
+
+
+@app.command(
+    "damaged",
+    cls=HelpfulCommand,
+    help=described(
+        "List write-ahead logs of dead sessions in which something was lost: which offsets are gone, and where the log "
+        "is kept. What was intact is recovered. Shows those in the object store, and those on the disk of the agent "
+        "that is asked.",
+        "streamhouse wal damaged",
+        "streamhouse wal damaged --http 127.0.0.1:8081 --json",
+    ),
+)
+def damaged(context: typer.Context, http: HttpAddress = None, as_json: AsJson = False) -> None:
+    logs = run(_damaged(doors_of(context), http_address(http)))
+    if as_json:
+        print_json({"logs": [as_fields(each) for each in logs]})
+    elif not logs:
+        say("no damaged write-ahead log is kept")
+    else:
+        for each in logs:
+            _show_damaged(each)
+
+
+@app.command(
+    "discard",
+    cls=HelpfulCommand,
+    help=described(
+        "Delete a damaged write-ahead log that is kept. Shows what would go, and asks first, unless told --yes. What "
+        "was lost in it can't be looked for any more.",
+        "streamhouse wal discard SESSION",
+        "streamhouse wal discard SESSION --yes",
+    ),
+)
+def discard(
+    context: typer.Context,
+    session: Annotated[str, typer.Argument(metavar="SESSION", help="As in: wal damaged.", show_default=False)],
+    yes: Yes = False,
+    http: HttpAddress = None,
+    as_json: AsJson = False,
+) -> None:
+    doors, address = doors_of(context), http_address(http)
+    if not yes:
+        for each in _of(run(_damaged(doors, address)), session):
+            _show_damaged(each)
+        typer.confirm(f"Delete the log of {session}?", abort=True, err=True)
+    files = run(_discard(doors, address, session))
+    if as_json:
+        print_json({"session": session, "files": files})
+    else:
+        say(f"deleted the damaged log of {session}: {counted(files, 'file')}", color="green")
+
+
+def _of(logs: list[DamagedLog], session: str) -> list[DamagedLog]:
+    if found := [each for each in logs if each.session == session]:
+        return found
+    raise Rejected(f"no damaged write-ahead log is kept; session={session} do=streamhouse wal damaged")
+
+
+async def _damaged(doors: Doors, address: str) -> list[DamagedLog]:
+    async with doors.http(address) as http:
+        return await http.damaged_logs()
+
+
+async def _discard(doors: Doors, address: str, session: str) -> int:
+    async with doors.http(address) as http:
+        return await http.discard_log(session)
+
+
+def as_fields(log: DamagedLog) -> dict[str, object]:
+    told = {name: getattr(log, name) for name in log.__struct_fields__}
+    return {**told, "partitions": [_loss_fields(each) for each in log.partitions]}
+
+
+def _loss_fields(loss: PartitionLoss) -> dict[str, object]:
+    return {name: getattr(loss, name) for name in loss.__struct_fields__}
+
+
+def _show_damaged(log: DamagedLog) -> None:
+    print_facts(
+        [
+            ("session", log.session),
+            ("kept", f"{log.where}, {counted(log.files, 'file')}, {size(log.bytes)}"),
+            ("found", when(log.found_at_ms) if log.found_at_ms is not None else "unknown: the report can't be read"),
+            ("lost", "acknowledged records, perhaps" if log.loss else "nothing but a torn end"),
+            ("places", ", ".join(log.places[:10]) or "-"),
+        ]
+    )
+    if log.partitions:
+        say()
+        columns = [
+            Column("topic", style="cyan", fold=True),
+            Column("part", "right"),
+            Column("lost"),
+            Column("skipped"),
+            Column("in no segment"),
+        ]
+        print_table(columns, [_loss_row(each) for each in log.partitions], indent=2)
+    say()
+
+
+def _loss_row(loss: PartitionLoss) -> list[str]:
+    spans = (loss.gaps, loss.skipped, loss.unpublished)
+    return [loss.topic or loss.topic_id, str(loss.partition), *(_offsets(each) for each in spans)]
+
+
+def _offsets(spans: list[list[int]]) -> str:
+    return ", ".join(f"[{first}, {end})" for first, end in spans) or "-"

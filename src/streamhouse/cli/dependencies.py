@@ -1,0 +1,361 @@
+"""Doors: how the commands reach an agent.
+
+Owns        the one place where the client, the agent, local clusters and Spark are imported and opened; tests put fakes
+            here
+Leaves      what is done behind the doors to `client`, `agent`, `dev` and `spark`
+"""
+
+import asyncio
+import gc
+import logging
+import os
+import sys
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, TypeVar
+
+import typer
+
+from streamhouse.errors import Misconfigured
+from streamhouse.errors.base import install_command
+
+if TYPE_CHECKING:
+    from streamhouse.agent import AdoptionReport, AgentReady
+    from streamhouse.cli.commands.spark import JobPlace
+    from streamhouse.cli.sql.query_request import SqlRequest
+    from streamhouse.client.cluster_client import ClusterClient
+    from streamhouse.client.consumer import Consumer
+    from streamhouse.client.group_consumer import GroupConsumer
+    from streamhouse.client.group_lag import Standing
+    from streamhouse.client.http import Http
+    from streamhouse.client.kafka_admin import Admin
+    from streamhouse.client.kafka_groups import Groups
+    from streamhouse.client.producer import Producer, ProducerSettings
+    from streamhouse.client.schemas import Schemas
+    from streamhouse.client.serde import SchemaReader, Write
+    from streamhouse.client.types import Group
+    from streamhouse.config import Settings
+    from streamhouse.dev.cluster import ClusterReady
+    from streamhouse.spark.agents.definition_applier import Applier, File, Problem
+    from streamhouse.spark.maintenance.job import Done, Progress
+    from streamhouse.spark.replay.resumable_job import Replayed
+    from streamhouse.spark.runtime.launch import Kind
+    from streamhouse.spark.worker.discovery import Worker
+    from streamhouse.spark.worker.worker_client import WorkerStatus
+
+T = TypeVar("T")
+JobKind: TypeAlias = Literal["merge", "compact"]
+
+
+class Doors:
+    """The real ones."""
+
+    def admin(self, bootstrap: str, *, timeout_s: float = 10.0) -> "AbstractAsyncContextManager[Admin]":
+        from streamhouse.client.kafka_admin import Admin
+
+        return Admin(bootstrap, timeout_s=timeout_s)
+
+    def producer(
+        self, bootstrap: str, topic: str, *, settings: "ProducerSettings", write_value: "Write | None" = None
+    ) -> "AbstractAsyncContextManager[Producer]":
+        from streamhouse.client.producer import Producer
+
+        return Producer(bootstrap, topic, settings=settings, write_value=write_value)
+
+    def consumer(
+        self, bootstrap: str, topic: str, *, starts: Mapping[int, int]
+    ) -> "AbstractAsyncContextManager[Consumer]":
+        from streamhouse.client.consumer import Consumer
+
+        return Consumer(bootstrap, topic, starts=starts)
+
+    async def standings(self, admin: "Admin", group: "Group") -> "list[Standing]":
+        from streamhouse.client.group_lag import standings
+
+        return await standings(admin, self.groups(admin), group)
+
+    def groups(self, admin: "Admin") -> "Groups":
+        from streamhouse.client.kafka_groups import Groups
+
+        return Groups(admin)
+
+    def group_consumer(
+        self, bootstrap: str, topic: str, *, group: str, from_beginning: bool, reader: "SchemaReader | None" = None
+    ) -> "AbstractAsyncContextManager[GroupConsumer]":
+        from streamhouse.client.group_consumer import GroupConsumer
+
+        return GroupConsumer(
+            bootstrap, topic, group=group, from_beginning=from_beginning, commit="explicit", reader=reader
+        )
+
+    def http(self, address: str) -> "AbstractAsyncContextManager[Http]":
+        from streamhouse.client.http import Http
+
+        return Http(address)
+
+    def schemas(self, http: "Http") -> "Schemas":
+        from streamhouse.client.schemas import Schemas
+
+        return Schemas(http)
+
+    def cluster_client(self, address: str) -> "ClusterClient":
+        from streamhouse.client.cluster_client import ClusterClient
+
+        return ClusterClient(address, connect=self.http)
+
+    def run_agent(self, settings: "Settings", *, on_ready: "Callable[[AgentReady], None]") -> None:
+        """Blocks until the agent has stopped."""
+        with installed("server"):
+            import uvloop
+
+            from streamhouse.agent import run_agent
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(run_agent(settings, on_ready=on_ready))
+
+    def recover(
+        self, settings: "Settings", *, apply: bool, take_over: str | None, on_progress: "Callable[[str, int], None]"
+    ) -> "AdoptionReport":
+        """Blocks until it is done."""
+        with installed("server"):
+            from streamhouse.agent import recover
+
+        return asyncio.run(recover(settings, apply=apply, take_over=take_over, on_progress=on_progress))
+
+    def run_cluster(
+        self,
+        *,
+        agents: int,
+        folder: Path,
+        settings: Mapping[str, str],
+        kafka_port: int,
+        http_port: int,
+        restart: bool,
+        on_ready: "Callable[[ClusterReady], None]",
+        on_news: Callable[[str], None],
+    ) -> None:
+        """Blocks until everything has stopped."""
+        with installed("dev-cluster"):
+            from streamhouse.dev.cluster import ClusterPlan, run_cluster
+
+        plan = ClusterPlan(
+            agents=agents,
+            folder=folder,
+            settings=settings,
+            kafka_port=kafka_port,
+            http_port=http_port,
+            restart=restart,
+        )
+        run_cluster(plan, on_ready=on_ready, on_news=on_news)
+
+    def spark_settings(self, agents: str | None) -> tuple[dict[str, str], str]:
+        """By name, and as the lines of a file."""
+        from streamhouse.spark.runtime.launch import as_defaults, explained_settings, spark_settings
+
+        return spark_settings(agents), as_defaults(explained_settings(agents))
+
+    def start_spark(self, kind: "Kind", arguments: Sequence[str], *, agents: str) -> NoReturn:
+        """This process becomes Spark's: signals and the exit code are its own."""
+        from streamhouse.spark.runtime.launch import plan_launch
+
+        with installed("spark"):
+            launch = plan_launch(kind, arguments, os.environ, agents=agents)
+        sys.stdout.flush()
+        os.execve(launch.command[0], launch.command, launch.environment)
+
+    # --- pipelines
+
+    def run_supervisor(
+        self,
+        *,
+        agents: str,
+        master: str | None,
+        checkpoints: str | None,
+        slots: int,
+        name: str | None,
+        log: Path | None,
+        conf: tuple[str, ...],
+        maintain: bool,
+        on_start: Callable[[str, Path], None],
+        on_news: Callable[[str, str], None],
+    ) -> None:
+        """Blocks until the supervisor has stopped."""
+        from streamhouse.config import load_settings
+        from streamhouse.spark.pipelines.service import SupervisorPlan, supervise
+
+        settings = load_settings({}, os.environ)
+        plan = SupervisorPlan(
+            agents=agents,
+            checkpoints=checkpoints or os.path.join(settings.agent.data, "checkpoints"),
+            maintenance=settings.maintenance if maintain else None,
+            pipelines=settings.pipelines,
+            tables=settings.tables,
+            master=master,
+            slots=slots,
+            name=name,
+            log=log,
+            conf=conf,
+        )
+        with installed("spark"):
+            run(supervise(plan, on_start=lambda told: on_start(told.name, told.log), news=on_news))
+
+    def read_definitions(self, paths: Sequence[Path]) -> "tuple[list[File], list[Problem]]":
+        from streamhouse.spark.agents.definition_applier import find_files, read_files
+
+        return read_files(find_files(paths))
+
+    async def validate_definitions(
+        self, files: "Sequence[File]", agents: str, *, on_wait: Callable[[float], None]
+    ) -> "tuple[list[File], list[Problem]]":
+        """Ask a SQL worker, which is started where there is none."""
+        from streamhouse.spark.agents.definition_applier import validated
+        from streamhouse.spark.worker.worker_client import worker_validation
+
+        return await validated(files, worker_validation(agents, on_wait=on_wait))
+
+    def applier(self, http: "Http", begin: str | None) -> "Applier":
+        from streamhouse.spark.agents.definition_applier import Applier
+
+        return Applier(http, begin=begin)
+
+    def topic_columns(self, agents: str, topic: str) -> tuple[str, ...] | None:
+        """Declared, registered or inferred, as every query finds them; None before anybody can know. Blocks."""
+        with installed("spark"):
+            from streamhouse.spark.query.catalog import topic_columns
+
+        return topic_columns(agents, topic)
+
+    # --- maintenance
+
+    def maintain(
+        self,
+        kind: JobKind,
+        topic: str,
+        place: "JobPlace",
+        *,
+        at_least: int,
+        on_progress: "Callable[[Progress], None]",
+    ) -> "Done":
+        """Blocks until the job is done. Spark is started when there is something to do."""
+        with installed("spark"):
+            from streamhouse.spark.maintenance import compaction_job, merge_job
+            from streamhouse.spark.maintenance.job import SparkTasks
+            from streamhouse.spark.maintenance.job_session import start_session
+
+        name = f"streamhouse-maintain-{kind}-{topic}"
+        tasks = SparkTasks(lambda: start_session(name, **asdict(place)))
+        try:
+            if kind == "merge":
+                policy = merge_job.MergePolicy(at_least=at_least)
+                return merge_job.run(topic, agents=place.agents, tasks=tasks, on_progress=on_progress, policy=policy)
+            return compaction_job.run(topic, agents=place.agents, tasks=tasks, on_progress=on_progress)
+        finally:
+            tasks.stop()
+
+    # --- replaying
+
+    def copy(
+        self,
+        asked: Mapping[str, Any],
+        place: "JobPlace",
+        *,
+        job_id: str,
+        on_progress: "Callable[[Progress], None]",
+    ) -> "Replayed":
+        """Blocks until the copy is done. Spark is started when there is something to do."""
+        with installed("spark"):
+            from streamhouse.spark.replay import copy_job
+            from streamhouse.spark.replay.resumable_job import running
+
+        with running(f"streamhouse-copy-{asked['source']}", **asdict(place)) as (loop, start):
+            run = partial(copy_job.run, agents=place.agents, start=start, loop=loop, job_id=job_id)
+            return run(copy_job.CopyAsked(**asked), on_progress=on_progress)
+
+    def restore(
+        self,
+        asked: Mapping[str, Any],
+        place: "JobPlace",
+        *,
+        job_id: str,
+        on_progress: "Callable[[Progress], None]",
+    ) -> "Replayed":
+        """Blocks until the restore is done. Spark is started when there is something to do."""
+        with installed("spark"):
+            from streamhouse.spark.replay import restore_job
+            from streamhouse.spark.replay.resumable_job import running
+
+        with running(f"streamhouse-restore-{asked['topic']}", **asdict(place)) as (loop, start):
+            run = partial(restore_job.run, agents=place.agents, start=start, loop=loop, job_id=job_id)
+            return run(restore_job.RestoreAsked(**asked), on_progress=on_progress)
+
+    # --- SQL
+
+    def ask_sql(self, request: "SqlRequest") -> int:
+        """Run statements and print their rows; returns the exit code."""
+        from streamhouse.cli.sql.statement_runner import run_request
+        from streamhouse.cli.sql.worker_connection import Link
+
+        return run_request(request, Link)
+
+    def sql_shell(self, request: "SqlRequest") -> int:
+        """Blocks until the user leaves."""
+        from streamhouse.cli.sql.shell import run_shell
+        from streamhouse.cli.sql.worker_connection import Link
+
+        return run_shell(request, Link)
+
+    def run_sql_worker(self, plan: "Mapping[str, Any]", *, on_ready: "Callable[[Worker], None]") -> None:
+        """Blocks until the worker has ended."""
+        with installed("spark"):
+            from streamhouse.spark.worker.process import serve
+
+        serve(plan, on_ready=on_ready)
+
+    def sql_worker(self, agents: str) -> "tuple[Worker, WorkerStatus] | None":
+        """The worker that runs, and what it does."""
+        from streamhouse.spark.worker.worker_client import find_worker, worker_status
+
+        async def look() -> "tuple[Worker, WorkerStatus] | None":
+            found = await find_worker(agents)
+            status = None if found is None else await worker_status(found)
+            return None if found is None or status is None else (found, status)
+
+        return run(look())
+
+    def stop_sql_worker(self, agents: str) -> "Worker | None":
+        from streamhouse.spark.worker.worker_client import stop_worker
+
+        return run(stop_worker(agents))
+
+
+@contextmanager
+def installed(extra: str) -> Iterator[None]:
+    """Say what to install where a package of an extra is missing. What is imported stays, and looking for garbage among
+    it again and again took a fifth of the time."""
+    gc.disable()
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "streamhouse":
+            raise
+        raise Misconfigured(
+            f"this needs parts that are not installed; missing={error.name};"
+            f" install them with: {install_command(extra)}"
+        ) from None
+    finally:
+        gc.enable()
+
+
+def doors_of(context: typer.Context) -> Doors:
+    found = context.find_object(Doors)
+    return Doors() if found is None else found
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run client work to its end. The libraries' own log lines would only repeat what our error says better."""
+    for name in ("aiokafka", "asyncio", "httpx"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    return asyncio.run(work)

@@ -1,0 +1,197 @@
+"""Sql: `streamhouse sql` asks topics in SQL: a statement, a file, or a shell; `serve|status|stop` is about the worker.
+
+Owns        the flags; that what isn't a command's name is a statement
+Leaves      asking and printing to `sql_running`, the shell to `sql_shell`, the worker to `spark.sql`
+"""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from streamhouse.cli.dependencies import doors_of
+from streamhouse.cli.options import Agents, AsJson, http_addresses
+from streamhouse.cli.output import count, note, on_terminal, print_facts, print_json, say, seconds
+from streamhouse.cli.sql.query_request import Output, SqlRequest
+from streamhouse.cli.typer_setup import CONTEXT, HelpfulCommand, HelpfulGroup, described
+
+ASK: Final = "ask"
+"""The command that is meant where none is named; nobody has to write it."""
+
+
+class SqlGroup(HelpfulGroup):
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or args[0] not in (*self.commands, "--help", "-h"):
+            args = [ASK, *args]
+        found: list[str] = super().parse_args(ctx, args)
+        return found
+
+
+app = typer.Typer(
+    cls=SqlGroup,
+    rich_markup_mode=None,
+    context_settings=CONTEXT,
+    no_args_is_help=False,
+    help=described(
+        "Ask topics in SQL, with Spark: `streamhouse sql [STATEMENT]`, or no statement for a shell. Every topic is a "
+        "table; FROM STREAM(topic) shows rows as they are written. Spark is started on first use and stays for the "
+        "next question. `streamhouse sql ask --help` has the flags.",
+        "streamhouse sql",
+        'streamhouse sql "SELECT country, count(*) FROM orders GROUP BY country"',
+        'streamhouse sql "SELECT * FROM STREAM(orders) WHERE amount > 100" --json',
+        'streamhouse sql "SELECT * FROM orders" --parquet orders.parquet',
+        "streamhouse sql -f report.sql --csv",
+    ),
+)
+
+
+@app.command(
+    ASK,
+    cls=HelpfulCommand,
+    help=described(
+        "Run statements, or start the shell. The word `ask` may be left out.",
+        'streamhouse sql "SELECT * FROM orders LIMIT 10"',
+        "streamhouse sql -f report.sql --csv",
+        "cat report.sql | streamhouse sql --json",
+    ),
+)
+def ask(
+    context: typer.Context,
+    statement: Annotated[str | None, typer.Argument(help="SQL; several statements with ; between.")] = None,
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="Run the statements of a file.")] = None,
+    agents: Agents = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One object per row and line.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="CSV with a header line.")] = False,
+    parquet: Annotated[Path | None, typer.Option("--parquet", help="Put the rows into this file.")] = None,
+    max_rows: Annotated[
+        int | None,
+        typer.Option(
+            "--max-rows",
+            min=1,
+            help="Most rows of an answer. Default: 1,000 on the screen, a million elsewhere.",
+            show_default=False,
+        ),
+    ] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option("--timeout", min=0, help="End a query after so many seconds. Default: 300.", show_default=False),
+    ] = None,
+    beginning: Annotated[
+        str, typer.Option("--from", metavar="latest|earliest", help="Where FROM STREAM(…) begins.")
+    ] = "latest",
+) -> None:
+    if beginning not in ("latest", "earliest"):
+        raise typer.BadParameter(f"{beginning!r} is neither latest nor earliest", param_hint="--from")
+    if statement is not None and file is not None:
+        raise typer.BadParameter("either a statement or a file, not both", param_hint="--file")
+    if parquet is not None and not parquet.absolute().parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {parquet.parent}", param_hint="--parquet")
+    text, source = _given(statement, file)
+    request = SqlRequest(
+        agents=http_addresses(agents),
+        text=text or "",
+        source=source,
+        output=_output(as_json, as_csv, parquet),
+        file=parquet,
+        max_rows=max_rows,
+        timeout_s=timeout,
+        starting=beginning,
+    )
+    doors = doors_of(context)
+    raise typer.Exit(doors.sql_shell(request) if text is None else doors.ask_sql(request))
+
+
+def _given(statement: str | None, file: Path | None) -> tuple[str | None, str]:
+    """The statements and what they are called; None: nobody said any, and somebody sits there who can."""
+    if file is not None:
+        return file.read_text(encoding="utf-8"), str(file)
+    if statement is None and not (sys.stdin.isatty() and on_terminal()):
+        return sys.stdin.read(), ""
+    return statement, ""
+
+
+def _output(as_json: bool, as_csv: bool, parquet: Path | None) -> Output:
+    wanted = [
+        output
+        for output, asked in ((Output.JSON, as_json), (Output.CSV, as_csv), (Output.PARQUET, parquet is not None))
+        if asked
+    ]
+    if len(wanted) > 1:
+        raise typer.BadParameter("one of --json, --csv and --parquet", param_hint=f"--{wanted[1].value}")
+    return wanted[0] if wanted else Output.TABLE
+
+
+@app.command(
+    "serve",
+    cls=HelpfulCommand,
+    help=described(
+        "Run the SQL worker here, with limits of your own: shells of this user find it, and agents pass "
+        "POST /v1/sql on to it. Without this, the first question starts one.",
+        "streamhouse sql serve",
+        "streamhouse sql serve --agents 10.0.0.5:8080 --host 10.0.0.9 --port 8200 --memory 8g",
+    ),
+)
+def serve(
+    context: typer.Context,
+    agents: Agents = None,
+    host: Annotated[str, typer.Option("--host", help="Where to listen; agents elsewhere must reach it.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any that is free.")] = 0,
+    master: Annotated[str, typer.Option("--master", help="Spark's master.")] = "local[*]",
+    memory: Annotated[str, typer.Option("--memory", help="Of the JVM.")] = "2g",
+    concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Queries at once.")] = 8,
+    max_rows: Annotated[int, typer.Option("--max-rows", min=1, help="Most rows of an answer.")] = 1_000_000,
+    timeout: Annotated[int, typer.Option("--timeout", min=1, help="Seconds a query may take, unless it says.")] = 300,
+    idle: Annotated[int, typer.Option("--idle", min=0, help="End after so many idle seconds; 0: never.")] = 0,
+) -> None:
+    plan = {
+        "agents": http_addresses(agents),
+        "host": host,
+        "port": port,
+        "master": master,
+        "memory": memory,
+        "concurrency": concurrency,
+        "max_rows": max_rows,
+        "timeout_s": float(timeout),
+        "idle_s": float(idle) or float("inf"),
+    }
+    note("starting Spark …")
+    doors_of(context).run_sql_worker(
+        plan, on_ready=lambda worker: say(f"ready on http://{worker.address} for the agents {worker.agents}")
+    )
+
+
+@app.command(
+    "status",
+    cls=HelpfulCommand,
+    help=described("Say whether a SQL worker runs for these agents.", "streamhouse sql status"),
+)
+def status(context: typer.Context, agents: Agents = None, as_json: AsJson = False) -> None:
+    found = doors_of(context).sql_worker(http_addresses(agents))
+    if as_json:
+        told = None if found is None else {"address": found[0].address, "pid": found[0].pid, "log": found[0].log}
+        print_json({"running": told is not None, **(told or {}), **({} if found is None else {"busy": found[1].busy})})
+    elif found is None:
+        say("no SQL worker runs; the first question starts one")
+    else:
+        worker, state = found
+        print_facts(
+            [
+                ("address", worker.address),
+                ("agents", worker.agents),
+                ("process", str(worker.pid)),
+                ("log", worker.log),
+                ("up", seconds(state.up_s)),
+                ("queries", f"{count(state.busy)} now, {count(state.queries)} so far"),
+            ]
+        )
+
+
+@app.command(
+    "stop",
+    cls=HelpfulCommand,
+    help=described("End the SQL worker of these agents, with what it does.", "streamhouse sql stop"),
+)
+def stop(context: typer.Context, agents: Agents = None) -> None:
+    found = doors_of(context).stop_sql_worker(http_addresses(agents))
+    say("no SQL worker runs" if found is None else f"stopped the SQL worker {found.pid}")

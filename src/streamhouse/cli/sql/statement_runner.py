@@ -1,0 +1,264 @@
+"""Sql mistakes: what is wrong in a text, with the line and a caret under the place.
+
+Owns        how a mistake looks
+Leaves      finding it to `format.statements` and the worker
+
+Sql running: statements are asked one after the other, and their rows are printed or put into a file.
+
+Data path   sql, sql_shell -> **running** -> sql_link -> rows on the screen, in a pipe, in a Parquet file
+Owns        cutting a text into statements, what is printed of an answer, what is said while one waits
+Leaves      asking to `sql_link`, how rows and mistakes look to `sql_rows` and `sql_mistakes`
+"""
+
+import asyncio
+import shutil
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import typer
+from rich.cells import cell_len
+
+from streamhouse.cli.output import StatusLine, coloured, counted, fail, note, on_terminal, seconds, shown
+from streamhouse.cli.sql.query_request import Ask, Output, SqlRequest
+from streamhouse.cli.sql.row_table import LiveTable, record_lines, table_lines
+from streamhouse.cli.sql.worker_connection import Head, Link, Rows
+from streamhouse.clock import SystemClock
+from streamhouse.errors import BadSql, Mistake, Rejected, StatementError
+from streamhouse.sql.parser import parse
+from streamhouse.sql.statements import Statement
+
+TAB: Final = "    "
+MAX_LINE: Final = 160
+BEFORE: Final = 60
+"""Of a long line, so much is shown in front of the place."""
+
+
+def mistake_lines(text: str, mistakes: Sequence[Mistake], *, colours: bool, source: str = "") -> list[str]:
+    """For each mistake: what, the line of the text, a caret, and what to do."""
+    lines: list[str] = []
+    for each in mistakes:
+        lines += _lines(text.split("\n"), each, colours, source)
+    return lines
+
+
+def _lines(text: Sequence[str], mistake: Mistake, colours: bool, source: str) -> list[str]:
+    paint = typer.style if colours else _unpainted
+    place = f"line {mistake.line}, column {mistake.column}" if mistake.line else ""
+    where = ", ".join(part for part in (source, place) if part)
+    said = f"{paint('error:', fg='red', bold=True)} {mistake.text}" + (f" ({where})" if where else "")
+    lines = [said]
+    if 0 < mistake.line <= len(text):
+        line, at = _around(text[mistake.line - 1], max(0, mistake.column - 1))
+        number = str(mistake.line)
+        lines.append(f"  {paint(number + ' |', fg='cyan')} {line}")
+        lines.append(f"  {' ' * len(number)} {paint('|', fg='cyan')} {' ' * at}{paint('^', fg='red', bold=True)}")
+    if mistake.hint:
+        lines.append(f"  {paint('hint:', fg='green')} {mistake.hint}")
+    return lines
+
+
+def _around(line: str, at: int) -> tuple[str, int]:
+    """The line as it is shown, and how many cells stand before the place."""
+    before, behind = (shown(part.replace("\t", TAB).encode()) for part in (line[:at], line[at:]))
+    if cell_len(before) > MAX_LINE - BEFORE:
+        before = "…" + before[-BEFORE:]
+    return (before + behind)[:MAX_LINE], cell_len(before)
+
+
+def _unpainted(text: str, **_: object) -> str:
+    return text
+
+
+QUIET_S: Final = 0.7
+"""A query that takes longer is talked of."""
+TICK_S: Final = 0.5
+PLAN: Final = (("plan", "STRING"),)
+"""What EXPLAIN answers: text with lines of its own."""
+FAILED: Final = 1
+STOPPED: Final = 130
+
+
+def starting_words(waited_s: float) -> str:
+    """For a line that is rewritten; where none can be, it is said once."""
+    waited = f" {waited_s:.0f} s" if sys.stderr.isatty() else ""
+    return f"starting Spark for SQL: it takes 5 to 20 seconds, once, and stays …{waited}"
+
+
+def statements_of(text: str) -> tuple[Statement, ...]:
+    """Raises `BadSql` with the place."""
+    try:
+        return parse(text)
+    except StatementError as error:
+        raise BadSql([Mistake(error.line, error.column, error.text, error.hint)]) from None
+
+
+def in_place(text: str, statement: Statement) -> str:
+    """The statement alone, where it stood: lines and columns of mistakes are those of the text."""
+    start, stop = statement.span
+    return "".join(sign if sign == "\n" else " " for sign in text[:start]) + text[start:stop]
+
+
+def run_request(request: SqlRequest, connect: Callable[..., Link]) -> int:
+    """Run all statements; returns the exit code. The first that fails is the last."""
+    status = StatusLine()
+    try:
+        return asyncio.run(_run(request, connect, status))
+    except KeyboardInterrupt:
+        status.clear()
+        note("cancelled")
+        return STOPPED
+
+
+async def _run(request: SqlRequest, connect: Callable[..., Link], status: StatusLine) -> int:
+    try:
+        statements = statements_of(request.text)
+        if request.output is Output.PARQUET and len(statements) != 1:
+            raise Rejected(f"a Parquet file takes the rows of one statement; statements={len(statements)}")
+        async with connect(request.agents, on_wait=lambda waited_s: status.show(starting_words(waited_s))) as link:
+            await link.connect()
+            for statement in statements:
+                await _print(link, request, in_place(request.text, statement), status)
+    except BadSql as error:
+        status.clear()
+        for line in mistake_lines(request.text, error.mistakes, colours=coloured(), source=request.source):
+            typer.echo(line, err=True)
+        return FAILED
+    finally:
+        status.clear()
+    return 0
+
+
+async def _print(link: Link, request: SqlRequest, sql: str, status: StatusLine) -> None:
+    ask = request.ask(sql)
+    if request.output is Output.TABLE:
+        await show_answer(link, ask, status, Screen())
+        return
+    async with asked(link, ask, status) as answer:
+        for each in answer.head.notes:
+            note(each)
+        if request.output is Output.PARQUET:
+            await _write_parquet(answer, request)
+        else:
+            await _copy(answer)
+        if answer.head.truncated:
+            note(f"only the first {ask.max_rows:,} rows; --max-rows N takes more")
+
+
+async def _copy(answer: Rows) -> None:
+    async for line in answer.lines():
+        sys.stdout.write(line + "\n")
+        if answer.head.is_live:
+            sys.stdout.flush()
+    sys.stdout.flush()
+
+
+async def _write_parquet(answer: Rows, request: SqlRequest) -> None:
+    """The file is there when it is whole."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    assert request.file is not None
+    content = b"".join([part async for part in answer.parts()])
+    table = pa.ipc.open_stream(content).read_all()
+    making = request.file.with_name(request.file.name + ".making")
+    try:
+        await asyncio.to_thread(parquet.write_table, table, making)
+        making.replace(request.file)
+    finally:
+        making.unlink(missing_ok=True)
+    note(f"{counted(table.num_rows, 'row')} in {request.file}")
+
+
+@asynccontextmanager
+async def asked(link: Link, ask: Ask, status: StatusLine) -> AsyncIterator[Rows]:
+    """An answer; until it is there, something is said about a query that takes its time."""
+    talking = asyncio.create_task(_talk(status), name="talking")
+    try:
+        async with link.ask(ask) as answer:
+            talking.cancel()
+            status.clear()
+            yield answer
+    finally:
+        talking.cancel()
+        status.clear()
+
+
+async def _talk(status: StatusLine) -> None:
+    clock = SystemClock()
+    began = clock.monotonic()
+    await clock.sleep(QUIET_S)
+    while sys.stderr.isatty():
+        status.show(f"running … {clock.monotonic() - began:.0f} s (Ctrl-C cancels)")
+        await clock.sleep(TICK_S)
+
+
+class Screen:
+    """How rows are shown: below each other, with the time they took, how wide."""
+
+    def __init__(self) -> None:
+        self.as_records = False
+        self.timing = on_terminal()
+
+    @property
+    def width(self) -> int | None:
+        """None: a pipe gets everything."""
+        return shutil.get_terminal_size().columns if on_terminal() else None
+
+    def show(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            typer.echo(line)
+
+
+async def show_answer(link: Link, ask: Ask, status: StatusLine, screen: Screen) -> None:
+    """A table, and a line on how many rows; a live answer's rows as they come."""
+    clock = SystemClock()
+    began = clock.monotonic()
+    async with asked(link, ask, status) as answer:
+        for each in answer.head.notes:
+            note(typer.style(each, dim=True) if coloured() else each)
+        if answer.head.is_live:
+            await _show_live(answer, screen)
+            return
+        rows = [row async for row in answer.rows()]
+    took = f", {seconds(clock.monotonic() - began)}" if screen.timing else ""
+    show_rows(answer.head, rows, screen, took)
+
+
+def show_rows(head: Head, rows: list[dict[str, Any]], screen: Screen, took: str) -> None:
+    columns = _columns(head, rows)
+    if columns == PLAN:
+        screen.show(str(row["plan"]) for row in rows)
+        return
+    show = record_lines if screen.as_records else table_lines
+    screen.show(show(columns, rows, width=screen.width, colours=coloured()))
+    more = " and there are more" if head.truncated else ""
+    if on_terminal():
+        summary = f"({counted(len(rows), 'row')}{more}{took})"
+        typer.echo(typer.style(summary, dim=True) if coloured() else summary)
+    elif more:
+        note(f"only the first {counted(len(rows), 'row')}; --max-rows N shows more")
+
+
+def _columns(head: Head, rows: list[dict[str, Any]]) -> tuple[tuple[str, str], ...]:
+    if head.columns or not rows:
+        return head.columns
+    return tuple((name, "") for name in rows[0])
+
+
+async def _show_live(answer: Rows, screen: Screen) -> None:
+    if on_terminal():
+        note("live: rows appear as they are written; Ctrl-C ends it")
+    table = LiveTable(answer.head.columns, width=screen.width, colours=coloured())
+    async for row in answer.rows():
+        screen.show(table.lines([row]))
+
+
+def complain(text: str, error: Exception) -> None:
+    """What went wrong with a statement, on the screen."""
+    if isinstance(error, BadSql):
+        for line in mistake_lines(text, error.mistakes, colours=coloured()):
+            typer.echo(line, err=True)
+    else:
+        fail(str(error))

@@ -1,0 +1,192 @@
+"""Sql link: a question goes to a SQL worker, its rows come back as they are made.
+
+Data path   sql, sql_shell -> **link** -> a worker's /v1/sql
+Owns        finding or starting the worker when it is needed, again when it is gone; what an answer's head says
+Leaves      the worker to `spark.sql.starting`, how rows look to `sql_rows`
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self
+
+import httpx
+
+from streamhouse.cli.sql.query_request import Ask, Number
+from streamhouse.client.http import retry_after_s
+from streamhouse.clock import SystemClock
+from streamhouse.errors import BadSql, Mistake, Rejected, StreamhouseError, Unavailable
+from streamhouse.spark.worker.discovery import Worker
+from streamhouse.spark.worker.worker_client import authorization, ensure_worker
+
+CONNECT_TIMEOUT_S: Final = 5.0
+GRACE_S: Final = 30.0
+"""How much longer than a query may take its first word is waited for."""
+USUAL_TIMEOUT_S: Final = 300.0
+
+OnWait = Callable[[float], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """What is known before the rows: names and types of columns, whether there are more rows, what to know of them."""
+
+    columns: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...]
+    truncated: bool
+    is_live: bool
+
+
+class Rows:
+    """An answer whose rows are on their way."""
+
+    def __init__(self, head: Head, answer: httpx.Response) -> None:
+        self.head, self._answer = head, answer
+
+    async def rows(self) -> AsyncIterator[dict[str, Any]]:
+        """Objects, numbers as they were written; an answer that breaks off is an error."""
+        async for line in self._through(self._answer.aiter_lines()):
+            if line:
+                yield json.loads(line, parse_float=Number, parse_int=Number)
+
+    async def lines(self) -> AsyncIterator[str]:
+        async for line in self._through(self._answer.aiter_lines()):
+            yield line
+
+    async def parts(self) -> AsyncIterator[bytes]:
+        async for part in self._through(self._answer.aiter_bytes()):
+            yield part
+
+    async def _through(self, source: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        try:
+            async for each in source:
+                yield each
+        except httpx.TransportError as error:
+            raise Unavailable(f"the answer broke off; why={str(error) or type(error).__name__}") from None
+
+
+class Link:
+    """Use it in `async with`; questions one after the other."""
+
+    def __init__(self, agents: str, *, on_wait: OnWait | None = None) -> None:
+        self._agents, self._on_wait = agents, on_wait
+        self._clock = SystemClock()
+        self._worker: Worker | None = None
+        timeout = httpx.Timeout(None, connect=CONNECT_TIMEOUT_S)
+        self._client = httpx.AsyncClient(timeout=timeout, trust_env=False)
+
+    def __repr__(self) -> str:
+        return f"<Link {self._worker!r}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._client.aclose()
+
+    @property
+    def is_connected(self) -> bool:
+        return self._worker is not None
+
+    async def connect(self) -> Worker:
+        """The worker, started where there is none."""
+        if self._worker is None:
+            self._worker = await ensure_worker(self._agents, on_wait=self._on_wait)
+        return self._worker
+
+    @asynccontextmanager
+    async def ask(self, question: Ask) -> AsyncIterator[Rows]:
+        """Leaving it ends the query. A worker that ended meanwhile is started again, once."""
+        wait_s = (question.timeout_s or USUAL_TIMEOUT_S) + GRACE_S
+        answer = await self._patiently_sent("POST", "/v1/sql", wait_s, body=question.body(), accept=question.accept)
+        try:
+            if answer.status_code >= httpx.codes.BAD_REQUEST:
+                raise _refusal(answer.status_code, await answer.aread())
+            yield Rows(head_of(answer.headers), answer)
+        finally:
+            await answer.aclose()
+
+    async def complete(self) -> dict[str, Any]:
+        """Names to complete with."""
+        answer = await self._patiently_sent("GET", "/v1/sql/complete", GRACE_S)
+        try:
+            content = await answer.aread()
+        finally:
+            await answer.aclose()
+        if answer.status_code >= httpx.codes.BAD_REQUEST:
+            raise _refusal(answer.status_code, content)
+        found: dict[str, Any] = json.loads(content)
+        return found
+
+    async def _patiently_sent(
+        self, method: str, path: str, wait_s: float, *, body: object = None, accept: str = "application/json"
+    ) -> httpx.Response:
+        """A worker that has too much to do (429) is asked again when it says, while the time lasts."""
+        deadline = self._clock.monotonic() + wait_s
+        while True:
+            answer = await self._sent(method, path, wait_s, body=body, accept=accept)
+            pause_s = retry_after_s(answer)
+            if not pause_s or self._clock.monotonic() + pause_s > deadline:
+                return answer
+            await answer.aclose()
+            await self._clock.sleep(pause_s)
+
+    async def _sent(
+        self, method: str, path: str, wait_s: float, *, body: object = None, accept: str = "application/json"
+    ) -> httpx.Response:
+        for is_last in (False, True):
+            worker = await self.connect()
+            request = self._client.build_request(
+                method, f"http://{worker.address}{path}", json=body, headers={**authorization(worker), "accept": accept}
+            )
+            try:
+                async with asyncio.timeout(wait_s):
+                    answer = await self._client.send(request, stream=True)
+            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+                self._worker = None  # nobody is there, so nothing was asked: the next one is
+                if is_last:
+                    raise _gone(worker, error) from None
+                continue
+            except httpx.TransportError as error:
+                self._worker = None
+                raise _gone(worker, error) from None
+            except TimeoutError:
+                raise Unavailable(
+                    f"the SQL worker doesn't answer; log={worker.log} do=streamhouse sql stop, then try again"
+                ) from None
+            if answer.status_code != httpx.codes.UNAUTHORIZED or is_last:
+                return answer
+            await answer.aclose()  # another worker has the port by now
+            self._worker = None
+        raise AssertionError("unreachable")
+
+
+def head_of(headers: Mapping[str, str]) -> Head:
+    return Head(
+        columns=tuple((name, kind) for name, kind in json.loads(headers.get("streamhouse-columns") or "[]")),
+        notes=tuple(json.loads(headers.get("streamhouse-notes") or "[]")),
+        truncated=headers.get("streamhouse-truncated") == "true",
+        is_live=headers.get("streamhouse-live") == "true",
+    )
+
+
+def _gone(worker: Worker, error: Exception) -> Unavailable:
+    why = str(error) or type(error).__name__
+    return Unavailable(f"the SQL worker ended before it answered; why={why} log={worker.log}")
+
+
+def _refusal(status: int, content: bytes) -> StreamhouseError:
+    """The worker's own words."""
+    try:
+        told = json.loads(content)
+    except ValueError:
+        told = {}
+    if problems := told.get("problems"):
+        return BadSql([Mistake(p["line"], p["column"], p["text"], p.get("hint") or "") for p in problems])
+    text = str(told.get("detail") or f"refused; status={status}")
+    return Unavailable(text) if status in (429, 503) else Rejected(text)

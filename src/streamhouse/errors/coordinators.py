@@ -1,0 +1,204 @@
+"""Errors of consumer groups and their coordinators.
+
+Errors of transactions; clients branch on them, so each stands for exactly one of Kafka's codes.
+"""
+
+from streamhouse.errors.base import Rejected, Retriable
+
+
+class NotCoordinator(Retriable):
+    """This agent does not coordinate the group, or no longer; the client must look its coordinator up again."""
+
+    def __init__(self, group_id: str, *, why: str) -> None:
+        super().__init__(f"not the group's coordinator; group={group_id!r} why={why}")
+
+
+class CoordinatorLoading(Retriable):
+    """This agent will coordinate the group, but has not read it yet; the same request may succeed in a moment."""
+
+    def __init__(self, group_id: str, *, why: str) -> None:
+        super().__init__(f"the group's coordinator is loading; group={group_id!r} why={why}")
+
+
+class CoordinatorUnavailable(Retriable):
+    """The group's change could not be made durable, or may not have been; the client may ask again."""
+
+    def __init__(self, group_id: str, *, why: str) -> None:
+        super().__init__(f"the group's coordinator can't answer now; group={group_id!r} why={why}")
+
+
+class GroupIdInvalid(Rejected):
+    """The name can't be a group's."""
+
+
+class GroupNotFound(Rejected):
+    """There is no such group."""
+
+    def __init__(self, group_id: str) -> None:
+        super().__init__(f"no such group; group={group_id!r}")
+
+
+class MemberIdRequired(Rejected):
+    """A new member must join again, under the id that is given here."""
+
+    def __init__(self, group_id: str, *, member_id: str) -> None:
+        super().__init__(f"join again with the member id; group={group_id!r} member={member_id!r}")
+        self.member_id = member_id
+
+
+class UnknownMember(Rejected):
+    """The group has no such member, or no longer; it must join anew, without a member id."""
+
+    def __init__(self, group_id: str, *, member_id: str) -> None:
+        super().__init__(f"unknown member; group={group_id!r} member={member_id!r}")
+
+
+class IllegalGeneration(Rejected):
+    """The member speaks of another generation than the group's; it must join again."""
+
+    def __init__(self, group_id: str, *, generation: int, current: int) -> None:
+        super().__init__(f"another generation; group={group_id!r} generation={generation} current={current}")
+
+
+class RebalanceInProgress(Rejected):
+    """The group is finding its next generation; the member must join it."""
+
+    def __init__(self, group_id: str) -> None:
+        super().__init__(f"the group is rebalancing; group={group_id!r}")
+
+
+class FencedInstance(Rejected):
+    """Another member has taken over this static member's instance id; this one must stop."""
+
+    def __init__(self, group_id: str, *, instance_id: str, member_id: str) -> None:
+        super().__init__(f"instance is taken over; group={group_id!r} instance={instance_id!r} member={member_id!r}")
+
+
+class InconsistentProtocol(Rejected):
+    """The member has no protocol in common with the group, or none at all."""
+
+    def __init__(self, group_id: str, *, why: str) -> None:
+        super().__init__(f"inconsistent group protocol; group={group_id!r} why={why}")
+
+
+class InvalidSessionTimeout(Rejected):
+    """The session timeout lies outside what the agent allows."""
+
+    def __init__(self, *, timeout_ms: int, low_ms: int, high_ms: int) -> None:
+        super().__init__(f"session timeout is out of range; timeout_ms={timeout_ms} allowed={low_ms} to {high_ms}")
+
+
+class GroupFull(Rejected):
+    """A limit on members, or on groups, is reached."""
+
+    def __init__(self, what: str, *, limit: int, setting: str) -> None:
+        super().__init__(f"{what}; limit={limit} setting={setting}")
+
+
+class GroupDataTooLarge(Rejected):
+    """Member metadata or assignments are larger than the agent allows."""
+
+    def __init__(self, what: str, *, size_bytes: int, limit_bytes: int, setting: str) -> None:
+        super().__init__(f"{what}; size={size_bytes} limit={limit_bytes} setting={setting}")
+
+
+class NonEmptyGroup(Rejected):
+    """The group has members; they must leave first."""
+
+    def __init__(self, group_id: str) -> None:
+        super().__init__(f"the group has members; group={group_id!r}")
+
+
+class GroupSubscribed(Rejected):
+    """Members of the group read the topic; its offsets can't be deleted under them."""
+
+    def __init__(self, group_id: str, *, topic: str) -> None:
+        super().__init__(f"the group reads the topic; group={group_id!r} topic={topic}")
+
+
+class OffsetMetadataTooLarge(Rejected):
+    """The text committed with an offset is longer than the agent allows."""
+
+    def __init__(self, partition: object, *, size_bytes: int, limit_bytes: int) -> None:
+        super().__init__(f"offset metadata is too large; partition={partition} size={size_bytes} limit={limit_bytes}")
+
+
+class ConcurrentTransactions(Retriable):
+    """The transaction before is decided and its markers are not all written yet; the same call may succeed soon."""
+
+    def __init__(self, transactional_id: str) -> None:
+        super().__init__(f"the transaction before is still being ended; transactional_id={transactional_id!r}")
+
+
+class TransactionUnavailable(CoordinatorUnavailable):
+    """The store didn't answer: the change may have been made or not, and the same call tells."""
+
+    def __init__(self, transactional_id: str, *, why: str) -> None:
+        Retriable.__init__(
+            self, f"the transaction's coordinator can't answer now; transactional_id={transactional_id!r} why={why}"
+        )
+
+
+class UnstableOffsets(Retriable):
+    """Offsets that were committed in a transaction which is not decided yet; the same call may succeed soon."""
+
+
+class InvalidTransactionState(Rejected):
+    """The call doesn't follow what happened to the transaction before."""
+
+    def __init__(self, transactional_id: str, *, why: str) -> None:
+        super().__init__(f"the transaction is in another state; transactional_id={transactional_id!r} why={why}")
+
+
+class TransactionAbortable(Rejected):
+    """The batch belongs to no transaction that is under way; its producer may abort, and go on."""
+
+
+class ProducerFenced(Rejected):
+    """Somebody else has the transactional id now, or the transaction took longer than its timeout."""
+
+    def __init__(self, transactional_id: str, *, epoch: int, current: int) -> None:
+        super().__init__(
+            f"the producer was replaced; transactional_id={transactional_id!r} epoch={epoch} current={current}"
+        )
+
+
+class UnknownProducerId(Rejected):
+    """The producer id isn't the one of its transactional id."""
+
+    def __init__(self, transactional_id: str, *, producer_id: int) -> None:
+        super().__init__(
+            f"the transactional id has no such producer; transactional_id={transactional_id!r} producer={producer_id}"
+        )
+
+
+class InvalidTransactionTimeout(Rejected):
+    """A transaction may not be open for so long."""
+
+    def __init__(self, *, timeout_ms: int, limit_ms: int) -> None:
+        super().__init__(f"transaction timeout is out of range; timeout_ms={timeout_ms} limit_ms={limit_ms}")
+
+
+class TransactionalIdInvalid(Rejected):
+    """The name can't be a transactional id."""
+
+
+class TransactionalIdNotFound(Rejected):
+    """No producer has this transactional id."""
+
+    def __init__(self, transactional_id: str) -> None:
+        super().__init__(f"no such transactional id; transactional_id={transactional_id!r}")
+
+
+class TransactionTooLarge(Rejected):
+    """A transaction may not be about so many partitions."""
+
+    def __init__(self, transactional_id: str, *, partitions: int, limit: int) -> None:
+        super().__init__(
+            f"too many partitions in a transaction; transactional_id={transactional_id!r} partitions={partitions} "
+            f"limit={limit} setting=transactions.max_partitions"
+        )
+
+
+class MarkerFenced(Rejected):
+    """A marker of an earlier transaction than the one that the partition heard of last, or of an older producer."""

@@ -1,0 +1,300 @@
+"""Column batches: rows of Arrow's columns become record batches, without an object per record.
+
+Data path   arrays of whoever has Arrow -> **partition_rows** -> **encode_columns** -> `segment.encode_segment`
+Owns        which partition a row belongs to, which rows share a batch and their bytes, twice: here, and in
+            `_column_batches.c` where that could be built
+Leaves      arrays and schemas to who writes (Arrow is not imported here), compression to `format.compression`, offsets
+            in a log to whoever places the batches
+
+Columns are Arrow's buffers as they lie in memory, in the machine's byte order; `first` is the row of the buffers with
+which a column begins, because arrays may be slices.
+"""
+
+from array import array
+from typing import Final, NamedTuple
+
+from streamhouse.errors import InvalidRecord
+from streamhouse.format.batch import HEADER_BYTES, BatchHeader, Buffer, pack_batch, write_header
+from streamhouse.format.compression import Codec, compress
+from streamhouse.format.partitioner import partition_for
+from streamhouse.format.record_scanner import Flaw, append_varint
+
+try:
+    from streamhouse.format import _records
+
+    IS_COMPILED = hasattr(_records, "encode_columns")
+except ImportError:  # built without a compiler
+    IS_COMPILED = False
+
+_MIN_LONG: Final = -(2**63)
+_MAX_LONG: Final = 2**63 - 1
+# What is left of the 2 GiB of a record once its numbers are written.
+_MAX_FIELDS: Final = 2**31 - 1 - 32
+_LOG_APPEND_TIME: Final = 0x08
+
+_FLAW_TEXTS: Final = {
+    Flaw.KEY: "the column of keys is damaged",
+    Flaw.VALUE: "the column of values is damaged",
+    Flaw.HEADER_COUNT: "the column of headers is damaged",
+    Flaw.HEADER: "a header has no name",
+    Flaw.LENGTH: "it is too large for any batch",
+}
+
+
+class BytesColumn(NamedTuple):
+    """Bytes or text: a validity bit per row (None: all are valid), int32 positions, one more than rows, and data."""
+
+    first: int
+    validity: Buffer | None
+    offsets: Buffer
+    data: Buffer
+
+
+class NumberColumn(NamedTuple):
+    """Numbers of a fixed width: int64 for times in milliseconds, int32 for partitions."""
+
+    first: int
+    validity: Buffer | None
+    data: Buffer
+
+
+class HeadersColumn(NamedTuple):
+    """A list per row, null or empty where there is none: positions into all names and values."""
+
+    first: int
+    validity: Buffer | None
+    offsets: Buffer
+    names: BytesColumn
+    values: BytesColumn
+
+
+class RecordColumns(NamedTuple):
+    """What records are made of; a column that isn't there is null in every row."""
+
+    rows: int
+    key: BytesColumn | None
+    value: BytesColumn | None
+    timestamp_ms: NumberColumn | None = None
+    headers: HeadersColumn | None = None
+
+
+class RowPartitions(NamedTuple):
+    """An int32 for each row; `next` is where the next row without a key goes; `refused` can't have the one it wants."""
+
+    refused: int | None
+    partitions: bytearray
+    next: int
+
+
+class ColumnBatch(NamedTuple):
+    """Records of one partition: room for a header, then what they are before compression."""
+
+    partition: int
+    records: int
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+    batch: bytearray
+
+
+class EncodedColumns(NamedTuple):
+    """Batches by partition, rows of each in their order; or the flaw of a row, and none."""
+
+    flaw: Flaw
+    row: int
+    batches: list[ColumnBatch]
+
+
+def partition_rows(
+    rows: int, key: BytesColumn | None, given: NumberColumn | None, *, count: int, start: int
+) -> RowPartitions:
+    """The partition of each row among `count`: the one it is given, else its key's, else the next in turn."""
+    choose = partition_rows_in_c if IS_COMPILED else partition_rows_in_python
+    return choose(rows, key, given, count, start)
+
+
+def encode_columns(
+    columns: RecordColumns, partitions: Buffer, *, count: int, now_ms: int, batch_bytes: int
+) -> list[ColumnBatch]:
+    """All rows as batches of at most `batch_bytes` before compression, unless one record has more.
+
+    `partitions` has an int32 for each row, below `count`. Rows without a time get `now_ms`. Raises `InvalidRecord`.
+    """
+    encode = encode_columns_in_c if IS_COMPILED else encode_columns_in_python
+    flaw, row, batches = encode(columns, partitions, count, now_ms, batch_bytes - HEADER_BYTES)
+    if flaw:
+        raise InvalidRecord(f"no batch can hold a row; row={row} why={_FLAW_TEXTS[flaw]}", records=[row])
+    return batches
+
+
+def finished(made: ColumnBatch, *, codec: Codec, base_offset: int, append_time_ms: int | None = None) -> bytearray:
+    """The batch as it is stored, compressed and sealed; an append time stands for the time of every record."""
+    attributes = int(codec) if append_time_ms is None else codec | _LOG_APPEND_TIME
+    header = BatchHeader(
+        base_offset=base_offset,
+        size_bytes=0,
+        leader_epoch=0,
+        magic=2,
+        crc=0,
+        attributes=attributes,
+        last_offset_delta=made.records - 1,
+        base_timestamp_ms=made.base_timestamp_ms,
+        max_timestamp_ms=made.max_timestamp_ms if append_time_ms is None else append_time_ms,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        record_count=made.records,
+    )
+    if codec == Codec.NONE:
+        write_header(made.batch, header)
+        return made.batch
+    return pack_batch(header, compress(codec, memoryview(made.batch)[HEADER_BYTES:]))
+
+
+def partition_rows_in_c(
+    rows: int, key: BytesColumn | None, given: NumberColumn | None, count: int, start: int
+) -> RowPartitions:
+    refused, partitions, following = _records.partition_rows(rows, key, given, count, start)
+    return RowPartitions(None if refused < 0 else refused, partitions, following)
+
+
+def encode_columns_in_c(
+    columns: RecordColumns, partitions: Buffer, count: int, now_ms: int, payload_bytes: int
+) -> EncodedColumns:
+    flaw, row, batches = _records.encode_columns(
+        columns.rows, columns[1:], partitions, count, now_ms, payload_bytes, HEADER_BYTES
+    )
+    return EncodedColumns(Flaw(flaw), row, [ColumnBatch(*batch) for batch in batches])
+
+
+# --- the same in plain Python: the fallback, and the oracle for the one in C ----------------------------------------
+
+
+class _Found(Exception):
+    """A flaw on its way from a field to the encoder; never leaves this module."""
+
+    def __init__(self, flaw: Flaw) -> None:
+        self.flaw = flaw
+
+
+def partition_rows_in_python(
+    rows: int, key: BytesColumn | None, given: NumberColumn | None, count: int, start: int
+) -> RowPartitions:
+    chosen = array("i", bytes(4 * rows))
+    for row in range(rows):
+        wanted = _number(given, row, "i")
+        try:
+            own = _field(key, row, Flaw.KEY)
+        except _Found:
+            own = None
+            if wanted is None:
+                return RowPartitions(row, bytearray(chosen.tobytes()), start)
+        if wanted is not None:
+            chosen[row] = wanted
+            if not 0 <= wanted < count:
+                return RowPartitions(row, bytearray(chosen.tobytes()), start)
+        elif own is None:
+            chosen[row] = start
+            start = (start + 1) % count
+        else:
+            chosen[row] = partition_for(own, count)
+    return RowPartitions(None, bytearray(chosen.tobytes()), start)
+
+
+def encode_columns_in_python(
+    columns: RecordColumns, partitions: Buffer, count: int, now_ms: int, payload_bytes: int
+) -> EncodedColumns:
+    chosen = _ints(partitions)[: columns.rows]
+    if len(chosen) < columns.rows or not all(0 <= number < count for number in chosen):
+        raise ValueError("a row's partition is out of range")
+    made: list[ColumnBatch] = []
+    for row in sorted(range(columns.rows), key=chosen.__getitem__):
+        is_new = not made or made[-1].partition != chosen[row]
+        try:
+            fields, own_ms = _fields(columns, row), _number(columns.timestamp_ms, row, "q")
+        except _Found as found:
+            return EncodedColumns(found.flaw, row, [])
+        timestamp_ms = now_ms if own_ms is None else own_ms
+        if is_new or not _fits(made[-1], fields, timestamp_ms, payload_bytes):
+            made.append(ColumnBatch(chosen[row], 0, timestamp_ms, timestamp_ms, bytearray(HEADER_BYTES)))
+        last = made[-1]
+        last.batch.extend(_record(last, fields, timestamp_ms))
+        latest_ms = max(last.max_timestamp_ms, timestamp_ms)
+        made[-1] = last._replace(records=last.records + 1, max_timestamp_ms=latest_ms)
+    return EncodedColumns(Flaw.NONE, columns.rows, made)
+
+
+def _fits(batch: ColumnBatch, fields: bytearray, timestamp_ms: int, payload_bytes: int) -> bool:
+    if not _MIN_LONG <= timestamp_ms - batch.base_timestamp_ms <= _MAX_LONG:
+        return False
+    return len(batch.batch) - HEADER_BYTES + len(_record(batch, fields, timestamp_ms)) <= payload_bytes
+
+
+def _record(batch: ColumnBatch, fields: bytearray, timestamp_ms: int) -> bytearray:
+    """The batch's next record."""
+    body = bytearray(1)
+    append_varint(body, timestamp_ms - batch.base_timestamp_ms)
+    append_varint(body, batch.records)
+    body += fields
+    record = bytearray()
+    append_varint(record, len(body))
+    return record + body
+
+
+def _fields(columns: RecordColumns, row: int) -> bytearray:
+    """What a record has behind its numbers: key, value and headers."""
+    fields = bytearray()
+    _append(fields, _field(columns.key, row, Flaw.KEY))
+    _append(fields, _field(columns.value, row, Flaw.VALUE))
+    _append_headers(fields, columns.headers, row)
+    if len(fields) > _MAX_FIELDS:
+        raise _Found(Flaw.LENGTH)
+    return fields
+
+
+def _append(to: bytearray, field: bytes | None) -> None:
+    append_varint(to, -1 if field is None else len(field))
+    to += field or b""
+
+
+def _append_headers(to: bytearray, column: HeadersColumn | None, row: int) -> None:
+    start = end = 0
+    if column is not None and _is_valid(column.validity, column.first + row):
+        start, end = _ints(column.offsets)[column.first + row : column.first + row + 2]
+        if not 0 <= start <= end <= min(_rows(column.names), _rows(column.values)):
+            raise _Found(Flaw.HEADER_COUNT)
+    append_varint(to, end - start)
+    for at in range(start, end):
+        assert column is not None
+        name = _field(column.names, at, Flaw.HEADER)
+        if name is None:
+            raise _Found(Flaw.HEADER)
+        _append(to, name)
+        _append(to, _field(column.values, at, Flaw.HEADER))
+
+
+def _rows(column: BytesColumn) -> int:
+    return max(0, len(_ints(column.offsets)) - column.first - 1)
+
+
+def _field(column: BytesColumn | None, row: int, flaw: Flaw) -> bytes | None:
+    if column is None or not _is_valid(column.validity, column.first + row):
+        return None
+    start, end = _ints(column.offsets)[column.first + row : column.first + row + 2]
+    if not 0 <= start <= end <= len(column.data):
+        raise _Found(flaw)
+    return bytes(column.data[start:end])
+
+
+def _number(column: NumberColumn | None, row: int, kind: str) -> int | None:
+    if column is None or not _is_valid(column.validity, column.first + row):
+        return None
+    numbers = memoryview(column.data).cast("B").cast(kind)  # type: ignore[call-overload]
+    return int(numbers[column.first + row])
+
+
+def _ints(buffer: Buffer) -> "memoryview[int]":
+    return memoryview(buffer).cast("B").cast("i")
+
+
+def _is_valid(validity: Buffer | None, at: int) -> bool:
+    return validity is None or bool(validity[at >> 3] >> (at & 7) & 1)

@@ -1,0 +1,200 @@
+"""Key hashes: which keys a batch has, as 16 bytes each, without an object per record.
+
+Data path   none: segments -> batches -> **read_keys** -> who compacts them
+Owns        the hash that stands for a key, twice: here, and in `_compaction.c` where that could be built
+Leaves      which offset of a key is the latest to `format.compaction` and Spark; decompression and texts to `records`
+
+A hash that somebody could find collisions of would let one client delete another's keys: so it is a cryptographic one.
+
+Filtering: the records of a payload that stay, by their offsets, without an object per record.
+
+Data path   none: segments -> batches -> **filter_records** -> batches that take their place
+Owns        leaving records out, counting their times from a delete horizon; twice: here, and in `_compaction.c` where
+            that could be built
+Leaves      which offsets stay, the header and its horizon to `format.compaction`
+"""
+
+from array import array
+from collections.abc import Iterator
+from hashlib import blake2b
+from struct import Struct
+from typing import Final, NamedTuple, TypeAlias
+
+from streamhouse.format.batch import BatchHeader, Buffer
+from streamhouse.format.record_scanner import Flaw, Place, append_varint, locate_in_python
+from streamhouse.format.records import malformed
+
+try:
+    from streamhouse.format import _records
+
+    IS_COMPILED = hasattr(_records, "key_hashes")
+except ImportError:  # built without a compiler
+    IS_COMPILED = False
+
+KeyHash: TypeAlias = bytes
+
+HASH_BYTES: Final = 16
+
+_HASH: Final = Struct(f"{HASH_BYTES}s")
+_MIN_LONG: Final = -(2**63)
+_MAX_LONG: Final = 2**63 - 1
+
+
+class Keys(NamedTuple):
+    """The records of a batch that have a key: 16 bytes of hash, an int64 offset and one byte (1: no value) for each."""
+
+    hashes: bytearray
+    offsets: bytearray
+    tombstones: bytearray
+
+    @property
+    def rows(self) -> int:
+        return len(self.tombstones)
+
+    def each(self) -> Iterator[tuple[KeyHash, int]]:
+        return zip((key for (key,) in _HASH.iter_unpack(self.hashes)), memoryview(self.offsets).cast("q"), strict=True)
+
+
+class KeysRead(NamedTuple):
+    """The keys up to the first flaw, and the record that has it."""
+
+    flaw: Flaw
+    record: int
+    keys: Keys
+
+
+NO_KEYS: Final = Keys(bytearray(), bytearray(), bytearray())
+
+
+def key_hash(key: Buffer) -> KeyHash:
+    """16 bytes that stand for a key, as in Kafka: two keys of one hash would be taken for one."""
+    return blake2b(key, digest_size=HASH_BYTES).digest()
+
+
+def read_keys(payload: Buffer, header: BatchHeader) -> Keys:
+    """The keys of a batch whose records were decompressed; raises `CorruptBatch` where they are none."""
+    read = keys_in_c if IS_COMPILED else keys_in_python
+    flaw, record, keys = read(payload, header.record_count, header.base_offset)
+    if flaw:
+        raise malformed(flaw, record)
+    return keys
+
+
+def keys_in_c(payload: Buffer, count: int, base_offset: int) -> KeysRead:
+    flaw, record, *columns = _records.key_hashes(payload, count, base_offset)
+    return KeysRead(Flaw(flaw), record, Keys(*columns))
+
+
+def keys_in_python(payload: Buffer, count: int, base_offset: int) -> KeysRead:
+    """The same in plain Python: the fallback, and the oracle for the one in C."""
+    flaw, places = locate_in_python(payload, count)
+    view = memoryview(payload)
+    hashes, tombstones, offsets = bytearray(), bytearray(), array("q")
+    for record, (*_, offset_delta, key, key_length, value_length) in enumerate(places):
+        offset = base_offset + offset_delta
+        if not _MIN_LONG <= offset <= _MAX_LONG:
+            flaw, places = Flaw.RANGE, places[:record]
+            break
+        if key_length >= 0:
+            hashes += key_hash(view[key : key + key_length])
+            tombstones.append(value_length < 0)
+            offsets.append(offset)
+    return KeysRead(flaw, len(places), Keys(hashes, bytearray(offsets.tobytes()), tombstones))
+
+
+try:
+    from streamhouse.format import _records
+
+    IS_COMPILED = hasattr(_records, "filter")
+except ImportError:  # built without a compiler
+    IS_COMPILED = False
+
+
+class Wanted(NamedTuple):
+    """What stays: `offsets` is int64 numbers in the machine's order, ascending; records without a key never do.
+
+    With `retime_by`, timestamp deltas grow by that, provided that a tombstone stays. Both are numbers of 64 bits, and
+    so is the sum: whatever it loses above them was lost by `retime_by` before.
+    """
+
+    offsets: Buffer
+    drop_tombstones: bool = False
+    retime_by: int | None = None
+
+
+class Filtered(NamedTuple):
+    """What stays of a payload; `records` is None where none does, and where all do as they are."""
+
+    flaw: Flaw
+    record: int
+    kept: int
+    latest_delta: int
+    is_retimed: bool
+    records: Buffer | None
+
+
+def wrapped(number: int) -> int:
+    """The number's lowest 64 bits, as a signed one."""
+    return (number + 2**63) % 2**64 - 2**63
+
+
+def filter_records(payload: Buffer, header: BatchHeader, wanted: Wanted) -> Filtered:
+    """What stays of a batch whose records were decompressed; raises `CorruptBatch` where they are none."""
+    act = filter_in_c if IS_COMPILED else filter_in_python
+    found = act(payload, header.record_count, header.base_offset, wanted)
+    if found.flaw:
+        raise malformed(found.flaw, found.record)
+    return found
+
+
+def retimed(payload: Buffer, header: BatchHeader, *, by_ms: int) -> bytes:
+    """All records of a batch, which are few, with timestamp deltas that are larger by that."""
+    flaw, places = locate_in_python(payload, header.record_count)
+    if flaw:
+        raise malformed(flaw, len(places))
+    return _retimed(memoryview(payload), places, by_ms=by_ms)
+
+
+def filter_in_c(payload: Buffer, count: int, base_offset: int, wanted: Wanted) -> Filtered:
+    flaw, record, kept, latest, is_retimed, records = _records.filter(payload, count, base_offset, *wanted)
+    return Filtered(Flaw(flaw), record, kept, latest, bool(is_retimed), records)
+
+
+def filter_in_python(payload: Buffer, count: int, base_offset: int, wanted: Wanted) -> Filtered:
+    """The same in plain Python: the fallback, and the oracle for the one in C."""
+    flaw, places = locate_in_python(payload, count)
+    if flaw:
+        return Filtered(flaw, len(places), 0, 0, False, None)
+    kept = _kept(places, base_offset, wanted)
+    is_retimed = wanted.retime_by is not None and any(place[8] < 0 for place in kept)
+    latest = max((place[4] for place in kept), default=0)
+    if not kept or (len(kept) == count and not is_retimed):
+        return Filtered(Flaw.NONE, count, len(kept), latest, is_retimed, None)
+    view = memoryview(payload)
+    if is_retimed:
+        records: Buffer = _retimed(view, kept, by_ms=wanted.retime_by or 0)
+    else:
+        records = b"".join([view[place[0] : place[3]] for place in kept])
+    return Filtered(Flaw.NONE, count, len(kept), latest, is_retimed, records)
+
+
+def _kept(places: list[Place], base_offset: int, wanted: Wanted) -> list[Place]:
+    ends = base_offset + max((place[5] for place in places), default=0)
+    offsets = {each for each in memoryview(wanted.offsets).cast("B").cast("q") if base_offset <= each <= ends}
+    return [
+        place
+        for place in places
+        if place[7] >= 0 and base_offset + place[5] in offsets and not (wanted.drop_tombstones and place[8] < 0)
+    ]
+
+
+def _retimed(payload: memoryview, kept: list[Place], *, by_ms: int) -> bytes:
+    """The records with other timestamp deltas, because they are counted from another base."""
+    records = bytearray()
+    for _, body, rest, end, timestamp_delta, *_ in kept:
+        head = bytearray(payload[body : body + 1])
+        append_varint(head, wrapped(timestamp_delta + by_ms))
+        append_varint(records, len(head) + end - rest)
+        records += head
+        records += payload[rest:end]
+    return bytes(records)

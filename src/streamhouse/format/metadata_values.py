@@ -1,0 +1,147 @@
+"""Group members as bytes: the column in which the metadata store keeps a group's members.
+
+Data path   broker.groups -> metadata store -> **group** -> row, and back when a shard is loaded
+Owns        both directions of the encoding, and its version
+Leaves      the rest of the group's row to the metadata store
+
+MessagePack: an array of the version and the members; a member is an array of its fields in the order of `_Member`. A
+later version may add fields at a member's end: readers pass over what they don't know.
+
+Keys of views: one text that a key is found by, and one that sorts as its values do.
+
+Data path   broker.views -> **view key** -> columns of the metadata store's rows
+Owns        both texts; reading a key's values from the text of a query
+Leaves      what keys are for to `broker.views`, keeping them to the metadata store
+
+A key is found by the texts of its values, whatever their types: what a URL says has none. Numbers are in the order of
+their size, texts in that of their UTF-8 bytes.
+"""
+
+import json
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from streamhouse.errors import Internal
+from streamhouse.model.group import OfferedProtocol, StoredMember
+
+VERSION: Final = 1
+
+
+class _Member(msgspec.Struct, array_like=True, frozen=True):
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+    assignment: bytes
+
+
+class _Members(msgspec.Struct, array_like=True, frozen=True):
+    version: int
+    members: tuple[_Member, ...]
+
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_DECODER: Final = msgspec.msgpack.Decoder(_Members)
+
+
+def encode_members(members: Iterable[StoredMember]) -> bytes:
+    return _ENCODER.encode(_Members(VERSION, tuple(_packed(member) for member in members)))
+
+
+def decode_members(data: bytes) -> tuple[StoredMember, ...]:
+    """The members; raise `Internal` for bytes that nobody of ours wrote."""
+    try:
+        found = _DECODER.decode(data)
+    except msgspec.DecodeError as error:
+        raise Internal(f"group members can't be read; bytes={len(data)} why={error}") from None
+    if found.version != VERSION:
+        raise Internal(f"group members are of another version; version={found.version} supported={VERSION}")
+    return tuple(_member(member) for member in found.members)
+
+
+def _packed(member: StoredMember) -> _Member:
+    return _Member(
+        member.member_id,
+        member.instance_id,
+        member.client_id,
+        member.client_host,
+        member.session_timeout_ms,
+        member.rebalance_timeout_ms,
+        member.protocols,
+        member.assignment,
+    )
+
+
+def _member(packed: _Member) -> StoredMember:
+    return StoredMember(
+        member_id=packed.member_id,
+        instance_id=packed.instance_id,
+        client_id=packed.client_id,
+        client_host=packed.client_host,
+        session_timeout_ms=packed.session_timeout_ms,
+        rebalance_timeout_ms=packed.rebalance_timeout_ms,
+        protocols=tuple(OfferedProtocol(name, metadata) for name, metadata in packed.protocols),
+        assignment=packed.assignment,
+    )
+
+
+_MIDDLE: Final = 1 << 79
+_END: Final = b"\x00\x01"
+_NUL: Final = b"\x00\x02"
+
+
+def found_by(values: Sequence[Any]) -> str:
+    """The text by which a key is found: the same for 1 and "1", as they come from a URL. Null is not "null"."""
+    return json.dumps([None if value is None else _text(value) for value in values], ensure_ascii=True)
+
+
+def sorted_by(values: Sequence[Any]) -> str:
+    """Hex digits in the order of keys; equal only where keys are, but for numbers beyond any column's."""
+    return b"".join(map(_place, values)).hex()
+
+
+def asked_for(texts: Sequence[str]) -> str:
+    """`found_by` of a key whose values are given as texts; objects and arrays as JSON."""
+    return json.dumps([_same_json(text) for text in texts], ensure_ascii=True)
+
+
+def _same_json(text: str) -> str:
+    if text[:1] in ("{", "["):
+        try:
+            return _text(json.loads(text))
+        except (ValueError, RecursionError):
+            return text
+    return text
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return str(int(value))
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _place(value: Any) -> bytes:
+    if value is None:
+        return b"\x01"
+    if isinstance(value, bool):
+        return b"\x03" if value else b"\x02"
+    if isinstance(value, int | float):
+        return b"\x04" + _number(value)
+    kind = b"\x05" if isinstance(value, str) else b"\x06"
+    return kind + _text(value).encode("utf-8", "surrogatepass").replace(b"\x00", _NUL) + _END
+
+
+def _number(value: int | float) -> bytes:
+    """As a double, its bits turned so that they sort; then whole, for numbers that no double can tell apart."""
+    clamped = max(-_MIDDLE, min(_MIDDLE - 1, value))
+    [bits] = struct.unpack(">Q", struct.pack(">d", float(clamped) + 0.0))
+    turned = bits ^ (0xFFFF_FFFF_FFFF_FFFF if bits >> 63 else 1 << 63)
+    return struct.pack(">Q", turned) + (int(clamped // 1) + _MIDDLE).to_bytes(10, "big")

@@ -1,0 +1,163 @@
+"""Object keys: where objects stand in the store, both directions.
+
+Owns        the names of all objects
+Leaves      what is in them to `format.segment` and the WAL's format; listing and deleting to the stores
+Invariant   no key holds a string that a client chose: session ids are ours, queries are UUIDs, sequences are numbers
+
+Sequences are zero-padded, so that listing order is writing order.
+"""
+
+import re
+import uuid
+from typing import Final, NamedTuple
+
+from streamhouse.errors import Internal
+from streamhouse.model.external_commit import QueryId
+from streamhouse.model.names import SessionId, TopicId
+
+SEGMENTS_PREFIX: Final = "segments/"
+WAL_PREFIX: Final = "wal/"
+PLACED_PREFIX: Final = "placed/"
+GENERATIONS_PREFIX: Final = "generations/"
+TOPICS_PREFIX: Final = "topics/"
+ASIDE_PREFIX: Final = "aside/"
+CLUSTER_KEY: Final = "cluster/id"
+"""The object that names the cluster whose records these are."""
+DAMAGED_PREFIX: Final = "damaged/"
+
+MAX_SEQUENCE: Final = 2**64 - 1
+MAX_EPOCH: Final = 2**63 - 1
+_SESSION: Final = re.compile(r"s-[0-9a-f]{32}")
+_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_UNIQUE: Final = re.compile(r"[0-9a-f]{32}")
+_PLACED: Final = re.compile(rf"({_UUID.pattern})/([0-9]{{20}})/({_UNIQUE.pattern})")
+_KEY: Final = re.compile(r"(s-[0-9a-f]{32})/([0-9]{20})")
+_NUMBER: Final = re.compile(r"[0-9]{20}")
+
+
+class ObjectName(NamedTuple):
+    """Which session wrote an object, and as its how many-th."""
+
+    session_id: SessionId
+    sequence: int
+
+
+class PlacedName(NamedTuple):
+    """For which commit of a query a segment was written, and which of all that were."""
+
+    query: QueryId
+    epoch: int
+    unique: str
+
+
+def segment_key(session_id: SessionId, sequence: int) -> str:
+    return SEGMENTS_PREFIX + _tail(session_id, sequence)
+
+
+def parse_segment_key(key: str) -> ObjectName | None:
+    """Whose segment the key names; None for any other key."""
+    return _parse(SEGMENTS_PREFIX, key)
+
+
+def is_query_id(text: str) -> bool:
+    """Whether the text may name a query: a UUID, as it is usually written, in lower case."""
+    return _UUID.fullmatch(text) is not None
+
+
+def placed_prefix(query: QueryId, epoch: int) -> str:
+    """What all segments for a commit of a query begin with, and no others."""
+    if not is_query_id(query) or not 0 <= epoch <= MAX_EPOCH:
+        raise Internal(f"not a query's commit; query={query!r} epoch={epoch}")
+    return f"{PLACED_PREFIX}{query}/{epoch:020d}/"
+
+
+def placed_segment_key(query: QueryId, epoch: int, unique: str) -> str:
+    """A segment to be placed by a commit; `unique` is 32 hex digits that nobody else drew."""
+    if not _UNIQUE.fullmatch(unique):
+        raise Internal(f"not 32 hex digits; unique={unique!r}")
+    return placed_prefix(query, epoch) + unique
+
+
+def parse_placed_key(key: str) -> PlacedName | None:
+    """Which commit's segment the key names; None for any other key."""
+    match = _PLACED.fullmatch(key, len(PLACED_PREFIX)) if key.startswith(PLACED_PREFIX) else None
+    if match is None or int(match[3]) > MAX_EPOCH:
+        return None
+    return PlacedName(QueryId(match[1]), int(match[3]), match[4])
+
+
+def wal_key(session_id: SessionId, sequence: int) -> str:
+    return WAL_PREFIX + _tail(session_id, sequence)
+
+
+def wal_prefix(session_id: SessionId) -> str:
+    """What all WAL objects of the session begin with, and no other's: the id whole, and a slash."""
+    _require_session(session_id)
+    return f"{WAL_PREFIX}{session_id}/"
+
+
+def parse_wal_key(key: str) -> ObjectName | None:
+    """Whose WAL object the key names; None for any other key."""
+    return _parse(WAL_PREFIX, key)
+
+
+def generation_key(generation: int) -> str:
+    if not 0 < generation <= MAX_EPOCH:
+        raise Internal(f"generation out of range; generation={generation}")
+    return f"{GENERATIONS_PREFIX}{generation:020d}"
+
+
+def parse_generation_key(key: str) -> int | None:
+    """Which generation the key names; None for any other key."""
+    tail = key.removeprefix(GENERATIONS_PREFIX)
+    return int(tail) if tail != key and _NUMBER.fullmatch(tail) and 0 < int(tail) <= MAX_EPOCH else None
+
+
+def damage_report_key(session_id: SessionId, number: int) -> str:
+    """The report on a session's damaged WAL; while there is one, nothing of that WAL is deleted."""
+    return DAMAGED_PREFIX + _tail(session_id, number)
+
+
+def damage_report_prefix(session_id: SessionId) -> str:
+    """What all reports on the session's WAL begin with, and no other's."""
+    _require_session(session_id)
+    return f"{DAMAGED_PREFIX}{session_id}/"
+
+
+def parse_damage_report_key(key: str) -> ObjectName | None:
+    """On whose WAL the key names a report; None for any other key."""
+    return _parse(DAMAGED_PREFIX, key)
+
+
+def topic_key(topic_id: TopicId) -> str:
+    return f"{TOPICS_PREFIX}{topic_id}"
+
+
+def parse_topic_key(key: str) -> TopicId | None:
+    """Which topic's name the key has; None for any other key."""
+    tail = key.removeprefix(TOPICS_PREFIX)
+    return TopicId(uuid.UUID(tail)) if tail != key and _UUID.fullmatch(tail) else None
+
+
+def aside_key(key: str) -> str:
+    """Where a copy of an object stands that is set aside."""
+    return ASIDE_PREFIX + key
+
+
+def _require_session(session_id: SessionId) -> None:
+    if not _SESSION.fullmatch(session_id):
+        raise Internal(f"not a session id; session={session_id!r}")
+
+
+def _tail(session_id: SessionId, sequence: int) -> str:
+    _require_session(session_id)
+    if not 0 <= sequence <= MAX_SEQUENCE:
+        raise Internal(f"sequence out of range; sequence={sequence}")
+    return f"{session_id}/{sequence:020d}"
+
+
+def _parse(prefix: str, key: str) -> ObjectName | None:
+    match = _KEY.fullmatch(key, len(prefix)) if key.startswith(prefix) else None
+    if match is None or int(match[2]) > MAX_SEQUENCE:
+        return None
+    return ObjectName(SessionId(match[1]), int(match[2]))

@@ -1,0 +1,95 @@
+"""Rewriting: what runs hold, and how it is laid out again in their place.
+
+Data path   none: bytes of runs -> **rewriting** -> inputs of a new segment, in agents and in jobs alike
+Owns        one run for each epoch; offsets of runs that were placed; whose snapshot of producers a new run has
+Leaves      which batches stay to whoever rewrites, bytes of segments to `format.segment`, I/O to the callers
+Invariant   a run that takes the place of others has the producers' snapshot of the last of them
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from streamhouse.format.batch import Buffer, shifted, spans
+from streamhouse.format.block import BlockEntry, decode_block
+from streamhouse.format.run_index import RunIndex
+from streamhouse.format.segment import RunInput
+from streamhouse.model.segment import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A run that is to be rewritten, and its index."""
+
+    run: Run
+    index: RunIndex
+
+    @property
+    def raw_bytes(self) -> int:
+        return sum(block.raw_bytes for block in self.index.blocks)
+
+
+class Rewritten(NamedTuple):
+    """What takes the place of a source: its batches, one per buffer."""
+
+    source: Source
+    batches: Sequence[Buffer]
+
+
+def batches_of(piece: Buffer) -> Iterator[memoryview]:
+    """Consecutive batches, one by one, without a copy."""
+    view = memoryview(piece)
+    for span in spans(view):
+        yield view[span.position : span.position + span.size_bytes]
+
+
+def together(blocks: Sequence[BlockEntry], read_bytes: int) -> Iterator[list[BlockEntry]]:
+    """Neighbouring blocks for one ranged read each."""
+    group: list[BlockEntry] = []
+    for block in blocks:
+        if group and (
+            block.position != group[-1].position + group[-1].stored_bytes
+            or block.position + block.stored_bytes - group[0].position > read_bytes
+        ):
+            yield group
+            group = []
+        group.append(block)
+    if group:
+        yield group
+
+
+def served(stored: Buffer, blocks: Sequence[BlockEntry], source: Source) -> Buffer:
+    """The batches of neighbouring blocks as they are served: with the offsets and the epoch that the run has by now."""
+    run = source.run
+    view, start = memoryview(stored), blocks[0].position
+    pieces = [
+        decode_block(view[block.position - start :][: block.stored_bytes], block, key=run.object_key)
+        for block in blocks
+    ]
+    raw = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    shift = run.base - run.stored_base
+    was_placed = shift or source.index.epoch != run.epoch
+    return shifted(raw, by=shift, leader_epoch=run.epoch) if was_placed else raw
+
+
+def run_inputs(rewritten: Sequence[Rewritten]) -> Iterator[RunInput]:
+    """One run for each epoch: where epochs end must stay known."""
+    group: list[Rewritten] = []
+    for item in rewritten:
+        if group and item.source.run.epoch != group[0].source.run.epoch:
+            yield _input(group)
+            group = []
+        group.append(item)
+    yield _input(group)
+
+
+def _input(group: Sequence[Rewritten]) -> RunInput:
+    first, last = group[0].source, group[-1].source
+    return RunInput(
+        partition=first.run.partition,
+        epoch=first.run.epoch,
+        base=first.run.base,
+        end=last.run.end,
+        batches=[batch for item in group for batch in item.batches],
+        producers=last.index.producers,
+    )

@@ -1,0 +1,211 @@
+"""Markers: the control batches that say in a partition how a transaction ended.
+
+Data path   broker.transactions -> log -> **marker_batch** -> WAL, segment -> fetch -> clients; and **read_marker** for
+            whoever replays a log
+Owns        the one record of such a batch: key (version, kind), value (version, the transaction's number)
+Leaves      the batch's header to `format.batch`, what a marker does to `broker.producers`
+
+Isolation: the batches that everybody may see, among those of transactions that were aborted and those of markers.
+
+Data path   fetch, segment -> consecutive batches -> **committed_only** -> whoever reads committed records
+Owns        which batches an aborted transaction made void; leaving them out, and control batches, without a copy
+Leaves      which transactions were aborted to the partition's log and the metadata store, offsets that are not stable
+            yet to whoever reads: nothing here tells an open transaction from a committed one
+"""
+
+import struct
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+from struct import Struct
+from typing import Final, NamedTuple
+
+from streamhouse.errors import CorruptBatch
+from streamhouse.format.batch import (
+    HEADER_BYTES,
+    NO_SEQUENCE,
+    BatchHeader,
+    Buffer,
+    empty_batch,
+    pack_batch,
+    read_header,
+)
+from streamhouse.format.records import read_records
+from streamhouse.model.transaction import AbortedTransaction, Marker, ProducerIdentity
+
+MARKER_RECORD_BYTES: Final = 64
+"""More than the one record of a marker has, whatever compaction wrote into its header."""
+
+_ATTRIBUTES: Final = 0x30  # of a transaction, and for readers' eyes only
+_KEY: Final = struct.Struct(">hh")
+_VALUE: Final = struct.Struct(">hi")
+_ABORT: Final = 0
+_COMMIT: Final = 1
+
+# Length 16; attributes, timestamp and offset deltas 0; a key of 4 bytes. Then a value of 6, and no headers.
+_BEFORE_KEY: Final = bytes((16 << 1, 0, 0, 0, 4 << 1))
+_BEFORE_VALUE: Final = bytes((6 << 1,))
+_AFTER: Final = bytes((0,))
+
+
+def marker_batch(marker: Marker, *, now_ms: int) -> bytearray:
+    """The control batch that ends the transaction; it has no offset yet."""
+    kind = _COMMIT if marker.is_commit else _ABORT
+    record = _BEFORE_KEY + _KEY.pack(0, kind) + _BEFORE_VALUE + _VALUE.pack(0, marker.number) + _AFTER
+    header = BatchHeader(
+        base_offset=0,
+        size_bytes=0,
+        leader_epoch=-1,
+        magic=2,
+        crc=0,
+        attributes=_ATTRIBUTES,
+        last_offset_delta=0,
+        base_timestamp_ms=now_ms,
+        max_timestamp_ms=now_ms,
+        producer_id=marker.producer.producer_id,
+        producer_epoch=marker.producer.epoch,
+        base_sequence=NO_SEQUENCE,
+        record_count=1,
+    )
+    return pack_batch(header, record)
+
+
+def read_marker(batch: Buffer) -> Marker:
+    """What a control batch says; raises `CorruptBatch` for one that is no marker."""
+    header = read_header(batch)
+    if header.codec:  # nobody writes such ones, and whoever replays a log doesn't decompress on the way
+        raise CorruptBatch(f"a marker is compressed; codec={header.codec}")
+    records = read_records(batch, limit_bytes=MARKER_RECORD_BYTES) if header.is_control else []
+    if len(records) != 1:
+        raise CorruptBatch(f"not a marker; control={header.is_control} records={len(records)}")
+    key, value = records[0].key or b"", records[0].value or b""
+    if len(key) < _KEY.size or len(value) < _VALUE.size:
+        raise CorruptBatch(f"a marker is cut off; key_bytes={len(key)} value_bytes={len(value)}")
+    _, kind = _KEY.unpack_from(key)
+    _, number = _VALUE.unpack_from(value)
+    if kind not in (_ABORT, _COMMIT):
+        raise CorruptBatch(f"unknown kind of control batch; kind={kind}")
+    producer = ProducerIdentity(header.producer_id, header.producer_epoch)
+    return Marker(producer=producer, number=number, is_commit=kind == _COMMIT)
+
+
+_GLANCE: Final = Struct(">qii5xhi16xq")  # base offset, length, epoch, attributes, last delta, producer id
+_PREFIX_BYTES: Final = 12
+_TRANSACTIONAL: Final = 0x10
+_CONTROL: Final = 0x20
+
+
+class Aborted:
+    """Transactions of one partition that were aborted; asked batch by batch."""
+
+    __slots__ = ("_by_producer", "_firsts_behind", "_lasts", "_transactions")
+
+    def __init__(self, transactions: Iterable[AbortedTransaction] = ()) -> None:
+        self._transactions = tuple(sorted(set(transactions), key=lambda each: (each.last_offset, each.first_offset)))
+        self._lasts = [each.last_offset for each in self._transactions]
+        # The lowest first offset from each one on.
+        self._firsts_behind = list(accumulate((each.first_offset for each in reversed(self._transactions)), min))[::-1]
+        by_producer: dict[int, list[AbortedTransaction]] = {}
+        for each in self._transactions:
+            by_producer.setdefault(each.producer_id, []).append(each)
+        self._by_producer = {
+            producer_id: _ranges(sorted(found, key=lambda each: each.first_offset))
+            for producer_id, found in by_producer.items()
+        }
+
+    def __repr__(self) -> str:
+        return f"<Aborted transactions={len(self._transactions)} producers={len(self._by_producer)}>"
+
+    def __bool__(self) -> bool:
+        return bool(self._transactions)
+
+    def __iter__(self) -> Iterator[AbortedTransaction]:
+        return iter(self._transactions)
+
+    def voids(self, producer_id: int, offset: int) -> bool:
+        """Whether a batch of a transaction that this producer wrote here is void."""
+        found = self._by_producer.get(producer_id)
+        if found is None:
+            return False
+        firsts, lasts = found
+        at = bisect_right(firsts, offset)
+        return at > 0 and offset <= lasts[at - 1]
+
+    def within(self, start: int, end: int) -> tuple[AbortedTransaction, ...]:
+        """Those that may make batches void which have offsets in [start, end)."""
+        found: list[AbortedTransaction] = []
+        for at in range(bisect_left(self._lasts, start), len(self._lasts)):
+            if self._firsts_behind[at] >= end:
+                break
+            if self._transactions[at].first_offset < end:
+                found.append(self._transactions[at])
+        return tuple(found)
+
+
+def _ranges(found: Sequence[AbortedTransaction]) -> tuple[list[int], list[int]]:
+    """Where each begins, and how far those reach that begin there or before."""
+    return [each.first_offset for each in found], list(accumulate((each.last_offset for each in found), max))
+
+
+NONE_ABORTED: Final = Aborted()
+
+
+def shifted(transactions: Iterable[AbortedTransaction], by: int) -> tuple[AbortedTransaction, ...]:
+    """The same where offsets count from elsewhere."""
+    return tuple(each._replace(first_offset=each[1] + by, last_offset=each[2] + by) for each in transactions)
+
+
+def committed_only(pieces: Sequence[Buffer], aborted: Iterable[AbortedTransaction]) -> list[Buffer]:
+    """What stays of consecutive batches, in stretches: all but control batches and those that are void."""
+    void = aborted if isinstance(aborted, Aborted) else Aborted(aborted)
+    kept: list[Buffer] = []
+    for piece in pieces:
+        kept += [stretch.data for stretch in _stretches(piece, void) if stretch.stays]
+    return kept
+
+
+def readable(pieces: Sequence[Buffer], aborted: Iterable[AbortedTransaction]) -> list[Buffer]:
+    """As `committed_only`, for who goes on behind the last batch that it got: where the last ones don't stay, a batch
+    without records takes it over their offsets."""
+    void = aborted if isinstance(aborted, Aborted) else Aborted(aborted)
+    kept: list[Buffer] = []
+    last: _Stretch | None = None
+    for piece in pieces:
+        for last in _stretches(piece, void):
+            if last.stays:
+                kept.append(last.data)
+    if last is not None and not last.stays:
+        kept.append(empty_batch(last.base, last.end, leader_epoch=last.leader_epoch))
+    return kept
+
+
+class _Stretch(NamedTuple):
+    """Neighbouring batches that all stay, or all don't: offsets [base, end)."""
+
+    data: Buffer
+    stays: bool
+    base: int
+    end: int
+    leader_epoch: int
+
+
+def _stretches(piece: Buffer, void: Aborted) -> Iterator[_Stretch]:
+    """A piece as it is where all of it stays; views of it else."""
+    size, position, begin = len(piece), 0, 0
+    stays, base, end, epoch = True, 0, 0, -1
+    while position < size:
+        if size - position < HEADER_BYTES:
+            raise CorruptBatch(f"batches end inside a header; position={position} size={size}")
+        first, length, leader_epoch, attributes, last_delta, producer_id = _GLANCE.unpack_from(piece, position)
+        batch_bytes = length + _PREFIX_BYTES
+        if not HEADER_BYTES <= batch_bytes <= size - position:
+            raise CorruptBatch(f"batches end inside a batch; position={position} declared={batch_bytes} size={size}")
+        is_void = attributes & _CONTROL or (attributes & _TRANSACTIONAL and void.voids(producer_id, first))
+        if position == begin or stays == bool(is_void):
+            if position > begin:
+                yield _Stretch(memoryview(piece)[begin:position], stays, base, end, epoch)
+            begin, stays, base, epoch = position, not is_void, first, leader_epoch
+        end = first + last_delta + 1
+        position += batch_bytes
+    if size:
+        yield _Stretch(piece if begin == 0 else memoryview(piece)[begin:], stays, base, end, epoch)

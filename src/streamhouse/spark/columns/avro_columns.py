@@ -1,0 +1,116 @@
+"""Avro's types as Spark's.
+
+Data path   Avro schema -> **fields_of** -> columns
+Owns        the table of types; a union of null and one other type is that type, others are JSON text
+Leaves      values to `schemas.avro`, which tells how they look
+"""
+
+from decimal import Decimal
+from typing import Final
+
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    NullType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from streamhouse.schemas.avro import AvroSchema
+from streamhouse.schemas.avro.canonical_form import logical_name
+from streamhouse.schemas.avro.types import MISSING, Array, AvroType, Map, Record, Union
+from streamhouse.spark.columns.column_types import (
+    JSON_TEXT,
+    MAX_DEPTH,
+    Convert,
+    Field,
+    Kind,
+    list_of,
+    map_of,
+    struct_of,
+)
+
+MAX_DECIMAL_DIGITS: Final = 38
+_PLAIN: Final[dict[str, DataType]] = {
+    "boolean": BooleanType(),
+    "int": IntegerType(),
+    "long": LongType(),
+    "float": FloatType(),
+    "double": DoubleType(),
+    "string": StringType(),
+    "enum": StringType(),
+}
+_TIMES: Final[dict[str, tuple[DataType, Convert | None]]] = {
+    "date": (DateType(), None),
+    "timestamp-millis": (TimestampType(), lambda value: value * 1000),
+    "timestamp-micros": (TimestampType(), None),
+    "timestamp-nanos": (TimestampType(), lambda value: value // 1000),
+    "local-timestamp-millis": (TimestampNTZType(), lambda value: value * 1000),
+    "local-timestamp-micros": (TimestampNTZType(), None),
+    "local-timestamp-nanos": (TimestampNTZType(), lambda value: value // 1000),
+}
+
+
+def fields_of(schema: AvroSchema) -> list[Field] | None:
+    """The columns of a record; None where the schema is no record."""
+    return _fields(schema.root, 0) if isinstance(schema.root, Record) else None
+
+
+def kind_of(schema: AvroSchema) -> Kind:
+    return _kind(schema.root, 0)
+
+
+def _fields(record: Record, depth: int) -> list[Field]:
+    return [
+        Field(field.name, field.name, _kind(field.type, depth + 1), None if field.default is MISSING else field.default)
+        for field in record.fields
+    ]
+
+
+def _kind(kind: AvroType, depth: int) -> Kind:
+    if depth > MAX_DEPTH:  # a type that lies in itself ends here, too
+        return JSON_TEXT
+    if isinstance(kind, Record):
+        return struct_of(_fields(kind, depth))
+    if isinstance(kind, Array):
+        return list_of(_kind(kind.items, depth + 1))
+    if isinstance(kind, Map):
+        return map_of(_kind(kind.values, depth + 1))
+    if isinstance(kind, Union):
+        return _union(kind, depth)
+    return _single(kind)
+
+
+def _union(kind: Union, depth: int) -> Kind:
+    others = [branch for branch in kind.branches if branch.kind != "null"]
+    if not others:
+        return Kind(NullType())
+    return _kind(others[0], depth + 1) if len(others) == 1 else JSON_TEXT
+
+
+def _single(kind: AvroType) -> Kind:
+    logical = logical_name(kind)
+    if logical in _TIMES:
+        return Kind(*_TIMES[logical])
+    if logical == "decimal":
+        return _decimal(kind)
+    if logical == "uuid":
+        return Kind(StringType())
+    if kind.kind in ("bytes", "fixed"):
+        return Kind(BinaryType(), lambda value: value.encode("latin-1"))
+    return Kind(_PLAIN[kind.kind]) if kind.kind in _PLAIN else JSON_TEXT
+
+
+def _decimal(kind: AvroType) -> Kind:
+    precision, scale = int(str(kind.props["precision"])), int(str(kind.props.get("scale", 0)))
+    if precision > MAX_DECIMAL_DIGITS:
+        return Kind(StringType())
+    return Kind(DecimalType(precision, scale), Decimal)

@@ -1,0 +1,159 @@
+"""Kinds: a type of a schema as a type of Spark, and how values get from the one to the other.
+
+Data path   decoded value -> **kind** -> what Arrow takes
+Owns        structs, lists and maps, which are the same in all languages; JSON text for what Spark has no type for
+Leaves      single types to each language
+
+JSON Schema's types as Spark's.
+
+Data path   JSON schema -> **fields_of** -> columns
+Owns        the table of types; null beside one other type is that type; what has no one type is JSON text
+Leaves      validation to whoever wrote the records
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DoubleType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from streamhouse.schemas.json_schema import JsonSchema
+
+MAX_DEPTH: Final = 20
+"""Structs inside of structs; what lies deeper is JSON text."""
+
+Convert = Callable[[Any], Any]
+
+
+class Kind(NamedTuple):
+    """A type of Spark, and how its values are made, None ones left out; nothing where they are right already."""
+
+    spark: DataType
+    convert: Convert | None = None
+    has_text: bool = False
+    """Whether JSON text stands here or inside, for what Spark has no type for."""
+
+    def value(self, value: Any) -> Any:
+        return value if value is None or self.convert is None else self.convert(value)
+
+
+class Field(NamedTuple):
+    """A column: `key` is its name in decoded values, `default` what it has where that is missing."""
+
+    name: str
+    key: str
+    kind: Kind
+    default: Any = None
+
+
+def json_text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+JSON_TEXT: Final = Kind(StringType(), json_text, has_text=True)
+
+
+def struct_of(fields: Sequence[Field]) -> Kind:
+    spark = StructType([StructField(field.name, field.kind.spark) for field in fields])
+    if all(field.name == field.key and field.kind.convert is None and field.default is None for field in fields):
+        return Kind(spark)
+    has_text = any(field.kind.has_text for field in fields)
+    return Kind(spark, lambda value: {field.name: field_value(field, value) for field in fields}, has_text)
+
+
+def field_value(field: Field, value: Any) -> Any:
+    """What a decoded record, or an object in one, has for a column."""
+    return field.kind.value(value.get(field.key, field.default))
+
+
+def list_of(items: Kind) -> Kind:
+    convert = items.convert
+    if convert is None:
+        return Kind(ArrayType(items.spark))
+    return Kind(ArrayType(items.spark), lambda values: [items.value(value) for value in values], items.has_text)
+
+
+def map_of(values: Kind, *, keys: Kind = Kind(StringType())) -> Kind:  # noqa: B008 (a tuple)
+    return Kind(
+        MapType(keys.spark, values.spark),
+        lambda entries: [(keys.value(key), values.value(value)) for key, value in entries.items()],
+        values.has_text,
+    )
+
+
+_PLAIN: Final = {
+    "string": Kind(StringType()),
+    "integer": Kind(LongType(), int),
+    "number": Kind(DoubleType(), float),
+    "boolean": Kind(BooleanType()),
+}
+
+
+def fields_of(schema: JsonSchema) -> list[Field] | None:
+    """The columns of an object; None where the schema is of something else."""
+    root = json.loads(schema.text)
+    return _fields(_resolved(root, root, 0), root, 0) if _is_object(_resolved(root, root, 0)) else None
+
+
+def kind_of(schema: JsonSchema) -> Kind:
+    root = json.loads(schema.text)
+    return _kind(root, root, 0)
+
+
+def _is_object(node: Any) -> bool:
+    return isinstance(node, Mapping) and bool(node.get("properties")) and _type(node) in ("object", None)
+
+
+def _fields(node: Mapping[str, Any], root: Any, depth: int) -> list[Field]:
+    return [Field(name, name, _kind(each, root, depth + 1)) for name, each in node["properties"].items()]
+
+
+def _kind(node: Any, root: Any, depth: int) -> Kind:
+    node = _resolved(node, root, depth)
+    if depth > MAX_DEPTH or not isinstance(node, Mapping):
+        return JSON_TEXT
+    for word in ("oneOf", "anyOf"):
+        if word in node:
+            others = [each for each in node[word] if not (isinstance(each, Mapping) and each.get("type") == "null")]
+            return _kind(others[0], root, depth + 1) if len(others) == 1 else JSON_TEXT
+    if _is_object(node):
+        return struct_of(_fields(node, root, depth))
+    kind = _type(node)
+    if kind == "array" and isinstance(node.get("items"), Mapping):
+        return list_of(_kind(node["items"], root, depth + 1))
+    if kind == "object" and isinstance(node.get("additionalProperties"), Mapping):
+        return map_of(_kind(node["additionalProperties"], root, depth + 1))
+    return _PLAIN.get(kind or "", JSON_TEXT)
+
+
+def _type(node: Mapping[str, Any]) -> str | None:
+    """The one type that a value has if it isn't null; None where there is none or more than one."""
+    told = node.get("type")
+    kinds = [each for each in (told if isinstance(told, list) else [told]) if each != "null"]
+    return str(kinds[0]) if len(kinds) == 1 and kinds[0] is not None else None
+
+
+def _resolved(node: Any, root: Any, depth: int) -> Any:
+    """What a reference within the same text means; other ones are not followed."""
+    for _ in range(MAX_DEPTH):
+        reference = node.get("$ref") if isinstance(node, Mapping) else None
+        if not isinstance(reference, str):
+            return node
+        if not reference.startswith("#"):
+            return None
+        node = root
+        for step in reference.removeprefix("#").strip("/").split("/"):
+            if step:
+                step = step.replace("~1", "/").replace("~0", "~")
+                node = node.get(step) if isinstance(node, Mapping) else None
+    return None

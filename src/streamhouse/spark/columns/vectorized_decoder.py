@@ -1,0 +1,133 @@
+"""Quick: payloads of one writer's schema become columns, without an object per record.
+
+Data path   values with one schema id -> **quick_reader** -> arrays, and which rows could not be read so
+Owns        that each language has its quick way; that texts and decimals are what they say; how a few odd records among
+            many are found
+Leaves      plans to `quick_avro` and `quick_protobuf`, bytes to `format.schema_columns`; marked rows to `decoding`
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.json as pj
+
+from streamhouse.errors import Misconfigured
+from streamhouse.format.columnar_decoder import Binary
+from streamhouse.format.payload_decoder import IS_COMPILED, IS_READ, IS_UNREADABLE, decode_columns, find_objects
+from streamhouse.schemas.avro import AvroSchema
+from streamhouse.schemas.base import ParsedSchema
+from streamhouse.schemas.json_schema import JsonSchema
+from streamhouse.schemas.protobuf.schema import ProtobufSchema
+from streamhouse.spark.columns.arrow_builders import NotQuick, RowPlan, chosen_from
+from streamhouse.spark.columns.protobuf_columns import first_message
+from streamhouse.spark.columns.vectorized_avro import avro_plan
+from streamhouse.spark.columns.vectorized_protobuf import protobuf_plan
+
+FEW_ROWS: Final = 16
+"""So many rows, of which one is odd, are read one by one."""
+
+Quick = Callable[[Binary, bytearray], list[pa.Array]]
+"""Reads the rows whose state is `IS_READ`; the others, and those that it marks `IS_UNREADABLE`, are null."""
+
+_ODD: Final = (pa.ArrowException, OverflowError, ValueError)
+
+
+def quick_reader(writer: ParsedSchema, reader: ParsedSchema, columns: pa.Schema, *, has_text: bool) -> Quick | None:
+    """The quick way from one schema to the columns of another one; None where there is none.
+
+    `has_text`: some column is JSON text of whatever a record has there.
+    """
+    if not IS_COMPILED or has_text:
+        return None
+    try:
+        if isinstance(writer, AvroSchema) and isinstance(reader, AvroSchema):
+            return _by_plan(avro_plan(writer.root, reader.root, columns))
+        if isinstance(writer, ProtobufSchema) and isinstance(reader, ProtobufSchema):
+            return _by_plan(protobuf_plan(first_message(writer), first_message(reader), columns))
+        is_json = isinstance(writer, JsonSchema) and isinstance(reader, JsonSchema)
+        if is_json and not any(_has_map(field.type) for field in columns):
+            return _json(columns)
+    except (NotQuick, Misconfigured):
+        pass
+    return None
+
+
+def _has_map(kind: pa.DataType) -> bool:
+    """Arrow reads maps as lists of pairs, which is not what JSON has."""
+    if pa.types.is_map(kind):
+        return True
+    return any(_has_map(kind.field(at).type) for at in range(kind.num_fields))
+
+
+def _by_plan(plan: RowPlan) -> Quick:
+    def read(values: Binary, states: bytearray) -> list[pa.Array]:
+        return plan.arrays(decode_columns(plan.root, values, states), values.rows)
+
+    return lambda values, states: _patiently(read, values, states)
+
+
+def _json(columns: pa.Schema) -> Quick:
+    parsing = pj.ParseOptions(explicit_schema=columns, unexpected_field_behavior="ignore")
+
+    def read(values: Binary, states: bytearray) -> list[pa.Array]:
+        data = find_objects(values, states)
+        is_read = np.frombuffer(states, dtype=np.uint8) == IS_READ
+        count = int(is_read.sum())
+        if count == 0:
+            return [pa.nulls(values.rows, field.type) for field in columns]
+        _check_texts(values, data)
+        reading = pj.ReadOptions(use_threads=False, block_size=len(data) + 1)
+        table = pj.read_json(pa.BufferReader(data), read_options=reading, parse_options=parsing)
+        if table.num_rows != count:
+            raise ValueError("objects and records are not the same")
+        arrays = [table.column(name).combine_chunks() for name in columns.names]
+        return arrays if count == values.rows else [chosen_from([array], _spread(is_read)) for array in arrays]
+
+    return lambda values, states: _patiently(read, values, states)
+
+
+def _check_texts(values: Binary, data: bytearray) -> None:
+    """JSON is UTF-8, also where nobody looks."""
+    buffers = [None, pa.py_buffer(values.offsets), pa.py_buffer(data)]
+    pa.Array.from_buffers(pa.string(), values.rows, buffers, 0).validate(full=True)
+
+
+def _spread(is_read: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> pa.Array:
+    """For each row, which of those that were read it is; null where it is none."""
+    return pa.array(np.cumsum(is_read) - 1, mask=~is_read)
+
+
+def _patiently(read: Quick, values: Binary, states: bytearray) -> list[pa.Array]:
+    """Odd records make a whole column fail: they are looked for by halves."""
+    tried = bytearray(states)
+    try:
+        arrays = read(values, tried)
+        for array in arrays:
+            array.validate(full=True)
+    except _ODD:
+        return _in_halves(read, values, states)
+    states[:] = tried
+    return arrays
+
+
+def _in_halves(read: Quick, values: Binary, states: bytearray) -> list[pa.Array]:
+    if values.rows <= FEW_ROWS:
+        states[:] = bytes(IS_UNREADABLE if state == IS_READ else state for state in states)
+        nothing = bytearray(len(states))  # all null: the types of the columns, and no values
+        return read(values, nothing)
+    middle = values.rows // 2
+    parts: list[Sequence[pa.Array]] = []
+    for start, end in ((0, middle), (middle, values.rows)):
+        some = states[start:end]
+        parts.append(_patiently(read, sliced(values, start, end), some))
+        states[start:end] = some
+    return [pa.concat_arrays(pair) for pair in zip(*parts, strict=True)]
+
+
+def sliced(values: Binary, start: int, end: int) -> Binary:
+    """Some rows, with bytes of their own; whether they are null is told by states, so that is left out."""
+    offsets = np.frombuffer(values.offsets, dtype=np.int32)[start : end + 1]
+    data = values.data[offsets[0] : offsets[-1]]
+    return Binary(end - start, 0, None, bytearray((offsets - offsets[0]).tobytes()), data)

@@ -1,0 +1,445 @@
+"""View JSON: rows as JSON and back, made and read in the JVM.
+
+Data path   a micro-batch -> **view JSON** -> one text for each row -> an agent; pages of rows -> **view JSON** -> rows
+Owns        how values look: times in UTC without needless zeros, decimals that no double holds as texts
+Leaves      keys' order and their texts in URLs to the agents
+
+View: rows that agents keep, by key: written by the query that defines them, read by any other.
+
+Data path   a micro-batch -> **view** -> parts -> agents; agents' pages -> **view** -> rows
+Owns        which rows of a micro-batch are told, in how many parts; how fresh they are said to be
+Leaves      keys to `view_plan`, output modes to `view_query`, JSON to `view_json`, that a batch counts once to agents
+
+What goes to the agents is what changed, so it comes together on the driver: as much as a view may have, at most.
+"""
+
+import json
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as st
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.types import StructType
+
+from streamhouse.client.http import Answer
+from streamhouse.clock import SystemClock
+from streamhouse.errors import Rejected
+from streamhouse.model.identifiers import quote_identifier
+from streamhouse.model.table import Table
+from streamhouse.spark.agents.client import told_why
+from streamhouse.spark.connectors.base import Reading, Writing
+from streamhouse.spark.connectors.record_order import newest_first, version_text, with_versions
+from streamhouse.spark.connectors.view_key import key_of, partition_columns, view_key
+from streamhouse.spark.connectors.view_query import mode_of
+from streamhouse.spark.datasource.tail_reader import connected
+from streamhouse.spark.runtime.checkpoint import BatchOffsets
+from streamhouse.spark.runtime.checkpoint_sync import sync_checkpoint
+from streamhouse.spark.runtime.jvm import batch_offsets, unsupported
+
+EXACT_DIGITS: Final = 15
+"""Decimals with more of them are texts: JSON's readers make doubles of numbers."""
+_WHOLE: Final = {"ignoreNullFields": "false", "timeZone": "UTC"}
+_MICROSECONDS: Final = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
+ONLY: Final = "[0]"
+"""The key of the only row, where a query has but one."""
+KEY, ROW, CHANGE, ORDER, NUMBER = "_sh_key", "_sh_row", "_sh_change", "_sh_order", "_sh_number"
+_ORDINAL, _BY_OFFSET, _LOG = "_sh_ordinal", "_sh_by_offset", "_sh_log"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """How a view's rows are told apart, and which of a key is the newest.
+
+    `is_unique`: a key has one row. `versions`: columns that say of which records a row was made. `by_offset`: columns
+    of the key; where none of them is null, a key's records are in one partition, and their offsets decide.
+    """
+
+    key: tuple[str, ...]
+    columns: tuple[str, ...]
+    is_unique: bool
+    versions: tuple[str, ...] = ()
+    by_offset: tuple[str, ...] = ()
+
+
+def changes(frame: DataFrame, rows: Rows, *, with_version: bool) -> DataFrame:
+    """CHANGE, `{"key":[…],"row":{…}}`, for each key: its newest row, or the last that was read where nothing says more.
+
+    Where a key can have several rows also KEY and NUMBER, how many there were. `with_version`: CHANGE has it too.
+    """
+    texts = [_text(_field(frame, name)) for name in rows.key]
+    row = F.to_json(F.struct(*(_field(frame, name).alias(name) for name in rows.columns)), _WHOLE)
+    key = F.concat(F.lit("["), F.concat_ws(",", *texts), F.lit("]")) if rows.key else F.lit(ONLY)
+    if rows.is_unique:
+        return frame.select(_change(key, row).alias(CHANGE))
+    found = _newest(frame, rows, key=key, row=row)
+    version = version_text(F.col(ORDER), by_offset=F.col(_BY_OFFSET)) if with_version and rows.versions else None
+    return found.select(KEY, NUMBER, _change(F.col(KEY), F.col(ROW), version).alias(CHANGE))
+
+
+def _change(key: Column, row: Column, version: Column | None = None) -> Column:
+    more = [] if version is None else [F.lit(',"version":"'), version, F.lit('"')]
+    return F.concat(F.lit('{"key":'), key, F.lit(',"row":'), row, *more, F.lit("}"))
+
+
+def _newest(frame: DataFrame, rows: Rows, *, key: Column, row: Column) -> DataFrame:
+    """A row for each key: in one partition by offset where that decides, then by all of the version."""
+    by_offset = F.lit(bool(rows.by_offset))
+    for name in rows.by_offset:
+        by_offset = by_offset & F.col(quote_identifier(name)).isNotNull()
+    ordered = newest_first(rows.versions) if rows.versions else F.lit(0)
+    made = frame.select(
+        key.alias(KEY),
+        row.alias(ROW),
+        ordered.alias(ORDER),
+        by_offset.alias(_BY_OFFSET),
+        F.monotonically_increasing_id().alias(_ORDINAL),
+    ).withColumn(NUMBER, F.lit(1))
+    if rows.by_offset:
+        first = F.col(ORDER)[0]
+        made = made.withColumn(_LOG, F.when(F.col(_BY_OFFSET), first.getField("partition")))
+        offset = F.when(F.col(_BY_OFFSET), first.getField("offset"))
+        made = _greatest(made, (KEY, _LOG), F.struct(offset, F.col(ORDER), F.col(_ORDINAL)))
+    return _greatest(made, (KEY,), F.struct(F.col(ORDER), F.col(_ORDINAL)))
+
+
+def _greatest(frame: DataFrame, key: Sequence[str], by: Column) -> DataFrame:
+    kept = F.struct(ROW, ORDER, _BY_OFFSET, _ORDINAL)
+    found = frame.groupBy(*key).agg(F.max_by(kept, by).alias("kept"), F.sum(NUMBER).alias(NUMBER))
+    return found.select(*key, NUMBER, "kept.*")
+
+
+def _field(frame: DataFrame, name: str) -> Column:
+    return plain(F.col(quote_identifier(name)), frame.schema[name].dataType)
+
+
+def _text(value: Column) -> Column:
+    """One value as JSON: an array of it, without the brackets."""
+    array = F.to_json(F.array(value), _WHOLE)
+    return F.substring(array, F.lit(2), F.length(array) - 2)
+
+
+def plain(value: Column, kind: st.DataType) -> Column:
+    """A value of a type that `to_json` writes as we want it."""
+    if not _is_touched(kind):
+        return value
+    match kind:
+        case st.TimestampType():
+            return F.concat(_moment(value, "timestampFormat"), F.lit("Z"))
+        case st.TimestampNTZType():
+            return _moment(value, "timestampNTZFormat")
+        case st.StructType():
+            fields = (plain(value.getField(each.name), each.dataType).alias(each.name) for each in kind.fields)
+            return F.when(value.isNotNull(), F.struct(*fields))
+        case st.ArrayType():
+            return F.transform(value, lambda each: plain(each, kind.elementType))
+        case st.MapType():
+            return F.transform_values(value, lambda _, each: plain(each, kind.valueType))
+        case _:
+            return value.cast("string")
+
+
+def _is_touched(kind: st.DataType) -> bool:
+    match kind:
+        case st.TimestampType() | st.TimestampNTZType():
+            return True
+        case st.DecimalType():
+            return kind.precision > EXACT_DIGITS
+        case st.StructType():
+            return any(_is_touched(each.dataType) for each in kind.fields)
+        case st.ArrayType():
+            return _is_touched(kind.elementType)
+        case st.MapType():
+            return _is_touched(kind.valueType)
+        case _:
+            return False
+
+
+def _moment(value: Column, option: str) -> Column:
+    """`2026-01-02T03:04:05.5`; to_json alone knows other zones than the session's."""
+    array = F.to_json(F.array(value), {option: _MICROSECONDS, "timeZone": "UTC"})
+    text = F.substring(array, F.lit(3), F.length(array) - 4)
+    return F.when(value.isNotNull(), F.rtrim(F.rtrim(text, F.lit("0")), F.lit(".")))
+
+
+def rows(frame: DataFrame, schema: st.StructType) -> DataFrame:
+    """From one column of JSON texts to columns."""
+    found = frame.select(F.from_json(F.col(frame.columns[0]), schema, {"timeZone": "UTC"}).alias("row"))
+    return found.select("row.*")
+
+
+log = logging.getLogger(__name__)
+
+PART_ROWS: Final = 5000
+PART_BYTES: Final = 4 * 1024 * 1024
+"""Of one part; agents take twice as much."""
+PAGE_ROWS: Final = 1000
+TEXT: Final = "row"
+
+
+class _Page(msgspec.Struct):
+    rows: list[msgspec.Raw]
+    cursor: str | None = None
+
+
+# --- reading
+
+
+def read(spark: SparkSession, table: Table, reading: Reading) -> DataFrame:
+    """The view's rows as they are when they are needed; again in every micro-batch of a stream that looks them up."""
+    schema = _schema(table, reading.agents)
+    agents, name = reading.agents, table.name
+
+    def fetch(tick: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in tick:
+            if batch.num_rows:
+                yield from _pages(agents, name)
+
+    return rows(spark.range(0, 1, 1, 1).mapInArrow(fetch, f"{TEXT} string"), schema)
+
+
+def read_stream(spark: SparkSession, table: Table, reading: Reading) -> DataFrame:
+    raise Rejected(
+        f"a view is no stream; view={table.name} do=name it without STREAM,"
+        " or make its query a pipeline that writes a topic, and stream that"
+    )
+
+
+def _pages(agents: str, name: str) -> Iterator[pa.RecordBatch]:
+    cursor: str | None = None
+    while True:
+        path = f"{_path(name)}/rows?limit={PAGE_ROWS}" + (f"&cursor={quote(cursor, safe='')}" if cursor else "")
+        page = msgspec.json.decode(_good(_ask(agents, "GET", path), name).content, type=_Page)
+        if page.rows:
+            yield pa.RecordBatch.from_pydict({TEXT: [bytes(each).decode() for each in page.rows]})
+        cursor = page.cursor
+        if cursor is None:
+            return
+
+
+def _schema(table: Table, agents: str) -> StructType:
+    columns = [(each.name, each.type) for each in table.columns or ()]
+    if table.columns is None:
+        told = msgspec.json.decode(_good(_ask(agents, "GET", _path(table.name)), table.name).content)
+        columns = [(each["name"], each["type"]) for each in told["columns"] or ()]
+        if not columns:
+            raise Rejected(f"a view's columns aren't known before it has run; view={table.name} do=start it, and wait")
+    schema = StructType.fromDDL(", ".join(f"{quote_identifier(name)} {kind}" for name, kind in columns))
+    assert isinstance(schema, StructType)
+    return schema
+
+
+# --- writing
+
+
+def write_stream(frame: DataFrame, table: Table, writing: Writing) -> DataStreamWriter:
+    """In the mode that keeps it right; the mode that is asked for decides where several do."""
+    key = _key(frame, table, writing)
+    mode = mode_of(frame, key, writing.mode)
+    if (error := unsupported(frame, (mode,))) is not None:
+        raise error
+    step, frame = _step(frame, table, writing, mode=mode)
+    return frame.writeStream.outputMode(mode).option("checkpointLocation", writing.checkpoint).foreachBatch(step.write)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Computed:
+    """A view's whole result as it was at a time; no frame: it is what it was. `on_written`: agents have it."""
+
+    frame: DataFrame | None
+    fresh_at_ms: int | None = None
+    on_written: Callable[[], None] = lambda: None
+
+
+Compute = Callable[[], Computed]
+
+
+def write_again(ticks: DataFrame, table: Table, writing: Writing, compute: Compute) -> DataStreamWriter:
+    """A writer that, for every micro-batch of `ticks`, puts what is computed in the place of all rows.
+
+    What is computed depends on when that is, and not on the micro-batch: one that comes again is another result. So the
+    view's own batches are counted, not those of `ticks`, and every result is taken.
+    """
+    steps: list[_Step] = []
+
+    def write(tick: DataFrame, batch_id: int) -> None:
+        began_ms = SystemClock().now_ms()
+        computed = compute()
+        fresh_at_ms = began_ms if computed.fresh_at_ms is None else min(began_ms, computed.fresh_at_ms)
+        number = _next_batch(writing.agents, table.name)
+        if computed.frame is not None:
+            step, frame = _step(computed.frame, table, writing, mode="complete")
+            steps[:] = [step]
+            step.tell(frame, number, fresh_at_ms=fresh_at_ms)
+            computed.on_written()
+        elif steps:
+            steps[0].keep(number, fresh_at_ms=fresh_at_ms)
+
+    return ticks.writeStream.option("checkpointLocation", writing.checkpoint).foreachBatch(write)
+
+
+def _key(frame: DataFrame, table: Table, writing: Writing) -> tuple[str, ...]:
+    try:
+        return view_key(frame, table.key or writing.key)
+    except Rejected as error:
+        what, mark, do = str(error).partition(" do=")
+        raise Rejected(f"{what} view={table.name}{mark}{do}") from None
+
+
+def needs_versions(frame: DataFrame, key: Sequence[str]) -> bool:
+    """Whether several rows of the result may have one key, so that which record is newer decides what stays."""
+    if not key:
+        return False
+    try:
+        grouped = key_of(frame)
+    except Rejected:
+        return False  # rows of an aggregate, whose records are many
+    return grouped is None
+
+
+def _step(frame: DataFrame, table: Table, writing: Writing, *, mode: str) -> tuple["_Step", DataFrame]:
+    """What is done with each micro-batch, and the frame that these are of."""
+    key = _key(frame, table, writing)
+    columns = tuple((each.name, each.dataType.simpleString()) for each in frame.schema.fields)
+    is_unique = key_of(frame) is not None
+    versions: tuple[str, ...] = ()
+    by_offset: tuple[str, ...] = ()
+    if not is_unique:
+        by_offset = partition_columns(frame, key)
+        frame, versions = with_versions(frame)
+    step = _Step(
+        name=table.name,
+        writing=writing,
+        key=key,
+        columns=columns,
+        rows=Rows(
+            key=key,
+            columns=tuple(name for name, _ in columns),
+            is_unique=is_unique,
+            versions=versions,
+            by_offset=by_offset if len(versions) == 1 else (),
+        ),
+        is_complete=mode == "complete",
+        is_checked=not is_unique and not versions and (mode == "complete" or not needs_versions(frame, key)),
+    )
+    return step, frame
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    """What is done with each micro-batch."""
+
+    name: str
+    writing: Writing
+    key: tuple[str, ...]
+    columns: tuple[tuple[str, str], ...]
+    rows: Rows
+    is_complete: bool
+    is_checked: bool
+
+    def write(self, frame: DataFrame, batch_id: int) -> None:
+        offsets = batch_offsets(frame.sparkSession, self.writing.checkpoint, batch_id)
+        began_ms = batch_time_ms(offsets, self.writing.checkpoint, batch_id)
+        self.tell(frame, batch_id, fresh_at_ms=began_ms, covers=None if offsets is None else offsets.covers)
+
+    def tell(self, frame: DataFrame, number: int, *, fresh_at_ms: int, covers: str | None = None) -> None:
+        """The rows as the view's batch of this number."""
+        found = changes(frame, self.rows, with_version=not self.is_complete).toArrow()
+        if self.is_checked:
+            self._check(found)
+        parts = parted([text.encode() for text in found.column(CHANGE).to_pylist()])
+        sync_checkpoint(self.writing.checkpoint)
+        for part, upserts in enumerate(parts):
+            self._tell({**self._part(number, part, len(parts), upserts, fresh_at_ms), "covers": covers})
+
+    def _check(self, found: pa.Table) -> None:
+        """Raise `Rejected` where two rows of the result have one key, and nothing says which is the newer one."""
+        for key, number in zip(found.column(KEY).to_pylist(), found.column(NUMBER).to_pylist(), strict=True):
+            if number > 1:
+                raise Rejected(
+                    f"several rows of the result have one key; view={self.name} key={key[:200]} rows={number}"
+                    " do=name columns in KEY that tell rows apart, or GROUP BY the key"
+                )
+
+    def keep(self, number: int, *, fresh_at_ms: int) -> None:
+        """Nothing has changed, and that is known of a later time."""
+        self._tell({**self._part(number, 0, 1, (), fresh_at_ms), "complete": False})
+
+    def _part(self, batch_id: int, part: int, parts: int, upserts: Sequence[bytes], fresh_at_ms: int) -> dict[str, Any]:
+        return {
+            "epoch": self.writing.epoch,
+            "query": self.writing.query_id,
+            "batch": batch_id,
+            "part": part,
+            "parts": parts,
+            "upserts": [msgspec.Raw(each) for each in upserts],
+            "deletes": [],
+            "fresh_at_ms": fresh_at_ms,
+            "complete": self.is_complete,
+            "key": list(self.key),
+            "columns": [{"name": name, "type": kind} for name, kind in self.columns],
+        }
+
+    def _tell(self, body: dict[str, Any]) -> None:
+        _good(_ask(self.writing.agents, "POST", f"{_path(self.name)}/rows", body), self.name)
+
+
+def parted(texts: Sequence[bytes]) -> list[list[bytes]]:
+    """In parts that agents take; one without rows where there are none, since that is news as well."""
+    parts: list[list[bytes]] = [[]]
+    size = 0
+    for text in texts:
+        if parts[-1] and (len(parts[-1]) >= PART_ROWS or size + len(text) > PART_BYTES):
+            parts.append([])
+            size = 0
+        parts[-1].append(text)
+        size += len(text)
+    return parts
+
+
+def batch_time_ms(offsets: BatchOffsets | None, checkpoint: str, batch_id: int) -> int:
+    """When Spark decided what is in a micro-batch; also for one that comes again much later."""
+    for line in ("" if offsets is None else offsets.text).splitlines()[1:2]:
+        try:
+            return int(json.loads(line)["batchTimestampMs"])
+        except (ValueError, TypeError, KeyError):
+            break
+    log.warning("when a micro-batch began isn't known; checkpoint=%s batch=%d", checkpoint, batch_id)
+    return SystemClock().now_ms()
+
+
+# --- agents
+
+
+def standing(address: str, name: str) -> tuple[tuple[int | None, int, bool | None], int | None]:
+    """A view's last change as agents know it, and the time up to which it is right."""
+    told = msgspec.json.decode(_good(_ask(address, "GET", _path(name)), name).content)
+    return (told.get("batch"), told.get("rows"), told.get("whole")), told.get("fresh_at_ms")
+
+
+def _next_batch(address: str, name: str) -> int:
+    """The number behind the view's last batch: nobody but its owner changes it."""
+    (batch, *_), _ = standing(address, name)
+    return 0 if batch is None else batch + 1
+
+
+def _ask(address: str, method: str, path: str, body: object = None) -> Answer:
+    """The same part told twice counts once, so all of it may be asked again."""
+    loop, agents = connected(address)
+    return loop.run(agents.answer(method, path, body=body))
+
+
+def _good(answer: Answer, view: str) -> Answer:
+    if answer.status >= 400:
+        raise Rejected(f"{told_why(answer)} view={view}")
+    return answer
+
+
+def _path(view: str) -> str:
+    return f"/v1/views/{quote(view, safe='')}"

@@ -1,0 +1,329 @@
+"""Types: what a column of PostgreSQL is in Spark, and which columns of Spark fit into it.
+
+Data path   none; asked before rows move
+Owns        both directions; how a value that CSV can't carry as it is travels (bytes, arrays, JSON)
+Leaves      catalogs to `tables`, moving rows to `reading` and `writing`
+
+Widths are the database's to judge, for each value; kinds are judged here, before anything runs: a text doesn't fit into
+a number.
+
+Tables: what a database's catalog says of one: its columns, what a key may be, how large it is.
+
+Data path   connector -> **tables** -> the catalog; once for a read or a write, on the driver
+Owns        finding a table, whether a frame's columns go into it, errors that say which column doesn't
+Leaves      types to `types`, rows to `reading` and `writing`
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import types as st
+from pyspark.sql.types import StructType
+
+from streamhouse.errors import Rejected
+from streamhouse.model.identifiers import quote_identifier
+from streamhouse.model.identifiers import quote_postgresql_identifier as quoted
+from streamhouse.spark.connectors.postgresql.connection import opened
+
+TEXT: Final = "text"
+UTC_MICROSECONDS: Final = pa.timestamp("us", "UTC")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutType:
+    """How a column leaves the database: `select` makes its CSV, `arrow` reads it, `spark` is what it is to be.
+
+    `{}` in `select` stands for the column; `restore` is an expression of Spark's where Arrow can't make the value.
+    """
+
+    spark: st.DataType
+    arrow: Any
+    select: str = "{}"
+    restore: str | None = None
+    is_quoted: bool = False
+
+
+_STRING: Final = OutType(spark=st.StringType(), arrow=pa.string(), select="{}::text", is_quoted=True)
+_EPOCH: Final = "CASE WHEN isfinite({}) THEN (extract(epoch FROM {}) * 1000000)::bigint END"
+_SIMPLE: Final[Mapping[str, OutType]] = {
+    "bool": OutType(spark=st.BooleanType(), arrow=pa.bool_()),
+    "int2": OutType(spark=st.ShortType(), arrow=pa.int16()),
+    "int4": OutType(spark=st.IntegerType(), arrow=pa.int32()),
+    "int8": OutType(spark=st.LongType(), arrow=pa.int64()),
+    "float4": OutType(spark=st.FloatType(), arrow=pa.float32()),
+    "float8": OutType(spark=st.DoubleType(), arrow=pa.float64()),
+    "date": OutType(
+        spark=st.DateType(), arrow=pa.date32(), select="CASE WHEN isfinite({}) THEN {} - DATE '1970-01-01' END"
+    ),
+    "timestamptz": OutType(spark=st.TimestampType(), arrow=UTC_MICROSECONDS, select=_EPOCH),
+    "timestamp": OutType(spark=st.TimestampNTZType(), arrow=pa.timestamp("us"), select=_EPOCH),
+    "bytea": OutType(
+        spark=st.BinaryType(), arrow=pa.string(), select="encode({}, 'hex')", restore="unhex({})", is_quoted=True
+    ),
+}
+MAX_DIGITS: Final = 38
+UNBOUNDED: Final = (38, 18)
+"""Digits and scale of a numeric that says neither, as Spark's own reader has it."""
+
+
+def out_type(typname: str, typmod: int, *, element: str | None) -> OutType:
+    """What a column is in Spark; `element` is the type of an array's elements. What is not known is its text."""
+    if element is not None:
+        kind = _SIMPLE.get(element, _STRING).spark
+        if isinstance(kind, st.BinaryType | st.TimestampType | st.TimestampNTZType | st.DateType):
+            kind = st.StringType()
+        array = st.ArrayType(kind)
+        restore = f"from_json({{}}, '{array.simpleString()}')"
+        return OutType(spark=array, arrow=pa.string(), select="to_jsonb({})::text", restore=restore, is_quoted=True)
+    if typname == "numeric":
+        return _numeric(typmod)
+    return _SIMPLE.get(typname, _STRING)
+
+
+def _numeric(typmod: int) -> OutType:
+    precision, scale = UNBOUNDED
+    if typmod >= 4:  # PostgreSQL keeps both in one number, behind a header of four bytes; the scale may be negative
+        precision, scale = (typmod - 4) >> 16, (((typmod - 4) & 0x7FF) ^ 1024) - 1024
+    if not (0 <= scale <= precision <= MAX_DIGITS):
+        precision, scale = UNBOUNDED
+    select = f"NULLIF({{}}, 'NaN')::numeric({precision}, {scale})"
+    return OutType(spark=st.DecimalType(precision, scale), arrow=pa.decimal128(precision, scale), select=select)
+
+
+# --- into the database
+
+_INTEGERS: Final = ("int2", "int4", "int8")
+_FLOATS: Final = ("float4", "float8")
+_TEXTS: Final = (TEXT, "varchar", "bpchar", "citext")
+_JSON: Final = ("json", "jsonb")
+_TIMES: Final = ("timestamptz", "timestamp")
+_NOT_FROM_TEXT: Final = (*_INTEGERS, *_FLOATS, "numeric", "bool", "bytea", "date", *_TIMES, "time", "timetz")
+
+
+def fits(spark: st.DataType, typname: str, *, is_array: bool) -> bool:
+    """Whether values of a type of Spark's can become values of a column."""
+    if is_array:
+        return isinstance(spark, st.ArrayType) and _is_plain(spark.elementType)
+    match spark:
+        case st.ByteType() | st.ShortType() | st.IntegerType() | st.LongType():
+            return typname in (*_INTEGERS, *_FLOATS, "numeric", *_TEXTS)
+        case st.DecimalType():
+            return typname in ("numeric", *_FLOATS, *_TEXTS) or (spark.scale == 0 and typname in _INTEGERS)
+        case st.FloatType() | st.DoubleType():
+            return typname in (*_FLOATS, "numeric", *_TEXTS)
+        case st.BooleanType():
+            return typname in ("bool", *_TEXTS)
+        case st.DateType():
+            return typname in ("date", *_TIMES, *_TEXTS)
+        case st.TimestampType() | st.TimestampNTZType():
+            return typname in (*_TIMES, *_TEXTS)
+        case st.BinaryType():
+            return typname == "bytea"
+        case st.StructType() | st.MapType() | st.ArrayType() | st.VariantType():
+            return typname in (*_JSON, *_TEXTS)
+        case st.StringType():
+            return typname not in _NOT_FROM_TEXT
+        case _:
+            return False
+
+
+def _is_plain(kind: st.DataType) -> bool:
+    return isinstance(kind, st.NumericType | st.StringType | st.BooleanType)
+
+
+def staged(name: str, spark: st.DataType) -> str:
+    """Spark's expression for a value as CSV carries it into the database."""
+    column = quote_identifier(name)
+    match spark:
+        case st.BinaryType():
+            return f"concat('\\\\x', hex({column})) AS {column}"
+        case st.StructType() | st.MapType() | st.ArrayType() | st.VariantType():
+            return f"to_json({column}) AS {column}"
+        case _:
+            return column
+
+
+def suggested(spark: st.DataType) -> str:
+    """The type that a column for such values might have."""
+    match spark:
+        case st.ByteType() | st.ShortType():
+            return "smallint"
+        case st.IntegerType():
+            return "integer"
+        case st.LongType():
+            return "bigint"
+        case st.DecimalType():
+            return f"numeric({spark.precision},{spark.scale})"
+        case st.FloatType():
+            return "real"
+        case st.DoubleType():
+            return "double precision"
+        case st.BooleanType():
+            return "boolean"
+        case st.DateType():
+            return "date"
+        case st.TimestampType():
+            return "timestamptz"
+        case st.TimestampNTZType():
+            return "timestamp"
+        case st.BinaryType():
+            return "bytea"
+        case st.StringType():
+            return "text"
+        case _:
+            return "jsonb"
+
+
+_FIND: Final = """
+SELECT c.oid, n.nspname AS schema, c.relname AS name, pg_relation_size(c.oid) AS size_bytes,
+       has_table_privilege(c.oid, 'SELECT') AS may_read, has_table_privilege(c.oid, 'INSERT') AS may_insert,
+       has_table_privilege(c.oid, 'UPDATE') AS may_update
+  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE c.oid = to_regclass($1) AND c.relkind IN ('r', 'p', 'v', 'm', 'f')"""
+_COLUMNS: Final = """
+SELECT a.attname AS name, format_type(a.atttypid, a.atttypmod) AS type, t.typname, a.atttypmod AS typmod,
+       e.typname AS element, a.attnotnull AND NOT a.atthasdef AND a.attidentity = '' AS is_needed,
+       a.attgenerated <> '' OR a.attidentity = 'a' AS is_made
+  FROM pg_attribute a
+  JOIN pg_type d ON d.oid = a.atttypid
+  JOIN pg_type t ON t.oid = CASE WHEN d.typtype = 'd' THEN d.typbasetype ELSE d.oid END
+  LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typcategory = 'A'
+ WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped
+ ORDER BY a.attnum"""
+_KEYS: Final = """
+SELECT array_agg(a.attname::text) AS columns,
+       coalesce((to_jsonb(i) ->> 'indnullsnotdistinct')::boolean, false) AS nulls_match
+  FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])
+ WHERE i.indrelid = $1 AND i.indisunique AND i.indimmediate AND i.indisvalid
+   AND i.indpred IS NULL AND i.indexprs IS NULL
+ GROUP BY i.indexrelid, i.*"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableColumn:
+    """`type` as CREATE TABLE says it; `is_needed`: a row can't do without; `is_made`: the database fills it."""
+
+    name: str
+    type: str
+    typname: str
+    typmod: int
+    element: str | None
+    is_needed: bool
+    is_made: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UniqueKey:
+    columns: frozenset[str]
+    nulls_match: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundTable:
+    connection: str
+    schema: str
+    name: str
+    size_bytes: int
+    may_read: bool
+    may_insert: bool
+    may_update: bool
+    columns: tuple[TableColumn, ...]
+    keys: tuple[UniqueKey, ...]
+
+    @property
+    def told(self) -> str:
+        return f"connection={self.connection} table={self.schema}.{self.name}"
+
+    @property
+    def sql_name(self) -> str:
+        return f"{quoted(self.schema)}.{quoted(self.name)}"
+
+
+async def find_table(connection: str, name: str) -> FoundTable | None:
+    """The table as the connection's user sees it; None where there is none of the name."""
+    async with opened(connection) as link:
+        found = await link.fetchrow(_FIND, name)
+        if found is None:
+            return None
+        columns = await link.fetch(_COLUMNS, found["oid"])
+        keys = await link.fetch(_KEYS, found["oid"])
+    facts = {field: found[field] for field in ("schema", "name", "size_bytes", "may_read", "may_insert", "may_update")}
+    return FoundTable(
+        connection=connection,
+        **facts,
+        columns=tuple(TableColumn(**dict(row)) for row in columns),
+        keys=tuple(UniqueKey(columns=frozenset(row["columns"]), nulls_match=row["nulls_match"]) for row in keys),
+    )
+
+
+def missing_table(connection: str, name: str, schema: StructType | None = None, key: Sequence[str] = ()) -> Rejected:
+    told = f"no such table; connection={connection} table={name}"
+    if schema is None:
+        return Rejected(f"{told} do=create it, or correct the option table")
+    columns = [f"{quoted(field.name)} {suggested(field.dataType)}" for field in schema.fields]
+    columns += [f"PRIMARY KEY ({', '.join(map(quoted, key))})"] if key else []
+    return Rejected(f"{told} do=create it: CREATE TABLE {name} ({', '.join(columns)})")
+
+
+def check_readable(table: FoundTable) -> None:
+    if not table.may_read:
+        raise Rejected(f"no rights to read; {table.told} do=GRANT SELECT ON {table.sql_name} TO the connection's user")
+
+
+def check_writable(table: FoundTable, schema: StructType, key: Sequence[str]) -> UniqueKey | None:
+    """Raise `Rejected` unless rows of the schema can be written; returns the index that keeps the key unique."""
+    _check_rights(table, upserts=bool(key))
+    known = {column.name: column for column in table.columns}
+    for field in schema.fields:
+        column = known.get(field.name)
+        if column is None:
+            raise Rejected(
+                f"the table has no such column; {table.told} column={field.name} columns={','.join(known)}"
+                f" do=ALTER TABLE {table.sql_name} ADD COLUMN {quoted(field.name)} {suggested(field.dataType)},"
+                " or leave it out"
+            )
+        _check_type(table, column, field.dataType)
+    missing = [column.name for column in table.columns if column.is_needed and column.name not in schema.names]
+    if missing:
+        raise Rejected(
+            f"the table needs a column that the rows don't have; {table.told} column={missing[0]}"
+            " do=select it, or give it a default"
+        )
+    return _unique_key(table, schema, key) if key else None
+
+
+def _check_rights(table: FoundTable, *, upserts: bool) -> None:
+    wanted = {"INSERT": table.may_insert}
+    if upserts:  # a row that is there is looked at, and changed
+        wanted |= {"UPDATE": table.may_update, "SELECT": table.may_read}
+    if missing := [right for right, is_given in wanted.items() if not is_given]:
+        rights = ", ".join(missing)
+        raise Rejected(
+            f"no rights to write; {table.told} do=GRANT {rights} ON {table.sql_name} TO the connection's user"
+        )
+
+
+def _check_type(table: FoundTable, column: TableColumn, kind: Any) -> None:
+    told = f"{table.told} column={column.name}"
+    if column.is_made:
+        raise Rejected(f"the database fills this column by itself; {told} do=leave it out of the query")
+    if not fits(kind, column.typname, is_array=column.element is not None):
+        raise Rejected(
+            f"a column's type doesn't fit; {told} type={column.type} given={kind.simpleString()}"
+            f" do=CAST it in the query, or make the column {suggested(kind)}"
+        )
+
+
+def _unique_key(table: FoundTable, schema: StructType, key: Sequence[str]) -> UniqueKey:
+    if absent := [name for name in key if name not in schema.names]:
+        raise Rejected(f"a column of the key isn't in the rows; {table.told} column={absent[0]} do=select it")
+    for unique in table.keys:
+        if unique.columns == frozenset(key):
+            return unique
+    columns = ", ".join(map(quoted, key))
+    raise Rejected(
+        f"the table can't be updated by this key; {table.told} key={', '.join(key)}"
+        f" do=CREATE UNIQUE INDEX ON {table.sql_name} ({columns})"
+    )

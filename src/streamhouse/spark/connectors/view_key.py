@@ -1,0 +1,223 @@
+"""View plan: which columns tell the rows of a view apart.
+
+Data path   a frame's analysed plan -> **view plan** -> columns of a key
+Owns        tracing columns of the result down to the columns that an aggregate groups by
+Leaves      rows to `view`, how they change to `view_query`, what may change without a new beginning to `sql.shapes`
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
+
+from streamhouse.errors import Rejected
+from streamhouse.model.identifiers import quote_if_needed
+from streamhouse.spark.runtime.jvm import Plan, analyzed_plan, id_of, kind_of, scala_seq, without_alias
+
+_TRANSPARENT: Final = (
+    *("Project", "SubqueryAlias", "Filter", "Sort", "GlobalLimit", "LocalLimit", "Offset", "Window", "View"),
+    *("ResolvedHint", "RebalancePartitions"),
+    *("EventTimeWatermark", "UpdateEventTimeWatermarkColumn", "Repartition", "RepartitionByExpression"),
+    *("WithCTE", "CTERelationRef"),
+)
+"""Operators that a key passes: what is below them by one row is above them by one at most."""
+_DECIDING: Final = ("_key", "_partition")
+_GROUPING_ID: Final = "spark_grouping_id"
+_NO_NAME: Final = "__auto_generated_subquery_name."
+_REPEATED_SET: Final = "_gen_grouping_pos"
+"""What Spark groups by besides, where ROLLUP, CUBE or GROUPING SETS makes several rows of one; the same set twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column of the result, as an operator below has it: an attribute by its id, or a field of one."""
+
+    name: str
+    attribute: int
+    field: str | None = None
+
+
+def key_of(frame: DataFrame) -> tuple[str, ...] | None:
+    """The columns that hold what the outermost aggregate groups by: one row for each of their values.
+
+    None where there is no aggregate; none at all where it has no GROUP BY. Raises `Rejected` where a column that it
+    groups by isn't in the result.
+    """
+    plan = analyzed_plan(frame)
+    node, columns = _outermost(plan)
+    kind = kind_of(node)
+    if kind == "Aggregate":
+        return _grouped(node, columns)
+    if kind == "Distinct":
+        return tuple(column.name for column in columns)
+    if kind.startswith("Deduplicate"):
+        return _kept([id_of(each) for each in scala_seq(node.keys())], columns)
+    return None
+
+
+def partition_columns(frame: DataFrame, key: Sequence[str]) -> tuple[str, ...]:
+    """The columns of a key that decide in which partition its records are: `_key` or `_partition` of a stream.
+
+    Only where operators between the result and the stream hand columns on as they are.
+    """
+    plan = analyzed_plan(frame)
+    node = plan.root
+    columns = [_Column(each.name(), id_of(each)) for each in scala_seq(node.output()) if each.name() in key]
+    found: set[str] = set()
+    while kind_of(node) in _TRANSPARENT:
+        if kind_of(node) == "View":
+            names = {id_of(each): each.name() for each in scala_seq(node.output())}
+            found = {each.name for each in columns if names.get(each.attribute) in _DECIDING and each.field is None}
+            break
+        if kind_of(node) == "Project":
+            columns = _below(columns, node.projectList())
+        elif kind_of(node) == "CTERelationRef":
+            columns = _entered(plan.entered(node), columns)
+        node = plan.inputs(node)[0]
+    return tuple(name for name in key if name in found)
+
+
+def changing_key_of(frame: DataFrame) -> tuple[str, ...] | None:
+    """All columns whose values a row of the outermost aggregate has for ever; None where there is no aggregate."""
+    plan = analyzed_plan(frame)
+    node, columns = _outermost(plan)
+    kind = kind_of(node)
+    if kind == "Distinct":
+        return tuple(column.name for column in columns)
+    if kind != "Aggregate":
+        return None
+    made = {id_of(each): each for each in scala_seq(node.aggregateExpressions())}
+    groups = scala_seq(node.groupingExpressions())
+    return tuple(
+        column.name
+        for column in columns
+        if any(
+            _is(made.get(column.attribute), each) or _is_part(made.get(column.attribute), column, each)
+            for each in groups
+        )
+    )
+
+
+def view_key(frame: DataFrame, declared: Sequence[str]) -> tuple[str, ...]:
+    """The columns of a view's key: those that are declared, else what the query groups by.
+
+    Raises `Rejected` where they wouldn't tell the rows of the result apart, or two columns have one name.
+    """
+    _check_names(frame)
+    if absent := [name for name in declared if name not in frame.columns]:
+        raise Rejected(
+            f"the key names no column; column={absent[0]} columns={','.join(frame.columns)} do=select it as well"
+        )
+    grouped = key_of(frame)
+    if not declared:
+        if grouped is None:
+            raise Rejected(
+                "a view needs a key, and the query groups by nothing; do=CREATE MATERIALIZED VIEW … KEY (column) AS …"
+            )
+        return grouped
+    if grouped is not None and not set(grouped) <= set(declared):
+        raise Rejected(
+            f"several rows of the result can have one key; key={','.join(declared)} rows_by={','.join(grouped)}"
+            f" do=KEY ({', '.join(map(quote_if_needed, grouped))}), or GROUP BY the columns of the key alone"
+        )
+    return tuple(declared)
+
+
+def _check_names(frame: DataFrame) -> None:
+    seen: set[str] = set()
+    for name in frame.columns:
+        if name.lower() in seen:
+            raise Rejected(f"two columns are called {name.lower()}; do=give one another name: … AS other")
+        seen.add(name.lower())
+
+
+# --- tracing
+
+
+def _outermost(plan: Plan) -> tuple[Any, list[_Column]]:
+    """The first operator from the result inward that a key doesn't pass, and the result's columns as it has them."""
+    node = plan.root
+    columns = [_Column(each.name(), id_of(each)) for each in scala_seq(node.output())]
+    while kind_of(node) in _TRANSPARENT:
+        if kind_of(node) == "Project":
+            columns = _below(columns, node.projectList())
+        elif kind_of(node) == "CTERelationRef":
+            columns = _entered(plan.entered(node), columns)
+        node = plan.inputs(node)[0]
+    return node, columns
+
+
+def _below(columns: list[_Column], made: Any) -> list[_Column]:
+    """The columns as the operator below has them; those that are computed here are of no key."""
+    known = {id_of(each): each for each in scala_seq(made)}
+    found = []
+    for column in columns:
+        expression = known.get(column.attribute)
+        if expression is None:
+            continue
+        traced = _traced(column, expression)
+        if traced is not None:
+            found.append(traced)
+    return found
+
+
+def _traced(column: _Column, expression: Any) -> _Column | None:
+    kind = kind_of(expression)
+    if kind == "Alias":
+        return _traced(column, expression.child())
+    if kind == "AttributeReference":
+        return _Column(column.name, id_of(expression), column.field)
+    if kind == "GetStructField" and column.field is None and kind_of(expression.child()) == "AttributeReference":
+        return _Column(column.name, id_of(expression.child()), expression.extractFieldName())
+    return None
+
+
+def _entered(inner: Mapping[int, int], columns: list[_Column]) -> list[_Column]:
+    """The columns as the query that a WITH names has them."""
+    return [replace(each, attribute=inner[each.attribute]) for each in columns]
+
+
+def _grouped(aggregate: Any, columns: list[_Column]) -> tuple[str, ...]:
+    """For each expression that it groups by, the column that has it, else those that have fields of it."""
+    made = {id_of(each): each for each in scala_seq(aggregate.aggregateExpressions())}
+    key: list[str] = []
+    for expression in scala_seq(aggregate.groupingExpressions()):
+        whole = [column.name for column in columns if _is(made.get(column.attribute), expression) and not column.field]
+        parts = [column.name for column in columns if _is_part(made.get(column.attribute), column, expression)]
+        if not whole and not parts:
+            raise _not_selected(expression.sql().replace(_NO_NAME, ""))
+        key += [name for name in (whole[:1] or parts) if name not in key]
+    return tuple(key)
+
+
+def _is(made: Any, grouped: Any) -> bool:
+    return made is not None and bool(without_alias(made).semanticEquals(grouped))
+
+
+def _is_part(made: Any, column: _Column, grouped: Any) -> bool:
+    """A field of a window: `window.start AS begins`, here or above."""
+    if made is None:
+        return False
+    expression = without_alias(made)
+    if column.field is not None:
+        return bool(expression.semanticEquals(grouped))
+    return kind_of(expression) == "GetStructField" and bool(expression.child().semanticEquals(grouped))
+
+
+def _kept(attributes: list[int], columns: list[_Column]) -> tuple[str, ...]:
+    by_attribute = {column.attribute: column.name for column in columns if column.field is None}
+    if not all(each in by_attribute for each in attributes):
+        raise _not_selected("a column that rows are told apart by")
+    return tuple(by_attribute[each] for each in attributes)
+
+
+def _not_selected(what: str) -> Rejected:
+    if _REPEATED_SET in what:
+        return Rejected("two grouping sets are the same, and so are their rows; do=name each set once")
+    if _GROUPING_ID in what:
+        return Rejected(
+            "rows of ROLLUP, CUBE and GROUPING SETS are told apart by their level, since a column can be NULL as well;"
+            " do=SELECT grouping_id() AS level as well, and where there is a KEY, name level in it"
+        )
+    return Rejected(f"a view's row is found by what it is grouped by; missing={what} do=select it as well")

@@ -1,0 +1,56 @@
+"""Batch: the source of a batch read.
+
+Data path   Spark -> **batch** -> planning on the driver, reading on executors
+Owns        what Spark asks of a reader; filters that are taken where Spark offers them
+Leaves      plans to `planning`, what filters say to `pushing`, bytes to `reading`
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from streamhouse.spark.datasource.pushed_filters import NOTHING, push
+from streamhouse.spark.datasource.read_options import ReadOptions
+from streamhouse.spark.datasource.split_planner import plan_batch
+from streamhouse.spark.datasource.split_reader import Output, SplitPartition, read
+from streamhouse.spark.runtime.python_worker import settled
+
+
+class BatchReader(DataSourceReader):
+    def __init__(self, options: ReadOptions, output: Output) -> None:
+        self._options, self._output = options, output
+        self._pushed = NOTHING
+
+    @property
+    def pushFilters(self) -> "_PushFilters":
+        return _PushFilters(self._push)
+
+    def _push(self, filters: Iterable[Filter]) -> list[Filter]:
+        filters = list(filters)
+        prefix = self._options.metadata_prefix if self._options.typed else ""
+        self._pushed = push(filters, prefix=prefix, own=self._output.own)
+        return filters
+
+    def partitions(self) -> list[SplitPartition]:
+        settled()
+        splits = asyncio.run(plan_batch(self._options, self._pushed))
+        return [SplitPartition(split, self._pushed) for split in splits]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read(self._options, self._output, partition)
+
+
+class _PushFilters:
+    """Spark refuses readers with `pushFilters` where push-down is switched off, which it is unless somebody switches it
+    on. Ours can do without: to Spark's look it is the one that does nothing, and it is called where that is possible.
+    """
+
+    def __init__(self, push: Callable[[Iterable[Filter]], list[Filter]]) -> None:
+        self._push = push
+        self.__func__: Any = DataSourceReader.pushFilters  # of the instance: a class would bind it
+
+    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+        return self._push(filters)

@@ -1,0 +1,118 @@
+"""Source: `format("streamhouse")`, where Spark's calls come in.
+
+Data path   Spark -> **source** -> `batch`, `stream` on the driver, reading on executors; `sink`
+Owns        what Spark asks of a data source
+Leaves      everything else: options to `options`, readers to `batch` and `stream`, writers to `sink`
+
+Spark starts a Python for every question it has for a source, so what isn't needed for the question isn't loaded.
+
+Registering: a session learns what `format("streamhouse")` is.
+
+Data path   none; called once for a session
+Owns        what is set in a session; which Python a local Spark runs our code in
+Leaves      sessions without code to the module `pyspark_streamhouse`, which Spark finds by its name
+"""
+
+import asyncio
+import os
+from collections.abc import MutableMapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from streamhouse.spark.columns.record_schema import check_schema, record_schema
+from streamhouse.spark.datasource.read_options import ReadOptions, read_options
+from streamhouse.spark.runtime.launch import is_local
+from streamhouse.spark.runtime.python_worker import python_for_spark
+
+if TYPE_CHECKING:
+    from streamhouse.spark.columns import ReaderSchema
+    from streamhouse.spark.datasource.batch_reader import BatchReader
+    from streamhouse.spark.datasource.data_writer import BatchWriter, StreamWriter
+    from streamhouse.spark.datasource.stream_reader import StreamReader
+
+NAME: Final = "streamhouse"
+
+
+class StreamhouseSource(DataSource):
+    """Topics as tables."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> StructType:
+        # Whether it will be a batch or a stream isn't known yet; neither changes the columns.
+        options = read_options(dict(self.options), streaming=None)
+        if not options.typed:
+            return record_schema(include_headers=options.include_headers)
+        columns = _part("typed").typed_schema(
+            _latest(options),
+            include_headers=options.include_headers,
+            keep_errors=options.keep_errors,
+            prefix=options.metadata_prefix,
+        )
+        return cast(StructType, columns)
+
+    def reader(self, schema: StructType) -> "BatchReader":
+        options = read_options(dict(self.options), streaming=False)
+        return cast("BatchReader", _part("batch").BatchReader(options, _output(options, schema)))
+
+    def streamReader(self, schema: StructType) -> "StreamReader":
+        options = read_options(dict(self.options), streaming=True)
+        return cast("StreamReader", _part("stream").StreamReader(options, _output(options, schema)))
+
+    def writer(self, schema: StructType, overwrite: bool) -> "BatchWriter":
+        options = _part("write_options").write_options(dict(self.options))
+        return cast("BatchWriter", _part("sink").batch_writer(options, schema, overwrite=overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "StreamWriter":
+        options = _part("write_options").write_options(dict(self.options))
+        return cast("StreamWriter", _part("sink").stream_writer(options, schema, overwrite=overwrite))
+
+
+def _part(name: str) -> Any:
+    return import_module(f"streamhouse.spark.{name}")
+
+
+def _latest(options: ReadOptions) -> "ReaderSchema":
+    return cast("ReaderSchema", asyncio.run(_part("typed").latest_schema(options.agents, options.typed_topic)))
+
+
+def _output(options: ReadOptions, schema: StructType) -> Any:
+    """What rows are to look like; raises `Misconfigured` for columns that records don't have."""
+    output = _part("tasks").Output
+    if not options.typed:
+        check_schema(schema)
+        return output(columns=schema)
+    typed = _latest(options)
+    _part("typed").check_typed(schema, typed, keep_errors=options.keep_errors, prefix=options.metadata_prefix)
+    return output(columns=schema, typed=typed)
+
+
+PUSH_DOWN: Final = "spark.sql.python.filterPushdown.enabled"
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("streamhouse")` known, and let filters on topic, partition, offset and timestamp narrow reads.
+
+    A local Spark for which nobody has named a Python (PYSPARK_PYTHON, spark.pyspark.python) would start whatever
+    `python3` is on the PATH, which need not have this package: it gets the Python that calls this.
+    """
+    _choose_python(spark)
+    spark.dataSource.register(StreamhouseSource)
+    spark.conf.set(PUSH_DOWN, "true")
+
+
+def _choose_python(spark: SparkSession) -> None:
+    context: Any = getattr(spark, "_sc", None)  # a session of Spark Connect has none: its server has its own Python
+    if context is None or "PYSPARK_PYTHON" in os.environ or not is_local(context.master, os.environ):
+        return
+    if context.getConf().get("spark.pyspark.python") is None:
+        context.pythonExec = python_for_spark()

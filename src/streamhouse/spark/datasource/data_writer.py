@@ -1,0 +1,227 @@
+"""Sink: `format("streamhouse")` as a target, where Spark's calls come in.
+
+Data path   Spark's tasks -> **sink** -> writing -> object store; messages to the driver -> **sink** -> placing
+Owns        what Spark asks of a writer; which commit a task's rows belong to; what is committed, and that it is one
+Leaves      encoding and uploads to `writing`, agents to `placing`, objects that nobody commits to the agents' collector
+
+Each row comes once, whatever is killed: every try of a task writes objects of its own, the messages of one try reach
+the driver, and a commit is remembered by (query, epoch) in the transaction that places its segments, with what it is
+made of: another one under the same number is refused. Decision 0018.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from streamhouse.clock import Ids, SystemClock
+from streamhouse.errors import Internal, Misconfigured
+from streamhouse.format.segment import EncodedSegment
+from streamhouse.model.external_commit import QueryId
+from streamhouse.model.replay import RECORDS
+from streamhouse.spark.agents.commits import Commit, FenceRow, Placed, SegmentRow, Target, connected
+from streamhouse.spark.datasource.input_rows import check_schema
+from streamhouse.spark.datasource.segment_merge import merge_segments, plan_merge
+from streamhouse.spark.datasource.segment_writer import Put, TaskWriter
+from streamhouse.spark.datasource.write_options import Identity, WriteOptions
+from streamhouse.spark.runtime.checkpoint import BatchOffsets, local_reader, read_batch_offsets
+from streamhouse.spark.runtime.checkpoint_sync import sync_checkpoint
+from streamhouse.spark.runtime.object_store import Opened, opened
+from streamhouse.spark.runtime.python_worker import settled
+
+QUERY_PROPERTY: Final = "sql.streaming.queryId"
+EPOCH_PROPERTY: Final = "streaming.sql.batchId"
+
+
+@dataclass(frozen=True)
+class Written(WriterCommitMessage):
+    """What one task tells the driver."""
+
+    identity: Identity
+    segments: tuple[SegmentRow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """Where tasks write: found once, by the driver, so that a topic that isn't there is told before any work."""
+
+    options: WriteOptions
+    store: str
+    target: Target | None
+    max_runs: int | None = None
+
+    @staticmethod
+    def find(options: WriteOptions, schema: StructType, *, overwrite: bool) -> "Destination":
+        if overwrite:
+            raise Misconfigured("records are only ever appended to a topic; do=use mode append, or delete the topic")
+        check_schema(schema, topic=options.topic)
+        loop, agents = connected(options.agents)
+        timeout_s = options.commit_timeout_s
+        target = None if options.topic is None else loop.run(agents.target(options.topic, timeout_s=timeout_s))
+        found = loop.run(agents.commit_place(timeout_s=timeout_s))
+        return Destination(options=options, store=found.store, target=target, max_runs=found.max_commit_runs)
+
+    def write(self, batches: Iterator[pa.RecordBatch], identity: Identity) -> Written:
+        """What a task does."""
+        settled()
+        writer = TaskWriter(
+            self.options,
+            identity,
+            target=self._targets(),
+            put=_put_into(opened(self.store)),
+            clock=SystemClock(),
+            ids=Ids(),
+            max_partitions=self.max_runs,
+        )
+        return Written(identity, writer.write(batches))
+
+    def _targets(self) -> "_Targets":
+        return _Targets(self.options, self.target)
+
+
+class _Targets:
+    """The topics of a task's rows; those that rows name are looked up when the first one comes."""
+
+    def __init__(self, options: WriteOptions, only: Target | None) -> None:
+        self._options = options
+        self._only = only
+        self._found: dict[str, Target] = {}
+
+    def __call__(self, topic: str | None) -> Target:
+        if topic is None:
+            if self._only is None:
+                raise Internal("rows name no topic, and there is no option topic")
+            return self._only
+        if topic not in self._found:
+            loop, agents = connected(self._options.agents)
+            self._found[topic] = loop.run(agents.target(topic, timeout_s=self._options.commit_timeout_s))
+        return self._found[topic]
+
+
+def _put_into(store: Opened) -> Put:
+    def put(key: str, encoded: EncodedSegment) -> "Future[None]":
+        return asyncio.run_coroutine_threadsafe(store.store.put_new(key, encoded.body), store.loop.loop)
+
+    return put
+
+
+def place(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -> Placed | None:
+    """Commit what tasks wrote, in the order of the tasks; None where that is nothing."""
+    written = [message for message in messages if isinstance(message, Written)]
+    segments = [segment for message in written for segment in message.segments]
+    identities = {message.identity for message in written}
+    if not identities:
+        return None
+    if len(identities) != 1:
+        raise Internal(f"tasks of one commit belong to several; commits={sorted(identities)}")
+    ((query, epoch),) = identities
+    loop, agents = connected(options.agents)
+    offsets = _batch_offsets(options, epoch)
+    covers = options.covers or (None if offsets is None else offsets.covers)
+    if not segments:
+        if covers is not None:
+            loop.run(agents.check_empty(query, epoch, covers, timeout_s=options.commit_timeout_s))
+        return None
+    if (checkpoint := options.progress_from or options.checkpoint) is not None:
+        sync_checkpoint(checkpoint)
+    commit = Commit(
+        query=query,
+        epoch=epoch,
+        segments=fitting_segments(options, Identity(query, epoch), segments),
+        progress=_progress(options, offsets),
+        fence=None if options.fence is None else FenceRow(*options.fence),
+        covers=covers or f"{RECORDS}{sum(run.records for segment in segments for run in segment.runs)}",
+    )
+    return loop.run(agents.commit(commit, timeout_s=options.commit_timeout_s))
+
+
+def _batch_offsets(options: WriteOptions, epoch: int) -> BatchOffsets | None:
+    """Where a micro-batch ends; None where nobody says, or its checkpoint isn't a folder of this machine."""
+    checkpoint = options.progress_from or options.checkpoint
+    read = None if checkpoint is None else local_reader(checkpoint)
+    return None if read is None else read_batch_offsets(read, epoch)
+
+
+def _progress(options: WriteOptions, offsets: BatchOffsets | None) -> Any:
+    if options.progress is not None:
+        return msgspec.json.decode(options.progress)
+    return None if offsets is None or options.progress_from is None else offsets.progress
+
+
+def fitting_segments(options: WriteOptions, identity: Identity, segments: Sequence[SegmentRow]) -> Sequence[SegmentRow]:
+    """The segments, or fewer that hold the same where agents wouldn't take so many runs in one commit."""
+    loop, agents = connected(options.agents)
+    found = loop.run(agents.commit_place(timeout_s=options.commit_timeout_s))
+    runs = [run for segment in segments for run in segment.runs]
+    if found.max_commit_runs is None or len(runs) <= found.max_commit_runs:
+        return segments
+    groups = plan_merge(segments, max_runs=found.max_commit_runs)
+    timeout_s = options.commit_timeout_s
+    topics = {run.topic for run in runs}
+    topic_ids = {topic: loop.run(agents.target(topic, timeout_s=timeout_s)).topic_id for topic in topics}
+    store = opened(found.store)
+    merged = merge_segments(store.store, groups, topic_ids, identity, clock=SystemClock(), ids=Ids())
+    return store.loop.run(merged)
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """A write job is a query of its own with a single commit, unless it is told which commit it is."""
+
+    def __init__(self, destination: Destination, identity: Identity) -> None:
+        self._destination = destination
+        self._identity = identity
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self._destination.write(iterator, self._identity)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        settled()
+        place(self._destination.options, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Nothing is deleted: a commit whose answer was lost may have happened. Agents collect what nobody placed."""
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """A query's micro-batches are its commits, by their numbers."""
+
+    def __init__(self, destination: Destination) -> None:
+        self._destination = destination
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self._destination.write(iterator, stream_identity())
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        settled()
+        place(self._destination.options, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """As for batches: what may be published stays."""
+
+
+def stream_identity() -> Identity:
+    """The query and micro-batch of the running task; `commit` is told only the latter, so messages carry both."""
+    task = TaskContext.get()
+    query = None if task is None else task.getLocalProperty(QUERY_PROPERTY)
+    epoch = None if task is None else task.getLocalProperty(EPOCH_PROPERTY)
+    if query is None or epoch is None:
+        raise Internal("a task doesn't know its query; was it started by Structured Streaming?")
+    return Identity(QueryId(query), int(epoch))
+
+
+def batch_writer(options: WriteOptions, schema: StructType, *, overwrite: bool) -> BatchWriter:
+    destination = Destination.find(options, schema, overwrite=overwrite)
+    return BatchWriter(destination, options.identity or Identity(QueryId(str(Ids().uuid())), 0))
+
+
+def stream_writer(options: WriteOptions, schema: StructType, *, overwrite: bool) -> StreamWriter:
+    if options.identity is not None:
+        raise Misconfigured("a stream has its own queryId and epochId; do=leave these options to batches")
+    return StreamWriter(Destination.find(options, schema, overwrite=overwrite))

@@ -1,0 +1,346 @@
+"""Reading: a task's pieces become Arrow batches, straight from the object store.
+
+Data path   split -> run index -> blocks (range GETs) -> **read_split** -> Arrow -> Spark
+Owns        which blocks a piece needs, which of them one GET brings, what is read ahead; objects that are gone
+Leaves      the tail to `tail`, bytes to `format`, arrays to `columns`
+
+Agents are not asked, but for the tail, and where a merge took an object away that a slow task still wanted.
+
+Tasks: what travels from the driver to a task, and what the task does with it.
+
+Data path   splits -> **tasks** -> reading on executors
+Owns        the split's wrapping for Spark
+Leaves      reading to `reading`
+"""
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from streamhouse.client.loop_thread import LoopThread
+from streamhouse.errors import DataLost, MissingRecords, Unavailable
+from streamhouse.format.block import BlockEntry, decode_block
+from streamhouse.format.columnar_decoder import Column, Columns, Selection, read_columns_in_parts
+from streamhouse.format.run_index import RunIndex, decode_run_index
+from streamhouse.format.transactions import Aborted, committed_only, shifted
+from streamhouse.model.names import TopicPartition
+from streamhouse.spark.agents.client import Agents, PartitionPlan, RunRow, Span
+from streamhouse.spark.columns.record_columns import Shape
+from streamhouse.spark.datasource.pushed_filters import NOTHING, Pushed
+from streamhouse.spark.datasource.read_options import ReadOptions
+from streamhouse.spark.datasource.split_planner import Piece, Split, pieces_of
+from streamhouse.spark.datasource.tail_reader import read_tail
+from streamhouse.spark.runtime.object_store import ahead, opened
+from streamhouse.spark.runtime.python_worker import settled
+from streamhouse.stores.objects.base import ObjectMissing, ObjectStore
+
+if TYPE_CHECKING:
+    from streamhouse.spark.columns import ReaderSchema
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+GET_BYTES: Final = 8 * 1024 * 1024
+"""Neighbouring blocks that one GET brings."""
+ARROW_BYTES: Final = 2 * 1024 * 1024
+"""Blocks that become one Arrow batch, before Kafka's own compression is undone: enough that what is done once for
+each doesn't count, and little enough for a cache, where decompressing, decoding and sending find it again."""
+INDEXES_AHEAD: Final = 8
+GETS_AHEAD: Final = 3
+LIMIT_BYTES: Final = 256 * 1024 * 1024
+"""Largest batch after decompression: what agents accept."""
+
+
+class Shaping(Protocol):
+    """Columns as Spark wants them."""
+
+    @property
+    def wanted(self) -> Column: ...
+    def record_batch(self, columns: Columns, place: TopicPartition, *, shift: int = 0) -> pa.RecordBatch: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What holds for all splits of a read: where agents are, and which times are wanted."""
+
+    agents: str
+    fail_on_data_loss: bool = True
+    from_ms: int | None = None
+    until_ms: int | None = None
+
+    def selection(self, wanted: Column, start: int, end: int) -> Selection:
+        return Selection(wanted, start, end, self.from_ms, self.until_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Get:
+    """Neighbouring blocks of a run, and the part of a piece that they hold."""
+
+    piece: Piece
+    run: RunRow
+    blocks: Sequence[BlockEntry]
+    start: int
+    end: int
+
+    @property
+    def shift(self) -> int:
+        """What an offset grows by from the object to the log."""
+        return self.run.base - self.run.stored_base
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Got:
+    """The bytes of a GET, or None: the object is gone."""
+
+    get: Get
+    data: bytes | None
+
+
+def read_split(split: Split, task: Task, shape: Shaping) -> Iterator[pa.RecordBatch]:
+    """The records of a split in order; the first rows come while later ones are still on their way."""
+    settled()
+    place = opened(split.store)
+    for runs, piece in _in_turns(split.pieces):
+        if piece is not None:
+            decode, fails = partial(_shaped, task, shape), task.fail_on_data_loss
+            yield from read_tail(piece, task.agents, decode, fail_on_data_loss=fails)
+        if runs:
+            decode_runs = partial(_decoded, task=task, shape=shape)
+            yield from _read_runs(place.loop, place.store, runs, task, decode_runs)
+
+
+def read_runs(split: Split, task: Task, decode: Callable[[Get, bytes], Iterator[T]]) -> Iterator[T]:
+    """What `decode` makes of the blocks of a split without a tail, in order, a GET at a time."""
+    settled()
+    place = opened(split.store)
+    return _read_runs(place.loop, place.store, split.pieces, task, decode)
+
+
+def _in_turns(pieces: Sequence[Piece]) -> Iterator[tuple[list[Piece], Piece | None]]:
+    """Runs that follow each other are read together, the tails between them one by one."""
+    runs: list[Piece] = []
+    for piece in pieces:
+        if piece.run is not None:
+            runs.append(piece)
+            continue
+        if runs:
+            yield runs, None
+            runs = []
+        yield [], piece
+    if runs:
+        yield runs, None
+
+
+def _shaped(task: Task, shape: Shaping, blocks: Sequence[bytes], piece: Piece) -> Iterator[pa.RecordBatch]:
+    """Batches whose offsets are final already."""
+    selection = task.selection(shape.wanted, piece.start, piece.end)
+    for columns in read_columns_in_parts(blocks, selection, limit_bytes=LIMIT_BYTES):
+        yield shape.record_batch(columns, piece.place)
+
+
+def _read_runs(
+    loop: LoopThread,
+    store: ObjectStore,
+    pieces: Sequence[Piece],
+    task: Task,
+    decode: Callable[[Get, bytes], Iterator[T]],
+    *,
+    gone_key: str | None = None,
+) -> Iterator[T]:
+    """`gone_key`: the object that was gone before these pieces were planned in its place."""
+    for got in loop.iterate(_listed(_bytes_of(store, pieces, task.from_ms))):
+        if got.data is not None:
+            yield from decode(got.get, got.data)
+        elif gone_key is None:
+            elsewhere = _found_again(loop, got.get, task)
+            yield from _read_runs(loop, store, elsewhere, task, decode, gone_key=got.get.run.key)
+        elif got.get.run.key == gone_key:
+            raise _missing(got.get)
+        else:
+            raise Unavailable(f"an object is gone though a plan names it; key={got.get.run.key} do=run the job again")
+
+
+def _missing(get: Get) -> MissingRecords:
+    """For an object that a plan still names which was made after the object was not found. Whatever failOnDataLoss
+    says: that is for records that were allowed to go."""
+    return MissingRecords(
+        get.piece.place,
+        base=get.start,
+        end=get.end,
+        key=get.run.key,
+        why="the object is not there, and a plan names it",
+    )
+
+
+def _decoded(get: Get, data: bytes, *, task: Task, shape: Shaping) -> Iterator[pa.RecordBatch]:
+    shift = get.shift
+    selection = task.selection(shape.wanted, get.start - shift, get.end - shift)
+    void = Aborted(shifted(get.piece.aborted, -shift))
+    for raw in raw_blocks(get, data):
+        # Of control batches nothing is read anyway.
+        committed = committed_only(raw, void) if void else raw
+        for columns in read_columns_in_parts(committed, selection, limit_bytes=LIMIT_BYTES):
+            yield shape.record_batch(columns, get.piece.place, shift=shift)
+
+
+def raw_blocks(get: Get, data: bytes) -> Iterator[list[bytes]]:
+    """The batches of blocks as they are stored, as much at a time as becomes one Arrow batch."""
+    view, first = memoryview(data), get.blocks[0].position
+    for group in grouped(get.blocks, ARROW_BYTES, size=lambda entry: entry.raw_bytes):
+        yield [
+            decode_block(view[e.position - first : e.position - first + e.stored_bytes], e, key=get.run.key)
+            for e in group
+        ]
+
+
+async def _listed(source: AsyncIterator[Got]) -> AsyncIterator[list[Got]]:
+    async for each in source:
+        yield [each]
+
+
+async def _bytes_of(store: ObjectStore, pieces: Sequence[Piece], from_ms: int | None) -> AsyncIterator[Got]:
+    async def indexes() -> AsyncIterator[Callable[[], Awaitable[list[Get]]]]:
+        for piece in pieces:
+            yield partial(_gets_of, store, piece, from_ms)
+
+    async def gets() -> AsyncIterator[Callable[[], Awaitable[Got]]]:
+        async for found in ahead(indexes(), depth=INDEXES_AHEAD):
+            for get in found:
+                yield partial(_get, store, get)
+
+    async for got in ahead(gets(), depth=GETS_AHEAD):
+        yield got
+
+
+async def _gets_of(store: ObjectStore, piece: Piece, from_ms: int | None) -> list[Get]:
+    run = piece.run
+    assert run is not None
+    try:
+        data = await store.get_range(run.key, run.index_position, run.index_position + run.index_length)
+    except ObjectMissing:
+        return [Get(piece=piece, run=run, blocks=(), start=piece.start, end=piece.end)]
+    return list(choose_gets(piece, run, decode_run_index(data, key=run.key), from_ms))
+
+
+async def _get(store: ObjectStore, get: Get) -> Got:
+    if not get.blocks:
+        return Got(get=get, data=None)
+    start, end = get.blocks[0].position, get.blocks[-1].position + get.blocks[-1].stored_bytes
+    try:
+        return Got(get=get, data=await store.get_range(get.run.key, start, end))
+    except ObjectMissing:
+        return Got(get=get, data=None)
+
+
+def choose_gets(piece: Piece, run: RunRow, index: RunIndex, from_ms: int | None) -> Iterator[Get]:
+    """The blocks of a piece, neighbours together."""
+    wanted = [
+        entry
+        for entry in index.blocks[index.block_for(piece.start - run.base) :]
+        if entry.first < piece.end - run.base and (from_ms is None or entry.max_timestamp_ms >= from_ms)
+    ]
+    for group in grouped(wanted, GET_BYTES, size=lambda entry: entry.stored_bytes):
+        start, end = run.base + group[0].first, run.base + group[-1].end
+        yield Get(piece=piece, run=run, blocks=group, start=max(start, piece.start), end=min(end, piece.end))
+
+
+def grouped(
+    blocks: Sequence[BlockEntry], limit_bytes: int, *, size: Callable[[BlockEntry], int]
+) -> Iterator[list[BlockEntry]]:
+    """Blocks that lie behind each other, up to a size together; a larger one is alone."""
+    group: list[BlockEntry] = []
+    total = 0
+    for block in blocks:
+        follows = group and block.position == group[-1].position + group[-1].stored_bytes
+        if group and (not follows or total + size(block) > limit_bytes):
+            yield group
+            group, total = [], 0
+        group.append(block)
+        total += size(block)
+    if group:
+        yield group
+
+
+def _found_again(loop: LoopThread, get: Get, task: Task) -> list[Piece]:
+    """Where records are now whose object was merged into another one, or expired."""
+    place, start, end = get.piece.place, get.start, get.end
+    plan = loop.run(_plan_again(task.agents, Span(place, start, end)))
+    if plan.log_start > start:
+        lost = f"partition={place} offsets={start} to {min(end, plan.log_start)}"
+        if task.fail_on_data_loss:
+            raise DataLost(
+                f"records expired while they were read; {lost}"
+                " do=keep them longer (retention.ms), or set failOnDataLoss=false to go on without"
+            )
+        log.warning("records expired while they were read; %s", lost)
+    pieces = list(pieces_of(plan, Span(place, start, end), from_ms=task.from_ms))
+    if any(piece.run is None for piece in pieces):
+        raise Unavailable(f"what was in segments is not there now; partition={place} offset={start} do=run it again")
+    return pieces
+
+
+async def _plan_again(address: str, span: Span) -> PartitionPlan:
+    async with Agents(address) as agents:
+        (plan,) = (await agents.plan([span])).partitions
+        return plan
+
+
+class SplitPartition(InputPartition):
+    """A split on its way to a task."""
+
+    def __init__(self, split: Split, pushed: Pushed = NOTHING) -> None:
+        super().__init__(split)
+        self.split, self.pushed = split, pushed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """What rows look like: the columns, and the schema that they are fields of, if they are."""
+
+    columns: StructType
+    typed: "ReaderSchema | None" = None
+
+    @property
+    def own(self) -> frozenset[str]:
+        """The columns that are fields of records, whatever their names."""
+        return (
+            frozenset()
+            if self.typed is None
+            else frozenset(import_module("streamhouse.spark.columns").own_types(self.typed))
+        )
+
+    def shape(self, options: ReadOptions) -> Shaping:
+        if self.typed is None:
+            return Shape.of(self.columns)
+        # The languages of schemas are loaded by tasks that need them.
+        typed = import_module("streamhouse.spark.columns")
+        made = typed.TypedShape.of(
+            self.columns,
+            self.typed,
+            options.agents,
+            keep_errors=options.keep_errors,
+            keep_values=options.keep_values,
+            prefix=options.metadata_prefix,
+        )
+        return cast(Shaping, made)
+
+
+def read(options: ReadOptions, output: Output, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """What a task does."""
+    if not isinstance(partition, SplitPartition):  # Spark's own, when there is nothing to read
+        return iter(())
+    task = Task(
+        agents=options.agents,
+        fail_on_data_loss=options.fail_on_data_loss,
+        from_ms=partition.pushed.from_ms,
+        until_ms=partition.pushed.until_ms,
+    )
+    return read_split(partition.split, task, output.shape(options))

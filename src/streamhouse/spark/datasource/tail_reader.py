@@ -1,0 +1,81 @@
+"""Tail: records that are in no segment yet, from the agent that leads their partition.
+
+Data path   split -> **read_tail** -> agent's raw batches over HTTP -> Arrow -> Spark
+Owns        going on until the piece is read; what an agent's refusal means here
+Leaves      finding the leader to the agent that is asked; decoding to `reading`
+
+What was flushed meanwhile is no matter: agents serve it just as well.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from streamhouse.client.loop_thread import LoopThread
+from streamhouse.errors import DataLost, Rejected, Unavailable
+from streamhouse.format.batch import spans
+from streamhouse.spark.agents.client import Agents, told_why
+from streamhouse.spark.datasource.split_planner import Piece
+
+log = logging.getLogger(__name__)
+
+OUT_OF_RANGE: Final = 416
+EMPTY_ANSWERS: Final = 10
+"""Answers without records, each after a second of waiting, before a task gives up on an offset below the end."""
+MAX_CONNECTED: Final = 8
+"""Clusters whose agents a process keeps a connection to."""
+
+Decode = Callable[[Sequence[bytes], Piece], Iterator[pa.RecordBatch]]
+
+
+class Connected(NamedTuple):
+    loop: LoopThread
+    agents: Agents
+
+
+@lru_cache(maxsize=MAX_CONNECTED)
+def connected(address: str) -> Connected:
+    """The agents at an address. Python workers of Spark live on, so the next micro-batch finds a connection."""
+    loop = LoopThread(name="streamhouse-tail")
+    return Connected(loop, loop.run(_connect(address)))
+
+
+async def _connect(address: str) -> Agents:
+    return Agents(address)
+
+
+def read_tail(piece: Piece, address: str, decode: Decode, *, fail_on_data_loss: bool) -> Iterator[pa.RecordBatch]:
+    """The records of a piece, in batches as the agent answers."""
+    loop, agents = connected(address)
+    offset, empty = piece.start, 0
+    while offset < piece.end:
+        answer = loop.run(agents.batches(piece.place, offset))
+        if answer.status == OUT_OF_RANGE:
+            offset = _after_lost(loop, agents, piece, offset, told_why(answer), fails=fail_on_data_loss)
+            continue
+        if answer.status >= 400:
+            raise Rejected(told_why(answer))
+        data = answer.content
+        following = max((span.end for span in spans(data)), default=offset)
+        empty = 0 if following > offset else empty + 1
+        if empty >= EMPTY_ANSWERS:
+            raise Unavailable(
+                f"the leader doesn't have what it had; partition={piece.place} offset={offset} end={piece.end}"
+            )
+        if data:
+            yield from decode([data], replace(piece, start=offset))
+        offset = max(offset, following)
+
+
+def _after_lost(loop: LoopThread, agents: Agents, piece: Piece, offset: int, why: str, *, fails: bool) -> int:
+    """Where reading goes on after records that expired, or that are gone with their topic."""
+    lost = f"records are gone; partition={piece.place} offset={offset} why={why}"
+    if fails:
+        raise DataLost(f"{lost} do=keep them longer (retention.ms), or set failOnDataLoss=false to go on without them")
+    log.warning(lost)
+    extent = loop.run(agents.extents([piece.place]))[piece.place]
+    return extent.log_start if offset < extent.log_start else piece.end

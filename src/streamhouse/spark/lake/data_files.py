@@ -1,0 +1,245 @@
+"""Files: rows of a task become Parquet files, cut by partition and size, in bounded memory.
+
+Data path   a micro-batch's partitions -> tasks -> **files** -> a bucket or folder; what was written -> the driver
+Owns        names of data files, when one is full, how many are open at once, how rows are read back from files
+Leaves      which files belong to the table to its commit
+
+A file that is being written is buffered up to ROW_GROUP_BYTES. A task has MAX_OPEN files open at most: the one that
+was begun first is closed for another partition's, so memory doesn't grow with the number of partitions.
+"""
+
+import json
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from io import BytesIO
+from typing import Any, Final
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import LongType, StructField, StructType
+
+from streamhouse.clock import Ids
+from streamhouse.spark.columns.arrow_map import map_in_arrow
+from streamhouse.spark.lake.table import FilePlan, FileReader, LiveFile, WrittenFile
+from streamhouse.spark.lake.table_options import opened, within
+
+ROW_GROUP_BYTES: Final = 16 * 1024 * 1024
+"""Of Arrow, gathered before it is written."""
+MAX_OPEN: Final = 16
+COMPRESSION: Final = "zstd"
+NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
+FILE: Final = "_sh_file"
+"""The column that says which of the live files a row is in."""
+
+_TOLD: Final = "path STRING, size BIGINT, rows BIGINT, partition BINARY, footer BINARY"
+
+
+# --- writing
+
+
+def write_files(frame: DataFrame, plan: FilePlan) -> list[WrittenFile]:
+    """Write the rows by tasks; what comes back is a line for each file."""
+    told = map_in_arrow(frame, _task(plan), _TOLD).collect()
+    return [
+        WrittenFile(
+            path=each["path"],
+            size_bytes=each["size"],
+            rows=each["rows"],
+            partition=pickle.loads(each["partition"]),
+            footer=bytes(each["footer"]),
+        )
+        for each in told
+    ]
+
+
+def _task(plan: FilePlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        writer = _Writer(plan, task_id=0 if context is None else context.partitionId())
+        for batch in batches:
+            writer.write(batch)
+            yield from _told(writer.take())
+        writer.close()
+        yield from _told(writer.take())
+
+    return task
+
+
+def _told(files: Sequence[WrittenFile]) -> Iterator[pa.RecordBatch]:
+    if files:
+        yield pa.RecordBatch.from_pydict(
+            {
+                "path": [each.path for each in files],
+                "size": pa.array([each.size_bytes for each in files], pa.int64()),
+                "rows": pa.array([each.rows for each in files], pa.int64()),
+                "partition": pa.array([pickle.dumps(each.partition) for each in files], pa.binary()),
+                "footer": pa.array([each.footer for each in files], pa.binary()),
+            }
+        )
+
+
+@dataclass(slots=True)
+class _Open:
+    """A file that is being written."""
+
+    path: str
+    sink: Any
+    parquet: pq.ParquetWriter
+    partition: tuple[Any, ...]
+    waiting: list[pa.RecordBatch] = field(default_factory=list)
+    waiting_bytes: int = 0
+    rows: int = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self.waiting.append(batch)
+        self.waiting_bytes += batch.nbytes
+        self.rows += batch.num_rows
+        if self.waiting_bytes >= ROW_GROUP_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        if self.waiting:
+            self.parquet.write_table(pa.Table.from_batches(self.waiting))
+        self.waiting, self.waiting_bytes = [], 0
+
+
+class _Writer:
+    """All files of one task."""
+
+    def __init__(self, plan: FilePlan, *, task_id: int) -> None:
+        self._plan, self._task_id = plan, task_id
+        self._files = opened(plan.data)
+        self._open: dict[tuple[Any, ...], _Open] = {}
+        self._done: list[WrittenFile] = []
+        self._kept = [name for name in plan.schema.names if name not in plan.drops]
+        self._schema = pa.schema([plan.schema.field(name) for name in self._kept])
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Rows whose columns are those of the table, in any order."""
+        if batch.num_rows == 0:
+            return
+        for partition, rows in self._parted(batch):
+            found = self._open.get(partition) or self._begin(partition)
+            kept = [rows.column(name).cast(self._schema.field(name).type) for name in self._kept]
+            found.write(pa.RecordBatch.from_arrays(kept, schema=self._schema))
+            if found.sink.tell() >= self._plan.file_size_bytes:
+                self._end(partition)
+
+    def take(self) -> list[WrittenFile]:
+        """Files that were finished since the last time."""
+        done, self._done = self._done, []
+        return done
+
+    def close(self) -> None:
+        for partition in list(self._open):
+            self._end(partition)
+
+    def _parted(self, batch: pa.RecordBatch) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
+        plan = self._plan
+        if not plan.partitions or plan.values is None:
+            yield (), batch
+            return
+        values = [plan.values(each, batch.column(each.column)) for each in plan.partitions]
+        places: dict[tuple[Any, ...], list[int]] = {}
+        for row, partition in enumerate(zip(*values, strict=True)):
+            places.setdefault(partition, []).append(row)
+        for partition, rows in places.items():
+            yield partition, batch if len(places) == 1 else batch.take(pa.array(rows, pa.int64()))
+
+    def _begin(self, partition: tuple[Any, ...]) -> _Open:
+        if len(self._open) >= MAX_OPEN:
+            self._end(next(iter(self._open)))
+        folder = "/".join([self._plan.data, *self._folders(partition)])
+        path = f"{folder}/{self._plan.begins}{self._task_id:05d}-{Ids().token()}.parquet"
+        if not path.startswith("s3://"):
+            self._files.create_dir(within(folder), recursive=True)
+        sink = self._files.open_output_stream(within(_making(path)))
+        parquet = pq.ParquetWriter(sink, self._schema, compression=COMPRESSION, store_schema=False)
+        self._open[partition] = _Open(path, sink, parquet, partition)
+        return self._open[partition]
+
+    def _folders(self, partition: tuple[Any, ...]) -> list[str]:
+        if not self._plan.is_hive:
+            return []
+        return [
+            f"{each.name}={NO_VALUE if value is None else quote(value, safe=' :-_.')}"
+            for each, value in zip(self._plan.partitions, partition, strict=True)
+        ]
+
+    def _end(self, partition: tuple[Any, ...]) -> None:
+        found = self._open.pop(partition)
+        found.flush()
+        found.parquet.close()
+        size_bytes = found.sink.tell()
+        found.sink.close()
+        if _making(found.path) != found.path:
+            self._files.move(within(_making(found.path)), within(found.path))
+        footer = BytesIO()
+        found.parquet.writer.metadata.write_metadata_file(footer)
+        self._done.append(
+            WrittenFile(
+                path=found.path,
+                size_bytes=size_bytes,
+                rows=found.rows,
+                partition=partition,
+                footer=footer.getvalue(),
+            )
+        )
+
+
+def _making(path: str) -> str:
+    """Where a file is while it is written: objects of a bucket are there whole or not at all, files are not."""
+    return path if path.startswith("s3://") else f"{path}.making"
+
+
+def footer_of(written: WrittenFile) -> pq.FileMetaData:
+    return pq.read_metadata(BytesIO(written.footer))
+
+
+# --- reading back
+
+
+def file_rows(
+    spark: SparkSession, files: Sequence[LiveFile], reader: FileReader, schema: StructType, *, with_file: bool = False
+) -> DataFrame:
+    """Rows of these files, read by tasks; with the number of the file in `files` where that is wanted."""
+    fields = [*schema.fields, *([StructField(FILE, LongType())] if with_file else [])]
+    tokens = [(number, pickle.dumps(each.token)) for number, each in enumerate(files)]
+    parts = max(1, min(len(tokens), 4 * spark.sparkContext.defaultParallelism))
+    places = spark.createDataFrame(tokens, "number BIGINT, token BINARY").repartition(parts)
+    return places.mapInArrow(_reading(reader, tuple(schema.names), StructType(fields)), StructType(fields))
+
+
+def _reading(
+    reader: FileReader, names: tuple[str, ...], schema: StructType
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        arrow = to_arrow_schema(schema, timezone="UTC")
+        for batch in batches:
+            for number, token in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
+                for rows in reader.batches(pickle.loads(token), names):
+                    yield _shaped(rows, arrow, number)
+
+    return task
+
+
+def _shaped(rows: pa.RecordBatch, schema: pa.Schema, number: int) -> pa.RecordBatch:
+    arrays = [
+        pa.repeat(pa.scalar(number, pa.int64()), rows.num_rows)
+        if field.name == FILE
+        else rows.column(field.name).cast(field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """Arrow's types as Spark's; field ids and other notes are left behind."""
+    plain = json.loads(from_arrow_schema(schema.remove_metadata()).json())
+    found = StructType.fromJson(plain)
+    return StructType([StructField(each.name, each.dataType, nullable=True) for each in found.fields])

@@ -1,0 +1,223 @@
+"""Places: where a lake table is, a folder or a bucket, and how each library gets there.
+
+Data path   options of a table -> **places** -> file systems of Arrow, properties of PyIceberg, options of Delta
+Owns        which locations there are; which variables of the environment say where a bucket is and who may use it
+Leaves      bytes to the libraries
+
+The variables are those that agents and executors read for the bucket of the log (`stores.objects.remote_open`), and
+nothing of them is ever an option of a table: locations travel, credentials don't.
+
+Options: what `WITH (connector = 'iceberg', …)` says of a lake table.
+
+Data path   a table's definition -> **options** -> the table that is opened
+Owns        what the words of options mean; the lake that they name
+Leaves      which words there are to `format.statement_options`
+
+Describing: what is in a lake table, for somebody who has no Spark.
+
+Data path   the command line -> **describing** -> the table's own metadata
+Owns        nothing
+Leaves      metadata to each kind of table
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+import pyarrow.fs as fs
+
+from streamhouse.errors import Misconfigured
+from streamhouse.errors.base import install_command
+from streamhouse.model.table import Connector, Partition, Table, some_partitions
+from streamhouse.spark.lake.table import FILE_SIZE_BYTES, Described, Lake, Layout, NoTable
+from streamhouse.sql.options import a_duration_ms, a_file_size
+
+_ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+_REGIONS: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
+REGION: Final = "us-east-1"
+"""Where the environment names none: servers of one's own don't care, but requests are signed with one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """`root` is an absolute path, or `s3://bucket/prefix`; neither ends with a slash."""
+
+    root: str
+
+    @property
+    def is_bucket(self) -> bool:
+        return self.root.startswith("s3://")
+
+    @property
+    def url(self) -> str:
+        return self.root if self.is_bucket else f"file://{self.root}"
+
+    def under(self, *names: str) -> str:
+        return "/".join([self.root, *names])
+
+    def files(self) -> fs.FileSystem:
+        return opened(self.root)
+
+
+def place_of(location: str) -> Place:
+    """`/lake/orders`, `file:///lake/orders` or `s3://bucket/lake/orders`; raises `Misconfigured` for the rest."""
+    parts = urlsplit(location)
+    if parts.scheme == "s3" and parts.netloc and not (parts.query or parts.fragment or "@" in parts.netloc):
+        return Place(root=location.rstrip("/"))
+    path = unquote(parts.path) if parts.scheme == "file" and not parts.netloc else location
+    if os.path.isabs(path) and path.strip("/"):
+        return Place(root=os.path.normpath(path))
+    raise Misconfigured(
+        f"no place for a lake table; location={location}"
+        " do=an absolute folder that all of Spark sees, or s3://bucket/prefix"
+    )
+
+
+def opened(path: str) -> fs.FileSystem:
+    """The file system of a path or URL; paths within it are what `within` says."""
+    return _bucket(os.environ) if path.startswith("s3://") else fs.LocalFileSystem()
+
+
+def within(path: str) -> str:
+    """A path as its file system names it."""
+    if path.startswith("s3://"):
+        return path.removeprefix("s3://")
+    return unquote(urlsplit(path).path) if path.startswith("file:") else path
+
+
+def _bucket(environ: Mapping[str, str]) -> fs.FileSystem:
+    endpoint = urlsplit(_first(environ, _ENDPOINTS))
+    given: dict[str, Any] = {"region": _first(environ, _REGIONS) or REGION}
+    if endpoint.netloc:
+        given |= {"endpoint_override": endpoint.netloc, "scheme": endpoint.scheme}
+    if environ.get("AWS_ACCESS_KEY_ID"):
+        given |= {"access_key": environ["AWS_ACCESS_KEY_ID"], "secret_key": environ.get("AWS_SECRET_ACCESS_KEY", "")}
+        given |= {"session_token": environ["AWS_SESSION_TOKEN"]} if environ.get("AWS_SESSION_TOKEN") else {}
+    return fs.S3FileSystem(**given)
+
+
+def endpoint_of(environ: Mapping[str, str] | None = None) -> str:
+    """The address that replaces the cloud's own; empty: none."""
+    return _first(os.environ if environ is None else environ, _ENDPOINTS)
+
+
+def iceberg_properties(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What PyIceberg must be told of the environment; it is never stored in a table."""
+    found = os.environ if environ is None else environ
+    told = {
+        "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO",
+        "s3.endpoint": _first(found, _ENDPOINTS),
+        "s3.region": _first(found, _REGIONS) or REGION,
+        "s3.access-key-id": found.get("AWS_ACCESS_KEY_ID", ""),
+        "s3.secret-access-key": found.get("AWS_SECRET_ACCESS_KEY", ""),
+        "s3.session-token": found.get("AWS_SESSION_TOKEN", ""),
+    }
+    return {name: value for name, value in told.items() if value}
+
+
+def delta_options(place: Place, environ: Mapping[str, str] | None = None) -> dict[str, str] | None:
+    """What delta-rs must be told; the rest it reads from the environment itself."""
+    if not place.is_bucket:
+        return None
+    found = os.environ if environ is None else environ
+    endpoint = _first(found, _ENDPOINTS)
+    told = {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_REGION": _first(found, _REGIONS) or REGION,
+        "AWS_ALLOW_HTTP": "true" if endpoint.startswith("http://") else "",
+        "aws_conditional_put": "etag",  # commits are files that only one writer can make
+    }
+    return {name: value for name, value in told.items() if value}
+
+
+def _first(environ: Mapping[str, str], names: tuple[str, ...]) -> str:
+    return next((environ[name] for name in names if environ.get(name)), "")
+
+
+UPSERT: Final = "upsert"
+EXPIRE_MS: Final = 7 * 24 * 3600 * 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakeOptions:
+    """`key` is empty where rows are only appended. `place` None: a named catalog knows."""
+
+    name: str
+    connector: Connector
+    place: Place | None
+    key: tuple[str, ...] = ()
+    partitions: tuple[Partition, ...] = ()
+    file_size_bytes: int = FILE_SIZE_BYTES
+    expire_ms: int = EXPIRE_MS
+    catalog: str | None = None
+    identifier: str | None = None
+
+
+def options_of(table: Table, key: tuple[str, ...] = (), *, is_written: bool = True) -> LakeOptions:
+    """`key` is the pipeline's, where it has one; whoever only reads needs none. Raises `Misconfigured`."""
+    given = table.options
+    mode = given.get("mode", "append").lower()
+    found = key or table.key
+    if mode == UPSERT and not found and is_written:
+        raise Misconfigured(
+            f"rows that replace others need a key; table={table.name} do=PRIMARY KEY (…), or the pipeline's option key"
+        )
+    if mode == UPSERT and table.connector is Connector.PARQUET:
+        raise Misconfigured(
+            f"rows in Parquet files don't change; table={table.name} do=format iceberg or delta, or mode = 'append'"
+        )
+    location, catalog = given.get("location"), given.get("catalog")
+    if not location and not catalog:
+        raise Misconfigured(f"a lake table needs a location; table={table.name} do=location = '/lake/{table.name}'")
+    return LakeOptions(
+        name=table.name,
+        connector=table.connector,
+        place=place_of(location) if location else None,
+        key=found if mode == UPSERT else (),
+        partitions=some_partitions(given["partition_by"]) if given.get("partition_by") else (),
+        file_size_bytes=a_file_size(given["file_size"]) if given.get("file_size") else FILE_SIZE_BYTES,
+        expire_ms=a_duration_ms(given["expire_snapshots"]) if given.get("expire_snapshots") else EXPIRE_MS,
+        catalog=catalog,
+        identifier=given.get("table"),
+    )
+
+
+def open_lake(options: LakeOptions) -> Lake:
+    """The table; its library is loaded when it is needed first."""
+    try:
+        return _opened(options)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "streamhouse":
+            raise
+        raise Misconfigured(
+            f"this needs parts that are not installed; missing={error.name} do={install_command('lake')}"
+        ) from None
+
+
+def _opened(options: LakeOptions) -> Lake:
+    module: Any = import_module(f"streamhouse.spark.lake.{options.connector.value}")
+    layout = Layout(name=options.name, partitions=options.partitions, file_size_bytes=options.file_size_bytes)
+    lake: Lake
+    if options.connector is Connector.ICEBERG:
+        lake = module.IcebergLake(layout, options.place, catalog=options.catalog, identifier=options.identifier)
+    elif options.place is None:
+        raise Misconfigured(f"only Iceberg tables have catalogs; table={options.name} do=say its location")
+    elif options.connector is Connector.DELTA:
+        lake = module.DeltaLake(layout, options.place)
+    else:
+        lake = module.ParquetLake(layout, options.place)
+    return lake
+
+
+def describe_table(name: str, connector: str, options: Mapping[str, str]) -> Described | None:
+    """None where there is no table: nothing was committed yet."""
+    table = Table(name=name, connector=Connector(connector), options=options)
+    lake = open_lake(options_of(table, is_written=False))
+    lake.last_batch("")  # the table as it is now
+    try:
+        return lake.describe()
+    except NoTable:
+        return None

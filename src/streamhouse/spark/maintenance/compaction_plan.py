@@ -1,0 +1,169 @@
+"""Passes: what one pass of key compaction over a topic has to do, decided from its plan.
+
+Data path   none: plan -> **passes** -> `surviving` (what keys are read of), `compacting` (what is rewritten)
+Owns        how far partitions are compacted, which runs one task rewrites, what a task is told
+Leaves      Kafka's rules about lags to `model.compaction`; doing it to `compacting`
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from streamhouse.errors import Misconfigured
+from streamhouse.format.compaction import Terms
+from streamhouse.format.transactions import Aborted
+from streamhouse.model.log_cleanup import compactable_up_to, merge_limits, rewritten_together
+from streamhouse.model.names import PartitionId, TopicPartition
+from streamhouse.model.transaction import AbortedTransaction
+from streamhouse.spark.agents import client as reading_agents
+from streamhouse.spark.agents.run_replacements import JobTime, MaintenancePlan, PartitionPlan, RunRow
+from streamhouse.spark.datasource.split_planner import Piece
+from streamhouse.spark.datasource.split_reader import LIMIT_BYTES
+from streamhouse.spark.maintenance.retained_offsets import Bounds
+from streamhouse.spark.maintenance.segment_rewrite import Work
+
+MIB: Final = 1024 * 1024
+GROUP_BYTES: Final = 64 * MIB
+"""Of runs that one task rewrites."""
+GROUP_RECORDS: Final = 4_000_000
+"""And so many records, whose offsets it has in memory."""
+MAX_RUNS: Final = 10_000
+"""That one object takes the place of: agents take no more in one request."""
+
+
+class TermsRow(msgspec.Struct, frozen=True, kw_only=True):
+    """`Terms` on their way to a task. A batch that ends at `last_end`, the log's end, stays as an empty one."""
+
+    end: int
+    last_end: int
+    now_ms: int
+    later_now_ms: int
+    delete_retention_ms: int
+    aborted: tuple[AbortedTransaction, ...] = ()
+
+    @property
+    def terms(self) -> Terms:
+        return Terms(
+            end=self.end,
+            now_ms=self.now_ms,
+            later_now_ms=self.later_now_ms,
+            delete_retention_ms=self.delete_retention_ms,
+            limit_bytes=LIMIT_BYTES,
+            aborted=Aborted(self.aborted),
+        )
+
+
+class CompactWork(msgspec.Struct, frozen=True, kw_only=True):
+    """What a task rewrites, and by which terms; what the driver sends."""
+
+    work: Work
+    terms: TermsRow
+
+    @property
+    def bounds(self) -> Bounds:
+        runs = self.work.runs
+        return Bounds(self.work.partition, runs[0].base, runs[-1].end)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aim:
+    """How far a partition is compacted in this pass: offsets below `up_to`; the log ended at `last_end`."""
+
+    up_to: int
+    last_end: int
+
+
+def aims_of(plan: MaintenancePlan, *, now_ms: int) -> dict[int, Aim]:
+    """How far each partition is to be compacted; without those where nothing is new. Decides; touches nothing."""
+    config = plan.config
+    if not config.compacts:
+        raise Misconfigured(
+            f"the topic is not compacted; topic={plan.topic}"
+            f" do=streamhouse topics alter {plan.topic} --config cleanup.policy=compact"
+        )
+    aims: dict[int, Aim] = {}
+    for partition in plan.partitions:
+        place = PartitionId(plan.id, partition.partition)
+        runs = [row.run(place) for row in partition.runs]
+        up_to = compactable_up_to(
+            runs, config, cleaned_to=partition.cleaned_to, now_ms=now_ms, stable_end=partition.stable_end
+        )
+        if up_to is not None:
+            aims[partition.partition] = Aim(up_to=up_to, last_end=runs[-1].end)
+    return aims
+
+
+def works_of(
+    plan: MaintenancePlan, aims: Mapping[int, Aim], *, job: str, now: JobTime, reached: Mapping[int, int]
+) -> Iterator[CompactWork]:
+    """What is left to rewrite: partition by partition, oldest first. `reached`: up to where it is done."""
+    config = plan.config
+    limits = merge_limits(config, at_least=1, below_bytes=0, max_bytes=GROUP_BYTES)
+    for partition in sorted(plan.partitions, key=lambda each: each.partition):
+        aim = aims.get(partition.partition)
+        if aim is None:
+            continue
+        terms = TermsRow(
+            end=aim.up_to,
+            last_end=aim.last_end,
+            now_ms=now.earlier_ms,
+            later_now_ms=now.later_ms,
+            delete_retention_ms=config.delete_retention_ms,
+        )
+        void = partition.void
+        rows = _left(partition, aim, reached.get(partition.partition, 0))
+        place = PartitionId(plan.id, partition.partition)
+        runs = [row.run(place) for row in rows]
+        start = 0
+        for group in rewritten_together(runs, limits, max_runs=MAX_RUNS, max_records=GROUP_RECORDS):
+            chosen = tuple(rows[start : start + len(group)])
+            start += len(group)
+            work = Work(
+                job=job,
+                store=plan.store,
+                topic=plan.topic,
+                topic_id=plan.topic_id,
+                partition=partition.partition,
+                runs=chosen,
+            )
+            aborted = void.within(group[0].base, group[-1].end)
+            yield CompactWork(work=work, terms=msgspec.structs.replace(terms, aborted=aborted))
+
+
+def _left(partition: PartitionPlan, aim: Aim, reached: int) -> list[RunRow]:
+    """Where an agent merged runs across `up_to`, a run has records above it, which are left as they are."""
+    if reached >= aim.up_to:
+        return []
+    return [row for row in partition.runs if row.end > reached and row.base < aim.up_to]
+
+
+def pieces_of(plan: MaintenancePlan, aims: Mapping[int, Aim]) -> Iterator[Piece]:
+    """What the keys are read of."""
+    for partition in plan.partitions:
+        if (aim := aims.get(partition.partition)) is None:
+            continue
+        place, void = TopicPartition(plan.topic, partition.partition), partition.void
+        for row in _left(partition, aim, 0):
+            start, end = max(row.base, partition.log_start), min(row.end, aim.up_to)
+            if start < end:
+                run, aborted = _readable(row), void.within(row.base, row.end)
+                weight = max(1.0, row.length)
+                yield Piece(place=place, start=start, end=end, weight=weight, run=run, aborted=aborted)
+
+
+def _readable(row: RunRow) -> reading_agents.RunRow:
+    """The run as a plan for readers has it."""
+    return reading_agents.RunRow(
+        key=row.key,
+        base=row.base,
+        end=row.end,
+        stored_base=row.stored_base,
+        position=row.position,
+        length=row.length,
+        index_position=row.index_position,
+        index_length=row.index_length,
+        records=row.records,
+        max_timestamp_ms=row.max_timestamp_ms,
+    )

@@ -1,0 +1,314 @@
+"""Turns: which supervisor looks after a topic now, kept with the agents as commits of a query of its own.
+
+Data path   none: rounds -> **turns** -> /v1/commits, without segments
+Owns        taking, keeping and ending a turn; when a topic is looked after next
+Leaves      what is done in a turn to `rounds`; that one of several commits with one number wins, to the agents
+
+Commits of a query are numbered, and a number is given once: who takes the next one has the turn. Clocks that differ, or
+a supervisor that goes on behind its turn, cost double work and nothing else: agents replace exactly the runs that a
+job has read.
+
+Rounds: a supervisor looks at all topics now and then, and has jobs do what agents can't keep up with.
+
+Data path   none: plans of topics -> **rounds** -> `streamhouse maintain …` in processes of their own
+Owns        when a topic is due, one job at a time, its end when the turn or the supervisor ends
+Leaves      whose turn a topic is to `turns`, the jobs to `merging` and `compacting`
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+
+import msgspec
+
+from streamhouse.client.http import Answer
+from streamhouse.clock import Clock, Ids
+from streamhouse.config import MaintenanceSettings
+from streamhouse.errors import Rejected, StreamhouseError
+from streamhouse.model.log_cleanup import compact_up_to
+from streamhouse.model.names import PartitionId
+from streamhouse.spark.agents.client import Agents, told_why
+from streamhouse.spark.agents.run_replacements import Maintainers, MaintenancePlan
+from streamhouse.spark.maintenance.merge_job import BY_POLICY, works_of
+
+T = TypeVar("T")
+
+NAMESPACE: Final = uuid.UUID("6d61696e-7461-494e-8065-766572796461")
+NOT_FOUND, CONFLICT = 404, 409
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose turn it is, until when, and from when on the topic may be looked at again."""
+
+    by: str
+    until_ms: int
+    next_at_ms: int
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    query: str
+    number: int
+
+
+class _Commit(msgspec.Struct, frozen=True):
+    epoch: int
+    progress: Any
+
+
+class _Placed(msgspec.Struct, frozen=True):
+    replayed: bool
+
+
+class Turns:
+    """Those of one supervisor, on one event loop."""
+
+    def __init__(self, agents: Agents, *, name: str, clock: Clock) -> None:
+        self._agents, self._name, self._clock = agents, name, clock
+
+    def __repr__(self) -> str:
+        return f"<Turns {self._name}>"
+
+    async def take(self, topic_id: str, *, for_s: float) -> Turn | None:
+        """The turn, unless it is somebody else's, or the topic was looked after a short while ago."""
+        query = str(uuid.uuid5(NAMESPACE, topic_id))
+        last = await self._last(query)
+        number, state = (0, None) if last is None else (last.epoch, _state(last.progress))
+        if state is not None and not is_free(state, now_ms=self._clock.now_ms()):
+            return None
+        return await self._next(Turn(query=query, number=number), for_s=for_s, pause_s=0)
+
+    async def keep(self, turn: Turn, *, for_s: float) -> Turn | None:
+        """The same turn for longer; None where it is somebody else's by now."""
+        return await self._next(turn, for_s=for_s, pause_s=0)
+
+    async def end(self, turn: Turn, *, pause_s: float) -> None:
+        """Nobody looks after the topic for a while."""
+        await self._next(turn, for_s=0, pause_s=pause_s)
+
+    async def _next(self, turn: Turn, *, for_s: float, pause_s: float) -> Turn | None:
+        now_ms, number = self._clock.now_ms(), turn.number + 1
+        state = State(by=self._name, until_ms=now_ms + round(for_s * 1000), next_at_ms=now_ms + round(pause_s * 1000))
+        body = {"query": turn.query, "epoch": number, "progress": state, "segments": []}
+        answer = await self._agents.answer("POST", "/v1/commits", body=body)
+        if answer.status == CONFLICT:
+            return None
+        if _decoded(answer, _Placed).replayed:
+            # Somebody was first, perhaps this supervisor itself, whose first answer was lost.
+            last = await self._last(turn.query)
+            if last is None or (last.epoch, _state(last.progress)) != (number, state):
+                return None
+        return Turn(query=turn.query, number=number)
+
+    async def _last(self, query: str) -> _Commit | None:
+        answer = await self._agents.answer("GET", f"/v1/commits/{query}")
+        return None if answer.status == NOT_FOUND else _decoded(answer, _Commit)
+
+
+def is_free(state: State, *, now_ms: int) -> bool:
+    return now_ms >= max(state.until_ms, state.next_at_ms)
+
+
+def _state(progress: object) -> State | None:
+    try:
+        return msgspec.convert(progress, State)
+    except msgspec.ValidationError:
+        return None
+
+
+def _decoded(answer: Answer, kind: type[T]) -> T:
+    if answer.status >= 400:
+        raise Rejected(told_why(answer))
+    try:
+        return msgspec.json.decode(answer.content, type=kind)
+    except msgspec.DecodeError as error:
+        raise Rejected(f"unexpected answer of an agent; why={error} do=use the agents' version here") from None
+
+
+log = logging.getLogger(__name__)
+
+NEWS: Final = "maintenance"
+Kind: TypeAlias = Literal["merge", "compact"]
+
+
+class Job(Protocol):
+    """A job under way."""
+
+    async def wait(self) -> int:
+        """Its exit code."""
+        ...
+
+    def kill(self) -> None: ...
+
+
+StartJob = Callable[[Kind, str], Awaitable[Job]]
+News = Callable[[str, str], None]
+
+
+class Backlog(NamedTuple):
+    """What agents have left undone in a topic."""
+
+    small_runs: int
+    small_bytes: int
+    dirty_bytes: int
+
+
+def backlog_of(plan: MaintenancePlan, *, now_ms: int) -> Backlog:
+    """What a job would work on. Decides; touches nothing."""
+    works = list(works_of(plan, BY_POLICY, job=""))
+    runs, size = sum(len(work.runs) for work in works), sum(work.stored_bytes for work in works)
+    return Backlog(runs, size, _dirty_bytes(plan, now_ms) if plan.config.compacts else 0)
+
+
+def _dirty_bytes(plan: MaintenancePlan, now_ms: int) -> int:
+    config, dirty = plan.config, 0
+    for each in plan.partitions:
+        runs = [row.run(PartitionId(plan.id, each.partition)) for row in each.runs]
+        up_to = compact_up_to(runs, config, cleaned_to=each.cleaned_to, now_ms=now_ms, stable_end=each.stable_end)
+        if up_to is not None:
+            dirty += sum(run.length for run in runs if each.cleaned_to < run.end <= up_to)
+    return dirty
+
+
+def jobs_for(backlog: Backlog, settings: MaintenanceSettings) -> Iterator[Kind]:
+    """Compaction first: what it drops needn't be merged."""
+    if backlog.dirty_bytes >= settings.compact_at_bytes:
+        yield "compact"
+    if backlog.small_runs >= settings.merge_at_runs or backlog.small_bytes >= settings.merge_at_bytes:
+        yield "merge"
+
+
+class Rounds:
+    """`run` goes on until it is cancelled; a job that is under way then is killed, which leaves old or new."""
+
+    def __init__(
+        self,
+        agents: Maintainers,
+        start: StartJob,
+        settings: MaintenanceSettings,
+        *,
+        name: str,
+        clock: Clock,
+        ids: Ids,
+        news: News = lambda what, text: None,
+    ) -> None:
+        self._agents, self._start, self._settings = agents, start, settings
+        self._turns = Turns(agents.agents, name=name, clock=clock)
+        self._clock, self._ids, self._news = clock, ids, news
+        self.jobs = 0
+
+    def __repr__(self) -> str:
+        return f"<Rounds jobs={self.jobs} {self._turns!r}>"
+
+    async def run(self) -> None:
+        while True:
+            await self._clock.sleep(self._ids.jitter(self._settings.every_s))
+            try:
+                await self.look()
+            except StreamhouseError as error:
+                log.warning("maintenance is not looked at now; why=%s", error)
+
+    async def look(self) -> None:
+        """Every topic once; one topic's trouble is not the next one's."""
+        for topic in await self._agents.topics():
+            try:
+                await self._look_at(topic)
+            except StreamhouseError as error:
+                self._news(NEWS, f"{topic}: {error}")
+
+    async def _look_at(self, topic: str) -> None:
+        plan = await self._agents.plan(topic)
+        now = plan.ages_at(self._clock.now_ms())
+        kinds = list(jobs_for(backlog_of(plan, now_ms=now.earlier_ms), self._settings))
+        if not kinds:
+            return
+        turn = await self._turns.take(plan.topic_id, for_s=self._settings.turn_s)
+        for kind in kinds:
+            if turn is None:
+                return
+            turn = await self._work(kind, topic, turn)
+        if turn is not None:
+            await self._turns.end(turn, pause_s=self._settings.every_s / 2)
+
+    async def _work(self, kind: Kind, topic: str, turn: Turn) -> Turn | None:
+        """Run a job while the turn is kept; None once it is somebody else's."""
+        self._news(NEWS, f"{kind} {topic}")
+        job = await self._start(kind, topic)
+        self.jobs += 1
+        ending = asyncio.ensure_future(job.wait())
+        kept: Turn | None = turn
+        try:
+            while kept is not None and not await self._ended(ending):
+                kept = await self._turns.keep(kept, for_s=self._settings.turn_s)
+            if kept is not None and (code := ending.result()):
+                self._news(NEWS, f"{kind} {topic} failed; exit={code}")
+            return kept
+        finally:
+            job.kill()
+            await ending
+
+    async def _ended(self, ending: "asyncio.Future[int]") -> bool:
+        """Whether the job ends before the turn has to be renewed."""
+        waking = asyncio.ensure_future(self._clock.sleep(self._settings.turn_s / 3))
+        either: set[asyncio.Future[Any]] = {ending, waking}
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waking.cancel()
+        return ending.done()
+
+
+# --- processes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPlan:
+    """What every job of a supervisor is started with."""
+
+    agents: str
+    log: Path
+    master: str | None = None
+    conf: tuple[str, ...] = ()
+
+    def command(self, kind: Kind, topic: str) -> list[str]:
+        flags = ["--agents", self.agents, "--log", str(self.log)]
+        flags += ["--at-least", str(BY_POLICY.at_least)] if kind == "merge" else []
+        flags += [] if self.master is None else ["--master", self.master]
+        flags += [part for setting in self.conf for part in ("--conf", setting)]
+        return [sys.executable, "-m", "streamhouse", "maintain", kind, topic, *flags]
+
+
+class _Process:
+    """A job in a process group of its own: killing it ends Python and the JVM at once."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def wait(self) -> int:
+        return await self._process.wait()
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+
+async def start_job(plan: JobPlan, kind: Kind, topic: str) -> Job:
+    handle = os.open(plan.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *plan.command(kind, topic),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=handle,
+            stderr=handle,
+            start_new_session=True,
+        )
+    finally:
+        os.close(handle)
+    return _Process(process)

@@ -1,0 +1,210 @@
+"""Kept columns: a pipeline reads the columns that it began with, also where they were inferred from records.
+
+Data path   building -> **kept columns** -> a file beside the checkpoint
+Owns        that file; which tables are in it
+Leaves      inferring to `sql.catalogue`
+
+Records say more every day. A number that becomes a fraction somewhere would be another type in a query's state, which
+would not start again. So what was inferred for a revision holds for that revision; a changed pipeline looks anew.
+
+Growing: streams of a lake table get columns while it is written, and the query begins again with them.
+
+Data path   before each micro-batch -> **growing** -> catalogue -> go on, or begin again with what is there now
+Owns        when a stream has other columns than the query knows; columns that were inferred only ever grow
+Leaves      beginning again to the supervisor, growing the table to `spark.lake`
+
+A query knows its columns from its start. What was declared or registered is taken as it is now. What was inferred is
+what was ever seen: a field that no sample has any more stays, and a type that changed stays what it was first; records
+that don't fit it are dead letters. The micro-batch that would have lost something is not written, and comes again.
+
+Targets: what a pipeline writes to is there, and known as a table, before the first row comes.
+
+Data path   building -> **targets** -> agents: topics, table definitions, last commits
+Owns        topics that are made; the definition that a topic gets from the columns of the rows it is given
+Leaves      rows to the connectors
+
+A definition that somebody wrote stays as it is; one that came from this pipeline follows the pipeline's columns.
+"""
+
+import json
+from collections.abc import Iterable
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from streamhouse.client.http import Answer
+from streamhouse.clock import Clock, SystemClock
+from streamhouse.errors import Rejected, Unavailable
+from streamhouse.model.identifiers import quote_identifier
+from streamhouse.model.table import MADE_BY, Column, Connector, Table
+from streamhouse.spark.agents.client import ask, told_why
+from streamhouse.spark.connectors.topic_writer import topic_of
+from streamhouse.spark.lake.schema_evolution import widest
+from streamhouse.spark.pipelines.runner_protocol import Job
+from streamhouse.spark.query.catalog import NOTHING_YET, Catalogue, Extended
+from streamhouse.spark.query.resolver import Read
+from streamhouse.spark.runtime.checkpoint_folder import Before, Folder
+from streamhouse.sql.options import PipelineOptions
+
+
+def with_kept(catalogue: Catalogue, folder: Folder, revision: int) -> Catalogue:
+    """The catalogue, in which the tables of this revision are as they were."""
+    text = folder.read(_name(revision))
+    if text is None:
+        return catalogue
+    known = Extended(catalogue)
+    for name, told in json.loads(text).items():
+        columns = tuple(Column(name=column, type=kind) for column, kind in told["columns"])
+        known.add(Table(name=name, connector=Connector.TOPIC, columns=columns, options=told["options"]))
+    return known
+
+
+def keep(catalogue: Catalogue, folder: Folder, revision: int, reads: Iterable[Read]) -> None:
+    """Write down what was inferred, if anything was."""
+    names = dict.fromkeys(r.name for r in reads if r.origin.startswith("inferred") or r.name in catalogue.kept)
+    found = {name: table for name in names if (table := catalogue.find(name)) is not None}
+    if not found:
+        return
+    told = {
+        name: {
+            "columns": [[column.name, column.type] for column in table.columns or ()],
+            "options": dict(table.options),
+        }
+        for name, table in found.items()
+    }
+    text = json.dumps(told)
+    if folder.read(_name(revision)) != text:
+        folder.write(_name(revision), text)
+
+
+def _name(revision: int) -> str:
+    return f"columns-{revision}.json"
+
+
+LOOK_EVERY_S: Final = 1.0
+INFERRED: Final = "inferred"
+
+
+def grown_catalogue(known: Catalogue, anew: Catalogue, names: Iterable[str]) -> Catalogue:
+    """A catalogue with columns that were kept and those that records have besides, now."""
+    found = Extended(known)
+    for name in names:
+        old, new = known.find(name), anew.find(name)
+        if old is not None and new is not None and anew.origin(name).startswith(INFERRED):
+            found.add(merged(old, new))
+    return found
+
+
+def merged(old: Table, new: Table) -> Table:
+    """What was inferred, and what is inferred now; a topic that had no columns of its own takes those of now."""
+    if old.options.get("format") != new.options.get("format"):
+        return new
+    columns = widest(_struct(old), _struct(new))
+    if columns.names == [each.name for each in old.columns or ()] and columns == _struct(old):
+        return old
+    told = tuple(Column(name=each.name, type=each.dataType.simpleString()) for each in columns.fields)
+    return Table(name=old.name, connector=old.connector, columns=told, key=old.key, options=old.options, text=old.text)
+
+
+def _struct(table: Table) -> StructType:
+    fields = ", ".join(f"{quote_identifier(each.name)} {each.type}" for each in table.columns or ())
+    found = StructType.fromDDL(fields) if fields else StructType([])
+    assert isinstance(found, StructType)
+    return found
+
+
+def check_known(reads: Iterable[Read]) -> None:
+    """A table's columns are for good: they aren't guessed from a topic that nobody has written to."""
+    for read in reads:
+        if read.is_stream and read.origin == NOTHING_YET:
+            raise Unavailable(f"its columns aren't known before there are records; stream={read.name}")
+
+
+class Growing:
+    """Asked before each micro-batch; `bound` is the catalogue that the query was bound with."""
+
+    def __init__(self, bound: Catalogue, anew: Catalogue, reads: Iterable[Read], *, clock: Clock | None = None) -> None:
+        self._bound = {
+            read.name: table
+            for read in reads
+            if read.is_stream and read.table.connector is Connector.TOPIC and (table := bound.find(read.name))
+        }
+        self._anew, self._clock = anew, clock or SystemClock()
+        self._looked_at_s: float | None = None
+
+    def check(self) -> None:
+        """Raises `Unavailable` where the query must begin again."""
+        now_s = self._clock.monotonic()
+        if self._looked_at_s is not None and now_s - self._looked_at_s < LOOK_EVERY_S:
+            return
+        self._anew.forget()
+        for name, table in self._bound.items():
+            found = self._anew.find(name)
+            if found is not None and self._differs(name, table, found):
+                raise Unavailable(f"a stream has other columns now, and it begins again with them; stream={name}")
+        self._looked_at_s = now_s
+
+    def _differs(self, name: str, bound: Table, found: Table) -> bool:
+        if self._anew.origin(name).startswith(INFERRED):
+            return merged(bound, found) != bound
+        is_raw = found.options.get("format") == "raw" and bound.options.get("format") != "raw"
+        return not is_raw and found.columns != bound.columns
+
+
+class Targets:
+    def __init__(self, agents: str) -> None:
+        self._agents = agents
+
+    def topic(self, job: Job, found: Table | None, frame: DataFrame, options: PipelineOptions) -> Table:
+        """The target as a table over a topic that exists."""
+        table = found or Table(name=job.target, connector=Connector.TOPIC)
+        self.ensure_topic(topic_of(table), options.partitions)
+        if table.text is None and options.fmt == "json":
+            self._define(job, table, frame)
+        return table
+
+    def ensure_topic(self, name: str, partitions: int | None = None) -> None:
+        body = {"name": name} if partitions is None else {"name": name, "partitions": partitions}
+        answer = self._asked("POST", "/v1/topics", body)
+        if answer.status >= 400 and self._asked("GET", f"/v1/topics/{_quoted(name)}").status != 200:
+            raise Rejected(f"a topic can't be made; topic={name} why={told_why(answer)}")
+
+    def last_commit(self, query_id: str) -> Before:
+        answer = self._asked("GET", f"/v1/commits/{query_id}")
+        if answer.status >= 400:
+            return Before()
+        told = msgspec.json.decode(answer.content)
+        return Before(epoch=told["epoch"], progress=told["progress"])
+
+    def _define(self, job: Job, table: Table, frame: DataFrame) -> None:
+        """Say which columns its records have, unless somebody said so, or a registered schema does."""
+        path = f"/v1/tables/{_quoted(table.name)}"
+        answer = self._asked("GET", path)
+        told = msgspec.json.decode(answer.content) if answer.status == 200 else {}
+        if told.get("columns") is not None and (told.get("options") or {}).get(MADE_BY) != job.name:
+            return
+        columns = [{"name": each.name, "type": each.dataType.simpleString()} for each in _own(frame)]
+        if columns == told.get("columns"):
+            return
+        body = {
+            "connector": Connector.TOPIC.value,
+            "columns": columns,
+            "key": list(job.key),
+            "options": {"format": "json", MADE_BY: job.name},
+            "text": None,
+        }
+        self._asked("PUT", path, body)  # without it, columns are inferred from records
+
+    def _asked(self, method: str, path: str, body: Any = None) -> Answer:
+        return ask(self._agents, method, path, body)
+
+
+def _own(frame: DataFrame) -> list[Any]:
+    return [each for each in frame.schema.fields if not each.name.startswith("_")]
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe="")

@@ -1,0 +1,340 @@
+"""Recomputing: a view that reads no stream is computed anew when what it reads has changed.
+
+Data path   ticks of a clock -> have the tables changed? -> **recomputing** -> the view's whole result
+Owns        what stands for the state of a table, when a view has to be computed
+Leaves      the query to `sql.binding`, rows to `connectors.view`, how often ticks come to the pipeline's trigger
+
+For what Spark's streams can't do (ranks, averages of maxima) and for views of views: the whole query runs again, which
+costs as much as its tables are large.
+
+Building: a pipeline's text becomes queries of Spark that run.
+
+Data path   a job -> bind -> **building** -> target, checkpoint, dead letters -> queries that were started
+Owns        the order of these steps; output mode, trigger and pool of a query
+Leaves      names to `sql.binding`, Python to `python_code`, where rows go to `targets`, watching to `running`
+"""
+
+import re
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from streamhouse.errors import Internal, Misconfigured, Rejected, StatementError
+from streamhouse.model.names import TopicPartition
+from streamhouse.model.pipeline import Kind, Shape
+from streamhouse.model.table import LAKE, Connector, Table
+from streamhouse.spark.connectors import find
+from streamhouse.spark.connectors.base import Reading, Writing
+from streamhouse.spark.connectors.materialized_view import Computed, needs_versions, standing, write_again
+from streamhouse.spark.connectors.view_key import key_of
+from streamhouse.spark.datasource.tail_reader import connected
+from streamhouse.spark.lake.table_options import options_of
+from streamhouse.spark.pipelines.checkpoint_query import check_query
+from streamhouse.spark.pipelines.dead_letters import dead_letter_streams
+from streamhouse.spark.pipelines.pipeline_tables import Growing, Targets, check_known, grown_catalogue, keep, with_kept
+from streamhouse.spark.pipelines.python_pipeline import run_python
+from streamhouse.spark.pipelines.query_stop import stop_all
+from streamhouse.spark.pipelines.runner_protocol import Job
+from streamhouse.spark.query.catalog import Catalogue
+from streamhouse.spark.query.error_messages import problems_of
+from streamhouse.spark.query.resolver import Bound, Read, bind, own_session
+from streamhouse.spark.query.state_signature import Rows, shape_of
+from streamhouse.spark.runtime.checkpoint_folder import Before, HadoopFolder, check_versions, checkpoint_path, prepare
+from streamhouse.spark.runtime.jvm import unsupported
+from streamhouse.spark.worker.untrusted_sql import of_definition
+from streamhouse.sql.lexer import without_layout
+from streamhouse.sql.options import AVAILABLE_NOW, ONCE, PipelineOptions
+from streamhouse.sql.parser import parse
+from streamhouse.sql.statements import CreatePipeline, CreateView
+
+VARYING: Final = re.compile(
+    r"\b(now|current_(time|timestamp|date)|curdate|localtimestamp|unix_timestamp|rand|randn|random|uuid|shuffle)\b",
+    re.IGNORECASE,
+)
+"""Words of queries whose result changes by itself. A column of such a name costs a needless computation."""
+
+
+def varies(select: str) -> bool:
+    """Whether a query's result may change though its tables don't."""
+    return VARYING.search(select) is not None
+
+
+def ticks(spark: SparkSession) -> DataFrame:
+    """A stream that always has something new, so that every trigger has its micro-batch."""
+    return spark.readStream.format("rate").option("rowsPerSecond", 1).option("numPartitions", 1).load()
+
+
+@dataclass(slots=True)
+class Recomputing:
+    """`bind` makes the query's frame, of the tables as they are now.
+
+    `varies`: its result may change though they don't.
+    """
+
+    bind: Callable[[], Bound]
+    agents: str
+    varies: bool = False
+    _seen: Hashable = field(default=None)
+
+    def __call__(self) -> Computed:
+        bound = self.bind()
+        found, fresh_at_ms = self._state(bound.reads)
+        if found is not None and found == self._seen:
+            return Computed(frame=None, fresh_at_ms=fresh_at_ms)
+        return Computed(frame=bound.frame, fresh_at_ms=fresh_at_ms, on_written=lambda: self._written(found))
+
+    def _written(self, found: Hashable) -> None:
+        """Only what agents have taken counts as seen."""
+        self._seen = found
+
+    def _state(self, reads: Iterable[Read]) -> tuple[Hashable, int | None]:
+        """What the tables' contents go by, None where nobody can tell; and the time up to which all are right."""
+        states: list[Hashable] = [None] if self.varies else []
+        fresh_ms: list[int] = []
+        for read in reads:
+            if read.table.connector is Connector.TOPIC:
+                states.append(self._ends(read.table))
+            elif read.table.connector is Connector.VIEW:
+                state, fresh_at_ms = standing(self.agents, read.table.name)
+                states.append(str(state))
+                fresh_ms += [] if fresh_at_ms is None else [fresh_at_ms]
+            else:
+                states.append(None)
+        return None if None in states else tuple(states), min(fresh_ms, default=None)
+
+    def _ends(self, table: Table) -> Hashable:
+        topic = table.options.get("topic", table.name)
+        loop, agents = connected(self.agents)
+        partitions = loop.run(agents.topics()).get(topic, 0)
+        extents = loop.run(agents.extents([TopicPartition(topic, number) for number in range(partitions)]))
+        parts = ((place.partition, each.topic_id, each.log_start, each.end) for place, each in extents.items())
+        return topic, tuple(sorted(parts))
+
+
+RECOMPUTED_EVERY: Final = "10 seconds"
+"""How often a view without streams is looked after, unless its trigger says otherwise: it costs the whole query."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """Queries that run: the pipeline's own, and those of its dead letters."""
+
+    main: StreamingQuery
+    others: tuple[StreamingQuery, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class Builder:
+    """May be used from several threads at once."""
+
+    def __init__(self, spark: SparkSession, *, agents: str, checkpoints: str) -> None:
+        self._spark, self._agents, self._checkpoints = spark, agents, checkpoints
+        self._targets = Targets(agents)
+
+    def build(self, job: Job) -> Built:
+        """Start a pipeline's queries; raises for what is wrong with it."""
+        options = _options(job)
+        self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", job.name)
+        path = checkpoint_path(self._checkpoints, job.name, job.query_id, job.generation)
+        folder = HadoopFolder(self._spark, path)
+        anew = Catalogue(self._agents)
+        catalogue = with_kept(anew, folder, job.revision)
+        target = catalogue.find(job.target) if job.kind is not Kind.VIEW else None
+        is_lake = target is not None and target.connector in LAKE
+        if is_lake:
+            catalogue = grown_catalogue(catalogue, anew, catalogue.kept)
+        reading = Reading(
+            agents=self._agents,
+            starting=job.begins_at,
+            max_records_per_trigger=options.max_records_per_trigger,
+            watermarks=options.watermarks,
+        )
+        bound = self._bound(job, catalogue, reading)
+        if not bound.frame.isStreaming and job.kind is Kind.VIEW:
+            _check_query(folder, job, shape_of(bound.frame, bound.reads))
+            return self._recomputed(job, catalogue, reading, options, path)
+        if not bound.frame.isStreaming:
+            raise Misconfigured("it reads no stream, so it would be over at once; do=read one: FROM STREAM(orders)")
+        code = job.text if job.kind is Kind.PYTHON else None
+        shape = shape_of(bound.frame, bound.reads, rows=rows_of(job, bound.frame), code=code)
+        if job.kind is Kind.VIEW and needs_versions(bound.frame, job.key):
+            check_versions(folder, shape.state, name=job.name)
+            bound = self._bound(job, catalogue, replace(reading, with_versions=True))
+        table = self._target(job, catalogue, bound.frame, options)
+        note = prepare(folder, query_id=job.query_id, state=shape.state, before=self._before(job, table))
+        _check_query(folder, job, shape)
+        keep(catalogue, folder, job.revision, bound.reads)
+        writing = self._writing(job, options, path, mode=output_mode(job, options, bound.frame))
+        if is_lake:
+            check_known(bound.reads)
+            writing = replace(writing, before_batch=Growing(catalogue, Catalogue(self._agents), bound.reads).check)
+        _activate(bound.frame.sparkSession)
+        main = find(table.connector).write_stream(bound.frame, table, writing)
+        queries = [_started(main, job.name, options)]
+        try:
+            queries += self._dead_letters(job, bound, reading, replace(writing, key=key_in(table, writing)), options)
+        except BaseException:
+            stop_all(queries)
+            raise
+        notes = ((note,) if note else ()) + bound.notes
+        return Built(main=queries[0], others=tuple(queries[1:]), notes=notes)
+
+    def _recomputed(
+        self, job: Job, catalogue: Catalogue, reading: Reading, options: PipelineOptions, path: str
+    ) -> Built:
+        table = Table(name=job.name, connector=Connector.VIEW, key=job.key)
+        before = Before(has_run=job.has_run)
+        prepare(HadoopFolder(self._spark, path), query_id=job.query_id, state=(), before=before)
+        session = own_session(self._spark)
+        is_varying = varies(statement_of(job).select)
+        versioned = replace(reading, with_versions=bool(job.key))
+        compute = Recomputing(lambda: self._bound(job, catalogue, versioned), self._agents, is_varying)
+        _activate(session)
+        writing = self._writing(job, options, path, mode="append")
+        main = write_again(ticks(session), table, writing, compute)
+        if "trigger" not in job.given:
+            options = replace(options, trigger=RECOMPUTED_EVERY)
+        return Built(main=_started(main, job.name, options))
+
+    def _bound(self, job: Job, catalogue: Catalogue, reading: Reading) -> Bound:
+        if job.kind is Kind.PYTHON:
+            return run_python(own_session(self._spark), job.text, job.name, catalogue, reading)
+        statement = statement_of(job)
+        try:
+            # Whoever reaches an agent can define a pipeline.
+            bound = bind(self._spark, statement.select, catalogue, reading, is_untrusted=True)
+        except (AnalysisException, ParseException, StatementError) as error:
+            raise _wrong(of_definition(error), job.text, statement.select_start) from error
+        if isinstance(statement, CreatePipeline) and statement.columns:
+            return replace(bound, frame=renamed(bound.frame, statement.columns))
+        return bound
+
+    def _target(self, job: Job, catalogue: Catalogue, frame: DataFrame, options: PipelineOptions) -> Table:
+        if job.kind is Kind.VIEW:
+            return Table(name=job.name, connector=Connector.VIEW, key=job.key)
+        found = catalogue.find(job.target)
+        if found is not None and found.connector is not Connector.TOPIC:
+            return found
+        return self._targets.topic(job, found, frame, options)
+
+    def _before(self, job: Job, table: Table) -> Before:
+        if table.connector is not Connector.TOPIC:
+            return Before(has_run=job.has_run)
+        return replace(self._targets.last_commit(job.query_id), has_run=job.has_run)
+
+    def _writing(self, job: Job, options: PipelineOptions, path: str, *, mode: str) -> Writing:
+        return Writing(
+            agents=self._agents,
+            pipeline=job.name,
+            epoch=job.epoch,
+            query_id=job.query_id,
+            lineage=job.lineage,
+            checkpoint=path,
+            mode=mode,
+            fmt=options.fmt,
+            key=job.key or options.key,
+            partitions=options.partitions,
+        )
+
+    def _dead_letters(
+        self,
+        job: Job,
+        bound: Bound,
+        reading: Reading,
+        writing: Writing,
+        options: PipelineOptions,
+    ) -> list[StreamingQuery]:
+        topic = options.dead_letters_of(job.name)
+        if topic is None:
+            return []
+        found = []
+        for letters in dead_letter_streams(bound.frame.sparkSession, topic, bound.reads, reading, writing):
+            self._targets.ensure_topic(topic)
+            before = self._targets.last_commit(letters.writing.query_id)
+            folder = HadoopFolder(self._spark, letters.writing.checkpoint)
+            prepare(folder, query_id=letters.writing.query_id, state=(), before=before)
+            found.append(_started(letters.writer(), f"{job.name} dead letters of {letters.stream}", options))
+        return found
+
+
+def _check_query(folder: HadoopFolder, job: Job, shape: Shape) -> None:
+    shape = replace(shape, target=job.target)
+    text = job.text if job.kind is Kind.PYTHON else without_layout(job.text)
+    check_query(folder, name=job.name, text=text, shape=shape, has_run=job.has_run)
+
+
+def rows_of(job: Job, frame: DataFrame) -> Rows | None:
+    """What decides the rows of a view besides its query; None for what is no view."""
+    if job.kind is not Kind.VIEW:
+        return None
+    try:
+        key = job.key or key_of(frame)
+    except Rejected:  # whoever writes the view says so
+        key = None
+    return Rows(key=key or (), output=job.options.output, starting=job.options.starting)
+
+
+def key_in(table: Table, writing: Writing) -> tuple[str, ...]:
+    """Columns that no row of the target can be without."""
+    return options_of(table, writing.key).key if table.connector in LAKE else ()
+
+
+def _options(job: Job) -> PipelineOptions:
+    try:
+        return job.options
+    except ValueError as error:
+        raise Misconfigured(f"an option can't be; it may be {error}") from None
+
+
+def statement_of(job: Job) -> CreatePipeline | CreateView:
+    (statement,) = parse(job.text)
+    if not isinstance(statement, CreatePipeline | CreateView):
+        raise Internal(f"a pipeline's text is no pipeline; name={job.name}")
+    return statement
+
+
+def _wrong(error: Exception, text: str, select_start: int) -> Misconfigured:
+    """Spark's complaint in fewer words, with its place in the statement."""
+    (problem,) = problems_of(error, text, select_start)
+    hint = f" do={problem.hint}" if problem.hint else ""
+    return Misconfigured(f"{problem.text}; line={problem.line} column={problem.column}{hint}")
+
+
+def renamed(frame: DataFrame, columns: tuple[str, ...]) -> DataFrame:
+    """`INSERT INTO target (a, b) SELECT …`: names by position."""
+    if len(columns) != len(frame.columns):
+        raise Misconfigured(
+            f"INSERT INTO names {len(columns)} columns, and the SELECT has {len(frame.columns)};"
+            f" named={', '.join(columns)} selected={', '.join(frame.columns)}"
+        )
+    return frame.toDF(*columns)
+
+
+def output_mode(job: Job, options: PipelineOptions, frame: DataFrame) -> str:
+    """What is asked for; else rows as they become final, or as they change where they never do."""
+    if options.output is not None:
+        return options.output
+    if job.kind is Kind.VIEW:
+        return "update"
+    return "append" if unsupported(frame, ("append",)) is None else "update"
+
+
+def _activate(session: SparkSession) -> None:
+    """Spark looks for a sink's format in the thread's session, and a new thread has none."""
+    jvm: Any = session._jvm
+    SparkSession._get_j_spark_session_class(jvm).setActiveSession(session._jsparkSession)
+
+
+def _started(writer: DataStreamWriter, name: str, options: PipelineOptions) -> StreamingQuery:
+    return writer.queryName(name).trigger(**trigger_of(options.trigger)).start()
+
+
+def trigger_of(text: str) -> Mapping[str, Any]:
+    if text == AVAILABLE_NOW:
+        return {"availableNow": True}
+    return {"once": True} if text == ONCE else {"processingTime": text}

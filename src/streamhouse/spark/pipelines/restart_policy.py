@@ -1,0 +1,166 @@
+"""Lease: for how long a supervisor may still run what it runs, by its own monotonic clock.
+
+Data path   heartbeats that were answered -> **lease** -> go on, stop, kill
+Owns        when it is too late; counted from before a heartbeat was sent, so never later than agents count
+Leaves      who owns what to the agents
+
+Caring: what a supervisor does for one pipeline that it owns: start it, wait, try again, give up.
+
+Data path   assigned jobs, events of runners, the clock -> **caring** -> start and stop; a status for the heartbeat
+Owns        phases, patience between tries, what is told of a pipeline
+Leaves      processes to `children`, leases to `supervisor`
+
+Decides; touches nothing.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Final
+
+from streamhouse.clock import Ids
+from streamhouse.model.pipeline import GENERATION, Phase
+from streamhouse.spark.pipelines.runner_protocol import Ended, Job
+
+STOP_AT: Final = 0.6
+"""Of the lease's time: queries are asked to stop."""
+KILL_AT: Final = 0.8
+"""Of the lease's time: nobody is asked any more."""
+
+END_AT: Final = 0.9
+"""Of the lease's time: runners are killed by a process of their own, whatever their supervisor does."""
+
+
+class Stage(Enum):
+    HELD = auto()
+    STOP = auto()
+    KILL = auto()
+
+
+class Lease:
+    """All of a supervisor's pipelines are renewed by the same heartbeat."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self.ttl_s = 15.0
+
+    def __repr__(self) -> str:
+        return f"<Lease since={self._since} ttl_s={self.ttl_s:g}>"
+
+    def renewed(self, sent_at: float, ttl_s: float) -> None:
+        self._since, self.ttl_s = sent_at, ttl_s
+
+    @property
+    def deadline(self) -> float | None:
+        """Until when runners may go on if they hear nothing more; None before the first heartbeat."""
+        return None if self._since is None else self._since + END_AT * self.ttl_s
+
+    def stage(self, now: float) -> Stage:
+        if self._since is None or now < self._since + STOP_AT * self.ttl_s:
+            return Stage.HELD
+        return Stage.STOP if now < self._since + KILL_AT * self.ttl_s else Stage.KILL
+
+
+MAX_LINES: Final = 100
+"""Of a pipeline's log that wait for a heartbeat; older ones are dropped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """Waits between tries: doubled from `first_s` to `most_s`, begun anew after `healthy_s` without a failure."""
+
+    first_s: float = 1.0
+    most_s: float = 60.0
+    healthy_s: float = 60.0
+
+    def wait_s(self, failures: int) -> float:
+        return float(min(self.most_s, self.first_s * 2 ** min(failures - 1, 30)))
+
+
+class Care:
+    """One pipeline, as long as one supervisor owns one version of it under one epoch."""
+
+    def __init__(self, job: Job, *, patience: Patience, ids: Ids, now: float) -> None:
+        self.job = job
+        self._patience, self._ids = patience, ids
+        self.phase = Phase.STARTING
+        self.run: int | None = None
+        self.start_at: float | None = now
+        self._failures = 0
+        self._restarts = 0
+        self._begun_at: float | None = None
+        self._error: str | None = None
+        self._figures: dict[str, Any] = {}
+        self._late_before = job.late_rows
+        if job.has_run:  # told on from the first word: whoever is next must know that there was a checkpoint
+            self._figures = {"batch_id": job.last_batch, "progress": {GENERATION: job.generation}}
+            self._figures |= {"late_rows": job.late_rows} if job.late_rows else {}
+        self.lines: deque[dict[str, Any]] = deque(maxlen=MAX_LINES)
+
+    def __repr__(self) -> str:
+        return f"<Care {self.job.name} {self.phase.value} epoch={self.job.epoch} run={self.run}>"
+
+    def is_due(self, now: float) -> bool:
+        return self.run is None and self.start_at is not None and self.start_at <= now
+
+    # --- what happens to it
+
+    def started(self, run: int) -> None:
+        self.run, self.start_at, self.phase = run, None, Phase.STARTING
+        self._late_before = self._figures.get("late_rows", self._late_before)
+
+    def begun(self, now: float, now_ms: int) -> None:
+        self.phase, self._begun_at = Phase.RUNNING, now
+        self.say(now_ms, "info", f"it runs; revision {self.job.revision}, generation {self.job.generation}")
+
+    def told(self, figures: dict[str, Any]) -> None:
+        """A micro-batch is over: whatever went wrong before doesn't any more."""
+        self._figures |= figures
+        if "late_rows" in figures:  # a run counts its own
+            self._figures["late_rows"] = self._late_before + figures["late_rows"]
+        self._error = None
+
+    def ended(self, ended: Ended, now: float, now_ms: int) -> None:
+        self.run = None
+        if ended.how == "done":
+            self.phase = Phase.DONE
+            self.say(now_ms, "info", "everything there was has been read; it is done")
+        elif ended.how == "failed":
+            self._failed(ended.error or "it failed", ended.can_retry, now, now_ms)
+        else:
+            self.start_at = now  # whoever stops it for good forgets this care
+
+    def lost_runner(self, now: float, now_ms: int) -> None:
+        """The process that ran it is gone."""
+        self.run = None
+        self._failed("the Spark that ran it ended", True, now, now_ms)
+
+    def _failed(self, error: str, can_retry: bool, now: float, now_ms: int) -> None:
+        if self._begun_at is not None and now - self._begun_at >= self._patience.healthy_s:
+            self._failures = 0
+        self._begun_at, self._error = None, error
+        self._failures += 1
+        if not can_retry:
+            self.phase, self.start_at = Phase.FAILED, None
+            self.say(now_ms, "error", f"{error}; it will not be tried again until it is changed or restarted")
+            return
+        wait_s = self._ids.jitter(self._patience.wait_s(self._failures))
+        self.phase, self.start_at = Phase.BACKING_OFF, now + wait_s
+        self._restarts += 1
+        self.say(now_ms, "warning", f"{error}; it is tried again in {wait_s:.1f} s")
+
+    def say(self, now_ms: int, level: str, text: str) -> None:
+        self.lines.append({"at_ms": now_ms, "level": level, "text": text})
+
+    def status(self, now_ms: int) -> dict[str, Any]:
+        return {
+            "rows_in": 0,
+            "dead_letters": 0,
+            "late_rows": 0,
+            **self._figures,
+            "phase": self.phase.value,
+            "revision": self.job.revision,
+            "restarts": self._restarts,
+            "error": self._error,
+            "told_at_ms": now_ms,
+        }

@@ -1,0 +1,181 @@
+"""Jobs: a pipeline as its runner needs it, from what agents tell of it.
+
+Data path   GET /v1/pipelines/NAME, a heartbeat's answer -> **jobs** -> building
+Owns        which of it matters to somebody who runs it, and what of it a query can't change while it runs
+Leaves      the meaning of the text to `building`
+
+Messages: what a supervisor and its runner say to each other, a line of JSON each.
+
+Data path   supervisor -> commands -> **runner's stdin**; runner's stdout -> events -> supervisor
+Owns        the shapes of both, and their text
+Leaves      what is done about them to `supervisor` and `runner`
+
+A run is one start of one pipeline: what is told of a run that is over means nothing for the next.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from streamhouse.model.pipeline import GENERATION, Kind, Shape, Wish
+from streamhouse.sql.options import PipelineOptions, pipeline_options
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """`last_batch`: the micro-batch that this generation was last heard of at, wherever it ran.
+
+    `late_rows`: how many rows of this generation a watermark has left out so far. `lineage` names the pipeline through
+    all of its generations: a restart keeps it, a pipeline that is dropped and created again has another one.
+    """
+
+    name: str
+    epoch: int
+    kind: Kind
+    text: str
+    target: str
+    query_id: str
+    revision: int
+    generation: int
+    wish: Wish = Wish.RUN
+    restarts: int = 0
+    key: tuple[str, ...] = ()
+    given: Mapping[str, str] = field(default_factory=dict)
+    starting: str | None = None
+    shape: Shape | None = None
+    last_batch: int | None = None
+    late_rows: int = 0
+    lineage: str = ""
+
+    @property
+    def options(self) -> PipelineOptions:
+        return pipeline_options(self.given)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it has a Spark of its own; a value that can't be is told when it starts."""
+        return self.given.get("isolation", "").strip().lower() == "own"
+
+    @property
+    def version(self) -> tuple[int, int, int]:
+        """What a run is a run of: another one means another run."""
+        return self.generation, self.revision, self.restarts
+
+    @property
+    def has_run(self) -> bool:
+        """Then there must be a checkpoint."""
+        return self.last_batch is not None
+
+    @property
+    def begins_at(self) -> str:
+        return self.starting or self.options.starting
+
+
+def job_of(told: Mapping[str, Any], *, epoch: int) -> Job:
+    """`told` is a pipeline as agents show it."""
+    status = told.get("status") or {}
+    shape = told.get("shape")
+    is_its_own = (status.get("progress") or {}).get(GENERATION) == told["generation"]
+    return Job(
+        name=told["name"],
+        epoch=epoch,
+        kind=Kind(told["kind"]),
+        text=told["text"],
+        target=told.get("target") or told["name"],
+        query_id=told["query_id"],
+        revision=told["revision"],
+        generation=told["generation"],
+        wish=Wish(told.get("wish", Wish.RUN)),
+        restarts=told.get("restarts", 0),
+        key=tuple(told.get("key") or ()),
+        given=dict(told.get("options") or {}),
+        starting=told.get("starting"),
+        shape=None if shape is None else Shape(**{name: _frozen(value) for name, value in shape.items()}),
+        last_batch=status.get("batch_id") if is_its_own else None,
+        late_rows=(status.get("late_rows") or 0) if is_its_own else 0,
+        lineage=f"{told['name']}@{told['created_at_ms']}" if "created_at_ms" in told else "",
+    )
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True, tag="start", tag_field="do"):
+    """`pipeline` is what agents tell of it."""
+
+    run: int
+    epoch: int
+    pipeline: dict[str, Any]
+
+
+class Stop(msgspec.Struct, frozen=True, kw_only=True, tag="stop", tag_field="do"):
+    run: int
+
+
+class Renewed(msgspec.Struct, frozen=True, kw_only=True, tag="renewed", tag_field="do"):
+    """Until when runs may go on, by the machine's monotonic clock; None: there are none."""
+
+    deadline: float | None
+
+
+class Exit(msgspec.Struct, frozen=True, kw_only=True, tag="exit", tag_field="do"):
+    """Stop everything, then end."""
+
+
+class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready", tag_field="event"):
+    """Spark is there."""
+
+    jvm_pid: int
+    spark: str
+
+
+class Begun(msgspec.Struct, frozen=True, kw_only=True, tag="begun", tag_field="event"):
+    """Each of its queries has done a micro-batch, or found nothing to read."""
+
+    run: int
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True, tag="figures", tag_field="event"):
+    """Fields of a status, those that are known."""
+
+    run: int
+    figures: dict[str, Any]
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True, tag="line", tag_field="event"):
+    """Something to read in the pipeline's log."""
+
+    run: int
+    text: str
+    level: str = "info"
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="ended", tag_field="event"):
+    """`can_retry`: trying again may help."""
+
+    run: int
+    how: Literal["stopped", "done", "failed"]
+    error: str | None = None
+    can_retry: bool = True
+
+
+Command: TypeAlias = Start | Stop | Renewed | Exit
+Event: TypeAlias = Ready | Begun | Figures | Line | Ended
+
+_COMMANDS: Final[msgspec.json.Decoder[Command]] = msgspec.json.Decoder(Command)
+_EVENTS: Final[msgspec.json.Decoder[Event]] = msgspec.json.Decoder(Event)
+
+
+def written(message: Command | Event) -> bytes:
+    return msgspec.json.encode(message) + b"\n"
+
+
+def read_command(line: bytes) -> Command:
+    return _COMMANDS.decode(line)
+
+
+def read_event(line: bytes) -> Event:
+    return _EVENTS.decode(line)

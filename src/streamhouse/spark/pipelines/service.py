@@ -1,0 +1,134 @@
+"""Supervising: a supervisor is made of its parts and run until a signal ends it.
+
+Data path   `pipelines run` -> **supervise** -> supervisor, children, agents
+Owns        names of supervisors, signals, where a runner's own words go
+Leaves      everything that is decided to `supervisor`, tables of topics to `lake.following`, merging to `maintenance`
+"""
+
+import asyncio
+import signal
+import socket
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from streamhouse.client.http import Http
+from streamhouse.clock import Ids, SystemClock
+from streamhouse.config import MaintenanceSettings, PipelineSettings, TableSettings
+from streamhouse.errors import Misconfigured
+from streamhouse.spark.agents.resources import SupervisorAgents
+from streamhouse.spark.agents.run_replacements import Maintainers
+from streamhouse.spark.maintenance.scheduler import JobPlan, Rounds, start_job
+from streamhouse.spark.pipelines.runner_process import Child, ChildPlan, OnEvent, start_child
+from streamhouse.spark.pipelines.supervisor import News, Starts, Supervisor
+from streamhouse.spark.pipelines.topic_tables import Following
+from streamhouse.spark.runtime.java import java_home
+
+ASK_TIMEOUT_S: Final = 4.0
+"""Of a heartbeat: several fit into a lease."""
+DEFAULT_SLOTS: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupervisorPlan:
+    """What `streamhouse pipelines run` was told."""
+
+    agents: str
+    checkpoints: str
+    master: str | None = None
+    slots: int = DEFAULT_SLOTS
+    name: str | None = None
+    log: Path | None = None
+    conf: tuple[str, ...] = ()
+    maintenance: MaintenanceSettings | None = None
+    """When topics get jobs that merge and compact them; None: never by this supervisor."""
+    pipelines: PipelineSettings = field(default_factory=PipelineSettings)
+    """How many pipelines start at the same time."""
+    tables: TableSettings = field(default_factory=TableSettings)
+    """How often it is looked which topics are to be lake tables."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupervisorStarts:
+    """What is told before the first heartbeat."""
+
+    name: str
+    log: Path
+
+
+async def supervise(plan: SupervisorPlan, *, on_start: Callable[[SupervisorStarts], None], news: News) -> None:
+    """Run pipelines until SIGTERM or SIGINT."""
+    if find_spec("pyspark") is None:
+        raise ModuleNotFoundError("No module named 'pyspark'", name="pyspark")
+    java_home()  # raises with what to do, here and not in a log
+    ids, host = Ids(), socket.gethostname()
+    name = f"{plan.name or host}-{ids.token()[:8]}"
+    log = plan.log or Path(tempfile.gettempdir()) / f"streamhouse-pipelines-{name}.log"
+    on_start(SupervisorStarts(name=name, log=log))
+    children = ChildPlan(
+        agents=plan.agents,
+        checkpoints=usable_folder(plan.checkpoints),
+        log=log,
+        master=plan.master,
+        conf=plan.conf,
+    )
+    async with (
+        Http(plan.agents, timeout_s=ASK_TIMEOUT_S) as http,
+        Http(plan.agents) as asking,
+        Maintainers(plan.agents) as maintainers,
+    ):
+        agents = SupervisorAgents(http, name=name, host=host, slots=plan.slots)
+        starts = Starts(at_once=plan.pipelines.max_starting, wait_s=plan.pipelines.start_wait_s)
+        start = partial(_start, plan=children)
+        supervisor = Supervisor(agents, start, clock=SystemClock(), ids=ids, starts=starts, news=news)
+        columns, every_s = partial(_columns, plan.agents), plan.tables.follow_s
+        beside: list[_Beside] = [Following(asking, columns, every_s=every_s, clock=SystemClock(), ids=ids, news=news)]
+        if (settings := plan.maintenance) is not None:
+            job = partial(start_job, JobPlan(agents=plan.agents, log=log, master=plan.master, conf=plan.conf))
+            beside.append(Rounds(maintainers, job, settings, name=name, clock=SystemClock(), ids=ids, news=news))
+        await _run(supervisor, beside)
+
+
+class _Beside(Protocol):
+    """What a supervisor does besides pipelines, until it is cancelled."""
+
+    async def run(self) -> None: ...
+
+
+async def _run(supervisor: Supervisor, beside: Sequence[_Beside]) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, supervisor.stop)
+    async with asyncio.TaskGroup() as all_:
+        tasks = [all_.create_task(each.run(), name=type(each).__name__) for each in beside]
+        await supervisor.run()
+        for task in tasks:
+            task.cancel()
+
+
+def _columns(agents: str, topic: str) -> tuple[str, ...] | None:
+    """PySpark is loaded when a table has a key or partitions: a supervisor itself needs little memory."""
+    module: Any = import_module("streamhouse.spark.query.catalog")
+    found: tuple[str, ...] | None = module.topic_columns(agents, topic)
+    return found
+
+
+async def _start(key: str, on_event: OnEvent, *, plan: ChildPlan) -> Child:
+    return await start_child(key, plan, on_event)
+
+
+def usable_folder(checkpoints: str) -> str:
+    """The path as Spark is to see it: a folder of this machine is made, and named from the root."""
+    if "://" in checkpoints:
+        return checkpoints
+    folder = Path(checkpoints).absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Misconfigured(f"no folder for checkpoints; path={folder} why={error.strerror}") from None
+    return str(folder)

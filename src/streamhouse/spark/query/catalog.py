@@ -1,0 +1,202 @@
+"""Catalogue: every name that SQL knows, with its columns.
+
+Data path   a name -> **catalogue** -> agents (definitions, schemas, samples) -> a table with columns
+Owns        where columns come from: declared, registered, inferred; how long an answer is good for
+Leaves      asking to `asking`, types of JSON to `inferring`, making frames to `binding`
+
+Topic columns: what a lake table of a topic could be keyed and partitioned by.
+
+Owns        that a topic without records and schema has no columns that anybody knows
+Leaves      finding them to `sql.catalogue`
+"""
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from streamhouse.clock import Clock, SystemClock
+from streamhouse.model.table import Column, Connector, Table
+from streamhouse.spark.connectors.topic import JSON, RAW, REGISTRY, about
+from streamhouse.spark.connectors.topic_writer import topic_of
+from streamhouse.spark.query.schema_inference import AgentsDoor, infer, is_json, is_text, objects_of
+
+TABLES_TTL_S: Final = 2.0
+COLUMNS_TTL_S: Final = 60.0
+"""How long inferred and registered columns are good for; a changed definition is seen with the tables."""
+MAX_FOUND: Final = 1_000
+REGISTERED: Final = "registered"
+NOTHING_YET: Final = "no records yet"
+"""Where columns come from that nobody declared, in a topic that is empty."""
+
+
+class Door(Protocol):
+    """What a catalogue asks; `asking.AgentsDoor` asks agents."""
+
+    def tables(self) -> Sequence[Table]: ...
+
+    def fields(self, topic: str) -> tuple[Column, ...] | None: ...
+
+    def sample(self, topic: str) -> list[bytes | None]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A table with its columns, and a sentence on where they come from; `defined` is what was known without asking."""
+
+    defined: Table
+    table: Table
+    origin: str
+    until_s: float
+
+
+class Catalogue:
+    """`agents` are `host:port`, with commas between."""
+
+    def __init__(self, agents: str, *, door: Door | None = None, clock: Clock | None = None) -> None:
+        self.agents = agents
+        self._door, self._clock = door or AgentsDoor(agents), clock or SystemClock()
+        self._tables: dict[str, Table] = {}
+        self._tables_until_s: float | None = None
+        self._found: dict[str, Found] = {}
+
+    def __repr__(self) -> str:
+        return f"<Catalogue {self.agents} tables={len(self._tables)} found={len(self._found)}>"
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._known())
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """Names that it knows by itself, and asks nobody for."""
+        return ()
+
+    def find(self, name: str, *, anew: bool = False) -> Table | None:
+        """A table with its columns, by its name, in any case where only one is meant; None where there is none.
+
+        `columns` stays None where only the place itself can tell them: a file, a table of a database. `anew`: as the
+        latest schema of the registry has them now; otherwise they may be as old as COLUMNS_TTL_S.
+        """
+        found = self._resolved(name, anew=anew)
+        return found.table if found is not None else None
+
+    def origin(self, name: str) -> str:
+        """Where a table's columns come from: declared, registered, `inferred from 812 JSON records`."""
+        found = self._resolved(name)
+        return found.origin if found is not None else ""
+
+    def near(self, name: str) -> tuple[str, ...]:
+        """Names that somebody may have meant."""
+        lower = {each.lower(): each for each in self.names()}
+        close = difflib.get_close_matches(name.lower(), lower, n=3)
+        return tuple(lower[each] for each in close)
+
+    def forget(self) -> None:
+        """Ask anew for everything: something was created, changed or dropped."""
+        self._tables_until_s = None
+        self._found.clear()
+
+    def refresh(self) -> None:
+        """Ask anew which tables there are; columns of those that are the same stay known."""
+        self._known(anew=True)
+
+    def _resolved(self, name: str, *, anew: bool = False) -> Found | None:
+        defined = _meant(name, self._known()) or _meant(name, self._known(anew=True))
+        if defined is None:
+            return None
+        now_s = self._clock.monotonic()
+        found = self._found.get(defined.name)
+        is_old = found is None or found.defined != defined or found.until_s <= now_s
+        if found is None or is_old or (anew and self._is_registered_anew(found)):
+            table, origin = self._with_columns(defined)
+            ttl_s = COLUMNS_TTL_S if table.columns else TABLES_TTL_S
+            found = Found(defined=defined, table=table, origin=origin, until_s=now_s + ttl_s)
+            if len(self._found) >= MAX_FOUND:
+                self._found.clear()
+            self._found[defined.name] = found
+        return found
+
+    def _is_registered_anew(self, found: Found) -> bool:
+        """Whether the registry has other columns now, the first ones among them."""
+        defined = found.defined
+        if defined.connector is not Connector.TOPIC or not _may_be_registered(defined):
+            return False
+        known = found.table.columns if found.origin == REGISTERED else None
+        return self._door.fields(topic_of(defined)) != known
+
+    def _known(self, *, anew: bool = False) -> dict[str, Table]:
+        now_s = self._clock.monotonic()
+        if anew or self._tables_until_s is None or self._tables_until_s <= now_s:
+            self._tables = {table.name: table for table in self._door.tables()}
+            self._tables_until_s = now_s + TABLES_TTL_S
+        return self._tables
+
+    def _with_columns(self, table: Table) -> tuple[Table, str]:
+        if table.connector is not Connector.TOPIC:
+            return table, "declared" if table.columns else ""
+        fmt = table.options.get("format")
+        if table.columns is not None:
+            return _as(table, fmt or JSON, table.columns), "declared"
+        if _may_be_registered(table) and (fields := self._door.fields(topic_of(table))) is not None:
+            return _as(table, REGISTRY, fields), REGISTERED
+        return columns_of(table, self._door.sample(topic_of(table)), fmt)
+
+
+class Extended(Catalogue):
+    """A catalogue that knows a few tables more, for as long as it lives: those of a file that is being read."""
+
+    def __init__(self, base: Catalogue) -> None:
+        super().__init__(base.agents, door=base._door, clock=base._clock)
+        self._base, self._more = base, dict[str, Table]()
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        return tuple(self._more)
+
+    def add(self, table: Table) -> None:
+        self._more[table.name] = table
+
+    def _known(self, *, anew: bool = False) -> dict[str, Table]:
+        return {**self._base._known(anew=anew), **self._more}
+
+
+def columns_of(table: Table, sample: Sequence[bytes | None], fmt: str | None) -> tuple[Table, str]:
+    """What a sample of a topic's values says of its columns, where nobody declared any."""
+    if fmt == JSON or (fmt is None and is_json(sample)):
+        number = len(objects_of(sample))
+        return _as(table, JSON, infer(sample)), f"inferred from {number:,} JSON record{'s' if number != 1 else ''}"
+    kind = "STRING" if is_text(sample) else "BINARY"
+    origin = "as they are" if sample else NOTHING_YET
+    return _as(table, RAW, (Column(name="value", type=kind),)), origin
+
+
+def about_of(table: Table) -> tuple[Column, ...]:
+    """The columns about a record, which are there when they are asked for by name."""
+    if table.connector is not Connector.TOPIC:
+        return ()
+    own = {column.name for column in table.columns or ()}
+    return tuple(column for column in about(table) if column.name not in own)
+
+
+def _as(table: Table, fmt: str, columns: tuple[Column, ...]) -> Table:
+    return replace(table, columns=columns, options={**table.options, "format": fmt})
+
+
+def _may_be_registered(table: Table) -> bool:
+    return table.columns is None and table.options.get("format") in (None, REGISTRY)
+
+
+def _meant(name: str, tables: dict[str, Table]) -> Table | None:
+    if name in tables:
+        return tables[name]
+    alike = [table for known, table in tables.items() if known.lower() == name.lower()]
+    return alike[0] if len(alike) == 1 else None
+
+
+def topic_columns(agents: str, topic: str) -> tuple[str, ...] | None:
+    """Declared, registered or inferred, as every query finds them; None before anybody can know. Blocks."""
+    catalogue = Catalogue(agents)
+    found = catalogue.find(topic)
+    if found is None or not found.columns or catalogue.origin(topic) == NOTHING_YET:
+        return None
+    return tuple(column.name for column in found.columns)

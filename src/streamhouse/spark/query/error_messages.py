@@ -1,0 +1,259 @@
+"""Problems: what is wrong with a query, in short words, at its place in the file.
+
+Data path   an error of Spark's or ours -> **problems_of** -> line, column, text, hint
+Owns        words for the errors that people meet; from a place in a SELECT to the place in the file around it
+Leaves      finding errors to whoever binds or runs a query
+
+Spark tells a place as an index into the text it was given, or as line and pos in its message; its plans, which it adds
+to every message, help nobody here.
+"""
+
+import difflib
+import logging
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark import SparkContext
+from pyspark.errors import ParseException, PySparkException
+
+from streamhouse.errors import StatementError, StreamhouseError
+from streamhouse.sql.lexer import position
+
+_LINE_POS: Final = re.compile(r"\(?line (\d+),? pos (\d+)\)?")
+_CONDITION: Final = re.compile(r"^\s*\[[A-Z0-9_.]+\]\s*")
+_NOISE: Final = re.compile(r"\s*(?:SQLSTATE: \w+.*|;? ?line \d+ pos \d+.*|== SQL.*)", re.DOTALL)
+_OURS: Final = re.compile(r"streamhouse\.errors\.[\w.]+: ([^\n]+)")
+_PYTHON: Final = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception): ([^\n]+)", re.MULTILINE)
+_OTHER_WINDOWS: Final = re.compile(
+    r"\b(?:TUMBLE|HOP|SESSION|WINDOW\s+(?:TUMBLING|HOPPING|SESSION))\s*\(", re.IGNORECASE
+)
+"""How other systems write windows."""
+MAX_TEXT: Final = 300
+
+logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
+# PySpark prints every error of a query as JSON besides; whoever asked gets it as a problem.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """`line` and `column` are the file's, from 1."""
+
+    line: int
+    column: int
+    text: str
+    hint: str = ""
+
+
+def problems_of(error: BaseException, file_text: str, select_start: int = 0) -> tuple[Problem, ...]:
+    """What is wrong with the query that begins at `select_start` of a file."""
+    if isinstance(error, StatementError):
+        index = _index(file_text, select_start, error.line, error.column - 1)
+        return (_at(file_text, index, error.text, error.hint),)
+    if isinstance(error, PySparkException):
+        text, hint = words_of(error)
+        if isinstance(error, ParseException) and _OTHER_WINDOWS.search(file_text, select_start):
+            hint = "windows are written GROUP BY window(column, '10 seconds'), or session_window(column, '10 minutes')"
+        return (_at(file_text, _place_of(error, file_text, select_start), text, hint),)
+    if isinstance(error, StreamhouseError):
+        text, _, hint = str(error).partition(" do=")
+        return (_at(file_text, select_start, text.removesuffix(";"), hint),)
+    return (_at(file_text, select_start, last_words(str(error) or type(error).__name__), ""),)
+
+
+def words_of(error: PySparkException) -> tuple[str, str]:
+    """What Spark complains about, and what to do."""
+    told = _told(error)
+    condition = error.getCondition() or ""
+    parameters: Mapping[str, str] = error.getMessageParameters() or {}
+    for known, words in _WORDS.items():
+        if condition == known or condition.startswith(f"{known}."):
+            return words(parameters, told)
+    return told, _hint_by_text(told)
+
+
+def last_words(text: str) -> str:
+    """What a failed task or source said at last; our own sentences first, without what Spark wraps around them."""
+    ours = _OURS.findall(text)
+    if ours:
+        return str(ours[-1]).strip()
+    python = _PYTHON.findall(text)
+    found = str(python[-1]) if python else _CONDITION.sub("", _NOISE.sub("", text.strip()))
+    return _short(found.strip())
+
+
+def _told(error: PySparkException) -> str:
+    text = str(error.getMessage() or error)
+    ours = _OURS.findall(text)
+    if ours:
+        return str(ours[-1]).strip()
+    return _short(_CONDITION.sub("", _NOISE.sub("", text.strip())).split(";\n")[0].strip().rstrip("."))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
+
+
+# --- places
+
+
+def _at(file_text: str, index: int, text: str, hint: str) -> Problem:
+    line, column = position(file_text, index)
+    return Problem(line=line, column=column, text=text, hint=hint)
+
+
+def _place_of(error: PySparkException, file_text: str, select_start: int) -> int:
+    for context in error.getQueryContext() or ():
+        if context.fragment():
+            return select_start + int(context.startIndex())
+    found = _LINE_POS.search(str(error))
+    if found:
+        return _index(file_text, select_start, int(found[1]), int(found[2]))
+    return _mentioned(error, file_text, select_start)
+
+
+def _mentioned(error: PySparkException, file_text: str, select_start: int) -> int:
+    """Where the expression stands that an error without a place speaks of; the query, where that isn't known."""
+    name = _plain((error.getMessageParameters() or {}).get("expression", "")).strip('"')
+    found = re.compile(rf"\b{re.escape(name)}\b").search(file_text, select_start) if name else None
+    return found.start() if found else select_start
+
+
+def _index(file_text: str, start: int, line: int, pos: int) -> int:
+    """The place in the file of a line (from 1) and a pos (from 0) in what begins at `start`."""
+    for _ in range(line - 1):
+        newline = file_text.find("\n", start)
+        if newline < 0:
+            break
+        start = newline + 1
+    return min(start + pos, len(file_text))
+
+
+# --- words
+
+_ELSEWHERE: Final = {
+    "CHANGES": "leave EMIT CHANGES out: FROM STREAM(topic) says it",
+    "PIPELINE": "a statement ends with ;",
+}
+"""What people write who know other systems, by the word at which Spark's grammar gives up."""
+_Words = Callable[[Mapping[str, str], str], tuple[str, str]]
+
+
+def _column(parameters: Mapping[str, str], told: str) -> tuple[str, str]:
+    name = _plain(parameters.get("objectName", ""))
+    known = [_plain(each) for each in parameters.get("proposal", "").split(", ") if each]
+    close = difflib.get_close_matches(name.split(".")[-1], [each.split(".")[-1] for each in known], n=1)
+    if close:
+        return f"there is no column {name}", f"did you mean {close[0]}"
+    return f"there is no column {name}", f"there are {', '.join(known)}" if known else ""
+
+
+def _function(parameters: Mapping[str, str], told: str) -> tuple[str, str]:
+    name = _plain(parameters.get("routineName", ""))
+    close = difflib.get_close_matches(name.lower(), _functions(), n=2)
+    return f"there is no function {name}", f"did you mean {' or '.join(close)}" if close else ""
+
+
+def _functions() -> list[str]:
+    jvm: Any = SparkContext._jvm
+    if jvm is None:
+        return []
+    names = jvm.org.apache.spark.sql.catalyst.analysis.FunctionRegistry.builtin().listFunction().mkString(",")
+    plain = (_plain(name).rpartition(".")[2] for name in str(names).split(","))
+    return [name for name in plain if name.isidentifier()]
+
+
+def _table(parameters: Mapping[str, str], told: str) -> tuple[str, str]:
+    return f"there is no table or topic {_plain(parameters.get('relationName', ''))}", "SHOW TABLES lists them"
+
+
+def _syntax(parameters: Mapping[str, str], told: str) -> tuple[str, str]:
+    found = parameters.get("error", "")
+    hint = "look at the word before it" if found != "end of input" else "it is not finished"
+    return f"syntax error at {found}", _ELSEWHERE.get(found.strip("'").upper(), hint)
+
+
+def _arguments(parameters: Mapping[str, str], told: str) -> tuple[str, str]:
+    name = _plain(parameters.get("functionName", ""))
+    expected, actual = parameters.get("expectedNum", "?"), parameters.get("actualNum", "?")
+    return f"{name} takes {expected.strip('[]').replace(', ', ' or ')} arguments, not {actual}", ""
+
+
+def _ambiguous(parameters: Mapping[str, str], told: str) -> tuple[str, str]:
+    meant = _plain(parameters.get("referenceNames", "").strip("[]")).replace(", ", " or ")
+    return f"{_plain(parameters.get('name', ''))} may mean several columns", f"write {meant}"
+
+
+def _group_by(parameters: Mapping[str, str], told: str) -> tuple[str, str]:
+    return "columns stand beside an aggregate without a GROUP BY", "GROUP BY these columns, or GROUP BY ALL"
+
+
+def _aggregation(parameters: Mapping[str, str], told: str) -> tuple[str, str]:
+    name = _plain(parameters.get("expression", "")).strip('"')
+    return f"{name} is neither grouped by nor aggregated", f"add {name} to GROUP BY, or write GROUP BY ALL"
+
+
+def _mismatch(parameters: Mapping[str, str], told: str) -> tuple[str, str]:
+    cause = told.partition("due to data type mismatch: ")[2] or told
+    return f"types don't fit in {parameters.get('sqlExpr', '').strip(chr(34))}: {_lowered(cause)}", "cast one of them"
+
+
+def _output_mode(parameters: Mapping[str, str], told: str) -> tuple[str, str]:
+    mode, operation = parameters.get("outputMode", ""), parameters.get("operation", "")
+    if "without watermark" in operation:
+        return (
+            f"output mode {mode} needs a watermark for an aggregate",
+            "GROUP BY window(at, '1 minute') and WITH (watermark = 'at 10 seconds'), or WITH (output = 'update')",
+        )
+    return f"output mode {mode} can't be used with {operation}", "leave the option output out"
+
+
+def _row_window(parameters: Mapping[str, str], told: str) -> tuple[str, str]:
+    name = parameters.get("windowFunc", "a window function").lower()
+    return (
+        f"{name} OVER (…) can't be kept up to date on a stream",
+        "group by window(column, '1 minute'), and use max_by or min_by for the first row of a group",
+    )
+
+
+def _not_a_stream(parameters: Mapping[str, str], told: str) -> tuple[str, str]:
+    name = _plain(parameters.get("quoted", ""))
+    return f"{name} is no stream", f"write {name} without STREAM"
+
+
+_WORDS: Final[Mapping[str, _Words]] = {
+    "UNRESOLVED_COLUMN": _column,
+    "UNRESOLVED_ROUTINE": _function,
+    "TABLE_OR_VIEW_NOT_FOUND": _table,
+    "PARSE_SYNTAX_ERROR": _syntax,
+    "WRONG_NUM_ARGS": _arguments,
+    "AMBIGUOUS_REFERENCE": _ambiguous,
+    "MISSING_GROUP_BY": _group_by,
+    "MISSING_AGGREGATION": _aggregation,
+    "DATATYPE_MISMATCH": _mismatch,
+    "STREAMING_OUTPUT_MODE": _output_mode,
+    "NON_TIME_WINDOW_NOT_SUPPORTED_IN_STREAMING": _row_window,
+    "_LEGACY_ERROR_TEMP_1008": _not_a_stream,
+}
+_HINTS: Final = {
+    "Sorting is not supported on streaming": "leave ORDER BY out: a stream has no end to sort at",
+    "not supported without a watermark in the join keys": (
+        "give both streams a watermark, and join within a time: AND p.at BETWEEN o.at AND o.at + INTERVAL 1 HOUR"
+    ),
+    "Distinct aggregations are not supported": "cardinality(collect_set(column)), or approx_count_distinct(column)",
+    "Streaming query is not allowed in subquery": "join the streams, or name the table of the subquery without STREAM",
+    "Union between streaming and batch": "read both with STREAM(…)",
+}
+
+
+def _hint_by_text(told: str) -> str:
+    return next((hint for part, hint in _HINTS.items() if part in told), "")
+
+
+def _plain(name: str) -> str:
+    return name.replace("`", "")
+
+
+def _lowered(text: str) -> str:
+    return text[:1].lower() + text[1:]

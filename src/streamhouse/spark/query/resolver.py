@@ -1,0 +1,411 @@
+"""Binding: the names in a query become views of a session, and the query a frame.
+
+Data path   a SELECT -> Spark's parser (which names?) -> catalogue -> **views** -> Spark's analyser -> a frame
+Owns        sessions of a query's own, which names are streams, that no column is read that the query doesn't use
+Leaves      columns to `catalogue`, rows to `connectors`, names in plans to `plans`, words for Spark's errors to
+            `problems`
+
+A query is looked at twice. First its names are views without rows: analysing and optimising it tells, for the price
+of no read at all, whether it is right and which columns it uses. Then the same names are views of the real places, in
+which a column that isn't used is null and nothing is read for it: a Python source can't be told to leave columns out
+later. So positions and types stay what they were, and `SELECT *` means the same in both.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from pyspark.errors import ParseException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType
+
+from streamhouse.errors import StatementError
+from streamhouse.model.identifiers import quote_identifier
+from streamhouse.model.table import LAKE, Column, Connector, Table
+from streamhouse.spark.connectors import find
+from streamhouse.spark.connectors.base import Reading
+from streamhouse.spark.datasource.data_source import register
+from streamhouse.spark.query.catalog import Catalogue, about_of
+from streamhouse.spark.query.table_references import Nature, Placeholders, names_in, nature_of, needed_columns
+from streamhouse.spark.runtime.jvm import plain_query
+from streamhouse.spark.worker.untrusted_sql import GUEST_DATABASE, check_analyzed, check_untrusted
+from streamhouse.sql.lexer import Token, TokenKind, error_at, tokens_of
+from streamhouse.sql.options import Watermark
+
+NARROWED: Final = (Connector.TOPIC, Connector.POSTGRESQL, *LAKE)
+"""Places that read all columns they are asked for, however few a query uses."""
+NO_STREAMS: Final = {
+    Connector.VIEW: "name it without STREAM, or write its query to a topic with CREATE PIPELINE and stream that",
+    Connector.POSTGRESQL: "name it without STREAM: it is read again for every micro-batch",
+    **dict.fromkeys(LAKE, "name it without STREAM, or stream the topic that it is made of"),
+}
+EXPLAIN_MODES: Final = ("SIMPLE", "EXTENDED", "CODEGEN", "COST", "FORMATTED")
+_WRITING: Final = ("INSERT", "INTO", "OVERWRITE", "TABLE", "UPDATE", "DELETE", "FROM", "MERGE", "TRUNCATE")
+_OFF: Final = "spark.sql.streaming.unsupportedOperationCheck"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """One name of a query: the table with the columns that are read of it, and whether it is read as a stream."""
+
+    name: str
+    table: Table
+    is_stream: bool
+    origin: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """A query that can be run. `streams` and `tables` are the names it reads, each once, in the order of the text."""
+
+    frame: DataFrame
+    reads: tuple[Read, ...]
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        return tuple(read.name for read in self.reads if read.is_stream)
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return tuple(read.name for read in self.reads if not read.is_stream)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What somebody should know who reads tables that nobody declared."""
+        return tuple(note_of(read) for read in self.reads if read.origin.startswith("inferred"))
+
+
+def note_of(read: Read) -> str:
+    columns = ", ".join(f"{column.name} {column.type}" for column in read.table.columns or ())
+    return f"columns of {read.name} {read.origin}" + (f"; used: {columns}" if columns else "")
+
+
+def bind(
+    spark: SparkSession,
+    text: str,
+    catalogue: Catalogue,
+    reading: Reading,
+    *,
+    is_untrusted: bool = False,
+    is_own: bool = False,
+) -> Bound:
+    """A query's frame, in a session of its own; raises `StatementError` for names, Spark's errors for the rest.
+
+    `is_untrusted`: the text comes from the wire. It is judged first, and reads tables of the catalogue alone.
+    `is_own`: the session that is given is for this query alone, so that it needs no other.
+    """
+    if (asked := asked_to_explain(text)) is not None:
+        _check_explained(spark, asked)
+        bound = bind(spark, asked.query, catalogue, reading, is_untrusted=is_untrusted, is_own=is_own)
+        return explained(bound, asked.mode)
+    session = spark if is_own else _session_for(spark, text, is_untrusted=is_untrusted)
+    sources = _sources(session, text, catalogue, reading, is_untrusted=is_untrusted)
+    nature = nature_of(session, text)
+    _refuse_writing(text, sources)
+    if nature is Nature.QUERY:
+        needed = look(session, text, sources, reading)[1]
+    else:
+        needed = {source.name: source.columns for source in sources}
+    read = [source for source in sources if source.name in needed]
+    reads = tuple(source.read(needed[source.name]) for source in read)
+    if nature is Nature.WORDS:
+        placeholder_views(session, sources, reading)
+    else:
+        _make_views(session, read, reads, reading)
+    frame = _query(session, text)
+    if is_untrusted and nature is Nature.QUERY:
+        check_analyzed(frame, text)
+    return Bound(frame=frame, reads=reads)
+
+
+def check(
+    spark: SparkSession,
+    text: str,
+    catalogue: Catalogue,
+    reading: Reading,
+    *,
+    is_untrusted: bool = False,
+    is_own: bool = False,
+) -> Bound:
+    """The same as `bind`, but the frame has no rows, and nothing is asked of any place: for validation."""
+    if (asked := asked_to_explain(text)) is not None:
+        _check_explained(spark, asked)
+        looked = check(spark, asked.query, catalogue, reading, is_untrusted=is_untrusted, is_own=is_own)
+        return replace(looked, frame=spark.createDataFrame([], "plan STRING"))
+    session = spark if is_own else _session_for(spark, text, is_untrusted=is_untrusted)
+    sources = _sources(session, text, catalogue, reading, is_untrusted=is_untrusted)
+    frame, needed = look(session, text, sources, reading)
+    reads = tuple(source.read(needed[source.name]) for source in sources if source.name in needed)
+    return Bound(frame=frame, reads=reads)
+
+
+def _session_for(spark: SparkSession, text: str, *, is_untrusted: bool) -> SparkSession:
+    """Whoever isn't trusted has the text judged that is run, and a database of Spark's without tables in it."""
+    if is_untrusted:
+        check_untrusted(spark, text)
+    session = own_session(spark)
+    if is_untrusted and session.catalog.databaseExists(GUEST_DATABASE):
+        session.catalog.setCurrentDatabase(GUEST_DATABASE)
+    return session
+
+
+def own_session(spark: SparkSession) -> SparkSession:
+    """A session with views of its own, in the same Spark."""
+    session = spark.newSession()
+    register(session)
+    return session
+
+
+def cloned_session(spark: SparkSession) -> SparkSession:
+    """A session of its own that begins with the functions, temporary views and settings of the one given."""
+    session = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
+    register(session)
+    return session
+
+
+def watermarked(frame: DataFrame, watermarks: Iterable[Watermark]) -> DataFrame:
+    """A stream with the watermarks whose columns it has; text becomes a time, since only times have one."""
+    for each in watermarks:
+        if each.column not in frame.columns:
+            continue
+        if isinstance(frame.schema[each.column].dataType, StringType):
+            frame = frame.withColumn(each.column, F.col(quote_identifier(each.column)).cast("timestamp"))
+        frame = frame.withWatermark(quote_identifier(each.column), each.delay)
+    return frame
+
+
+# --- EXPLAIN
+
+
+class Asked(NamedTuple):
+    """How a plan is to be told, and the query, which stands where it stood in the text."""
+
+    mode: str
+    query: str
+
+
+def asked_to_explain(text: str) -> Asked | None:
+    tokens = tokens_of(text)
+    if not next(tokens).says("EXPLAIN"):
+        return None
+    mode, first = "simple", next(tokens)
+    if first.says(*EXPLAIN_MODES):
+        mode, first = first.value.lower(), next(tokens)
+    before = "".join(sign if sign == "\n" else " " for sign in text[: first.start])
+    return Asked(mode, before + text[first.start :])
+
+
+def _check_explained(spark: SparkSession, asked: Asked) -> None:
+    """A command has no plan to show without being run."""
+    if nature_of(spark, asked.query) is not Nature.QUERY:
+        start = len(asked.query) - len(asked.query.lstrip())
+        raise error_at(asked.query, start, "EXPLAIN shows the plan of a query", "EXPLAIN SELECT …")
+
+
+def explained(bound: Bound, mode: str = "simple") -> Bound:
+    """A frame of one row and column: what is read of each name, and Spark's plan."""
+    plan = bound.frame._jdf.queryExecution()
+    jvm = bound.frame.sparkSession._jvm
+    assert jvm is not None
+    told = plan.explainString(jvm.org.apache.spark.sql.execution.ExplainMode.fromString(mode))
+    lines = ["== What is read ==", *(_told(read) for read in bound.reads), "", told]
+    frame = bound.frame.sparkSession.createDataFrame([("\n".join(lines),)], "plan STRING")
+    return replace(bound, frame=frame)
+
+
+def _told(read: Read) -> str:
+    columns = read.table.columns
+    used = "all columns" if columns is None else ", ".join(each.name for each in columns) or "the number of rows"
+    origin = f", columns {read.origin}" if read.origin else ""
+    return f"{'stream' if read.is_stream else 'table'} {read.name} ({read.table.connector.value}{origin}): {used}"
+
+
+# --- what a query reads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A name, before it is known which of its columns are used. `frame` is there where only that tells the columns."""
+
+    name: str
+    table: Table
+    columns: tuple[Column, ...]
+    is_stream: bool
+    origin: str
+    frame: DataFrame | None = None
+
+    def read(self, columns: Sequence[Column]) -> Read:
+        used = tuple(columns) if self.table.connector in NARROWED else self.table.columns
+        return Read(
+            name=self.name, table=replace(self.table, columns=used), is_stream=self.is_stream, origin=self.origin
+        )
+
+
+def _sources(
+    session: SparkSession, text: str, catalogue: Catalogue, reading: Reading, *, is_untrusted: bool
+) -> list[Source]:
+    tokens = [token for token in tokens_of(text) if token.kind in (TokenKind.WORD, TokenKind.NAME)]
+    words = {token.value for token in tokens}
+    streams: dict[str, bool] = {}
+    sources: list[Source] = []
+    for used in names_in(session, text):
+        at = _place_of(used.name, tokens)
+        table = catalogue.find(used.name, anew=True)
+        if table is None:
+            if not used.is_local and (is_untrusted or not _is_sparks(session, used.parts)):
+                raise unknown(text, at, used.name, catalogue)
+            continue
+        if len(used.parts) > 1:
+            raise error_at(
+                text, at, f"a name with dots needs backticks: {used.name}", f"write {quote_identifier(used.name)}"
+            )
+        if table.connector is Connector.CONSOLE:
+            raise error_at(text, at, f"{used.name} is a console, which can only be written to")
+        if used.is_stream and (hint := NO_STREAMS.get(table.connector)):
+            raise error_at(text, at, f"{used.name} is no stream", hint)
+        if streams.setdefault(used.name.lower(), used.is_stream) != used.is_stream:
+            raise _both(text, at, table)
+        if all(source.name.lower() != used.name.lower() for source in sources):
+            sources.append(_source(session, used.name, table, used.is_stream, words, catalogue, reading))
+    return sources
+
+
+def _source(
+    session: SparkSession,
+    name: str,
+    table: Table,
+    is_stream: bool,
+    words: set[str],
+    catalogue: Catalogue,
+    reading: Reading,
+) -> Source:
+    frame = None
+    columns = table.columns
+    _check_types(session, table)
+    if columns is None:
+        frame = _opened(session, table, reading, is_stream=is_stream)
+        columns = tuple(Column(name=f.name, type=f.dataType.simpleString()) for f in frame.schema.fields)
+    asked = {word.lower() for word in words} | {each.column.lower() for each in reading.watermarks}
+    extra = tuple(column for column in about_of(table) if column.name in asked)
+    origin = catalogue.origin(name)
+    return Source(name=name, table=table, columns=(*columns, *extra), is_stream=is_stream, origin=origin, frame=frame)
+
+
+def _check_types(session: SparkSession, table: Table) -> None:
+    """A column's type is text that somebody sent: it must be a type, and not what else a list of columns may hold."""
+    parser = session._jsparkSession.sessionState().sqlParser()
+    for column in table.columns or ():
+        try:
+            parser.parseDataType(column.type)
+        except ParseException:
+            raise StatementError(
+                1, 1, f"{table.name} has a column without a type of Spark's: {column.name} {column.type[:100]}"
+            ) from None
+
+
+def look(
+    session: SparkSession, text: str, sources: Sequence[Source], reading: Reading
+) -> tuple[DataFrame, Mapping[str, tuple[Column, ...]]]:
+    """The query over names without rows, and what it uses of each; tables that it reads nothing of are left out."""
+    placeholders = placeholder_views(session, sources, reading)
+    frame = _query(session, text)
+    session.conf.set(_OFF, "false")  # Spark refuses to optimise a stream that nobody starts
+    try:
+        needed = needed_columns(frame, placeholders)
+    finally:
+        session.conf.unset(_OFF)
+    return frame, {
+        source.name: tuple(column for column in source.columns if column.name in needed.get(source.name, ()))
+        for source in sources
+        if source.name in needed or source.is_stream
+    }
+
+
+def _query(session: SparkSession, text: str) -> DataFrame:
+    frame = session.sql(text)
+    return plain_query(frame) if frame.isStreaming else frame
+
+
+def placeholder_views(session: SparkSession, sources: Iterable[Source], reading: Reading) -> Placeholders:
+    placeholders = Placeholders(session)
+    for source in sources:
+        frame = placeholders.frame(source.name, source.columns, is_stream=source.is_stream)
+        _view(frame, source.name, source.is_stream, reading)
+    return placeholders
+
+
+def _make_views(session: SparkSession, sources: Sequence[Source], reads: Sequence[Read], reading: Reading) -> None:
+    for source, read in zip(sources, reads, strict=True):
+        frame = None if source.table.connector in NARROWED else source.frame
+        frame = frame or _opened(session, read.table, reading, is_stream=source.is_stream)
+        there = set(frame.columns)
+        shown = [
+            F.col(quote_identifier(column.name))
+            if column.name in there
+            else F.lit(None).cast(column.type).alias(column.name)
+            for column in source.columns
+        ]
+        _view(frame.select(*shown), source.name, source.is_stream, reading)
+
+
+def _opened(session: SparkSession, table: Table, reading: Reading, *, is_stream: bool) -> DataFrame:
+    connector = find(table.connector)
+    # Where a query starts is a matter of its streams; tables are read as a whole.
+    return (
+        connector.read_stream(session, table, reading)
+        if is_stream
+        else connector.read(session, table, replace(reading, starting="earliest"))
+    )
+
+
+def _view(frame: DataFrame, name: str, is_stream: bool, reading: Reading) -> None:
+    shown = watermarked(frame, reading.watermarks) if is_stream else frame
+    shown.createOrReplaceTempView(quote_identifier(name))
+
+
+# --- names that are wrong
+
+
+def unknown(text: str, at: int, name: str, catalogue: Catalogue) -> StatementError:
+    near = catalogue.near(name)
+    known = catalogue.names()
+    if near:
+        hint = f"did you mean {' or '.join(near)}"
+    else:
+        hint = f"there are {', '.join(known[:10])}" if known else "there are no topics yet: streamhouse topics create"
+    return error_at(text, at, f"there is no table or topic {name}", hint)
+
+
+def _both(text: str, at: int, table: Table) -> StatementError:
+    topic = table.options.get("topic", table.name)
+    return error_at(
+        text,
+        at,
+        f"{table.name} is read both as a stream and as a table",
+        f"give it a second name: CREATE TABLE {table.name}_all WITH (connector = 'topic', topic = '{topic}')",
+    )
+
+
+def _refuse_writing(text: str, sources: Iterable[Source]) -> None:
+    """Questions don't write to tables: Spark would only see a view of one, and complain of its own plan."""
+    tokens = [token for token in tokens_of(text) if token.kind in (TokenKind.WORD, TokenKind.NAME)]
+    target = next((token for token in tokens if not token.says(*_WRITING)), None)
+    if target is None or target is tokens[0] or target.value.lower() not in {each.name.lower() for each in sources}:
+        return
+    hint = f"streamhouse produce {target.value}, or CREATE PIPELINE name AS INSERT INTO {target.value} SELECT …"
+    raise error_at(text, tokens[0].start, f"a question doesn't write to {target.value}", hint)
+
+
+def _is_sparks(session: SparkSession, parts: Sequence[str]) -> bool:
+    """Whether Spark has such a table itself; names of several parts are always its own business."""
+    return len(parts) > 1 or bool(session.catalog.tableExists(quote_identifier(parts[0])))
+
+
+def _place_of(name: str, tokens: Sequence[Token]) -> int:
+    """Where a query reads a name, of its first part where it has several: an alias may be called the same before."""
+    wanted = (name.lower(), name.split(".")[0].lower())
+    read = [token for before, token in pairwise(tokens) if before.says("FROM", "JOIN", "STREAM", "DESCRIBE")]
+    places = (token.start for want in wanted for token in (*read, *tokens) if token.value.lower() == want)
+    return next(places, 0)

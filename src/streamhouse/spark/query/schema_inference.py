@@ -1,0 +1,280 @@
+"""Inferring: the columns that JSON records seem to have.
+
+Data path   a sample of values -> **infer** -> columns, shown to the user, who may declare others
+Owns        which type fits all values of a field
+Leaves      taking the sample to `asking`, reading with these columns to `connectors.topic`
+
+Types only widen: whole numbers and fractions are DOUBLE, whatever has no type in common is STRING (its JSON text).
+Times stay text: what looks like one in a thousand records needn't in the next, and a record that doesn't fit is lost
+to a query. `CREATE TABLE` declares them.
+
+Asking: what the catalogue asks of agents: which tables there are, what schemas say, and what records look like.
+
+Data path   catalogue -> **asking** -> an agent's HTTP listener
+Owns        the shape of `/v1/tables` here; which records are a sample
+Leaves      what is made of the answers to `catalogue` and `inferring`
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+import numpy as np
+
+from streamhouse.client.loop_thread import LoopThread
+from streamhouse.errors import Rejected, Unavailable, UnknownTopic
+from streamhouse.format.columnar_decoder import Binary, Selection, read_columns_in_parts
+from streamhouse.format.columnar_decoder import Column as RecordColumn
+from streamhouse.model.identifiers import quote_if_needed
+from streamhouse.model.names import TopicPartition
+from streamhouse.model.table import Column, Connector, Table
+from streamhouse.spark.agents.client import Agents, PartitionPlan, told_why
+from streamhouse.spark.columns import find_schema, own_types
+from streamhouse.spark.connectors.topic import ABOUT
+
+MAX_COLUMNS: Final = 500
+MAX_DEPTH: Final = 10
+"""Objects inside of objects; what lies deeper is JSON text."""
+JSON_SHARE: Final = 0.5
+"""More of a sample's values than this must be JSON objects for the topic to be one of JSON."""
+_LONG: Final = range(-(2**63), 2**63)
+_NUMBERS: Final = ("BIGINT", "DOUBLE")
+
+
+@dataclass(frozen=True, slots=True)
+class _Object:
+    fields: Mapping[str, "_Kind"]
+
+
+@dataclass(frozen=True, slots=True)
+class _List:
+    items: "_Kind"
+
+
+_Kind = str | _Object | _List | None
+"""None: nothing but nulls so far."""
+
+
+def infer(values: Iterable[bytes | None]) -> tuple[Column, ...]:
+    """The columns of values that are JSON objects, in the order of their first appearance; others are passed over."""
+    kind: _Kind = _Object({})
+    for found in objects_of(values):
+        kind = _widened(kind, _kind_of(found, 0))
+    assert isinstance(kind, _Object)
+    columns: dict[str, Column] = {}
+    for name, each in kind.fields.items():
+        # Spark's names have no case: of two that differ in it only, the first is seen.
+        if name not in ABOUT and len(columns) < MAX_COLUMNS:
+            columns.setdefault(name.lower(), Column(name=name, type=_type_of(each)))
+    return tuple(columns.values())
+
+
+def objects_of(values: Iterable[bytes | None]) -> list[dict[str, Any]]:
+    found = []
+    for value in values:
+        try:
+            decoded = msgspec.json.decode(value) if value else None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue
+        if isinstance(decoded, dict):
+            found.append(decoded)
+    return found
+
+
+def is_json(values: Sequence[bytes | None]) -> bool:
+    """Whether a sample is mostly JSON objects; deleted records, which have no value, don't count."""
+    present = [value for value in values if value]
+    return bool(present) and len(objects_of(present)) > JSON_SHARE * len(present)
+
+
+def is_text(values: Iterable[bytes | None]) -> bool:
+    try:
+        for value in values:
+            (value or b"").decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _kind_of(value: Any, depth: int) -> _Kind:
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "BOOLEAN"
+    if isinstance(value, int):
+        return "BIGINT" if value in _LONG else "DOUBLE"
+    if isinstance(value, float):
+        return "DOUBLE"
+    if isinstance(value, dict) and depth < MAX_DEPTH:
+        return _Object({name: _kind_of(each, depth + 1) for name, each in value.items()})
+    if isinstance(value, list) and depth < MAX_DEPTH:
+        items: _Kind = None
+        for each in value:
+            items = _widened(items, _kind_of(each, depth + 1))
+        return _List(items)
+    return "STRING"
+
+
+def _widened(one: _Kind, other: _Kind) -> _Kind:
+    """The narrowest kind that both are."""
+    if one is None or other is None or one == other:
+        return other if one is None else one
+    if isinstance(one, _Object) and isinstance(other, _Object):
+        names = dict.fromkeys((*one.fields, *other.fields))
+        return _Object({name: _widened(one.fields.get(name), other.fields.get(name)) for name in names})
+    if isinstance(one, _List) and isinstance(other, _List):
+        return _List(_widened(one.items, other.items))
+    return "DOUBLE" if one in _NUMBERS and other in _NUMBERS else "STRING"
+
+
+def _type_of(kind: _Kind) -> str:
+    if isinstance(kind, _List):
+        return f"ARRAY<{_type_of(kind.items)}>"
+    if isinstance(kind, _Object):
+        seen: dict[str, str] = {}
+        for name, each in kind.fields.items():
+            seen.setdefault(name.lower(), f"{quote_if_needed(name)}: {_type_of(each)}")
+        return f"STRUCT<{', '.join(seen.values())}>" if seen else "STRING"
+    return kind or "STRING"
+
+
+SAMPLE_RECORDS: Final = 1_000
+SAMPLE_PARTITIONS: Final = 4
+SAMPLE_BYTES: Final = 256 * 1024
+"""Of one end of one partition."""
+SAMPLE_ANSWERS: Final = 4
+"""That are asked for one after the other, where the first is short."""
+BATCH_LIMIT_BYTES: Final = 64 * 1024 * 1024
+
+
+class _Column(msgspec.Struct, frozen=True):
+    name: str
+    type: str
+
+
+class _Table(msgspec.Struct, frozen=True):
+    name: str
+    connector: str
+    columns: list[_Column] | None = None
+    key: list[str] = []
+    options: dict[str, str] = {}
+    text: str | None = None
+
+    def table(self) -> Table:
+        columns = None if self.columns is None else tuple(Column(name=c.name, type=c.type) for c in self.columns)
+        return Table(
+            name=self.name,
+            connector=Connector(self.connector),
+            columns=columns,
+            key=tuple(self.key),
+            options=self.options,
+            text=self.text,
+        )
+
+
+class _Tables(msgspec.Struct, frozen=True):
+    tables: list[_Table]
+
+
+@lru_cache(maxsize=1)
+def _loop() -> LoopThread:
+    """One for all catalogues of a process: they come and go with the queries that they are made for."""
+    return LoopThread(name="streamhouse-catalogue")
+
+
+class AgentsDoor:
+    """Blocks while it asks; may be used from several threads at once."""
+
+    def __init__(self, address: str) -> None:
+        self._address, self._loop = address, _loop()
+
+    def tables(self) -> Sequence[Table]:
+        return self._loop.run(self._tables())
+
+    def fields(self, topic: str) -> tuple[Column, ...] | None:
+        """The columns of the latest schema of a topic's values; None where none is registered."""
+        return self._loop.run(self._fields(topic))
+
+    def sample(self, topic: str) -> list[bytes | None]:
+        """Values of the newest and the oldest records."""
+        return self._loop.run(self._sample(topic))
+
+    async def _tables(self) -> Sequence[Table]:
+        async with Agents(self._address) as agents:
+            answer = await agents.http.ask("GET", "/v1/tables")
+        if answer.status >= 500:
+            raise Unavailable(told_why(answer))
+        if answer.status >= 400:
+            raise Rejected(told_why(answer))
+        return [each.table() for each in msgspec.json.decode(answer.content, type=_Tables).tables]
+
+    async def _fields(self, topic: str) -> tuple[Column, ...] | None:
+        schema = await find_schema(self._address, topic)
+        if schema is None:
+            return None
+        return tuple(
+            Column(name=name, type=kind.simpleString()) for name, kind in own_types(schema).items() if name not in ABOUT
+        )
+
+    async def _sample(self, topic: str) -> list[bytes | None]:
+        async with Agents(self._address) as agents:
+            partitions = (await agents.topics()).get(topic)
+            if partitions is None:
+                raise UnknownTopic(topic)
+            extents = await agents.extents(TopicPartition(topic, number) for number in range(partitions))
+            full = [each for each in extents.values() if each.end > each.log_start][:SAMPLE_PARTITIONS]
+            share = SAMPLE_RECORDS // max(1, 2 * len(full))
+            asked = [(each, offset) for each in full for offset in _ends(each, share)]
+            answers = await asyncio.gather(*(_sampled(agents, each, offset, share) for each, offset in asked))
+        return [value for values in answers for value in values][:SAMPLE_RECORDS]
+
+
+def _ends(extent: PartitionPlan, share: int) -> Iterable[int]:
+    """Where samples of so many records begin: at the start, and before the end where that is elsewhere."""
+    newest = max(extent.log_start, extent.end - share)
+    return (newest, extent.log_start) if newest >= extent.log_start + share else (extent.log_start,)
+
+
+async def _sampled(agents: Agents, extent: PartitionPlan, offset: int, limit: int) -> list[bytes | None]:
+    """So many values from an offset on. An answer ends where a segment does, so there may be more behind it."""
+    found: list[bytes | None] = []
+    for _ in range(SAMPLE_ANSWERS):
+        values, offset = _values(await _batches(agents, extent.place, offset), offset, limit=limit - len(found))
+        found += values
+        if not values or len(found) >= limit or offset >= extent.end:
+            break
+    return found
+
+
+async def _batches(agents: Agents, place: TopicPartition, offset: int) -> bytes:
+    path = f"/v1/topics/{quote(place.topic, safe='')}/partitions/{place.partition}/batches"
+    params: dict[str, str | int] = {"offset": offset, "max_bytes": SAMPLE_BYTES, "wait_ms": 0}
+    answer = await agents.http.ask("GET", path, params=params)
+    return answer.content if answer.status < 400 else b""
+
+
+def _values(blob: bytes, offset: int, *, limit: int) -> tuple[list[bytes | None], int]:
+    """The first values, and the offset behind all that were read."""
+    if not blob:
+        return [], offset
+    selection = Selection(columns=RecordColumn.VALUE | RecordColumn.OFFSET, from_offset=offset)
+    values: list[bytes | None] = []
+    for columns in read_columns_in_parts([blob], selection, limit_bytes=BATCH_LIMIT_BYTES):
+        assert columns.value is not None
+        assert columns.offset is not None
+        values += _bytes_of(columns.value, min(limit - len(values), columns.rows))
+        offset = int(np.frombuffer(columns.offset, dtype=np.int64)[columns.rows - 1]) + 1
+        if len(values) >= limit:
+            break
+    return values, offset
+
+
+def _bytes_of(column: Binary, rows: int) -> Iterator[bytes | None]:
+    offsets = np.frombuffer(column.offsets, dtype=np.int32)
+    for row in range(rows):
+        is_null = column.validity is not None and not column.validity[row >> 3] >> (row & 7) & 1
+        yield None if is_null else bytes(column.data[offsets[row] : offsets[row + 1]])

@@ -1,0 +1,335 @@
+"""Validating: a whole file of statements is looked at before anything of it is done.
+
+Data path   a file -> statements -> `binding.check` -> **Checked**: columns, shape, problems with their places
+Owns        what a statement must be besides correct SQL: a stream to read, a target that takes it, keys that are there
+Leaves      doing any of it to the agents and to `pipelines`
+
+Nothing is read but names, schemas and samples. Tables, targets and views of earlier statements are known to later ones.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from streamhouse.errors import StatementError, StreamhouseError
+from streamhouse.model.pipeline import Shape
+from streamhouse.model.table import Column, Connector, Table
+from streamhouse.spark.connectors.base import Reading
+from streamhouse.spark.connectors.topic import ABOUT
+from streamhouse.spark.connectors.view_key import view_key
+from streamhouse.spark.connectors.view_query import RECOMPUTE, mode_of
+from streamhouse.spark.query.catalog import Catalogue, Extended, about_of
+from streamhouse.spark.query.error_messages import Problem, problems_of
+from streamhouse.spark.query.resolver import Bound, check
+from streamhouse.spark.query.state_signature import Rows, shape_of
+from streamhouse.spark.query.table_references import Nature, nature_of
+from streamhouse.spark.runtime.jvm import check_plan, unsupported
+from streamhouse.spark.worker.untrusted_sql import check_untrusted, of_definition
+from streamhouse.sql.lexer import position, tokens_of
+from streamhouse.sql.options import PipelineOptions, pipeline_options
+from streamhouse.sql.parser import parse_all
+from streamhouse.sql.statements import CreatePipeline, CreateTable, CreateView, Drop, Query, Show, Statement
+
+Continuous: TypeAlias = CreatePipeline | CreateView
+
+_KINDS: Final = {
+    CreateTable: "table",
+    CreatePipeline: "pipeline",
+    CreateView: "view",
+    Drop: "drop",
+    Show: "show",
+    Query: "query",
+}
+_OF_RECORDS: Final = ("_key", "_timestamp", "_headers")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """`kind`: table, pipeline, view, drop, show, query, or nothing where it couldn't be understood.
+
+    `columns` are those of the result, `shape` is there for what runs continuously, `notes` are worth knowing.
+    """
+
+    kind: str
+    name: str
+    line: int
+    columns: tuple[Column, ...] = ()
+    shape: Shape | None = None
+    key: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def validate(spark: SparkSession, catalogue: Catalogue, text: str, *, is_untrusted: bool = False) -> list[Checked]:
+    """Every statement of a file, in the order of the file. `is_untrusted`: queries are judged by `untrusted` first."""
+    return validate_known(spark, Extended(catalogue), text, is_untrusted=is_untrusted)
+
+
+def validate_known(spark: SparkSession, known: Extended, text: str, *, is_untrusted: bool = False) -> list[Checked]:
+    """The same; `known` also has what the file creates afterwards."""
+    statements, errors = parse_all(text)
+    checked = [_checked(spark, known, statement, text, is_untrusted) for statement in statements]
+    checked = [
+        replace(each, problems=(*each.problems, *_twice_there(n, statements, text))) for n, each in enumerate(checked)
+    ]
+    return sorted([*checked, *map(_not_understood, errors)], key=lambda each: each.line)
+
+
+def _twice_there(index: int, statements: Sequence[Statement], text: str) -> list[Problem]:
+    """A pipeline or view whose name an earlier statement has taken: it would change what that one makes."""
+    statement = statements[index]
+    if not isinstance(statement, CreatePipeline | CreateView) or statement.is_replace:
+        return []
+    earlier = [each for each in statements[:index] if getattr(each, "name", None) == statement.name]
+    taken = next((each for each in reversed(earlier) if not isinstance(each, CreateTable)), None)
+    if taken is None or isinstance(taken, Drop):
+        return []
+    hint = "give one another name, or say CREATE OR REPLACE"
+    return [_problem(text, _place(statement, statement.name), f"{statement.name} is created a second time", hint)]
+
+
+def _not_understood(error: StatementError) -> Checked:
+    problem = Problem(line=error.line, column=error.column, text=error.text, hint=error.hint)
+    return Checked(kind="", name="", line=error.line, problems=(problem,))
+
+
+def _checked(spark: SparkSession, known: Extended, statement: Statement, text: str, is_untrusted: bool) -> Checked:
+    line = position(text, statement.span[0])[0]
+    kind, name = _KINDS[type(statement)], getattr(statement, "name", "")
+    start = getattr(statement, "select_start", statement.span[0])
+    try:
+        if is_untrusted and (query := _query_of(statement)) is not None:
+            check_untrusted(spark, query)
+        if isinstance(statement, CreateTable):
+            return _table(spark, known, statement, text, line)
+        if isinstance(statement, CreatePipeline | CreateView):
+            return _continuous(spark, known, statement, text, line, is_untrusted=is_untrusted)
+        if isinstance(statement, Query):
+            if nature_of(spark, statement.text) is Nature.COMMAND:  # looking at it would do it
+                return Checked(kind=kind, name="", line=line)
+            bound = check(spark, statement.text, known, Reading(agents=known.agents), is_untrusted=is_untrusted)
+            return Checked(kind=kind, name="", line=line, columns=columns_of(bound.frame), notes=bound.notes)
+    except (StreamhouseError, PySparkException) as error:
+        fitting = error if isinstance(statement, Query) else of_definition(error)
+        return Checked(kind=kind, name=name, line=line, problems=problems_of(fitting, text, start))
+    return Checked(kind=kind, name=name, line=line)
+
+
+def _query_of(statement: Statement) -> str | None:
+    if isinstance(statement, CreatePipeline | CreateView):
+        return statement.select
+    return statement.text if isinstance(statement, Query) else None
+
+
+def columns_of(frame: DataFrame) -> tuple[Column, ...]:
+    return tuple(Column(name=field.name, type=field.dataType.simpleString()) for field in frame.schema.fields)
+
+
+# --- tables
+
+
+def _table(spark: SparkSession, known: Extended, statement: CreateTable, text: str, line: int) -> Checked:
+    columns = statement.table.columns or ()
+    problems = [each for column in columns if (each := _type_problem(spark, column, statement, text)) is not None]
+    problems += [each for column in columns if (each := _reserved_problem(column, statement, text)) is not None]
+    if not problems:
+        known.add(statement.table)
+    return Checked(
+        kind="table", name=statement.name, line=line, columns=columns, key=statement.table.key, problems=tuple(problems)
+    )
+
+
+def _type_problem(spark: SparkSession, column: Column, statement: CreateTable, text: str) -> Problem | None:
+    try:
+        spark._jsparkSession.sessionState().sqlParser().parseDataType(column.type)
+    except PySparkException:
+        found = text.find(column.type, *statement.span)
+        line, at = position(text, max(found, statement.span[0]))
+        hint = "STRING, BIGINT, DOUBLE, DECIMAL(9, 2), BOOLEAN, TIMESTAMP, DATE, ARRAY<…>, STRUCT<a: INT>, MAP<…>"
+        return Problem(line=line, column=at, text=f"there is no type {column.type}", hint=hint)
+    return None
+
+
+def _reserved_problem(column: Column, statement: CreateTable, text: str) -> Problem | None:
+    """A field of a record's value that has the name of a column about the record: nobody could tell which is meant."""
+    if statement.table.connector is not Connector.TOPIC or column.name not in ABOUT:
+        return None
+    what = f"{column.name} is known of every record, and can't be a field of its value"
+    hint = "leave it out: it is there when a query names it; a field of this name is read with format = 'raw'"
+    return _problem(text, max(text.find(column.name, *statement.span), statement.span[0]), what, hint)
+
+
+# --- pipelines and views
+
+
+def _continuous(
+    spark: SparkSession, known: Extended, statement: Continuous, text: str, line: int, *, is_untrusted: bool
+) -> Checked:
+    options = pipeline_options(statement.options)
+    reading = Reading(agents=known.agents, watermarks=options.watermarks)
+    bound = check(spark, statement.select, known, reading, is_untrusted=is_untrusted)
+    columns = columns_of(bound.frame)
+    key: tuple[str, ...] = ()
+    rows: Rows | None = None
+    if isinstance(statement, CreatePipeline):
+        columns, found = _named(columns, statement, text)
+        key, target = options.key, statement.target
+        found += _target_problems(known, statement, columns, text)
+        known.add(_target(known, statement, columns, options))
+    else:
+        key, target, found = statement.key, statement.name, []
+        if not _key_problems(statement, key, columns, text):
+            key = view_key(bound.frame, statement.key)
+        rows = Rows(key=key, output=options.output, starting=options.starting)
+        known.add(Table(name=statement.name, connector=Connector.VIEW, columns=columns, key=key))
+    found += _key_problems(statement, key, columns, text)
+    found += _watermark_problems(known, statement, options, bound, text)
+    found += _stream_problems(bound, options, statement, text)
+    shape = replace(shape_of(bound.frame, bound.reads, rows=rows), target=target)
+    return Checked(
+        kind=_KINDS[type(statement)],
+        name=statement.name,
+        line=line,
+        columns=columns,
+        shape=shape,
+        key=key,
+        problems=tuple(found),
+        notes=bound.notes,
+    )
+
+
+def _named(
+    columns: tuple[Column, ...], statement: CreatePipeline, text: str
+) -> tuple[tuple[Column, ...], list[Problem]]:
+    """The result's columns, under the names that the INSERT gives them."""
+    names = statement.columns
+    if names and len(names) != len(columns):
+        what = f"INSERT names {len(names)} columns, SELECT has {len(columns)}"
+        return columns, [_problem(text, statement.select_start, what, f"SELECT has {_listed(columns)}")]
+    renamed = (
+        tuple(Column(name=name, type=each.type) for name, each in zip(names, columns, strict=True))
+        if names
+        else columns
+    )
+    return renamed, [
+        _problem(text, statement.select_start, f"two columns are called {name}", "give one another name: … AS other")
+        for name in _twice(renamed)
+    ]
+
+
+def _twice(columns: Iterable[Column]) -> list[str]:
+    counts = Counter(column.name.lower() for column in columns)
+    return [name for name, count in counts.items() if count > 1]
+
+
+def _target_problems(known: Extended, statement: CreatePipeline, columns: Sequence[Column], text: str) -> list[Problem]:
+    table = known.find(statement.target)
+    if table is not None and table.connector is Connector.VIEW:
+        what = f"{table.name} is a view, which is written by its own query"
+        return [_problem(text, _place(statement, statement.target), what)]
+    if table is None or table.text is None or not table.columns:
+        return []
+    names = [column.name for column in table.columns]
+    return [
+        _problem(
+            text,
+            _place(statement, column.name, after=statement.select_start),
+            f"table {table.name} has no column {column.name}",
+            f"there are {', '.join(names)}",
+        )
+        for column in columns
+        if column.name not in names and column.name not in _OF_RECORDS
+    ]
+
+
+def _target(known: Extended, statement: CreatePipeline, columns: Iterable[Column], options: PipelineOptions) -> Table:
+    """What later statements see of a target: its own definition, or the topic that it will be."""
+    table = known.find(statement.target)
+    if table is not None and (table.text is not None or table.connector is not Connector.TOPIC):
+        return table
+    own = tuple(column for column in columns if column.name not in _OF_RECORDS)
+    return Table(name=statement.target, connector=Connector.TOPIC, columns=own, options={"format": options.fmt})
+
+
+def _key_problems(statement: Continuous, key: Sequence[str], columns: Sequence[Column], text: str) -> list[Problem]:
+    names = [column.name for column in columns]
+    return [
+        _problem(text, _place(statement, name), f"the key names no column: {name}", f"there are {', '.join(names)}")
+        for name in key
+        if name not in names
+    ]
+
+
+def _watermark_problems(
+    known: Extended, statement: Continuous, options: PipelineOptions, bound: Bound, text: str
+) -> list[Problem]:
+    """Watermarks whose column no stream has: nothing would come of them, and a window never be final."""
+    tables = [table for name in bound.streams if (table := known.find(name)) is not None]
+    if not tables or any(table.columns is None for table in tables):  # only the place itself knows them
+        return []
+    there = _listed(column for table in tables for column in table.columns or ())
+    names = {column.name for table in tables for column in (*(table.columns or ()), *about_of(table))}
+    return [
+        _problem(text, _place(statement, each.column), f"no stream has the watermark's column {each.column}", hint)
+        for hint in (f"there are {there}",)
+        for each in options.watermarks
+        if each.column not in names
+    ]
+
+
+def _stream_problems(bound: Bound, options: PipelineOptions, statement: Continuous, text: str) -> list[Problem]:
+    if not bound.frame.isStreaming and isinstance(statement, CreateView):  # computed anew when its tables change
+        return []
+    if not bound.frame.isStreaming:
+        name = bound.tables[0] if bound.tables else "orders"
+        what = "it reads no stream, so it would be over at once"
+        return [_problem(text, statement.select_start, what, f"FROM STREAM({name})")]
+    if isinstance(statement, CreatePipeline) and statement.target in _topics_of(bound):
+        what = f"it writes the topic that it reads, {statement.target}: it would never be done"
+        return [_problem(text, _place(statement, statement.target), what, "INSERT INTO another topic")]
+    check_plan(bound.frame)
+    error = unsupported(bound.frame, modes_of(bound.frame, options, statement))
+    problems = list(problems_of(error, text, statement.select_start)) if error is not None else []
+    if isinstance(statement, CreateView):
+        problems = [replace(each, hint=f"{each.hint}, or {RECOMPUTE}" if each.hint else RECOMPUTE) for each in problems]
+    return problems
+
+
+def _topics_of(bound: Bound) -> set[str]:
+    """The names and topics of a query's streams."""
+    streams = [read.table for read in bound.reads if read.is_stream and read.table.connector is Connector.TOPIC]
+    return {each for table in streams for each in (table.name, table.options.get("topic", table.name))}
+
+
+def modes_of(frame: DataFrame, options: PipelineOptions, statement: Continuous) -> tuple[str, ...]:
+    """The output modes to try: what keeps a view right; what the user says, or rows that are final, else changed."""
+    if isinstance(statement, CreateView):
+        return (mode_of(frame, statement.key, options.output),)
+    return ("append", "update") if options.output is None else (options.output,)
+
+
+# --- places
+
+
+def _problem(text: str, index: int, what: str, hint: str = "") -> Problem:
+    line, column = position(text, index)
+    return Problem(line=line, column=column, text=what, hint=hint)
+
+
+def _place(statement: Continuous, name: str, *, after: int = 0) -> int:
+    """Where a name stands in a statement for the first time; the SELECT where it isn't there."""
+    start, wanted = statement.span[0], name.lower()
+    for token in tokens_of(statement.text):
+        parts = [part.strip().lower() for part in token.value.split(",")]
+        # `at 10 seconds` names a column as well
+        if start + token.start >= after and any(wanted in (part, part.partition(" ")[0]) for part in parts):
+            return start + token.start
+    return statement.select_start
+
+
+def _listed(columns: Iterable[Column]) -> str:
+    return ", ".join(column.name for column in columns)

@@ -1,0 +1,297 @@
+"""Restoring: Parquet files or a table of a lake go into a topic.
+
+Data path   pieces of a source -> Spark -> **restoring** -> the sink's tasks -> a topic
+Owns        what of a row becomes key, value, time and headers of a record; which pieces are a step
+Leaves      reading pieces to `tables`, commits and going on to `jobs`
+
+A table with the columns that records have is taken as records. Of any other a row becomes a JSON object, or what that
+is in a schema of the registry.
+"""
+
+import json
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import functions
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import BinaryType, IntegerType, LongType, ShortType, StringType, StructType
+
+from streamhouse.client.schemas import Schemas
+from streamhouse.errors import Misconfigured, UnknownSchema, UnknownSubject
+from streamhouse.format.schema_id import prefix_of
+from streamhouse.spark.agents.client import Agents
+from streamhouse.spark.agents.resources import check_partitions, find_topic, made_topic
+from streamhouse.spark.columns.record_schema import TYPES
+from streamhouse.spark.columns.typed_decoder import writer_schema
+from streamhouse.spark.connectors.topic_writer import JSON_OPTIONS
+from streamhouse.spark.datasource.write_options import WriteOptions
+from streamhouse.spark.maintenance.job import STARTING, OnProgress
+from streamhouse.spark.replay.copy_job import expression
+from streamhouse.spark.replay.restore_sources import Kind, Reference, find_kind, open_source, opened
+from streamhouse.spark.replay.resumable_job import (
+    STEP_BYTES,
+    Job,
+    Memory,
+    Replayed,
+    check_rows,
+    count_steps,
+    told_plainly,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from streamhouse.client.loop_thread import LoopThread
+
+SPLIT_BYTES: Final = 32 * 1024 * 1024
+"""Of compressed files, for a task."""
+TIMES: Final = ("timestamp", "timestamp_ntz", "bigint")
+PARTITION: Final = "partition"
+KEPT: Final = ("key", "value", "timestamp", "headers", PARTITION)
+"""Of the columns of records; where they were before is not theirs any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreAsked:
+    """A restore. Expressions are Spark's SQL over the table's columns; None: see the module."""
+
+    source: str
+    topic: str
+    kind: Kind | None = None
+    where: str | None = None
+    key: str | None = None
+    value: str | None = None
+    timestamp: str | None = None
+    partitions: int | None = None
+    subject: str | None = None
+    """Rows are written with the latest schema of this subject, instead of as JSON."""
+
+
+class RestorePlan(msgspec.Struct, frozen=True):
+    kind: Kind
+    version: str
+    step_bytes: int
+
+
+def run(
+    asked: RestoreAsked,
+    *,
+    agents: str,
+    start: "Callable[[], SparkSession]",
+    loop: "LoopThread",
+    job_id: str | None = None,
+    step_bytes: int = STEP_BYTES,
+    on_progress: OnProgress = lambda at: None,
+) -> Replayed:
+    """Restore, or go on with a restore of this job id; Spark is started when there is something to do."""
+    options = WriteOptions(agents=agents, topic=asked.topic)
+    job = Job("restore", job_id, msgspec.to_builtins(asked), options=options)
+    memory = loop.run(_remembered(job, agents)) or _planned(job, asked, step_bytes)
+    plan = msgspec.convert(memory.plan, RestorePlan)
+    reference = Reference(plan.kind, asked.source, plan.version)
+    source = open_source(reference)
+    sizes, schema = source.sizes, spark_schema(source.schema)
+    if memory.done >= memory.steps or not sizes:
+        return Replayed(job=job.job_id, topic=asked.topic, steps=memory.steps, resumed_at=memory.done)
+    schema_id = None if asked.subject is None else loop.run(_schema_id(agents, asked.subject))
+    written = None if schema_id is None else Written(agents, schema_id)
+    on_progress(STARTING)
+    spark = start()
+
+    def rows(pieces: range, columns: Sequence[str] | None) -> "DataFrame":
+        tasks = -(-sum(sizes[piece] for piece in pieces) // SPLIT_BYTES)
+        return rows_of(spark, reference, schema, pieces, tasks=tasks, columns=columns)
+
+    def records(step: int) -> "DataFrame":
+        return records_of(rows(step_pieces(sizes, step, memory.steps), needed_columns(schema, asked)), asked, written)
+
+    def highest() -> int | None:
+        return highest_partition(rows(range(len(sizes)), [PARTITION])) if keeps_partition(schema, asked) else None
+
+    check_rows(lambda: records(memory.done), topic=asked.topic)
+    topic = loop.run(_prepared(asked, agents, highest))
+    return job.run(memory, records, on_progress=on_progress, topic=topic)
+
+
+async def _schema_id(address: str, subject: str) -> int:
+    async with Agents(address) as agents:
+        try:
+            return (await Schemas(agents.http).latest(subject)).id
+        except (UnknownSubject, UnknownSchema):
+            raise Misconfigured(
+                f"no schema is registered; subject={subject} do=register one: streamhouse schemas register"
+            ) from None
+
+
+async def _remembered(job: Job, address: str) -> Memory | None:
+    async with Agents(address) as agents:
+        await agents.meet()
+        return await job.remembered(agents)
+
+
+def _planned(job: Job, asked: RestoreAsked, step_bytes: int) -> Memory:
+    kind = asked.kind or find_kind(asked.source)
+    source = open_source(Reference(kind, asked.source))
+    plan = RestorePlan(kind=kind, version=source.version, step_bytes=step_bytes)
+    total = sum(source.sizes)
+    steps = min(count_steps(total, step_bytes), max(1, len(source.sizes)))
+    return Memory(asked=job.asked, steps=steps, done=0, total_bytes=total, plan=msgspec.to_builtins(plan))
+
+
+async def _prepared(asked: RestoreAsked, address: str, highest: Callable[[], int | None]) -> str:
+    """The topic is there then: with as many partitions as were asked for, or as the rows name."""
+    async with Agents(address) as agents:
+        found = await find_topic(agents, asked.topic)
+        if found is None:
+            named = highest()
+            partitions = asked.partitions if named is None else named + 1
+            found = await made_topic(agents, asked.topic, partitions=partitions, settings={})
+        check_partitions(found, asked.partitions)
+        return found.name
+
+
+# --- rows
+
+
+def step_pieces(sizes: Sequence[int], step: int, steps: int) -> range:
+    """The pieces of a step: neighbours, about as many bytes in each. Together the steps have each piece once."""
+    ends = list(accumulate(sizes))
+    total = max(1, ends[-1])
+    bounds = [bisect_left(ends, -(-total * part // steps)) for part in (step, step + 1)]
+    return range(bounds[0] if step else 0, bounds[1] if step + 1 < steps else len(sizes))
+
+
+def rows_of(
+    spark: "SparkSession",
+    reference: Reference,
+    schema: StructType,
+    pieces: range,
+    *,
+    tasks: int,
+    columns: Sequence[str] | None = None,
+) -> "DataFrame":
+    """Rows of pieces, in their order: a task has neighbours, and tasks are in order."""
+    numbers = spark.range(pieces.start, pieces.stop, 1, max(1, min(len(pieces), tasks)))
+    wanted = schema if columns is None else StructType([schema[name] for name in columns])
+    names = None if columns is None else list(columns)
+    return numbers.mapInArrow(_reading(reference, to_arrow_schema(wanted, timezone="UTC"), names), wanted)
+
+
+def needed_columns(schema: StructType, asked: RestoreAsked) -> list[str] | None:
+    """What of records becomes records again; None, all columns, where an expression may name any of them."""
+    has_expressions = any(text is not None for text in (asked.where, asked.key, asked.value, asked.timestamp))
+    if has_expressions or asked.subject is not None or not is_records(schema):
+        return None
+    return [name for name in schema.fieldNames() if name in KEPT]
+
+
+def _reading(
+    reference: Reference, shape: pa.Schema, columns: list[str] | None
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        source = opened(reference)
+        for batch in batches:
+            for piece in batch.column(0).to_pylist():
+                for rows in source.read(piece, columns):
+                    if rows.num_rows:
+                        yield shaped(rows, shape)
+
+    return read
+
+
+def shaped(rows: pa.RecordBatch, shape: pa.Schema) -> pa.RecordBatch:
+    """Columns with the types that Spark expects, however the file had them."""
+    arrays = [rows.column(field.name).cast(field.type, safe=False) for field in shape]
+    return pa.RecordBatch.from_arrays(arrays, schema=shape)
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """All columns, each of which may be null."""
+    plain = pa.schema([pa.field(field.name, _plain_type(field.type)) for field in schema])
+    try:
+        return from_arrow_schema(plain)
+    except PySparkException as error:
+        raise Misconfigured(f"Spark has no type for a column; why={error}") from None
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(kind):
+        return _plain_type(kind.value_type)
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz)
+    return {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}.get(kind, kind)
+
+
+def is_records(schema: StructType) -> bool:
+    """Whether a table's columns are those of records."""
+    types = {field.name: field.dataType for field in schema.fields}
+    return set(types) <= set(TYPES) and isinstance(types.get("value"), StringType | BinaryType)
+
+
+def keeps_partition(schema: StructType, asked: RestoreAsked) -> bool:
+    kind = schema[PARTITION].dataType if PARTITION in schema.fieldNames() else None
+    is_number = isinstance(kind, IntegerType | LongType | ShortType)
+    return is_records(schema) and is_number and asked.key is None and asked.partitions is None
+
+
+def highest_partition(frame: "DataFrame") -> int | None:
+    """The largest partition that rows name."""
+    with told_plainly():
+        (row,) = frame.select(functions.max(PARTITION)).collect()
+    return None if row[0] is None else int(row[0])
+
+
+def records_of(frame: "DataFrame", asked: RestoreAsked, written: "Written | None" = None) -> "DataFrame":
+    """What the sink takes of a row."""
+    if asked.where is not None:
+        frame = frame.where(asked.where)
+    schema, columns = frame.schema, [_value(frame, asked, written)]
+    names = schema.fieldNames()
+    if asked.key is not None or "key" in names:
+        columns.append(expression(frame, asked.key or "key", "key"))
+    if (time := _time(frame, asked)) is not None:
+        columns.append(time.alias("timestamp"))
+    if is_records(schema) and "headers" in names:
+        columns.append(functions.col("headers").cast(TYPES["headers"]).alias("headers"))
+    if keeps_partition(schema, asked):
+        columns.append(functions.col("partition").cast("int").alias("partition"))
+    return frame.select(*columns)
+
+
+class Written(NamedTuple):
+    """With which schema of the registry rows are written."""
+
+    agents: str
+    schema_id: int
+
+    def encoded(self, text: str | None) -> bytes | None:
+        if text is None:
+            return None
+        return prefix_of(self.schema_id) + writer_schema(self.agents, self.schema_id).encode(json.loads(text))
+
+
+def _value(frame: "DataFrame", asked: RestoreAsked, written: Written | None) -> "Column":
+    if written is None and (asked.value is not None or is_records(frame.schema)):
+        column: Column = expression(frame, asked.value or "value", "value")
+        return column
+    row = functions.to_json(functions.struct("*") if asked.value is None else functions.expr(asked.value), JSON_OPTIONS)
+    if written is None:
+        return row.alias("value")
+    # Without type hints, which Spark would take for those of a function of whole columns.
+    return functions.udf(lambda each: written.encoded(each), BinaryType())(row).alias("value")
+
+
+def _time(frame: "DataFrame", asked: RestoreAsked) -> Any:
+    """The time that was asked for, or a column that is one; None: that of the restore."""
+    if asked.timestamp is not None:
+        column = functions.expr(asked.timestamp)
+        kind = frame.select(column.alias("timestamp")).schema[0].dataType.simpleString()
+        return column if kind in TIMES else column.cast("timestamp")
+    kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+    return functions.col("timestamp") if kinds.get("timestamp") in TIMES else None

@@ -1,0 +1,262 @@
+"""The JVM's plans: Spark's trees of operators and expressions, read over py4j.
+
+Data path   a text, a frame -> Spark's parser and analyser -> **Plan**, **walk_expression** -> who asks about a query
+Owns        Scala's sequences; the order in which a plan is walked; what a WITH names and what a subquery holds
+Leaves      what an operator means for state, keys and output modes to the caller
+
+A plan is walked from the result inward, left to right. What a WITH names stands where it is used, as often as it is:
+this is also the order in which a checkpoint counts its sources.
+
+Folders: what is on the file systems that Spark knows, asked for by the driver.
+
+Data path   files, view -> **folders** -> Hadoop's file systems, through the JVM
+Owns        whether something is there; the text of a small file; which paths are this machine's own
+Leaves      data in folders to Spark
+
+Output modes: whether Spark would start a query in one.
+
+Data path   a frame's analysed plan -> **output modes** -> why not
+Owns        asking Spark before anything is started
+Leaves      which mode is right to `view_query` and to `pipelines.building`
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any, Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from streamhouse.errors import Rejected
+from streamhouse.spark.runtime.checkpoint import BatchOffsets, read_batch_offsets
+
+_OPTIMIZER: Final = "org.apache.spark.sql.catalyst.optimizer"
+
+
+def scala_seq(found: Any) -> list[Any]:
+    """The elements of a Scala Seq."""
+    return [found.apply(place) for place in range(found.size())]
+
+
+def kind_of(node: Any) -> str:
+    """The name of an operator's or expression's class: `Aggregate`, `AttributeReference`."""
+    return str(node.getClass().getSimpleName()).removesuffix("$")
+
+
+def id_of(attribute: Any) -> int:
+    """The number by which Spark tells a named expression from all others."""
+    return int(attribute.exprId().id())
+
+
+def parse_plan(session: SparkSession, text: str) -> Any:
+    """What Spark's parser makes of a text; nothing in it is looked up. Raises Spark's ParseException."""
+    return session._jsparkSession.sessionState().sqlParser().parsePlan(text)
+
+
+def analyzed_plan(frame: DataFrame) -> "Plan":
+    return Plan(frame._jdf.queryExecution().analyzed())
+
+
+def optimized_plan(frame: DataFrame) -> "Plan":
+    return Plan(frame._jdf.queryExecution().optimizedPlan())
+
+
+def plain_query(frame: DataFrame) -> DataFrame:
+    """The same query without WITH and DISTINCT, which are what they are made of: subqueries and aggregates.
+
+    When it starts a stream Spark looks for aggregates before it has done so itself, and would find none.
+    """
+    plan = frame._jdf.queryExecution().analyzed()
+    if not any(kind_of(node) in ("WithCTE", "Distinct") for node in walk_everything(plan)):
+        return frame
+    spark = frame.sparkSession
+    jvm: Any = spark._jvm
+    made = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plain_plan(spark, plan))
+    return DataFrame(made, spark)
+
+
+def plain_plan(spark: SparkSession, plan: Any) -> Any:
+    """`plain_query` of an analysed plan, by the rules of Spark's own optimiser."""
+    jvm: Any = spark._jvm
+    return jvm.org.apache.spark.sql.catalyst.optimizer.ReplaceDistinctWithAggregate.apply(_inlined(spark, plan))
+
+
+def _inlined(spark: SparkSession, plan: Any) -> Any:
+    jvm: Any = spark._jvm
+    gateway: Any = spark.sparkContext._gateway
+    rule = jvm.java.lang.Class.forName(f"{_OPTIMIZER}.InlineCTE").getConstructors()[0]
+    flags = gateway.new_array(jvm.java.lang.Object, rule.getParameterCount())
+    for place in range(rule.getParameterCount()):
+        flags[place] = place == 0  # the first: always, not only where a name is used once
+    return rule.newInstance(flags).apply(plan)
+
+
+class Plan:
+    """An analysed or optimised plan. Operators are the JVM's own objects."""
+
+    def __init__(self, root: Any) -> None:
+        self.root = root
+
+    @cached_property
+    def definitions(self) -> dict[int, Any]:
+        """The query of each name of a WITH, by its id, in whatever part of the plan the WITH stands."""
+        return {each.id(): each.child() for each in walk_everything(self.root) if kind_of(each) == "CTERelationDef"}
+
+    def inputs(self, node: Any) -> list[Any]:
+        """The operators whose rows an operator gets; those of subqueries in its expressions are not among them."""
+        kind = kind_of(node)
+        if kind == "WithCTE":
+            return [node.plan()]
+        if kind == "CTERelationRef":
+            defined = self.definitions.get(node.cteId())
+            return [] if defined is None else [defined]
+        return scala_seq(node.children())
+
+    def subqueries(self, node: Any) -> list[Any]:
+        """The plans within an operator's expressions: scalar subqueries, IN, EXISTS."""
+        return scala_seq(node.subqueries())
+
+    def walk(self, node: Any = None, *, into_views: bool = True, into_subqueries: bool = False) -> Iterator[Any]:
+        """Every operator from the result, or from `node`, inward.
+
+        `into_views`: what a view is made of as well. `into_subqueries`: those of an operator, before its inputs.
+        """
+        node = self.root if node is None else node
+        yield node
+        below = self.subqueries(node) if into_subqueries else []
+        if into_views or kind_of(node) != "View":
+            below += self.inputs(node)
+        for each in below:
+            yield from self.walk(each, into_views=into_views, into_subqueries=into_subqueries)
+
+    def entered(self, reference: Any) -> dict[int, int]:
+        """For each column of a `CTERelationRef` the column of its definition: by id, they agree by position."""
+        defined = self.definitions.get(reference.cteId())
+        if defined is None:
+            return {}
+        pairs = zip(scala_seq(reference.output()), scala_seq(defined.output()), strict=False)
+        return {id_of(outer): id_of(inner) for outer, inner in pairs}
+
+
+def walk_everything(node: Any) -> Iterator[Any]:
+    """Every operator of any plan, also of one that was only parsed, with those of WITHs and subqueries."""
+    yield node
+    for each in (*scala_seq(node.children()), *scala_seq(node.innerChildren())):
+        yield from walk_everything(each)
+
+
+def walk_expression(expression: Any) -> Iterator[Any]:
+    """An expression and those within it; plans of subqueries are left out."""
+    yield expression
+    for child in scala_seq(expression.children()):
+        yield from walk_expression(child)
+
+
+def without_alias(expression: Any) -> Any:
+    """What an alias names."""
+    return without_alias(expression.child()) if kind_of(expression) == "Alias" else expression
+
+
+def is_there(spark: SparkSession, path: str) -> bool:
+    """Whether there is a file or a folder; `path` may be a pattern."""
+    files, found = _opened(spark, path)
+    return bool(files.globStatus(found))
+
+
+def newest_number(spark: SparkSession, path: str) -> int | None:
+    """The largest number that a file of a folder is named after, as Spark's logs of micro-batches are; None without."""
+    files, found = _opened(spark, f"{path.rstrip('/')}/*")
+    names = [str(each.getPath().getName()).removesuffix(".compact") for each in files.globStatus(found) or ()]
+    return max((int(name) for name in names if name.isdigit()), default=None)
+
+
+def read_text(spark: SparkSession, path: str) -> str | None:
+    """A small file; None where there is none."""
+    files, found = _opened(spark, path)
+    if not files.exists(found):
+        return None
+    assert spark._jvm is not None
+    stream = files.open(found)
+    try:
+        return str(spark._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+    finally:
+        stream.close()
+
+
+def is_local(spark: SparkSession, path: str) -> bool:
+    """Whether a path is on this machine's own file system, as Spark understands it."""
+    assert spark._jvm is not None
+    jvm: Any = spark._jvm
+    default = jvm.org.apache.hadoop.fs.FileSystem.getDefaultUri(spark.sparkContext._jsc.hadoopConfiguration())
+    return str(jvm.org.apache.hadoop.fs.Path(path).toUri().getScheme() or default.getScheme()) == "file"
+
+
+def batch_offsets(spark: SparkSession, checkpoint: str, batch_id: int) -> BatchOffsets | None:
+    """Where a micro-batch ends, by a checkpoint on any file system; None where that isn't written down."""
+    return read_batch_offsets(lambda name: read_text(spark, f"{checkpoint.rstrip('/')}/{name}"), batch_id)
+
+
+def _opened(spark: SparkSession, path: str) -> tuple[Any, Any]:
+    assert spark._jvm is not None
+    found: Any = spark._jvm.org.apache.hadoop.fs.Path(path)
+    return found.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()), found
+
+
+_SESSION: Final = "spark.sessionWindow"
+"""In the metadata of a column that is one."""
+
+
+def unsupported(frame: DataFrame, modes: Sequence[str]) -> PySparkException | None:
+    """Why Spark would not start the query in any of these modes; None where it would.
+
+    A DISTINCT is an aggregate here, as it is when it runs: Spark's own check takes it for none.
+    """
+    spark = frame.sparkSession
+    jvm: Any = spark._jvm
+    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    plan, first = plain_plan(spark, frame._jdf.queryExecution().analyzed()), None
+    for mode in modes:
+        try:
+            checker.checkForStreaming(plan, getattr(jvm.org.apache.spark.sql.streaming.OutputMode, mode.capitalize())())
+        except PySparkException as error:
+            first = first or error
+        else:
+            return None
+    return first
+
+
+def check_plan(frame: DataFrame) -> None:
+    """Raise `Rejected` for what Spark only refuses when it runs: sessions by nothing else, joins on no equality."""
+    spark = frame.sparkSession
+    jvm: Any = spark._jvm
+    plan = plain_plan(spark, frame._jdf.queryExecution().analyzed())
+    if any(_has_sessions_alone(node) for node in walk_everything(plan)):
+        raise Rejected(
+            "session windows are those of a group, and the query groups by nothing else; do=GROUP BY a column"
+            " as well: sessions of all records together can only be had in a view that names its tables without STREAM"
+        )
+    if not any(joins_streams(node) for node in walk_everything(plan)):
+        return
+    plan = spark._jsparkSession.sessionState().optimizer().execute(plan)  # a condition may stand in WHERE
+    equalities = jvm.org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys
+    if any(joins_streams(node) and equalities.unapply(node).isEmpty() for node in walk_everything(plan)):
+        raise Rejected(
+            "streams are joined by columns that are equal, and these are joined by none; do=JOIN … ON a.id = b.id, or"
+            " name one of them without STREAM"
+        )
+
+
+def _has_sessions_alone(node: Any) -> bool:
+    if kind_of(node) != "Aggregate" or not node.isStreaming():
+        return False
+    groups = scala_seq(node.groupingExpressions())
+    return len(groups) == 1 and is_session(groups[0])
+
+
+def is_session(expression: Any) -> bool:
+    """Whether an expression that is grouped by is a session window."""
+    return kind_of(expression) == "AttributeReference" and bool(expression.metadata().contains(_SESSION))
+
+
+def joins_streams(node: Any) -> bool:
+    return kind_of(node) == "Join" and all(each.isStreaming() for each in scala_seq(node.children()))

@@ -1,0 +1,171 @@
+"""Preloading: Spark's Python processes begin with everything imported, and import it quickly.
+
+Data path   Spark -> **streamhouse-spark-python** -> pyspark's own daemon, which forks a process for each question and
+            task; or the process that a stream asks for its offsets
+Owns        the script that Spark takes for its Python, where it imports pyspark from, what is imported before a fork
+Leaves      what the processes do to pyspark, the source and the sink
+
+Spark asks a source of Python's in a process for each question, and reads it in further ones. Each would import for
+a second what a query uses for milliseconds. They are forks of a daemon; what that has imported, they have. It imports
+and does nothing else: no thread of ours, no connection, is there when it forks.
+
+Half of that second is an archive of pyspark, which Spark puts before everything else and Python compiles anew each
+time. Where it belongs to the pyspark that is installed here, that one is taken, which is compiled already.
+
+Settling: what a Python process of Spark's has imported stays out of its collections, and its memory stays with it.
+
+Data path   Spark -> task, plan or commit -> **settled** -> reading, writing, placing
+Owns        how often a process is told so
+Leaves      what is garbage to Python
+
+Spark has its Python processes collect all garbage after each task, each plan and each commit. With pandas, pyarrow and
+pyspark imported they go through some 100,000 objects that stay, for 35 ms and more, in which they could decode 20 MiB.
+A micro-batch has three such processes, and they would be at it while the next one of them is needed.
+
+And the buffers of a task are some mebibytes each. The C library gives such back to the system one by one, which then
+clears every page again for the next: a fifth of all that decoding takes.
+"""
+
+import ctypes
+import gc
+import os
+import runpy
+import sys
+import sysconfig
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
+from importlib.machinery import PathFinder
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+SCRIPT: Final = "streamhouse-spark-python"
+DAEMON: Final = "pyspark.daemon"
+ARCHIVE: Final = "pyspark.zip"
+_SOURCE: Final = (
+    "pyspark.sql.datasource",
+    "pyspark_streamhouse",
+    "streamhouse.spark.datasource.data_source",
+    "streamhouse.spark.columns.record_schema",
+)
+_PLANS: Final = (
+    *_SOURCE,
+    "pandas",
+    "pyarrow",
+    "streamhouse.spark.datasource.batch_reader",
+    "streamhouse.spark.columns",
+)
+_TASKS: Final = (
+    *_PLANS,
+    "pyarrow.compute",
+    "streamhouse.spark.datasource.split_reader",
+    "streamhouse.spark.datasource.stream_reader",
+)
+MODULES: Final[Mapping[str, Sequence[str]]] = {
+    "pyspark.worker": _TASKS,
+    "pyspark.sql.worker.plan_data_source_read": _PLANS,
+    "pyspark.sql.worker.data_source_pushdown_filters": _PLANS,
+}
+"""By what a daemon's forks run; those that are not named get by with the source."""
+
+
+def python_for_spark() -> str:
+    """What Spark is to take for its Python: our script where this package was installed with one, else this Python."""
+    for folder in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))):
+        if (folder / SCRIPT).is_file():
+            return str(folder / SCRIPT)
+    return sys.executable
+
+
+def main() -> None:
+    """As Python itself would, but sooner: without the archive of pyspark, and its daemon with more in it."""
+    run(sys.argv[1:])
+
+
+def run(arguments: Sequence[str]) -> None:
+    paths = without_archive(sys.path[1:])
+    if len(arguments) < 2 or arguments[0] != "-m":
+        given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        os.environ["PYTHONPATH"] = os.pathsep.join(path for path in given if path in paths)
+        os.execv(sys.executable, [sys.executable, *arguments])
+    module, rest = arguments[1], arguments[2:]
+    sys.path[:] = [os.getcwd(), *paths]  # the folder first, as Python has it for `-m`
+    sys.argv = [module, *rest]
+    if module == DAEMON:
+        preload(rest[0] if rest else "pyspark.worker")
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def without_archive(paths: Sequence[str]) -> list[str]:
+    """The paths but for the archives and jars of the Spark whose pyspark is installed on the rest of them."""
+    archives = [Path(path) for path in paths if Path(path).name == ARCHIVE]
+    if not archives:
+        return list(paths)
+    home = archives[0].parents[2]
+    rest = [path for path in paths if not _is_packed(Path(path), home)]
+    found = [PathFinder.find_spec(name, rest) for name in ("pyspark", "py4j")]
+    is_same = all(found) and found[0] is not None and Path(str(found[0].origin)).parent.samefile(home)
+    return rest if is_same else list(paths)
+
+
+def _is_packed(path: Path, home: Path) -> bool:
+    return path.suffix in (".zip", ".jar") and home in path.parents
+
+
+def preload(kind: str) -> None:
+    """What can't be imported is left to the process that needs it, which says so to somebody."""
+    for name in (kind, *MODULES.get(kind, _SOURCE)):
+        with suppress(ImportError):
+            import_module(name)
+    if kind in sys.modules:
+        module: Any = sys.modules[kind]
+        module.main = quietly(module.main)
+    gc.collect()
+    gc.freeze()  # forks share these pages as long as nobody writes to them
+
+
+def quietly(main: Callable[..., None]) -> Callable[..., None]:
+    """A query with a LIMIT hangs up on its readers. That is no error, and not worth a page in a log."""
+
+    def run(*arguments: Any) -> None:
+        try:
+            try:
+                main(*arguments)
+            finally:
+                arguments[-1].flush()
+        except BrokenPipeError:
+            os._exit(1)  # a fork that nobody listens to; pyspark's daemon would tell its story
+
+    return run
+
+
+FREEZES: Final = 2
+"""Before the first task, and before the second: Spark imports the rest while it sends the rows of the first one."""
+LARGEST_KEPT_BYTES: Final = 32 * 1024 * 1024
+"""Buffers up to this size come from memory that the process has already; 32 MiB is the most that glibc takes."""
+KEPT_BYTES: Final = 64 * 1024 * 1024
+"""Of free memory at the end of the heap; what is more goes back to the system."""
+
+# As in glibc's malloc.h.
+_M_TRIM_THRESHOLD: Final = -1
+_M_MMAP_THRESHOLD: Final = -3
+
+_calls: Final = count()
+
+
+def settled() -> None:
+    """Called where work begins. Later calls change nothing, so that cycles which tasks leave behind are found."""
+    number = next(_calls)
+    if number < FREEZES:
+        gc.freeze()
+    if number == 0:
+        _keep_memory()
+
+
+def _keep_memory() -> None:
+    """Other C libraries have no such call, and no such habit."""
+    with suppress(OSError, AttributeError):
+        library = ctypes.CDLL(None)
+        library.mallopt(_M_MMAP_THRESHOLD, LARGEST_KEPT_BYTES)
+        library.mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)

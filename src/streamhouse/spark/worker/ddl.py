@@ -1,0 +1,97 @@
+"""Changing: statements that create, drop and list tables, pipelines and views, done through the agents.
+
+Data path   answering -> **changing** -> an agent's /v1/tables, /v1/pipelines, /v1/views
+Owns        that nothing is created that Spark finds wrong; what such a statement answers, as rows
+Leaves      which request a statement is to `pipelines.defining`, judging to `validating`, running to supervisors
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from streamhouse.client.http import Answer, Http
+from streamhouse.errors import BadSql, Mistake, Rejected, Unavailable
+from streamhouse.spark.agents.client import told_why
+from streamhouse.spark.agents.definition_applier import Applier
+from streamhouse.sql.definitions import Change, change_of
+from streamhouse.sql.statements import Drop, Show, Statement
+
+REQUEST_TIMEOUT_S: Final = 30.0
+OUTCOME: Final = ("name", "kind", "outcome")
+LISTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "tables": ("name", "connector", "columns"),
+    "pipelines": ("name", "kind", "target", "wish", "phase", "error"),
+    "views": ("name", "key", "rows", "fresh_at"),
+}
+
+
+def listed(agents: str, statement: Show) -> pa.Table:
+    """SHOW TABLES, PIPELINES, VIEWS."""
+    answer = asyncio.run(_asked(agents, "GET", f"/v1/{statement.kind}"))
+    found = msgspec.json.decode(answer.content)[statement.kind]
+    names = LISTS[statement.kind]
+    return _table(names, [_row(statement.kind, each) for each in found])
+
+
+def changed(agents: str, statement: Statement, text: str, checked: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """CREATE and DROP; `checked` is what validation says of the text. Raises `BadSql` with all that is wrong."""
+    wrong = [each for statement_told in checked for each in statement_told.get("problems") or ()]
+    if wrong and not isinstance(statement, Drop):
+        raise BadSql([Mistake(each["line"], each["column"], each["text"], each.get("hint") or "") for each in wrong])
+    change = change_of(statement, text)
+    outcome = asyncio.run(_applied(agents, _with_shape(change, checked)))
+    if outcome.outcome == "refused":
+        raise Rejected(outcome.why)
+    return _table(OUTCOME, [(outcome.name, outcome.what, outcome.outcome)])
+
+
+def _with_shape(change: Change, checked: Sequence[Mapping[str, Any]]) -> Change:
+    """A pipeline is kept with its columns and its shape, which tell later whether it may go on after a change."""
+    if change.body is None or "kind" not in change.body or not checked:
+        return change
+    told = checked[-1]
+    known = {"columns": told.get("columns"), "shape": told.get("shape")}
+    body = {**change.body, **known, "key": change.body["key"] or told.get("key") or []}
+    return Change(what=change.what, name=change.name, body=body, line=change.line, is_optional=change.is_optional)
+
+
+async def _applied(agents: str, change: Change) -> Any:
+    async with Http(agents, timeout_s=REQUEST_TIMEOUT_S) as http:
+        return await Applier(http).apply(change)
+
+
+async def _asked(agents: str, method: str, path: str) -> Answer:
+    async with Http(agents, timeout_s=REQUEST_TIMEOUT_S) as http:
+        answer = await http.ask(method, path)
+    if answer.status >= 500:
+        raise Unavailable(told_why(answer))
+    if answer.status >= 400:
+        raise Rejected(told_why(answer))
+    return answer
+
+
+def _row(kind: str, told: Mapping[str, Any]) -> tuple[str | None, ...]:
+    if kind == "tables":
+        columns = told.get("columns")
+        shown = None if columns is None else ", ".join(f"{each['name']} {each['type']}" for each in columns)
+        return told["name"], told["connector"], shown
+    if kind == "pipelines":
+        status = told.get("status") or {}
+        names = ("kind", "target", "wish")
+        return (told["name"], *(told.get(name) for name in names), status.get("phase"), status.get("error"))
+    fresh = told.get("fresh_at_ms")
+    rows = told.get("rows")
+    return (
+        told["name"],
+        ", ".join(told.get("key") or ()),
+        None if rows is None else str(rows),
+        None if fresh is None else str(pa.scalar(fresh, pa.timestamp("ms", "UTC"))),
+    )
+
+
+def _table(names: Sequence[str], rows: Sequence[Sequence[str | None]]) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)
+    return pa.table({name: pa.array(list(column), pa.string()) for name, column in zip(names, columns, strict=True)})

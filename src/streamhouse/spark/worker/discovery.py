@@ -1,0 +1,214 @@
+"""Homes: the private folder of a SQL worker: where it listens, its token, its log, and who may start it.
+
+Data path   starting -> **homes** <- worker
+Owns        the folder's name and rights, the two locks in it, the file that says where the worker is
+Leaves      starting to `starting`, serving to `worker`; never removed, so that nobody locks a file that is gone
+
+One folder for each user, machine, installation and set of agents. A worker holds `alive` locked as long as it lives, so
+that whether there is one is never a guess; whoever starts one holds `starting` meanwhile, so that two shells start one.
+
+Announcing: agents are told that this worker is there, so that their /v1/sql finds it.
+
+Data path   worker -> **announcing** -> an agent's /v1/sql/workers
+Owns        when, to whom, and for how long; that agents which are away, or too old to know of it, do no harm
+Leaves      passing questions on to the agents, answering them to `serving`
+
+Agents share what they are told through the metadata store, so one that answers is enough. A worker that listens on
+loopback says so to agents on this machine only: others could not reach it.
+"""
+
+import asyncio
+import fcntl
+import hashlib
+import logging
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from streamhouse import __version__
+from streamhouse.client.http import Http
+from streamhouse.clock import Clock, Ids
+from streamhouse.config import is_loopback, parse_address
+from streamhouse.errors import Misconfigured, StreamhouseError
+
+FOLDER_VARIABLE: Final = "STREAMHOUSE_SQL_FOLDER"
+LAST_LINES: Final = 8
+MAX_TAIL_BYTES: Final = 16 * 1024
+
+
+class Worker(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker that runs: ask it on `address` with `token`; `log` is the file that it writes to."""
+
+    address: str
+    token: str
+    pid: int = 0
+    agents: str = ""
+    log: str = ""
+    started_at_ms: int = 0
+
+    def __repr__(self) -> str:
+        return f"<Worker {self.address} pid={self.pid} agents={self.agents}>"
+
+
+def same_agents(agents: str) -> str:
+    """The same text for the same agents, in whatever order they are named."""
+    return ",".join(sorted({part.strip() for part in agents.split(",") if part.strip()}))
+
+
+def home_of(agents: str, environ: Mapping[str, str] | None = None) -> "Home":
+    """The folder for these agents, made where it isn't there."""
+    environ = os.environ if environ is None else environ
+    parts = (socket.gethostname(), same_agents(agents), __version__, sys.executable)
+    name = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+    return Home(_private(base_folder(environ) / name))
+
+
+def base_folder(environ: Mapping[str, str]) -> Path:
+    """`STREAMHOUSE_SQL_FOLDER`, else the user's cache."""
+    if given := environ.get(FOLDER_VARIABLE):
+        return Path(given)
+    cache = environ.get("XDG_CACHE_HOME", "")
+    return (Path(cache) if os.path.isabs(cache) else Path.home() / ".cache") / "streamhouse" / "sql"
+
+
+def _private(folder: Path) -> Path:
+    """The folder holds a token: nobody else may look into it, or have made it."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.lstat()
+    except OSError as error:
+        raise Misconfigured(
+            f"no place for the SQL worker's token; folder={folder} why={error.strerror}"
+            f" do=set {FOLDER_VARIABLE} to a folder of yours"
+        ) from error
+    if found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise Misconfigured(
+            f"others can look into the SQL worker's folder; folder={folder} do=chmod 700 it, or set {FOLDER_VARIABLE}"
+        )
+    return folder
+
+
+class Home:
+    """What is in such a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.log = folder / "worker.log"
+        self._told = folder / "worker.json"
+
+    def __repr__(self) -> str:
+        return f"<Home {self.folder}>"
+
+    def tell(self, worker: Worker) -> None:
+        """Say where the worker is: all of it, or nothing, and to its user alone."""
+        making = self._told.with_suffix(f".{os.getpid()}")
+        with os.fdopen(os.open(making, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(msgspec.json.encode(worker))
+        making.replace(self._told)
+
+    def told(self) -> Worker | None:
+        try:
+            return msgspec.json.decode(self._told.read_bytes(), type=Worker)
+        except (OSError, msgspec.DecodeError):
+            return None
+
+    def forget(self) -> None:
+        self._told.unlink(missing_ok=True)
+
+    def last_words(self) -> tuple[str, ...]:
+        """The end of the log."""
+        try:
+            with self.log.open("rb") as file:
+                file.seek(max(0, self.log.stat().st_size - MAX_TAIL_BYTES))
+                text = file.read().decode("utf-8", "replace")
+        except OSError:
+            return ()
+        return tuple(line for line in text.splitlines() if line.strip())[-LAST_LINES:]
+
+    # --- locks
+
+    @contextmanager
+    def alive(self) -> Iterator[bool]:
+        """Held by a worker for its whole life; False where another one holds it."""
+        with self._locked("alive") as ours:
+            yield ours
+
+    @contextmanager
+    def starting(self) -> Iterator[bool]:
+        """Held by whoever starts a worker; False where somebody else does."""
+        with self._locked("starting") as ours:
+            yield ours
+
+    def has_worker(self) -> bool:
+        """Whether a worker lives, also one that is still starting."""
+        with self._locked("alive") as ours:
+            return not ours
+
+    @contextmanager
+    def _locked(self, name: str) -> Iterator[bool]:
+        handle = os.open(self.folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
+        finally:
+            os.close(handle)
+
+
+log = logging.getLogger(__name__)
+
+BEAT_S: Final = 5.0
+AWAY_S: Final = 15.0
+"""Between tries where no agent answers, or none knows what a worker is."""
+REQUEST_TIMEOUT_S: Final = 4.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Announcement:
+    """`token` is what agents show: it makes their callers untrusted."""
+
+    worker: str
+    address: str
+    token: str
+
+    def __repr__(self) -> str:
+        return f"<Announcement {self.worker} address={self.address}>"
+
+
+def reachable(host: str, agents: str) -> bool:
+    """Whether these agents can reach somebody who listens on `host`."""
+    return not is_loopback(host) or all(is_loopback(parse_address(each).host) for each in agents.split(","))
+
+
+async def announce(agents: str, announcement: Announcement, *, busy: Callable[[], int], clock: Clock, ids: Ids) -> None:
+    """Tell agents until cancelled, then that it is over."""
+    path = f"/v1/sql/workers/{announcement.worker}"
+    async with Http(agents, timeout_s=REQUEST_TIMEOUT_S) as http:
+        try:
+            while True:
+                body = {"address": announcement.address, "token": announcement.token, "busy": busy()}
+                was_told = await _told(http, f"{path}/heartbeat", body)
+                await clock.sleep(ids.jitter(BEAT_S) if was_told else AWAY_S)
+        except asyncio.CancelledError:
+            with suppress(StreamhouseError):
+                await http.ask("DELETE", path)
+            raise
+
+
+async def _told(http: Http, path: str, body: dict[str, object]) -> bool:
+    try:
+        answer = await http.ask("POST", path, body=body)
+    except StreamhouseError as error:
+        log.debug("agents were not told", extra={"why": str(error)})
+        return False
+    return answer.status < 400

@@ -1,0 +1,468 @@
+"""Serving: the HTTP face of a SQL worker: questions in, rows out, limits kept, queries ended.
+
+Data path   shell, agents -> **serving** -> answering (in threads) -> rows in the format that was asked for
+Owns        routes, tokens, statuses; how many queries run; their end by time, by DELETE, or because the asker left
+Leaves      SQL to `answering`, formats to `results`, the process to `worker`
+
+POST   /v1/sql                 {"sql", "max_rows", "timeout_s", "starting", "query_id"}: rows
+POST   /v1/sql/validate        {"text", "python"}: every statement of a file, with what is wrong where; `python`:
+                               pipelines in Python, which are called with tables without rows, for the user's own token
+GET    /v1/sql/complete        names of tables, columns and functions
+DELETE /v1/sql/queries/{id}    end a query
+GET    /health                 what the worker does
+
+Two tokens: the user's own, which may do whatever Spark's SQL can, and that of agents, whose callers are untrusted
+(`untrusted`).
+"""
+
+import asyncio
+import hmac
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, Final, Protocol, TypeVar
+
+import msgspec
+import pyarrow as pa
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from streamhouse.clock import Clock, Ids
+from streamhouse.errors import (
+    BadSql,
+    Misconfigured,
+    Mistake,
+    QueryCancelled,
+    QueryTimedOut,
+    Rejected,
+    Retriable,
+    StreamhouseError,
+    TooManyQueries,
+)
+from streamhouse.spark.worker.query_executor import Question, Reply
+from streamhouse.spark.worker.result_formats import (
+    ARROW,
+    CSV,
+    JSON,
+    NDJSON,
+    arrow_stream,
+    chosen,
+    csv_head,
+    csv_of,
+    json_of,
+    ndjson_of,
+    rows_of,
+)
+from streamhouse.spark.worker.running_queries import SqlLimits
+from streamhouse.sql.definitions import PythonPipeline
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+PROBLEM_JSON: Final = "application/problem+json"
+RETRY_AFTER_S: Final = 1.0
+CANCEL_THREADS: Final = 4
+MAX_NOTES_CHARS: Final = 4000
+STATUS: Final[dict[type[StreamhouseError], int]] = {
+    TooManyQueries: 429,
+    QueryTimedOut: 504,
+    QueryCancelled: 409,
+    BadSql: 400,
+    Retriable: 503,
+    Rejected: 422,
+    Misconfigured: 500,
+}
+
+
+class Engine(Protocol):
+    """What answers; every call blocks."""
+
+    def ask(self, question: Question, query_id: str) -> Reply: ...
+    def cancel(self, query_id: str) -> bool: ...
+    def release(self, query_id: str) -> None: ...
+    def validate(self, text: str, *, is_untrusted: bool) -> list[dict[str, Any]]: ...
+    def validate_python(self, text: str, pipelines: Sequence[PythonPipeline]) -> dict[str, list[dict[str, Any]]]: ...
+    def complete(self) -> dict[str, Any]: ...
+
+
+class _Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    sql: str
+    max_rows: int | None = None
+    timeout_s: float | None = None
+    starting: str = "latest"
+    query_id: str | None = None
+
+
+class _Checking(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    text: str
+    python: list[PythonPipeline] = []
+
+
+class _Query:
+    """A query that runs: who ends it says why."""
+
+    def __init__(self, query_id: str, *, ends_at: float | None) -> None:
+        self.id, self.ends_at = query_id, ends_at
+        self.ended = asyncio.Event()
+        self.why: StreamhouseError | None = None
+
+    def __repr__(self) -> str:
+        return f"<Query {self.id} ended={self.ended.is_set()}>"
+
+    def end(self, why: StreamhouseError) -> None:
+        self.why = self.why or why
+        self.ended.set()
+
+
+class Serving:
+    """The routes and what they share. `token` is the user's, `agents_token` the agents'."""
+
+    def __init__(
+        self, engine: Engine, *, token: str, agents_token: str, limits: SqlLimits, clock: Clock, ids: Ids
+    ) -> None:
+        self._engine, self._limits, self._clock, self._ids = engine, limits, clock, ids
+        self._tokens = {token: False, agents_token: True}
+        self._queries: dict[str, _Query] = {}
+        self._threads = ThreadPoolExecutor(limits.concurrency, thread_name_prefix="query")
+        self._enders = ThreadPoolExecutor(CANCEL_THREADS, thread_name_prefix="cancel")
+        self._born = self._asked_at = clock.monotonic()
+        self._answered = 0
+        self.app = Starlette(
+            routes=[
+                Route("/v1/sql", self._guarded(self._sql), methods=["POST"]),
+                Route("/v1/sql/validate", self._guarded(self._validate), methods=["POST"]),
+                Route("/v1/sql/complete", self._guarded(self._complete), methods=["GET"]),
+                Route("/v1/sql/queries/{query_id}", self._guarded(self._cancel), methods=["DELETE"]),
+                Route("/health", self._guarded(self._health), methods=["GET"]),
+            ]
+        )
+
+    def __repr__(self) -> str:
+        return f"<Serving queries={sorted(self._queries)} answered={self._answered}>"
+
+    @property
+    def busy(self) -> int:
+        return len(self._queries)
+
+    @property
+    def idle_s(self) -> float:
+        """How long nobody has asked anything; 0 while a query runs."""
+        return 0.0 if self._queries else self._clock.monotonic() - self._asked_at
+
+    def close(self) -> None:
+        """End every query; threads that don't end are left behind."""
+        for query in list(self._queries.values()):
+            query.end(QueryCancelled("the SQL worker stops"))
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._enders.shutdown(wait=False)
+
+    # --- routes
+
+    async def _sql(self, request: Request, is_untrusted: bool) -> Response:
+        asked = await self._decoded(request, _Asked)
+        media = chosen(request.headers.get("accept"))
+        if media is None:
+            return _problem(406, "NotAcceptable", "none of the accepted media types can be had")
+        question = Question(
+            sql=asked.sql, max_rows=self._rows(asked.max_rows), starting=asked.starting, is_untrusted=is_untrusted
+        )
+        query, began = self._admitted(asked), self._clock.monotonic()
+        try:
+            reply = await self._answer(query, request, lambda: self._engine.ask(question, query.id))
+            if reply.is_live and asked.timeout_s is None:
+                query.ends_at = began + self._limits.max_timeout_s
+            if media == JSON:
+                return await self._whole(query, request, reply, question, began)
+        except BaseException as error:
+            self._over(query, error)
+            raise
+        return self._streamed(query, reply, question, media)
+
+    async def _validate(self, request: Request, is_untrusted: bool) -> Response:
+        asked = await self._decoded(request, _Checking)
+        if asked.python and is_untrusted:
+            return _problem(403, "Forbidden", "code in Python isn't run for callers of agents")
+        query = self._admitted(_Asked(sql=""))
+        try:
+            checked = await self._answer(
+                query, request, lambda: self._engine.validate(asked.text, is_untrusted=is_untrusted)
+            )
+            in_python: dict[str, list[dict[str, Any]]] = {}
+            if asked.python:
+                in_python = await self._answer(
+                    query, request, lambda: self._engine.validate_python(asked.text, asked.python)
+                )
+        finally:
+            self._over(query, None)
+        return Response(json_of({"statements": checked, "python": in_python}), media_type=JSON)
+
+    async def _complete(self, request: Request, is_untrusted: bool) -> Response:
+        query = self._admitted(_Asked(sql=""))
+        try:
+            words = await self._answer(query, request, self._engine.complete)
+        finally:
+            self._over(query, None)
+        return Response(json_of(words), media_type=JSON)
+
+    async def _cancel(self, request: Request, is_untrusted: bool) -> Response:
+        query = self._queries.get(request.path_params["query_id"])
+        if query is None:
+            return _problem(404, "UnknownQuery", "no such query runs")
+        query.end(QueryCancelled("cancelled"))
+        return Response(status_code=204)
+
+    async def _health(self, request: Request, is_untrusted: bool) -> Response:
+        up_s = self._clock.monotonic() - self._born
+        told = {"busy": self.busy, "queries": self._answered, "idle_s": round(self.idle_s, 1), "up_s": round(up_s, 1)}
+        return Response(json_of(told), media_type=JSON)
+
+    # --- a query's life
+
+    def _admitted(self, asked: _Asked) -> _Query:
+        limit = self._limits.concurrency
+        if len(self._queries) >= limit:
+            raise TooManyQueries(limit=limit, retry_after_s=RETRY_AFTER_S)
+        timeout_s = min(asked.timeout_s or self._limits.timeout_s, self._limits.max_timeout_s)
+        query_id = asked.query_id or self._ids.token()
+        if query_id in self._queries:
+            raise Rejected(f"a query with this id runs; query_id={query_id[:64]}")
+        query = _Query(query_id, ends_at=self._clock.monotonic() + timeout_s)
+        self._queries[query_id] = query
+        return query
+
+    async def _answer(self, query: _Query, request: Request, work: Callable[[], T]) -> T:
+        """What the work gives, unless time is up, somebody cancels, or the asker leaves: then it is ended."""
+        asking = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        gone = asyncio.create_task(_disconnected(request), name=f"disconnect-{query.id}")
+        ended = asyncio.create_task(query.ended.wait(), name=f"end-{query.id}")
+        try:
+            waited_for: set[asyncio.Future[Any]] = {asking, gone, ended}
+            done, _ = await asyncio.wait(waited_for, timeout=self._left_s(query), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            gone.cancel()
+            ended.cancel()
+        if asking in done:
+            return await asking
+        asking.add_done_callback(_unheard)
+        if gone in done:
+            query.end(QueryCancelled("the asker went away"))
+        elif not query.ended.is_set():
+            query.end(QueryTimedOut("the query took too long; do=ask for less, or give it more time with timeout_s"))
+        self._end(query)
+        assert query.why is not None
+        raise query.why
+
+    def _left_s(self, query: _Query) -> float | None:
+        return None if query.ends_at is None else max(0.0, query.ends_at - self._clock.monotonic())
+
+    def _end(self, query: _Query) -> None:
+        self._later(self._engine.cancel, query.id)
+
+    def _later(self, work: Callable[[str], object], query_id: str) -> None:
+        """Off the event loop: Spark may take its time. A worker that stops has ended everything already."""
+        with suppress(RuntimeError):
+            self._enders.submit(work, query_id)
+
+    def _over(self, query: _Query, error: BaseException | None) -> None:
+        if self._queries.pop(query.id, None) is None:
+            return
+        self._asked_at = self._clock.monotonic()
+        self._answered += 1
+        if error is not None:
+            self._end(query)
+        self._later(self._engine.release, query.id)
+
+    def _rows(self, asked: int | None) -> int | None:
+        if asked is not None and asked <= 0:
+            raise Rejected(f"max_rows is a positive number; max_rows={asked}")
+        return asked
+
+    # --- answers
+
+    async def _whole(self, query: _Query, request: Request, reply: Reply, question: Question, began: float) -> Response:
+        rows: list[dict[str, Any]] = []
+        truncated = reply.truncated
+        limit = question.max_rows or self._limits.rows
+        async for batch in self._batches(query, reply):
+            rows += rows_of(batch)
+            if len(rows) >= limit and reply.is_live:
+                rows, truncated = rows[:limit], True
+                break
+        elapsed_ms = round((self._clock.monotonic() - began) * 1000)
+        self._over(query, None)
+        told = {
+            "query_id": query.id,
+            "columns": [{"name": each.name, "type": each.type} for each in reply.columns],
+            "rows": rows,
+            "truncated": truncated,
+            "elapsed_ms": elapsed_ms,
+            "notes": list(reply.notes),
+        }
+        return Response(json_of(told), media_type=JSON)
+
+    def _streamed(self, query: _Query, reply: Reply, question: Question, media: str) -> Response:
+        headers = {
+            "streamhouse-query-id": query.id,
+            "streamhouse-truncated": "true" if reply.truncated else "false",
+            "streamhouse-live": "true" if reply.is_live else "false",
+            "streamhouse-columns": _ascii([[each.name, each.type] for each in reply.columns]),
+            "streamhouse-notes": _ascii(list(reply.notes)),
+        }
+        return StreamingResponse(self._parts(query, reply, question, media), media_type=media, headers=headers)
+
+    async def _parts(self, query: _Query, reply: Reply, question: Question, media: str) -> AsyncIterator[bytes]:
+        """The body, part by part. An asker who leaves ends it, and with it the query."""
+        error: BaseException | None = None
+        try:
+            writer = _Writer(media, reply.schema)
+            yield writer.head()
+            left = question.max_rows or self._limits.max_rows
+            async for batch in self._batches(query, reply):
+                if batch.num_rows:
+                    yield writer.part(batch.slice(0, left))
+                    left -= min(left, batch.num_rows)
+                if left == 0:
+                    break
+            yield writer.foot()
+        except BaseException as failure:
+            error = failure
+            raise
+        finally:
+            self._over(query, error if error is not None or not reply.is_live else QueryCancelled("done"))
+
+    async def _batches(self, query: _Query, reply: Reply) -> AsyncIterator[pa.RecordBatch]:
+        """A live query's end by time is its usual end."""
+        if not reply.is_live:
+            for batch in reply.batches:
+                yield batch
+            return
+        loop = asyncio.get_running_loop()
+        while not query.ended.is_set() and self._left_s(query) != 0.0:
+            batch = await loop.run_in_executor(self._threads, next, reply.batches, None)
+            if batch is None:
+                return
+            yield batch
+
+    # --- doors
+
+    def _guarded(self, route: Callable[[Request, bool], Any]) -> Callable[[Request], Any]:
+        async def handle(request: Request) -> Response:
+            is_untrusted = self._who(request)
+            if is_untrusted is None:
+                return _problem(401, "Unauthorized", "the token is missing or wrong")
+            try:
+                response: Response = await route(request, is_untrusted)
+            except ClientDisconnect:
+                return Response(status_code=400)
+            except StreamhouseError as error:
+                return _answered(error)
+            except Exception as error:
+                log.exception("unexpected error")
+                return _problem(500, type(error).__name__, " ".join(str(error).split())[:500])
+            return response
+
+        return handle
+
+    def _who(self, request: Request) -> bool | None:
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer":
+            return None
+        return next(
+            (
+                is_untrusted
+                for token, is_untrusted in self._tokens.items()
+                if hmac.compare_digest(given.encode(), token.encode())
+            ),
+            None,
+        )
+
+    async def _decoded(self, request: Request, kind: type[T]) -> T:
+        body = bytearray()
+        async for part in request.stream():
+            body += part
+            if len(body) > self._limits.max_body_bytes:
+                raise Rejected(f"the question is too long; limit_bytes={self._limits.max_body_bytes}")
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except msgspec.DecodeError as error:
+            raise BadSql([Mistake(0, 0, f"the body can't be read: {error}")]) from None
+
+
+class _Writer:
+    """A format's parts."""
+
+    def __init__(self, media: str, schema: pa.Schema) -> None:
+        self._media, self._schema = media, schema
+        self._waiting: list[pa.RecordBatch] = []
+        self._stream = arrow_stream(schema, iter(self._next, None))
+
+    def _next(self) -> pa.RecordBatch | None:
+        return self._waiting.pop() if self._waiting else None
+
+    def head(self) -> bytes:
+        return csv_head(self._schema.names) if self._media == CSV else b""
+
+    def part(self, batch: pa.RecordBatch) -> bytes:
+        if self._media == NDJSON:
+            return ndjson_of(batch)
+        if self._media == CSV:
+            return csv_of(batch)
+        self._waiting.append(batch)
+        return next(self._stream)
+
+    def foot(self) -> bytes:
+        return b"".join(self._stream) if self._media == ARROW else b""
+
+
+async def _disconnected(request: Request) -> None:
+    """Returns when the asker has gone; the body was read before."""
+    with suppress(RuntimeError):
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+
+def _unheard(asking: "asyncio.Future[Any]") -> None:
+    """What a query says that nobody waits for any more."""
+    if not asking.cancelled() and asking.exception() is not None:
+        log.debug("an ended query failed", exc_info=asking.exception())
+
+
+def _answered(error: StreamhouseError) -> Response:
+    status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), 500)
+    mistakes = [each._asdict() for each in error.mistakes] if isinstance(error, BadSql) else None
+    headers = {"retry-after": "1"} if status in (429, 503) else {}
+    return _problem(status, type(error).__name__, str(error), mistakes=mistakes, headers=headers)
+
+
+def _problem(
+    status: int,
+    title: str,
+    detail: str,
+    *,
+    mistakes: list[dict[str, Any]] | None = None,
+    headers: dict[str, str] | None = None,
+) -> Response:
+    """Problem details, RFC 9457, as agents give them; `problems` has the places in the text."""
+    told: dict[str, Any] = {
+        "type": f"urn:streamhouse:error:{title}",
+        "title": title,
+        "status": status,
+        "detail": detail,
+    }
+    if mistakes is not None:
+        told["problems"] = mistakes
+    return Response(json_of(told), status_code=status, media_type=PROBLEM_JSON, headers=headers)
+
+
+def _ascii(value: object) -> str:
+    """JSON for a header."""
+    text = json_of(value).decode()
+    return "".join(sign if " " <= sign <= "~" else _escaped(sign) for sign in text)[:MAX_NOTES_CHARS]
+
+
+def _escaped(sign: str) -> str:
+    units = sign.encode("utf-16-be")
+    return "".join(f"\\u{units[at] << 8 | units[at + 1]:04x}" for at in range(0, len(units), 2))

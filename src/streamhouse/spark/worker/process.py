@@ -1,0 +1,255 @@
+"""Engine: the Spark of a SQL worker, quick to answer and quiet.
+
+Data path   worker -> **engine** -> a session that stays
+Owns        settings that a warm Spark for short queries needs; what is run once so that the first question is quick
+Leaves      settings that every Spark gets to `spark.session`, questions to `answering`
+
+Worker: the process that keeps a Spark warm for SQL, for one user and one set of agents.
+
+Data path   shell, agents -> **worker**: serving -> answering -> Spark
+Owns        the process: its lock, its listener and tokens, telling where it is, its end (asked for, or idle)
+Leaves      being found and started to `starting`, requests to `serving`, telling agents to `announcing`
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Thread
+from typing import Any, Final
+
+import uvicorn
+from pyspark.logger import PySparkLogger
+from pyspark.sql import SparkSession
+
+from streamhouse.clock import Clock, Ids, SystemClock
+from streamhouse.errors import Misconfigured, StreamhouseError
+from streamhouse.spark.runtime.session import open_session
+from streamhouse.spark.worker.discovery import Announcement, Home, Worker, announce, home_of, reachable
+from streamhouse.spark.worker.http_app import Serving
+from streamhouse.spark.worker.query_executor import Answering
+from streamhouse.spark.worker.running_queries import SqlLimits
+from streamhouse.spark.worker.untrusted_sql import GUEST_DATABASE
+
+MASTER: Final = "local[*]"
+_CONTEXTS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+
+
+def settings_of(limits: SqlLimits, folder: Path) -> dict[str, str]:
+    """Many small queries at once, each of which should begin now."""
+    return {
+        "spark.driver.memory": limits.memory,
+        "spark.driver.maxResultSize": str(limits.max_result_bytes),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.log.level": "ERROR",
+        "spark.scheduler.mode": "FAIR",
+        "spark.sql.runSQLOnFiles": "false",  # files are tables by CREATE TABLE, not by a name that is a path
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "5000",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+
+
+def open_engine(agents: str, *, limits: SqlLimits, folder: Path, master: str = MASTER) -> SparkSession:
+    """A session that has answered once: classes are loaded, and Python workers are there."""
+    shutil.rmtree(folder / "warehouse", ignore_errors=True)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    quiet()
+    spark = open_session("streamhouse-sql", agents=agents, master=master, settings=settings_of(limits, folder))
+    spark.sql(f"CREATE DATABASE IF NOT EXISTS {GUEST_DATABASE}")
+    spark.range(10).selectExpr("id", "CAST(id AS STRING) AS text").groupBy("text").count().limit(5).toArrow()
+    return spark
+
+
+def quiet() -> None:
+    """PySpark writes every mistake of a question to the log, as JSON; whoever asked is told instead."""
+    for name in _CONTEXTS:
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
+
+
+log = logging.getLogger(__name__)
+
+LOOK_S: Final = 1.0
+GRACE_S: Final = 2
+STOP_SPARK_S: Final = 5.0
+FAILED: Final = 1
+TAKEN: Final = 3
+LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerPlan:
+    """What a worker is started with."""
+
+    agents: str
+    host: str = "127.0.0.1"
+    port: int = 0
+    master: str = MASTER
+    limits: SqlLimits = field(default_factory=SqlLimits)
+
+
+def run_worker(plan: WorkerPlan, *, on_ready: Callable[[Worker], None] | None = None) -> None:
+    """Blocks until the worker ends; raises `Misconfigured` where another one runs for these agents."""
+    home = home_of(plan.agents)
+    with home.alive() as ours:
+        if not ours:
+            raise Misconfigured(f"a SQL worker runs for these agents; agents={plan.agents} do=streamhouse sql stop")
+        home.forget()
+        spark = open_engine(plan.agents, limits=plan.limits, folder=home.folder, master=plan.master)
+        try:
+            asyncio.run(_Life(plan, home, spark, on_ready).run())
+        finally:
+            home.forget()
+            _stop(spark)
+
+
+def serve(given: Mapping[str, Any], *, on_ready: Callable[[Worker], None] | None = None) -> None:
+    """What `streamhouse sql serve` runs: a plan from its flags."""
+    limits = SqlLimits(**{key: given[key] for key in SqlLimits.__slots__ if key in given})
+    plan = {key: given[key] for key in ("agents", "host", "port", "master")}
+    logging.basicConfig(level=logging.WARNING, format=LOG_FORMAT)
+    run_worker(WorkerPlan(**plan, limits=limits), on_ready=on_ready)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # threads of queries that don't end must not keep the process
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Connections have TCP_NODELAY of it: else an answer's body waits 40 ms for the acknowledgement of its headers."""
+    listener = socket.create_server((host, port))
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn without its signal handlers, which end the process before what we have to do at the end."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class _Life:
+    def __init__(
+        self, plan: WorkerPlan, home: Home, spark: SparkSession, on_ready: Callable[[Worker], None] | None
+    ) -> None:
+        self._plan, self._home, self._on_ready = plan, home, on_ready
+        self._clock: Clock = SystemClock()
+        self._ids = ids = Ids()
+        self._token, self._agents_token = ids.token(), ids.token()
+        self._answering = Answering(spark, agents=plan.agents, limits=plan.limits)
+        self._serving = Serving(
+            self._answering,
+            token=self._token,
+            agents_token=self._agents_token,
+            limits=plan.limits,
+            clock=self._clock,
+            ids=ids,
+        )
+
+    async def run(self) -> None:
+        """Until a signal ends the server, or nobody has asked for long."""
+        listener = listen(self._plan.host, self._plan.port)
+        worker = self._told(listener)
+        server = _Server(
+            uvicorn.Config(
+                self._serving.app,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=GRACE_S,
+            )
+        )
+        self._home.tell(worker)
+        if self._on_ready is not None:
+            self._on_ready(worker)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, _stop_serving, server)
+        Thread(target=self._answering.warm, name="warm", daemon=True).start()
+        beside = [asyncio.create_task(self._end_idle(server), name="idle")]
+        if reachable(self._plan.host, self._plan.agents):
+            beside.append(asyncio.create_task(self._announce(worker), name="announcing"))
+        try:
+            await server.serve(sockets=[listener])
+        finally:
+            self._home.forget()
+            self._serving.close()
+            await _ended(beside)
+
+    def _told(self, listener: socket.socket) -> Worker:
+        host, port = listener.getsockname()[:2]
+        return Worker(
+            address=f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
+            token=self._token,
+            pid=os.getpid(),
+            agents=self._plan.agents,
+            log=str(self._home.log),
+            started_at_ms=self._clock.now_ms(),
+        )
+
+    async def _announce(self, worker: Worker) -> None:
+        told = Announcement(
+            worker=f"{socket.gethostname()}-{worker.pid}-{self._agents_token[:8]}",
+            address=worker.address,
+            token=self._agents_token,
+        )
+        await announce(self._plan.agents, told, busy=lambda: self._serving.busy, clock=self._clock, ids=self._ids)
+
+    async def _end_idle(self, server: uvicorn.Server) -> None:
+        while self._serving.idle_s < self._plan.limits.idle_s:
+            await self._clock.sleep(LOOK_S)
+        log.warning("nobody asked; the worker ends", extra={"idle_s": self._plan.limits.idle_s})
+        _stop_serving(server)
+
+
+async def _ended(tasks: Sequence["asyncio.Task[None]"]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks, timeout=GRACE_S)
+
+
+def _stop_serving(server: uvicorn.Server) -> None:
+    server.should_exit = True
+
+
+def _stop(spark: SparkSession) -> None:
+    """Spark has a while to stop; a query that doesn't end must not keep the process."""
+    stopping = Thread(target=spark.stop, name="stop-spark", daemon=True)
+    stopping.start()
+    stopping.join(STOP_SPARK_S)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """What `starting` launches."""
+    parser = argparse.ArgumentParser(prog="python -m streamhouse.spark.worker.process")
+    parser.add_argument("--agents", required=True)
+    parser.add_argument("--idle", type=float, default=SqlLimits().idle_s, help="seconds")
+    given = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.WARNING, format=LOG_FORMAT)
+    try:
+        run_worker(WorkerPlan(agents=given.agents, limits=SqlLimits(idle_s=given.idle)))
+    except StreamhouseError as error:
+        log.error("%s", error)
+        return TAKEN if isinstance(error, Misconfigured) else FAILED
+    return 0
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # threads of queries that don't end must not keep the process

@@ -1,0 +1,289 @@
+"""Answering: a question in SQL becomes batches of rows; one that runs can be cancelled.
+
+Data path   serving -> **answering** -> binding -> Spark -> Arrow batches
+Owns        what a question and an answer are; a job group for each query; rows beyond the limit
+Leaves      names to `binding`, words for mistakes to `problems`, live queries to `tailing`, formats to `results`
+
+Everything here blocks and runs in threads; PySpark pins each to a thread of the JVM, which carries the job group.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from threading import Lock
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col
+from pyspark.sql.types import (
+    AnsiIntervalType,
+    CalendarIntervalType,
+    DataType,
+    GeographyType,
+    GeometryType,
+    StructField,
+    TimeType,
+    VariantType,
+)
+
+from streamhouse.errors import BadSql, Mistake, QueryCancelled, QueryFailed, StatementError, StreamhouseError
+from streamhouse.model.identifiers import quote_identifier
+from streamhouse.model.table import Column
+from streamhouse.spark.connectors.base import Reading
+from streamhouse.spark.pipelines.python_validation import is_allowed, validate_python
+from streamhouse.spark.query.catalog import Catalogue, Extended
+from streamhouse.spark.query.error_messages import problems_of
+from streamhouse.spark.query.resolver import bind
+from streamhouse.spark.query.validation import Checked, validate, validate_known
+from streamhouse.spark.worker.ddl import changed, listed
+from streamhouse.spark.worker.live_query import Tail
+from streamhouse.spark.worker.result_formats import columns_of, unlike
+from streamhouse.spark.worker.running_queries import SqlLimits
+from streamhouse.sql.definitions import PythonPipeline
+from streamhouse.sql.lexer import position
+from streamhouse.sql.parser import parse
+from streamhouse.sql.statements import Query, Show, Statement
+
+log = logging.getLogger(__name__)
+
+AS_TEXT: Final[tuple[type[DataType], ...]] = (
+    AnsiIntervalType,
+    CalendarIntervalType,
+    GeographyType,
+    GeometryType,
+    TimeType,
+    VariantType,
+)
+"""Types that Arrow, or a file of rows, doesn't have."""
+
+LOOKED_INTO: Final = 50
+"""Tables whose columns a shell is told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """`max_rows` None: as many as usual. `starting` is where a live query begins: latest or earliest.
+
+    `is_untrusted`: the caller came through an agent, and isn't the worker's own user.
+    """
+
+    sql: str
+    max_rows: int | None = None
+    starting: str = "latest"
+    is_untrusted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """Rows as they come; `is_live`: they come until somebody closes it. `truncated`: there are more."""
+
+    columns: tuple[Column, ...]
+    schema: pa.Schema
+    batches: Iterator[pa.RecordBatch]
+    notes: tuple[str, ...] = ()
+    truncated: bool = False
+    is_live: bool = False
+
+
+@dataclass(slots=True)
+class _Running:
+    is_cancelled: bool = False
+    tails: list[Tail] = field(default_factory=list)
+
+
+class Answering:
+    """One Spark, many questions."""
+
+    def __init__(self, spark: SparkSession, *, agents: str, limits: SqlLimits) -> None:
+        self._spark, self._agents, self._limits = spark, agents, limits
+        self._catalogue = Catalogue(agents)
+        self._function_names: tuple[str, ...] = ()
+        self._running: dict[str, _Running] = {}
+        self._lock = Lock()
+
+    def __repr__(self) -> str:
+        return f"<Answering agents={self._agents} running={len(self._running)}>"
+
+    def ask(self, question: Question, query_id: str) -> Reply:
+        """Blocks until the answer is there, or, of a live query, until it runs. Call `release` when done with it."""
+        with self._lock:
+            self._running[query_id] = _Running()
+        self._spark.sparkContext.setJobGroup(query_id, "streamhouse sql", interruptOnCancel=True)
+        try:
+            return self._answer(question, query_id)
+        except Exception as error:
+            raise self._words(error, question.sql, query_id) from error
+
+    def _answer(self, question: Question, query_id: str) -> Reply:
+        statement = only(question.sql)
+        if isinstance(statement, Show):
+            return _told_reply(listed(self._agents, statement))
+        if not isinstance(statement, Query):
+            return self._change(statement, question)
+        reading = Reading(
+            agents=self._agents, starting=question.starting, max_records_per_trigger=self._limits.tail_records
+        )
+        text = question.sql[: statement.span[1]]
+        bound = bind(self._spark, text, self._catalogue, reading, is_untrusted=question.is_untrusted)
+        if bound.frame.isStreaming:
+            return self._tail(bound.frame, query_id, bound.notes)
+        return self._collect(bound.frame, question, bound.notes)
+
+    def _change(self, statement: Statement, question: Question) -> Reply:
+        checked = self.validate(question.sql, is_untrusted=question.is_untrusted)
+        try:
+            return _told_reply(changed(self._agents, statement, question.sql, checked))
+        finally:
+            self._catalogue.forget()
+
+    def _words(self, error: Exception, text: str, query_id: str) -> Exception:
+        """What went wrong, in our words and with its place."""
+        if isinstance(error, StatementError):
+            return BadSql([Mistake(error.line, error.column, error.text, error.hint)])
+        if isinstance(error, StreamhouseError):
+            return error
+        with self._lock:
+            running = self._running.get(query_id)
+        if running is not None and running.is_cancelled:
+            return QueryCancelled("cancelled")
+        problems = problems_of(error, text)
+        mistakes = [Mistake(each.line, each.column, each.text, each.hint) for each in problems]
+        if isinstance(error, AnalysisException | ParseException):
+            return BadSql(mistakes)
+        return QueryFailed(mistakes[0].text)
+
+    def warm(self) -> None:
+        """Read a topic, if there is one: the first question finds classes loaded and Python processes there."""
+        try:
+            for name in self._catalogue.names()[:1]:
+                question = f"SELECT * FROM {quote_identifier(name)} LIMIT 1"
+                bind(self._spark, question, self._catalogue, Reading(agents=self._agents)).frame.toArrow()
+        except Exception as error:
+            log.debug("not warmed", exc_info=error)
+
+    def cancel(self, query_id: str) -> bool:
+        """End what the query does; it fails, or its rows end. False where there is no such query."""
+        with self._lock:
+            running = self._running.get(query_id)
+            if running is None:
+                return False
+            running.is_cancelled, tails = True, tuple(running.tails)
+        for tail in tails:
+            tail.stop()
+        self._spark.sparkContext.cancelJobGroup(query_id)
+        return True
+
+    def release(self, query_id: str) -> None:
+        """The query is over, whoever ended it."""
+        with self._lock:
+            running = self._running.pop(query_id, None)
+        for tail in running.tails if running is not None else ():
+            tail.stop()
+
+    def validate(self, text: str, *, is_untrusted: bool) -> list[dict[str, Any]]:
+        """Every statement of a file, with what is wrong."""
+        self._catalogue.refresh()  # tables that were created a moment ago, by others, count
+        checked = validate(self._spark, self._catalogue, text, is_untrusted=is_untrusted)
+        return [checked_view(each) for each in checked]
+
+    def validate_python(self, text: str, pipelines: Sequence[PythonPipeline]) -> dict[str, list[dict[str, Any]]]:
+        """For each pipeline in Python what is wrong with it; it knows what `text`, in SQL, creates.
+
+        None where agents take no Python: they will say so.
+        """
+        if not is_allowed(self._agents):
+            return {}
+        self._catalogue.refresh()
+        known = Extended(self._catalogue)
+        validate_known(self._spark, known, text)
+        found = validate_python(self._spark, known, pipelines)
+        return {name: [asdict(each) for each in problems] for name, problems in found.items()}
+
+    def complete(self) -> dict[str, Any]:
+        """Names to complete with; columns of as many tables as are looked into for that."""
+        names = self._catalogue.names()
+        tables = [{"name": name, "columns": self._columns(name)} for name in names[:LOOKED_INTO]]
+        tables += [{"name": name, "columns": []} for name in names[LOOKED_INTO:]]
+        return {"tables": tables, "functions": list(self._functions())}
+
+    def _columns(self, name: str) -> list[str]:
+        try:
+            table = self._catalogue.find(name)
+        except StreamhouseError:
+            return []
+        return [] if table is None else [column.name for column in table.columns or ()]
+
+    def _functions(self) -> tuple[str, ...]:
+        if not self._function_names:
+            rows = self._spark.sql("SHOW FUNCTIONS").collect()
+            self._function_names = tuple(row[0] for row in rows if row[0][:1].isalpha())
+        return self._function_names
+
+    def _collect(self, frame: DataFrame, question: Question, notes: tuple[str, ...]) -> Reply:
+        wanted = min(question.max_rows or self._limits.rows, self._limits.max_rows)
+        frame, columns = presentable(frame)
+        table = frame.limit(wanted + 1).toArrow()
+        return Reply(
+            columns=columns,
+            schema=table.schema,
+            batches=iter(table.slice(0, wanted).to_batches()),
+            truncated=table.num_rows > wanted,
+            notes=notes,
+        )
+
+    def _tail(self, frame: DataFrame, query_id: str, notes: tuple[str, ...]) -> Reply:
+        frame, columns = presentable(frame)
+        tail = Tail(frame, name=query_id, waiting_batches=self._limits.tail_batches)
+        with self._lock:
+            self._running[query_id].tails.append(tail)
+        tail.start()
+        return Reply(columns=columns, schema=tail.schema, batches=iter(tail), is_live=True, notes=notes)
+
+
+def presentable(frame: DataFrame) -> tuple[DataFrame, tuple[Column, ...]]:
+    """The frame with names that differ, and text where Arrow has no type; and the columns as they were."""
+    names = unlike(frame.columns)
+    frame = frame if names == frame.columns else frame.toDF(*names)
+    columns = columns_of(frame.schema)
+    if any(isinstance(each.dataType, AS_TEXT) for each in frame.schema.fields):
+        frame = frame.select(*(_shown(each) for each in frame.schema.fields))
+    return frame, columns
+
+
+def _shown(field: StructField) -> SparkColumn:
+    found = col(quote_identifier(field.name))
+    return found.cast("string").alias(field.name) if isinstance(field.dataType, AS_TEXT) else found
+
+
+def only(text: str) -> Statement:
+    """The one statement of a question."""
+    statements = parse(text)
+    if len(statements) == 1:
+        return statements[0]
+    if not statements:
+        raise StatementError(1, 1, "there is no statement")
+    line, column = position(text, statements[1].span[0])
+    raise StatementError(line, column, "one statement at a time", "ask each by itself")
+
+
+def _told_reply(table: pa.Table) -> Reply:
+    columns = tuple(Column(name=name, type="STRING") for name in table.column_names)
+    return Reply(columns=columns, schema=table.schema, batches=iter(table.to_batches()))
+
+
+def checked_view(checked: Checked) -> dict[str, Any]:
+    """What validation says of a statement, as it is told over HTTP."""
+    columns, shape = checked.columns, checked.shape
+    return {
+        "kind": checked.kind,
+        "name": checked.name,
+        "line": checked.line,
+        "columns": None if columns is None else [{"name": each.name, "type": each.type} for each in columns],
+        "key": list(checked.key),
+        "shape": None if shape is None else asdict(shape),
+        "problems": [asdict(each) for each in checked.problems],
+        "notes": list(checked.notes),
+    }

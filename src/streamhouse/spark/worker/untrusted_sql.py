@@ -1,0 +1,205 @@
+"""Untrusted SQL: which statements may be run for a caller who isn't the worker's own user.
+
+Data path   answering, pipelines.building -> Spark's parser -> **check_untrusted** -> `binding`
+Owns        the operators, commands and functions that may stand in SQL from the wire
+Leaves      tables and where their rows are to `binding` and to the agents, which keep the definitions
+
+A statement is judged by the plan that Spark's own parser makes of it, before anything is analysed or run: each operator
+of it, in subqueries, CTEs and behind EXPLAIN too, must be on a list. What isn't known here is refused. Functions are
+judged by the group that Spark documents them in; those that call Java or read files are in none that is allowed.
+"""
+
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from streamhouse.errors import StatementError
+from streamhouse.spark.runtime.jvm import kind_of, parse_plan, scala_seq, walk_everything, walk_expression
+from streamhouse.sql.lexer import tokens_of
+
+HINT: Final = (
+    "queries are allowed (SELECT, WITH, VALUES, TABLE), EXPLAIN of one, DESCRIBE, SHOW COLUMNS, FUNCTIONS and TABLES;"
+    " as the worker's user, with `streamhouse sql`, it can be asked"
+)
+GUEST_DATABASE: Final = "streamhouse_guests"
+"""Of Spark's own, without tables: names of callers who aren't trusted never mean what the worker's user made."""
+
+DEFINITION_HINT: Final = (
+    "leave it out: a pipeline or view is a query over tables and topics, with functions of their columns"
+)
+
+OPERATORS: Final = frozenset(
+    (
+        *("Aggregate", "AsOfJoin", "Distinct", "Except", "Filter", "Generate", "GlobalLimit", "Intersect", "Join"),
+        *("LateralJoin", "LocalLimit", "LocalRelation", "NamedStreamingRelation", "Offset", "OneRowRelation"),
+        *("PipeOperator", "Pivot", "Project", "Repartition", "RepartitionByExpression", "Sample", "Sort"),
+        *("SubqueryAlias", "Union", "UnresolvedEventTimeWatermark", "UnresolvedHaving", "UnresolvedHint"),
+        *("UnresolvedInlineTable", "UnresolvedRelation", "UnresolvedSubqueryColumnAliases", "UnresolvedTVFAliases"),
+        *("UnresolvedTableValuedFunction", "UnresolvedWith", "Unpivot", "WithWindowDefinition"),
+    )
+)
+"""Of queries: they read the tables that they name, and nothing else."""
+
+COMMANDS: Final = frozenset(
+    (
+        *("DescribeColumn", "DescribeFunction", "DescribeRelation", "ShowColumns", "ShowFunctions"),
+        *("CurrentNamespace", "UnresolvedFunctionName", "UnresolvedTableOrView"),
+        "UnresolvedAttribute",
+    )
+)
+"""That tell of columns and functions, and what they name."""
+
+WRAPPERS: Final = {"ExplainCommand": "logicalPlan", "DescribeQueryCommand": "plan"}
+"""Commands around a query that Spark keeps where a walk through children doesn't come."""
+
+FUNCTION_GROUPS: Final = frozenset(
+    (
+        *("agg_funcs", "array_funcs", "avro_funcs", "bitwise_funcs", "collection_funcs", "conditional_funcs"),
+        *("conversion_funcs", "csv_funcs", "datetime_funcs", "generator_funcs", "hash_funcs", "json_funcs"),
+        *("lambda_funcs", "map_funcs", "math_funcs", "predicate_funcs", "sketch_funcs", "st_funcs", "string_funcs"),
+        *("struct_funcs", "url_funcs", "variant_funcs", "vector_funcs", "window_funcs", "xml_funcs"),
+    )
+)
+"""Spark's names for its groups of functions, of those that compute from their arguments alone."""
+
+FUNCTIONS: Final = frozenset(
+    (
+        *("aes_decrypt", "aes_encrypt", "assert_true", "bitmap_bit_position", "bitmap_bucket_number", "bitmap_count"),
+        *("hmac", "monotonically_increasing_id", "raise_error", "try_aes_decrypt", "typeof", "uuid", "version"),
+    )
+)
+"""Of the group `misc_funcs`, in which those that call Java are as well."""
+
+TABLE_FUNCTIONS: Final = frozenset(
+    (
+        *("collations", "explode", "explode_outer", "inline", "inline_outer", "json_tuple", "posexplode"),
+        *("posexplode_outer", "range", "sql_keywords", "stack", "variant_explode", "variant_explode_outer"),
+    )
+)
+
+USER_WORDS: Final = ("USER", "CURRENT_USER", "SESSION_USER")
+
+NAMING: Final = frozenset(("UnresolvedRelation", "UnresolvedTableOrView"))
+"""Operators that name a table; one of ours has a name of one part."""
+
+OPTION_PLACES: Final = {"from_xml": 2, "schema_of_xml": 1, "from_avro": 2, "schema_of_avro": 1}
+"""Functions whose options may name files to read, and how many arguments stand before them."""
+OPTIONS_THAT_READ: Final = frozenset(("rowvalidationxsdpath", "avroschemaurl"))
+
+_BUILTIN: Final = (("system", "builtin"), ("builtin",))
+_RUN_TIME_NAMES: Final = "UnresolvedIdentifier"
+"""What IDENTIFIER(…) of something that isn't a plain text becomes: a name that is known only when it runs."""
+
+
+def check_untrusted(session: SparkSession, text: str) -> None:
+    """Raise `StatementError` for what may not be run for this caller, and Spark's ParseException for what is no SQL."""
+    plan = parse_plan(session, text)
+    functions = _Functions(session)
+    kind = kind_of(plan)
+    if kind in WRAPPERS:
+        plan = getattr(plan, WRAPPERS[kind])()
+        _check(plan, OPERATORS, functions)
+    else:
+        _check(plan, OPERATORS | COMMANDS, functions)
+
+
+def check_analyzed(frame: DataFrame, text: str) -> None:
+    """Raise `StatementError` where a plain word turned out to be no column: `SELECT user` may be the worker's user."""
+    if not any(token.says(*USER_WORDS) for token in tokens_of(text)):
+        return
+    for operator in walk_everything(frame._jdf.queryExecution().analyzed()):
+        for expression in scala_seq(operator.expressions()):
+            if any(kind_of(each) == "CurrentUser" for each in walk_expression(expression)):
+                raise _refused("the worker's user can't be asked for through agents: name a column, or leave it out")
+
+
+def of_definition(error: Exception) -> Exception:
+    """An error of a pipeline's or view's query: nobody asks these with `streamhouse sql`."""
+    if isinstance(error, StatementError) and error.hint == HINT:
+        return StatementError(error.line, error.column, error.text, DEFINITION_HINT)
+    return error
+
+
+def _check(plan: Any, allowed: frozenset[str], functions: "_Functions") -> None:
+    for operator in walk_everything(plan):
+        kind = kind_of(operator)
+        if kind not in allowed:
+            raise _refused(f"only queries can be asked through agents, and this is a {kind}")
+        if kind in NAMING:
+            _check_table(_parts(operator.multipartIdentifier()))
+        if kind == "UnresolvedTableValuedFunction":
+            functions.check_table_function(_builtin_name(_parts(operator.name())))
+        for expression in scala_seq(operator.expressions()):
+            _check_expression(expression, functions)
+
+
+def _check_expression(expression: Any, functions: "_Functions") -> None:
+    for each in walk_expression(expression):
+        kind = kind_of(each)
+        if _RUN_TIME_NAMES in kind:
+            raise _refused("IDENTIFIER can't be used through agents: it makes names of text")
+        if kind == "UnresolvedFunction":
+            parts = _parts(each.nameParts())
+            functions.check(_builtin_name(parts))
+            _check_options(parts[-1], scala_seq(each.arguments()))
+        elif kind == "UnresolvedGenerator":
+            functions.check(str(each.name().funcName()).lower())
+
+
+class _Functions:
+    """Spark's own list of functions, with the group of each."""
+
+    def __init__(self, session: SparkSession) -> None:
+        jvm: Any = session._jvm
+        self._registry = jvm.org.apache.spark.sql.catalyst.analysis.FunctionRegistry.builtin()
+        self._identifier = jvm.org.apache.spark.sql.catalyst.FunctionIdentifier
+        self._known: set[str] = set()
+
+    def check(self, name: str) -> None:
+        """One that Spark doesn't have itself is left to Spark, which says so, with names that are like it."""
+        if name in self._known or name in FUNCTIONS:
+            return
+        found = self._registry.lookupFunction(self._identifier(name))
+        if found.isDefined() and found.get().getGroup() not in FUNCTION_GROUPS:
+            raise _refused(f"{name} can't be used through agents: it reaches beyond its arguments")
+        self._known.add(name)
+
+    def check_table_function(self, name: str) -> None:
+        if name not in TABLE_FUNCTIONS:
+            raise _refused(f"{name} can't be used through agents: it reaches beyond its arguments")
+
+
+def _parts(name: Any) -> tuple[str, ...]:
+    return tuple(str(part).lower() for part in scala_seq(name))
+
+
+def _check_table(parts: tuple[str, ...]) -> None:
+    if len(parts) > 1:
+        named = ".".join(parts)
+        raise _refused(f"{named} can't be read through agents: tables there have one name, in backticks if it has dots")
+
+
+def _builtin_name(parts: tuple[str, ...]) -> str:
+    """`system.builtin.abs` is abs; functions of other places aren't for everybody."""
+    if len(parts) > 1 and parts[:-1] not in _BUILTIN:
+        raise _refused(f"{'.'.join(parts)} can't be used through agents: only Spark's own functions can")
+    return parts[-1]
+
+
+def _is_map(expression: Any) -> bool:
+    return kind_of(expression) == "UnresolvedFunction" and _parts(expression.nameParts()) == ("map",)
+
+
+def _check_options(name: str, arguments: list[Any]) -> None:
+    """Options are written out, `map('mode', 'PERMISSIVE')`, so that it can be seen that none names a file."""
+    for options in arguments[OPTION_PLACES.get(name, len(arguments)) :]:
+        texts = [each for each in walk_expression(options) if each is not options]
+        written_out = _is_map(options) and all(kind_of(each) == "Literal" for each in texts)
+        read = [str(each.value()) for each in texts if written_out and str(each.value()).lower() in OPTIONS_THAT_READ]
+        if read or not written_out:
+            what = f"the option {read[0]} of {name}" if read else f"options of {name} that aren't written out"
+            raise _refused(f"{what} can't be used through agents: it may read files")
+
+
+def _refused(what: str) -> StatementError:
+    return StatementError(1, 1, what, HINT)

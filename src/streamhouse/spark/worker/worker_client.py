@@ -1,0 +1,204 @@
+"""Starting: the SQL worker that is there, or one that is started now and stays.
+
+Data path   shell, `pipelines validate` -> **starting** -> a worker's address and token
+Owns        finding a worker that answers; starting one, and only one; waiting for it; ending it
+Leaves      the folder to `homes`, what the worker does to `worker`
+
+A worker outlives whoever started it: it has a session and a log of its own, and ends by itself when nobody asks it.
+Nothing here imports Spark.
+
+Validating: a SQL worker judges statements, with a Spark that is warm.
+
+Data path   applying -> **validating** -> a worker's /v1/sql/validate
+Owns        the request and its answer
+Leaves      finding and starting a worker to `sql.starting`, judging to the worker
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, suppress
+from importlib.util import find_spec
+from typing import Any, Final
+
+import httpx
+import msgspec
+
+from streamhouse.clock import Clock, SystemClock
+from streamhouse.errors import ChildFailed, Misconfigured, Unavailable
+from streamhouse.errors.base import install_command
+from streamhouse.spark.agents.definition_applier import Validate, Validated
+from streamhouse.spark.runtime.java import java_home
+from streamhouse.spark.worker.discovery import Home, Worker, home_of, same_agents
+
+START_TIMEOUT_S: Final = 300.0
+"""Spark takes 5 to 15 seconds; a machine that swaps, or has much else to do, takes minutes."""
+LOOK_S: Final = 0.1
+ASK_TIMEOUT_S: Final = 5.0
+STOP_TIMEOUT_S: Final = 15.0
+
+OnWait = Callable[[float], None]
+"""Called now and then with how many seconds somebody has waited for a worker that starts."""
+
+
+class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker tells of itself."""
+
+    busy: int = 0
+    queries: int = 0
+    idle_s: float = 0.0
+    up_s: float = 0.0
+    spark: str = ""
+
+
+async def ensure_worker(
+    agents: str, *, on_wait: OnWait | None = None, clock: Clock | None = None, home: Home | None = None
+) -> Worker:
+    """The worker for these agents (`host:port,…`), started where there is none; it is ready when this returns.
+
+    Raises `Misconfigured` where there is no Java or no PySpark, `ChildFailed` (with the log's path and last lines)
+    where the worker ended, `Unavailable` where it is there and doesn't answer.
+    """
+    clock, home = clock or SystemClock(), home or home_of(agents)
+    found = await find_worker(agents, home=home)
+    if found is not None:
+        return found
+    waiting = _Waiting(home, clock, on_wait)
+    async with waiting.turn():
+        found = await find_worker(agents, home=home)
+        if found is not None:
+            return found
+        process = None if home.has_worker() else launch(agents, home)
+        found = await waiting.until_told(agents, process)
+    if process is not None:
+        process.returncode = 0  # it outlives us: nobody waits for it
+    return found
+
+
+async def find_worker(agents: str, *, home: Home | None = None) -> Worker | None:
+    """The worker that runs for these agents, if it answers."""
+    home = home or home_of(agents)
+    told = home.told()
+    if told is None or not home.has_worker():
+        return None
+    return None if await worker_status(told) is None else told
+
+
+async def worker_status(worker: Worker) -> WorkerStatus | None:
+    """None where nobody is there."""
+    try:
+        async with httpx.AsyncClient(timeout=ASK_TIMEOUT_S, trust_env=False) as client:
+            answer = await client.get(f"http://{worker.address}/health", headers=authorization(worker))
+            answer.raise_for_status()
+            return msgspec.json.decode(answer.content, type=WorkerStatus)
+    except httpx.TimeoutException:
+        raise Unavailable(
+            f"the SQL worker doesn't answer; address={worker.address} pid={worker.pid} log={worker.log}"
+            " do=wait, or end it with: streamhouse sql stop"
+        ) from None
+    except (httpx.HTTPError, msgspec.DecodeError, OSError):
+        return None
+
+
+async def stop_worker(agents: str, *, clock: Clock | None = None, home: Home | None = None) -> Worker | None:
+    """End the worker of these agents, with what it does; None where there is none."""
+    clock, home = clock or SystemClock(), home or home_of(agents)
+    told = home.told()
+    if told is None or not home.has_worker():  # the lock is the proof that the number is still this worker's
+        return None
+    deadline = clock.monotonic() + STOP_TIMEOUT_S
+    _signal(told.pid, signal.SIGTERM)
+    while home.has_worker():
+        if clock.monotonic() > deadline:
+            _signal(told.pid, signal.SIGKILL)
+            break
+        await clock.sleep(LOOK_S)
+    return told
+
+
+def authorization(worker: Worker) -> dict[str, str]:
+    return {"authorization": f"Bearer {worker.token}"}
+
+
+def launch(agents: str, home: Home, *, flags: Sequence[str] = ()) -> "subprocess.Popen[bytes]":
+    """A worker that starts, in a session of its own: what ends the shell doesn't end it."""
+    if find_spec("pyspark") is None:
+        raise Misconfigured(f"SQL needs Spark, which is not installed; do={install_command('spark')}")
+    java_home()  # raises with what to do, here and not in the log of a process that ends at once
+    command = [sys.executable, "-m", "streamhouse.spark.worker.process", "--agents", same_agents(agents), *flags]
+    with home.log.open("wb") as log:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=home.folder
+        )
+
+
+class _Waiting:
+    """The time until a worker is there."""
+
+    def __init__(self, home: Home, clock: Clock, on_wait: OnWait | None) -> None:
+        self._home, self._clock, self._on_wait = home, clock, on_wait
+        self._began = clock.monotonic()
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """One at a time starts a worker; the others wait, and find it."""
+        with ExitStack() as held:
+            while not held.enter_context(self._home.starting()):
+                held.close()
+                await self._a_moment()
+            yield
+
+    async def until_told(self, agents: str, process: "subprocess.Popen[bytes] | None") -> Worker:
+        while True:
+            found = await find_worker(agents, home=self._home)
+            if found is not None:
+                return found
+            ended = not self._home.has_worker() if process is None else process.poll() is not None
+            if ended:
+                raise self._failed(None if process is None else process.returncode)
+            await self._a_moment()
+
+    async def _a_moment(self) -> None:
+        waited_s = self._clock.monotonic() - self._began
+        if waited_s > START_TIMEOUT_S:
+            raise Unavailable(f"the SQL worker did not start in time; waited_s={waited_s:.0f} log={self._home.log}")
+        if self._on_wait is not None:
+            self._on_wait(waited_s)
+        await self._clock.sleep(LOOK_S)
+
+    def _failed(self, code: int | None) -> ChildFailed:
+        words = self._home.last_words()
+        reason = words[-1].strip() if words else "it said nothing"
+        text = f"the SQL worker did not start; code={code} why={reason}"
+        return ChildFailed(text, log_path=str(self._home.log), last_lines=words)
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+TIMEOUT_S: Final = 120.0
+
+
+def worker_validation(agents: str, *, on_wait: OnWait | None = None) -> Validate:
+    async def validate(text: str, python: Sequence[Mapping[str, Any]]) -> Validated:
+        worker = await ensure_worker(agents, on_wait=on_wait)
+        async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False) as client:
+            try:
+                answer = await client.post(
+                    f"http://{worker.address}/v1/sql/validate",
+                    json={"text": text} | ({"python": list(python)} if python else {}),
+                    headers=authorization(worker),
+                )
+                answer.raise_for_status()
+            except httpx.HTTPError as error:
+                raise Unavailable(
+                    f"the SQL worker doesn't answer; why={str(error) or type(error).__name__} log={worker.log}"
+                ) from None
+        found = msgspec.json.decode(answer.content)
+        return found["statements"], found.get("python") or {}
+
+    return validate

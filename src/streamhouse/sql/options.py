@@ -1,0 +1,287 @@
+"""Words of lake tables: sizes and durations, as options and flags have them.
+
+Owns        `128MiB`, `7d`: what they mean and what else they may be
+Leaves      partitions to `model.lake_partition`, which options there are to `format.statement_options`
+
+A value that is not allowed is a ValueError whose text says what is.
+
+Options of statements: which there are for tables, pipelines and views, what they may be, and what they mean.
+
+Owns        names, forms and defaults; `PipelineOptions`, what the words of a pipeline's options say
+Leaves      where in a text an option stands to `format.statements`; doing what it says to `spark.pipelines`
+
+A value that is not allowed is a ValueError whose text says what is.
+
+Column types: whether a text can be the type of one column, before any Spark has seen it.
+
+Owns        what a type never has outside brackets: a comma or another sign, a string, a word of column definitions
+Leaves      which types there are to Spark, which judges the whole text again
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from streamhouse.errors import InvalidTopicName, StatementError
+from streamhouse.model.identifiers import split_identifiers
+from streamhouse.model.names import check_topic_name
+from streamhouse.model.table import CONNECTION, Connector, some_partitions
+from streamhouse.sql.lexer import TokenKind, tokens_of
+
+MIN_FILE_BYTES: Final = 64 * 1024
+
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]i?b|b)?", re.IGNORECASE)
+_SIZES: Final[Mapping[str, int]] = {
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+}
+_DURATION: Final = re.compile(
+    r"(\d+)\s*(ms|milliseconds?|s|seconds?|m|minutes?|h|hours?|d|days?|w|weeks?)", re.IGNORECASE
+)
+_UNITS_MS: Final[Mapping[str, int]] = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+
+
+def a_file_size(text: str) -> int:
+    """In bytes."""
+    found = _SIZE.fullmatch(text.strip())
+    size = round(float(found[1]) * _SIZES[(found[2] or "b").lower()]) if found else 0
+    if size < MIN_FILE_BYTES:
+        raise ValueError("a size from 64KiB on, like '128MiB'")
+    return size
+
+
+def a_duration_ms(text: str) -> int:
+    found = _DURATION.fullmatch(text.strip())
+    if found is None:
+        raise ValueError("a duration like '30s', '1m', '12h' or '7d'")
+    unit = found[2].lower()
+    return int(found[1]) * (1 if unit.startswith(("ms", "milli")) else _UNITS_MS[unit[0]])
+
+
+Check = Callable[[str], object]
+
+AVAILABLE_NOW: Final = "available now"
+ONCE: Final = "once"
+NO_DEAD_LETTERS: Final = "none"
+DEAD_LETTERS: Final = ".dead-letters"
+"""Behind a pipeline's name: the topic of records that it can't decode, unless it names another."""
+
+_UNIT: Final = r"(?:milliseconds?|seconds?|minutes?|hours?|days?)"
+_INTERVAL: Final = re.compile(rf"\d+\s+{_UNIT}", re.IGNORECASE)
+_WATERMARK: Final = re.compile(rf"\s*(?:`((?:[^`]|``)+)`|([^\W\d]\w*))\s+(\d+\s+{_UNIT})\s*(,|\Z)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watermark:
+    """Rows may come this much later than the latest that was seen."""
+
+    column: str
+    delay: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineOptions:
+    """`trigger` is an interval of Spark's, AVAILABLE_NOW or ONCE; `output` None: whatever suits the query."""
+
+    trigger: str = "1 second"
+    starting: str = "earliest"
+    watermarks: tuple[Watermark, ...] = ()
+    key: tuple[str, ...] = ()
+    fmt: str = "json"
+    output: str | None = None
+    dead_letters: str | None = None
+    max_records_per_trigger: int | None = None
+    partitions: int | None = None
+    is_alone: bool = False
+
+    def dead_letters_of(self, pipeline: str) -> str | None:
+        """The topic of a pipeline's dead letters; None where it wants none."""
+        if self.dead_letters == NO_DEAD_LETTERS:
+            return None
+        return self.dead_letters or pipeline + DEAD_LETTERS
+
+
+def pipeline_options(given: Mapping[str, str]) -> PipelineOptions:
+    """What checked options say; raises ValueError where one can't be."""
+    told = {name: PIPELINE_OPTIONS[name](value) for name, value in given.items() if name in PIPELINE_OPTIONS}
+    renamed = {_FIELDS.get(name, name): value for name, value in told.items()}
+    return PipelineOptions(**renamed)  # type: ignore[arg-type]
+
+
+def starting_time_ms(starting: str) -> int | None:
+    """The time that a starting point names, in UTC unless it has a zone; None where it is something else."""
+    try:
+        moment = datetime.fromisoformat(starting.strip())
+    except ValueError:
+        return None
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def one_of(*allowed: str) -> Check:
+    def check(text: str) -> str:
+        if text.strip().lower() not in allowed:
+            raise ValueError(" or ".join(", ".join(allowed).rsplit(", ", 1)))
+        return text.strip().lower()
+
+    return check
+
+
+def a_trigger(text: str) -> str:
+    words = " ".join(text.lower().split())
+    if words not in (AVAILABLE_NOW, ONCE) and not _INTERVAL.fullmatch(words):
+        raise ValueError(f"an interval like '10 seconds', '{AVAILABLE_NOW}' or '{ONCE}'")
+    return words
+
+
+def a_starting(text: str) -> str:
+    if text.strip().lower() in ("earliest", "latest"):
+        return text.strip().lower()
+    if starting_time_ms(text) is None and not _is_offsets(text):
+        raise ValueError(
+            "earliest, latest, a time like '2026-11-15T08:00:00Z', or offsets like '{\"orders\":{\"0\":23}}'"
+        )
+    return text.strip()
+
+
+def _is_offsets(text: str) -> bool:
+    try:
+        told = json.loads(text)
+    except ValueError:
+        return False
+    return isinstance(told, dict) and all(
+        isinstance(offsets, dict) and all(number.isdecimal() and type(at) is int for number, at in offsets.items())
+        for offsets in told.values()
+    )
+
+
+def some_watermarks(text: str) -> tuple[Watermark, ...]:
+    found: list[Watermark] = []
+    at, more = 0, True
+    while more:
+        each = _WATERMARK.match(text, at)
+        if each is None:
+            raise ValueError("a column and how late it may be, like 'ts 10 seconds'; several with commas between")
+        column = each[2] if each[1] is None else each[1].replace("``", "`")
+        found.append(Watermark(column=column, delay=each[3]))
+        at, more = each.end(), each[4] == ","
+    return tuple(found)
+
+
+def some_columns(text: str) -> tuple[str, ...]:
+    try:
+        names = split_identifiers(text)
+    except ValueError:
+        names = ()
+    if not names or len(set(names)) < len(names):
+        raise ValueError("a column, or several with commas between, like 'country, city'")
+    return names
+
+
+def a_number(text: str) -> int:
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise ValueError("a whole number from 1 on")
+    return int(text)
+
+
+def a_topic(text: str) -> str:
+    try:
+        check_topic_name(text)
+    except InvalidTopicName as error:
+        raise ValueError(f"a topic's name ({error})") from None
+    return text
+
+
+def a_connection(text: str) -> str:
+    """The name of a variable's end, never an address or a password: whoever runs Spark says where it leads."""
+    if not CONNECTION.fullmatch(text):
+        raise ValueError("a name like 'warehouse', whose address is in STREAMHOUSE_CONNECTION_WAREHOUSE")
+    return text
+
+
+def something(text: str) -> str:
+    if not text.strip():
+        raise ValueError("a text that isn't empty")
+    return text
+
+
+def _isolation(text: str) -> bool:
+    return one_of("shared", "own")(text) == "own"
+
+
+_FIELDS: Final = {"watermark": "watermarks", "format": "fmt", "isolation": "is_alone"}
+
+VIEW_OPTIONS: Final[Mapping[str, Check]] = {
+    "trigger": a_trigger,
+    "starting": a_starting,
+    "watermark": some_watermarks,
+    "output": one_of("append", "update", "complete"),
+    "dead_letters": a_topic,
+    "max_records_per_trigger": a_number,
+    "isolation": _isolation,
+}
+PIPELINE_OPTIONS: Final[Mapping[str, Check]] = {
+    **VIEW_OPTIONS,
+    "key": some_columns,
+    "format": one_of("json", "raw"),
+    "partitions": a_number,
+}
+_LAKE: Final[Mapping[str, Check]] = {
+    "location": something,
+    "mode": one_of("append", "upsert"),
+    "partition_by": some_partitions,
+    "file_size": a_file_size,
+    "expire_snapshots": a_duration_ms,
+    "settings_of": a_topic,
+}
+TABLE_OPTIONS: Final[Mapping[Connector, Mapping[str, Check]]] = {
+    Connector.TOPIC: {
+        "topic": a_topic,
+        "format": one_of("json", "raw", "registry"),
+        "key_format": one_of("text", "raw"),
+    },
+    Connector.FILES: {
+        "path": something,
+        "format": one_of("parquet", "json", "csv"),
+        "header": one_of("true", "false"),
+    },
+    Connector.POSTGRESQL: {"connection": a_connection, "table": something},
+    Connector.CONSOLE: {},
+    Connector.ICEBERG: {**_LAKE, "catalog": something, "table": something},
+    Connector.DELTA: _LAKE,
+    Connector.PARQUET: _LAKE,
+}
+REQUIRED: Final[Mapping[Connector, tuple[str, ...]]] = {
+    Connector.FILES: ("path",),
+    Connector.POSTGRESQL: ("connection",),
+    Connector.DELTA: ("location",),
+    Connector.PARQUET: ("location",),
+}
+
+_OPENING: Final = "<("
+_CLOSING: Final = ">)"
+_NOT_TYPES: Final = ("DEFAULT", "GENERATED", "COMMENT", "NOT", "AS", "PRIMARY")
+
+
+def is_one_type(text: str) -> bool:
+    """True for `STRUCT<a: INT, b: STRING>`; False for `INT, b STRING` and `INT DEFAULT f()`."""
+    try:
+        tokens = list(tokens_of(text))[:-1]
+    except StatementError:
+        return False
+    depth = 0
+    for token in tokens:
+        if token.kind is TokenKind.SIGN:
+            depth += (token.value in _OPENING) - (token.value in _CLOSING)
+            if depth < 0 or (depth == 0 and token.value not in _CLOSING):
+                return False
+        elif depth == 0 and (token.kind is not TokenKind.WORD or token.says(*_NOT_TYPES)):
+            return False
+    return bool(tokens) and depth == 0

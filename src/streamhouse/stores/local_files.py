@@ -1,0 +1,314 @@
+"""Files: the write-ahead log's door to the local disk, and the real disk behind it.
+
+Data path   disk, recovery -> **files** -> operating system
+Owns        what each call promises about durability; whole writes; locks
+Leaves      which files there are and what they mean to `disk` and `recovery`
+
+All calls block and are made from worker threads only. Trouble of the disk is the operating system's `OSError`.
+Simulations put a disk behind this door that loses power, tears writes, fills up and fails to sync.
+
+Directories that survive a power cut.
+
+Data path   none; called when an embedded store is opened or meets a new folder
+Owns        making a directory so that its entry is durable
+Leaves      files in it to the stores
+"""
+
+import asyncio
+import errno
+import fcntl
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
+
+from streamhouse.errors import Misconfigured, StreamhouseError
+from streamhouse.format.batch import Buffer
+
+# Linux and the BSDs take 1024 buffers in one call.
+_MAX_BUFFERS: Final = 1024
+# macOS has no fdatasync.
+_datasync: Final = getattr(os, "fdatasync", os.fsync)
+
+
+UNREADABLE: Final = b"\xff"
+"""What stands for a byte that the disk does not give back: zeros would pass for space that was never written."""
+PAGE_BYTES: Final = 4096
+
+
+class Span(NamedTuple):
+    """Bytes [start, end) of a file."""
+
+    start: int
+    end: int
+
+
+class LockedError(StreamhouseError):
+    """Somebody alive holds this lock; what it guards is theirs."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"locked by a live process; path={path}")
+
+
+class AppendFile(Protocol):
+    """A file open for appending. At most one `write` and one `sync` run at a time, perhaps beside each other."""
+
+    def write(self, buffers: Sequence[Buffer]) -> None:
+        """Append all buffers, in order and wholly. After an error any prefix of them may be in the file.
+
+        What was written survives the death of the process, not a loss of power.
+        """
+        ...
+
+    def sync(self) -> None:
+        """Make what was written before the call durable. After an error nothing unsynced may be taken for durable,
+        not even when a later call succeeds: the caller must never sync this file again."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the file; syncs nothing."""
+        ...
+
+
+class Lock(Protocol):
+    """Held until released or until the process dies."""
+
+    def release(self) -> None: ...
+
+
+class Files(Protocol):
+    def make_dir(self, path: Path) -> None:
+        """Create the directory and its parents where missing; their names are durable on return."""
+        ...
+
+    def create(self, path: Path) -> AppendFile:
+        """Create a file that must not exist yet; its name is durable on return, its content is not."""
+        ...
+
+    def read(self, path: Path) -> bytes:
+        """The whole file."""
+        ...
+
+    def read_around(self, path: Path) -> tuple[bytes, Sequence[Span]]:
+        """The whole file, and which spans of it the disk does not give back: those are filled with `UNREADABLE`."""
+        ...
+
+    def size(self, path: Path) -> int:
+        """Bytes in the file."""
+        ...
+
+    def list(self, path: Path) -> list[str]:
+        """Names in the directory, sorted; `FileNotFoundError` or `NotADirectoryError` when it is none."""
+        ...
+
+    def remove(self, directory: Path, names: Sequence[str]) -> None:
+        """Remove these files where they exist; durable on return. After an error any of them may be gone."""
+        ...
+
+    def remove_dir(self, path: Path) -> None:
+        """Remove an empty directory; durable on return; a missing one is fine."""
+        ...
+
+    def move(self, directory: Path, names: Sequence[str], to: Path) -> None:
+        """Move these files, where they exist, into another directory of the same disk; durable on return. After an
+        error any of them may have been moved."""
+        ...
+
+    def create_locked(self, path: Path) -> Lock:
+        """Create a lock file that must not exist yet. It appears under its name already locked, so that nobody who
+        looks for abandoned locks can take it between its birth and its locking."""
+        ...
+
+    def lock(self, path: Path) -> Lock:
+        """Lock an existing file for this process alone; `LockedError` when somebody holds it, also this process;
+        `FileNotFoundError` when it is missing or was removed meanwhile."""
+        ...
+
+
+class LocalFiles:
+    """The real disk."""
+
+    def make_dir(self, path: Path) -> None:
+        missing = [directory for directory in (path, *path.parents) if not directory.is_dir()]
+        for directory in reversed(missing):
+            directory.mkdir(exist_ok=True)
+            _sync_dir(directory.parent)
+
+    def create(self, path: Path) -> AppendFile:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            _sync_dir(path.parent)
+        except BaseException:
+            os.close(fd)
+            raise
+        return _LocalFile(fd)
+
+    def read(self, path: Path) -> bytes:
+        return path.read_bytes()
+
+    def read_around(self, path: Path) -> tuple[bytes, Sequence[Span]]:
+        try:
+            return path.read_bytes(), ()
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return _read_pages(fd, os.fstat(fd).st_size)
+        finally:
+            os.close(fd)
+
+    def size(self, path: Path) -> int:
+        return path.stat().st_size
+
+    def list(self, path: Path) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def remove(self, directory: Path, names: Sequence[str]) -> None:
+        for name in names:
+            (directory / name).unlink(missing_ok=True)
+        _sync_dir(directory)
+
+    def move(self, directory: Path, names: Sequence[str], to: Path) -> None:
+        for name in names:
+            with suppress(FileNotFoundError):
+                (directory / name).rename(to / name)
+        _sync_dir(to)
+        _sync_dir(directory)
+
+    def remove_dir(self, path: Path) -> None:
+        try:
+            path.rmdir()
+        except FileNotFoundError:
+            return
+        _sync_dir(path.parent)
+
+    def create_locked(self, path: Path) -> Lock:
+        unborn = path.with_name(f"{path.name}.new")
+        fd = os.open(unborn, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            _flock(fd, path)
+            # A hard link, not a rename: it refuses to replace a lock that is there.
+            os.link(unborn, path)
+            os.unlink(unborn)
+            _sync_dir(path.parent)
+        except BaseException:
+            os.close(fd)
+            raise
+        return _LocalLock(fd)
+
+    def lock(self, path: Path) -> Lock:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            _flock(fd, path)
+            if os.fstat(fd).st_nlink == 0:
+                raise FileNotFoundError(f"lock was removed while it was taken: {path}")
+        except BaseException:
+            os.close(fd)
+            raise
+        return _LocalLock(fd)
+
+
+def _read_pages(fd: int, size: int) -> tuple[bytes, Sequence[Span]]:
+    """Page by page: one that the disk does not give back costs itself and no other."""
+    data, holes = bytearray(), list[Span]()
+    for start in range(0, size, PAGE_BYTES):
+        length = min(PAGE_BYTES, size - start)
+        try:
+            page = os.pread(fd, length, start)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            page = UNREADABLE * length
+            if holes and holes[-1].end == start:
+                holes[-1] = Span(holes[-1].start, start + length)
+            else:
+                holes.append(Span(start, start + length))
+        data += page
+        if len(page) < length:  # somebody cut the file meanwhile
+            break
+    return bytes(data), holes
+
+
+class _LocalFile:
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def write(self, buffers: Sequence[Buffer]) -> None:
+        for start in range(0, len(buffers), _MAX_BUFFERS):
+            some = buffers[start : start + _MAX_BUFFERS]
+            written = os.writev(self._fd, some)
+            if written != sum(map(len, some)):
+                self._write_rest(some, written)
+
+    def _write_rest(self, buffers: Sequence[Buffer], written: int) -> None:
+        """The kernel took a part only: a signal came, or the disk filled up and the next try will say so."""
+        for buffer in buffers:
+            view = memoryview(buffer)[written:]
+            written = max(0, written - len(buffer))
+            while view:
+                view = view[os.write(self._fd, view) :]
+
+    def sync(self) -> None:
+        _datasync(self._fd)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class _LocalLock:
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        os.close(self._fd)
+
+
+def _flock(fd: int, path: Path) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise LockedError(path) from None
+
+
+def _sync_dir(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+class SyncFailed(OSError):
+    """The system could not write, and may have dropped what it could not: asking again would prove nothing."""
+
+
+def sync_directory(path: Path) -> None:
+    """Make the entries of a directory durable; raise `SyncFailed` when they may be lost."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        raise SyncFailed(error.errno, error.strerror, str(path)) from error
+    finally:
+        os.close(descriptor)
+
+
+def make_durable(path: Path) -> None:
+    """Make a directory and its missing parents; their entries are durable on return."""
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    for each in reversed(missing):
+        each.mkdir(exist_ok=True)
+        sync_directory(each.parent)
+
+
+async def make_durable_parent(path: str) -> None:
+    """The folder of a file that is about to be created; raise `Misconfigured` when it can't be made."""
+    parent = Path(path).parent
+    try:
+        await asyncio.get_running_loop().run_in_executor(None, make_durable, parent)
+    except OSError as error:
+        raise Misconfigured(
+            f"the folder can't be made; path={parent} why={error.strerror} do=make it, or choose another place"
+        ) from error

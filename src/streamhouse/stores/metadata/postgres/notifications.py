@@ -1,0 +1,122 @@
+"""Announcements: changes that other agents have committed, heard from the server.
+
+Data path   a commit anywhere -> server -> **announcements** -> listeners
+Owns        how a change is written in a notification; the one connection that listens, and making it again
+Leaves      sending to the transactions that change something, calling whoever listens to `stores.metadata.listeners`
+
+A notification is lost for whoever isn't connected, so `EVERYTHING` is told whenever the connection is made or lost.
+Silence proves nothing: a network may have swallowed the connection, or its server may follow another one by now. So it
+is asked now and then.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from typing import Final
+
+from streamhouse.clock import Ids, SystemClock
+from streamhouse.model.cluster import Change, ChangeKind
+from streamhouse.model.names import TopicId
+from streamhouse.stores.metadata.engine import Heard, Listeners
+from streamhouse.stores.metadata.postgres.connection import FAILURES, Connection, PostgresSettings, server_statements
+
+log = logging.getLogger(__name__)
+
+CHANNEL: Final = "streamhouse_changes"
+
+
+def payload_of(change: Change) -> str:
+    return change.kind if change.topic_id is None else f"{change.kind} {change.topic_id}"
+
+
+def change_of(payload: str) -> Change:
+    """What a notification tells; one that isn't understood, of a newer release, may mean anything."""
+    kind, _, topic_id = payload.partition(" ")
+    try:
+        return Change(ChangeKind(kind), TopicId(uuid.UUID(topic_id)) if topic_id else None)
+    except ValueError:
+        return Change(ChangeKind.EVERYTHING)
+
+
+class Announcements:
+    def __init__(self, connect: Callable[[], Awaitable[Connection]], settings: PostgresSettings) -> None:
+        self._connect = connect
+        self._settings = settings
+        self._listeners = Listeners()
+        self._task: asyncio.Task[None] | None = None
+        self._is_closed = False
+        self._clock = SystemClock()
+        self._ids = Ids()
+        self.is_listening = False
+
+    def __repr__(self) -> str:
+        return f"<Announcements listening={self.is_listening} {self._listeners!r}>"
+
+    def subscribe(self, heard: Heard) -> Callable[[], None]:
+        """The first one begins to listen; that it does is heard as `EVERYTHING`."""
+        unsubscribe = self._listeners.add(heard)
+        if self._task is None and not self._is_closed:
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="metadata announcements")
+        return unsubscribe
+
+    async def aclose(self) -> None:
+        self._is_closed = True
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        """Listen for ever, on one connection after the other."""
+        pause_s = self._settings.listen_again_s
+        while True:
+            try:
+                await self._listen_once()
+                pause_s = self._settings.listen_again_s
+            except FAILURES as error:
+                log.warning("can't listen for changes of metadata", extra={"why": str(error) or type(error).__name__})
+            except Exception:  # whatever it is, without this task nobody would ever hear anything again
+                log.exception("listening for changes of metadata failed")
+            await self._clock.sleep(self._ids.jitter(pause_s))
+            pause_s = min(2 * pause_s, self._settings.listen_again_max_s)
+
+    async def _listen_once(self) -> None:
+        """Listen until the connection is lost; raise when there was none to begin with."""
+        lost = asyncio.Event()
+        connection = await self._connect()
+        try:
+            connection.add_termination_listener(lambda _: lost.set())
+            async with asyncio.timeout(self._settings.timeout_s):
+                await connection.add_listener(CHANNEL, self._received)
+            self.is_listening = True
+            self._tell([Change(ChangeKind.EVERYTHING)])
+            why = await self._until_lost(connection, lost)
+            self.is_listening = False
+            log.warning("changes of metadata are not heard", extra={"why": why})
+            self._tell([Change(ChangeKind.EVERYTHING)])
+        finally:
+            self.is_listening = False
+            connection.terminate()
+
+    async def _until_lost(self, connection: Connection, lost: asyncio.Event) -> str:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.listen_check_s):
+                    await lost.wait()
+            if lost.is_set():
+                return "the connection was lost"
+            try:
+                async with asyncio.timeout(self._settings.timeout_s):
+                    is_standby = await connection.fetchval(server_statements().is_standby)
+            except FAILURES as error:
+                return str(error) or type(error).__name__
+            if is_standby:
+                return "the server takes no writes any more"
+
+    def _received(self, _: object, __: int, ___: str, payload: str) -> None:
+        self._tell([change_of(payload)])
+
+    def _tell(self, changes: Iterable[Change]) -> None:
+        self._listeners.tell(changes, asyncio.get_running_loop().call_soon)

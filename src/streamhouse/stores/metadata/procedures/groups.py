@@ -1,0 +1,102 @@
+"""Groups and committed offsets as transactions.
+
+Data path   every commit of offsets; a group's new generation; loading the groups of a shard
+Owns        applying the changes that the guard allows, in their order; reading groups and offsets
+Leaves      the guard's decision to `group_guard`, what changes mean to the broker's groups
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from streamhouse.model.cluster import SessionState
+from streamhouse.model.group import DropGroup, DropOffset, GroupChange, PutGroup, PutOffset, ShardCommit
+from streamhouse.model.names import PartitionId, SessionId
+from streamhouse.stores.metadata.base import OffsetStored, ShardGroup
+from streamhouse.stores.metadata.commit_guard import LastCommit, decide_group_commits
+from streamhouse.stores.metadata.engine import Transaction
+from streamhouse.stores.metadata.rows import (
+    Params,
+    group_of,
+    group_params,
+    offset_of,
+    offset_params,
+    partition_list,
+    partition_of,
+    partition_params,
+    place_params,
+    state_of,
+)
+from streamhouse.stores.metadata.transaction_store import OffsetsAsked
+
+
+async def commit_groups(tx: Transaction, session_id: SessionId, commits: Sequence[ShardCommit]) -> None:
+    wanted = {"partitions": partition_list(commit.shard for commit in commits)}
+    session = await tx.row(tx.sql.find_session, {"session_id": session_id})
+    states = [state_of(row) for row in await tx.rows(tx.sql.find_partitions, wanted)]
+    last = {
+        partition_of(row): LastCommit(row["epoch"], row["sequence"])
+        for row in await tx.rows(tx.sql.shard_commits, wanted)
+    }
+    fresh = decide_group_commits(
+        commits,
+        holder=session_id,
+        is_live=session is not None and session["state"] == SessionState.LIVE,
+        states={state.partition: state for state in states},
+        last=last,
+    )
+    await tx.change_each(
+        tx.sql.put_shard_commit,
+        ({**partition_params(each.shard), "epoch": each.epoch, "sequence": each.sequence} for each in fresh),
+    )
+    for commit in fresh:
+        for kind, changes in groupby(commit.changes, key=type):
+            await _change(tx, commit.shard, kind, changes)
+
+
+async def load_groups(tx: Transaction, shards: Sequence[PartitionId]) -> Sequence[ShardGroup]:
+    rows = await tx.rows(tx.sql.groups_of_shards, {"partitions": partition_list(shards)})
+    return [ShardGroup(partition_of(row), group_of(row)) for row in rows]
+
+
+async def committed_offsets(tx: Transaction, asked: Sequence[OffsetsAsked]) -> Sequence[OffsetStored]:
+    found: list[OffsetStored] = []
+    for group_id, partitions in asked:
+        if partitions is None:
+            rows = await tx.rows(tx.sql.offsets_of_group, {"group_id": group_id})
+        else:
+            rows = await tx.rows(tx.sql.find_offsets, {"group_id": group_id, "partitions": partition_list(partitions)})
+        found.extend(offset_of(row) for row in rows)
+    return found
+
+
+async def groups_to_review(
+    tx: Transaction, shards: Sequence[PartitionId], before_ms: int, now_ms: int
+) -> Sequence[str]:
+    params: Params = {"partitions": partition_list(shards), "before_ms": before_ms, "now_ms": now_ms}
+    return [row["group_id"] for row in await tx.rows(tx.sql.groups_to_review, params)]
+
+
+async def _change(tx: Transaction, shard: PartitionId, kind: type[GroupChange], changes: Iterable[GroupChange]) -> None:
+    """Changes of one kind that stand side by side, with one statement."""
+    if kind is PutOffset:
+        await tx.change_each(
+            tx.sql.put_offset,
+            (offset_params(each.at, each.committed) for each in changes if isinstance(each, PutOffset)),
+        )
+        return
+    for each in changes:
+        match each:
+            case PutGroup():
+                await tx.change(tx.sql.put_group, {**partition_params(shard), **group_params(each.group)})
+            case DropGroup():
+                await _drop_group(tx, shard, each)
+            case DropOffset():
+                await tx.change(tx.sql.drop_offset, {**place_params(each.at), "committed_at_ms": each.committed_at_ms})
+
+
+async def _drop_group(tx: Transaction, shard: PartitionId, change: DropGroup) -> None:
+    named = {"group_id": change.group_id}
+    if not change.unless_offsets:
+        await tx.change(tx.sql.drop_offsets_of_group, named)
+        await tx.change(tx.sql.drop_pending_of_group, named)
+    await tx.change(tx.sql.drop_group, {**partition_params(shard), **named})

@@ -1,0 +1,228 @@
+"""Pipelines as transactions.
+
+Data path   broker.pipelines -> **pipelines** -> rows
+Owns        that a change is made to what it was decided by; that an epoch ends with its generation; the fence
+Leaves      whether a change is allowed to `broker.pipelines`, who owns what to `supervisors`
+
+Supervisors as transactions: heartbeats, and leaving.
+
+Data path   broker.pipelines -> **supervisors** -> rows
+Owns        that one transaction renews, releases and gives; what is kept of statuses and logs
+Leaves      who should have what to `shares`
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from streamhouse.errors import PipelineLimit, PipelineMoved
+from streamhouse.model.pipeline import (
+    Event,
+    Fence,
+    Heartbeat,
+    KeptPipeline,
+    Phase,
+    Pipeline,
+    PipelineName,
+    Running,
+    Status,
+    Supervisor,
+    SupervisorId,
+)
+from streamhouse.stores.metadata.engine import Lock, Transaction
+from streamhouse.stores.metadata.pipeline_assignment import Shares, decide_shares
+from streamhouse.stores.metadata.pipeline_rows import kept_of, pipeline_params, status_text
+from streamhouse.stores.metadata.rows import Params, Row, text_list
+
+
+async def list_pipelines(tx: Transaction) -> Sequence[KeptPipeline]:
+    now_ms = await tx.now_ms()
+    return [kept_of(row, now_ms=now_ms) for row in await tx.rows(tx.sql.list_pipelines)]
+
+
+async def find_pipeline(tx: Transaction, name: PipelineName) -> KeptPipeline | None:
+    now_ms = await tx.now_ms()
+    row = await tx.row(tx.sql.find_pipeline, {"name": name})
+    return None if row is None else kept_of(row, now_ms=now_ms)
+
+
+async def put_pipeline(tx: Transaction, pipeline: Pipeline, expected: Pipeline | None, max_pipelines: int) -> bool:
+    await tx.lock(Lock.PIPELINES, {})
+    row = await tx.row(tx.sql.find_pipeline, {"name": pipeline.definition.name})
+    if (None if row is None else kept_of(row).pipeline) != expected:
+        return False
+    if row is None:
+        await _insert(tx, pipeline, max_pipelines)
+    else:
+        await _change(tx, pipeline, row)
+    return True
+
+
+async def _insert(tx: Transaction, pipeline: Pipeline, max_pipelines: int) -> None:
+    [count] = await tx.rows(tx.sql.count_pipelines)
+    if count["found"] >= max_pipelines:
+        raise PipelineLimit("pipelines", limit=max_pipelines, setting="pipelines.max_pipelines")
+    told: Params = {"now_ms": await tx.now_ms(), "epoch": 0, "status": status_text(Status())}
+    await tx.change(tx.sql.insert_pipeline, {**pipeline_params(pipeline), **told})
+
+
+async def _change(tx: Transaction, pipeline: Pipeline, row: Row) -> None:
+    before = kept_of(row)
+    begins_anew = pipeline.generation != before.pipeline.generation
+    epoch = await take_epochs(tx, 1) if begins_anew else row["epoch"]
+    is_other = (pipeline.revision, pipeline.wish) != (before.pipeline.revision, before.pipeline.wish)
+    status = status_text(_waiting(before.status, begins_anew)) if is_other else row["status"]
+    told: Params = {"now_ms": await tx.now_ms(), "epoch": epoch, "status": status}
+    await tx.change(tx.sql.change_pipeline, {**pipeline_params(pipeline), **told})
+
+
+def _waiting(before: Status, begins_anew: bool) -> Status:
+    """Figures are those of a run; how far it has come stays true until it begins anew."""
+    waiting = Status(phase=Phase.WAITING, restarts=before.restarts)
+    return waiting if begins_anew else replace(waiting, batch_id=before.batch_id, progress=before.progress)
+
+
+async def take_epochs(tx: Transaction, count: int) -> int:
+    """The first of so many epochs."""
+    [row] = await tx.rows(tx.sql.take_pipeline_epochs, {"count": count})
+    return int(row["first"])
+
+
+async def drop_pipeline(tx: Transaction, name: PipelineName) -> bool:
+    await tx.lock(Lock.PIPELINES, {})
+    return await tx.change(tx.sql.drop_pipeline, {"name": name}) > 0
+
+
+async def list_events(tx: Transaction, name: PipelineName, limit: int) -> Sequence[Event]:
+    rows = await tx.rows(tx.sql.list_events, {"name": name, "limit": limit})
+    return [Event(at_ms=row["at_ms"], level=row["level"], text=row["text"]) for row in reversed(rows)]
+
+
+async def check_fence(tx: Transaction, fence: Fence) -> str:
+    """The pipeline's query, if it is owned under this epoch, until the end of the transaction; raise `PipelineMoved`
+    otherwise. A lease that is over holds until somebody else has it."""
+    row = await tx.row(tx.sql.fence_pipeline, {"name": fence.pipeline})
+    if row is None:
+        raise PipelineMoved(fence.pipeline, epoch=fence.epoch, why="it is gone")
+    if row["owner"] is None:
+        raise PipelineMoved(fence.pipeline, epoch=fence.epoch, why="it was released")
+    if row["epoch"] != fence.epoch:
+        raise PipelineMoved(fence.pipeline, epoch=fence.epoch, why=f"its epoch is {row['epoch']}")
+    return str(row["query_id"])
+
+
+REMEMBERED_MS: Final = 3_600_000
+"""A supervisor that is silent for so long is forgotten."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    ttl_ms: int
+    max_events: int
+    max_supervisors: int
+
+
+async def beat(tx: Transaction, heartbeat: Heartbeat, limits: Limits) -> Sequence[KeptPipeline]:
+    await tx.lock(Lock.PIPELINES, {})
+    now_ms = await tx.now_ms()
+    rows = await tx.rows(tx.sql.list_pipelines)
+    others = [each for each in await _alive(tx, rows, now_ms) if each.supervisor != heartbeat.supervisor]
+    if len(others) >= limits.max_supervisors:
+        raise PipelineLimit("supervisors", limit=limits.max_supervisors, setting="pipelines.max_supervisors")
+    kept = {each.name: each for each in map(kept_of, rows)}
+    shares = decide_shares(heartbeat, list(kept.values()), others, now_ms=now_ms)
+    await _write_supervisor(tx, heartbeat, now_ms=now_ms, expires_at_ms=now_ms + limits.ttl_ms)
+    await _write_shares(tx, heartbeat.supervisor, shares, expires_at_ms=now_ms + limits.ttl_ms)
+    await _begin(tx, [kept[name] for name in shares.taken])
+    await _hear(tx, [each for each in heartbeat.running if each.name in shares.renewed], kept, now_ms=now_ms)
+    await _write_events(tx, [each for each in heartbeat.running if each.name in shares.renewed], limits)
+    assigned = set(shares.assigned)
+    return [each for each in map(kept_of, await tx.rows(tx.sql.list_pipelines)) if each.name in assigned]
+
+
+async def list_supervisors(tx: Transaction) -> Sequence[Supervisor]:
+    now_ms = await tx.now_ms()
+    return await _alive(tx, await tx.rows(tx.sql.list_pipelines), now_ms)
+
+
+async def leave(tx: Transaction, supervisor: SupervisorId) -> None:
+    await tx.lock(Lock.PIPELINES, {})
+    await tx.change(tx.sql.release_pipelines_of, {"supervisor": supervisor})
+    await tx.change(tx.sql.drop_supervisor, {"supervisor": supervisor})
+
+
+async def _alive(tx: Transaction, pipelines: Sequence[Row], now_ms: int) -> list[Supervisor]:
+    owned: dict[str, list[PipelineName]] = {}
+    for row in pipelines:
+        if row["owner"] is not None and now_ms < row["expires_at_ms"]:
+            owned.setdefault(row["owner"], []).append(PipelineName(row["name"]))
+    return [
+        Supervisor(
+            supervisor=SupervisorId(row["supervisor"]),
+            host=row["host"],
+            slots=row["slots"],
+            expires_at_ms=row["expires_at_ms"],
+            pipelines=tuple(owned.get(row["supervisor"], ())),
+        )
+        for row in await tx.rows(tx.sql.list_supervisors, {"now_ms": now_ms})
+    ]
+
+
+async def _write_supervisor(tx: Transaction, heartbeat: Heartbeat, *, now_ms: int, expires_at_ms: int) -> None:
+    await tx.change(tx.sql.forget_supervisors, {"before_ms": now_ms - REMEMBERED_MS})
+    params: Params = {
+        "supervisor": heartbeat.supervisor,
+        "host": heartbeat.host,
+        "slots": heartbeat.slots,
+        "expires_at_ms": expires_at_ms,
+    }
+    await tx.change(tx.sql.put_supervisor, params)
+
+
+async def _write_shares(tx: Transaction, supervisor: SupervisorId, shares: Shares, *, expires_at_ms: int) -> None:
+    if shares.renewed:
+        params: Params = {"names": text_list(shares.renewed), "expires_at_ms": expires_at_ms}
+        await tx.change(tx.sql.renew_pipelines, params)
+    if shares.released:
+        await tx.change(tx.sql.release_pipelines, {"names": text_list(shares.released)})
+    if shares.taken:
+        first = await take_epochs(tx, len(shares.taken))
+        taken = json.dumps([[name, first + place] for place, name in enumerate(shares.taken)])
+        owning: Params = {"supervisor": supervisor, "taken": taken, "expires_at_ms": expires_at_ms}
+        await tx.change(tx.sql.take_pipelines, owning)
+
+
+async def _begin(tx: Transaction, taken: Sequence[KeptPipeline]) -> None:
+    """What its last owner told of a pipeline is no word of its new one: it runs when that says so."""
+    if taken:
+        told = [[each.name, status_text(replace(each.status, phase=Phase.STARTING))] for each in taken]
+        await tx.change(tx.sql.tell_statuses, {"statuses": json.dumps(told)})
+
+
+async def _hear(
+    tx: Transaction, running: Iterable[Running], kept: dict[PipelineName, KeptPipeline], *, now_ms: int
+) -> None:
+    """What it says counts for the revision that it runs; 0 is any."""
+    told = [
+        [each.name, status_text(replace(each.status, told_at_ms=now_ms))]
+        for each in running
+        if each.status is not None and _is_current(each, kept[each.name])
+    ]
+    if told:
+        await tx.change(tx.sql.tell_statuses, {"statuses": json.dumps(told)})
+
+
+def _is_current(running: Running, kept: KeptPipeline) -> bool:
+    status, owner = running.status, kept.owner
+    if status is None or owner is None or owner.epoch != running.epoch:
+        return False
+    return status.revision in (0, kept.pipeline.revision)
+
+
+async def _write_events(tx: Transaction, running: Iterable[Running], limits: Limits) -> None:
+    for each in running:
+        if newest := each.events[-limits.max_events :]:
+            lines = dict.fromkeys((each.name, event.at_ms, event.level, event.text) for event in newest)
+            await tx.change(tx.sql.add_events, {"events": json.dumps([*lines])})
+            await tx.change(tx.sql.trim_events, {"name": each.name, "kept": limits.max_events})

@@ -1,0 +1,215 @@
+"""Transactions of producers as transactions of the store.
+
+Data path   every begin and end of a producer's transaction; offsets in it; what a partition's readers leave out
+Owns        holding the row while it changes; deciding its offsets in the transaction that decides it
+Leaves      what follows what to `model.transaction_changes`, rows of aborted ones to whoever publishes runs
+
+A call that also holds sessions and partitions takes them before the row, and offsets after it.
+"""
+
+from collections.abc import Mapping, Sequence, Set
+from typing import Final
+
+from streamhouse.errors import LeaseLost, SessionLost
+from streamhouse.model import transaction_transitions as changes
+from streamhouse.model.cluster import SessionState
+from streamhouse.model.group import GroupOffset
+from streamhouse.model.names import Epoch, PartitionId, SessionId
+from streamhouse.model.transaction import (
+    AbortedTransaction,
+    PendingOffset,
+    ProducerAsked,
+    StoredTransaction,
+    TransactionCall,
+    TransactionState,
+)
+from streamhouse.stores.metadata.engine import Transaction
+from streamhouse.stores.metadata.rows import (
+    Params,
+    number_list,
+    offset_list,
+    partition_list,
+    partition_of,
+    partition_params,
+    state_of,
+)
+from streamhouse.stores.metadata.transaction_rows import (
+    aborted_of,
+    pending_params,
+    place_of,
+    transaction_of,
+    transaction_params,
+)
+from streamhouse.stores.metadata.transaction_store import OffsetsAsked
+
+_FIRST: Final = ""  # sorts before every transactional id
+_EARLIEST_MS: Final = -1
+
+
+# --- a producer and its transaction
+
+
+async def init_producer(tx: Transaction, asked: ProducerAsked, by: SessionId | None) -> StoredTransaction:
+    await _check_session(tx, by)
+    row = await _hold(tx, asked.transactional_id)
+    if row is None:
+        created = changes.new_transaction(asked, now_ms=await tx.now_ms())
+        if await tx.change(tx.sql.insert_transaction, transaction_params(created)):
+            return created
+        row = await _hold(tx, asked.transactional_id)
+        assert row is not None, f"neither inserted nor there; transactional_id={asked.transactional_id!r}"
+    return await _write(tx, row, changes.init_producer(row, asked, now_ms=await tx.now_ms()))
+
+
+async def enlist(
+    tx: Transaction, call: TransactionCall, partitions: Sequence[PartitionId], limit: int
+) -> StoredTransaction:
+    row = await _hold(tx, call.transactional_id)
+    found: list[PartitionId] = []
+    known = set() if row is None else set(row.partitions)
+    if new := [each for each in partitions if each not in known]:
+        rows = await tx.rows(tx.sql.existing_partitions, {"partitions": partition_list(new)})
+        found = [partition_of(each) for each in rows]
+    return await _write(tx, row, changes.enlist(row, call, found, limit=limit, now_ms=await tx.now_ms()))
+
+
+async def end_transaction(
+    tx: Transaction, call: TransactionCall, commit: bool, bump: bool, fresh_id: int, by: SessionId | None
+) -> StoredTransaction:
+    await _check_session(tx, by)
+    row = await _hold(tx, call.transactional_id)
+    now_ms = await tx.now_ms()
+    return await _write(tx, row, changes.end(row, call, commit=commit, bump=bump, fresh_id=fresh_id, now_ms=now_ms))
+
+
+async def expire_transaction(tx: Transaction, transactional_id: str, number: int) -> StoredTransaction | None:
+    row = await _hold(tx, transactional_id)
+    expired = changes.expire(row, number, now_ms=await tx.now_ms())
+    return None if expired is None else await _write(tx, row, expired)
+
+
+async def complete_transaction(tx: Transaction, transactional_id: str, number: int) -> None:
+    row = await _hold(tx, transactional_id)
+    completed = changes.complete(row, number, now_ms=await tx.now_ms())
+    if completed is not None:
+        await _write(tx, row, completed)
+
+
+async def find_transaction(tx: Transaction, transactional_id: str) -> StoredTransaction | None:
+    row = await tx.row(tx.sql.find_transaction, {"transactional_id": transactional_id})
+    return None if row is None else transaction_of(row)
+
+
+async def transaction_of_producer(tx: Transaction, producer_id: int) -> StoredTransaction | None:
+    row = await tx.row(tx.sql.transaction_of_producer, {"producer_id": producer_id})
+    return None if row is None else transaction_of(row)
+
+
+async def due_transactions(
+    tx: Transaction, prepared_before_ms: int, limit: int, after: StoredTransaction | None
+) -> Sequence[StoredTransaction]:
+    now_ms = await tx.now_ms()
+    params: Params = {
+        "now_ms": now_ms,
+        "decided_ms": now_ms - prepared_before_ms,
+        "limit": limit,
+        "after_ms": _EARLIEST_MS if after is None else changes.due_at_ms(after),
+        "after": _FIRST if after is None else after.transactional_id,
+    }
+    return [transaction_of(row) for row in await tx.rows(tx.sql.due_transactions, params)]
+
+
+async def list_transactions(tx: Transaction, after: str | None, limit: int) -> Sequence[StoredTransaction]:
+    params: Params = {"after": after or _FIRST, "limit": limit}
+    return [transaction_of(row) for row in await tx.rows(tx.sql.list_transactions, params)]
+
+
+async def forget_transactions(tx: Transaction, older_than_ms: int, limit: int) -> int:
+    before_ms = await tx.now_ms() - older_than_ms
+    return await tx.change(tx.sql.forget_transactions, {"before_ms": before_ms, "limit": limit})
+
+
+# --- offsets that are committed if a transaction is
+
+
+async def put_pending_offsets(
+    tx: Transaction,
+    session_id: SessionId,
+    shard: PartitionId,
+    epoch: Epoch,
+    call: TransactionCall,
+    group_id: str,
+    offsets: Sequence[PendingOffset],
+    begins: bool,
+) -> None:
+    await _check_lease(tx, session_id, shard, epoch)
+    row = await _hold(tx, call.transactional_id)
+    await _write(tx, row, changes.take_offsets(row, call, begins=begins, now_ms=await tx.now_ms()))
+    await tx.change_each(
+        tx.sql.put_pending_offset, (pending_params(call.transactional_id, shard, group_id, each) for each in offsets)
+    )
+
+
+async def pending_offsets(tx: Transaction, asked: Sequence[OffsetsAsked]) -> Set[GroupOffset]:
+    found: set[GroupOffset] = set()
+    for group_id, partitions in asked:
+        if partitions is None:
+            rows = await tx.rows(tx.sql.pending_of_group, {"group_id": group_id})
+        else:
+            rows = await tx.rows(tx.sql.find_pending, {"group_id": group_id, "partitions": partition_list(partitions)})
+        found.update(map(place_of, rows))
+    return found
+
+
+# --- aborted transactions in partitions
+
+
+async def aborted(
+    tx: Transaction, wanted: Mapping[PartitionId, int], limit: int
+) -> Mapping[PartitionId, Sequence[AbortedTransaction]]:
+    found: dict[PartitionId, list[AbortedTransaction]] = {}
+    for row in await tx.rows(tx.sql.aborted_of, {"wanted": offset_list(wanted), "limit": limit}):
+        found.setdefault(partition_of(row), []).append(aborted_of(row))
+    return found
+
+
+async def forget_aborted(tx: Transaction, partition: PartitionId, last_offsets: Sequence[int]) -> None:
+    params = {**partition_params(partition), "last_offsets": number_list(last_offsets)}
+    await tx.change(tx.sql.forget_aborted, params)
+
+
+async def _hold(tx: Transaction, transactional_id: str) -> StoredTransaction | None:
+    row = await tx.row(tx.sql.hold_transaction, {"transactional_id": transactional_id})
+    return None if row is None else transaction_of(row)
+
+
+async def _write(tx: Transaction, row: StoredTransaction | None, changed: StoredTransaction) -> StoredTransaction:
+    """Keep what became of a row that is held; where it was decided, its offsets are decided with it."""
+    if changed is row:
+        return changed
+    named = {"transactional_id": changed.transactional_id}
+    if row is not None and row.state is TransactionState.ONGOING and changed.state.is_prepared:
+        if changed.state is TransactionState.PREPARE_COMMIT:
+            await tx.change(tx.sql.commit_pending_offsets, named)
+        await tx.change(tx.sql.drop_pending_offsets, named)
+    await tx.change(tx.sql.update_transaction, transaction_params(changed))
+    return changed
+
+
+async def _check_session(tx: Transaction, session_id: SessionId | None) -> None:
+    """Raise `SessionLost` unless others still count on this agent; None: nobody has to."""
+    if session_id is None:
+        return
+    session = await tx.row(tx.sql.find_session, {"session_id": session_id})
+    if session is None or session["state"] != SessionState.LIVE or session["expires_at_ms"] <= await tx.now_ms():
+        raise SessionLost(session_id, why="it is not live")
+
+
+async def _check_lease(tx: Transaction, session_id: SessionId, shard: PartitionId, epoch: Epoch) -> None:
+    """Raise `LeaseLost` unless the session coordinates the shard's groups; it does until this transaction ends."""
+    session = await tx.row(tx.sql.find_session, {"session_id": session_id})
+    if session is None or session["state"] != SessionState.LIVE:
+        raise LeaseLost([shard], why="session is not live")
+    states = [state_of(row) for row in await tx.rows(tx.sql.find_partitions, {"partitions": partition_list([shard])})]
+    if not any(state.holder == session_id and state.epoch == epoch for state in states):
+        raise LeaseLost([shard], why="epoch or holder differs")

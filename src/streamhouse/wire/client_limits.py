@@ -1,0 +1,244 @@
+"""Rates: how often one client may ask, or connect.
+
+Data path   HTTP and gRPC, before anything is done for a request; admission, before anything is read
+Owns        a bucket of turns for each client address, and how long to wait for the next turn
+Leaves      refusing or waiting to each wire; Kafka clients are paced by the budget of bytes in flight
+
+Admission: who may connect, and when a new connection's turn has come.
+
+Data path   listener -> **admission** -> connection
+Owns        how many connections are open, in all and of each client address; the rate of new ones; which addresses
+            are limited at all; the log lines about those that were refused or had to wait
+Leaves      closing and waiting to each wire's `connection`; requests to `rates`, refusals to `failures`
+
+One connection too many is refused. One that comes too soon waits for its turn, unread, which costs a socket and
+nothing else; only where so many wait that its turn would be later than `MAX_WAIT_S` it is refused as well. Clients on
+the same machine count in the limit of all connections and in no other, unless an override names their address: they
+are tests, tools and sidecars, many of them behind one address.
+
+Failures: a client that is refused and asks again at once, without end, waits a little longer each time.
+
+Data path   beside each wire, after a request was refused and before its client is told
+Owns        what counts as asking again; how long a refusal is held back
+Leaves      what a refusal is, and waiting, to each wire
+
+A client that waits between its tries, as all that are written well do, is never held back: it may be refused `per_s`
+times a second for ever, and a second's worth of times at once. Requests that were sent before the client knew of its
+last refusal are not held back, and count little: all that a producer had under way to a leader that has moved is
+refused at once. Time that the client had to wait here is none in which it calmed down, so who goes on is held back
+longer and longer, up to `max_delay_s`; and that is forgotten within moments once it stops.
+"""
+
+import ipaddress
+import logging
+from collections import Counter, OrderedDict
+from collections.abc import Mapping
+from typing import Final, NamedTuple, Protocol
+
+from streamhouse.config import is_loopback
+from streamhouse.errors import Misconfigured
+from streamhouse.telemetry import Seldom
+
+
+class _Bucket(NamedTuple):
+    turns: float
+    at: float
+
+
+class Rates:
+    """Every client has `per_s` turns a second, and may save up one second's worth. Of more than `clients` addresses
+    those that were silent longest are forgotten, and begin with a full bucket again."""
+
+    def __init__(self, per_s: float, *, clients: int) -> None:
+        self.per_s = per_s
+        self._limit = clients
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+
+    def __repr__(self) -> str:
+        return f"<Rates per_s={self.per_s:g} clients={len(self._buckets)}>"
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def wait_s(self, client: str, now: float) -> float:
+        """Take a turn and return 0, or return how long it takes until there is one."""
+        turns = self._turns(client, now)
+        granted = turns >= 1
+        self._keep(client, turns - 1 if granted else turns, now)
+        return 0.0 if granted else (1 - turns) / self.per_s
+
+    def reserve_s(self, client: str, now: float, *, within_s: float) -> float | None:
+        """Take the next turn, one of the future if need be, and return how long it is until then; None, and no turn is
+        taken, where that is longer than `within_s`."""
+        turns = self._turns(client, now)
+        wait_s = max(0.0, (1 - turns) / self.per_s)
+        is_soon = wait_s <= within_s
+        self._keep(client, turns - 1 if is_soon else turns, now)
+        return wait_s if is_soon else None
+
+    def _turns(self, client: str, now: float) -> float:
+        most = max(1.0, self.per_s)
+        bucket = self._buckets.pop(client, None) or _Bucket(most, now)
+        return min(most, bucket.turns + (now - bucket.at) * self.per_s)
+
+    def _keep(self, client: str, turns: float, now: float) -> None:
+        self._buckets[client] = _Bucket(turns, now)
+        if len(self._buckets) > self._limit:
+            self._buckets.popitem(last=False)
+
+
+log = logging.getLogger(__name__)
+
+MAX_WAIT_S: Final = 5.0
+ALL: Final = ""
+"""Whose rate is that of all clients together."""
+
+
+class Limits(Protocol):
+    """What a listener's settings say about connections."""
+
+    @property
+    def max_connections(self) -> int: ...
+    @property
+    def max_connections_per_ip(self) -> int: ...
+    @property
+    def max_connections_per_ip_overrides(self) -> str: ...
+    @property
+    def connections_per_s(self) -> float: ...
+    @property
+    def connections_per_s_per_ip(self) -> float: ...
+    @property
+    def rate_clients(self) -> int: ...
+
+
+class Refusal(NamedTuple):
+    """Why somebody may not connect: a word for the metric, a text for the log."""
+
+    why: str
+    text: str
+
+
+class Admission:
+    """The connections of one listener. Whoever was let in by `enter` must `leave`."""
+
+    def __init__(self, settings: Limits, *, section: str) -> None:
+        self._section = section
+        self._overrides = parse_overrides(settings.max_connections_per_ip_overrides, section=section)
+        self._all = Rates(settings.connections_per_s, clients=1)
+        self._each = Rates(settings.connections_per_s_per_ip, clients=settings.rate_clients)
+        self._open: Counter[str] = Counter()
+        self._total = 0
+        self._refused = Seldom(log, "connections refused")
+        self._delayed = Seldom(log, "connections have to wait for their turn")
+
+    def __repr__(self) -> str:
+        return f"<Admission {self._section} open={self._total} addresses={len(self._open)}>"
+
+    def enter(self, host: str, limits: Limits, now: float) -> float | Refusal:
+        """Let a connection in, and say how long it has to wait before it is read from; or say why not."""
+        decided = self._surplus(host, limits) or self._turn(host, limits, now)
+        if isinstance(decided, Refusal):
+            self._refused.write(now, listener=self._section, client=host, why=decided.text)
+            return decided
+        if decided:
+            self._delayed.write(now, listener=self._section, client=host, wait_s=round(decided, 3))
+        self._open[host] += 1
+        self._total += 1
+        return decided
+
+    def leave(self, host: str) -> None:
+        self._total -= 1
+        self._open[host] -= 1
+        if not self._open[host]:
+            del self._open[host]
+
+    def _surplus(self, host: str, limits: Limits) -> Refusal | None:
+        """Decides whether there are too many already; an address that has its share leaves room for others."""
+        limit = self._overrides.get(host, limits.max_connections_per_ip)
+        if self._is_limited(host) and self._open[host] >= limit:
+            setting = f"{self._section}.max_connections_per_ip"
+            return Refusal(
+                "connections_per_ip", f"too many connections of one address; limit={limit} setting={setting}"
+            )
+        if self._total >= (limit := limits.max_connections):
+            setting = f"{self._section}.max_connections"
+            return Refusal("connections", f"too many connections; limit={limit} setting={setting}")
+        return None
+
+    def _turn(self, host: str, limits: Limits, now: float) -> float | Refusal:
+        if not self._is_limited(host):
+            return 0.0
+        self._each.per_s, self._all.per_s = limits.connections_per_s_per_ip, limits.connections_per_s
+        # First its own turn: whoever comes too often takes none of those of others.
+        own_s = self._each.reserve_s(host, now, within_s=MAX_WAIT_S)
+        wait_s = None if own_s is None else self._all.reserve_s(ALL, now, within_s=MAX_WAIT_S)
+        if own_s is None or wait_s is None:
+            setting = f"{self._section}.connections_per_s" + ("_per_ip" if own_s is None else "")
+            return Refusal("connection_rate", f"too many new connections; setting={setting}")
+        return max(own_s, wait_s)
+
+    def _is_limited(self, host: str) -> bool:
+        return host in self._overrides or not is_loopback(host)
+
+
+def parse_overrides(text: str, *, section: str) -> Mapping[str, int]:
+    """`10.0.0.7:5000,::1:20` by address; raises `Misconfigured` for what is none."""
+    parts = [part.strip().rpartition(":") for part in text.split(",") if part.strip()]
+    try:
+        return {str(ipaddress.ip_address(host.strip("[]"))): _positive(limit) for host, _, limit in parts}
+    except ValueError as error:
+        raise Misconfigured(
+            f"{section}.max_connections_per_ip_overrides must be ADDRESS:LIMIT with commas between: {error}"
+        ) from None
+
+
+def _positive(text: str) -> int:
+    if (number := int(text)) <= 0:
+        raise ValueError(f"a limit is above 0, not {number}")
+    return number
+
+
+UNKNOWING: Final = 1 / 16
+"""What a try counts of a client that did not know yet of its last refusal."""
+
+
+class _Tries(NamedTuple):
+    left: float
+    told_at: float
+
+
+class Failures:
+    """The clients that were refused lately, by connection; of more than `clients` the longest silent are forgotten."""
+
+    def __init__(self, per_s: float, *, max_delay_s: float, clients: int) -> None:
+        self._per_s = per_s
+        self._most = max(1.0, per_s)
+        self._max_delay_s = max_delay_s
+        self._limit = clients
+        self._tries: OrderedDict[str, _Tries] = OrderedDict()
+
+    def __repr__(self) -> str:
+        return f"<Failures per_s={self._per_s:g} max_delay_s={self._max_delay_s:g} clients={len(self._tries)}>"
+
+    def __len__(self) -> int:
+        return len(self._tries)
+
+    def delay_s(self, client: str, *, asked_at: float, now: float) -> float:
+        """Count a refusal, and say how long to hold it back. Times by the monotonic clock."""
+        known = self._tries.pop(client, None) or _Tries(self._most, -1.0)
+        if asked_at < known.told_at:
+            self._tries[client] = _Tries(self._bounded(known.left - UNKNOWING), known.told_at)
+            return 0.0
+        left = self._bounded(min(self._most, known.left + max(0.0, now - known.told_at) * self._per_s) - 1)
+        delay_s = max(0.0, -left / self._per_s)
+        self._tries[client] = _Tries(left, now + delay_s)
+        if len(self._tries) > self._limit:
+            self._tries.popitem(last=False)
+        return delay_s
+
+    def _bounded(self, left: float) -> float:
+        return max(left, -self._max_delay_s * self._per_s)
+
+    def forget(self, client: str) -> None:
+        """Its connection is over."""
+        self._tries.pop(client, None)

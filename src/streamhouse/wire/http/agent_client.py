@@ -1,0 +1,103 @@
+"""Holders: other agents are asked, over their HTTP ports, to hold partitions for a commit, or to flush a topic.
+
+Data path   broker.placing, broker.maintenance -> **holders** -> /v1/holds, /v1/topics/{topic}/flush of another agent
+Owns        connections to other agents' HTTP ports, deadlines; what an answer means
+Leaves      holding to `broker.placing.holds` over there, trying again to `broker.placing.commits` and to jobs
+"""
+
+import uuid
+from collections.abc import Sequence
+from typing import Final
+
+import httpx
+import msgspec
+
+from streamhouse.config import PeerSettings
+from streamhouse.config.fields import Address
+from streamhouse.errors import Unavailable
+from streamhouse.model.external_commit import Held, HoldAsked, Outcome
+from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId
+from streamhouse.wire.http.errors import Problem
+from streamhouse.wire.http.routes.partition_freezes import HeldView, HoldAnswer, HoldEnd, HoldRequest, PartitionToHold
+
+GRACE_S: Final = 1.0
+"""An answer may take so much longer than the holding itself."""
+
+
+class HttpHolders:
+    """Implements `broker.doors.Holders`."""
+
+    def __init__(self, settings: PeerSettings) -> None:
+        limits = httpx.Limits(
+            max_connections=settings.max_inflight_requests, max_keepalive_connections=settings.idle_links
+        )
+        # Proxies of the environment are for the outside world, not for other agents.
+        self._client = httpx.AsyncClient(limits=limits, trust_env=False, timeout=settings.timeout_s)
+
+    def __repr__(self) -> str:
+        return f"<HttpHolders {'closed' if self._client.is_closed else 'open'}>"
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+    async def hold(self, at: Address, asked: HoldAsked, *, timeout_s: float) -> Sequence[Held]:
+        question = HoldRequest(
+            hold=asked.hold_id,
+            query=asked.query,
+            epoch=asked.epoch,
+            wait_ms=round(timeout_s * 1000),
+            partitions=[
+                PartitionToHold(
+                    topic=each.name.topic,
+                    topic_id=str(each.partition.topic_id),
+                    partition=each.partition.partition,
+                    offsets=each.offsets,
+                )
+                for each in asked.partitions
+            ],
+        )
+        body = await self._post(at, "/v1/holds", question, timeout_s=timeout_s + GRACE_S)
+        try:
+            answer = msgspec.json.decode(body, type=HoldAnswer)
+        except msgspec.DecodeError as error:
+            raise Unavailable(f"another agent's answer can't be read; address={at} why={error}") from None
+        return [_held(each) for each in answer.held]
+
+    async def end_hold(self, at: Address, hold_id: str, outcome: Outcome, *, timeout_s: float) -> None:
+        await self._post(at, f"/v1/holds/{hold_id}/end", HoldEnd(outcome=outcome), timeout_s=timeout_s)
+
+    async def flush(self, at: Address, topic: str, *, timeout_s: float) -> None:
+        await self._post(at, f"/v1/topics/{topic}/flush", None, timeout_s=timeout_s + GRACE_S, everywhere="false")
+
+    async def _post(
+        self, at: Address, path: str, body: msgspec.Struct | None, *, timeout_s: float, **query: str
+    ) -> bytes:
+        try:
+            answer = await self._client.post(
+                f"http://{at}{path}",
+                params=query,
+                content=b"" if body is None else msgspec.json.encode(body),
+                headers={} if body is None else {"content-type": "application/json"},
+                timeout=timeout_s,
+            )
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise Unavailable(f"another agent can't be reached; address={at} why={type(error).__name__}") from None
+        if answer.status_code >= 300:
+            raise Unavailable(f"another agent refused; address={at} {_reason(answer)}")
+        return answer.content
+
+
+def _reason(answer: httpx.Response) -> str:
+    try:
+        return f"why={msgspec.json.decode(answer.content, type=Problem).detail}"
+    except msgspec.DecodeError:
+        return f"status={answer.status_code}"
+
+
+def _held(view: HeldView) -> Held:
+    return Held(
+        partition=PartitionId(TopicId(uuid.UUID(view.topic_id)), view.partition),
+        holder=SessionId(view.session),
+        epoch=Epoch(view.epoch),
+        end=view.end,
+    )

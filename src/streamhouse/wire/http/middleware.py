@@ -1,0 +1,235 @@
+"""Metrics of the HTTP port.
+
+Data path   beside gate and streams; nothing flows through it
+Owns        the names of the metrics, and their children, which are made once
+Leaves      serving them to `routes.health`
+
+Gate: every request comes through here first; who may ask, how many at once, and what was answered.
+
+Data path   server -> **gate** -> app's router
+Owns        the limits of requests at once and in a second, holding back refusals of those who ask without end, the
+            rules for browsers (decision below), counting
+Leaves      everything about single operations to `endpoint`
+
+A page of another site must not use a browser to reach an agent on its user's machine or network:
+ - a request that changes something and names an Origin must come from the agent's own pages;
+ - on a loopback address only names that stand for this machine are answered, so that no other name can be made to
+   point here (DNS rebinding). `http.allowed_hosts` has further names.
+"""
+
+import ipaddress
+import logging
+import math
+from collections.abc import Awaitable, Callable, Collection
+from functools import cache, lru_cache
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from streamhouse.clock import Clock, SystemClock
+from streamhouse.config import HttpSettings
+from streamhouse.telemetry import Seldom
+from streamhouse.wire.client_limits import Failures, Rates
+from streamhouse.wire.http.errors import AmbiguousLength, ForeignOrigin, TooManyRequests, answer_error
+
+
+class HttpMetrics:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        requests = Counter(
+            "streamhouse_http_requests", "requests answered", ["method", "route", "status"], registry=registry
+        )
+        self.bytes_in = Counter("streamhouse_http_received_bytes", "bytes of bodies of requests", registry=registry)
+        self.bytes_out = Counter("streamhouse_http_sent_bytes", "bytes of bodies of answers", registry=registry)
+        self.busy = Gauge("streamhouse_http_requests_active", "requests being answered, streams too", registry=registry)
+        self.streams = Gauge("streamhouse_http_streams", "open streams of records", registry=registry)
+        self.delayed_connections = Counter(
+            "streamhouse_http_delayed_connections", "connections that waited for their turn", registry=registry
+        )
+        self.delayed = Counter(
+            "streamhouse_http_delayed_refusals",
+            "refusals that were held back because the client asks again and again",
+            registry=registry,
+        )
+        cut = Counter("streamhouse_http_cut", "clients that were cut off", ["why"], registry=registry)
+        self.answered = cache(lambda method, route, status: requests.labels(method, route, status))
+        self.cut = cache(lambda why: cut.labels(why))
+
+
+log = logging.getLogger(__name__)
+
+SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+METHODS: Final = SAFE | {"POST", "PUT", "PATCH", "DELETE"}
+UNMATCHED: Final = "unmatched"
+REFUSED: Final = 400
+TOO_MANY: Final = 429
+"""Never held back: there are too many requests already, and whoever gets it is told when to come again."""
+
+
+class Gate:
+    def __init__(
+        self, app: ASGIApp, settings: HttpSettings, metrics: HttpMetrics, *, clock: Clock | None = None
+    ) -> None:
+        self.app = app
+        self.clock = clock or SystemClock()
+        self._failures = Failures(
+            settings.failures_per_s, max_delay_s=settings.max_failure_delay_s, clients=settings.rate_clients
+        )
+        self._delayed = Seldom(log, "a client asks for the same without end, its refusals are delayed")
+        self._limit = settings.max_requests
+        self.metrics = metrics
+        self._hosts = frozenset(part.strip().lower() for part in settings.allowed_hosts.split(",") if part.strip())
+        if settings.advertise:
+            self._hosts |= {host_of(settings.advertise)}
+        self._per_s = settings.requests_per_s
+        self._rates = Rates(settings.requests_per_s, clients=settings.rate_clients)
+        self._busy = 0
+
+    def __repr__(self) -> str:
+        return f"<Gate busy={self._busy}>"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        asked_at = self.clock.monotonic()
+
+        async def refuse() -> None:
+            await self._hold_back(scope, asked_at)
+
+        seen = _Seen(scope, receive, send, self.metrics, refuse)
+        self._busy += 1
+        self.metrics.busy.set(self._busy)
+        try:
+            await self._admit(scope, seen)
+        finally:
+            self._busy -= 1
+            self.metrics.busy.set(self._busy)
+            seen.count()
+
+    async def _admit(self, scope: Scope, seen: "_Seen") -> None:
+        try:
+            if self._busy > self._limit:
+                raise TooManyRequests(f"too many requests at once; limit={self._limit} setting=http.max_requests")
+            self._check_rate(scope)
+            check_framing(scope)
+            check_browser(scope, self._hosts)
+        except (TooManyRequests, AmbiguousLength, ForeignOrigin) as refused:
+            await answer_error(refused)(scope, seen.receive, seen.send)
+        else:
+            await self.app(scope, seen.receive, seen.send)
+
+    async def _hold_back(self, scope: Scope, asked_at: float) -> None:
+        """Keep a refusal from a client that asks again and again."""
+        if (client := scope.get("client")) is None:
+            return
+        peer, now = f"{client[0]}:{client[1]}", self.clock.monotonic()
+        if delay_s := self._failures.delay_s(peer, asked_at=asked_at, now=now):
+            self.metrics.delayed.inc()
+            self._delayed.write(now, peer=peer, method=scope["method"], path=scope["path"], delay_s=round(delay_s, 3))
+            await self.clock.sleep(delay_s)
+
+    def _check_rate(self, scope: Scope) -> None:
+        client = scope.get("client")
+        wait_s = self._rates.wait_s(client[0], self.clock.monotonic()) if client else 0.0
+        if wait_s:
+            raise TooManyRequests(
+                f"too many requests in a second; limit={self._per_s:g} setting=http.requests_per_s",
+                retry_after_s=math.ceil(wait_s),
+            )
+
+
+class _Seen:
+    """One request, on its way through: what goes in and out is added up."""
+
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, metrics: HttpMetrics, refuse: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._scope, self._receive, self._send, self._refuse = scope, receive, send, refuse
+        self._metrics = metrics
+        self._status = 0
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        if body := message.get("body"):
+            self._metrics.bytes_in.inc(len(body))
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            if self._status >= REFUSED and self._status != TOO_MANY:
+                await self._refuse()
+        elif body := message.get("body"):
+            self._metrics.bytes_out.inc(len(body))
+        await self._send(message)
+
+    def count(self) -> None:
+        method = self._scope["method"]
+        route = route_of(self._scope.get("endpoint"))
+        self._metrics.answered(method if method in METHODS else "other", route, self._status).inc()
+
+
+def route_of(endpoint: Any) -> str:
+    """What a request is counted under: a path as it was declared, never one as it was asked for."""
+    return str(getattr(endpoint, "path", None) or getattr(endpoint, "__name__", UNMATCHED))
+
+
+def check_framing(scope: Scope) -> None:
+    """Raise `AmbiguousLength` where two headers say how long the body is: what stands between client and agent may
+    believe the other one, and take the rest for a request of somebody else."""
+    names = [name for name, _ in scope["headers"]]
+    if b"content-length" in names and b"transfer-encoding" in names:
+        raise AmbiguousLength("a body has a content-length or a transfer-encoding, not both")
+
+
+def check_browser(scope: Scope, hosts: Collection[str]) -> None:
+    """Raise `ForeignOrigin` for what another site's page may have sent."""
+    host = origin = None
+    for name, value in scope["headers"]:
+        if name == b"host":
+            host = value.decode("latin-1").lower()
+        elif name == b"origin":
+            origin = value.decode("latin-1").lower()
+    if host is not None and _is_loopback(scope) and not _is_ours(host_of(host), hosts):
+        raise ForeignOrigin(f"this agent doesn't go by that name; host={host[:100]!r} setting=http.allowed_hosts")
+    if origin is not None and scope["method"] not in SAFE and not _is_from(origin, host):
+        raise ForeignOrigin(f"pages of other sites may change nothing here; origin={origin[:100]!r}")
+
+
+def _is_from(origin: str, host: str | None) -> bool:
+    """Whether an Origin is the host that was asked; one that can't be read is nobody's."""
+    try:
+        return urlsplit(origin).netloc == host
+    except ValueError:
+        return False
+
+
+def host_of(text: str) -> str:
+    """The name or address in `name:port`, `[::1]:port` or either without a port."""
+    if text.startswith("["):
+        return text[1:].partition("]")[0]
+    return text.rpartition(":")[0] or text
+
+
+def _is_loopback(scope: Scope) -> bool:
+    server = scope.get("server")
+    return server is not None and _is_loopback_address(server[0])
+
+
+@lru_cache(maxsize=64)
+def _is_loopback_address(text: str) -> bool:
+    try:
+        return ipaddress.ip_address(text).is_loopback
+    except ValueError:
+        return False
+
+
+def _is_ours(host: str, hosts: Collection[str]) -> bool:
+    if host == "localhost" or host.endswith(".localhost") or host in hosts:
+        return True
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

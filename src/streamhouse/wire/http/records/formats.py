@@ -1,0 +1,267 @@
+"""Payloads: keys and values as bytes, and as JSON, text or base64.
+
+Data path   shapes -> **payloads** -> NewRecord; StoredRecord -> **payloads** -> shapes
+Owns        which bytes a value stands for, and how bytes are written where a format doesn't fit them
+Leaves      schemas to `schemas`, JSON itself to msgspec
+
+JSON is kept as it was written, only without the space between its parts: numbers and the order of keys stay.
+
+Schemas: values that are written with a schema of the registry, behind a zero byte and its id.
+
+Data path   JSON values -> **schemas** -> payloads of NewRecords; StoredRecords -> **schemas** -> JSON values
+Owns        which part of a record is read or written with which schema
+Leaves      schemas to `broker.schemas`, payloads and the ids in front of them to `schemas`
+
+Views: how a request wants records to be written.
+
+Data path   stored records -> **views** -> JSON of pages and streams
+Owns        the formats of one request
+Leaves      bytes to `payloads`, schemas to `schemas`
+"""
+
+from base64 import b64encode
+from binascii import Error as Base64Error
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from streamhouse.errors import InvalidRecordValue, RegistryRefusal
+from streamhouse.format.schema_id import PREFIX_BYTES, prefix_of, schema_id_of
+from streamhouse.model.record import Header, StoredRecord
+from streamhouse.schemas.base import ParsedSchema
+from streamhouse.wire.http.errors import Flaw, Unprocessable
+from streamhouse.wire.http.records.schema_encoder_process import why
+from streamhouse.wire.http.records.schema_encoding import Deadline, Encoding
+from streamhouse.wire.http.records.types import Format, HeaderShape, ReadFormat, RecordView
+
+NULL: Final = b"null"
+QUOTE: Final = ord('"')
+_COMPACT: Final = -1
+
+
+def bytes_of(raw: Raw, form: Format) -> bytes | None:
+    """What a key or a value stands for; raises `ValueError` where it isn't of the format.
+
+    The JSON was made compact with the body that it is part of.
+    """
+    text = bytes(raw)
+    if not text or text == NULL:
+        return None
+    if form == "json":
+        return text
+    if form == "base64":
+        return msgspec.json.decode(text, type=bytes)
+    return msgspec.json.decode(text, type=str).encode() if text[0] == QUOTE else text
+
+
+def headers_of(shapes: Sequence[HeaderShape]) -> tuple[Header, ...]:
+    return tuple((shape.name, _header_value(shape)) for shape in shapes)
+
+
+def _header_value(shape: HeaderShape) -> bytes | None:
+    if shape.base64 is not UNSET:
+        if shape.value is not UNSET:
+            raise ValueError("a header has a value or base64, not both")
+        return msgspec.convert(shape.base64, type=bytes)
+    return None if shape.value is UNSET else shape.value.encode()
+
+
+def flaw_of(path: str, error: Exception) -> Flaw:
+    reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+    return Flaw(path=path, reason=reason[:300])
+
+
+def refuse(flaws: Sequence[Flaw]) -> Unprocessable:
+    first = flaws[0]
+    return Unprocessable(f"records can't be read; path={first.path} why={first.reason}", flaws=flaws)
+
+
+# --- the other way
+
+
+def written(data: bytes | None, form: Format) -> tuple[object, Format | UnsetType]:
+    """Bytes in the format that is wanted, or in the first of text and base64 that fits; then that one is named."""
+    if data is None:
+        return None, UNSET
+    if form == "json":
+        try:
+            if data != NULL:  # null is for records without a value
+                if not data.isascii():
+                    data.decode()
+                return Raw(msgspec.json.format(data, indent=_COMPACT)), UNSET
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            pass
+    if form != "base64":
+        try:
+            return data.decode(), UNSET if form == "text" else "text"
+        except UnicodeDecodeError:
+            pass
+    return b64encode(data).decode(), UNSET if form == "base64" else "base64"
+
+
+def header_shapes(headers: Sequence[Header]) -> list[HeaderShape]:
+    return [_header_shape(name, value) for name, value in headers]
+
+
+def _header_shape(name: str, value: bytes | None) -> HeaderShape:
+    if value is None:
+        return HeaderShape(name=name)
+    try:
+        return HeaderShape(name=name, value=value.decode())
+    except UnicodeDecodeError:
+        return HeaderShape(name=name, base64=b64encode(value).decode())
+
+
+def view_of(partition: int, record: StoredRecord, *, key_format: Format, value_format: Format) -> RecordView:
+    offset, timestamp_ms, data, payload, headers = record
+    value, value_mark = written(payload, value_format)
+    key, key_mark = (None, UNSET) if data is None else written(data, key_format)
+    return RecordView(
+        partition=partition,
+        offset=offset,
+        timestamp_ms=timestamp_ms,
+        key=key,
+        value=value,
+        headers=header_shapes(headers) if headers else [],
+        key_format=key_mark,
+        value_format=value_mark,
+    )
+
+
+BAD_VALUE: Final = (ValueError, Base64Error, RecursionError)
+"""What `bytes_of` and `headers_of` raise; msgspec's errors are `ValueError`s."""
+
+
+class Registry(Protocol):
+    """What is asked of `broker.schemas`."""
+
+    async def schema(self, schema_id: int) -> ParsedSchema:
+        """Raises `UnknownSchema`."""
+        ...
+
+    async def newest_id(self, subject: str) -> int:
+        """The id of a subject's newest version; raises `UnknownSubject`."""
+        ...
+
+
+class Writer(NamedTuple):
+    """Writes values with one schema. `encoded` has what some values are written as, or why they can't be: those that
+    take long were written before."""
+
+    schema_id: int
+    schema: ParsedSchema
+    encoded: Mapping[bytes, bytes | str] = MappingProxyType({})
+
+    def bytes_of(self, raw: Raw) -> bytes | None:
+        """Raises `ValueError` where the value doesn't fit, with the place inside it."""
+        text = bytes(raw)
+        if not text or text == NULL:
+            return None
+        if (known := self.encoded.get(text)) is not None:
+            if isinstance(known, str):
+                raise ValueError(known)
+            return prefix_of(self.schema_id) + known
+        try:
+            payload = self.schema.encode(msgspec.json.decode(text))
+        except InvalidRecordValue as error:
+            raise ValueError(why(error)) from None
+        return prefix_of(self.schema_id) + payload
+
+
+class Reader:
+    """Reads records whose parts may carry schema ids; each schema is asked for once. Raises what may go well later."""
+
+    def __init__(self, registry: Registry, *, key: bool, value: bool, key_format: Format, value_format: Format) -> None:
+        self._registry = registry
+        self._key, self._value = key, value
+        self._key_format, self._value_format = key_format, value_format
+        self._known: dict[int, ParsedSchema | None] = {}
+
+    async def learn(self, records: Sequence[StoredRecord]) -> None:
+        """Ask for the schemas of these records."""
+        for record in records:
+            for wanted, data in ((self._key, record.key), (self._value, record.value)):
+                if wanted and (schema_id := schema_id_of(data)) is not None and schema_id not in self._known:
+                    self._known[schema_id] = await self._find(schema_id)
+
+    def view_of(self, partition: int, record: StoredRecord) -> RecordView:
+        """The record with its parts decoded, by schemas that were learnt; a part that can't be is told as JSON, text or
+        base64, whichever fits."""
+        view = view_of(partition, record, key_format=self._key_format, value_format=self._value_format)
+        if self._key and (found := self._decoded(record.key)) is not None:
+            view.key, view.key_schema_id = found
+            view.key_format = UNSET
+        if self._value and (found := self._decoded(record.value)) is not None:
+            view.value, view.value_schema_id = found
+            view.value_format = UNSET
+        return view
+
+    def _decoded(self, data: bytes | None) -> tuple[object, int] | None:
+        schema_id = schema_id_of(data)
+        if data is None or schema_id is None or (schema := self._known.get(schema_id)) is None:
+            return None
+        try:
+            return schema.decode(memoryview(data)[PREFIX_BYTES:]), schema_id
+        except InvalidRecordValue:
+            return None
+
+    async def _find(self, schema_id: int) -> ParsedSchema | None:
+        try:
+            return await self._registry.schema(schema_id)
+        except RegistryRefusal:
+            return None
+
+
+SCHEMA: Final = "schema"
+
+
+class Viewer:
+    def __init__(
+        self,
+        registry: Registry,
+        encoding: Encoding,
+        *,
+        key_format: ReadFormat,
+        value_format: ReadFormat,
+    ) -> None:
+        self._key_format = _plain(key_format, "text")
+        self._value_format = _plain(value_format, "json")
+        self._registry = registry
+        self._encoding = encoding
+        self._key_schema, self._value_schema = key_format == SCHEMA, value_format == SCHEMA
+
+    async def views(self, partition: int, records: Sequence[StoredRecord]) -> list[RecordView]:
+        if self._key_schema or self._value_schema:
+            reader = self._reader()
+            await reader.learn(records)
+            return await self._encoding.run(lambda deadline: _views(reader, partition, records, deadline))
+        return [
+            view_of(partition, record, key_format=self._key_format, value_format=self._value_format)
+            for record in records
+        ]
+
+    def _reader(self) -> Reader:
+        """A new one for each piece: a stream may go on for months, and ids that nobody knows become known."""
+        return Reader(
+            self._registry,
+            key=self._key_schema,
+            value=self._value_schema,
+            key_format=self._key_format,
+            value_format=self._value_format,
+        )
+
+
+def _views(reader: Reader, partition: int, records: Sequence[StoredRecord], deadline: Deadline) -> list[RecordView]:
+    views: list[RecordView] = []
+    for record in records:
+        deadline.check()
+        views.append(reader.view_of(partition, record))
+    return views
+
+
+def _plain(form: ReadFormat, instead: Format) -> Format:
+    """What a part is written in where no schema is known."""
+    return instead if form == SCHEMA else form

@@ -1,0 +1,264 @@
+"""Cursor: how far a reader of all partitions is, in one short text.
+
+Data path   streams and pages give **cursor**s; Last-Event-ID and `?cursor=` bring them back
+Owns        the text: base64url of a version, the topic's id and the next offset of each partition
+Leaves      reading from there to `tail`
+
+Decoding: batches that were read become records, within a limit of records and of bytes.
+
+Data path   broker.records -> **decoding** -> payloads
+Owns        where a reader goes on after what it was given
+Leaves      bytes inside a batch to `format.records`, threads and memory to `broker.decoder`
+
+Tail: all partitions of a topic, read in turn for as long as somebody wants more.
+
+Data path   broker.records -> **tail** -> streams, pages of all partitions
+Owns        where the reader is in each partition; partitions that are added on the way; records that retention took
+Leaves      waiting and leaders to `broker.records`, writing to `streams`
+"""
+
+import asyncio
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as Base64Error
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from streamhouse.broker.broker import Broker
+from streamhouse.broker.fetch.fetch import Fetched, Wanted
+from streamhouse.broker.fetch.list_offsets import FoundOffset
+from streamhouse.broker.partition.batch_decoder import Decoder, stored_in
+from streamhouse.clock import SystemClock
+from streamhouse.errors import DamagedRecords, OffsetOutOfRange, Retriable
+from streamhouse.format.batch import read_header
+from streamhouse.format.records import iterate_batch
+from streamhouse.format.run_rewrite import batches_of
+from streamhouse.model.names import TopicId, TopicPartition
+from streamhouse.model.record import StoredRecord
+from streamhouse.model.topic import Topic
+from streamhouse.wire.http.errors import Unprocessable
+
+VERSION: Final = 1
+MAX_CHARS: Final = 65_536
+_ID_BYTES: Final = 4
+_MAX_SHIFT: Final = 63
+
+
+def write_cursor(topic_id: TopicId, offsets: Sequence[int]) -> str:
+    data = bytearray([VERSION])
+    data += topic_id.bytes[:_ID_BYTES]
+    for offset in offsets:
+        while offset > 0x7F:
+            data.append(offset & 0x7F | 0x80)
+            offset >>= 7
+        data.append(offset)
+    return urlsafe_b64encode(data).decode().rstrip("=")
+
+
+def read_cursor(text: str, topic_id: TopicId, *, partitions: int) -> list[int]:
+    """The offsets of the first partitions; raises `Unprocessable` for anything that isn't a cursor of this topic."""
+    try:
+        data = urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
+        if urlsafe_b64encode(data).decode().rstrip("=") != text:
+            raise ValueError
+        offsets = _read_offsets(data[1 + _ID_BYTES :])
+    except (ValueError, Base64Error):
+        raise Unprocessable("this is no cursor") from None
+    if data[:1] != bytes([VERSION]) or len(offsets) > partitions:
+        raise Unprocessable("this is no cursor of this topic")
+    if data[1 : 1 + _ID_BYTES] != topic_id.bytes[:_ID_BYTES]:
+        raise Unprocessable("the cursor belongs to another topic, or to one of this name that was deleted")
+    return offsets
+
+
+def _read_offsets(data: bytes) -> list[int]:
+    offsets: list[int] = []
+    value = shift = 0
+    for byte in data:
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value >> _MAX_SHIFT:
+                raise ValueError
+            offsets.append(value)
+            value = shift = 0
+        else:
+            shift += 7
+            if shift > _MAX_SHIFT:
+                raise ValueError
+    if shift:
+        raise ValueError
+    return offsets
+
+
+INLINE_BYTES: Final = 16 * 1024
+"""So much that isn't compressed becomes records on the event loop."""
+
+MAX_HEADERS: Final = 100_000
+"""Headers of all records that are given at once; those of one record may be more."""
+
+
+class Taken(NamedTuple):
+    """Records of one partition, and the offset behind them and behind the gaps that follow them."""
+
+    records: list[StoredRecord]
+    next_offset: int
+    size_bytes: int
+    is_full: bool
+    """Whether a limit ended it, and not the batches."""
+
+
+class Limits(NamedTuple):
+    """At most `records`, and no more than `size_bytes` of them, but one if it must."""
+
+    records: int
+    size_bytes: int
+    at_least_one: bool = True
+
+
+async def take(decoder: Decoder, fetched: Fetched, *, offset: int, limits: Limits) -> Taken:
+    """The first records from `offset` on. Raises `Overloaded` where they can't be decompressed now."""
+    batches = [batch for buffer in fetched.records for batch in batches_of(buffer)]
+    work = partial(_take, batches, offset, limits, decoder.max_headers)
+    return await decoder.run(stored_in(batches), work, inline_bytes=INLINE_BYTES)
+
+
+def _take(batches: Sequence[memoryview], offset: int, limits: Limits, max_headers: int, limit_bytes: int) -> Taken:
+    found: list[StoredRecord] = []
+    size = headers = 0
+    for batch in batches:
+        records = iterate_batch(batch, limit_bytes=limit_bytes, from_offset=offset, max_headers=max_headers)
+        for record in records:
+            own = size_of(record)
+            headers += len(record.headers)
+            is_beyond = size + own > limits.size_bytes or headers > MAX_HEADERS
+            if len(found) >= limits.records or (is_beyond and (found or not limits.at_least_one)):
+                return Taken(found, record.offset, size, is_full=True)
+            found.append(record)
+            size += own
+        offset = max(offset, read_header(batch).end)
+    return Taken(found, offset, size, is_full=False)
+
+
+def size_of(record: StoredRecord) -> int:
+    """The bytes of a record's key, value and headers."""
+    _, _, key, value, headers = record
+    size = len(key or b"") + len(value or b"")
+    return size + sum(len(name) + len(content or b"") for name, content in headers) if headers else size
+
+
+PAUSE_S: Final = 0.25
+"""Between looks at partitions that nobody leads just now."""
+PARALLEL: Final = 16
+"""Partitions whose beginning is looked up at once."""
+
+
+class Piece(NamedTuple):
+    """Records of one partition. `lost` are offsets [from, to) that were deleted before they could be read."""
+
+    partition: int
+    records: Sequence[StoredRecord]
+    next_offset: int
+    size_bytes: int = 0
+    is_full: bool = False
+    lost: tuple[int, int] | None = None
+
+
+class Tail:
+    def __init__(self, broker: Broker, topic: Topic, offsets: list[int]) -> None:
+        self._broker = broker
+        self._topic = topic
+        self._turn = 0
+        self._clock = SystemClock()
+        self.offsets = offsets
+        """The next offset of each partition; whoever writes pieces moves them on."""
+        self.is_behind = False
+        """Whether the last read saw records behind those that it gave."""
+
+    def __repr__(self) -> str:
+        return f"<Tail {self._topic.name} {self.offsets}>"
+
+    @property
+    def cursor(self) -> str:
+        return write_cursor(self._topic.topic_id, self.offsets)
+
+    async def read(self, *, limit: int, max_bytes: int, max_wait_s: float) -> AsyncGenerator[Piece, None]:
+        """What there is, partition by partition; nothing when nothing came in time. Raises what isn't worth a retry;
+        that a range is missing or damaged, when the other partitions have nothing more."""
+        await self._grow()
+        count = len(self.offsets)
+        self._turn = (self._turn + 1) % count  # the first one asked for gets the most
+        wanted = [
+            Wanted(TopicPartition(self._topic.name, number), self.offsets[number], max_bytes)
+            for each in range(count)
+            for number in [(each + self._turn) % count]
+        ]
+        found = await self._broker.records.read(wanted, max_bytes=max_bytes, min_bytes=1, max_wait_s=max_wait_s)
+        self.is_behind = False
+        damage: DamagedRecords | None = None
+        has_some = False
+        for item, fetched in zip(wanted, found, strict=True):
+            if limit <= 0:
+                return
+            if isinstance(fetched.error, DamagedRecords):
+                damage = fetched.error
+                continue
+            piece = await self._piece(item, fetched, limit, max_bytes)
+            self.is_behind |= fetched.high_watermark > (item.offset if piece is None else piece.next_offset)
+            if piece is not None:
+                limit -= len(piece.records)
+                has_some = True
+                yield piece
+        if damage is not None and not has_some:
+            raise damage
+        if any(fetched.error is not None for fetched in found):
+            await self._clock.sleep(min(PAUSE_S, max_wait_s))
+
+    async def _piece(self, item: Wanted, fetched: Fetched, limit: int, max_bytes: int) -> Piece | None:
+        number = item.name.partition
+        if fetched.error is not None:
+            return await self._lost(item, fetched.error)
+        if not fetched.records:
+            return None
+        taken = await take(self._broker.decoder, fetched, offset=item.offset, limits=Limits(limit, max_bytes))
+        return Piece(number, taken.records, taken.next_offset, taken.size_bytes, taken.is_full)
+
+    async def _lost(self, item: Wanted, error: Exception) -> Piece | None:
+        """A reader whose records retention has taken goes on at the beginning, and is told."""
+        if isinstance(error, Retriable):
+            return None
+        if isinstance(error, OffsetOutOfRange):
+            start = (await self._broker.records.earliest(item.name)).offset
+            if item.offset < start:
+                return Piece(item.name.partition, (), start, lost=(item.offset, start))
+        raise error
+
+    async def _grow(self) -> None:
+        self._topic = await self._broker.topic(self._topic.name)
+        for number in range(len(self.offsets), self._topic.partitions):
+            name = TopicPartition(self._topic.name, number)
+            self.offsets.append((await self._broker.records.earliest(name)).offset)
+
+
+async def open_tail(broker: Broker, topic: Topic, *, cursor: str | None, start: str) -> Tail:
+    """A reader that begins at a cursor, else where `start` says: earliest, latest, or a time in milliseconds."""
+    if cursor:
+        offsets = read_cursor(cursor, topic.topic_id, partitions=topic.partitions)
+        return Tail(broker, topic, offsets)  # partitions that were added since are read from their beginning
+    turns = asyncio.Semaphore(PARALLEL)
+
+    async def one(number: int) -> int:
+        async with turns:
+            return await first_offset(broker, TopicPartition(topic.name, number), start)
+
+    return Tail(broker, topic, list(await asyncio.gather(*map(one, range(topic.partitions)))))
+
+
+async def first_offset(broker: Broker, name: TopicPartition, start: str) -> int:
+    ends: dict[str, Callable[[TopicPartition], Awaitable[FoundOffset]]] = {
+        "earliest": broker.records.earliest,
+        "latest": broker.records.stable_end,
+    }
+    if (end := ends.get(start)) is not None:
+        return (await end(name)).offset
+    found = await broker.records.at_time(name, int(start))
+    return found.offset if found is not None else (await broker.records.stable_end(name)).offset

@@ -1,0 +1,160 @@
+"""Bodies: bytes of requests come in, within limits of size, time and memory.
+
+Data path   socket -> **bodies** -> endpoint, or an upload piece by piece
+Owns        the memory that bodies being read may take together; how long a body, and each piece of it, may take
+Leaves      what the bytes mean to `endpoint` and the handlers
+
+Negotiation: media types, of what is sent and of what is wanted.
+
+Data path   Content-Type and Accept headers -> **negotiation** -> one of the types that an operation has
+Owns        reading both headers, refusing with 415 and 406
+Leaves      which types there are to the operations
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import NamedTuple
+
+from starlette.requests import ClientDisconnect, Request
+
+from streamhouse.config import HttpSettings
+from streamhouse.wire.http.errors import (
+    BodyTimeout,
+    BodyTooLarge,
+    Malformed,
+    NotAcceptable,
+    TooManyRequests,
+    UnsupportedMediaType,
+)
+
+
+class Bodies:
+    def __init__(self, settings: HttpSettings) -> None:
+        self._settings = settings
+        self.held_bytes = 0
+
+    def __repr__(self) -> str:
+        return f"<Bodies held={self.held_bytes}>"
+
+    async def read(self, request: Request, *, limit: int | None = None) -> bytes:
+        """A whole body."""
+        allowed = self._settings.max_body_bytes if limit is None else min(limit, self._settings.max_body_bytes)
+        self._check_declared(request, allowed)
+        body = bytearray()
+        held = 0
+        try:
+            async with asyncio.timeout(self._settings.body_timeout_s):
+                async for piece in request.stream():
+                    body += piece
+                    if len(body) > allowed:
+                        raise _too_large(allowed)
+                    held += self._hold(len(piece))
+        except TimeoutError:
+            raise _too_slow(self._settings.body_timeout_s, "http.body_timeout_s") from None
+        except ClientDisconnect:
+            raise Malformed("the client left before its body was whole") from None
+        finally:
+            self.held_bytes -= held
+        return bytes(body)
+
+    async def pieces(self, request: Request) -> AsyncIterator[bytes]:
+        """A body as it comes, for as long as it goes on; ends early, with `Malformed`, when the client leaves."""
+        self._check_coding(request)
+        stream = request.stream()
+        while True:
+            try:
+                async with asyncio.timeout(self._settings.body_idle_timeout_s):
+                    piece = await anext(stream)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                raise _too_slow(self._settings.body_idle_timeout_s, "http.body_idle_timeout_s") from None
+            except ClientDisconnect:
+                raise Malformed("the client left before its body was whole") from None
+            yield piece
+
+    def _hold(self, size: int) -> int:
+        limit = self._settings.max_inflight_bytes
+        if self.held_bytes + size > limit:
+            raise TooManyRequests(f"too many bodies at once; limit_bytes={limit} setting=http.max_inflight_bytes")
+        self.held_bytes += size
+        return size
+
+    def _check_declared(self, request: Request, allowed: int) -> None:
+        self._check_coding(request)
+        declared = request.headers.get("content-length", "")
+        if declared.isdecimal() and len(declared) < 20 and int(declared) > allowed:
+            raise _too_large(allowed)
+
+    @staticmethod
+    def _check_coding(request: Request) -> None:
+        coding = request.headers.get("content-encoding", "identity")
+        if coding.strip().lower() != "identity":
+            raise UnsupportedMediaType(f"the body must not be compressed; content-encoding={coding[:100]!r}")
+
+
+def _too_large(limit: int) -> BodyTooLarge:
+    return BodyTooLarge(f"the body is too large; limit={limit} setting=http.max_body_bytes")
+
+
+def _too_slow(limit_s: float, setting: str) -> BodyTimeout:
+    return BodyTimeout(f"the body came too slowly; limit_s={limit_s:g} setting={setting}")
+
+
+MAX_NAMED = 200
+
+
+class _Wish(NamedTuple):
+    type: str
+    weight: float
+
+
+def sent_type(header: str | None, allowed: Sequence[str]) -> str:
+    """The media type of a body; raises `UnsupportedMediaType` unless it is one of those allowed, in UTF-8."""
+    media_type, _, parameters = (header or "").partition(";")
+    media_type = media_type.strip().lower()
+    charset = _parameter(parameters, "charset")
+    if media_type not in allowed or charset not in (None, "utf-8", "utf8", "us-ascii"):
+        raise UnsupportedMediaType(
+            f"the body's media type is not supported; content-type={(header or '')[:MAX_NAMED]!r} "
+            f"wanted={' or '.join(allowed)}"
+        )
+    return media_type
+
+
+def wanted_type(header: str | None, offered: Sequence[str]) -> str:
+    """The type to answer with: the client's favourite among those offered; without a wish the first one."""
+    if not header or not offered or header == "*/*":
+        return offered[0] if offered else ""
+    wishes = [_wish(part) for part in header.split(",")]
+    weights = {each: _weight(each, wishes) for each in offered}
+    best = max(offered, key=lambda each: weights[each])  # the first of equals
+    if weights[best] <= 0:
+        raise NotAcceptable(f"no acceptable media type; accept={header[:MAX_NAMED]!r} offered={' or '.join(offered)}")
+    return best
+
+
+def _wish(part: str) -> _Wish:
+    media_type, _, parameters = part.partition(";")
+    try:
+        weight = float(_parameter(parameters, "q") or 1.0)
+    except ValueError:
+        weight = 0.0
+    return _Wish(media_type.strip().lower(), weight)
+
+
+def _weight(offered: str, wishes: Sequence[_Wish]) -> float:
+    """How much a type is wanted; what names it most exactly decides."""
+    for pattern in (offered, offered.partition("/")[0] + "/*", "*/*"):
+        found = [wish.weight for wish in wishes if wish.type == pattern]
+        if found:
+            return max(found)
+    return 0.0
+
+
+def _parameter(parameters: str, name: str) -> str | None:
+    for each in parameters.split(";"):
+        key, _, value = each.partition("=")
+        if key.strip().lower() == name:
+            return value.strip().strip('"').lower()
+    return None

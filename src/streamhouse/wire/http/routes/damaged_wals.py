@@ -1,0 +1,122 @@
+"""Damaged logs: write-ahead logs that are kept because something in them was lost.
+
+GET    /v1/damaged-logs             those in the object store, and those on the disk of the agent that is asked
+DELETE /v1/damaged-logs/{session}   delete one; what was lost in it can't be looked for any more
+
+A log is kept with everything in it. What was intact is in segments already.
+"""
+
+from typing import Any, Final
+
+import msgspec
+from starlette.responses import Response
+
+from streamhouse.broker.admin.damaged_wals import DamagedLog
+from streamhouse.broker.broker import Broker
+from streamhouse.format.loss_report import LossReport
+from streamhouse.wire.http.operations import Call, NoQuery, Operation, json_answer
+
+TAG: Final = "agents"
+
+
+class PartitionLossView(msgspec.Struct, frozen=True, kw_only=True):
+    """Offsets as [first, end): `gaps` are lost; in `skipped` there may have been records, and the partition goes on
+    above them; `unpublished` are in the log and in no segment. `topic` is null where the topic was deleted."""
+
+    topic: str | None
+    topic_id: str
+    partition: int
+    epoch: int
+    gaps: list[list[int]]
+    skipped: list[list[int]]
+    unpublished: list[list[int]]
+
+
+class DamagedLogView(msgspec.Struct, frozen=True, kw_only=True):
+    """`kind` is disk or object; `loss`: acknowledged records may be lost, not only a torn end. `losses` counts places,
+    `places` are the first of them."""
+
+    session: str
+    kind: str
+    where: str
+    files: int
+    bytes: int
+    loss: bool
+    found_at_ms: int | None
+    losses: int
+    places: list[str]
+    partitions: list[PartitionLossView]
+
+
+class DamagedLogList(msgspec.Struct, frozen=True, kw_only=True):
+    logs: list[DamagedLogView]
+
+
+class Discarded(msgspec.Struct, frozen=True, kw_only=True):
+    """How many files or objects were deleted."""
+
+    files: int
+
+
+def operations(broker: Broker) -> list[Operation[Any, Any]]:
+    async def list_logs(_: Call[NoQuery, None]) -> Response:
+        topics = {str(topic.topic_id): topic.name for topic in await broker.catalogue.all()}
+        return json_answer(DamagedLogList(logs=[_view(each, topics) for each in await broker.damaged_logs.list()]))
+
+    async def discard(call: Call[NoQuery, None]) -> Response:
+        return json_answer(Discarded(files=await broker.damaged_logs.discard(call.path["session"])))
+
+    return [
+        Operation(
+            method="GET",
+            path="/v1/damaged-logs",
+            handler=list_logs,
+            summary="Write-ahead logs that are kept because something in them was lost",
+            about="Those in the object store, and those on the disk of the agent that is asked.",
+            tag=TAG,
+            query=NoQuery,
+            answer=DamagedLogList,
+        ),
+        Operation(
+            method="DELETE",
+            path="/v1/damaged-logs/{session}",
+            handler=discard,
+            summary="Delete a damaged write-ahead log that is kept",
+            about="What was lost in it can't be looked for any more.",
+            tag=TAG,
+            query=NoQuery,
+            answer=Discarded,
+            problems=(404, 422),
+        ),
+    ]
+
+
+def _view(log: DamagedLog, topics: dict[str, str]) -> DamagedLogView:
+    report = log.report
+    return DamagedLogView(
+        session=log.kept.session_id,
+        kind=log.kept.kind,
+        where=log.kept.where,
+        files=log.kept.files,
+        bytes=log.kept.size_bytes,
+        loss=log.is_loss,
+        found_at_ms=report.found_at_ms if report is not None else None,
+        losses=report.losses if report is not None else 0,
+        places=list(report.places) if report is not None else [],
+        partitions=_partitions(report, topics) if report is not None else [],
+    )
+
+
+def _partitions(report: LossReport, topics: dict[str, str]) -> list[PartitionLossView]:
+    return [
+        PartitionLossView(
+            topic=topics.get(each.topic_id),
+            topic_id=each.topic_id,
+            partition=each.partition,
+            epoch=each.epoch,
+            gaps=[list(span) for span in each.gaps],
+            skipped=[list(span) for span in each.skipped],
+            unpublished=[list(span) for span in each.unpublished],
+        )
+        for each in report.partitions
+    ]

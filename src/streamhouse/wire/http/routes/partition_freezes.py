@@ -1,0 +1,134 @@
+"""Holds: what agents ask of each other while they place segments. Nobody else needs these, and no document has them.
+
+POST /v1/holds               keep partitions still for a commit; answered when everything in them is flushed
+POST /v1/holds/{hold}/end    {"outcome": "committed" | "unused" | "unsure"}
+"""
+
+import uuid
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+from starlette.responses import Response
+
+from streamhouse.broker.broker import Broker
+from streamhouse.model.external_commit import Held, HoldAsked, Outcome, QueryId, WantedHold
+from streamhouse.model.names import PartitionId, TopicId, TopicPartition
+from streamhouse.wire.http.errors import Unprocessable
+from streamhouse.wire.http.operations import (
+    HOLD_PATTERN,
+    MAX_BODY_BYTES,
+    MAX_INT,
+    MAX_LONG,
+    QUERY_PATTERN,
+    Call,
+    NoQuery,
+    Operation,
+    json_answer,
+)
+
+TAG: Final = "agents"
+Number = Annotated[int, Meta(ge=0, le=MAX_LONG)]
+UuidText = Annotated[str, Meta(pattern=QUERY_PATTERN)]
+
+
+class PartitionToHold(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`offsets` is how many the commit will give to it."""
+
+    topic: Annotated[str, Meta(min_length=1, max_length=249)]
+    topic_id: UuidText
+    partition: Annotated[int, Meta(ge=0, le=MAX_INT)]
+    offsets: Number
+
+
+class HoldRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    hold: Annotated[str, Meta(pattern=HOLD_PATTERN)]
+    query: UuidText
+    epoch: Number
+    wait_ms: Annotated[int, Meta(ge=0, le=MAX_INT)]
+    partitions: list[PartitionToHold]
+
+
+class HeldView(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything below `end` is flushed, under the lease of this session and epoch; nothing is above."""
+
+    topic_id: str
+    partition: int
+    session: str
+    epoch: int
+    end: int
+
+
+class HoldAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    held: list[HeldView]
+
+
+class HoldEnd(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    outcome: Outcome
+
+
+def operations(broker: Broker) -> list[Operation[Any, Any]]:
+    async def hold_partitions(call: Call[NoQuery, HoldRequest]) -> Response:
+        asked = _question(call.body)
+        if not asked.partitions:
+            raise Unprocessable("no partition is named")
+        if len({each.partition for each in asked.partitions}) < len(asked.partitions):
+            raise Unprocessable("a partition is named twice")
+        timeout_s = min(call.body.wait_ms / 1000, broker.settings.placing.hold_s)
+        held = await broker.holds.hold(asked, timeout_s=timeout_s)
+        return json_answer(HoldAnswer(held=[_view(each) for each in held]))
+
+    async def end_hold(call: Call[NoQuery, HoldEnd]) -> Response:
+        await broker.holds.end(str(call.path["hold"]), call.body.outcome)
+        return Response(status_code=204)
+
+    return [
+        Operation(
+            method="POST",
+            path="/v1/holds",
+            handler=hold_partitions,
+            summary="Keep partitions still for a commit (agents ask each other)",
+            tag=TAG,
+            query=NoQuery,
+            body=HoldRequest,
+            answer=HoldAnswer,
+            problems=(404, 422),
+        ),
+        Operation(
+            method="POST",
+            path="/v1/holds/{hold}/end",
+            handler=end_hold,
+            summary="Say how a commit ended (agents tell each other)",
+            tag=TAG,
+            query=NoQuery,
+            body=HoldEnd,
+            max_body_bytes=MAX_BODY_BYTES,
+            status=204,
+        ),
+    ]
+
+
+def _question(asked: HoldRequest) -> HoldAsked:
+    return HoldAsked(
+        hold_id=asked.hold,
+        query=QueryId(asked.query),
+        epoch=asked.epoch,
+        partitions=tuple(
+            WantedHold(
+                name=TopicPartition(each.topic, each.partition),
+                partition=PartitionId(TopicId(uuid.UUID(each.topic_id)), each.partition),
+                offsets=each.offsets,
+            )
+            for each in asked.partitions
+        ),
+    )
+
+
+def _view(held: Held) -> HeldView:
+    return HeldView(
+        topic_id=str(held.partition.topic_id),
+        partition=held.partition.partition,
+        session=held.holder,
+        epoch=held.epoch,
+        end=held.end,
+    )

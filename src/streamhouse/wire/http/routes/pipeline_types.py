@@ -1,0 +1,223 @@
+"""Shapes of pipelines on HTTP: what is asked, and what is told.
+
+Data path   routes of pipelines, supervisors and views -> **shapes** -> JSON
+Owns        both directions
+Leaves      paths to the routes, what it means to `model.pipeline`
+"""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from streamhouse.broker.pipelines.pipelines import Outcome, Wanted, shown_status
+from streamhouse.model.pipeline import (
+    Definition,
+    Event,
+    KeptPipeline,
+    Kind,
+    Ownership,
+    Phase,
+    PipelineName,
+    Running,
+    Shape,
+    Status,
+    Wish,
+)
+from streamhouse.wire.http.operations import MAX_LONG, PIPELINE_PATTERN
+from streamhouse.wire.http.routes.tables import Columns, ColumnView, KeyColumns, SqlText, column_views, columns_of
+
+Number = Annotated[int, Meta(ge=0, le=MAX_LONG)]
+AnyNumber = Annotated[int, Meta(ge=-MAX_LONG - 1, le=MAX_LONG)]
+
+
+class ShapeView(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What decides whether a changed text may go on from an old checkpoint: streams read, and state kept, in order."""
+
+    streams: list[SqlText] = []
+    state: list[SqlText] = []
+    target: SqlText = ""
+
+
+class WantedShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A shape with the signature of the whole query, which tells whether it keeps the same state and rows."""
+
+    streams: list[SqlText] = []
+    state: list[SqlText] = []
+    target: SqlText = ""
+    tables: list[SqlText] = []
+    query: list[SqlText] = []
+    signature: Annotated[str, Meta(max_length=100, pattern=r"^(\w+:\w*)?\Z")] = ""
+
+
+class PipelineDefinition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A pipeline as it should be. `shape` null: nobody has looked; `fresh`: it may begin anew, at `starting`."""
+
+    kind: Kind
+    text: SqlText
+    options: dict[SqlText, SqlText] = {}
+    target: SqlText = ""
+    key: KeyColumns = []
+    columns: Columns | None = None
+    shape: WantedShape | None = None
+    starting: SqlText | None = None
+    fresh: bool = False
+
+
+class StatusView(msgspec.Struct, frozen=True, kw_only=True):
+    """What its owner last told. Rates are rows per second; `lag_records` is what its topics hold beyond it.
+
+    `late_rows`: rows that came later than a watermark allows and were left out, since the generation began.
+    """
+
+    phase: Phase = Phase.WAITING
+    revision: Number = 0
+    batch_id: AnyNumber | None = None
+    input_rate: float | None = None
+    processed_rate: float | None = None
+    rows_in: Number = 0
+    rows_out: AnyNumber | None = None
+    dead_letters: Number = 0
+    late_rows: Number = 0
+    batch_ms: AnyNumber | None = None
+    lag_records: AnyNumber | None = None
+    state_rows: AnyNumber | None = None
+    state_bytes: AnyNumber | None = None
+    watermark_ms: AnyNumber | None = None
+    restarts: Number = 0
+    error: str | None = None
+    told_at_ms: Number = 0
+    progress: dict[str, Any] | None = None
+
+
+class OwnerView(msgspec.Struct, frozen=True, kw_only=True):
+    supervisor: str
+    host: str
+    epoch: int
+    expires_at_ms: int
+
+
+class PipelineView(msgspec.Struct, frozen=True, kw_only=True):
+    """A pipeline, who runs it, and how. `revision` grows with every change, `generation` with every new beginning."""
+
+    name: str
+    kind: Kind
+    text: str
+    options: dict[str, str]
+    target: str
+    key: list[str]
+    columns: list[ColumnView] | None
+    shape: ShapeView | None
+    revision: int
+    generation: int
+    query_id: str
+    starting: str | None
+    wish: Wish
+    created_at_ms: int
+    changed_at_ms: int
+    owner: OwnerView | None
+    status: StatusView
+
+
+class PipelinesAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    pipelines: list[PipelineView]
+
+
+class PutAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    outcome: Outcome
+    pipeline: PipelineView
+
+
+class EventView(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    at_ms: Number
+    level: Annotated[str, Meta(min_length=1, max_length=20, pattern=r"^[a-z]+\Z")]
+    text: str
+
+
+class EventsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Lines of a log, newest last."""
+
+    events: list[EventView]
+
+
+class RunningPipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a supervisor says of a pipeline that it runs under an epoch."""
+
+    name: Annotated[str, Meta(pattern=PIPELINE_PATTERN)]
+    epoch: Number
+    status: StatusView | None = None
+    events: list[EventView] = []
+
+
+def wanted_of(name: str, told: PipelineDefinition) -> Wanted:
+    definition = Definition(
+        name=PipelineName(name),
+        kind=told.kind,
+        text=told.text,
+        options=told.options,
+        target=told.target,
+        key=tuple(told.key),
+        columns=columns_of(told.columns),
+        shape=None if told.shape is None else _shape_of(told.shape),
+    )
+    return Wanted(definition=definition, starting=told.starting, fresh=told.fresh)
+
+
+def _shape_of(told: WantedShape) -> Shape:
+    return Shape(
+        streams=tuple(told.streams),
+        state=tuple(told.state),
+        target=told.target,
+        tables=tuple(told.tables),
+        query=tuple(told.query),
+        signature=told.signature,
+    )
+
+
+def running_of(told: RunningPipeline) -> Running:
+    return Running(
+        name=PipelineName(told.name),
+        epoch=told.epoch,
+        status=None if told.status is None else Status(**msgspec.structs.asdict(told.status)),
+        events=tuple(Event(at_ms=each.at_ms, level=each.level, text=each.text) for each in told.events),
+    )
+
+
+def pipeline_view(kept: KeptPipeline) -> PipelineView:
+    pipeline, definition = kept.pipeline, kept.pipeline.definition
+    return PipelineView(
+        name=definition.name,
+        kind=definition.kind,
+        text=definition.text,
+        options=dict(definition.options),
+        target=definition.target,
+        key=list(definition.key),
+        columns=column_views(definition.columns),
+        shape=None if definition.shape is None else _shape_view(definition.shape),
+        revision=pipeline.revision,
+        generation=pipeline.generation,
+        query_id=pipeline.query_id,
+        starting=pipeline.starting,
+        wish=pipeline.wish,
+        created_at_ms=pipeline.created_at_ms,
+        changed_at_ms=pipeline.changed_at_ms,
+        owner=None if kept.owner is None else _owner_view(kept.owner),
+        status=status_view(shown_status(kept)),
+    )
+
+
+def _shape_view(shape: Shape) -> ShapeView:
+    return ShapeView(streams=list(shape.streams), state=list(shape.state), target=shape.target)
+
+
+def _owner_view(owner: Ownership) -> OwnerView:
+    return OwnerView(supervisor=owner.supervisor, host=owner.host, epoch=owner.epoch, expires_at_ms=owner.expires_at_ms)
+
+
+def status_view(status: Status) -> StatusView:
+    told = {name: getattr(status, name) for name in StatusView.__struct_fields__}
+    return StatusView(**told)
+
+
+def event_view(event: Event) -> EventView:
+    return EventView(at_ms=event.at_ms, level=event.level, text=event.text)

@@ -1,0 +1,221 @@
+"""Publishing: records come in.
+
+POST /v1/topics/{topic}/records                          {"records": [{"key": "a", "value": {"n": 1}}], "acks": "wal"}
+     application/x-ndjson                                a record object in each line, for as long as the client sends
+     text/plain, application/octet-stream                the body is one value; ?key=…&partition=…
+POST /v1/topics/{topic}/partitions/{partition}/batches   whole Kafka record batches, one after the other
+
+One call is one `broker.records.publish`. A body that can't be read publishes nothing; after that each record stands for
+itself: the answer is 200 when at least one was published, and those that weren't have an `error`. When none was, the
+answer is the first error.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+from starlette.responses import Response
+
+from streamhouse.broker.broker import Broker
+from streamhouse.errors import InvalidRecord, RegistryRefusal, StreamhouseError
+from streamhouse.format.batch import spans
+from streamhouse.model.names import TopicPartition
+from streamhouse.model.record import Acks, NewRecord, Receipt
+from streamhouse.wire.http.errors import (
+    MAX_FLAWS,
+    Flaw,
+    Unprocessable,
+    answer_problem,
+    headers_of_error,
+    problem_of,
+)
+from streamhouse.wire.http.operations import (
+    BATCHES,
+    BYTES,
+    JSON,
+    NDJSON,
+    TEXT,
+    Call,
+    Header,
+    Media,
+    Operation,
+    json_answer,
+)
+from streamhouse.wire.http.records.formats import Registry, Writer
+from streamhouse.wire.http.records.publish_body import PARTS, Defaults, Part, Way, defaults_of, way_of, written_records
+from streamhouse.wire.http.records.schema_encoding import Encoding
+from streamhouse.wire.http.records.types import Publication, PublicationQuery, Published, PublishedRecords, Uploaded
+from streamhouse.wire.http.records.upload import Upload
+from streamhouse.wire.http.request_body import Bodies
+
+TAG: Final = "records"
+IDEMPOTENCY_KEY: Final = Header(
+    name="Idempotency-Key",
+    about="a retry with the same key and the same records stores nothing twice; with other records it is refused",
+    max_chars=255,
+)
+
+Answers = Sequence[Receipt | StreamhouseError]
+
+
+class BatchesQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    acks: Annotated[Acks, Meta(description="what to wait for: buffered, wal or stored")] = Acks.WAL
+
+
+class PublishedBatches(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry for each batch, in order, with the offset of its first record."""
+
+    batches: list[Published]
+
+
+class PublishingCalls:
+    """Records and batches, published as they come."""
+
+    def __init__(self, broker: Broker, bodies: Bodies, registry: Registry, encoding: Encoding) -> None:
+        self._broker = broker
+        self._encoding = encoding
+        self._bodies = bodies
+        self._registry = registry
+        self._settings = broker.settings.http
+
+    async def _publish(self, call: Call[Any, Any], records: Sequence[NewRecord], acks: Acks) -> Response:
+        answers = await self._broker.records.publish(
+            call.topic,
+            records,
+            acks=acks,
+            idempotency_key=call.header(IDEMPOTENCY_KEY.name),
+            timeout_s=self._settings.publish_timeout_s,
+        )
+        return all_failed(answers, "records") or json_answer(PublishedRecords(records=published(answers)))
+
+    async def publish_records(self, call: Call[PublicationQuery, Publication]) -> Response:
+        if call.media_type == JSON:
+            defaults = await with_writers(self._registry, call.query, call.body)
+            records = await written_records(call.body.records, defaults, self._encoding)
+            return await self._publish(call, records, defaults.acks)
+        if call.media_type == NDJSON:
+            return await self._upload(call, await with_writers(self._registry, call.query))
+        check_plain(call.query)
+        defaults = defaults_of(call.query)
+        value = await self._bodies.read(call.request)
+        record = NewRecord(value, defaults.key, (), defaults.timestamp_ms, defaults.partition)
+        return await self._publish(call, [record], defaults.acks)
+
+    async def _upload(self, call: Call[PublicationQuery, Publication], defaults: Defaults) -> Response:
+        await self._broker.topic(call.topic, create=True)  # before the client sends for hours
+        running = Upload(
+            self._broker.records,
+            self._settings,
+            topic=call.topic,
+            defaults=defaults,
+            encoding=self._encoding,
+            idempotency_key=call.header(IDEMPOTENCY_KEY.name),
+        )
+        told = await running.run(self._bodies.pieces(call.request))
+        if told.records or running.first_error is None:
+            return json_answer(told)
+        flaws = [Flaw(path="$", reason=f"line {each.line}: {each.reason}") for each in told.errors]
+        problem = msgspec.structs.replace(problem_of(running.first_error), errors=flaws)
+        return answer_problem(problem, headers_of_error(running.first_error))
+
+    async def publish_batches(self, call: Call[BatchesQuery, None]) -> Response:
+        body = memoryview(await self._bodies.read(call.request))
+        batches = [body[span.position : span.position + span.size_bytes] for span in spans(body)]
+        if not batches:
+            raise InvalidRecord("no record batch in the body")
+        answers = await self._broker.records.publish_batches(
+            TopicPartition(call.topic, call.partition),
+            batches,
+            acks=call.query.acks,
+            timeout_s=self._settings.publish_timeout_s,
+        )
+        return all_failed(answers, "batches") or json_answer(PublishedBatches(batches=published(answers)))
+
+
+def operations(broker: Broker, bodies: Bodies, registry: Registry, encoding: Encoding) -> list[Operation[Any, Any]]:
+    calls = PublishingCalls(broker, bodies, registry, encoding)
+    return [
+        Operation(
+            method="POST",
+            path="/v1/topics/{topic}/records",
+            handler=calls.publish_records,
+            summary="Publish records",
+            about="JSON carries many records, NDJSON as many as there are, text and bytes one. The query says what "
+            "holds for records that don't say otherwise. An NDJSON upload is answered with a summary in its end.",
+            tag=TAG,
+            query=PublicationQuery,
+            body=Publication,
+            other_bodies=[
+                Media(type=NDJSON, about="a record in each line", schema={"type": "string", "format": "binary"}),
+                Media(type=TEXT, about="one value"),
+                Media(type=BYTES, about="one value", schema={"type": "string", "format": "binary"}),
+            ],
+            headers=[IDEMPOTENCY_KEY],
+            answer=PublishedRecords,
+            also_answer=Uploaded,
+            problems=(404, 409, 413),
+        ),
+        Operation(
+            method="POST",
+            path="/v1/topics/{topic}/partitions/{partition}/batches",
+            handler=calls.publish_batches,
+            summary="Publish whole Kafka record batches",
+            about="Batches of format 2, one after the other, as producers send them: compressed or not.",
+            tag=TAG,
+            query=BatchesQuery,
+            other_bodies=[Media(type=BATCHES, about="record batches", schema={"type": "string", "format": "binary"})],
+            answer=PublishedBatches,
+            problems=(404, 413),
+        ),
+    ]
+
+
+async def with_writers(registry: Registry, query: PublicationQuery, body: Publication | None = None) -> Defaults:
+    """What holds for the records of a body, its schemas looked up."""
+    return defaults_of(
+        query,
+        body,
+        key_writer=await _writer(registry, way_of("key", query, body), part="key"),
+        value_writer=await _writer(registry, way_of("value", query, body), part="value"),
+    )
+
+
+async def _writer(registry: Registry, way: Way, *, part: Part) -> Writer | None:
+    schema_id, subject, _ = way
+    named = "schema_id" if subject is None else "subject"
+    try:
+        if subject is not None:
+            schema_id = await registry.newest_id(subject)
+        return None if schema_id is None else Writer(schema_id, await registry.schema(schema_id))
+    except RegistryRefusal as error:
+        raise Unprocessable(str(error), flaws=[Flaw(path=f"$.{part}_{named}", reason=str(error))]) from None
+
+
+def check_plain(query: PublicationQuery) -> None:
+    """Raise where a body that is stored as it stands should be written by a schema."""
+    for part in PARTS:
+        way = way_of(part, query, None)
+        if way.schema_id is not None or way.subject is not None:
+            reason = f"a body of this media type is stored as it stands; schemas are for {JSON} and {NDJSON}"
+            named = "schema_id" if way.subject is None else "subject"
+            raise Unprocessable(reason, flaws=[Flaw(path=f"$.{part}_{named}", reason=reason)])
+
+
+def published(answers: Answers) -> list[Published]:
+    return [
+        Published(partition=answer.partition, offset=answer.offset, timestamp_ms=answer.timestamp_ms)
+        if isinstance(answer, Receipt)
+        else Published(error=problem_of(answer))
+        for answer in answers
+    ]
+
+
+def all_failed(answers: Answers, what: str) -> Response | None:
+    """The first error as the answer, with what happened to the others; None when anything was published."""
+    failed = [answer for answer in answers if isinstance(answer, StreamhouseError)]
+    if len(failed) < len(answers):
+        return None
+    flaws = [Flaw(path=f"$.{what}[{place}]", reason=str(error)) for place, error in enumerate(failed[:MAX_FLAWS])]
+    told = msgspec.structs.replace(problem_of(failed[0]), errors=flaws)
+    return answer_problem(told, headers_of_error(failed[0]))

@@ -1,0 +1,269 @@
+"""Places: cursors of answers that stop within a partition; one text, both directions.
+
+Data path   route <-> **places** <-> the `cursor` of a question
+Owns        how a place is written, which texts are none
+Leaves      what a place means to whoever stopped there
+
+Runs: how answers tell where records of a partition stand in the object store.
+
+Data path   plans, maintenance -> **runs** -> JSON
+Owns        the shape of a run, and of transactions that make some of its records void
+Leaves      which runs are told to the routes, and in which partitions they are
+
+Plans: where records stand in the object store, for readers that fetch them there; and offsets of times.
+
+POST /v1/read-plans              {"topics": [{"topic": "orders", "partitions": [{"partition": 0, "from": 1, "to": 9}]}]}
+GET  /v1/topics/{topic}/offsets  ?timestamp=1700000000000: the first record of that time or later, by partition
+
+Without `partitions` all of a topic are meant, without `to` all records. `next` is given back as `cursor` for what one
+answer had no room for. Plans end at the last stable offset. Below `settled_end` records are in segments, but for those
+that the listed transactions made void, and for markers; from there on their leader has them (`GET …/batches`).
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+from starlette.responses import Response
+
+from streamhouse.broker.broker import Broker
+from streamhouse.broker.fetch.read_plans import PartitionPlan, Place, Span
+from streamhouse.errors import UnknownTopic
+from streamhouse.model.names import TopicPartition
+from streamhouse.model.segment import Run
+from streamhouse.model.transaction import AbortedTransaction
+from streamhouse.wire.http.errors import Unprocessable
+from streamhouse.wire.http.operations import MAX_INT, MAX_LONG, Call, NoQuery, Operation, json_answer
+
+MAX_CURSOR: Final = 300
+
+Cursor = Annotated[str, Meta(max_length=MAX_CURSOR, description="where the answer before stopped, as it says itself")]
+
+
+def write_place(place: Place | None) -> str | None:
+    return None if place is None else f"{place.name.topic}:{place.name.partition}:{place.offset}"
+
+
+def read_place(text: str | None) -> Place | None:
+    if text is None:
+        return None
+    match text.split(":"):
+        case [topic, partition, offset] if _is_number(partition) and _is_number(offset):
+            return Place(TopicPartition(topic, int(partition)), int(offset))
+    raise Unprocessable("this is no cursor of an earlier answer")
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_LONG)) and int(text) <= MAX_LONG
+
+
+class RunView(msgspec.Struct, frozen=True, kw_only=True):
+    """Offsets [base, end) of a partition under one epoch, in `length` bytes of an object from `position` on.
+
+    Offsets in the object count from `stored_base`: add `base - stored_base` to each.
+    """
+
+    key: str
+    base: int
+    end: int
+    epoch: int
+    stored_base: int
+    position: int
+    length: int
+    index_position: int
+    index_length: int
+    records: int
+    max_timestamp_ms: int
+
+
+def run_view(run: Run) -> RunView:
+    return RunView(
+        key=run.object_key,
+        base=run.base,
+        end=run.end,
+        epoch=run.epoch,
+        stored_base=run.stored_base,
+        position=run.position,
+        length=run.length,
+        index_position=run.index_position,
+        index_length=run.index_length,
+        records=run.records,
+        max_timestamp_ms=run.max_timestamp_ms,
+    )
+
+
+class AbortedView(msgspec.Struct, frozen=True, kw_only=True):
+    """An aborted transaction: what its producer wrote in one, from `first_offset` to the marker at `last_offset`, is
+    void."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+
+
+def aborted_views(aborted: Iterable[AbortedTransaction]) -> list[AbortedView]:
+    return [AbortedView(producer_id=each[0], first_offset=each[1], last_offset=each[2]) for each in aborted]
+
+
+TAG: Final = "plans"
+QUESTIONS_AT_ONCE: Final = 16
+"""Partitions whose records of a time are looked for together: each may have to be read from the object store."""
+
+Offset = Annotated[int, Meta(ge=0, le=MAX_LONG)]
+
+
+class WantedPartition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Offsets from `from` to below `to`; null: to the end."""
+
+    partition: Annotated[int, Meta(ge=0, le=MAX_INT)]
+    start: Offset = msgspec.field(name="from", default=0)
+    end: Offset | None = msgspec.field(name="to", default=None)
+
+
+class WantedTopic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A topic to be read; without `partitions` all of it."""
+
+    topic: Annotated[str, Meta(min_length=1, max_length=249)]
+    partitions: list[WantedPartition] | None = None
+
+
+class ReadPlanQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    topics: list[WantedTopic]
+    cursor: Cursor | None = None
+
+
+class PartitionPlanView(msgspec.Struct, frozen=True, kw_only=True):
+    """`end` is the last stable offset; of partitions that are read only below `settled_end` it may be that one.
+
+    Below `settled_end`, which is `flushed_end` or less, `runs` hold all records; those of `aborted` transactions are
+    void.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    log_start: int
+    end: int
+    flushed_end: int
+    settled_end: int
+    runs: list[RunView]
+    aborted: list[AbortedView]
+
+
+class ReadPlanView(msgspec.Struct, frozen=True, kw_only=True):
+    """`store` names the object store, without credentials. Objects stay for `grace_s` at least, whatever happens.
+
+    `max_commit_runs` is for those who store objects there: how many runs `POST /v1/commits` takes at once.
+    """
+
+    store: str
+    grace_s: float
+    max_commit_runs: int
+    partitions: list[PartitionPlanView]
+    next: str | None
+
+
+class OffsetsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    timestamp: Annotated[int, Meta(ge=0, le=MAX_LONG, description="milliseconds since 1970")]
+    partition: Annotated[int, Meta(ge=0, le=MAX_INT, description="only of this partition")] | None = None
+
+
+class OffsetAtTime(msgspec.Struct, frozen=True, kw_only=True):
+    """The first record of that time or a later one; null where there is none."""
+
+    partition: int
+    offset: int | None
+    timestamp_ms: int | None
+
+
+class OffsetsAtTime(msgspec.Struct, frozen=True, kw_only=True):
+    offsets: list[OffsetAtTime]
+
+
+def operations(broker: Broker) -> list[Operation[Any, Any]]:
+    async def plan_reading(call: Call[NoQuery, ReadPlanQuestion]) -> Response:
+        spans = await _spans(broker, call.body.topics)
+        plan = await broker.plans.plan(spans, begin=read_place(call.body.cursor))
+        return json_answer(
+            ReadPlanView(
+                store=broker.plans.store_url,
+                grace_s=broker.plans.grace_s,
+                max_commit_runs=broker.plans.max_commit_runs,
+                partitions=[_view(each) for each in plan.partitions],
+                next=write_place(plan.next),
+            )
+        )
+
+    async def offsets_at_time(call: Call[OffsetsQuery, None]) -> Response:
+        topic = await broker.topic(call.topic)
+        only = call.query.partition
+        if only is not None and only >= topic.partitions:
+            raise UnknownTopic(TopicPartition(topic.name, only))
+        asking = asyncio.Semaphore(QUESTIONS_AT_ONCE)
+
+        async def ask(partition: int) -> OffsetAtTime:
+            async with asking:
+                found = await broker.records.at_time(TopicPartition(topic.name, partition), call.query.timestamp)
+            if found is None:
+                return OffsetAtTime(partition=partition, offset=None, timestamp_ms=None)
+            return OffsetAtTime(partition=partition, offset=found.offset, timestamp_ms=found.timestamp_ms)
+
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                wanted = range(topic.partitions) if only is None else [only]
+                asked = [tasks.create_task(ask(partition)) for partition in wanted]
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        return json_answer(OffsetsAtTime(offsets=[each.result() for each in asked]))
+
+    return [
+        Operation(
+            method="POST",
+            path="/v1/read-plans",
+            handler=plan_reading,
+            summary="Where records stand in the object store",
+            about="For readers that fetch segments themselves. Any agent answers.",
+            tag=TAG,
+            query=NoQuery,
+            body=ReadPlanQuestion,
+            answer=ReadPlanView,
+            problems=(404,),
+        ),
+        Operation(
+            method="GET",
+            path="/v1/topics/{topic}/offsets",
+            handler=offsets_at_time,
+            summary="The first offset of a time, by partition",
+            tag=TAG,
+            query=OffsetsQuery,
+            answer=OffsetsAtTime,
+            problems=(404,),
+        ),
+    ]
+
+
+async def _spans(broker: Broker, wanted: list[WantedTopic]) -> list[Span]:
+    spans: list[Span] = []
+    for each in wanted:
+        topic = await broker.topic(each.topic)
+        if each.partitions is None:
+            spans += [Span(TopicPartition(topic.name, number)) for number in range(topic.partitions)]
+        else:
+            spans += [Span(TopicPartition(topic.name, one.partition), one.start, one.end) for one in each.partitions]
+    return spans
+
+
+def _view(plan: PartitionPlan) -> PartitionPlanView:
+    return PartitionPlanView(
+        topic=plan.name.topic,
+        topic_id=str(plan.partition.topic_id),
+        partition=plan.name.partition,
+        log_start=plan.log_start,
+        end=plan.end,
+        flushed_end=plan.flushed_end,
+        settled_end=plan.settled_end,
+        runs=[run_view(run) for run in plan.runs],
+        aborted=aborted_views(plan.aborted),
+    )

@@ -1,0 +1,5 @@
+"""Peers: this agent as a Kafka client of the others."""
+
+from streamhouse.wire.kafka.agent_client.client import KafkaPeers
+
+__all__ = ["KafkaPeers"]

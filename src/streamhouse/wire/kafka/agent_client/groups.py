@@ -1,0 +1,147 @@
+"""Groups: what the agent that coordinates a group knows of it.
+
+Owns        the requests about groups that agents send each other, and what their answers mean
+Leaves      sending to `peer`
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from streamhouse.broker.groups import DescribedGroup, DescribedMember, ListedGroup, OffsetToCommit
+from streamhouse.config.fields import Address
+from streamhouse.errors import GroupNotFound
+from streamhouse.model.group import CommittedOffset, GroupState
+from streamhouse.model.group_requests import Outcomes
+from streamhouse.model.names import TopicPartition
+from streamhouse.wire.kafka.codec import MalformedMessage
+from streamhouse.wire.kafka.errors import ErrorCode, refusal
+from streamhouse.wire.kafka.messages.delete_groups import DeleteGroupsResponse
+from streamhouse.wire.kafka.messages.describe_groups import DescribeGroupsResponse
+from streamhouse.wire.kafka.messages.list_groups import ListGroupsResponse
+from streamhouse.wire.kafka.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from streamhouse.wire.kafka.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+)
+
+LIST_VERSION: Final = 5
+DESCRIBE_VERSION: Final = 6
+DELETE_VERSION: Final = 3
+COMMIT_VERSION: Final = 9
+COMMITTED_VERSION: Final = 9
+
+
+def listed(answer: ListGroupsResponse, at: Address) -> list[ListedGroup]:
+    if answer.error_code != ErrorCode.NONE:
+        raise refusal(answer.error_code, None, at=at, what="groups")
+    return [
+        ListedGroup(
+            group_id=each.group_id,
+            protocol_type=each.protocol_type,
+            state=_state(each.group_state),
+            group_type=each.group_type,
+        )
+        for each in answer.groups
+    ]
+
+
+def described(answer: DescribeGroupsResponse, at: Address, group_id: str) -> DescribedGroup:
+    if len(answer.groups) != 1:
+        raise MalformedMessage(f"an answer for one group has {len(answer.groups)} parts")
+    (told,) = answer.groups
+    if told.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        raise GroupNotFound(group_id)
+    if told.error_code != ErrorCode.NONE:
+        raise refusal(told.error_code, told.error_message, at=at, what=group_id)
+    return DescribedGroup(
+        group_id=told.group_id,
+        state=_state(told.group_state),
+        protocol_type=told.protocol_type,
+        protocol=told.protocol_data,
+        generation=-1,
+        members=tuple(
+            DescribedMember(
+                member_id=each.member_id,
+                instance_id=each.group_instance_id,
+                client_id=each.client_id,
+                client_host=each.client_host,
+                metadata=bytes(each.member_metadata),
+                assignment=bytes(each.member_assignment),
+            )
+            for each in told.members
+        ),
+    )
+
+
+def committed_request(group_id: str) -> OffsetFetchRequest:
+    return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)])
+
+
+def committed(answer: OffsetFetchResponse, at: Address, group_id: str) -> dict[TopicPartition, CommittedOffset]:
+    """When they were committed is not told among agents."""
+    if len(answer.groups) != 1:
+        raise MalformedMessage(f"an answer for one group has {len(answer.groups)} parts")
+    (told,) = answer.groups
+    if told.error_code != ErrorCode.NONE:
+        raise refusal(told.error_code, None, at=at, what=group_id)
+    return {
+        TopicPartition(topic.name, part.partition_index): CommittedOffset(
+            offset=part.committed_offset,
+            leader_epoch=part.committed_leader_epoch,
+            metadata=part.metadata or "",
+            committed_at_ms=-1,
+        )
+        for topic in told.topics
+        for part in topic.partitions
+        if part.error_code == ErrorCode.NONE and part.committed_offset >= 0
+    }
+
+
+def commit_request(group_id: str, offsets: Mapping[TopicPartition, OffsetToCommit]) -> OffsetCommitRequest:
+    topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+    for name, each in offsets.items():
+        topics.setdefault(name.topic, []).append(
+            OffsetCommitRequestPartition(
+                partition_index=name.partition,
+                committed_offset=each.offset,
+                committed_leader_epoch=each.leader_epoch,
+                committed_metadata=each.metadata,
+            )
+        )
+    return OffsetCommitRequest(
+        group_id=group_id,
+        topics=[OffsetCommitRequestTopic(name=name, partitions=parts) for name, parts in topics.items()],
+    )
+
+
+def outcomes(answer: OffsetCommitResponse, at: Address) -> Outcomes:
+    return {
+        (name := TopicPartition(topic.name, part.partition_index)): (
+            None if part.error_code == ErrorCode.NONE else refusal(part.error_code, None, at=at, what=name)
+        )
+        for topic in answer.topics
+        for part in topic.partitions
+    }
+
+
+def check_deleted(answer: DeleteGroupsResponse, at: Address, group_id: str) -> None:
+    if len(answer.results) != 1:
+        raise MalformedMessage(f"an answer for one group has {len(answer.results)} parts")
+    (told,) = answer.results
+    if told.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        raise GroupNotFound(group_id)
+    if told.error_code != ErrorCode.NONE:
+        raise refusal(told.error_code, told.error_message, at=at, what=group_id)
+
+
+def _state(text: str) -> GroupState:
+    try:
+        return GroupState(text)
+    except ValueError:
+        raise MalformedMessage(f"a group is in an unknown state; state={text[:50]!r}") from None

@@ -1,0 +1,129 @@
+"""Reads: batches and offsets from the agent that leads.
+
+Owns        the Fetch and ListOffsets requests that agents send each other, and what their answers mean
+Leaves      sending to `peer`
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from streamhouse.broker.fetch.fetch import Fetched, Wanted
+from streamhouse.broker.fetch.list_offsets import FoundOffset
+from streamhouse.config.fields import Address
+from streamhouse.errors import CorruptObject, StreamhouseError
+from streamhouse.format.batch import read_header, spans
+from streamhouse.model.names import PartitionId, TopicPartition
+from streamhouse.model.transaction import AbortedTransaction
+from streamhouse.wire.kafka.codec import MalformedMessage
+from streamhouse.wire.kafka.errors import ErrorCode, refusal
+from streamhouse.wire.kafka.messages.fetch import AbortedTransaction as ToldAborted
+from streamhouse.wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from streamhouse.wire.kafka.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from streamhouse.wire.kafka.schema import Buffer
+
+FETCH_VERSION: Final = 17
+OFFSETS_VERSION: Final = 7
+MAX_INT: Final = 2**31 - 1
+NO_REPLICA: Final = -1
+READ_COMMITTED: Final = 1
+BEYOND: Final = 2**63 - 1
+
+
+def fetch_request(
+    wanted: Sequence[tuple[PartitionId, Wanted]], *, max_bytes: int, min_bytes: int, max_wait_s: float
+) -> FetchRequest:
+    """Each partition is a topic of its own in it, so that the answers come in the order asked for. If one reader wants
+    committed records only, all get none but those."""
+    return FetchRequest(
+        max_wait_ms=min(round(max_wait_s * 1000), MAX_INT),
+        min_bytes=min(min_bytes, MAX_INT),
+        max_bytes=min(max_bytes, MAX_INT),
+        isolation_level=READ_COMMITTED if any(item.committed for _, item in wanted) else 0,
+        topics=[
+            FetchTopic(
+                topic="",
+                topic_id=partition.topic_id,
+                partitions=[
+                    FetchPartition(
+                        partition=partition.partition,
+                        current_leader_epoch=item.leader_epoch,
+                        fetch_offset=item.offset,
+                        partition_max_bytes=min(item.max_bytes, MAX_INT),
+                    )
+                ],
+            )
+            for partition, item in wanted
+        ],
+    )
+
+
+def fetched(answer: FetchResponse, at: Address, wanted: Sequence[tuple[PartitionId, Wanted]]) -> list[Fetched]:
+    if answer.error_code != ErrorCode.NONE:
+        raise refusal(answer.error_code, None, at=at, what="a read")
+    parts = [part for topic in answer.responses for part in topic.partitions]
+    if len(parts) != len(wanted):
+        raise MalformedMessage(f"an answer for {len(wanted)} partitions has {len(parts)} parts")
+    return [_fetched(part, at, item.name) for part, (_, item) in zip(parts, wanted, strict=True)]
+
+
+def _fetched(part: PartitionData, at: Address, name: TopicPartition) -> Fetched:
+    if part.error_code != ErrorCode.NONE:
+        return Fetched(name=name, error=_refusal(part.error_code, at, name))
+    records = part.records
+    if not isinstance(records, bytes | bytearray | memoryview):
+        raise MalformedMessage("records of an answer are not in one piece")
+    return Fetched(
+        name=name,
+        high_watermark=part.high_watermark,
+        last_stable=part.last_stable_offset,
+        log_start=part.log_start_offset,
+        aborted=_aborted(records, part.aborted_transactions or ()),
+        records=[records] if records else [],
+    )
+
+
+def _refusal(code: int, at: Address, name: TopicPartition) -> StreamhouseError:
+    """As `refusal`, but to a reader this code tells of what is stored, not of a batch that was sent."""
+    if code == ErrorCode.CORRUPT_MESSAGE:
+        return CorruptObject(f"of {name}", why=f"another agent can't read it; address={at}")
+    return refusal(code, None, at=at, what=name)
+
+
+def _aborted(records: Buffer, told: Sequence[ToldAborted]) -> list[AbortedTransaction]:
+    """Kafka's answer doesn't say where an aborted transaction ends: its marker does, which is among the records or
+    beyond all of them."""
+    if not told:
+        return []
+    ends: dict[int, list[int]] = {}
+    for header in (read_header(records, span.position) for span in spans(records)):
+        if header.is_control:
+            ends.setdefault(header.producer_id, []).append(header.base_offset)
+    return [
+        AbortedTransaction(
+            each.producer_id,
+            each.first_offset,
+            next((end for end in ends.get(each.producer_id, ()) if end >= each.first_offset), BEYOND),
+        )
+        for each in told
+    ]
+
+
+def offsets_request(name: TopicPartition, timestamp_ms: int, *, committed: bool = False) -> ListOffsetsRequest:
+    part = ListOffsetsPartition(partition_index=name.partition, timestamp=timestamp_ms)
+    topic = ListOffsetsTopic(name=name.topic, partitions=[part])
+    return ListOffsetsRequest(replica_id=NO_REPLICA, isolation_level=int(committed), topics=[topic])
+
+
+def found_offset(answer: ListOffsetsResponse, at: Address, name: TopicPartition) -> FoundOffset | None:
+    parts = [part for topic in answer.topics for part in topic.partitions]
+    if len(parts) != 1:
+        raise MalformedMessage(f"an answer for one partition has {len(parts)} parts")
+    (told,) = parts
+    if told.error_code != ErrorCode.NONE:
+        raise _refusal(told.error_code, at, name)
+    return FoundOffset(told.offset, told.timestamp, told.leader_epoch) if told.offset >= 0 else None

@@ -1,0 +1,150 @@
+"""Left out: the APIs that are knowingly not served, each with the reason.
+
+Data path   none; docs/protocol-support.md tells it
+Owns        the reasons; a test fails when an API is neither served nor listed here, or both
+Leaves      what is served to `support`
+
+Support: which APIs are served, in which versions, by which handler.
+
+Data path   exchange looks up **support** -> handler
+Owns        the table of APIs; the text of docs/protocol-support.md, which is made of it
+Leaves      behaviour to the handlers, whose docstrings are quoted in that text
+"""
+
+import inspect
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, TypeVar
+
+from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.messages import REQUESTS
+from streamhouse.wire.kafka.schema import Request
+
+LEFT_OUT: Final[Mapping[str, str]] = {
+    name: reason
+    for reason, names in {
+        "nobody has to log in, so there is nothing to shake hands about": ("SaslHandshake", "SaslAuthenticate"),
+        "there is no quorum of controllers: facts are in the metadata store": (
+            "DescribeQuorum",
+            "AddRaftVoter",
+            "RemoveRaftVoter",
+            "UnregisterController",
+        ),
+        "agents come and go by their sessions, which end by themselves": ("UnregisterBroker",),
+        "the features that are offered can't be turned on or off": ("UpdateFeatures",),
+        "groups are of the classic kind: with `group.protocol=consumer` Java fails and librdkafka reads nothing": (
+            "ConsumerGroupHeartbeat",
+        ),
+        "as Kafka does where no plugin takes the clients' metrics": ("GetTelemetrySubscriptions", "PushTelemetry"),
+        "no share groups": (
+            "ShareGroupHeartbeat",
+            "ShareGroupDescribe",
+            "ShareFetch",
+            "ShareAcknowledge",
+            "DescribeShareGroupOffsets",
+            "AlterShareGroupOffsets",
+            "DeleteShareGroupOffsets",
+        ),
+        "groups are of the classic kind: Kafka Streams with `group.protocol=streams` fails, `classic` works": (
+            "StreamsGroupHeartbeat",
+            "StreamsGroupDescribe",
+            "StreamsGroupTopologyDescriptionUpdate",
+        ),
+    }.items()
+    for name in names
+}
+
+R = TypeVar("R", bound=Request)
+
+OUTLIVING: Final = frozenset({0, 8, 13})
+"""Produce, OffsetCommit and LeaveGroup: clients on their way out don't always wait for the answer."""
+
+TO_EVERY_AGENT: Final = frozenset({16})
+"""ListGroups: of the calls that clients make to every agent, the one that librdkafka has."""
+
+Handler = Callable[[Context, R], Awaitable[Answer]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Api:
+    """One API: `first` to `last` are served, `advertised` is where clients are told that it begins."""
+
+    key: int
+    name: str
+    first: int
+    last: int
+    advertised: int
+    request: type[Request]
+    handle: Handler[Request]
+    about: str
+
+    @property
+    def outlives_client(self) -> bool:
+        """Whether a request is done although its client has gone: it is for others, or for later."""
+        return self.key in OUTLIVING
+
+    @property
+    def goes_to_every_agent(self) -> bool:
+        return self.key in TO_EVERY_AGENT
+
+    def serves(self, version: int) -> bool:
+        return self.first <= version <= self.last
+
+
+_apis: Final[dict[int, Api]] = {}
+APIS: Final[Mapping[int, Api]] = MappingProxyType(_apis)
+
+
+def serves(
+    request: type[R], versions: tuple[int, int], *, advertised: int | None = None
+) -> Callable[[Handler[R]], Handler[R]]:
+    """Register the decorated function for an API's versions, first and last included."""
+    first, last = versions
+    assert REQUESTS[request.api_key] is request
+    assert request.min_version <= first <= last <= request.max_version, f"{request.name} has no such versions"
+
+    def register(handle: Handler[R]) -> Handler[R]:
+        assert request.api_key not in _apis, f"{request.name} is served twice"
+        _apis[request.api_key] = Api(
+            key=request.api_key,
+            name=request.name,
+            first=first,
+            last=last,
+            advertised=first if advertised is None else advertised,
+            request=request,
+            handle=handle,  # type: ignore[arg-type]  # exchange calls it with the class named here
+            about=inspect.cleandoc(sys.modules[handle.__module__].__doc__ or ""),
+        )
+        return handle
+
+    return register
+
+
+def describe() -> str:
+    """docs/protocol-support.md."""
+    rows = "".join(_row(api) for _, api in sorted(APIS.items()))
+    absent = "".join(
+        f"| {key} | {request.name} | {LEFT_OUT.get(request.name, '')} |\n"
+        for key, request in sorted(REQUESTS.items())
+        if key not in APIS
+    )
+    details = "\n".join(f"## {api.name}\n\n```text\n{api.about}\n```\n" for _, api in sorted(APIS.items()))
+    return (
+        "# Kafka protocol support\n\n"
+        "Generated from the handlers by `make docs`; a test fails when it is stale.\n\n"
+        "| key | API | versions | flexible from |\n|---:|---|---|---:|\n"
+        f"{rows}\n"
+        "Not served, so a client is not told of them, and a connection that uses one is closed:\n\n"
+        "| key | API | why |\n|---:|---|---|\n"
+        f"{absent}\n"
+        f"{details}"
+    )
+
+
+def _row(api: Api) -> str:
+    versions = f"{api.first}-{api.last}"
+    if api.advertised != api.first:
+        versions += f" (advertised from {api.advertised})"
+    return f"| {api.key} | [{api.name}](#{api.name.lower()}) | {versions} | {api.request.flexible_since} |\n"

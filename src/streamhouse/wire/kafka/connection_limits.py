@@ -1,0 +1,322 @@
+"""In flight: the limit on bytes of requests that were begun and not yet answered, over all connections.
+
+Data path   framing asks **inflight** before it allocates -> connection gives the bytes back with the answer
+Owns        whose frame may grow now, and whose waits
+Leaves      pausing the socket to `connection`; ending senders that stall to `patience`; bytes of appended batches to
+            the broker's own budget
+
+What counts is the size of a frame's buffer, which grows as bytes arrive: what a client announces and doesn't send costs
+nobody anything. Three rules keep requests moving when the room is full:
+- a part of the room is for small requests (heartbeats, metadata, fetches), so large ones can't hold them up;
+- frames that were begun grow before new ones begin, in the order in which they asked;
+- if nothing fits any more, the first of them grows beyond the limit until it is whole, so that frames which are all
+  half there can't wait for each other. There is one such frame at a time, and none while more than the limit is taken.
+
+Patience: how long a connection may be silent at first, idle, half-way through a request, or unwilling to read.
+
+Data path   beside it; `server` looks at all connections now and then
+Owns        what is measured of a connection, and what is too long
+Leaves      closing it to `server`
+
+Turns: how many requests of one client are begun before others have their turn.
+
+Data path   beside connection
+Owns        the number; without it a client that sends thousands of small requests at once stops all others
+Leaves      giving way, also within one request, to `broker.turns`; the order of a client's requests to `connection`
+"""
+
+from collections import deque
+from typing import Final, NamedTuple, Protocol
+
+from streamhouse.config import KafkaSettings
+
+SLACK_BYTES: Final = 4096
+"""What a frame may hold besides the batches that were kept of it, without being called wasteful."""
+
+
+class Waiter(Protocol):
+    def granted(self, size_bytes: int) -> None:
+        """The bytes that were asked for are taken, in the waiter's name."""
+        ...
+
+
+class _Total:
+    """What all requests have taken, and may take, together."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit = limit_bytes
+        self.used = 0
+
+
+class _Room:
+    """One limit, within that of all. Waiting costs nobody a task: whoever is refused is called when its turn has
+    come."""
+
+    def __init__(self, limit_bytes: int, total: _Total) -> None:
+        self._limit = limit_bytes
+        self._total = total
+        self.used = 0
+        self._growing: deque[tuple[Waiter, int]] = deque()
+        self._new: deque[tuple[Waiter, int]] = deque()
+        self._beyond: Waiter | None = None
+
+    @property
+    def waiting(self) -> int:
+        return len(self._growing) + len(self._new)
+
+    def take(self, size_bytes: int, waiter: Waiter, *, grows: bool) -> bool:
+        is_first = waiter is self._beyond or not (self._growing if grows else self.waiting)
+        if is_first and self._may_take(size_bytes, waiter, grows=grows):
+            self.add(size_bytes)
+            return True
+        (self._growing if grows else self._new).append((waiter, size_bytes))
+        return False
+
+    def add(self, size_bytes: int) -> None:
+        """Count bytes, or, if negative, count them no more."""
+        self.used += size_bytes
+        self._total.used += size_bytes
+        assert self.used >= 0, "more bytes were given back than were taken"
+
+    def is_whole(self, waiter: Waiter) -> None:
+        if self._beyond is waiter:
+            self._beyond = None
+            self.grant()
+
+    def forget(self, waiter: Waiter) -> None:
+        self._growing = deque(item for item in self._growing if item[0] is not waiter)
+        self._new = deque(item for item in self._new if item[0] is not waiter)
+        if self._beyond is waiter:
+            self._beyond = None
+
+    def _may_take(self, size_bytes: int, waiter: Waiter, *, grows: bool) -> bool:
+        fits = self.used + size_bytes <= self._limit and self._total.used + size_bytes <= self._total.limit
+        if fits or self.used == 0 or waiter is self._beyond:
+            return True
+        if grows and self._beyond is None and self.used <= self._limit:
+            self._beyond = waiter
+            return True
+        return False
+
+    def grant(self) -> None:
+        while queue := self._growing or self._new:
+            waiter, size_bytes = queue[0]
+            if not self._may_take(size_bytes, waiter, grows=queue is self._growing):
+                return
+            queue.popleft()
+            self.add(size_bytes)
+            waiter.granted(size_bytes)
+
+
+class InflightBytes:
+    """Small requests may take all the room, large ones all but `small_limit_bytes` of it, half of it at least:
+    `frame_bytes`, the size that a request announced, says which it is."""
+
+    def __init__(self, limit_bytes: int, *, small_bytes: int = 0, small_limit_bytes: int = 0) -> None:
+        self._small_bytes = small_bytes
+        self._total = _Total(limit_bytes)
+        self._small = _Room(limit_bytes, self._total)
+        self._large = _Room(limit_bytes - (min(small_limit_bytes, limit_bytes // 2) if small_bytes else 0), self._total)
+
+    def __repr__(self) -> str:
+        limit = self._total.limit
+        return f"<InflightBytes used={self.used_bytes >> 10}KiB of {limit >> 10}KiB waiting={self.waiting}>"
+
+    @property
+    def used_bytes(self) -> int:
+        return self._total.used
+
+    @property
+    def waiting(self) -> int:
+        return self._small.waiting + self._large.waiting
+
+    def is_pressed(self, frame_bytes: int) -> bool:
+        """Whether requests of this kind wait for room."""
+        return self._room(frame_bytes).waiting > 0
+
+    def take(self, size_bytes: int, waiter: Waiter, *, frame_bytes: int | None = None, grows: bool = False) -> bool:
+        """Take bytes for a frame that begins, or that `grows`; or be called later."""
+        room = self._room(size_bytes if frame_bytes is None else frame_bytes)
+        return room.take(size_bytes, waiter, grows=grows)
+
+    def is_whole(self, waiter: Waiter, *, frame_bytes: int) -> None:
+        """The waiter's frame needs no more bytes."""
+        self._room(frame_bytes).is_whole(waiter)
+
+    def give_back(self, size_bytes: int, *, frame_bytes: int | None = None) -> None:
+        """Bytes of a frame that was answered, or of one that was not whole, are free."""
+        self._room(size_bytes if frame_bytes is None else frame_bytes).add(-size_bytes)
+        self._grant()
+
+    def pin(self, size_bytes: int) -> None:
+        """A frame's bytes stay beyond its answer: from now on they count among the large ones, whatever its size."""
+        self._room(size_bytes).add(-size_bytes)
+        self._large.add(size_bytes)
+        self._grant()
+
+    def unpin(self, size_bytes: int) -> None:
+        self._large.add(-size_bytes)
+        self._grant()
+
+    def forget(self, waiter: Waiter) -> None:
+        """The waiter is gone; whoever stood behind it may go on."""
+        self._small.forget(waiter)
+        self._large.forget(waiter)
+        self._grant()
+
+    def _grant(self) -> None:
+        self._small.grant()
+        self._large.grant()
+
+    def _room(self, frame_bytes: int) -> _Room:
+        return self._small if frame_bytes <= self._small_bytes else self._large
+
+
+class PinnedFrames:
+    """Frames of which only a small part was kept. The log holds a view into them, so all of their memory stays, while
+    its own budget counts the part: until the view is gone, they go on counting as in flight.
+    """
+
+    def __init__(self, inflight: InflightBytes) -> None:
+        self._inflight = inflight
+        self._frames: list[tuple[bytearray, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def keep(self, frame: bytearray, *, kept_bytes: int) -> bool:
+        """Whether the frame was taken over, because most of it is waste."""
+        size_bytes = len(frame)
+        if kept_bytes == 0 or size_bytes - kept_bytes <= max(kept_bytes, SLACK_BYTES):
+            return False
+        self._frames.append((frame, size_bytes))
+        self._inflight.pin(size_bytes)
+        return True
+
+    def release(self) -> None:
+        """Give back the bytes of frames that nobody looks into any more."""
+        self._frames = [item for item in self._frames if not self._is_free(*item)]
+
+    def _is_free(self, frame: bytearray, size_bytes: int) -> bool:
+        try:
+            frame.clear()
+        except BufferError:  # Python's word for: somebody holds a view
+            return False
+        self._inflight.unpin(size_bytes)
+        return True
+
+
+PACE_AFTER_S: Final = 10.0
+"""How long a request may take whatever its pace: a network may be away for a moment."""
+
+
+class Overdue(NamedTuple):
+    """Why a connection has to go: a word for the metric, a text for the log."""
+
+    why: str
+    text: str
+
+
+class Vitals:
+    """Times of one connection, by the monotonic clock."""
+
+    __slots__ = (
+        "_marked_bytes",
+        "_taken_bytes",
+        "active_at",
+        "has_asked",
+        "is_busy",
+        "is_pressed",
+        "kept_pace_at",
+        "partial_bytes",
+        "partial_since",
+        "stuck_since",
+    )
+
+    def __init__(self, *, active_at: float) -> None:
+        self.active_at = active_at
+        self.partial_since: float | None = None
+        self.stuck_since: float | None = None
+        self.kept_pace_at: float | None = None
+        self.has_asked = False
+        self.is_busy = False
+        self.is_pressed = False
+        self.partial_bytes = 0
+        self._marked_bytes = 0
+        self._taken_bytes = 0
+
+    def note(
+        self,
+        *,
+        taken_bytes: int,
+        is_blocked: bool,
+        is_busy: bool,
+        now: float,
+        partial_bytes: int = 0,
+        is_pressed: bool = False,
+        least_bytes_per_s: int = 0,
+    ) -> None:
+        """Note how many bytes of answers the client has taken so far, whether there are more for it, how much has come
+        of a request that is not whole, and whether other requests wait for the room that it takes."""
+        self.is_busy = is_busy
+        self.is_pressed = is_pressed
+        self.partial_bytes = partial_bytes
+        if not is_blocked:
+            self.stuck_since = None
+        elif self.stuck_since is None or taken_bytes != self._taken_bytes:
+            self.stuck_since = now
+        self._taken_bytes = taken_bytes
+        self._note_pace(least_bytes_per_s, now)
+
+    def _note_pace(self, least_bytes_per_s: int, now: float) -> None:
+        """When the request, of which there is a part, last came as quickly as it must."""
+        if self.partial_since is None:
+            self.kept_pace_at = None
+            return
+        came = self.partial_bytes - self._marked_bytes
+        if self.kept_pace_at is None or not 0 <= came < max(least_bytes_per_s * (now - self.kept_pace_at), 1):
+            self.kept_pace_at, self._marked_bytes = now, self.partial_bytes
+
+
+def overdue(vitals: Vitals, settings: KafkaSettings, *, now: float) -> Overdue | None:
+    """Why the connection has to go; None when it may stay. Decides; touches nothing."""
+    if vitals.stuck_since is not None:
+        if now - vitals.stuck_since >= settings.slow_reader_timeout_s:
+            return Overdue("slow_reader", f"client takes no answers; timeout_s={settings.slow_reader_timeout_s:g}")
+        return None
+    if vitals.partial_since is not None:
+        return _slow_sender(vitals, settings, took_s=now - vitals.partial_since, now=now)
+    if not (vitals.is_busy or vitals.has_asked) and now - vitals.active_at >= settings.first_request_timeout_s:
+        return Overdue("silent", f"no request came; timeout_s={settings.first_request_timeout_s:g}")
+    if not vitals.is_busy and now - vitals.active_at >= settings.idle_timeout_s:
+        return Overdue("idle", f"connection is idle; timeout_s={settings.idle_timeout_s:g}")
+    return None
+
+
+def _slow_sender(vitals: Vitals, settings: KafkaSettings, *, took_s: float, now: float) -> Overdue | None:
+    stalled_s = settings.stalled_request_timeout_s
+    if vitals.is_pressed and vitals.kept_pace_at is not None and now - vitals.kept_pace_at >= stalled_s:
+        return Overdue("slow_sender", f"request stalls while others wait for room; timeout_s={stalled_s:g}")
+    if took_s >= settings.partial_request_timeout_s:
+        return Overdue("slow_sender", f"request never ends; timeout_s={settings.partial_request_timeout_s:g}")
+    pace = settings.min_request_bytes_per_s
+    if took_s >= PACE_AFTER_S and vitals.partial_bytes < took_s * pace:
+        return Overdue(
+            "slow_sender", f"request comes too slowly; bytes={vitals.partial_bytes} least_bytes_per_s={pace}"
+        )
+    return None
+
+
+def check_interval_s(settings: KafkaSettings) -> float:
+    """Often enough that nobody overstays by more than a quarter of its time."""
+    shortest = min(
+        settings.idle_timeout_s,
+        settings.first_request_timeout_s,
+        settings.partial_request_timeout_s,
+        settings.slow_reader_timeout_s,
+    )
+    return min(max(shortest / 4, 0.05), 5.0)
+
+
+REQUESTS_A_TURN: Final = 8
+"""So many requests of one connection are begun in a row; most take less than 0.1 ms."""

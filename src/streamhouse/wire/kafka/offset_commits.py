@@ -1,0 +1,92 @@
+"""Topic ids: the names of topics that a group's requests name by id.
+
+Data path   the handlers of OffsetCommit and OffsetFetch, from v10 on
+Owns        what is answered for an id that nobody has, or that can't be looked up now
+Leaves      topics to the broker's catalogue
+
+Committing: what OffsetCommit and TxnOffsetCommit have in common, which is how they name offsets and who commits.
+
+Data path   request -> **committing** -> broker.groups
+Owns        names in the place of topic ids, the offsets of a request, the code of each of its partitions
+Leaves      what is done with the offsets, and what errors are called in each version, to the handlers
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol, TypeAlias, TypeVar
+from uuid import UUID
+
+from streamhouse.broker.groups import Caller, OffsetToCommit
+from streamhouse.errors import StreamhouseError, Unavailable
+from streamhouse.limits import in_turns
+from streamhouse.model.names import TopicId, TopicPartition
+from streamhouse.wire.kafka.context import Context
+from streamhouse.wire.kafka.errors import ErrorCode
+
+
+async def name_of(context: Context, topic_id: UUID) -> str | ErrorCode:
+    """The topic's name, or why there is none. Members retry what coordinators say of themselves, not of storage."""
+    try:
+        return (await context.broker.catalogue.find_by_id(TopicId(topic_id))).name
+    except Unavailable:
+        return context.refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    except StreamhouseError as error:
+        return context.refused(error)
+
+
+class AskedPartition(Protocol):
+    partition_index: int
+    committed_offset: int
+    committed_leader_epoch: int
+    committed_metadata: str | None
+
+
+class AskedTopic(Protocol):
+    name: str
+    topic_id: UUID
+
+    @property
+    def partitions(self) -> Sequence[AskedPartition]: ...
+
+
+class Member(Protocol):
+    member_id: str
+    group_instance_id: str | None
+    generation_id_or_member_epoch: int
+
+
+T = TypeVar("T", bound=AskedTopic)
+Codes: TypeAlias = Mapping[TopicPartition, ErrorCode]
+Named: TypeAlias = str | ErrorCode
+"""A topic's name, or why the id that stands for it has none."""
+
+
+async def name_topics(context: Context, topics: Iterable[T], *, ids_since: int) -> list[tuple[T, Named]]:
+    return [
+        (topic, topic.name if context.version < ids_since else await name_of(context, topic.topic_id))
+        async for topic in in_turns(topics)
+    ]
+
+
+def offsets_of(named: Iterable[tuple[AskedTopic, Named]]) -> dict[TopicPartition, OffsetToCommit]:
+    return {
+        TopicPartition(name, part.partition_index): OffsetToCommit(
+            offset=part.committed_offset,
+            leader_epoch=part.committed_leader_epoch,
+            metadata=part.committed_metadata or "",
+        )
+        for topic, name in named
+        if isinstance(name, str)
+        for part in topic.partitions
+    }
+
+
+def caller_of(request: Member) -> Caller:
+    return Caller(
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        generation=request.generation_id_or_member_epoch,
+    )
+
+
+def code_of(name: Named, part: AskedPartition, codes: Codes) -> ErrorCode:
+    return codes[TopicPartition(name, part.partition_index)] if isinstance(name, str) else name
