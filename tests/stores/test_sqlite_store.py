@@ -335,7 +335,7 @@ async def test_damage_is_not_mistaken_for_something_that_passes() -> None:
 
 async def test_every_table_and_column_is_documented(clock: ManualClock) -> None:
     page = (Path(__file__).parents[2] / "docs/formats/metadata-schema.md").read_text()
-    sections = {piece.split("`")[0]: piece for piece in page.split("### `")[1:]}
+    sections = {piece.split("`")[0]: piece for piece in page.split("\n## `")[1:]}
     database = Database(":memory:", clock=clock, settings=SqliteSettings())
     await database.open()
     columns = await database.read(

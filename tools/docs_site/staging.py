@@ -26,7 +26,8 @@ HOME: Final = "index.md"
 LIST_OF_PAGES: Final = "## Documentation"
 
 _LINK: Final = re.compile(r"(?<!!)\[(?P<text>[^\]\[]*)\]\((?P<path>[^)#:\s]*)(?P<anchor>#[^)\s]*)?\)")
-_FENCE: Final = re.compile(r"^\s*(```|~~~)")
+_FENCED: Final = re.compile(r"(^ *```.*?^ *```$)", re.DOTALL | re.MULTILINE)
+_HEADING: Final = re.compile(r"^(?=##)", re.MULTILINE)
 
 
 class BrokenLink(Exception):
@@ -65,7 +66,7 @@ def relink(text: str, page: str, names: Mapping[str, str], root: Path = ROOT) ->
         path = os.path.relpath(names[target], PurePosixPath(names[page]).parent)
         return f"[{link['text']}]({path}{link['anchor'] or ''})"
 
-    return "".join(line if is_code else _LINK.sub(replace, line) for line, is_code in _lines(text))
+    return "".join(part if is_code else _LINK.sub(replace, part) for part, is_code in _parts(text))
 
 
 def resolve(page: str, path: str, names: Mapping[str, str], root: Path = ROOT) -> str:
@@ -80,14 +81,12 @@ def navigation(text: str, page: str, names: Mapping[str, str]) -> str:
     """The hidden tables of contents of a list of pages."""
     groups = {"": ["Quick start <self>"]} if page == "README.md" else {}
     caption, is_listing = "", page != "README.md"
-    for line, is_code in _lines(text):
-        if is_code:
-            continue
-        if line.startswith("## "):
-            is_listing = is_listing or line.strip() == LIST_OF_PAGES
-        if line.startswith("### "):
-            caption = line.removeprefix("### ").strip()
-        for link in _LINK.finditer(line) if is_listing else ():
+    for part in _HEADING.split("".join(part for part, is_code in _parts(text) if not is_code)):
+        heading = part.partition("\n")[0].strip()
+        is_listing = is_listing or heading == LIST_OF_PAGES
+        if heading.startswith("### "):
+            caption = heading.removeprefix("### ")
+        for link in _LINK.finditer(part) if is_listing else ():
             target = resolve(page, link["path"] or ".", names)
             if target in names and target != page:
                 name = os.path.relpath(names[target], PurePosixPath(names[page]).parent)
@@ -104,10 +103,7 @@ def _toctree(caption: str, entries: list[str]) -> str:
     return "\n\n```{toctree}\n:hidden:\n" + options + "\n" + "\n".join(entries) + "\n```\n"
 
 
-def _lines(text: str) -> Iterator[tuple[str, bool]]:
-    """Each line, and whether it belongs to a block of code."""
-    is_code = False
-    for line in text.splitlines(keepends=True):
-        is_fence = _FENCE.match(line) is not None
-        yield line, is_code or is_fence
-        is_code ^= is_fence
+def _parts(text: str) -> Iterator[tuple[str, bool]]:
+    """The text in parts, and whether each is a block of code."""
+    for number, part in enumerate(_FENCED.split(text)):
+        yield part, number % 2 == 1
