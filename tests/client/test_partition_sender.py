@@ -87,6 +87,97 @@ def test_an_agent_that_lost_count_is_met_under_a_new_name_only_when_nothing_else
     assert (plan.failed, plan.needs_new_producer_id) == ([(alone, REFUSED)], True)
 
 
+def tried(sequence: int) -> Batch:
+    """A batch of which an earlier attempt may have been stored."""
+    made = batch(sequence)
+    made.may_be_stored = True
+    return made
+
+
+def refused(**fields: object) -> NotStored:
+    return NotStored(REFUSED, kind="refused", **fields)  # type: ignore[arg-type]
+
+
+LOST = NotStored(Rejected("out of sequence"), kind="lost")
+
+
+def test_a_refused_batch_that_is_older_than_a_stored_one_leaves_no_numbers_behind() -> None:
+    """The agent had forgotten the producer id, and accepted a later batch."""
+    older = batch(4)
+    older.send_count = 1
+    plan = plan_retries([older], {older: refused()}, now=0.0, newest_stored=2)
+    assert (plan.failed, plan.sequence, plan.needs_new_producer_id) == ([(older, REFUSED)], None, True)
+    plan = plan_retries([older], {older: refused()}, now=0.0, newest_stored=1)
+    assert (plan.failed, plan.sequence, plan.needs_new_producer_id) == ([(older, REFUSED)], 4, False)
+
+
+def test_while_the_outcome_of_an_earlier_batch_is_unknown_none_gets_a_new_producer_id() -> None:
+    before, ended = batch(2), tried(4)
+    plan = mended((before, NotStored(AWAY)), (ended, refused()))
+    assert (plan.retried, plan.failed, plan.needs_new_producer_id) == ([before, ended], [], False)
+    assert [before.sequence, ended.sequence] == [2, 4]
+
+
+def test_batches_before_one_that_may_have_been_stored_get_numbers_of_the_new_producer_id_too() -> None:
+    before, ended = tried(2), tried(4)
+    plan = mended((before, LOST), (ended, refused()))
+    assert (plan.retried, plan.failed, plan.needs_new_producer_id) == ([before], [(ended, REFUSED)], True)
+    assert (before.sequence, before.may_be_stored) == (-1, False)
+
+
+def test_a_batch_behind_a_gap_that_may_still_fill_is_not_sent_under_a_new_producer_id() -> None:
+    """A copy of it may be stored as soon as a copy of the first one is."""
+    first, second, behind = tried(2), batch(4), tried(6)
+    plan = mended((first, refused()), (second, refused()), (behind, LOST))
+    assert plan.retried == []
+    assert plan.failed == [(first, REFUSED), (second, REFUSED), (behind, LOST.error)]
+
+
+def test_of_a_batch_that_may_have_been_stored_no_part_is_sent_again() -> None:
+    ended = tried(2)
+    plan = mended((ended, refused(rejected_positions=[0])))
+    assert (plan.retried, plan.failed) == ([], [(ended, REFUSED)])
+
+
+def test_a_batch_whose_records_are_all_to_blame_is_not_taken_apart() -> None:
+    ended = batch(2)
+    plan = mended((ended, refused(rejected_positions=[0, 1])))
+    assert (plan.retried, plan.failed) == ([], [(ended, REFUSED)])
+
+
+def test_given_up_batches_fail_with_the_error_that_leaves_their_outcome_open() -> None:
+    first, second, third = batch(2), batch(4), batch(6)
+    plan = mended((first, refused()), (second, LOST), (third, NotStored(AWAY, kind="unknown")))
+    assert plan.failed == [(first, REFUSED), (second, AWAY), (third, AWAY)]
+
+
+def test_an_outcome_that_stays_unknown_is_waited_for_until_the_delivery_timeout() -> None:
+    before, ended = batch(2), batch(4)
+    failed = (before, NotStored(AWAY)), (ended, refused(may_be_stored=True))
+    plan = mended(*failed, now=99.0)
+    assert (plan.retried, plan.failed) == ([before, ended], [])
+    plan = mended(*failed, now=100.0)
+    assert (plan.retried, plan.needs_new_producer_id) == ([], True)
+
+
+async def test_a_new_producer_id_begins_at_sequence_number_0() -> None:
+    wire = FakeWire("", "broke after")
+    deliveries = await run(wire, VALUES)
+    assert {delivery.failure() is None for delivery in deliveries} == {True, False}
+    assert wire.identities == 2
+    assert wire.known[2][0][0] == 0
+
+
+async def test_a_sender_without_sequence_numbers_never_asks_for_a_producer_id() -> None:
+    wire = FakeWire("broke")
+    sender = PartitionSender(
+        0, wire, clock=Clock(), batch_bytes=10, linger_s=0, timeout_s=30, max_in_flight=1, numbered=False
+    )
+    deliveries = await run(wire, VALUES[:3], sender=sender)
+    assert [delivery.failure() is None for delivery in deliveries] == [False, True, True]
+    assert wire.identities == 0
+
+
 async def test_a_delivery_follows_its_record_into_another_batch() -> None:
     whole = batch(0, records=4)
     waiting = [asyncio.ensure_future(delivery.settled()) for delivery in whole.deliveries]

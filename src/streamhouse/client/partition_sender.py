@@ -115,7 +115,7 @@ def plan_retries(
         return _give_up(failed, [], failures)
     if numbered and behind and any(failures[batch].may_be_stored for batch in (failed if needs_new_id else behind)):
         return _resend_unchanged(failed, failures, now=now)
-    retried, rejected = _split_failed(failed, failures, first)
+    retried, rejected = _split_failed(failed, failures)
     if any(now >= batch.expires_at for batch in retried):
         return _give_up(retried, rejected, failures)
     for batch in retried:
@@ -151,19 +151,19 @@ def _has_ended(batch: Batch, failure: NotStored) -> bool:
     return failure.kind == "refused" or (failure.kind == "lost" and batch.sent_alone)
 
 
-def _split_failed(failed: Sequence[Batch], failures: Failures, first: int) -> tuple[list[Batch], FailedBatches]:
+def _split_failed(failed: Sequence[Batch], failures: Failures) -> tuple[list[Batch], FailedBatches]:
     """The batches to retry, and those that fail."""
     retried: list[Batch] = []
     rejected: FailedBatches = []
     gap_may_fill = False  # a copy of a failed batch may still be stored, so that copies of later ones are accepted
-    for at, batch in enumerate(failed):
+    for batch in failed:
         failure = failures[batch]
         if _has_ended(batch, failure):
             gap_may_fill = gap_may_fill or batch.may_be_stored
             kept, refused = _split_rejected(batch, failure)
             retried += kept
             rejected += [(part, failure.error) for part in refused]
-        elif at > first and batch.may_be_stored and gap_may_fill:
+        elif batch.may_be_stored and gap_may_fill:
             rejected.append((batch, failure.error))
         else:
             retried.append(batch)
@@ -363,7 +363,7 @@ class PartitionSender:
         )
         if plan.needs_new_producer_id and self._numbered:
             self._identity = None
-        elif plan.sequence is not None and self._numbered:
+        elif plan.sequence is not None:
             self._next_sequence = plan.sequence
         for batch, error in plan.failed:
             self._fail(batch, error)
