@@ -1,152 +1,98 @@
 """Docs that run: every command and every program in the pages is executed against a live agent, as a person types.
 
-Between two commands is a pause, a longer one where something was started that works on in the background: what a page
-shows must not depend on how quickly it is typed. `TEST_DOCS_PAUSE_S=5` makes all pauses as long.
+Pages that need Spark are in `test_pages_on_spark`.
 """
 
-import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pytest
+import typer
 
+from streamhouse.cli.main import app
 from streamhouse.sql.parser import parse
-from tests.support.agent import LiveAgent
-from tests.support.processes import marked
+from tests.docs.pages import (
+    ON_SPARK,
+    PAGES,
+    PATIENCE_S,
+    ROOT,
+    RUNNABLE,
+    agent_for_pages,
+    environment_of,
+    name_of,
+    own_commands,
+    run_page,
+    sql_files,
+    typed,
+)
 from tools.docs_site.staging import HOME, navigation, pages
 
-ROOT = Path(__file__).parents[2]
-PAGES = [
-    ROOT / "README.md",
-    *sorted(ROOT.glob("[!R]*.md")),
-    *sorted(ROOT.glob("docs/**/*.md")),
-    ROOT / "benchmarks/README.md",
-]
-BLOCK = re.compile(r"^```(console|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-PATIENCE_S = 240.0
-PAUSE_S = float(os.environ.get("TEST_DOCS_PAUSE_S", "0.2"))
-BACKGROUND_PAUSE_S = max(PAUSE_S, 5.0)
-"""Long enough for a pipeline that runs to have written what it makes of the records that are there."""
+UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 STARTS = ("--from-beginning", "--offset", "--from-time", "--group")
-ON_SPARK = (
-    "README.md",
-    "docs/spark.md",
-    "docs/pipelines.md",
-    "docs/sql.md",
-    "docs/materialised-views.md",
-    "docs/replay.md",
-    "docs/maintenance.md",
-    "docs/lake-tables.md",
-)
-RUNNABLE = [
-    pytest.param(page, marks=[pytest.mark.spark] if page.relative_to(ROOT).as_posix() in ON_SPARK else [])
-    for page in PAGES
-    if BLOCK.search(page.read_text())
-]
 
 
-@pytest.fixture
-def agent(tmp_path: Path) -> Iterator[LiveAgent]:
-    """One for each page, as its readers have: pages use the same names for their topics. What a page tells its readers
-    to allow is allowed."""
-    allowed = ("--set", "pipelines.allow_python=true", "--set", f"tables.files_under={tmp_path}")
-    with LiveAgent(tmp_path / "data", *allowed, grpc=True) as agent:
-        yield agent
+@pytest.mark.parametrize("page", [page for page in RUNNABLE if name_of(page) not in ON_SPARK], ids=name_of)
+def test_a_pages_commands_run(page: Path, tmp_path: Path) -> None:
+    """An agent for each page, as its readers have: pages use the same names for their topics."""
+    with agent_for_pages(tmp_path) as agent, environment_of(agent) as environment:
+        run_page(page, agent, environment, tmp_path / "output")
 
 
-def commands(text: str) -> list[str]:
-    """What is typed: behind `$`, and behind `>` where a command goes on."""
-    found: list[str] = []
-    for line in text.splitlines():
-        if line.startswith("$ "):
-            found.append(line[2:])
-        elif line.startswith("> ") or line == ">":
-            found[-1] += "\n" + line[2:]
-    return found
+@pytest.mark.parametrize("page", RUNNABLE, ids=name_of)
+def test_a_pages_commands_are_those_of_the_command_line(page: Path) -> None:
+    """Names and options; that commands do what the page says is seen where they run."""
+    for command in typed(page):
+        for arguments in own_commands(command):
+            parse_arguments(arguments)
 
 
-def pause_after(command: str) -> str:
-    works_on = command.endswith("&") or ("pipelines apply" in command and "--wait" in command)
-    return f"sleep {BACKGROUND_PAUSE_S if works_on else PAUSE_S}"
-
-
-def script_of(page: Path, agent: LiveAgent) -> str:
-    """The page as one shell script: console lines in order, Python programs in between. `make` is checked below."""
-    lines = ["set -euo pipefail"]
-    for number, (kind, body) in enumerate(BLOCK.findall(page.read_text())):
-        if kind == "console":
-            for command in commands(body):
-                if not command.startswith("make "):
-                    lines += [command, pause_after(command)]
-        else:
-            program = agent.data.parent / f"{page.stem}-{number}.py"
-            program.write_text(at(agent, body))
-            lines.append(f"{sys.executable} {program}")
-    return at(agent, "\n".join(lines))
-
-
-def at(agent: LiveAgent, text: str) -> str:
-    """The text with this agent's addresses instead of the usual ones."""
-    usual = {"127.0.0.1:9092": agent.bootstrap, "127.0.0.1:8080": agent.http, "127.0.0.1:9090": agent.grpc}
-    for address, own in usual.items():
-        text = text.replace(address, own)
-    return text
-
-
-@pytest.fixture
-def environment(agent: LiveAgent) -> Iterator[dict[str, str]]:
-    """What a page finds. All that it has left running, a supervisor or a SQL worker for instance, is ended."""
-    found = {
-        **os.environ,
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "STREAMHOUSE_KAFKA_LISTEN": agent.bootstrap,
-        "STREAMHOUSE_HTTP_LISTEN": agent.http,
-        "STREAMHOUSE_SQL_FOLDER": str(agent.data.parent / "sql"),
-    }
-    with marked(found) as environment:
-        yield environment
-
-
-@pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_pages_commands_run(page: Path, agent: LiveAgent, environment: dict[str, str], tmp_path: Path) -> None:
-    output = tmp_path / "output"
-    with output.open("wb") as file:
-        running = subprocess.Popen(
-            ["bash", "-c", script_of(page, agent)],
-            cwd=agent.data.parent,
-            env=environment,
-            stdout=file,
-            stderr=file,
-            start_new_session=True,
-        )
+def parse_arguments(arguments: list[str]) -> None:
+    """As the command line does it, without running anything; raise `UsageError`."""
+    command: Any = typer.main.get_command(app)
+    context: Any = None
+    name: Any = "streamhouse"
+    while True:
         try:
-            code = running.wait(PATIENCE_S)
-        finally:
-            running.kill()
-            running.wait()
-    assert code == 0, output.read_text(errors="replace")[-4000:]
+            context = command.make_context(name, list(arguments), parent=context)
+        except typer.Exit:  # --help
+            return
+        except typer.BadParameter as error:
+            if "does not exist" not in str(error):  # a file that an earlier command would have made
+                raise
+            return
+        if not isinstance(command, typer.core.TyperGroup):
+            return
+        arguments = [*context._protected_args, *context.args]
+        if not arguments:
+            return
+        name, command, arguments = command.resolve_command(context, arguments)
 
 
-@pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_command_that_does_not_exist_is_noticed() -> None:
+    for arguments in (["topic", "list"], ["topics", "create", "orders", "--partition", "3"], ["topics", "create"]):
+        with pytest.raises(UsageError):
+            parse_arguments(arguments)
+
+
+@pytest.mark.parametrize("page", RUNNABLE, ids=name_of)
 def test_a_page_that_waits_for_a_number_of_records_says_where_they_begin(page: Path) -> None:
     """Else it waits for ever where they were there before the reader was."""
-    typed = [
-        command for kind, body in BLOCK.findall(page.read_text()) if kind == "console" for command in commands(body)
+    waiting = [
+        command for command in typed(page) if "consume " in command and "--follow" in command and " -n " in command
     ]
-    waiting = [command for command in typed if "consume " in command and "--follow" in command and " -n " in command]
     assert [command for command in waiting if not any(start in command for start in STARTS)] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_a_page_names_only_targets_that_exist(page: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"(?:^\$ |`)make ([a-z-]+)", page.read_text(), re.MULTILINE)) <= targets
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_a_pages_links_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
     assert [link for link in links if not (page.parent / link).exists()] == []
@@ -166,7 +112,7 @@ def anchors(page: Path) -> set[str]:
     return set(found)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_a_pages_anchors_exist(page: Path) -> None:
     links = re.findall(r"\]\(([^)#:]*\.md)?#([^)]+)\)", FENCED.sub("", page.read_text()))
     assert [(path, name) for path, name in links if name not in anchors(page.parent / path if path else page)] == []
@@ -207,7 +153,7 @@ SQL = re.compile(r"^```sql\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if SQL.search(page.read_text())], ids=lambda page: str(page.relative_to(ROOT))
+    "page", [page for page in PAGES if SQL.search(page.read_text()) or sql_files(page)], ids=name_of
 )
 def test_a_pages_sql_can_be_understood(page: Path) -> None:
-    assert all(parse(block) for block in SQL.findall(page.read_text()))
+    assert all(parse(block) for block in [*SQL.findall(page.read_text()), *sql_files(page)])
