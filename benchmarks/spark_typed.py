@@ -20,7 +20,9 @@ from streamhouse.format.records import encode_batch
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import NewRecord
 from streamhouse.schemas.base import ParsedSchema
-from streamhouse.spark.columns import ReaderSchema, TypedShape, typed_decoder, typed_schema
+from streamhouse.spark.columns import typed_decoder
+from streamhouse.spark.columns.typed_columns import TypedShape, typed_schema
+from streamhouse.spark.columns.typed_decoder import ReaderSchema
 
 PLACE: Final = TopicPartition("orders", 0)
 BATCH: Final = 5000

@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 
 from examples.nexmark import generate as generator
 from streamhouse.client.sync import SyncClient
-from streamhouse.spark.connectors.base import Reading
+from streamhouse.spark.connectors import ReadContext
 from streamhouse.spark.pipelines.query_builder import Builder
 from streamhouse.spark.pipelines.runner_protocol import Job, job_of
 from streamhouse.spark.query.catalog import Catalogue
@@ -139,7 +139,7 @@ def test_a_stream_and_a_batch_say_the_same(
     name: str,
 ) -> None:
     runs.finish(name)
-    ran, reading = Catalogue(keeper.http), Reading(agents=keeper.http)
+    ran, reading = Catalogue(keeper.http), ReadContext(agents=keeper.http)
     select = statements[name].select
     # Where windows are awaited, that of the closing events stays open.
     far = (generator.BEGIN + timedelta(milliseconds=EVENTS * SPACING_MS) + generator.FAR / 2).isoformat()

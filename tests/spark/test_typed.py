@@ -20,15 +20,9 @@ from streamhouse.format.records import encode_batch
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import NewRecord
 from streamhouse.schemas.languages import parse_schema
-from streamhouse.spark.columns import (
-    ReaderSchema,
-    TypedShape,
-    check_typed,
-    find_schema,
-    latest_schema,
-    typed_decoder,
-    typed_schema,
-)
+from streamhouse.spark.columns import typed_decoder
+from streamhouse.spark.columns.typed_columns import TypedShape, check_typed, typed_schema
+from streamhouse.spark.columns.typed_decoder import ReaderSchema, find_schema, latest_schema
 from tests.spark.conftest import Read
 from tests.support.agent import LiveAgent
 

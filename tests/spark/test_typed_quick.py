@@ -20,8 +20,9 @@ from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import NewRecord
 from streamhouse.schemas.base import ParsedSchema
 from streamhouse.schemas.languages import parse_schema
-from streamhouse.spark.columns import ReaderSchema, TypedShape, typed_decoder, typed_schema
-from streamhouse.spark.columns.typed_decoder import Decoded, Decoder
+from streamhouse.spark.columns import typed_decoder
+from streamhouse.spark.columns.typed_columns import TypedShape, typed_schema
+from streamhouse.spark.columns.typed_decoder import Decoded, Decoder, ReaderSchema
 from streamhouse.spark.columns.vectorized_decoder import quick_reader
 from tests.support.depth import examples
 

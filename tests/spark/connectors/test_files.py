@@ -9,15 +9,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamhouse.errors import Misconfigured, Rejected
 from streamhouse.model.table import Column, Connector, Table
-from streamhouse.spark.connectors import find
-from streamhouse.spark.connectors.base import Reading, Writing
+from streamhouse.spark.connectors import ReadContext, WriteContext, find
 from tests.spark.connectors.conftest import Lines
 
 pytestmark = pytest.mark.spark
 
 FILES = find(Connector.FILES)
 CONSOLE = find(Connector.CONSOLE)
-READING = Reading(agents="127.0.0.1:1")
+READING = ReadContext(agents="127.0.0.1:1")
 DECLARED = (Column(name="id", type="BIGINT"), Column(name="t", type="STRING"))
 
 
@@ -27,15 +26,17 @@ def lines(spark: SparkSession, tmp_path: Path) -> Lines:
 
 
 @pytest.fixture
-def writing(tmp_path: Path) -> Writing:
-    return Writing(agents="127.0.0.1:1", pipeline="p", epoch=1, query_id="q", checkpoint=str(tmp_path / "checkpoint"))
+def writing(tmp_path: Path) -> WriteContext:
+    return WriteContext(
+        agents="127.0.0.1:1", pipeline="p", epoch=1, query_id="q", checkpoint=str(tmp_path / "checkpoint")
+    )
 
 
 def table(path: Path | str, fmt: str = "parquet", columns: tuple[Column, ...] | None = None) -> Table:
     return Table(name="folder", connector=Connector.FILES, columns=columns, options={"path": str(path), "format": fmt})
 
 
-def run(frame: DataFrame, target: Table, writing: Writing) -> None:
+def run(frame: DataFrame, target: Table, writing: WriteContext) -> None:
     query = find(target.connector).write_stream(frame, target, writing).trigger(availableNow=True).start()
     assert query.awaitTermination(120)
 
@@ -60,7 +61,7 @@ def test_files_are_read_with_columns_of_their_own_or_declared_ones(
 
 
 def test_a_stream_becomes_parquet_files_that_are_read_again(
-    spark: SparkSession, lines: Lines, tmp_path: Path, writing: Writing
+    spark: SparkSession, lines: Lines, tmp_path: Path, writing: WriteContext
 ) -> None:
     out = tmp_path / "out"
     lines.add('{"id": 1, "t": "a"}')
@@ -73,7 +74,9 @@ def test_a_stream_becomes_parquet_files_that_are_read_again(
         FILES.write_stream(lines.stream(), table(out), anew)
 
 
-def test_what_files_can_not_do_is_told(spark: SparkSession, lines: Lines, tmp_path: Path, writing: Writing) -> None:
+def test_what_files_can_not_do_is_rejected(
+    spark: SparkSession, lines: Lines, tmp_path: Path, writing: WriteContext
+) -> None:
     with pytest.raises(
         Rejected, match=r"rows in files don't change; table=folder output=update do=give .* a watermark"
     ):
@@ -89,7 +92,7 @@ def test_what_files_can_not_do_is_told(spark: SparkSession, lines: Lines, tmp_pa
 
 
 def test_a_console_shows_the_rows_of_each_micro_batch(
-    spark: SparkSession, lines: Lines, writing: Writing, caplog: pytest.LogCaptureFixture
+    spark: SparkSession, lines: Lines, writing: WriteContext, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     console = Table(name="console", connector=Connector.CONSOLE)

@@ -13,14 +13,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamhouse.errors import Misconfigured, Rejected
 from streamhouse.model.table import Column, Connector, Table
-from streamhouse.spark.connectors import find
-from streamhouse.spark.connectors.base import Reading, Writing
+from streamhouse.spark.connectors import ReadContext, WriteContext, find
 from tests.spark.conftest import PASSWORD
 from tests.spark.connectors.conftest import Ask, Lines
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
-READING = Reading(agents="127.0.0.1:1")
+READING = ReadContext(agents="127.0.0.1:1")
 PLACE = find(Connector.POSTGRESQL)
 
 
@@ -30,8 +29,8 @@ def table(name: str, *, connection: str = "warehouse", key: tuple[str, ...] = ()
 
 
 @pytest.fixture
-def writing(tmp_path: Path) -> Writing:
-    return Writing(
+def writing(tmp_path: Path) -> WriteContext:
+    return WriteContext(
         agents="127.0.0.1:1",
         pipeline="p",
         epoch=1,
@@ -46,7 +45,7 @@ def lines(spark: SparkSession, tmp_path: Path) -> Lines:
     return Lines(spark, tmp_path / "in", "id BIGINT, n INT")
 
 
-def run(frame: DataFrame, target: Table, writing: Writing) -> None:
+def run(frame: DataFrame, target: Table, writing: WriteContext) -> None:
     query = PLACE.write_stream(frame, target, writing).trigger(availableNow=True).start()
     assert query.awaitTermination(120)
 
@@ -96,7 +95,7 @@ def test_a_table_without_rows_and_one_of_which_a_few_rows_are_wanted(spark: Spar
 
 
 def test_a_stream_that_looks_rows_up_sees_changes_in_every_micro_batch(
-    spark: SparkSession, ask: Ask, lines: Lines, writing: Writing
+    spark: SparkSession, ask: Ask, lines: Lines, writing: WriteContext
 ) -> None:
     ask(
         "CREATE TABLE names (id int PRIMARY KEY, name text)",
@@ -117,7 +116,7 @@ def test_a_stream_that_looks_rows_up_sees_changes_in_every_micro_batch(
 
 
 def test_rows_of_a_key_are_updated_and_the_last_one_of_a_micro_batch_stays(
-    spark: SparkSession, ask: Ask, lines: Lines, writing: Writing
+    spark: SparkSession, ask: Ask, lines: Lines, writing: WriteContext
 ) -> None:
     ask("CREATE TABLE latest (id bigint PRIMARY KEY, n int, note text DEFAULT 'new')")
     lines.add(*(f'{{"id": {n % 3}, "n": {n}}}' for n in range(30)))
@@ -127,7 +126,7 @@ def test_rows_of_a_key_are_updated_and_the_last_one_of_a_micro_batch_stays(
 
 
 def test_a_micro_batch_that_spark_does_again_adds_nothing(
-    spark: SparkSession, ask: Ask, lines: Lines, writing: Writing
+    spark: SparkSession, ask: Ask, lines: Lines, writing: WriteContext
 ) -> None:
     ask("CREATE TABLE copies (id bigint, n int)")
     for n in range(3):
@@ -141,7 +140,7 @@ def test_a_micro_batch_that_spark_does_again_adds_nothing(
     assert ask("SELECT query_id, batch_id, epoch, pipeline FROM streamhouse_progress") == [("q", 3, 2, "p")]
 
 
-def test_an_aggregate_is_kept_by_its_key(spark: SparkSession, ask: Ask, lines: Lines, writing: Writing) -> None:
+def test_an_aggregate_is_kept_by_its_key(spark: SparkSession, ask: Ask, lines: Lines, writing: WriteContext) -> None:
     ask("CREATE TABLE sums (id bigint PRIMARY KEY, total numeric, ns jsonb)")
     for n in range(4):
         lines.add(f'{{"id": {n % 2}, "n": {n}}}')
@@ -167,7 +166,7 @@ def test_an_aggregate_is_kept_by_its_key(spark: SparkSession, ask: Ask, lines: L
     ],
 )  # fmt: skip
 def test_what_can_not_be_written_is_told_before_anything_runs(
-    ask: Ask, lines: Lines, writing: Writing, made: str, columns: str, key: tuple[str, ...], words: str
+    ask: Ask, lines: Lines, writing: WriteContext, made: str, columns: str, key: tuple[str, ...], words: str
 ) -> None:
     if made:
         ask(f"CREATE TABLE t ({made})")
@@ -176,12 +175,12 @@ def test_what_can_not_be_written_is_told_before_anything_runs(
     assert words in str(caught.value)
 
 
-def test_rows_that_change_need_a_key(lines: Lines, writing: Writing) -> None:
+def test_rows_that_change_need_a_key(lines: Lines, writing: WriteContext) -> None:
     with pytest.raises(Rejected, match="rows that change need a key"):
         PLACE.write_stream(lines.stream(), table("t"), replace(writing, mode="update"))
 
 
-def test_rights_that_are_missing_are_named(spark: SparkSession, ask: Ask, lines: Lines, writing: Writing) -> None:
+def test_rights_that_are_missing_are_named(spark: SparkSession, ask: Ask, lines: Lines, writing: WriteContext) -> None:
     ask("CREATE TABLE closed (id bigint PRIMARY KEY, n int)")
     closed = table("closed", connection="visitor", key=("id",))
     with pytest.raises(Rejected, match=r"no rights to read; connection=visitor table=public.closed do=GRANT SELECT"):
@@ -227,7 +226,7 @@ def jvm_log(spark: SparkSession, tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_password_is_in_no_plan_no_log_and_no_error(
-    spark: SparkSession, ask: Ask, lines: Lines, writing: Writing, jvm_log: Path, caplog: pytest.LogCaptureFixture
+    spark: SparkSession, ask: Ask, lines: Lines, writing: WriteContext, jvm_log: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     ask("CREATE TABLE names (id bigint, name text)", "INSERT INTO names VALUES (1, 'one')")
@@ -252,7 +251,7 @@ def test_a_password_is_in_no_plan_no_log_and_no_error(
 
 
 def test_names_that_need_quotes_are_read_and_written(
-    spark: SparkSession, ask: Ask, lines: Lines, writing: Writing
+    spark: SparkSession, ask: Ask, lines: Lines, writing: WriteContext
 ) -> None:
     odd, key = 'it`s a.b "c"', "x,y {}"
     quoted = [f'"{name.replace(chr(34), chr(34) * 2)}"' for name in (odd, key)]

@@ -17,8 +17,7 @@ from pyspark.sql import functions as F
 from streamhouse.client.sync import SyncClient
 from streamhouse.errors import CheckpointMismatch
 from streamhouse.model.table import Connector, Table
-from streamhouse.spark.connectors import find
-from streamhouse.spark.connectors.base import Reading, Writing
+from streamhouse.spark.connectors import ReadContext, WriteContext, find
 from tests.spark.connectors.conftest import Ask, Lines
 from tests.support.agent import LiveAgent
 
@@ -41,7 +40,7 @@ class Target:
     """What a query writes to, and what is in it."""
 
     table: Table
-    writing: Writing
+    writing: WriteContext
     rows: Rows
 
 
@@ -58,7 +57,7 @@ def target(
         http.put(f"/v1/pipelines/{name}", json=wanted).raise_for_status()
         told = http.post("/v1/supervisors/me/heartbeat", json={"host": "here", "slots": 100, "running": []}).json()
         [mine] = [each for each in told["assigned"] if each["pipeline"]["name"] == name]
-        writing = Writing(
+        writing = WriteContext(
             agents=keeper.http,
             pipeline=name,
             epoch=mine["epoch"],
@@ -85,7 +84,7 @@ def target(
             shown = Table(name=name if kind == "view" else "kept", connector=Connector(kind), key=key, options=options)
 
             def read() -> list[Any]:
-                frame = find(shown.connector).read(spark, shown, Reading(agents=keeper.http))
+                frame = find(shown.connector).read(spark, shown, ReadContext(agents=keeper.http))
                 return sorted(row["id"] for row in frame.collect())
 
             return Target(table=shown, writing=mode(writing, "append"), rows=read)
@@ -93,10 +92,10 @@ def target(
         yield make
 
 
-def mode(writing: Writing, output: str) -> Writing:
+def mode(writing: WriteContext, output: str) -> WriteContext:
     (Path(writing.checkpoint)).mkdir()
     (Path(writing.checkpoint) / "metadata").write_text(json.dumps({"id": writing.query_id}))
-    return Writing(
+    return WriteContext(
         agents=writing.agents,
         pipeline=writing.pipeline,
         epoch=writing.epoch,

@@ -14,8 +14,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from streamhouse.errors import Rejected
 from streamhouse.model.table import Connector, Table
-from streamhouse.spark.connectors import find, materialized_view
-from streamhouse.spark.connectors.base import Reading, Writing
+from streamhouse.spark.connectors import ReadContext, WriteContext, find, materialized_view
 from streamhouse.spark.connectors.materialized_view import parted
 from streamhouse.spark.connectors.view_key import key_of, view_key
 from streamhouse.spark.connectors.view_query import mode_of
@@ -69,14 +68,14 @@ class Kept:
     spark: SparkSession
     http: httpx.Client
     table: Table
-    writing: Writing
+    writing: WriteContext
 
     def run(self, frame: DataFrame) -> None:
         query = PLACE.write_stream(frame, self.table, self.writing).trigger(availableNow=True).start()
         assert query.awaitTermination(120)
 
     def rows(self) -> list[Row]:
-        return sorted(PLACE.read(self.spark, self.table, Reading(agents=self.writing.agents)).collect(), key=str)
+        return sorted(PLACE.read(self.spark, self.table, ReadContext(agents=self.writing.agents)).collect(), key=str)
 
     def get(self, rest: str = "", **params: Any) -> Any:
         return self.http.get(f"/v1/views/{self.table.name}{rest}", params=params).json()
@@ -90,7 +89,7 @@ def keep(spark: SparkSession, http: httpx.Client, keeper: LiveAgent, tmp_path: P
         http.put(f"/v1/pipelines/{name}", json=wanted).raise_for_status()
         told = http.post("/v1/supervisors/me/heartbeat", json={"host": "here", "slots": 100, "running": []}).json()
         [mine] = [each for each in told["assigned"] if each["pipeline"]["name"] == name]
-        writing = Writing(
+        writing = WriteContext(
             agents=keeper.http,
             pipeline=name,
             epoch=mine["epoch"],
@@ -237,7 +236,7 @@ def test_a_key_that_is_not_there_is_told(lines: Lines, spark: SparkSession, keep
     with pytest.raises(Rejected, match="column=who columns=user,n"):
         kept.run(spark.sql("SELECT user, n FROM plays"))
     with pytest.raises(Rejected, match="a view is no stream"):
-        PLACE.read_stream(spark, kept.table, Reading(agents=kept.writing.agents))
+        PLACE.read_stream(spark, kept.table, ReadContext(agents=kept.writing.agents))
     with pytest.raises(Rejected, match="columns aren't known before it has run"):
         kept.rows()
 

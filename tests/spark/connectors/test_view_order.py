@@ -15,8 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamhouse.client.sync import SyncClient
 from streamhouse.model.table import Column, Connector, Table
-from streamhouse.spark.connectors import materialized_view
-from streamhouse.spark.connectors.base import Reading
+from streamhouse.spark.connectors import ReadContext, materialized_view
 from streamhouse.spark.connectors.materialized_view import Computed, needs_versions, write_again
 from streamhouse.spark.pipelines.query_builder import Builder, ticks
 from streamhouse.spark.pipelines.runner_protocol import job_of
@@ -113,7 +112,7 @@ class Bench:
         ]
         agents = self.kept.writing.agents
         catalogue = Catalogue(agents, door=FakeDoor(*tables))
-        reading = Reading(agents=agents, max_records_per_trigger=limit, with_versions=True)
+        reading = ReadContext(agents=agents, max_records_per_trigger=limit, with_versions=True)
         return bind(self.spark, self.text, catalogue, reading).frame
 
     def run(self, *, limit: int | None = None) -> dict[Any, Any]:

@@ -15,8 +15,7 @@ from pyiceberg.table import StaticTable
 from pyspark.sql import DataFrame, SparkSession
 
 from streamhouse.model.table import Connector, Table
-from streamhouse.spark.connectors import find
-from streamhouse.spark.connectors.base import Reading, Writing
+from streamhouse.spark.connectors import ReadContext, WriteContext, find
 from streamhouse.spark.lake.connector import Step
 from streamhouse.spark.lake.table import Lake
 from streamhouse.spark.lake.table_options import open_lake, options_of
@@ -69,8 +68,8 @@ class Written:
         self.lake = open_lake(options)
         self.step = Step(lake=self.lake, options=options, writing=self.writing())
 
-    def writing(self) -> Writing:
-        return Writing(
+    def writing(self) -> WriteContext:
+        return WriteContext(
             agents="127.0.0.1:1",
             pipeline="p",
             epoch=self.epoch,
@@ -93,7 +92,7 @@ class Written:
         self.step.write(self.spark.createDataFrame(list(rows), columns), batch_id)
 
     def read(self) -> DataFrame:
-        return find(self.table.connector).read(self.spark, self.table, Reading(agents="127.0.0.1:1"))
+        return find(self.table.connector).read(self.spark, self.table, ReadContext(agents="127.0.0.1:1"))
 
 
 Make = Callable[..., Written]

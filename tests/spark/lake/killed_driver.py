@@ -10,7 +10,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from streamhouse.model.table import Connector, Table
-from streamhouse.spark.connectors.base import Writing
+from streamhouse.spark.connectors import WriteContext
 from streamhouse.spark.lake import connector
 from streamhouse.spark.lake import connector as writing
 
@@ -40,7 +40,7 @@ def main(location: str, changes: str, checkpoint: str, began: str) -> None:
         with Path(began).open("a") as told:
             told.write(".")
 
-    how = Writing(
+    how = WriteContext(
         agents="127.0.0.1:1",
         pipeline="p",
         epoch=1,

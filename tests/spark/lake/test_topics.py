@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from streamhouse.cli.main import app
 from streamhouse.client.sync import SyncClient
 from streamhouse.model.table import Connector
-from streamhouse.spark.connectors.base import Reading
+from streamhouse.spark.connectors import ReadContext
 from streamhouse.spark.pipelines.query_builder import Builder
 from streamhouse.spark.query.catalog import Catalogue
 from streamhouse.spark.query.resolver import bind
@@ -48,7 +48,7 @@ def test_a_topic_with_changes_and_other_columns_is_what_sql_says_of_it(
         run(builder, job(own_agent, "orders_now", dead_letters="none"))
         produced(client, ("1", {"id": 1, "amount": 7, "country": "de", "vip": True}), ("2", None), ("9", None))
         run(builder, job(own_agent, "orders_now", dead_letters="none"))
-        said = bind(spark, LATEST, Catalogue(own_agent.http), Reading(agents=own_agent.http)).frame.first()
+        said = bind(spark, LATEST, Catalogue(own_agent.http), ReadContext(agents=own_agent.http)).frame.first()
     own_agent.stop()
     assert said is not None
     assert set(engines.sums(table).values()) == {tuple(said)} == {(3, 27, 1)}

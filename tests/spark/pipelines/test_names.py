@@ -10,7 +10,7 @@ from pyspark.sql import Row, SparkSession
 
 from streamhouse.client.sync import SyncClient
 from streamhouse.model.identifiers import join_identifiers, quote_identifier
-from streamhouse.spark.connectors.base import Reading
+from streamhouse.spark.connectors import ReadContext
 from streamhouse.spark.pipelines.query_builder import Builder
 from streamhouse.spark.query.catalog import Catalogue
 from streamhouse.spark.query.resolver import bind
@@ -68,7 +68,7 @@ def applied(agent: LiveAgent, text: str) -> None:
 
 
 def asked(spark: SparkSession, agent: LiveAgent, text: str) -> list[Row]:
-    return bind(spark, text, Catalogue(agent.http), Reading(agents=agent.http)).frame.collect()
+    return bind(spark, text, Catalogue(agent.http), ReadContext(agents=agent.http)).frame.collect()
 
 
 def told(rows: list[Row]) -> list[dict[str, object]]:

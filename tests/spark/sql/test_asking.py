@@ -9,8 +9,8 @@ from streamhouse.client.sync import SyncClient
 from streamhouse.client.types import NewSchema
 from streamhouse.errors import UnknownTopic
 from streamhouse.format.schema_id import prefix_of
+from streamhouse.spark.connectors import ReadContext
 from streamhouse.spark.connectors import topic as connector
-from streamhouse.spark.connectors.base import Reading
 from streamhouse.spark.query.catalog import Catalogue
 from streamhouse.spark.query.resolver import bind
 from streamhouse.spark.query.schema_inference import SAMPLE_RECORDS, AgentsDoor
@@ -83,13 +83,13 @@ def test_a_registered_topic_is_read_by_its_schema(
 ) -> None:
     catalogue = Catalogue(agent.http, door=door)
     text = "SELECT name, _key, _offset FROM `asked-users` WHERE id > 0"
-    bound = bind(spark, text, catalogue, Reading(agents=agent.http))
+    bound = bind(spark, text, catalogue, ReadContext(agents=agent.http))
     assert catalogue.origin(asked_users) == "registered"
     assert sorted(map(tuple, bound.frame.collect())) == [("a", "1", 0), ("c", "3", 2)]
-    counted = bind(spark, "SELECT count(*) FROM `asked-users`", catalogue, Reading(agents=agent.http))
+    counted = bind(spark, "SELECT count(*) FROM `asked-users`", catalogue, ReadContext(agents=agent.http))
     assert counted.frame.collect()[0][0] == 3
     kept = connector.read(
-        bound.frame.sparkSession, bound.reads[0].table, Reading(agents=agent.http, keeps_undecodable=True)
+        bound.frame.sparkSession, bound.reads[0].table, ReadContext(agents=agent.http, keeps_undecodable=True)
     )
     (wrong,) = kept.where("_sh_error IS NOT NULL").collect()
     assert (wrong["_key"], bytes(wrong["_sh_value"]), wrong["id"]) == ("2", b"no schema", None)

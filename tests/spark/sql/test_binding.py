@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 from streamhouse.client.sync import SyncClient
 from streamhouse.errors import StatementError
 from streamhouse.model.table import Column, Connector, Table
+from streamhouse.spark.connectors import ReadContext
 from streamhouse.spark.connectors import topic as connector
-from streamhouse.spark.connectors.base import Reading
 from streamhouse.spark.query.catalog import Catalogue
 from streamhouse.spark.query.resolver import Bound, bind, check
 from streamhouse.spark.query.schema_inference import AgentsDoor
@@ -74,10 +74,10 @@ class Binder:
         self.spark, self.agents, self.catalogue = spark, agents, catalogue
 
     def __call__(self, text: str, **reading: object) -> Bound:
-        return bind(self.spark, text, self.catalogue, Reading(agents=self.agents, **reading))  # type: ignore[arg-type]
+        return bind(self.spark, text, self.catalogue, ReadContext(agents=self.agents, **reading))  # type: ignore[arg-type]
 
     def looked(self, text: str, **reading: object) -> Bound:
-        return check(self.spark, text, self.catalogue, Reading(agents=self.agents, **reading))  # type: ignore[arg-type]
+        return check(self.spark, text, self.catalogue, ReadContext(agents=self.agents, **reading))  # type: ignore[arg-type]
 
     def rows(self, text: str) -> list[tuple[object, ...]]:
         return sorted(tuple(row) for row in self(text).frame.collect())
@@ -179,7 +179,7 @@ def test_undecodable_records_come_when_they_are_wanted(bound: Binder) -> None:
     found = bound("SELECT id, _key FROM orders")
     (read,) = found.reads
     frame = connector.read(
-        found.frame.sparkSession, read.table, Reading(agents=bound.agents, keeps_undecodable=True)
+        found.frame.sparkSession, read.table, ReadContext(agents=bound.agents, keeps_undecodable=True)
     ).where("_sh_error IS NOT NULL")
     rows = sorted(tuple(row) for row in frame.collect())
     assert [(row[0], row[1], bytes(row[3])) for row in rows] == [
@@ -242,7 +242,7 @@ def test_a_string_that_reads_like_a_plan_names_nothing(bound: Binder) -> None:
 
 def test_a_query_that_reads_nothing_asks_nobody(spark: SparkSession) -> None:
     door = FakeDoor()
-    found = bind(spark, "SELECT 1 + 1", Catalogue("nowhere:1", door=door), Reading(agents="nowhere:1"))
+    found = bind(spark, "SELECT 1 + 1", Catalogue("nowhere:1", door=door), ReadContext(agents="nowhere:1"))
     assert (found.frame.collect()[0][0], found.reads, door.asked) == (2, (), [])
 
 
@@ -278,6 +278,6 @@ def test_a_raw_topic_is_one_column(spark: SparkSession, agent: LiveAgent, orders
         spark,
         "SELECT line FROM raw WHERE line LIKE 'not%'",
         Catalogue("x", door=FakeDoor(table)),
-        Reading(agents=agent.http),
+        ReadContext(agents=agent.http),
     )
     assert [tuple(row) for row in found.frame.collect()] == [("not JSON",)]

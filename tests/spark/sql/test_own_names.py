@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from streamhouse.client.sync import SyncClient
 from streamhouse.client.types import NewSchema
 from streamhouse.errors import Misconfigured
-from streamhouse.spark.connectors.base import Reading
+from streamhouse.spark.connectors import ReadContext
 from streamhouse.spark.datasource.read_options import read_options
 from streamhouse.spark.lake.connector import latest, own_columns
 from streamhouse.spark.query.catalog import Catalogue
@@ -67,7 +67,7 @@ def plain(agent: LiveAgent) -> str:
 
 
 def frame_of(spark: SparkSession, agent: LiveAgent, text: str) -> DataFrame:
-    return bind(spark, text, Catalogue(agent.http), Reading(agents=agent.http)).frame
+    return bind(spark, text, Catalogue(agent.http), ReadContext(agents=agent.http)).frame
 
 
 def streamed(frame: DataFrame, tmp_path: Path) -> list[tuple[Any, ...]]:

@@ -5,7 +5,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from streamhouse.errors import Misconfigured, StatementError
-from streamhouse.spark.connectors.base import Reading
+from streamhouse.spark.connectors import ReadContext
 from streamhouse.spark.query.catalog import Catalogue
 from streamhouse.spark.query.error_messages import Problem, last_words, problems_of
 from streamhouse.spark.query.resolver import check
@@ -35,7 +35,7 @@ def test_a_mistake_of_a_query_is_told_at_its_place(
     before = "-- a file\nCREATE PIPELINE p AS INSERT INTO t\n"
     catalogue = Catalogue("x", door=FakeDoor(topic("orders", id="BIGINT", amount="DOUBLE", country="STRING")))
     with pytest.raises((PySparkException, StatementError)) as caught:
-        check(spark, select, catalogue, Reading(agents="x"))
+        check(spark, select, catalogue, ReadContext(agents="x"))
     (problem,) = problems_of(caught.value, before + select, len(before))
     assert text in problem.text
     assert hint in problem.hint

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from streamhouse.model.pipeline import Shape, loses_place
 from streamhouse.model.table import Connector, Table
-from streamhouse.spark.connectors.base import Reading
+from streamhouse.spark.connectors import ReadContext
 from streamhouse.spark.query import query_signature
 from streamhouse.spark.query.catalog import Catalogue
 from streamhouse.spark.query.query_signature import signature_of
@@ -28,7 +28,7 @@ PAYMENTS = topic("payments", id="BIGINT", paid="DOUBLE", at="TIMESTAMP")
 PRODUCTS = topic("products", id="BIGINT", price="DOUBLE", name="STRING")
 PRICES = topic("prices", id="BIGINT", price="DOUBLE", name="STRING")
 TABLES = (ORDERS, PAYMENTS, PRODUCTS, PRICES)
-READING = Reading(agents="127.0.0.1:1")
+READING = ReadContext(agents="127.0.0.1:1")
 
 
 class Shaper:
@@ -36,14 +36,14 @@ class Shaper:
         self._spark = spark
         self._catalogue = Catalogue("x", door=FakeDoor(*TABLES))
 
-    def bound(self, text: str, reading: Reading = READING) -> Bound:
+    def bound(self, text: str, reading: ReadContext = READING) -> Bound:
         return check(self._spark, text, self._catalogue, reading)
 
-    def view(self, text: str, *, key: tuple[str, ...] = ("k",), reading: Reading = READING) -> Shape:
+    def view(self, text: str, *, key: tuple[str, ...] = ("k",), reading: ReadContext = READING) -> Shape:
         bound = self.bound(text, reading)
         return shape_of(bound.frame, bound.reads, rows=Rows(key=key))
 
-    def pipeline(self, text: str, reading: Reading = READING) -> Shape:
+    def pipeline(self, text: str, reading: ReadContext = READING) -> Shape:
         bound = self.bound(text, reading)
         return shape_of(bound.frame, bound.reads)
 

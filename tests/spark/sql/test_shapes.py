@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from streamhouse.model.pipeline import Shape, loses_place
-from streamhouse.spark.connectors.base import Reading
+from streamhouse.spark.connectors import ReadContext
 from streamhouse.spark.query.catalog import Catalogue
 from streamhouse.spark.query.resolver import check
 from streamhouse.spark.query.state_signature import shape_of
@@ -31,7 +31,7 @@ class Shaper:
         self.spark, self.catalogue = spark, catalogue
 
     def __call__(self, text: str) -> Shape:
-        bound = check(self.spark, text, self.catalogue, Reading(agents="x"))
+        bound = check(self.spark, text, self.catalogue, ReadContext(agents="x"))
         return shape_of(bound.frame, bound.reads)
 
 

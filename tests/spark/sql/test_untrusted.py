@@ -7,7 +7,7 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import SparkSession
 
 from streamhouse.errors import StatementError, StreamhouseError
-from streamhouse.spark.connectors.base import Reading
+from streamhouse.spark.connectors import ReadContext
 from streamhouse.spark.query.catalog import Catalogue
 from streamhouse.spark.query.resolver import bind, check
 from streamhouse.spark.worker.query_executor import Answering, Question
@@ -265,7 +265,7 @@ def test_a_table_that_the_workers_user_made_is_nobody_elses(spark: SparkSession)
     spark.sql("CREATE DATABASE IF NOT EXISTS streamhouse_guests")
     spark.sql("CREATE OR REPLACE GLOBAL TEMPORARY VIEW shared AS SELECT 1 AS x")
     spark.sql("CREATE TABLE IF NOT EXISTS secret USING parquet AS SELECT 1 AS x")
-    catalogue, reading = Catalogue("127.0.0.1:1", door=FakeDoor()), Reading(agents="127.0.0.1:1")
+    catalogue, reading = Catalogue("127.0.0.1:1", door=FakeDoor()), ReadContext(agents="127.0.0.1:1")
     try:
         assert bind(spark, "SELECT x FROM secret", catalogue, reading).frame.collect() == [(1,)]
         for text in (
@@ -284,7 +284,7 @@ def test_a_table_that_the_workers_user_made_is_nobody_elses(spark: SparkSession)
 
 @pytest.mark.parametrize("text", ["SELECT current_user", "SELECT session_user AS x", "SELECT upper(user)"])
 def test_the_workers_user_is_nobodys_business(spark: SparkSession, text: str) -> None:
-    catalogue, reading = Catalogue("127.0.0.1:1", door=FakeDoor()), Reading(agents="127.0.0.1:1")
+    catalogue, reading = Catalogue("127.0.0.1:1", door=FakeDoor()), ReadContext(agents="127.0.0.1:1")
     with pytest.raises(StatementError, match="through agents"):
         bind(spark, text, catalogue, reading, is_untrusted=True)
 
@@ -293,4 +293,4 @@ def test_the_workers_user_is_nobodys_business(spark: SparkSession, text: str) ->
 def test_a_columns_type_smuggles_nothing(spark: SparkSession, kind: str) -> None:
     catalogue = Catalogue("127.0.0.1:1", door=FakeDoor(topic("orders", "json", a=kind)))
     with pytest.raises(StatementError, match="without a type"):
-        bind(spark, "SELECT a FROM orders", catalogue, Reading(agents="127.0.0.1:1"), is_untrusted=True)
+        bind(spark, "SELECT a FROM orders", catalogue, ReadContext(agents="127.0.0.1:1"), is_untrusted=True)

@@ -19,8 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streamhouse.client.http import Answer
 from streamhouse.format.metadata_values import found_by
 from streamhouse.model.table import Column, Connector, Table
-from streamhouse.spark.connectors import find, materialized_view
-from streamhouse.spark.connectors.base import Reading, Writing
+from streamhouse.spark.connectors import ReadContext, WriteContext, find, materialized_view
 from streamhouse.spark.query.catalog import Catalogue
 from streamhouse.spark.query.error_messages import Problem
 from streamhouse.spark.query.resolver import bind
@@ -92,14 +91,14 @@ def running(spark: SparkSession, catalogue: Catalogue, statement: str, checkpoin
     [parsed] = parse(statement)
     assert isinstance(parsed, CreateView)
     options = pipeline_options(parsed.options)
-    reading = Reading(agents="nowhere:1", watermarks=options.watermarks)
+    reading = ReadContext(agents="nowhere:1", watermarks=options.watermarks)
     kept = KeptRows()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(materialized_view, "_ask", kept.take)
         bound = bind(spark, parsed.select, catalogue, reading)
         table = Table(name="v", connector=Connector.VIEW, key=parsed.key)
         mode = options.output or "update"
-        writing = Writing(
+        writing = WriteContext(
             agents="nowhere:1", pipeline="v", epoch=1, query_id=QUERY_ID, checkpoint=str(checkpoint), mode=mode
         )
         query = find(Connector.VIEW).write_stream(bound.frame, table, writing).start()

@@ -1,1 +1,1 @@
-"""agents."""
+"""The client of agents: read plans, commits, maintenance and definitions over HTTP."""

@@ -1,21 +1,92 @@
-"""Connectors: tables as data frames, and data frames into tables; one module for each kind of place.
+"""Connectors: SQL tables as DataFrames, and DataFrames into SQL tables; one module per kind of table.
 
-Data path   sql.binding, pipelines -> **connectors** -> topics, files, PostgreSQL, views
-Owns        what a connector is (`base`), which there are (`find`)
-Leaves      names and columns to `sql.catalogue`, when to read and write to whoever asks
+Data path   query.resolver, pipelines -> **connectors** -> topics, files, PostgreSQL, views, lake tables
+Owns        the interface of a connector, and what it gets besides the table
+Leaves      names and columns to `query.catalog`; triggers, names and starts of queries to `pipelines`
 
-A connector is a module with the three functions of `base.TableConnector`. It is loaded when it is needed first: whoever
-reads topics waits for no driver of a database.
+A connector is a module with the three functions of `TableConnector`. It is imported on first use, so that a query over
+topics does not wait for a database driver. What a connector can't do raises `Rejected` and says what to use instead.
 """
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from typing import Final, Protocol, cast
 
-from streamhouse.model.table import Connector
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-if TYPE_CHECKING:
-    from streamhouse.spark.connectors.base import TableConnector
+from streamhouse.model.table import Connector, Table
+from streamhouse.sql.options import Watermark
+
+_MODULES: Final[Mapping[Connector, str]] = {
+    Connector.TOPIC: "streamhouse.spark.connectors.topic",
+    Connector.FILES: "streamhouse.spark.connectors.files",
+    Connector.POSTGRESQL: "streamhouse.spark.connectors.postgresql.connector",
+    Connector.CONSOLE: "streamhouse.spark.connectors.console",
+    Connector.VIEW: "streamhouse.spark.connectors.materialized_view",
+    Connector.ICEBERG: "streamhouse.spark.lake.connector",
+    Connector.DELTA: "streamhouse.spark.lake.connector",
+    Connector.PARQUET: "streamhouse.spark.lake.connector",
+}
 
 
-def find(connector: Connector) -> "TableConnector":
-    return cast("TableConnector", import_module(f"{__name__}.{connector.value}"))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadContext:
+    """How rows are read. `starting`: earliest, latest, a time, or the JSON text of offsets of all streams.
+
+    `keeps_undecodable`: rows that can't be decoded come too, with `_error` and `_value` (their bytes) set and the
+    table's own columns null; otherwise they are left out. Other rows may have their bytes as well, and have them with
+    `keeps_values`. `watermarks` go to streams that have such a column. `with_versions`: topics have a column
+    `record_order.VERSION` besides.
+    """
+
+    agents: str
+    starting: str = "earliest"
+    max_records_per_trigger: int | None = None
+    keeps_undecodable: bool = False
+    keeps_values: bool = False
+    watermarks: tuple[Watermark, ...] = ()
+    with_versions: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteContext:
+    """Who writes, and how: fenced by the pipeline's epoch, remembered by the query's id.
+
+    `mode` is Spark's output mode; `checkpoint` the folder of this query alone; `fmt` how a row becomes a value.
+    `before_batch` is asked by places whose columns grow, before each micro-batch: it raises where the streams have
+    columns now that the query doesn't know. `lineage` names the pipeline through its restarts, which give it another
+    query id: places that keep the epoch themselves fence queries of earlier generations by it.
+    """
+
+    agents: str
+    pipeline: str
+    epoch: int
+    query_id: str
+    checkpoint: str
+    mode: str = "append"
+    fmt: str = "json"
+    key: tuple[str, ...] = ()
+    partitions: int | None = None
+    before_batch: Callable[[], None] | None = None
+    lineage: str = ""
+
+
+class TableConnector(Protocol):
+    def read(self, spark: SparkSession, table: Table, reading: ReadContext) -> DataFrame:
+        """The table's rows as they are now."""
+        ...
+
+    def read_stream(self, spark: SparkSession, table: Table, reading: ReadContext) -> DataFrame:
+        """The table's rows from `reading.starting` on, for ever."""
+        ...
+
+    def write_stream(self, frame: DataFrame, table: Table, writing: WriteContext) -> DataStreamWriter:
+        """A writer of these rows, without trigger and name; `start()` begins it, each row once."""
+        ...
+
+
+def find(connector: Connector) -> TableConnector:
+    """Import and return the connector."""
+    return cast(TableConnector, import_module(_MODULES[connector]))

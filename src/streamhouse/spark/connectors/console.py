@@ -15,7 +15,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from streamhouse.errors import Rejected
 from streamhouse.model.table import Table
-from streamhouse.spark.connectors.base import Reading, Writing
+from streamhouse.spark.connectors import ReadContext, WriteContext
 
 log = logging.getLogger(__name__)
 
@@ -24,11 +24,11 @@ MAX_WIDTH: Final = 40
 """Of a column, in characters."""
 
 
-def read(spark: SparkSession, table: Table, reading: Reading) -> DataFrame:
+def read(spark: SparkSession, table: Table, reading: ReadContext) -> DataFrame:
     raise _no_rows(table)
 
 
-def read_stream(spark: SparkSession, table: Table, reading: Reading) -> DataFrame:
+def read_stream(spark: SparkSession, table: Table, reading: ReadContext) -> DataFrame:
     raise _no_rows(table)
 
 
@@ -36,7 +36,7 @@ def _no_rows(table: Table) -> Rejected:
     return Rejected(f"a console can't be read; table={table.name} do=write to a topic, and read that")
 
 
-def write_stream(frame: DataFrame, table: Table, writing: Writing) -> DataStreamWriter:
+def write_stream(frame: DataFrame, table: Table, writing: WriteContext) -> DataStreamWriter:
     def show(rows: DataFrame, batch_id: int) -> None:
         text = shown(rows)
         if text:

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 from streamhouse.errors import CheckpointMismatch, Misconfigured, Rejected
 from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import Table
-from streamhouse.spark.connectors.base import Reading, Writing
+from streamhouse.spark.connectors import ReadContext, WriteContext
 from streamhouse.spark.runtime.jvm import is_there, newest_number
 
 Reader = TypeVar("Reader", DataFrameReader, DataStreamReader)
@@ -29,7 +29,7 @@ SINK_LOG: Final = "_spark_metadata"
 _TIMES: Final[Mapping[str, str]] = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
 
 
-def read(spark: SparkSession, table: Table, reading: Reading) -> DataFrame:
+def read(spark: SparkSession, table: Table, reading: ReadContext) -> DataFrame:
     """`WITH (connector = 'files', path = '/data/orders', format = 'parquet')`."""
     path, fmt = _place(table)
     _check_there(spark, table, path)
@@ -37,7 +37,7 @@ def read(spark: SparkSession, table: Table, reading: Reading) -> DataFrame:
     return _narrowed(frame, table)
 
 
-def read_stream(spark: SparkSession, table: Table, reading: Reading) -> DataFrame:
+def read_stream(spark: SparkSession, table: Table, reading: ReadContext) -> DataFrame:
     """Files that are there, and those that will be; each one once."""
     path, fmt = _place(table)
     _check_there(spark, table, path)
@@ -49,7 +49,7 @@ def read_stream(spark: SparkSession, table: Table, reading: Reading) -> DataFram
     return reader.options(**_read_options(table, fmt)).load(path, format=fmt)
 
 
-def write_stream(frame: DataFrame, table: Table, writing: Writing) -> DataStreamWriter:
+def write_stream(frame: DataFrame, table: Table, writing: WriteContext) -> DataStreamWriter:
     path, fmt = _place(table)
     if writing.mode != "append":
         raise Rejected(

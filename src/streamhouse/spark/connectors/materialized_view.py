@@ -34,7 +34,7 @@ from streamhouse.errors import Rejected
 from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import Table
 from streamhouse.spark.agents.client import told_why
-from streamhouse.spark.connectors.base import Reading, Writing
+from streamhouse.spark.connectors import ReadContext, WriteContext
 from streamhouse.spark.connectors.record_order import newest_first, version_text, with_versions
 from streamhouse.spark.connectors.view_key import key_of, partition_columns, view_key
 from streamhouse.spark.connectors.view_query import mode_of
@@ -191,7 +191,7 @@ class _Page(msgspec.Struct):
 # --- reading
 
 
-def read(spark: SparkSession, table: Table, reading: Reading) -> DataFrame:
+def read(spark: SparkSession, table: Table, reading: ReadContext) -> DataFrame:
     """The view's rows as they are when they are needed; again in every micro-batch of a stream that looks them up."""
     schema = _schema(table, reading.agents)
     agents, name = reading.agents, table.name
@@ -204,7 +204,7 @@ def read(spark: SparkSession, table: Table, reading: Reading) -> DataFrame:
     return rows(spark.range(0, 1, 1, 1).mapInArrow(fetch, f"{TEXT} string"), schema)
 
 
-def read_stream(spark: SparkSession, table: Table, reading: Reading) -> DataFrame:
+def read_stream(spark: SparkSession, table: Table, reading: ReadContext) -> DataFrame:
     raise Rejected(
         f"a view is no stream; view={table.name} do=name it without STREAM,"
         " or make its query a pipeline that writes a topic, and stream that"
@@ -238,7 +238,7 @@ def _schema(table: Table, agents: str) -> StructType:
 # --- writing
 
 
-def write_stream(frame: DataFrame, table: Table, writing: Writing) -> DataStreamWriter:
+def write_stream(frame: DataFrame, table: Table, writing: WriteContext) -> DataStreamWriter:
     """In the mode that keeps it right; the mode that is asked for decides where several do."""
     key = _key(frame, table, writing)
     mode = mode_of(frame, key, writing.mode)
@@ -260,7 +260,7 @@ class Computed:
 Compute = Callable[[], Computed]
 
 
-def write_again(ticks: DataFrame, table: Table, writing: Writing, compute: Compute) -> DataStreamWriter:
+def write_again(ticks: DataFrame, table: Table, writing: WriteContext, compute: Compute) -> DataStreamWriter:
     """A writer that, for every micro-batch of `ticks`, puts what is computed in the place of all rows.
 
     What is computed depends on when that is, and not on the micro-batch: one that comes again is another result. So the
@@ -284,7 +284,7 @@ def write_again(ticks: DataFrame, table: Table, writing: Writing, compute: Compu
     return ticks.writeStream.option("checkpointLocation", writing.checkpoint).foreachBatch(write)
 
 
-def _key(frame: DataFrame, table: Table, writing: Writing) -> tuple[str, ...]:
+def _key(frame: DataFrame, table: Table, writing: WriteContext) -> tuple[str, ...]:
     try:
         return view_key(frame, table.key or writing.key)
     except Rejected as error:
@@ -303,7 +303,7 @@ def needs_versions(frame: DataFrame, key: Sequence[str]) -> bool:
     return grouped is None
 
 
-def _step(frame: DataFrame, table: Table, writing: Writing, *, mode: str) -> tuple["_Step", DataFrame]:
+def _step(frame: DataFrame, table: Table, writing: WriteContext, *, mode: str) -> tuple["_Step", DataFrame]:
     """What is done with each micro-batch, and the frame that these are of."""
     key = _key(frame, table, writing)
     columns = tuple((each.name, each.dataType.simpleString()) for each in frame.schema.fields)
@@ -336,7 +336,7 @@ class _Step:
     """What is done with each micro-batch."""
 
     name: str
-    writing: Writing
+    writing: WriteContext
     key: tuple[str, ...]
     columns: tuple[tuple[str, str], ...]
     rows: Rows

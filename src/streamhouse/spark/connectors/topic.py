@@ -24,7 +24,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 from streamhouse.errors import Misconfigured
 from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import Column, Table
-from streamhouse.spark.connectors.base import Reading
+from streamhouse.spark.connectors import ReadContext
 from streamhouse.spark.connectors.record_order import VERSION, version_of
 from streamhouse.spark.connectors.topic_writer import topic_of, write_stream
 from streamhouse.sql.options import starting_time_ms
@@ -67,12 +67,12 @@ def about(table: Table) -> tuple[Column, ...]:
     return tuple(Column(name=name, type=key if name == "_key" else kind) for name, kind in ABOUT.items())
 
 
-def read(spark: SparkSession, table: Table, reading: Reading) -> DataFrame:
+def read(spark: SparkSession, table: Table, reading: ReadContext) -> DataFrame:
     """The records that there are, from `reading.starting` on."""
     return _rows(_reader(spark.read.format("streamhouse"), table, reading), table, reading)
 
 
-def read_stream(spark: SparkSession, table: Table, reading: Reading) -> DataFrame:
+def read_stream(spark: SparkSession, table: Table, reading: ReadContext) -> DataFrame:
     """The records from `reading.starting` on, for ever."""
     reader = _reader(spark.readStream.format("streamhouse"), table, reading)
     if reading.max_records_per_trigger is not None:
@@ -96,7 +96,7 @@ def starting_options(topic: str, starting: str) -> dict[str, str]:
     return {"startingOffsets": json.dumps({topic: offsets}) if offsets else "earliest"}
 
 
-def _reader(reader: Reader, table: Table, reading: Reading) -> Reader:
+def _reader(reader: Reader, table: Table, reading: ReadContext) -> Reader:
     topic = topic_of(table)
     return (
         reader.option("agents", reading.agents)
@@ -105,7 +105,7 @@ def _reader(reader: Reader, table: Table, reading: Reading) -> Reader:
     )
 
 
-def _rows(reader: DataFrameReader | DataStreamReader, table: Table, reading: Reading) -> DataFrame:
+def _rows(reader: DataFrameReader | DataStreamReader, table: Table, reading: ReadContext) -> DataFrame:
     columns = _known_columns(table)
     own = [column for column in columns if column.name not in ABOUT]
     fmt = table.options.get("format", JSON)
@@ -196,7 +196,7 @@ def _raw(frame: DataFrame, table: Table, own: list[Column], *, keeps: bool) -> D
 
 
 def _registry(
-    reader: DataFrameReader | DataStreamReader, table: Table, own: list[Column], reading: Reading
+    reader: DataFrameReader | DataStreamReader, table: Table, own: list[Column], reading: ReadContext
 ) -> DataFrame:
     """The source decodes these itself, and tells in two columns what it can't."""
     columns, keeps = _known_columns(table), reading.keeps_undecodable

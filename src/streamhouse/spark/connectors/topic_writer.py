@@ -19,7 +19,7 @@ from pyspark.sql.types import BinaryType, StringType
 from streamhouse.errors import Misconfigured
 from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import Table
-from streamhouse.spark.connectors.base import Writing
+from streamhouse.spark.connectors import WriteContext
 from streamhouse.spark.runtime.jvm import batch_offsets, is_local
 
 FORMAT: Final = "streamhouse"
@@ -29,7 +29,7 @@ JSON_OPTIONS: Final = {"ignoreNullFields": "false"}
 _OF_RECORDS: Final = {"_key": "key", "_timestamp": "timestamp", "_headers": "headers"}
 
 
-def write_stream(frame: DataFrame, table: Table, writing: Writing) -> DataStreamWriter:
+def write_stream(frame: DataFrame, table: Table, writing: WriteContext) -> DataStreamWriter:
     """A writer that places rows in the topic, fenced by the pipeline's epoch; progress is stored with them."""
     options = {
         "agents": writing.agents,
@@ -44,7 +44,7 @@ def write_stream(frame: DataFrame, table: Table, writing: Writing) -> DataStream
     return writer.foreachBatch(_batches(options, writing))
 
 
-def _batches(options: Mapping[str, str], writing: Writing) -> Callable[[DataFrame, int], None]:
+def _batches(options: Mapping[str, str], writing: WriteContext) -> Callable[[DataFrame, int], None]:
     """Each micro-batch is written under its number: Spark gives rows that change to no sink in Python, and what commits
     for a sink has no way to a checkpoint that isn't a folder of this machine."""
 

@@ -1,1 +1,1 @@
-"""datasource."""
+"""`format("streamhouse")`: topics as a PySpark data source."""

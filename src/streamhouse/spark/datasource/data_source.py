@@ -29,7 +29,7 @@ from streamhouse.spark.runtime.launch import is_local
 from streamhouse.spark.runtime.python_worker import python_for_spark
 
 if TYPE_CHECKING:
-    from streamhouse.spark.columns import ReaderSchema
+    from streamhouse.spark.columns.typed_decoder import ReaderSchema
     from streamhouse.spark.datasource.batch_reader import BatchReader
     from streamhouse.spark.datasource.data_writer import BatchWriter, StreamWriter
     from streamhouse.spark.datasource.stream_reader import StreamReader
@@ -52,7 +52,7 @@ class StreamhouseSource(DataSource):
         options = read_options(dict(self.options), streaming=None)
         if not options.typed:
             return record_schema(include_headers=options.include_headers)
-        columns = _part("typed").typed_schema(
+        columns = _part("columns.typed_columns").typed_schema(
             _latest(options),
             include_headers=options.include_headers,
             keep_errors=options.keep_errors,
@@ -62,19 +62,19 @@ class StreamhouseSource(DataSource):
 
     def reader(self, schema: StructType) -> "BatchReader":
         options = read_options(dict(self.options), streaming=False)
-        return cast("BatchReader", _part("batch").BatchReader(options, _output(options, schema)))
+        return cast("BatchReader", _part("datasource.batch_reader").BatchReader(options, _output(options, schema)))
 
     def streamReader(self, schema: StructType) -> "StreamReader":
         options = read_options(dict(self.options), streaming=True)
-        return cast("StreamReader", _part("stream").StreamReader(options, _output(options, schema)))
+        return cast("StreamReader", _part("datasource.stream_reader").StreamReader(options, _output(options, schema)))
 
     def writer(self, schema: StructType, overwrite: bool) -> "BatchWriter":
-        options = _part("write_options").write_options(dict(self.options))
-        return cast("BatchWriter", _part("sink").batch_writer(options, schema, overwrite=overwrite))
+        options = _part("datasource.write_options").write_options(dict(self.options))
+        return cast("BatchWriter", _part("datasource.data_writer").batch_writer(options, schema, overwrite=overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> "StreamWriter":
-        options = _part("write_options").write_options(dict(self.options))
-        return cast("StreamWriter", _part("sink").stream_writer(options, schema, overwrite=overwrite))
+        options = _part("datasource.write_options").write_options(dict(self.options))
+        return cast("StreamWriter", _part("datasource.data_writer").stream_writer(options, schema, overwrite=overwrite))
 
 
 def _part(name: str) -> Any:
@@ -82,17 +82,21 @@ def _part(name: str) -> Any:
 
 
 def _latest(options: ReadOptions) -> "ReaderSchema":
-    return cast("ReaderSchema", asyncio.run(_part("typed").latest_schema(options.agents, options.typed_topic)))
+    return cast(
+        "ReaderSchema", asyncio.run(_part("columns.typed_decoder").latest_schema(options.agents, options.typed_topic))
+    )
 
 
 def _output(options: ReadOptions, schema: StructType) -> Any:
     """What rows are to look like; raises `Misconfigured` for columns that records don't have."""
-    output = _part("tasks").Output
+    output = _part("datasource.split_reader").Output
     if not options.typed:
         check_schema(schema)
         return output(columns=schema)
     typed = _latest(options)
-    _part("typed").check_typed(schema, typed, keep_errors=options.keep_errors, prefix=options.metadata_prefix)
+    _part("columns.typed_columns").check_typed(
+        schema, typed, keep_errors=options.keep_errors, prefix=options.metadata_prefix
+    )
     return output(columns=schema, typed=typed)
 
 

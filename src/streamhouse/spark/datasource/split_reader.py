@@ -42,7 +42,7 @@ from streamhouse.spark.runtime.python_worker import settled
 from streamhouse.stores.objects.base import ObjectMissing, ObjectStore
 
 if TYPE_CHECKING:
-    from streamhouse.spark.columns import ReaderSchema
+    from streamhouse.spark.columns.typed_decoder import ReaderSchema
 
 log = logging.getLogger(__name__)
 
@@ -314,14 +314,14 @@ class Output:
         return (
             frozenset()
             if self.typed is None
-            else frozenset(import_module("streamhouse.spark.columns").own_types(self.typed))
+            else frozenset(import_module("streamhouse.spark.columns.typed_columns").own_types(self.typed))
         )
 
     def shape(self, options: ReadOptions) -> Shaping:
         if self.typed is None:
             return Shape.of(self.columns)
         # The languages of schemas are loaded by tasks that need them.
-        typed = import_module("streamhouse.spark.columns")
+        typed = import_module("streamhouse.spark.columns.typed_columns")
         made = typed.TypedShape.of(
             self.columns,
             self.typed,

@@ -41,7 +41,7 @@ from streamhouse.errors import Misconfigured, Rejected, Unavailable
 from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.replay import is_replay
 from streamhouse.model.table import Table
-from streamhouse.spark.connectors.base import Reading, Writing
+from streamhouse.spark.connectors import ReadContext, WriteContext
 from streamhouse.spark.connectors.topic import ABOUT
 from streamhouse.spark.lake.data_files import FILE, file_rows, write_files
 from streamhouse.spark.lake.schema_evolution import fitted
@@ -152,7 +152,7 @@ class Step:
 
     lake: Lake
     options: LakeOptions
-    writing: Writing
+    writing: WriteContext
     clock: Clock = field(default_factory=SystemClock)
     _cleared_at_s: float | None = None
 
@@ -325,7 +325,7 @@ def check_mode(options: LakeOptions, output: str) -> None:
         )
 
 
-def read(spark: SparkSession, table: Table, reading: Reading) -> DataFrame:
+def read(spark: SparkSession, table: Table, reading: ReadContext) -> DataFrame:
     """The rows of the last commit, when the frame is made."""
     lake = open_lake(options_of(table, is_written=False))
     lake.last_batch("")  # the table as it is now
@@ -343,11 +343,11 @@ def read(spark: SparkSession, table: Table, reading: Reading) -> DataFrame:
     return rows.select(*[F.col(quote_identifier(each.name)).cast(each.type).alias(each.name) for each in table.columns])
 
 
-def read_stream(spark: SparkSession, table: Table, reading: Reading) -> DataFrame:
+def read_stream(spark: SparkSession, table: Table, reading: ReadContext) -> DataFrame:
     raise Rejected(f"a lake table is no stream; table={table.name} do=stream the topic that it is made of")
 
 
-def write_stream(frame: DataFrame, table: Table, writing: Writing) -> DataStreamWriter:
+def write_stream(frame: DataFrame, table: Table, writing: WriteContext) -> DataStreamWriter:
     options = options_of(table, writing.key)
     check_mode(options, writing.mode)
     if options.key:

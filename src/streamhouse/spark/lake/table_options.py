@@ -198,7 +198,7 @@ def open_lake(options: LakeOptions) -> Lake:
 
 
 def _opened(options: LakeOptions) -> Lake:
-    module: Any = import_module(f"streamhouse.spark.lake.{options.connector.value}")
+    module: Any = import_module(f"streamhouse.spark.lake.{options.connector.value}_table")
     layout = Layout(name=options.name, partitions=options.partitions, file_size_bytes=options.file_size_bytes)
     lake: Lake
     if options.connector is Connector.ICEBERG:

@@ -1,1 +1,1 @@
-"""Maintenance: jobs that rewrite the runs of topics on Spark, in the place of those that stand there."""
+"""Spark jobs that merge and compact the segments of a topic."""

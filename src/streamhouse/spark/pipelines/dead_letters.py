@@ -18,8 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from streamhouse.model.table import Column, Connector, Table
-from streamhouse.spark.connectors import find
-from streamhouse.spark.connectors.base import Reading, Writing
+from streamhouse.spark.connectors import ReadContext, WriteContext, find
 from streamhouse.spark.connectors.topic import ABOUT, DELETED, ERROR, VALUE
 from streamhouse.spark.lake.connector import has_key, keyed
 from streamhouse.spark.pipelines.query_metrics import DEAD_LETTERS
@@ -37,7 +36,7 @@ class Letters:
     stream: str
     frame: DataFrame
     topic: str
-    writing: Writing
+    writing: WriteContext
 
     def writer(self) -> DataStreamWriter:
         table = Table(name=self.topic, connector=Connector.TOPIC)
@@ -45,7 +44,7 @@ class Letters:
 
 
 def dead_letter_streams(
-    session: SparkSession, topic: str, reads: tuple[Read, ...], reading: Reading, writing: Writing
+    session: SparkSession, topic: str, reads: tuple[Read, ...], reading: ReadContext, writing: WriteContext
 ) -> Iterator[Letters]:
     """A query for each stream in which something may be wrong; `writing.key`: what no row can be without."""
     for number, read in enumerate(each for each in reads if can_have(each)):
@@ -69,7 +68,7 @@ def can_have(read: Read) -> bool:
 
 
 def _letters(
-    session: SparkSession, table: Table, reading: Reading, pipeline: str, *, key: tuple[str, ...] = ()
+    session: SparkSession, table: Table, reading: ReadContext, pipeline: str, *, key: tuple[str, ...] = ()
 ) -> DataFrame:
     """The same columns are decoded as in the pipeline: what it leaves out is what comes here.
 

@@ -23,8 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamhouse.errors import Misconfigured
 from streamhouse.model.table import Column, Table
-from streamhouse.spark.connectors import find
-from streamhouse.spark.connectors.base import Reading
+from streamhouse.spark.connectors import ReadContext, find
 from streamhouse.spark.query.catalog import Catalogue, about_of
 from streamhouse.spark.query.resolver import Bound, Read, bind, check, cloned_session, watermarked
 from streamhouse.spark.query.table_references import Placeholders
@@ -68,7 +67,7 @@ def pipeline(*, into: str, name: str | None = None, **options: str | int) -> Cal
 class Tables:
     """What a pipeline's function is given: `tables.stream("orders")`, `tables.table("products")`, `tables.sql(…)`."""
 
-    def __init__(self, session: SparkSession, catalogue: Catalogue, reading: Reading) -> None:
+    def __init__(self, session: SparkSession, catalogue: Catalogue, reading: ReadContext) -> None:
         self.spark = session
         self._catalogue, self._reading = catalogue, reading
         self.reads: list[Read] = []
@@ -148,12 +147,12 @@ def _column(table: Table, name: str) -> Column:
     return known[name]
 
 
-def run_python(session: SparkSession, text: str, name: str, catalogue: Catalogue, reading: Reading) -> Bound:
+def run_python(session: SparkSession, text: str, name: str, catalogue: Catalogue, reading: ReadContext) -> Bound:
     """The frame of the pipeline of this name in a file."""
     return _frame_of(Tables(session, catalogue, reading), text, name)
 
 
-def check_python(session: SparkSession, text: str, name: str, catalogue: Catalogue, reading: Reading) -> Bound:
+def check_python(session: SparkSession, text: str, name: str, catalogue: Catalogue, reading: ReadContext) -> Bound:
     """The same over tables without rows; raises what running it would raise, Spark's errors among it."""
     return _frame_of(EmptyTables(session, catalogue, reading), text, name)
 

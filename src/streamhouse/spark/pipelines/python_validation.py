@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.spark.connectors.base import Reading
+from streamhouse.spark.connectors import ReadContext
 from streamhouse.spark.datasource.tail_reader import connected
 from streamhouse.spark.pipelines.python_pipeline import check_python
 from streamhouse.spark.query.catalog import Catalogue
@@ -49,7 +49,7 @@ def validate_python(
 
 def _problems(spark: SparkSession, catalogue: Catalogue, pipeline: PythonPipeline) -> tuple[Problem, ...]:
     options = pipeline_options(pipeline.options)
-    reading = Reading(agents=catalogue.agents, watermarks=options.watermarks)
+    reading = ReadContext(agents=catalogue.agents, watermarks=options.watermarks)
     try:
         frame = check_python(own_session(spark), pipeline.text, pipeline.name, catalogue, reading).frame
         if not frame.isStreaming:

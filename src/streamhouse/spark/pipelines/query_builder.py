@@ -28,8 +28,7 @@ from streamhouse.errors import Internal, Misconfigured, Rejected, StatementError
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.pipeline import Kind, Shape
 from streamhouse.model.table import LAKE, Connector, Table
-from streamhouse.spark.connectors import find
-from streamhouse.spark.connectors.base import Reading, Writing
+from streamhouse.spark.connectors import ReadContext, WriteContext, find
 from streamhouse.spark.connectors.materialized_view import Computed, needs_versions, standing, write_again
 from streamhouse.spark.connectors.view_key import key_of
 from streamhouse.spark.datasource.tail_reader import connected
@@ -148,7 +147,7 @@ class Builder:
         is_lake = target is not None and target.connector in LAKE
         if is_lake:
             catalogue = grown_catalogue(catalogue, anew, catalogue.kept)
-        reading = Reading(
+        reading = ReadContext(
             agents=self._agents,
             starting=job.begins_at,
             max_records_per_trigger=options.max_records_per_trigger,
@@ -185,7 +184,7 @@ class Builder:
         return Built(main=queries[0], others=tuple(queries[1:]), notes=notes)
 
     def _recomputed(
-        self, job: Job, catalogue: Catalogue, reading: Reading, options: PipelineOptions, path: str
+        self, job: Job, catalogue: Catalogue, reading: ReadContext, options: PipelineOptions, path: str
     ) -> Built:
         table = Table(name=job.name, connector=Connector.VIEW, key=job.key)
         before = Before(has_run=job.has_run)
@@ -201,7 +200,7 @@ class Builder:
             options = replace(options, trigger=RECOMPUTED_EVERY)
         return Built(main=_started(main, job.name, options))
 
-    def _bound(self, job: Job, catalogue: Catalogue, reading: Reading) -> Bound:
+    def _bound(self, job: Job, catalogue: Catalogue, reading: ReadContext) -> Bound:
         if job.kind is Kind.PYTHON:
             return run_python(own_session(self._spark), job.text, job.name, catalogue, reading)
         statement = statement_of(job)
@@ -227,8 +226,8 @@ class Builder:
             return Before(has_run=job.has_run)
         return replace(self._targets.last_commit(job.query_id), has_run=job.has_run)
 
-    def _writing(self, job: Job, options: PipelineOptions, path: str, *, mode: str) -> Writing:
-        return Writing(
+    def _writing(self, job: Job, options: PipelineOptions, path: str, *, mode: str) -> WriteContext:
+        return WriteContext(
             agents=self._agents,
             pipeline=job.name,
             epoch=job.epoch,
@@ -245,8 +244,8 @@ class Builder:
         self,
         job: Job,
         bound: Bound,
-        reading: Reading,
-        writing: Writing,
+        reading: ReadContext,
+        writing: WriteContext,
         options: PipelineOptions,
     ) -> list[StreamingQuery]:
         topic = options.dead_letters_of(job.name)
@@ -279,7 +278,7 @@ def rows_of(job: Job, frame: DataFrame) -> Rows | None:
     return Rows(key=key or (), output=job.options.output, starting=job.options.starting)
 
 
-def key_in(table: Table, writing: Writing) -> tuple[str, ...]:
+def key_in(table: Table, writing: WriteContext) -> tuple[str, ...]:
     """Columns that no row of the target can be without."""
     return options_of(table, writing.key).key if table.connector in LAKE else ()
 

@@ -24,8 +24,7 @@ from pyspark.sql.types import StringType
 from streamhouse.errors import StatementError
 from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import LAKE, Column, Connector, Table
-from streamhouse.spark.connectors import find
-from streamhouse.spark.connectors.base import Reading
+from streamhouse.spark.connectors import ReadContext, find
 from streamhouse.spark.datasource.data_source import register
 from streamhouse.spark.query.catalog import Catalogue, about_of
 from streamhouse.spark.query.table_references import Nature, Placeholders, names_in, nature_of, needed_columns
@@ -86,7 +85,7 @@ def bind(
     spark: SparkSession,
     text: str,
     catalogue: Catalogue,
-    reading: Reading,
+    reading: ReadContext,
     *,
     is_untrusted: bool = False,
     is_own: bool = False,
@@ -124,7 +123,7 @@ def check(
     spark: SparkSession,
     text: str,
     catalogue: Catalogue,
-    reading: Reading,
+    reading: ReadContext,
     *,
     is_untrusted: bool = False,
     is_own: bool = False,
@@ -244,7 +243,7 @@ class Source:
 
 
 def _sources(
-    session: SparkSession, text: str, catalogue: Catalogue, reading: Reading, *, is_untrusted: bool
+    session: SparkSession, text: str, catalogue: Catalogue, reading: ReadContext, *, is_untrusted: bool
 ) -> list[Source]:
     tokens = [token for token in tokens_of(text) if token.kind in (TokenKind.WORD, TokenKind.NAME)]
     words = {token.value for token in tokens}
@@ -279,7 +278,7 @@ def _source(
     is_stream: bool,
     words: set[str],
     catalogue: Catalogue,
-    reading: Reading,
+    reading: ReadContext,
 ) -> Source:
     frame = None
     columns = table.columns
@@ -306,7 +305,7 @@ def _check_types(session: SparkSession, table: Table) -> None:
 
 
 def look(
-    session: SparkSession, text: str, sources: Sequence[Source], reading: Reading
+    session: SparkSession, text: str, sources: Sequence[Source], reading: ReadContext
 ) -> tuple[DataFrame, Mapping[str, tuple[Column, ...]]]:
     """The query over names without rows, and what it uses of each; tables that it reads nothing of are left out."""
     placeholders = placeholder_views(session, sources, reading)
@@ -328,7 +327,7 @@ def _query(session: SparkSession, text: str) -> DataFrame:
     return plain_query(frame) if frame.isStreaming else frame
 
 
-def placeholder_views(session: SparkSession, sources: Iterable[Source], reading: Reading) -> Placeholders:
+def placeholder_views(session: SparkSession, sources: Iterable[Source], reading: ReadContext) -> Placeholders:
     placeholders = Placeholders(session)
     for source in sources:
         frame = placeholders.frame(source.name, source.columns, is_stream=source.is_stream)
@@ -336,7 +335,7 @@ def placeholder_views(session: SparkSession, sources: Iterable[Source], reading:
     return placeholders
 
 
-def _make_views(session: SparkSession, sources: Sequence[Source], reads: Sequence[Read], reading: Reading) -> None:
+def _make_views(session: SparkSession, sources: Sequence[Source], reads: Sequence[Read], reading: ReadContext) -> None:
     for source, read in zip(sources, reads, strict=True):
         frame = None if source.table.connector in NARROWED else source.frame
         frame = frame or _opened(session, read.table, reading, is_stream=source.is_stream)
@@ -350,7 +349,7 @@ def _make_views(session: SparkSession, sources: Sequence[Source], reads: Sequenc
         _view(frame.select(*shown), source.name, source.is_stream, reading)
 
 
-def _opened(session: SparkSession, table: Table, reading: Reading, *, is_stream: bool) -> DataFrame:
+def _opened(session: SparkSession, table: Table, reading: ReadContext, *, is_stream: bool) -> DataFrame:
     connector = find(table.connector)
     # Where a query starts is a matter of its streams; tables are read as a whole.
     return (
@@ -360,7 +359,7 @@ def _opened(session: SparkSession, table: Table, reading: Reading, *, is_stream:
     )
 
 
-def _view(frame: DataFrame, name: str, is_stream: bool, reading: Reading) -> None:
+def _view(frame: DataFrame, name: str, is_stream: bool, reading: ReadContext) -> None:
     shown = watermarked(frame, reading.watermarks) if is_stream else frame
     shown.createOrReplaceTempView(quote_identifier(name))
 

@@ -33,7 +33,8 @@ from streamhouse.model.identifiers import quote_if_needed
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.table import Column, Connector, Table
 from streamhouse.spark.agents.client import Agents, PartitionPlan, told_why
-from streamhouse.spark.columns import find_schema, own_types
+from streamhouse.spark.columns.typed_columns import own_types
+from streamhouse.spark.columns.typed_decoder import find_schema
 from streamhouse.spark.connectors.topic import ABOUT
 
 MAX_COLUMNS: Final = 500

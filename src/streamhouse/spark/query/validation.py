@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from streamhouse.errors import StatementError, StreamhouseError
 from streamhouse.model.pipeline import Shape
 from streamhouse.model.table import Column, Connector, Table
-from streamhouse.spark.connectors.base import Reading
+from streamhouse.spark.connectors import ReadContext
 from streamhouse.spark.connectors.topic import ABOUT
 from streamhouse.spark.connectors.view_key import view_key
 from streamhouse.spark.connectors.view_query import RECOMPUTE, mode_of
@@ -111,7 +111,7 @@ def _checked(spark: SparkSession, known: Extended, statement: Statement, text: s
         if isinstance(statement, Query):
             if nature_of(spark, statement.text) is Nature.COMMAND:  # looking at it would do it
                 return Checked(kind=kind, name="", line=line)
-            bound = check(spark, statement.text, known, Reading(agents=known.agents), is_untrusted=is_untrusted)
+            bound = check(spark, statement.text, known, ReadContext(agents=known.agents), is_untrusted=is_untrusted)
             return Checked(kind=kind, name="", line=line, columns=columns_of(bound.frame), notes=bound.notes)
     except (StreamhouseError, PySparkException) as error:
         fitting = error if isinstance(statement, Query) else of_definition(error)
@@ -170,7 +170,7 @@ def _continuous(
     spark: SparkSession, known: Extended, statement: Continuous, text: str, line: int, *, is_untrusted: bool
 ) -> Checked:
     options = pipeline_options(statement.options)
-    reading = Reading(agents=known.agents, watermarks=options.watermarks)
+    reading = ReadContext(agents=known.agents, watermarks=options.watermarks)
     bound = check(spark, statement.select, known, reading, is_untrusted=is_untrusted)
     columns = columns_of(bound.frame)
     key: tuple[str, ...] = ()

@@ -1,1 +1,1 @@
-"""Replaying: what is in a topic, or in files and tables, goes into a topic at full speed, each record once."""
+"""Jobs that copy a topic or restore one from files, and that can be resumed."""

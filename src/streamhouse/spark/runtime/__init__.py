@@ -1,1 +1,1 @@
-"""runtime."""
+"""A JVM, its Spark session, and the files and processes that belong to it."""

@@ -54,7 +54,8 @@ _PLANS: Final = (
     "pandas",
     "pyarrow",
     "streamhouse.spark.datasource.batch_reader",
-    "streamhouse.spark.columns",
+    "streamhouse.spark.columns.typed_columns",
+    "streamhouse.spark.columns.typed_decoder",
 )
 _TASKS: Final = (
     *_PLANS,

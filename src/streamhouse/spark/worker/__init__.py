@@ -1,1 +1,1 @@
-"""worker."""
+"""The warm Spark process behind `streamhouse sql`."""

@@ -32,7 +32,7 @@ from pyspark.sql.types import (
 from streamhouse.errors import BadSql, Mistake, QueryCancelled, QueryFailed, StatementError, StreamhouseError
 from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import Column
-from streamhouse.spark.connectors.base import Reading
+from streamhouse.spark.connectors import ReadContext
 from streamhouse.spark.pipelines.python_validation import is_allowed, validate_python
 from streamhouse.spark.query.catalog import Catalogue, Extended
 from streamhouse.spark.query.error_messages import problems_of
@@ -123,7 +123,7 @@ class Answering:
             return _told_reply(listed(self._agents, statement))
         if not isinstance(statement, Query):
             return self._change(statement, question)
-        reading = Reading(
+        reading = ReadContext(
             agents=self._agents, starting=question.starting, max_records_per_trigger=self._limits.tail_records
         )
         text = question.sql[: statement.span[1]]
@@ -160,7 +160,7 @@ class Answering:
         try:
             for name in self._catalogue.names()[:1]:
                 question = f"SELECT * FROM {quote_identifier(name)} LIMIT 1"
-                bind(self._spark, question, self._catalogue, Reading(agents=self._agents)).frame.toArrow()
+                bind(self._spark, question, self._catalogue, ReadContext(agents=self._agents)).frame.toArrow()
         except Exception as error:
             log.debug("not warmed", exc_info=error)
 

@@ -35,7 +35,7 @@ from streamhouse.errors import Misconfigured, Rejected, StreamhouseError
 from streamhouse.model.identifiers import quote_identifier, quote_postgresql_identifier
 from streamhouse.model.table import Table
 from streamhouse.spark.columns.arrow_map import map_in_arrow
-from streamhouse.spark.connectors.base import Reading, Writing
+from streamhouse.spark.connectors import ReadContext, WriteContext
 from streamhouse.spark.connectors.postgresql.connection import STATEMENT_TIMEOUT_S, opened, run
 from streamhouse.spark.connectors.postgresql.table_schema import (
     UTC_MICROSECONDS,
@@ -195,7 +195,7 @@ BROADCAST_BYTES: Final = 32 * 1024 * 1024
 _OUTCOME: Final = pa.schema([("kind", pa.string()), ("text", pa.string())])
 
 
-def read(spark: SparkSession, table: Table, reading: Reading) -> DataFrame:
+def read(spark: SparkSession, table: Table, reading: ReadContext) -> DataFrame:
     """`WITH (connector = 'postgresql', connection = 'warehouse', table = 'sales.orders')`."""
     connection, name = _place(table)
     found = run(find_table(connection, name))
@@ -205,14 +205,14 @@ def read(spark: SparkSession, table: Table, reading: Reading) -> DataFrame:
     return _as_declared(_frame(spark, _chosen(found, table)), table)
 
 
-def read_stream(spark: SparkSession, table: Table, reading: Reading) -> DataFrame:
+def read_stream(spark: SparkSession, table: Table, reading: ReadContext) -> DataFrame:
     raise Rejected(
         f"a table of PostgreSQL is no stream; table={table.name}"
         " do=name it without STREAM: it is read again for every micro-batch"
     )
 
 
-def write_stream(frame: DataFrame, table: Table, writing: Writing) -> DataStreamWriter:
+def write_stream(frame: DataFrame, table: Table, writing: WriteContext) -> DataStreamWriter:
     target = find_target(frame, table, writing)
     run(prepare_progress(target))
     step = _Step(target=target, writing=writing)
@@ -224,7 +224,7 @@ def write_stream(frame: DataFrame, table: Table, writing: Writing) -> DataStream
     )
 
 
-def find_target(frame: DataFrame, table: Table, writing: Writing) -> Target:
+def find_target(frame: DataFrame, table: Table, writing: WriteContext) -> Target:
     """Where rows go; raises `Rejected` for whatever would stop the first of them."""
     connection, name = _place(table)
     key = writing.key or table.key
@@ -315,7 +315,7 @@ class _Step:
     """What is done with each micro-batch: one task takes all rows, and writes them in one transaction."""
 
     target: Target
-    writing: Writing
+    writing: WriteContext
 
     def micro_batch(self, batch_id: int, covers: str | None = None) -> MicroBatch:
         return MicroBatch(
