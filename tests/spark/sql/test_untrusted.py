@@ -12,7 +12,12 @@ from streamhouse.spark.query.catalog import Catalogue
 from streamhouse.spark.query.resolver import bind, check
 from streamhouse.spark.worker.query_executor import Answering, Question
 from streamhouse.spark.worker.running_queries import SqlLimits
-from streamhouse.spark.worker.untrusted_sql import FUNCTION_GROUPS, FUNCTIONS, TABLE_FUNCTIONS, check_untrusted
+from streamhouse.spark.worker.untrusted_sql import (
+    FUNCTION_GROUPS,
+    FUNCTIONS,
+    TABLE_FUNCTIONS,
+    check_untrusted,
+)
 from tests.spark.sql.fakes import FakeDoor, topic
 
 pytestmark = pytest.mark.spark
@@ -202,6 +207,25 @@ def test_queries_may_be_asked(spark: SparkSession, text: str) -> None:
         "DROP DATABASE default CASCADE",
         "DROP TEMPORARY FUNCTION f",
         "MSCK REPAIR TABLE a",
+        "SELECT '${env:PATH}'",
+        "SELECT ${spark.app.id}",
+        "SELECT 1 AS `${system:user.home}`",
+        "SELECT DATE '${system:user.home}'",
+        "SELECT 1 /* ${env:HOME} */",
+        "SELECT from_xml('<a/>', 'b STRING', options => map('rowValidationXSDPath', '/etc/passwd'))",
+        "SELECT from_xml(options => map('rowValidationXSDPath', '/etc/passwd'), xml => '<a/>', schema => 'b INT')",
+        "SELECT * FROM STREAM `text`.`/etc`",
+        "FROM a |> AS o |> JOIN text.`/etc/passwd` AS t ON true |> SELECT t.*",
+        "FROM a |> UNION ALL (TABLE csv.`/etc/passwd`)",
+        "EXPLAIN CODEGEN SELECT input_file_name() FROM a",
+        "EXPLAIN FORMATTED SELECT * FROM (TABLE text.`/etc/passwd`)",
+        "SELECT raise_error(java_method('java.lang.System', 'getProperty', 'user.home'))",
+        "SELECT * FROM json_tuple((SELECT max(value) FROM text.`/etc/passwd`), 'a')",
+        "SELECT * FROM range((SELECT count(*) FROM text.`/etc/passwd`))",
+        "SELECT * FROM my_udtf(TABLE(SELECT reflect('java.lang.System', 'getenv')))",
+        "SELECT `system`.`session`.`f`(1)",
+        "SHOW COLUMNS IN a IN text",
+        "DESCRIBE text.`/etc/passwd` value",
     ],
 )
 def test_what_reaches_further_is_refused(spark: SparkSession, text: str) -> None:

@@ -127,6 +127,8 @@ def test_agents_pass_queries_on_but_their_callers_are_untrusted(scene: tuple[Liv
         ]
         assert is_refused, (sql, said)
         assert os.path.expanduser("~") not in said, sql
+    plain = httpx.post(url, json={"sql": "SELECT '${env:HOME}' AS x"}, timeout=300, trust_env=False)
+    assert plain.json()["rows"] == [{"x": "${env:HOME}"}]
 
 
 def test_tables_are_created_and_dropped_in_sql(scene: tuple[LiveAgent, Worker]) -> None:

@@ -37,6 +37,7 @@ from streamhouse.spark.pipelines.runner_protocol import (
     written,
 )
 from streamhouse.spark.runtime.session import open_session
+from streamhouse.spark.worker.untrusted_sql import PLAIN_TEXT
 
 log = logging.getLogger(__name__)
 
@@ -164,7 +165,9 @@ def _own_stdout() -> BinaryIO:
 
 def _spark(options: argparse.Namespace) -> SparkSession:
     given = dict(setting.partition("=")[::2] for setting in options.conf)
-    spark = open_session(options.name, agents=options.agents, master=options.master, settings={**SETTINGS, **given})
+    spark = open_session(
+        options.name, agents=options.agents, master=options.master, settings={**SETTINGS, **given, **PLAIN_TEXT}
+    )
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 

@@ -37,7 +37,7 @@ from streamhouse.spark.worker.discovery import Announcement, Home, Worker, annou
 from streamhouse.spark.worker.http_app import Serving
 from streamhouse.spark.worker.query_executor import Answering
 from streamhouse.spark.worker.running_queries import SqlLimits
-from streamhouse.spark.worker.untrusted_sql import GUEST_DATABASE
+from streamhouse.spark.worker.untrusted_sql import GUEST_DATABASE, PLAIN_TEXT
 
 MASTER: Final = "local[*]"
 _CONTEXTS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
@@ -59,6 +59,7 @@ def settings_of(limits: SqlLimits, folder: Path) -> dict[str, str]:
         "spark.sql.execution.arrow.maxRecordsPerBatch": "5000",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        **PLAIN_TEXT,
     }
 
 

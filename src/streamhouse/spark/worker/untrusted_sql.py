@@ -21,6 +21,9 @@ HINT: Final = (
     "queries are allowed (SELECT, WITH, VALUES, TABLE), EXPLAIN of one, DESCRIBE, SHOW COLUMNS, FUNCTIONS and TABLES;"
     " as the worker's user, with `streamhouse sql`, it can be asked"
 )
+PLAIN_TEXT: Final = {"spark.sql.variable.substitute": "false"}
+"""Settings of a Spark that runs SQL from the wire: with this one, `${env:HOME}` in a text, a name or a type is nothing
+but these letters. Spark's own default puts the variables and settings of its process there."""
 GUEST_DATABASE: Final = "streamhouse_guests"
 """Of Spark's own, without tables: names of callers who aren't trusted never mean what the worker's user made."""
 
@@ -93,6 +96,7 @@ _RUN_TIME_NAMES: Final = "UnresolvedIdentifier"
 
 def check_untrusted(session: SparkSession, text: str) -> None:
     """Raise `StatementError` for what may not be run for this caller, and Spark's ParseException for what is no SQL."""
+    _check_variables(session, text)
     plan = parse_plan(session, text)
     functions = _Functions(session)
     kind = kind_of(plan)
@@ -101,6 +105,17 @@ def check_untrusted(session: SparkSession, text: str) -> None:
         _check(plan, OPERATORS, functions)
     else:
         _check(plan, OPERATORS | COMMANDS, functions)
+
+
+def _check_variables(session: SparkSession, text: str) -> None:
+    """Raise `StatementError` where Spark's parser would put the environment, or settings, into the text."""
+    if "${" not in text:
+        return
+    jvm, context = session._jvm, session.sparkContext
+    is_on = jvm is None or jvm.org.apache.spark.sql.internal.SQLConf.get().variableSubstituteEnabled()
+    ((name, off),) = PLAIN_TEXT.items()
+    if is_on or context.getConf().get(name) != off:  # the second is what a session begins with that is made for a query
+        raise _refused("${…} can't be used through agents: it stands for variables and settings of the process")
 
 
 def check_analyzed(frame: DataFrame, text: str) -> None:
