@@ -46,13 +46,13 @@ from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.metadata.open import open_metadata_store
 from streamhouse.stores.objects.open import open_object_store
 from streamhouse.stores.objects.remote_open import canonical
-from streamhouse.stores.objects.startup_check import prove_store
+from streamhouse.stores.objects.startup_check import check_store
 from streamhouse.stores.objects.watched import WatchedStore
 from streamhouse.telemetry import configure_logging
-from streamhouse.wire.http.agent_client import HttpHolders
+from streamhouse.wire.http.agent_client import HttpFreezeClient
 from streamhouse.wire.http.app import make_app
 from streamhouse.wire.http.server import HttpServer
-from streamhouse.wire.kafka.agent_client import KafkaPeers
+from streamhouse.wire.kafka.agent_client import KafkaAgentClient
 from streamhouse.wire.kafka.server import KafkaServer
 from streamhouse.wire.listener import EVERYWHERE, advertised, bind
 
@@ -107,7 +107,7 @@ async def run_agent(settings: Settings, *, on_ready: Callable[[AgentReady], None
         log.warning(warning)
     async with build_agent(settings) as agent:
         agent.stop_on_signals()
-        _collect_garbage_seldom()
+        _collect_garbage_rarely()
         on_ready(agent.ready)
         await agent.serve()
         left = agent.broker.left_behind
@@ -119,7 +119,7 @@ async def run_agent(settings: Settings, *, on_ready: Callable[[AgentReady], None
         )
 
 
-def _collect_garbage_seldom() -> None:
+def _collect_garbage_rarely() -> None:
     """What there is by now stays for ever and needs no looking at; records come and go by the thousand, and hardly any
     of them is part of a cycle. Looking for those after every 700 objects took two fifths of a request's CPU."""
     gc.freeze()
@@ -193,7 +193,7 @@ async def _close(closing: Awaitable[None], *, what: str, limits: AgentSettings) 
         log.warning("not closed in time", extra={"what": what, "seconds": limits.close_timeout_s})
 
 
-class _Places(NamedTuple):
+class _DataPaths(NamedTuple):
     """Where an agent keeps things."""
 
     data: Path
@@ -209,17 +209,17 @@ class _Listeners(NamedTuple):
 @asynccontextmanager
 async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
     """Open everything, in the order in which it is needed; close it in reverse."""
-    places, registry = _places(settings), CollectorRegistry()
+    places, registry = _data_paths(settings), CollectorRegistry()
     settings = _with_wal_kind(settings, metadata_url=places.metadata_url, store_url=places.store_url)
     async with AsyncExitStack() as stack:
         files = LocalFiles()
-        if _needs_folder(settings):
-            stack.callback(_take_folder(files, places.data).release)
+        if _needs_data_dir(settings):
+            stack.callback(_lock_data_dir(files, places.data).release)
         listeners = _listen(settings, stack)
         grpc = _open_grpc(settings)
         if grpc is not None:
             stack.push_async_callback(grpc.stop)
-        doors = await _open_doors(settings, places, listeners, files=files, registry=registry, stack=stack)
+        doors = await _open_dependencies(settings, places, listeners, files=files, registry=registry, stack=stack)
         broker = Broker(doors)
         await broker.start()
         cluster_id = broker.cluster_id
@@ -236,7 +236,7 @@ async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
         )
         await kafka.start()
         stack.push_async_callback(kafka.stop)
-        told = _grpc_told(grpc, tenure.session.http)
+        told = _grpc_address(grpc, tenure.session.http)
         app = make_app(broker, registry, cluster_id=cluster_id, grpc=str(told) if told is not None else None)
         http = HttpServer(settings.http, app, listeners.http)
         http.start()
@@ -249,13 +249,13 @@ async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
 async def recover(settings: Settings, *, apply: bool, take_over: str | None, on_progress: OnProgress) -> AdoptionReport:
     """Find, and with `apply` register, what the metadata store lacks of the object store; while no agent runs."""
     configure_logging(log_format=settings.agent.log_format, level="warning")
-    places = _places(settings)
+    places = _data_paths(settings)
     clock, ids, files = SystemClock(), Ids(), LocalFiles()
     patient = replace(settings.metadata, timeout_s=max(settings.metadata.timeout_s, RECOVERY_TIMEOUT_S))
     async with AsyncExitStack() as stack:
         has_folder = not settings.metadata.url or places.data.is_dir()
         if has_folder:
-            stack.callback(_take_folder(files, places.data).release)
+            stack.callback(_lock_data_dir(files, places.data).release)
         metadata = await open_metadata_store(places.metadata_url, clock=clock, settings=patient)
         stack.push_async_callback(metadata.aclose)
         registry = CollectorRegistry()
@@ -275,9 +275,9 @@ async def recover(settings: Settings, *, apply: bool, take_over: str | None, on_
         )
 
 
-def _places(settings: Settings) -> _Places:
-    data = _data_folder(settings)
-    return _Places(
+def _data_paths(settings: Settings) -> _DataPaths:
+    data = _data_dir(settings)
+    return _DataPaths(
         data=data,
         metadata_url=settings.metadata.url or f"sqlite:///{data / 'metadata.db'}",
         store_url=canonical(settings.store.url) or f"file://{data / 'objects'}",
@@ -292,9 +292,9 @@ def _listen(settings: Settings, stack: AsyncExitStack) -> _Listeners:
     return _Listeners(kafka, http)
 
 
-async def _open_doors(
+async def _open_dependencies(
     settings: Settings,
-    places: _Places,
+    places: _DataPaths,
     listeners: _Listeners,
     *,
     files: LocalFiles,
@@ -310,7 +310,7 @@ async def _open_doors(
         open_object_store(places.store_url, clock=clock, ids=ids, registry=registry, settings=settings.store), clock
     )
     stack.push_async_callback(lambda: _close(objects.aclose(), what="object store", limits=settings.agent))
-    await prove_store(objects, ids)
+    await check_store(objects, ids)
     # Only the database in the folder that we have locked is ours for certain.
     alone = not settings.metadata.url
     local = LocalWals(places.data / "wal", settings.wal, files=files, clock=clock, ids=ids)
@@ -319,7 +319,7 @@ async def _open_doors(
     remote = ObjectWals(objects, settings.wal, clock=clock, ids=ids)
     heartbeats = await waits(partial(open_heartbeats, partial(_session_store, metadata, places.metadata_url, settings)))
     stack.push_async_callback(heartbeats.aclose)
-    peers, holders = KafkaPeers(settings.peers, clock=clock), HttpHolders(settings.peers)
+    peers, holders = KafkaAgentClient(settings.peers, clock=clock), HttpFreezeClient(settings.peers)
     stack.push_async_callback(lambda: _close(peers.aclose(), what="connections to agents", limits=settings.agent))
     stack.push_async_callback(lambda: _close(holders.aclose(), what="connections to agents", limits=settings.agent))
     return Doors(
@@ -327,7 +327,7 @@ async def _open_doors(
         objects=objects,
         metadata=metadata,
         wals=local if settings.wal.kind == "disk" else remote,
-        other_wals={"object": remote, **({"disk": local} if _needs_folder(settings) else {})},
+        other_wals={"object": remote, **({"disk": local} if _needs_data_dir(settings) else {})},
         clock=clock,
         ids=ids,
         kafka=_advertised("kafka", settings.kafka.advertise, listeners.kafka, alone=alone),
@@ -358,7 +358,7 @@ async def _session_store(shared: MetadataStore, url: str, settings: Settings) ->
 def _ready(
     broker: Broker,
     session: Session,
-    places: _Places,
+    places: _DataPaths,
     listeners: _Listeners,
     grpc: "GrpcServer | None",
     settings: Settings,
@@ -386,7 +386,7 @@ def _open_grpc(settings: Settings) -> "GrpcServer | None":
     return GrpcServer(settings.grpc)
 
 
-def _grpc_told(grpc: "GrpcServer | None", http: Address) -> Address | None:
+def _grpc_address(grpc: "GrpcServer | None", http: Address) -> Address | None:
     """Where others reach gRPC here: the listener's own address, or where it listens everywhere, the HTTP port's."""
     if grpc is None:
         return None
@@ -420,16 +420,16 @@ def _with_wal_kind(settings: Settings, *, metadata_url: str, store_url: str) -> 
     return replace(settings, wal=replace(settings.wal, kind="object" if shared else "disk"))
 
 
-def _needs_folder(settings: Settings) -> bool:
+def _needs_data_dir(settings: Settings) -> bool:
     """Whether anything of this agent is on its own disk; with PostgreSQL, a bucket and the object WAL nothing is."""
     return settings.wal.kind == "disk" or not settings.metadata.url or not settings.store.url
 
 
-def _data_folder(settings: Settings) -> Path:
+def _data_dir(settings: Settings) -> Path:
     return Path(settings.agent.data).absolute()
 
 
-def _take_folder(files: LocalFiles, data: Path) -> Lock:
+def _lock_data_dir(files: LocalFiles, data: Path) -> Lock:
     """One agent per data folder: whoever holds its lock knows that every other session in it is dead."""
     try:
         files.make_dir(data)

@@ -162,7 +162,7 @@ ELEMENTS_A_TURN: Final = 200
 """So many elements of one request are handled in a row; most take less than 0.05 ms."""
 
 
-class NextTurn:
+class YieldToLoop:
     """Awaited: whoever else is ready goes first. No time passes, so it is none of the clock's business."""
 
     __slots__ = ()
@@ -176,7 +176,7 @@ async def in_turns(elements: Iterable[T]) -> AsyncIterator[T]:
     left = ELEMENTS_A_TURN
     for each in elements:
         if left == 0:
-            await NextTurn()
+            await YieldToLoop()
             left = ELEMENTS_A_TURN
         left -= 1
         yield each

@@ -16,12 +16,12 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from streamhouse.clock import Clock, Ids
-from streamhouse.config import PeerSettings
+from streamhouse.config import AgentClientSettings
 from streamhouse.errors import NotUpYet, Retriable, StreamhouseError, Unavailable
 
 
 class Patience:
-    def __init__(self, clock: Clock, ids: Ids, settings: PeerSettings, timeout_s: float) -> None:
+    def __init__(self, clock: Clock, ids: Ids, settings: AgentClientSettings, timeout_s: float) -> None:
         self._clock = clock
         self._ids = ids
         self._max_wait_s = settings.retry_max_s

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.groups import Join
+from streamhouse.broker.groups import JoinRequest
 from streamhouse.broker.session.agent_session import Tenure
 from streamhouse.broker.wal.object_recovery import ObjectWals
 from streamhouse.config import AgentSettings, FlushSettings, WalSettings
@@ -33,7 +33,7 @@ FLUSH = FlushSettings(block_bytes=256, age_s=1e6)
 WAL = WalSettings(window_ms=0, close_s=1.0)
 
 
-JOIN = Join(
+JOIN = JoinRequest(
     member_id="",
     client_id="c",
     learns_id=False,

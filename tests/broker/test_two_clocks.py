@@ -6,7 +6,7 @@ Nor does a clock that is behind write times that make other agents delete early.
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.groups import Caller
+from streamhouse.broker.groups import MemberRef
 from streamhouse.clock import Clock
 from streamhouse.config.fields import Address
 from streamhouse.format.object_keys import segment_key
@@ -14,7 +14,7 @@ from streamhouse.format.records import Record, build_batch
 from streamhouse.model.names import SessionId
 from streamhouse.model.transaction import Marker, ProducerIdentity
 from streamhouse.stores.metadata.base import NewSession
-from streamhouse.stores.metadata.transaction_store import OffsetsAsked
+from streamhouse.stores.metadata.transaction_store import OffsetsRequest
 from tests.broker.groups.scene import at, committed, open_scene
 from tests.broker.support import (
     ORDERS,
@@ -84,7 +84,7 @@ async def test_groups_keep_offsets_that_only_the_agents_clock_says_are_old(monke
     async with open_scene() as scene:
         agent = await scene.agent()
         await agent.catalogue.create("orders", partitions=1)
-        await agent.groups.commit("g", Caller(), at(1))
+        await agent.groups.commit("g", MemberRef(), at(1))
         stores_ms = scene.clock.now_ms()
 
         async def now_ms() -> int:
@@ -111,8 +111,8 @@ async def test_an_offset_that_an_agent_commits_whose_clock_is_behind_has_the_sto
 
         monkeypatch.setattr(scene.database, "now_ms", now_ms)
         await agent.groups.expiry.sweep()  # has read the store's clock, as an agent has when its session begins
-        await agent.groups.commit("g", Caller(), at(1))
-        [stored] = await scene.database.committed_offsets([OffsetsAsked("g", None)])
+        await agent.groups.commit("g", MemberRef(), at(1))
+        [stored] = await scene.database.committed_offsets([OffsetsRequest("g", None)])
         assert stored.committed.committed_at_ms == stores_ms
 
 

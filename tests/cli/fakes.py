@@ -32,7 +32,6 @@ from streamhouse.client.types import (
     Group,
     GroupMember,
     Partition,
-    Place,
     Record,
     Segment,
     TimeRange,
@@ -50,7 +49,7 @@ from streamhouse.errors import (
     Unavailable,
     UnknownTopic,
 )
-from streamhouse.model.names import NodeId, SessionId
+from streamhouse.model.names import NodeId, SessionId, TopicPartition
 from streamhouse.model.record import NewRecord
 from streamhouse.spark.runtime.launch import Kind
 
@@ -67,7 +66,7 @@ class World:
         self.alterations: list[tuple[str, bool]] = []
         self.sizes: dict[int, int] = {}
         self.groups: dict[str, Group] = {}
-        self.committed: dict[str, dict[Place, int]] = defaultdict(dict)
+        self.committed: dict[str, dict[TopicPartition, int]] = defaultdict(dict)
         self.left: list[str] = []
         self.tells_configs = True
         self.auto_create = True
@@ -280,10 +279,10 @@ class FakeGroups(Groups):
             raise GroupNotFound(name)
         return self._world.groups[name]
 
-    async def committed(self, name: str) -> dict[Place, int]:
+    async def committed(self, name: str) -> dict[TopicPartition, int]:
         return dict(sorted(self._world.committed[name].items()))
 
-    async def commit(self, name: str, offsets: Mapping[Place, int]) -> None:
+    async def commit(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         self._world.committed[name].update(offsets)
 
     async def delete(self, name: str) -> None:
@@ -316,7 +315,7 @@ class FakeGroupConsumer(GroupConsumer):
             for number in range(self._world.topics[self._topic]):
                 first = self._world.starts[self._topic, number]
                 start = first if self._from_beginning else self._world.end(self._topic, number)
-                self._at[number] = self._world.committed[self._group].get(Place(self._topic, number), start)
+                self._at[number] = self._world.committed[self._group].get(TopicPartition(self._topic, number), start)
             return []
         logs = [self._world.logs[self._topic, number] for number in self._at]
         found = [record for log in logs for record in log if record.offset >= self._at[record.partition]][:max_records]
@@ -328,10 +327,10 @@ class FakeGroupConsumer(GroupConsumer):
 
     async def done(self, records: Iterable[Record]) -> None:
         for record in records:
-            self._world.committed[self._group][Place(self._topic, record.partition)] = record.offset + 1
+            self._world.committed[self._group][TopicPartition(self._topic, record.partition)] = record.offset + 1
 
-    async def positions(self) -> dict[Place, int] | None:
-        return {Place(self._topic, number): at for number, at in self._at.items()} if self._joined else None
+    async def positions(self) -> dict[TopicPartition, int] | None:
+        return {TopicPartition(self._topic, number): at for number, at in self._at.items()} if self._joined else None
 
 
 class FakeDoors(Doors):
@@ -447,7 +446,7 @@ class FakeDoors(Doors):
 
 
 def a_member(name: str, *assigned: tuple[str, int]) -> GroupMember:
-    places = tuple(Place(*each) for each in assigned)
+    places = tuple(TopicPartition(*each) for each in assigned)
     return GroupMember(member_id=f"{name}-1", client_id=name, host="127.0.0.1", assigned=places)
 
 

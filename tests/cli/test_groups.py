@@ -5,7 +5,8 @@ import json
 import pytest
 
 from streamhouse.cli.commands.offset_reset import Bounds, Target, decide
-from streamhouse.client.types import EARLIEST, Group, Place
+from streamhouse.client.types import EARLIEST, Group
+from streamhouse.model.names import TopicPartition
 from tests.cli.conftest import Run
 from tests.cli.fakes import World, a_member
 
@@ -19,7 +20,7 @@ def billing(world: World) -> World:
         for n in range(20):
             world.append("orders", b"x", partition=number, timestamp_ms=1_000 * n)
     world.groups["billing"] = Group(name="billing", state="Empty", protocol="", members=())
-    world.committed["billing"] = {Place("orders", 0): 10, Place("orders", 1): 20}
+    world.committed["billing"] = {TopicPartition("orders", 0): 10, TopicPartition("orders", 1): 20}
     return world
 
 
@@ -118,12 +119,12 @@ def test_a_reset_shows_what_it_would_do_and_does_nothing(run: Run, billing: Worl
         ["orders", "1", "20", "0", "-20"],
     ]
     assert "--execute" in result.stdout
-    assert billing.committed["billing"] == {Place("orders", 0): 10, Place("orders", 1): 20}
+    assert billing.committed["billing"] == {TopicPartition("orders", 0): 10, TopicPartition("orders", 1): 20}
 
 
 def test_a_reset_is_done_when_it_is_told_so(run: Run, billing: World) -> None:
     assert run("groups", "reset", "billing", "--to-earliest", "--execute").stdout.endswith("moved billing\n")
-    assert billing.committed["billing"] == {Place("orders", 0): 0, Place("orders", 1): 0}
+    assert billing.committed["billing"] == {TopicPartition("orders", 0): 0, TopicPartition("orders", 1): 0}
 
 
 @pytest.mark.parametrize(
@@ -141,7 +142,9 @@ def test_where_a_reset_goes(run: Run, billing: World, flags: list[str], offsets:
     told = json.loads(run("groups", "reset", "billing", "--topic", "orders", *flags, "--execute", "--json").stdout)
     assert {each["partition"]: each["to"] for each in told["partitions"]} == offsets
     assert told["executed"] is True
-    assert billing.committed["billing"] == {Place("orders", number): offset for number, offset in offsets.items()}
+    assert billing.committed["billing"] == {
+        TopicPartition("orders", number): offset for number, offset in offsets.items()
+    }
 
 
 @pytest.mark.parametrize(("shift", "offsets"), [("-3", (7, 17)), ("5", (15, 20)), ("-999", (0, 0))])
@@ -154,18 +157,22 @@ def test_nothing_is_shifted_where_nothing_was_committed(run: Run, billing: World
     result = run("groups", "reset", "billing", "--shift-by", "1", "--topic", "orders", "--execute")
     assert result.exit_code == 1
     assert "group=billing partition=orders-2" in result.stderr
-    assert billing.committed["billing"] == {Place("orders", 0): 10, Place("orders", 1): 20}
+    assert billing.committed["billing"] == {TopicPartition("orders", 0): 10, TopicPartition("orders", 1): 20}
 
 
 def test_only_the_partitions_named_are_moved(run: Run, billing: World) -> None:
     run("groups", "reset", "billing", "--to-earliest", "-t", "orders:1,2", "--execute")
-    assert billing.committed["billing"] == {Place("orders", 0): 10, Place("orders", 1): 0, Place("orders", 2): 5}
+    assert billing.committed["billing"] == {
+        TopicPartition("orders", 0): 10,
+        TopicPartition("orders", 1): 0,
+        TopicPartition("orders", 2): 5,
+    }
 
 
 def test_a_group_that_is_not_there_yet_can_be_given_a_place(run: Run, billing: World) -> None:
     result = run("groups", "reset", "new", "--to-latest", "-t", "orders:0", "--execute")
     assert result.exit_code == 0
-    assert billing.committed["new"] == {Place("orders", 0): 20}
+    assert billing.committed["new"] == {TopicPartition("orders", 0): 20}
     assert "flag=--topic" in run("groups", "reset", "newer", "--to-latest").stderr
 
 
@@ -174,7 +181,7 @@ def test_a_group_with_members_is_not_moved(run: Run, busy: World) -> None:
         result = run("groups", "reset", "billing", "--to-earliest", *more)
         assert result.exit_code == 1
         assert result.stderr.startswith("error: the group has members; group='billing'; stop its consumers")
-    assert busy.committed["billing"][Place("orders", 0)] == 10
+    assert busy.committed["billing"][TopicPartition("orders", 0)] == 10
 
 
 @pytest.mark.parametrize(
@@ -233,7 +240,7 @@ def test_a_member_reads_what_its_group_has_not_read_and_commits_it(run: Run, wor
     for n in range(5):
         world.append("orders", b"%d" % n)
     assert run("consume", "orders", "--group", "g").stdout == "0\n1\n2\n3\n4\n"
-    assert world.committed["g"] == {Place("orders", 0): 5}
+    assert world.committed["g"] == {TopicPartition("orders", 0): 5}
     world.append("orders", b"5")
     assert run("consume", "orders", "--group", "g").stdout == "5\n"
     assert run("consume", "orders", "--group", "g").stdout == ""
@@ -244,7 +251,7 @@ def test_so_many_records_and_no_more_are_committed(run: Run, world: World) -> No
     for n in range(5):
         world.append("orders", b"%d" % n)
     assert run("consume", "orders", "--group", "g", "-n", "2").stdout == "0\n1\n"
-    assert world.committed["g"] == {Place("orders", 0): 2}
+    assert world.committed["g"] == {TopicPartition("orders", 0): 2}
 
 
 def test_a_follower_of_a_new_group_starts_at_the_end_and_leaves_at_ctrl_c(run: Run, world: World) -> None:

@@ -9,12 +9,12 @@ import httpx
 import msgspec
 import pytest
 
-from streamhouse.client.types import Transaction, TransactionAborted, TransactionPlace
+from streamhouse.client.types import Transaction, TransactionAborted, TransactionPartition
 from tests.cli.conftest import Run
 from tests.cli.fakes import World
 from tests.cli.test_cluster import a_partition, an_agent, answer
 
-PLACES = [TransactionPlace(topic="orders", partition=0), TransactionPlace(topic="orders", partition=2)]
+PLACES = [TransactionPartition(topic="orders", partition=0), TransactionPartition(topic="orders", partition=2)]
 
 
 def a_transaction(name: str = "payments-1", **changes: Any) -> Transaction:

@@ -11,7 +11,6 @@ import pytest
 
 import streamhouse
 from streamhouse import Client, NewSchema, SchemaRef
-from streamhouse.client.types import Place
 from streamhouse.errors import (
     GroupNotFound,
     IncompatibleSchema,
@@ -25,6 +24,7 @@ from streamhouse.errors import (
     UnknownSubject,
     UnknownTopic,
 )
+from streamhouse.model.names import TopicPartition
 from tests.client.live import agent as agent
 from tests.client.live import topic as topic
 from tests.support.agent import LiveAgent, free_port
@@ -83,9 +83,9 @@ async def test_a_group_is_seen_moved_and_deleted(client: Client, topic: str) -> 
     async with client.consumer(topic, group=f"g-{topic}") as consumer:
         records = [await anext(aiter(consumer)) for _ in range(1)]
         await consumer.commit(records[0])
-    assert await client.groups.lag(f"g-{topic}") == {Place(topic, 0): 4}
-    assert await client.groups.reset(f"g-{topic}", topic, to=-2) == {Place(topic, 0): 3}
-    assert await client.groups.committed(f"g-{topic}") == {Place(topic, 0): 3}
+    assert await client.groups.lag(f"g-{topic}") == {TopicPartition(topic, 0): 4}
+    assert await client.groups.reset(f"g-{topic}", topic, to=-2) == {TopicPartition(topic, 0): 3}
+    assert await client.groups.committed(f"g-{topic}") == {TopicPartition(topic, 0): 3}
     assert f"g-{topic}" in [group.name for group in await client.groups.list()]
     await client.groups.delete(f"g-{topic}")
     with pytest.raises(GroupNotFound):
@@ -225,7 +225,7 @@ async def test_a_group_reads_again_what_was_not_worked_on(client: Client, topic:
             async for record in consumer:
                 if record.value == b"2":
                     raise ZeroDivisionError
-    assert await client.groups.committed(topic) == {Place(topic, 0): 2}
+    assert await client.groups.committed(topic) == {TopicPartition(topic, 0): 2}
     async with client.consumer(topic, group=topic, commit="explicit") as consumer:
         again = []
         async for record in consumer:
@@ -234,7 +234,7 @@ async def test_a_group_reads_again_what_was_not_worked_on(client: Client, topic:
                 break
         await consumer.commit()
     assert again == [b"2", b"3", b"4"]
-    assert await client.groups.lag(topic) == {Place(topic, 0): 0}
+    assert await client.groups.lag(topic) == {TopicPartition(topic, 0): 0}
 
 
 # --- schemas

@@ -18,7 +18,7 @@ from streamhouse.client.partition_sender import (
     Stored,
     plan_retries,
 )
-from streamhouse.client.producer import judged
+from streamhouse.client.producer import check_response
 from streamhouse.clock import SystemClock
 from streamhouse.errors import Internal, Rejected, Unavailable
 from streamhouse.model.record import NewRecord
@@ -492,10 +492,10 @@ def test_an_answer_says_what_to_do_and_whether_the_batch_may_be_stored(
     code: int, kind: str, may_be_stored: bool
 ) -> None:
     with pytest.raises(NotStored) as raised:
-        judged(produce_answer(code), "t")
+        check_response(produce_answer(code), "t")
     assert (raised.value.kind, raised.value.may_be_stored) == (kind, may_be_stored)
 
 
 def test_a_duplicate_is_stored() -> None:
-    assert judged(produce_answer(46), "t") == Stored(None)
-    assert judged(produce_answer(0), "t") == Stored(7)
+    assert check_response(produce_answer(46), "t") == Stored(None)
+    assert check_response(produce_answer(0), "t") == Stored(7)

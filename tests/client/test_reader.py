@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from streamhouse.client.reader import ReadRange, Start, chosen, decide_starts, within
+from streamhouse.client.reader import ReadRange, Start, decide_starts, select_partitions, within
 from streamhouse.client.types import Record
 from streamhouse.errors import InvalidPartitions, OffsetOutOfRange, Rejected
 
@@ -37,7 +37,7 @@ def test_so_many_before_the_end_but_never_before_the_start() -> None:
 
 def test_partitions_have_offsets_of_their_own() -> None:
     assert starts({1: 8}) == {1: 8}
-    assert chosen("t", {0, 1}, ReadRange(from_={1: 8})) == {1}
+    assert select_partitions("t", {0, 1}, ReadRange(from_={1: 8})) == {1}
 
 
 def test_words_that_are_no_start_are_refused_with_those_that_are() -> None:
@@ -47,7 +47,7 @@ def test_words_that_are_no_start_are_refused_with_those_that_are() -> None:
 
 def test_a_partition_that_is_not_there_is_named() -> None:
     with pytest.raises(InvalidPartitions, match="partition=7 allowed=0 to 1"):
-        chosen("t", {0, 1}, ReadRange(partitions=[0, 7]))
+        select_partitions("t", {0, 1}, ReadRange(partitions=[0, 7]))
 
 
 def test_records_behind_the_end_are_left_to_the_next_reader() -> None:

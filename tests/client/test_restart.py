@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from streamhouse import Client
-from streamhouse.client.types import Place
 from streamhouse.errors import Unavailable
+from streamhouse.model.names import TopicPartition
 from tests.support.agent import LiveAgent
 
 RECORDS = 3_000
@@ -54,7 +54,7 @@ async def test_a_group_goes_on_where_it_was(tmp_path: Path) -> None:
                     if record.offset == 19:
                         break
             assert set(seen) == set(range(20))
-            assert await client.groups.committed("g") == {Place("orders", 0): 10}
+            assert await client.groups.committed("g") == {TopicPartition("orders", 0): 10}
 
 
 async def test_a_record_fails_in_time_when_nobody_comes_back(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from streamhouse.client.producer import Producer
 from streamhouse.client.schemas import Schemas
 from streamhouse.client.sync_pipelines import SyncPipelines, SyncSql, SyncTables, SyncViews
 from streamhouse.client.sync_producer import SyncProducer
-from streamhouse.client.types import Place
 from streamhouse.errors import InvalidPartitions, Rejected, Unavailable, UnknownTopic
+from streamhouse.model.names import TopicPartition
 from tests.client.live import agent as agent
 from tests.client.live import topic as topic
 from tests.support.agent import LiveAgent, free_port
@@ -113,13 +113,13 @@ def test_a_group_commits_what_the_loop_is_done_with(client: SyncClient, topic: s
         for record in consumer:
             if record.offset == 4:
                 raise ZeroDivisionError
-    assert client.groups.committed(topic) == {Place(topic, 0): 4}
+    assert client.groups.committed(topic) == {TopicPartition(topic, 0): 4}
     with client.consumer(topic, group=topic, commit="explicit") as consumer:
         for record in consumer:
             if record.offset == 6:
                 break
         consumer.commit()
-    assert client.groups.lag(topic) == {Place(topic, 0): 3}
+    assert client.groups.lag(topic) == {TopicPartition(topic, 0): 3}
 
 
 def test_schemas_work_here_too(client: SyncClient, topic: str) -> None:

@@ -8,7 +8,7 @@ from confluent_kafka import KafkaException, Producer
 
 from streamhouse import Client
 from streamhouse.client.sync import SyncClient
-from streamhouse.client.types import TransactionPlace
+from streamhouse.client.types import TransactionPartition
 from streamhouse.errors import TransactionalIdNotFound
 from tests.client.live import agent as agent
 from tests.client.live import topic as topic
@@ -35,7 +35,7 @@ async def test_a_transaction_is_listed_told_and_aborted(agent: LiveAgent, topic:
         assert f"t/{topic}" in [each.transactional_id for each in await client.transactions.list(state="Ongoing")]
         assert await client.transactions.list(open_for=timedelta(hours=1)) == []
         told = await client.transactions.get(f"t/{topic}")
-        assert (told.is_open, told.partitions) == (True, [TransactionPlace(topic=topic, partition=0)])
+        assert (told.is_open, told.partitions) == (True, [TransactionPartition(topic=topic, partition=0)])
         (held,) = await client.cluster.partitions(topic)
         assert (held.is_held_back, held.last_stable_offset, held.high_watermark) == (True, 0, 1)
         done = await client.transactions.abort(f"t/{topic}")

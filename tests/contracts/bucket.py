@@ -10,7 +10,7 @@ import pytest
 
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.stores.objects.base import ObjectExists, ObjectStore
-from streamhouse.stores.objects.startup_check import prove_store
+from streamhouse.stores.objects.startup_check import check_store
 from tests.contracts.object_store import ObjectStoreContract, keys_below
 
 CLOCKS_DIFFER_MS = 2000
@@ -63,5 +63,5 @@ class BucketContract(ObjectStoreContract):
         assert await keys_below(store, "t/") == sorted(keys)
 
     async def test_a_bucket_is_proven_and_left_clean(self, store: ObjectStore) -> None:
-        await prove_store(store, Ids())
+        await check_store(store, Ids())
         assert await keys_below(store, "") == []

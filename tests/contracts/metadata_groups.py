@@ -22,7 +22,7 @@ from streamhouse.model.group import (
 )
 from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId
 from streamhouse.stores.metadata.base import MetadataStore
-from streamhouse.stores.metadata.transaction_store import OffsetsAsked
+from streamhouse.stores.metadata.transaction_store import OffsetsRequest
 from tests.contracts.clocks import ManualClock
 from tests.contracts.metadata_scene import ALICE, BOB, CLICKS, NOBODY, ORDERS, TTL_MS, lead, new_session, part, topic
 
@@ -77,7 +77,7 @@ def commit(state: PartitionState, sequence: int, *changes: GroupChange) -> Shard
 
 
 async def offsets(store: MetadataStore, group_id: str = "g") -> dict[int, int]:
-    found = await store.committed_offsets([OffsetsAsked(group_id, None)])
+    found = await store.committed_offsets([OffsetsRequest(group_id, None)])
     return {each.at.partition.partition: each.committed.offset for each in found}
 
 
@@ -169,21 +169,21 @@ class GroupContract:
     async def test_an_offset_comes_back_as_it_was_committed(self, sharded: MetadataStore, mine: PartitionState) -> None:
         value = committed(2**62, expires_at_ms=5)
         await sharded.commit_groups(ALICE, [commit(mine, 1, PutOffset(at=place(2), committed=value))])
-        [found] = await sharded.committed_offsets([OffsetsAsked("g", None)])
+        [found] = await sharded.committed_offsets([OffsetsRequest("g", None)])
         assert (found.at, found.committed) == (place(2), value)
 
     async def test_offsets_of_some_partitions_and_several_groups_are_read_at_once(
         self, sharded: MetadataStore, mine: PartitionState
     ) -> None:
         await sharded.commit_groups(ALICE, [commit(mine, 1, put(1), put(2, 1), put(3, 2), put(9, 1, "other"))])
-        asked = [OffsetsAsked("g", [part(2), part(1), part(0, CLICKS)]), OffsetsAsked("other", None)]
+        asked = [OffsetsRequest("g", [part(2), part(1), part(0, CLICKS)]), OffsetsRequest("other", None)]
         found = await sharded.committed_offsets(asked)
         assert [(each.at.group_id, each.at.partition.partition, each.committed.offset) for each in found] == [
             ("g", 1, 2),
             ("g", 2, 3),
             ("other", 1, 9),
         ]
-        assert list(await sharded.committed_offsets([OffsetsAsked("nobody", None), OffsetsAsked("g", [])])) == []
+        assert list(await sharded.committed_offsets([OffsetsRequest("nobody", None), OffsetsRequest("g", [])])) == []
 
     async def test_an_offset_of_a_partition_that_is_gone_is_passed_over(
         self, sharded: MetadataStore, mine: PartitionState

@@ -8,19 +8,19 @@ import pytest
 from streamhouse.errors import PipelineLimit
 from streamhouse.model.pipeline import (
     Definition,
+    DesiredState,
     Event,
     Heartbeat,
-    KeptPipeline,
     Kind,
     Phase,
     Pipeline,
     PipelineName,
-    Running,
+    PipelineReport,
     Shape,
     SqlWorker,
     Status,
+    StoredPipeline,
     SupervisorId,
-    Wish,
     WorkerId,
 )
 from streamhouse.model.table import Column, Connector, Table
@@ -66,7 +66,7 @@ def pipeline(name: str = "revenue", *, kind: Kind = Kind.SQL, generation: int = 
         generation=generation,
         query_id=f"{name} {generation}",
         starting="latest",
-        wish=Wish.RUN,
+        wish=DesiredState.RUN,
         created_at_ms=0,
         changed_at_ms=0,
     )
@@ -77,7 +77,7 @@ async def put(store: MetadataStore, *names: str, kind: Kind = Kind.SQL) -> None:
         assert await store.put_pipeline(pipeline(name, kind=kind), expected=None, max_pipelines=ROOM)
 
 
-async def find(store: MetadataStore, name: str = "revenue") -> KeptPipeline:
+async def find(store: MetadataStore, name: str = "revenue") -> StoredPipeline:
     found = await store.find_pipeline(PipelineName(name))
     assert found is not None
     return found
@@ -101,7 +101,7 @@ async def beat(
 ) -> dict[str, int]:
     """A heartbeat that lists pipelines by name and epoch; what it is told to run."""
     listed = tuple(
-        Running(name=PipelineName(name), epoch=epoch, status=status, events=events)
+        PipelineReport(name=PipelineName(name), epoch=epoch, status=status, events=events)
         for name, epoch in (running or {}).items()
     )
     assigned = await store.beat(
@@ -150,10 +150,10 @@ class PipelineContract(MetadataScene):
         await put(store, "revenue")
         assert not await store.put_pipeline(pipeline(), expected=None, max_pipelines=ROOM)
         first = (await find(store)).pipeline
-        paused = replace(first, wish=Wish.PAUSE)
+        paused = replace(first, wish=DesiredState.PAUSE)
         assert await store.put_pipeline(paused, expected=first, max_pipelines=ROOM)
         assert not await store.put_pipeline(replace(first, revision=2), expected=first, max_pipelines=ROOM)
-        assert (await find(store)).pipeline.wish is Wish.PAUSE
+        assert (await find(store)).pipeline.wish is DesiredState.PAUSE
 
     async def test_there_is_a_limit_of_pipelines(self, store: MetadataStore) -> None:
         await put(store, "revenue")
@@ -226,13 +226,13 @@ class PipelineContract(MetadataScene):
     async def test_paused_pipelines_are_let_go_and_not_given_again(self, store: MetadataStore) -> None:
         await put(store, "a")
         assigned = await beat(store)
-        paused = replace((await find(store, "a")).pipeline, wish=Wish.PAUSE)
+        paused = replace((await find(store, "a")).pipeline, wish=DesiredState.PAUSE)
         await change(store, paused)
         assert await beat(store, running=assigned) == {}
         assert (await find(store, "a")).owner is not None  # until it has stopped
         assert await beat(store) == {}
         assert (await find(store, "a")).owner is None
-        await change(store, replace(paused, wish=Wish.RUN))
+        await change(store, replace(paused, wish=DesiredState.RUN))
         assert (await beat(store))["a"] > assigned["a"]
 
     async def test_supervisors_share_evenly_and_a_new_one_gets_its_share(self, store: MetadataStore) -> None:
@@ -371,7 +371,7 @@ class PipelineContract(MetadataScene):
         assigned = await beat(store)
         told = Status(phase=Phase.RUNNING, revision=1, batch_id=7, rows_in=10, progress={"generation": 1})
         await beat(store, running=assigned, status=told)
-        await change(store, replace(pipeline(), wish=Wish.PAUSE))
+        await change(store, replace(pipeline(), wish=DesiredState.PAUSE))
         await change(store, pipeline(revision=2))
         status = (await find(store)).status
         assert (status.batch_id, status.progress, status.rows_in) == (7, {"generation": 1}, 0)

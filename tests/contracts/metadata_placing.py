@@ -8,7 +8,7 @@ import pytest
 
 from streamhouse.errors import CheckpointMismatch, CommitRefused, Internal, LeaseLost, StaleCommit
 from streamhouse.model.cluster import PartitionState
-from streamhouse.model.external_commit import PlacedRange, Placement, QueryId, StoredCommit
+from streamhouse.model.external_commit import CommittedRange, ExternalCommit, QueryId, StoredCommit
 from streamhouse.model.names import PartitionId, SessionId
 from streamhouse.model.segment import CarriedProducers, SegmentCommit
 from streamhouse.stores.metadata.base import MetadataStore
@@ -37,9 +37,9 @@ def placement(
     query: QueryId = QUERY,
     progress: str | None = None,
     covers: str | None = None,
-) -> Placement:
+) -> ExternalCommit:
     named = {run.partition for commit in commits for run in commit.runs}
-    return Placement(
+    return ExternalCommit(
         query=query,
         epoch=epoch,
         progress=progress,
@@ -64,9 +64,9 @@ class PlacingContract(MetadataScene):
         done = await ready.place_segments(placement(commit, placed_run(second, 0, 2, "j")))
         assert not done.is_replayed
         assert done.placed == (
-            PlacedRange(topic="orders", partition=part(0), base=5, end=9),
-            PlacedRange(topic="orders", partition=part(1), base=0, end=2),
-            PlacedRange(topic="orders", partition=part(2), base=0, end=3),
+            CommittedRange(topic="orders", partition=part(0), base=5, end=9),
+            CommittedRange(topic="orders", partition=part(1), base=0, end=2),
+            CommittedRange(topic="orders", partition=part(2), base=0, end=3),
         )
         assert [(await state_of(ready, part(number))).flushed_end for number in range(3)] == [9, 2, 3]
         assert await spans(ready, part(0)) == [(0, 5), (5, 9)]
@@ -161,7 +161,7 @@ class PlacingContract(MetadataScene):
             query=QUERY,
             epoch=14,
             progress='{"n": 14}',
-            placed=(PlacedRange(topic="orders", partition=part(0), base=14, end=15),),
+            placed=(CommittedRange(topic="orders", partition=part(0), base=14, end=15),),
         )
         assert await ready.find_commit(QUERY, 14) == last
         assert (await ready.find_commit(QUERY, 5)) is not None

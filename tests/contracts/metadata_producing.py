@@ -19,15 +19,15 @@ from streamhouse.model.names import Epoch, PartitionId
 from streamhouse.model.segment import SegmentCommit
 from streamhouse.model.transaction import (
     AbortedTransaction,
+    InitProducerRequest,
     PendingOffset,
-    ProducerAsked,
     ProducerIdentity,
     StoredTransaction,
     TransactionCall,
     TransactionState,
 )
 from streamhouse.stores.metadata.base import MetadataStore
-from streamhouse.stores.metadata.transaction_store import OffsetsAsked
+from streamhouse.stores.metadata.transaction_store import OffsetsRequest
 from tests.contracts.clocks import ManualClock
 from tests.contracts.metadata_groups import SHARDS, commit, committed, group, offsets, place, put, shard
 from tests.contracts.metadata_scene import (
@@ -52,7 +52,7 @@ FRESH = 1000
 async def init(
     store: MetadataStore, name: str = "t", *, fresh_id: int = 7, known: ProducerIdentity | None = None
 ) -> StoredTransaction:
-    asked = ProducerAsked(transactional_id=name, timeout_ms=TIMEOUT_MS, fresh_id=fresh_id, known=known)
+    asked = InitProducerRequest(transactional_id=name, timeout_ms=TIMEOUT_MS, fresh_id=fresh_id, known=known)
     return await store.init_producer(asked)
 
 
@@ -86,7 +86,7 @@ async def pend(
 
 
 async def undecided(store: MetadataStore, group_id: str = "g") -> set[GroupOffset]:
-    return set(await store.pending_offsets([OffsetsAsked(group_id, None)]))
+    return set(await store.pending_offsets([OffsetsRequest(group_id, None)]))
 
 
 def with_aborted(commit: SegmentCommit, *aborted: AbortedTransaction, at: PartitionId) -> SegmentCommit:
@@ -379,7 +379,7 @@ class ProducingContract:
         call = await begin(scene, "t")
         await pend(scene, coordinated, call, p0=5)
         await end(scene, call)
-        [stored] = await scene.committed_offsets([OffsetsAsked("g", None)])
+        [stored] = await scene.committed_offsets([OffsetsRequest("g", None)])
         assert stored.committed == committed(5)
 
     async def test_the_longest_names_fit_together(self, scene: MetadataStore, coordinated: PartitionState) -> None:
@@ -420,8 +420,8 @@ class ProducingContract:
         await end(scene, first)
         assert await offsets(scene) == {0: 5}
         assert await undecided(scene) == {place(0), place(1)}
-        assert set(await scene.pending_offsets([OffsetsAsked("g", [part(1), part(2)])])) == {place(1)}
-        assert set(await scene.pending_offsets([OffsetsAsked("h", None), OffsetsAsked("g", [])])) == set()
+        assert set(await scene.pending_offsets([OffsetsRequest("g", [part(1), part(2)])])) == {place(1)}
+        assert set(await scene.pending_offsets([OffsetsRequest("h", None), OffsetsRequest("g", [])])) == set()
 
     async def test_offsets_need_a_transaction_or_begin_one(
         self, scene: MetadataStore, coordinated: PartitionState, clock: ManualClock
@@ -448,7 +448,7 @@ class ProducingContract:
         await scene.claim_recovery(ALICE, by=BOB, proven_dead=True)
         with pytest.raises(SessionLost):
             await scene.end_transaction(call, commit=True, bump=False, fresh_id=FRESH, by=ALICE)
-        asked = ProducerAsked(transactional_id="t", timeout_ms=TIMEOUT_MS, fresh_id=8)
+        asked = InitProducerRequest(transactional_id="t", timeout_ms=TIMEOUT_MS, fresh_id=8)
         with pytest.raises(SessionLost):
             await scene.init_producer(asked, by=ALICE)
         found = await scene.find_transaction("t")

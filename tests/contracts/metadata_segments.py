@@ -365,7 +365,7 @@ class SegmentContract(MetadataScene):
     async def test_a_far_move_of_the_log_start_drops_the_oldest_runs_first_and_the_rest_when_it_is_repeated(
         self, ready: MetadataStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(store_module, "DROPPED_AT_ONCE", 2)
+        monkeypatch.setattr(store_module, "DELETED_PER_TRANSACTION", 2)
         [state] = await lead(ready, ALICE, part(0))
         for end in range(10, 80, 10):
             await publish(ready, ALICE, replace(state, flushed_end=end - 10), end)
@@ -380,7 +380,7 @@ class SegmentContract(MetadataScene):
     async def test_a_topic_with_very_many_runs_is_deleted_in_several_steps(
         self, ready: MetadataStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(store_module, "DROPPED_AT_ONCE", 2)
+        monkeypatch.setattr(store_module, "DELETED_PER_TRANSACTION", 2)
         states = await lead(ready, ALICE, part(0), part(1))
         for end in range(10, 80, 10):
             for state in states:

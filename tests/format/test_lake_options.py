@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamhouse.model.table import Partition, some_partitions
+from streamhouse.model.table import Partition, parse_partitions
 from streamhouse.sql.lake_tables import TopicAsTable, statements_of
 from streamhouse.sql.options import a_duration_ms, a_file_size
 from streamhouse.sql.parser import parse
@@ -10,20 +10,20 @@ from streamhouse.sql.statements import CreatePipeline, CreateTable
 
 
 def test_partitions_are_columns_and_transforms_of_them() -> None:
-    assert some_partitions("day(ts), bucket(16, id), truncate(name, 4), `the country`") == (
+    assert parse_partitions("day(ts), bucket(16, id), truncate(name, 4), `the country`") == (
         Partition(column="ts", transform="day"),
         Partition(column="id", transform="bucket", width=16),
         Partition(column="name", transform="truncate", width=4),
         Partition(column="the country"),
     )
-    assert [each.name for each in some_partitions("days(ts), country")] == ["ts_day", "country"]
-    assert [str(each) for each in some_partitions("BUCKET(4,id),hour( ts )")] == ["bucket(4, id)", "hour(ts)"]
+    assert [each.name for each in parse_partitions("days(ts), country")] == ["ts_day", "country"]
+    assert [str(each) for each in parse_partitions("BUCKET(4,id),hour( ts )")] == ["bucket(4, id)", "hour(ts)"]
 
 
 @pytest.mark.parametrize("text", ["", "week(ts)", "day(3, ts)", "bucket(id)", "bucket(0, id)", "a, a", "day(ts"])
 def test_partitions_that_cant_be_say_what_can(text: str) -> None:
     with pytest.raises(ValueError, match=r"day\(ts\)"):
-        some_partitions(text)
+        parse_partitions(text)
 
 
 def test_sizes_and_durations() -> None:

@@ -4,7 +4,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from streamhouse.model.log_cleanup import MergeLimits, merge_limits, merges, next_look, runs_to_merge
+from streamhouse.model.log_cleanup import MergeLimits, merge_limits, merges, next_check, runs_to_merge
 from streamhouse.model.names import Epoch
 from streamhouse.model.segment import Run
 from streamhouse.model.topic import parse_topic_config
@@ -63,10 +63,10 @@ def test_retention_makes_the_limits_narrower() -> None:
 
 
 def test_the_next_look_begins_where_something_may_still_be_merged() -> None:
-    assert next_look(runs(2000, 10, 10), LIMITS, is_all=True) == 10
-    assert next_look(runs(2000, 10, 2000), LIMITS, is_all=True) == 30
-    assert next_look(runs(*[10] * 8), LIMITS, is_all=True) == 0
-    assert next_look(runs(*[10] * 8), LIMITS, is_all=False) == 40
+    assert next_check(runs(2000, 10, 10), LIMITS, is_all=True) == 10
+    assert next_check(runs(2000, 10, 2000), LIMITS, is_all=True) == 30
+    assert next_check(runs(*[10] * 8), LIMITS, is_all=True) == 0
+    assert next_check(runs(*[10] * 8), LIMITS, is_all=False) == 40
 
 
 def test_a_trickle_ends_in_few_runs_and_each_byte_is_moved_a_few_times() -> None:

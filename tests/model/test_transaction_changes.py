@@ -19,7 +19,7 @@ from streamhouse.model.names import PartitionId, TopicId
 from streamhouse.model.transaction import (
     MAX_EPOCH,
     MAX_NUMBER,
-    ProducerAsked,
+    InitProducerRequest,
     ProducerIdentity,
     StoredTransaction,
     TransactionCall,
@@ -66,8 +66,8 @@ def call(producer: ProducerIdentity = IN_FORCE) -> TransactionCall:
     return TransactionCall("t", producer)
 
 
-def asked(known: ProducerIdentity | None = None) -> ProducerAsked:
-    return ProducerAsked(transactional_id="t", timeout_ms=2000, fresh_id=FRESH, known=known)
+def asked(known: ProducerIdentity | None = None) -> InitProducerRequest:
+    return InitProducerRequest(transactional_id="t", timeout_ms=2000, fresh_id=FRESH, known=known)
 
 
 def outcome_of(before: StoredTransaction, change: Callable[[], StoredTransaction]) -> Outcome:
@@ -135,7 +135,9 @@ def test_who_waited_for_another_producer_takes_nobody_elses_place(state: Transac
 )
 def test_partitions_are_enlisted(state: TransactionState, outcome: Outcome) -> None:
     before = row(state)
-    assert outcome_of(before, lambda: changes.enlist(before, call(), [part(1)], limit=9, now_ms=NOW_MS)) is outcome
+    assert (
+        outcome_of(before, lambda: changes.add_partitions(before, call(), [part(1)], limit=9, now_ms=NOW_MS)) is outcome
+    )
 
 
 @pytest.mark.parametrize(
@@ -152,7 +154,7 @@ def test_partitions_are_enlisted(state: TransactionState, outcome: Outcome) -> N
 def test_offsets_are_taken(state: TransactionState, plain: Outcome, beginning: Outcome) -> None:
     before = row(state)
     for begins, outcome in ((False, plain), (True, beginning)):
-        found = outcome_of(before, lambda: changes.take_offsets(before, call(), begins=begins, now_ms=NOW_MS))  # noqa: B023
+        found = outcome_of(before, lambda: changes.add_offsets(before, call(), begins=begins, now_ms=NOW_MS))  # noqa: B023
         assert found is outcome
 
 
@@ -214,9 +216,9 @@ def test_nobody_else_speaks_for_a_transaction(
 ) -> None:
     before = row(state)
     with pytest.raises(error):
-        changes.enlist(before, call(speaker), [], limit=9, now_ms=NOW_MS)
+        changes.add_partitions(before, call(speaker), [], limit=9, now_ms=NOW_MS)
     with pytest.raises(error):
-        changes.take_offsets(before, call(speaker), begins=True, now_ms=NOW_MS)
+        changes.add_offsets(before, call(speaker), begins=True, now_ms=NOW_MS)
     for bump in (False, True):
         with pytest.raises(error):
             end(before, commit=False, bump=bump, by=speaker)
@@ -224,9 +226,9 @@ def test_nobody_else_speaks_for_a_transaction(
 
 def test_nobody_speaks_for_a_transactional_id_that_is_not_there() -> None:
     with pytest.raises(UnknownProducerId):
-        changes.enlist(None, call(), [], limit=9, now_ms=NOW_MS)
+        changes.add_partitions(None, call(), [], limit=9, now_ms=NOW_MS)
     with pytest.raises(UnknownProducerId):
-        changes.take_offsets(None, call(), begins=True, now_ms=NOW_MS)
+        changes.add_offsets(None, call(), begins=True, now_ms=NOW_MS)
     with pytest.raises(UnknownProducerId):
         end(None, commit=True, bump=True)
 
@@ -263,7 +265,7 @@ def test_a_producer_whose_time_was_up_is_told_what_happened_and_goes_on_after_an
             with pytest.raises(ProducerFenced):  # one that can't be told its next epoch
                 end(found, commit=commit, bump=False)
     with pytest.raises(ProducerFenced):
-        changes.enlist(over, call(), [part(1)], limit=9, now_ms=NOW_MS)
+        changes.add_partitions(over, call(), [part(1)], limit=9, now_ms=NOW_MS)
     assert changes.init_producer(over, asked(), now_ms=NOW_MS).producer == (7, 5)
 
 
@@ -369,22 +371,22 @@ def test_the_epoch_that_is_kept_for_fencing_is_given_to_nobody() -> None:
 
 
 def test_a_transaction_begins_with_the_next_number_and_without_a_past() -> None:
-    begun = changes.enlist(row(COMPLETE_ABORT, previous=BEFORE), call(), [part(1)], limit=9, now_ms=NOW_MS)
+    begun = changes.add_partitions(row(COMPLETE_ABORT, previous=BEFORE), call(), [part(1)], limit=9, now_ms=NOW_MS)
     assert (begun.number, begun.started_at_ms, begun.previous) == (6, NOW_MS, None)
     assert begun.partitions == (part(1),)
-    assert changes.enlist(begun, call(), [part(1)], limit=9, now_ms=NOW_MS + 1) is begun
-    more = changes.enlist(begun, call(), [part(2), part(1), part(2)], limit=9, now_ms=NOW_MS + 1)
+    assert changes.add_partitions(begun, call(), [part(1)], limit=9, now_ms=NOW_MS + 1) is begun
+    more = changes.add_partitions(begun, call(), [part(2), part(1), part(2)], limit=9, now_ms=NOW_MS + 1)
     assert (more.number, more.started_at_ms, more.partitions) == (6, NOW_MS, (part(1), part(2)))
 
 
 def test_a_transaction_without_partitions_is_one_too() -> None:
-    assert changes.enlist(row(EMPTY), call(), [], limit=0, now_ms=NOW_MS).state is ONGOING
+    assert changes.add_partitions(row(EMPTY), call(), [], limit=0, now_ms=NOW_MS).state is ONGOING
 
 
 def test_a_transaction_is_about_so_many_partitions_at_most() -> None:
-    assert len(changes.enlist(row(ONGOING), call(), [part(1)], limit=2, now_ms=NOW_MS).partitions) == 2
+    assert len(changes.add_partitions(row(ONGOING), call(), [part(1)], limit=2, now_ms=NOW_MS).partitions) == 2
     with pytest.raises(TransactionTooLarge):
-        changes.enlist(row(ONGOING), call(), [part(1), part(2)], limit=2, now_ms=NOW_MS)
+        changes.add_partitions(row(ONGOING), call(), [part(1), part(2)], limit=2, now_ms=NOW_MS)
 
 
 def test_markers_name_the_producer_that_ended_its_transaction() -> None:
@@ -425,4 +427,4 @@ def test_a_producer_that_counted_far_gets_another_id_and_counts_anew() -> None:
 
 def test_a_producer_that_can_not_count_on_must_come_anew() -> None:
     with pytest.raises(ProducerFenced):
-        changes.enlist(replace(row(COMPLETE_COMMIT), number=MAX_NUMBER), call(), [], limit=9, now_ms=NOW_MS)
+        changes.add_partitions(replace(row(COMPLETE_COMMIT), number=MAX_NUMBER), call(), [], limit=9, now_ms=NOW_MS)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from streamhouse.format.batch import Buffer
-from streamhouse.stores.local_files import UNREADABLE, AppendFile, LockedError, Span
+from streamhouse.stores.local_files import UNREADABLE, AppendFile, ByteRange, LockedError
 
 _SECTOR_BYTES = 512
 
@@ -82,7 +82,7 @@ class SimFiles:
         self._is_dead = False
         self._full_after: int | None = None
         self._syncs_that_fail = 0
-        self._bad_sectors: dict[Path, list[Span]] = {}
+        self._bad_sectors: dict[Path, list[ByteRange]] = {}
         self.writes = 0
         self.syncs = 0
 
@@ -132,7 +132,7 @@ class SimFiles:
 
     def spoil(self, path: Path, start: int, end: int) -> None:
         """The disk does not give these bytes of a file back any more."""
-        self._bad_sectors.setdefault(path, []).append(Span(start, end))
+        self._bad_sectors.setdefault(path, []).append(ByteRange(start, end))
 
     def _call(self, what: str) -> None:
         self._wait(what)
@@ -171,9 +171,9 @@ class SimFiles:
             raise FileNotFoundError(path)
         return bytes(self._disk.contents[path].cached)
 
-    def read_around(self, path: Path) -> tuple[bytes, Sequence[Span]]:
+    def read_around(self, path: Path) -> tuple[bytes, Sequence[ByteRange]]:
         data = bytearray(self.read(path))
-        holes = [Span(start, min(end, len(data))) for start, end in self._bad_sectors.get(path, ())]
+        holes = [ByteRange(start, min(end, len(data))) for start, end in self._bad_sectors.get(path, ())]
         for start, end in holes:
             data[start:end] = UNREADABLE * (end - start)
         return bytes(data), holes

@@ -13,7 +13,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.groups import Caller, DescribedGroup, Join, Joined, Leaver, OffsetToCommit, Sync, Synced
+from streamhouse.broker.groups import (
+    DescribedGroup,
+    JoinRequest,
+    JoinResult,
+    LeaveRequest,
+    MemberRef,
+    OffsetToCommit,
+    SyncRequest,
+    SyncResult,
+)
 from streamhouse.errors import CoordinatorLoading, CoordinatorUnavailable, NotCoordinator, StreamhouseError
 from streamhouse.model.group_requests import Fetched, Outcomes
 from streamhouse.model.names import TopicPartition
@@ -50,8 +59,8 @@ class GroupClient(Client):
 
     # --- calls
 
-    async def join(self, ask: Join) -> Joined:
-        async def send(broker: Broker) -> Joined:
+    async def join(self, ask: JoinRequest) -> JoinResult:
+        async def send(broker: Broker) -> JoinResult:
             asked = self.book.asks(self.group_id)
             latest = self.loop.time() + self._join_limit_s()
             joined = await broker.groups.join(self.group_id, ask)
@@ -72,8 +81,8 @@ class GroupClient(Client):
         delay_s = self.world.options.settings.groups.initial_rebalance_delay_s
         return self.plan.session_s + self.plan.rebalance_s + delay_s + SLACK_S
 
-    async def sync(self, ask: Sync) -> Synced:
-        async def send(broker: Broker) -> Synced:
+    async def sync(self, ask: SyncRequest) -> SyncResult:
+        async def send(broker: Broker) -> SyncResult:
             asked = self.book.asks(self.group_id)
             if ask.assignments:
                 self.book.offers(self.group_id, ask)
@@ -84,16 +93,16 @@ class GroupClient(Client):
 
         return await self._ask(simply(send), across_lives=False)
 
-    async def heartbeat(self, caller: Caller) -> None:
+    async def heartbeat(self, caller: MemberRef) -> None:
         await self._ask(at_once(lambda broker: broker.groups.heartbeat(self.group_id, caller)))
 
-    async def leave(self, leaver: Leaver) -> None:
+    async def leave(self, leaver: LeaveRequest) -> None:
         await self._ask(at_once(lambda broker: broker.groups.leave(self.group_id, [leaver])))
 
-    async def commit(self, caller: Caller, offsets: Mapping[TopicPartition, int]) -> None:
+    async def commit(self, caller: MemberRef, offsets: Mapping[TopicPartition, int]) -> None:
         await self._ask(self.committing(caller, offsets))
 
-    def committing(self, caller: Caller, offsets: Mapping[TopicPartition, int]) -> Begin[None]:
+    def committing(self, caller: MemberRef, offsets: Mapping[TopicPartition, int]) -> Begin[None]:
         async def send(broker: Broker) -> None:
             tried = self.book.committing(self.group_id, caller, offsets)
             told = {name: OffsetToCommit(offset=offset, metadata=tried.label) for name, offset in offsets.items()}

@@ -29,7 +29,7 @@ never committed anything is forgotten, as Kafka forgets it, and counts from the 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from streamhouse.broker.groups import Caller, Join, Joined, Sync, Synced
+from streamhouse.broker.groups import JoinRequest, JoinResult, MemberRef, SyncRequest, SyncResult
 from streamhouse.errors import Retriable, StreamhouseError, UnknownTopic
 from streamhouse.model.group import CommittedOffset
 from streamhouse.model.group_requests import Outcomes
@@ -48,7 +48,7 @@ class Try:
 
     label: str
     group_id: str
-    caller: Caller
+    caller: MemberRef
     offsets: dict[TopicPartition, int | None]
     """None: deleted."""
     begun: int
@@ -174,13 +174,13 @@ class GroupHistory:
 
     # --- commits
 
-    def committing(self, group_id: str, caller: Caller, offsets: Mapping[TopicPartition, int]) -> Try:
+    def committing(self, group_id: str, caller: MemberRef, offsets: Mapping[TopicPartition, int]) -> Try:
         return self._begin("commit", group_id, caller, offsets)
 
     def deleting(self, group_id: str, names: Iterable[TopicPartition]) -> Try:
-        return self._begin("deletion", group_id, Caller(), dict.fromkeys(names))
+        return self._begin("deletion", group_id, MemberRef(), dict.fromkeys(names))
 
-    def _begin(self, what: str, group_id: str, caller: Caller, offsets: Mapping[TopicPartition, int | None]) -> Try:
+    def _begin(self, what: str, group_id: str, caller: MemberRef, offsets: Mapping[TopicPartition, int | None]) -> Try:
         now = self.tick()
         members = self.of(group_id)
         tried = Try(
@@ -314,7 +314,7 @@ class GroupHistory:
     def asks(self, group_id: str) -> Asked:
         return Asked(begun=self.tick(), handed_out=self.of(group_id).handed_out)
 
-    def joined(self, group_id: str, asked: Asked, ask: Join, joined: Joined) -> None:
+    def joined(self, group_id: str, asked: Asked, ask: JoinRequest, joined: JoinResult) -> None:
         self._look_for(group_id)
         members = self.of(group_id)
         if ask.instance_id is not None:
@@ -341,13 +341,13 @@ class GroupHistory:
             if self._is_kept(group_id):
                 self._violated(f"a group was forgotten with what it had committed; {group_id}")
 
-    def offers(self, group_id: str, ask: Sync) -> None:
+    def offers(self, group_id: str, ask: SyncRequest) -> None:
         """A leader brings its assignments; they count from the moment at which the agent has them."""
         members = self.of(group_id)
         offer = {members.identity(member_id): data for member_id, data in ask.assignments.items()}
         members.offers.setdefault(ask.generation, []).append(offer)
 
-    def synced(self, group_id: str, asked: Asked, ask: Sync, synced: Synced) -> None:
+    def synced(self, group_id: str, asked: Asked, ask: SyncRequest, synced: SyncResult) -> None:
         self.syncs += 1
         self._look_for(group_id)
         members = self.of(group_id)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from math import inf
 
 from streamhouse.broker.fetch.fetch import Wanted
-from streamhouse.broker.groups import Caller, Join, Joined, Leaver, Sync
+from streamhouse.broker.groups import JoinRequest, JoinResult, LeaveRequest, MemberRef, SyncRequest
 from streamhouse.errors import (
     FencedInstance,
     GroupNotFound,
@@ -65,8 +65,8 @@ class Member(GroupClient):
         return self._member_id
 
     @property
-    def _caller(self) -> Caller:
-        return Caller(member_id=self._member_id, instance_id=self._instance_id, generation=self.generation)
+    def _caller(self) -> MemberRef:
+        return MemberRef(member_id=self._member_id, instance_id=self._instance_id, generation=self.generation)
 
     # --- lives
 
@@ -94,7 +94,7 @@ class Member(GroupClient):
         self._member_id = ""
         self._lose()
 
-    async def _haunt(self, caller: Caller, offsets: dict[TopicPartition, int]) -> None:
+    async def _haunt(self, caller: MemberRef, offsets: dict[TopicPartition, int]) -> None:
         """It was only asleep, while its successor took its place: it goes on committing."""
         ghost = GroupClient(self.world, f"{self.name}-ghost-{self.book.tick()}", self.plan)
         for _ in range(4):
@@ -192,7 +192,9 @@ class Member(GroupClient):
         by_instance = self._instance_id is not None and self.chance.random() < 0.5
         self.book.leaves(self.group_id, self._member_id)
         try:
-            await self.leave(Leaver(member_id="" if by_instance else self._member_id, instance_id=self._instance_id))
+            await self.leave(
+                LeaveRequest(member_id="" if by_instance else self._member_id, instance_id=self._instance_id)
+            )
         except (StreamhouseError, Lost):
             return
 
@@ -219,7 +221,7 @@ class Member(GroupClient):
         self._member_id = joined.member_id
         self.generation = joined.generation
         synced = await self.sync(
-            Sync(
+            SyncRequest(
                 member_id=joined.member_id,
                 instance_id=self._instance_id,
                 generation=joined.generation,
@@ -230,11 +232,11 @@ class Member(GroupClient):
         )
         await self._take(decode_assignment(synced.assignment))
 
-    def _ask_to_join(self) -> Join:
+    def _ask_to_join(self) -> JoinRequest:
         topics = list(dict.fromkeys(name.topic for name in self._names))
         owned = list(self.positions)
         protocol = COOPERATIVE if self.plan.is_cooperative else EAGER
-        return Join(
+        return JoinRequest(
             member_id=self._member_id,
             instance_id=self._instance_id,
             client_id=self.name,
@@ -246,7 +248,7 @@ class Member(GroupClient):
             may_skip_assignment=self.plan.may_skip_assignment,
         )
 
-    def _assign(self, joined: Joined) -> dict[str, bytes]:
+    def _assign(self, joined: JoinResult) -> dict[str, bytes]:
         if joined.leader != joined.member_id or joined.skip_assignment or not joined.members:
             return {}
         return dict(assign(joined.protocol, joined.members, self._names))

@@ -16,11 +16,11 @@ from streamhouse.config import (
     BufferSettings,
     ClusterSettings,
     CompactionSettings,
+    ExternalCommitSettings,
     FetchSettings,
     FlushSettings,
     GroupSettings,
     LeaseSettings,
-    PlacingSettings,
     PlanSettings,
     ProducerSettings,
     RetentionSettings,
@@ -230,7 +230,7 @@ def rewriting(options: Options, chance: random.Random) -> Options:
     """Objects stay for longer than a replacement is tried and an agent lives without its session, and a commit whose
     answer was lost is repeated in that time: as whoever sets it must."""
     settings = options.settings
-    placing = settings.placing if options.placers else PlacingSettings(timeout_s=chance.choice((0.5, 2.0)))
+    placing = settings.placing if options.placers else ExternalCommitSettings(timeout_s=chance.choice((0.5, 2.0)))
     grace_s = placing.timeout_s + settings.lease.life_ms / 1000
     settings = structs.replace(
         settings,
@@ -326,7 +326,7 @@ def _placing(options: Options, chance: random.Random) -> Options:
     if chance.random() >= PLACING_SHARE:
         return options
     hold_s = chance.choice((0.4, 1.5))
-    placing = PlacingSettings(
+    placing = ExternalCommitSettings(
         hold_s=hold_s, timeout_s=chance.choice((1.0, 5.0)), contend_s=0.3, look_s=chance.choice((0.1, 0.5))
     )
     retention = structs.replace(options.settings.retention, grace_s=2 * hold_s + 2.0)

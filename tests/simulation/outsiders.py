@@ -6,7 +6,7 @@ Leaves      members and the audit to `groups`, requests to `group_calls`, the ve
 
 from collections.abc import Sequence
 
-from streamhouse.broker.groups import Caller
+from streamhouse.broker.groups import MemberRef
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.names import TopicPartition
 
@@ -29,8 +29,8 @@ class Outsider(GroupClient):
             try:
                 connection = await self.connection()
                 for _ in range(self.chance.choice((0, 0, 1, 3))):
-                    connection.send(self.committing(Caller(), self._offsets()))
-                await self.commit(Caller(), self._offsets())
+                    connection.send(self.committing(MemberRef(), self._offsets()))
+                await self.commit(MemberRef(), self._offsets())
                 await self.committed(self._names)
             except (StreamhouseError, Lost):
                 continue

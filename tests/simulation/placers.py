@@ -16,7 +16,7 @@ from streamhouse.errors import CommitRefused, StreamhouseError, Unavailable
 from streamhouse.format.batch import place
 from streamhouse.format.object_keys import placed_segment_key
 from streamhouse.format.segment import RunInput, encode_segment
-from streamhouse.model.external_commit import Held, HoldAsked, Outcome, QueryId, StoredCommit
+from streamhouse.model.external_commit import FreezeRequest, FrozenPartition, Outcome, QueryId, StoredCommit
 from streamhouse.model.names import Epoch, TopicPartition
 from streamhouse.model.segment import SegmentObject
 
@@ -40,7 +40,7 @@ class SimHolders:
         self._loss = world.options.placing_loss
         self._chance = random.Random(f"holders-{world.options.seed}-{agent.number}")
 
-    async def hold(self, at: Address, asked: HoldAsked, *, timeout_s: float) -> Sequence[Held]:
+    async def hold(self, at: Address, asked: FreezeRequest, *, timeout_s: float) -> Sequence[FrozenPartition]:
         ask = simply(lambda broker: broker.holds.hold(asked, timeout_s=timeout_s))
         return await self._ask(at, ask, timeout_s=timeout_s + 0.1)
 

@@ -48,10 +48,10 @@ def repeated_placements_are_not_recognised(patch: Patch) -> None:
             return commit_of(known)
         return await written(tx, placement, placed, now_ms=now_ms)
 
-    written = external_commits._remember
+    written = external_commits._store_commit
     patch.setattr(external_commits, "find_commit", nothing)
-    patch.setattr(external_commits, "_refuse_known_objects", nothing)
-    patch.setattr(external_commits, "_remember", remember)
+    patch.setattr(external_commits, "_reject_known_objects", nothing)
+    patch.setattr(external_commits, "_store_commit", remember)
 
 
 PLACING: Final[Mapping[str, Any]] = {"placers": 2, "placing_loss": 0.2, "groups": ()}

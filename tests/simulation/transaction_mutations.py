@@ -54,8 +54,8 @@ def any_epoch_speaks_for_a_transactional_id(patch: Patch) -> None:
     ) -> StoredTransaction:
         return speaker(row, call._replace(producer=row.producer) if row is not None else call, or_previous=or_previous)
 
-    speaker = transaction_transitions._of_speaker
-    patch.setattr(transaction_transitions, "_of_speaker", whoever)
+    speaker = transaction_transitions._check_caller
+    patch.setattr(transaction_transitions, "_check_caller", whoever)
 
 
 def offsets_count_before_their_transaction_is_decided(patch: Patch) -> None:

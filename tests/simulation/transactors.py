@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.dependencies import NoPeers
-from streamhouse.broker.groups import Caller, OffsetToCommit
+from streamhouse.broker.groups import MemberRef, OffsetToCommit
 from streamhouse.broker.produce.append import ProduceTransaction
 from streamhouse.config.fields import Address
 from streamhouse.errors import DuplicateSequence, Rejected, StreamhouseError, Unavailable, UnknownTopic, UnknownTopicId
@@ -270,7 +270,7 @@ class Transactor(Client):
         async def ask(broker: Broker) -> None:
             since = self.loop.time()
             outcomes = await broker.groups.commit_in_transaction(
-                group_id, Caller(), call, offsets, begins=self._is_modern
+                group_id, MemberRef(), call, offsets, begins=self._is_modern
             )
             for error in outcomes.values():
                 if error is not None:

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StringType, StructType
 
-from streamhouse.client.http import Answer
+from streamhouse.client.http import HttpResponse
 from streamhouse.client.sync import SyncClient
 from streamhouse.clock import Ids
 from streamhouse.errors import CommitRefused, Misconfigured, Unavailable, UnknownTopic
@@ -237,11 +237,11 @@ class ManualClock:
 class Scripted:
     """An agent that answers as it is told, and then as the last time."""
 
-    def __init__(self, *answers: Answer | Exception) -> None:
+    def __init__(self, *answers: HttpResponse | Exception) -> None:
         self.answers = list(answers)
         self.asked = 0
 
-    async def ask(self, *_: object, **__: object) -> Answer:
+    async def ask(self, *_: object, **__: object) -> HttpResponse:
         self.asked += 1
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
@@ -250,7 +250,7 @@ class Scripted:
 
 
 COMMIT = Commit(query=str(uuid.uuid4()), epoch=0, segments=())
-DONE = Answer(200, b'{"placed": [], "replayed": true}')
+DONE = HttpResponse(200, b'{"placed": [], "replayed": true}')
 Agents = Callable[[Scripted, ManualClock], PlacingAgents]
 
 
@@ -259,7 +259,7 @@ def agents(http: Scripted, clock: ManualClock) -> PlacingAgents:
 
 
 async def test_a_commit_is_asked_for_again_until_somebody_answers() -> None:
-    http, clock = Scripted(Unavailable("away"), Answer(503, b"{}"), Answer(429, b"{}"), DONE), ManualClock()
+    http, clock = Scripted(Unavailable("away"), HttpResponse(503, b"{}"), HttpResponse(429, b"{}"), DONE), ManualClock()
     assert (await agents(http, clock).commit(COMMIT, timeout_s=60)).replayed
     assert http.asked == 4
     assert clock.waits == sorted(clock.waits)
@@ -273,13 +273,13 @@ async def test_a_commit_that_nobody_answers_fails_in_time_and_says_what_to_do() 
 
 
 async def test_a_commit_that_is_refused_is_not_asked_for_again() -> None:
-    http = Scripted(Answer(409, b'{"detail": "commit is older than the last one"}'))
+    http = Scripted(HttpResponse(409, b'{"detail": "commit is older than the last one"}'))
     with pytest.raises(CommitRefused, match="older than the last one"):
         await agents(http, ManualClock()).commit(COMMIT, timeout_s=60)
     assert http.asked == 1
 
 
-TOPIC = Answer(
+TOPIC = HttpResponse(
     200, b'{"name": "a", "id": "01234567-89ab-cdef-0123-456789abcdef", "partitions": 2, "effective_settings": {}}'
 )
 

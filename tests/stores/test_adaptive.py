@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.config import StoreSettings
 from streamhouse.errors import Unavailable
-from streamhouse.stores.objects.adaptive import AdaptiveStore, Lane, Pace, PaceSettings
+from streamhouse.stores.objects.adaptive import AdaptiveStore, ConcurrencyLimit, ConcurrencySettings, RequestQueue
 from streamhouse.stores.objects.base import Buffers, ObjectExists, ObjectMeta, ObjectStore, Refused, Throttled
 from streamhouse.stores.objects.memory import MemoryObjectStore
 from streamhouse.stores.objects.open import open_object_store
@@ -23,15 +23,15 @@ from tests.support.fake_s3 import FakeS3
 class TestAdaptiveStore(ObjectStoreContract):
     @pytest.fixture
     def store(self, clock: ManualClock) -> ObjectStore:
-        return adaptive(MemoryObjectStore(clock), clock, PaceSettings(max_concurrent=1))
+        return adaptive(MemoryObjectStore(clock), clock, ConcurrencySettings(max_concurrent=1))
 
 
-def adaptive(inner: ObjectStore, clock: ManualClock, settings: PaceSettings | None = None) -> AdaptiveStore:
+def adaptive(inner: ObjectStore, clock: ManualClock, settings: ConcurrencySettings | None = None) -> AdaptiveStore:
     return AdaptiveStore(inner, clock, seeded_ids(), CollectorRegistry(), settings)
 
 
-def pace(**settings: float) -> Pace:
-    return Pace(PaceSettings(**settings), seeded_ids())  # type: ignore[arg-type]
+def pace(**settings: float) -> ConcurrencyLimit:
+    return ConcurrencyLimit(ConcurrencySettings(**settings), seeded_ids())  # type: ignore[arg-type]
 
 
 # --- the lanes
@@ -56,7 +56,7 @@ class SlowSegments(MemoryObjectStore):
 async def test_a_put_of_the_wal_does_not_wait_for_segments() -> None:
     clock = ManualClock()
     bucket = SlowSegments(clock)
-    store = adaptive(bucket, clock, PaceSettings(max_concurrent=2))
+    store = adaptive(bucket, clock, ConcurrencySettings(max_concurrent=2))
     segments = [asyncio.ensure_future(store.put_new(f"segments/{number}", [b"x"])) for number in range(5)]
     await asyncio.sleep(0)
     async with asyncio.timeout(5):
@@ -70,7 +70,7 @@ async def test_a_put_of_the_wal_does_not_wait_out_the_pause_that_segments_were_a
     clock = ManualClock()
     bucket = SlowSegments(clock)
     bucket.complains = True
-    store = adaptive(bucket, clock, PaceSettings(first_pause_s=1000, max_pause_s=1000))
+    store = adaptive(bucket, clock, ConcurrencySettings(first_pause_s=1000, max_pause_s=1000))
     with pytest.raises(Throttled):
         await store.put_new("segments/1", [b"x"])
     async with asyncio.timeout(5):
@@ -175,7 +175,7 @@ async def turns(count: int = 20) -> None:
 async def test_no_more_requests_are_under_way_than_the_limit_and_all_are_served_in_order() -> None:
     clock = ManualClock()
     inner = GatedStore(clock)
-    store = adaptive(inner, clock, PaceSettings(max_concurrent=3))
+    store = adaptive(inner, clock, ConcurrencySettings(max_concurrent=3))
     served: list[int] = []
 
     async def put(n: int) -> None:
@@ -194,7 +194,7 @@ async def test_no_more_requests_are_under_way_than_the_limit_and_all_are_served_
 async def test_a_full_lane_does_not_hold_up_the_others() -> None:
     clock = ManualClock()
     inner = GatedStore(clock)
-    store = adaptive(inner, clock, PaceSettings(max_concurrent=1))
+    store = adaptive(inner, clock, ConcurrencySettings(max_concurrent=1))
     putting = [asyncio.create_task(store.put_new(f"a/{n}", [b""])) for n in range(3)]
     await turns()
     await store.delete("b/1")
@@ -208,7 +208,7 @@ async def test_a_full_lane_does_not_hold_up_the_others() -> None:
 async def test_too_many_waiting_calls_are_refused() -> None:
     clock = ManualClock()
     inner = GatedStore(clock)
-    store = adaptive(inner, clock, PaceSettings(max_concurrent=1, max_waiting=2))
+    store = adaptive(inner, clock, ConcurrencySettings(max_concurrent=1, max_waiting=2))
     tasks = [asyncio.create_task(store.put_new(f"a/{n}", [b""])) for n in range(3)]
     await turns()
     with pytest.raises(Unavailable, match="too many calls wait"):
@@ -220,7 +220,7 @@ async def test_too_many_waiting_calls_are_refused() -> None:
 async def test_nobody_waits_longer_than_the_limit_for_a_turn() -> None:
     clock = ManualClock()
     inner = GatedStore(clock)
-    store = adaptive(inner, clock, PaceSettings(max_concurrent=1, max_wait_s=0.05))
+    store = adaptive(inner, clock, ConcurrencySettings(max_concurrent=1, max_wait_s=0.05))
     first = asyncio.create_task(store.put_new("a/1", [b""]))
     await turns()
     with pytest.raises(Unavailable, match="waited too long"):
@@ -233,7 +233,7 @@ async def test_nobody_waits_longer_than_the_limit_for_a_turn() -> None:
 async def test_a_cancelled_wait_leaves_the_lane_as_it_was() -> None:
     clock = ManualClock()
     inner = GatedStore(clock)
-    store = adaptive(inner, clock, PaceSettings(max_concurrent=1))
+    store = adaptive(inner, clock, ConcurrencySettings(max_concurrent=1))
     tasks = [asyncio.create_task(store.put_new(f"a/{n}", [b""])) for n in range(4)]
     await turns()
     tasks[1].cancel()
@@ -245,7 +245,7 @@ async def test_a_cancelled_wait_leaves_the_lane_as_it_was() -> None:
 
 
 async def test_answers_about_keys_are_no_sign_of_load_and_neither_are_refusals() -> None:
-    lane = Lane("write", PaceSettings(max_concurrent=8), ManualClock(), seeded_ids())
+    lane = RequestQueue("write", ConcurrencySettings(max_concurrent=8), ManualClock(), seeded_ids())
     for error in (ObjectExists("a"), Refused("no", where="s3://b", do="ask")):
         with pytest.raises(type(error)):
             async with lane.slot():
@@ -275,7 +275,9 @@ class Restless(ManualClock):
 @pytest.mark.parametrize("early_ms", range(4))
 async def test_a_pause_that_ends_while_it_is_looked_at_is_over(early_ms: int) -> None:
     """With nothing under way nobody would ever say that a place is free: it was waited for until the deadline."""
-    lane = Lane("write", PaceSettings(first_pause_s=0.05, max_wait_s=0.5), Restless(early_ms), seeded_ids())
+    lane = RequestQueue(
+        "write", ConcurrencySettings(first_pause_s=0.05, max_wait_s=0.5), Restless(early_ms), seeded_ids()
+    )
     for _ in range(20):
         with pytest.raises(Throttled):
             async with lane.slot():

@@ -7,7 +7,7 @@ from streamhouse.clock import Ids, SystemClock
 from streamhouse.errors import Misconfigured
 from streamhouse.stores.objects.base import ObjectStore
 from streamhouse.stores.objects.open import open_object_store
-from streamhouse.stores.objects.remote_open import advise, canonical
+from streamhouse.stores.objects.remote_open import canonical, hint_for
 from tests.contracts.object_store import keys_below
 from tests.support.fake_s3 import FakeS3
 
@@ -75,7 +75,7 @@ def test_an_address_of_another_tool_is_answered_with_the_right_form(written: str
 
 @pytest.mark.parametrize("url", ["ftp://bucket/a", "https://minio.example.com", "bucket/a", "hdfs://name:8020/a"])
 def test_an_address_that_nobody_knows_is_answered_with_those_that_there_are(url: str) -> None:
-    assert advise(url) is None
+    assert hint_for(url) is None
     with pytest.raises(Misconfigured, match=r"supported=s3://bucket/prefix, gs://bucket/prefix"):
         opened(url)
 

@@ -15,7 +15,7 @@ from streamhouse.config import StoreSettings
 from streamhouse.errors import Misconfigured
 from streamhouse.stores.objects.base import ObjectStore
 from streamhouse.stores.objects.open import open_object_store
-from streamhouse.stores.objects.startup_check import prove_store
+from streamhouse.stores.objects.startup_check import check_store
 from tests.contracts.bucket import BucketContract
 from tests.contracts.object_store import keys_below
 from tests.stores.conftest import BUCKET
@@ -108,7 +108,7 @@ async def test_a_service_accounts_key_signs_the_token_itself_and_asks_nobody_for
     file.write_text(account.as_json())
     monkeypatch.setenv(given, str(file) if given == "GOOGLE_APPLICATION_CREDENTIALS" else account.as_json())
     async with GoogleFront(real_s3, knows=account.knows) as google:
-        await prove_store(opened(google, place), Ids())
+        await check_store(opened(google, place), Ids())
     claims = account.seen[0]
     assert (claims["alg"], claims["kid"], claims["iss"]) == ("RS256", account.KEY_ID, account.EMAIL)
     assert claims["sub"] == claims["iss"]
@@ -120,7 +120,7 @@ async def test_a_token_of_the_machine_is_used_while_it_lives_and_then_asked_for_
     google: GoogleFront, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GCE_METADATA_HOST", google.host)
-    await prove_store(opened(google, place), Ids())
+    await check_store(opened(google, place), Ids())
     assert google.tokens_given == 1
     google.token_life_s = 0
     store = opened(google, place)
@@ -134,18 +134,18 @@ async def test_what_google_refuses_is_one_clear_line_at_the_start(
 ) -> None:
     monkeypatch.setenv("GOOGLE_BEARER_TOKEN", "somebody's")
     with pytest.raises(Misconfigured, match=r"credentials are not valid \(status=401 code=Auth.*\) do=check") as said:
-        await prove_store(opened(google, place), Ids())
+        await check_store(opened(google, place), Ids())
     assert "somebody's" not in str(said.value)
     monkeypatch.setenv("GOOGLE_BEARER_TOKEN", TOKEN)
     with pytest.raises(
         Misconfigured, match=rf"store=gs://nobodys/{place} at {google.endpoint} why=the bucket does not"
     ):
-        await prove_store(opened(google, place, bucket="nobodys"), Ids())
+        await check_store(opened(google, place, bucket="nobodys"), Ids())
 
 
 async def test_no_credentials_of_google_are_one_clear_line_at_the_start(google: GoogleFront, place: str) -> None:
     with pytest.raises(Misconfigured, match=r"no credentials were found do=set .*GOOGLE_APPLICATION_CREDENTIALS"):
-        await prove_store(opened(google, place), Ids())
+        await check_store(opened(google, place), Ids())
     assert google.requests == []
 
 
@@ -171,5 +171,5 @@ async def test_googles_door_for_s3_has_no_create_only_writes_and_is_refused_with
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(Misconfigured, match=r"second create was accepted .*gs://bucket") as said:
-        await prove_store(opened(google, place, url="s3"), Ids())
+        await check_store(opened(google, place, url="s3"), Ids())
     assert re.search(r"do=use a store that honours create-only writes", str(said.value))

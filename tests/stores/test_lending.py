@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamhouse.stores.objects.remote import JOINED_BYTES, LENT_FROM_BYTES, lend, take_back
+from streamhouse.stores.objects.remote import JOINED_BYTES, LENT_FROM_BYTES, lend_buffers, reclaim_buffers
 
 SIZES = st.lists(st.sampled_from([0, 1, 100, LENT_FROM_BYTES - 1, LENT_FROM_BYTES, LENT_FROM_BYTES + 1]), max_size=30)
 
@@ -15,18 +15,18 @@ SIZES = st.lists(st.sampled_from([0, 1, 100, LENT_FROM_BYTES - 1, LENT_FROM_BYTE
 @given(SIZES)
 def test_the_views_are_the_body(sizes: list[int]) -> None:
     body = [bytes([n % 251]) * size for n, size in enumerate(sizes)]
-    assert b"".join(lend(body)) == b"".join(body)
+    assert b"".join(lend_buffers(body)) == b"".join(body)
 
 
 def test_large_buffers_are_lent_and_small_ones_joined() -> None:
     large = bytearray(LENT_FROM_BYTES)
-    views = lend([b"a", b"b", large, b"c", b"d"])
+    views = lend_buffers([b"a", b"b", large, b"c", b"d"])
     assert [view.nbytes for view in views] == [2, LENT_FROM_BYTES, 2]
     assert views[1].obj is large
 
 
 def test_thousands_of_small_buffers_become_few() -> None:
-    views = lend([bytes(1000)] * 10_000)
+    views = lend_buffers([bytes(1000)] * 10_000)
     assert len(views) <= 10_000_000 // JOINED_BYTES + 2
 
 
@@ -53,18 +53,18 @@ class Sleeper:
 
 async def test_a_loan_ends_when_the_last_reader_has_let_go() -> None:
     buffer = bytearray(LENT_FROM_BYTES)
-    views = lend([buffer])
+    views = lend_buffers([buffer])
     clock = Sleeper([PickleBuffer(views[0])])
-    await take_back(views, clock)
+    await reclaim_buffers(views, clock)
     assert clock.slept == 3
     buffer.append(0)
 
 
 async def test_a_cancellation_waits_for_the_last_reader_and_is_then_passed_on() -> None:
     buffer = bytearray(LENT_FROM_BYTES)
-    views = lend([buffer])
+    views = lend_buffers([buffer])
     clock = Sleeper([PickleBuffer(views[0])])
-    waiting = asyncio.create_task(take_back(views, clock))
+    waiting = asyncio.create_task(reclaim_buffers(views, clock))
     await asyncio.sleep(0)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -20,7 +20,7 @@ from streamhouse.config import StoreSettings
 from streamhouse.errors import Misconfigured
 from streamhouse.stores.objects.base import ObjectStore
 from streamhouse.stores.objects.open import open_object_store
-from streamhouse.stores.objects.startup_check import prove_store
+from streamhouse.stores.objects.startup_check import check_store
 from tests.contracts.bucket import BucketContract
 from tests.contracts.object_store import keys_below
 from tests.stores.records import RECORDS, consume, produce, values
@@ -50,7 +50,7 @@ async def clear(store: ObjectStore) -> None:
 def proven() -> None:
     """A store that no agent would start on is told of once, in one line, instead of failing every test."""
     try:
-        asyncio.run(prove_store(opened(f"{URL}/test-{RUN}"), Ids()))
+        asyncio.run(check_store(opened(f"{URL}/test-{RUN}"), Ids()))
     except Misconfigured as error:
         pytest.exit(str(error), returncode=1)
 

@@ -14,7 +14,7 @@ from streamhouse.stores.objects.memory import MemoryObjectStore
 from streamhouse.stores.objects.metered import MeteredStore
 from streamhouse.stores.objects.open import open_object_store
 from streamhouse.stores.objects.retrying import RetryingStore, RetrySettings
-from streamhouse.stores.objects.startup_check import prove_store
+from streamhouse.stores.objects.startup_check import check_store
 from tests.contracts.clocks import ManualClock, seeded_ids
 from tests.contracts.object_store import ObjectStoreContract, keys_below
 
@@ -309,14 +309,14 @@ async def test_a_store_that_breaks_a_promise_is_refused_with_advice(
     clock: ManualClock, kind: Callable[[ManualClock], ObjectStore], what: str
 ) -> None:
     with pytest.raises(Misconfigured, match=rf"{what}.*do="):
-        await prove_store(kind(clock), seeded_ids())
+        await check_store(kind(clock), seeded_ids())
 
 
 async def test_good_stores_are_proven_and_left_clean(clock: ManualClock, tmp_path: Path) -> None:
     folder = FolderObjectStore(tmp_path, clock)
     for store in (MemoryObjectStore(clock), folder, retrying(MemoryObjectStore(clock), clock)):
-        await prove_store(store, seeded_ids())
-        await prove_store(store, seeded_ids())
+        await check_store(store, seeded_ids())
+        await check_store(store, seeded_ids())
         assert await keys_below(store, "") == []
     await folder.aclose()
 
@@ -325,7 +325,7 @@ async def test_a_folder_that_can_not_be_made_is_refused_with_advice(clock: Manua
     (tmp_path / "file").write_bytes(b"")
     store = FolderObjectStore(tmp_path / "file" / "below", clock)
     with pytest.raises(Misconfigured, match=r"ENOTDIR.*do="):
-        await prove_store(store, seeded_ids())
+        await check_store(store, seeded_ids())
     await store.aclose()
 
 
@@ -334,7 +334,7 @@ async def test_a_folder_that_can_not_be_made_is_refused_with_advice(clock: Manua
 
 async def test_a_memory_url_opens(clock: ManualClock) -> None:
     store = open_object_store("memory:", clock=clock, ids=seeded_ids(), registry=CollectorRegistry())
-    await prove_store(store, seeded_ids())
+    await check_store(store, seeded_ids())
 
 
 @pytest.mark.parametrize("url", ["", "ftp://bucket", "file://host/path", "file:relative", "file:///", "/plain/path"])

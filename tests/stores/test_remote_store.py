@@ -19,7 +19,7 @@ from streamhouse.stores.objects.base import ObjectExists, ObjectMissing, ObjectS
 from streamhouse.stores.objects.open import open_object_store
 from streamhouse.stores.objects.remote import RemoteObjectStore
 from streamhouse.stores.objects.remote_open import open_remote
-from streamhouse.stores.objects.startup_check import prove_store
+from streamhouse.stores.objects.startup_check import check_store
 from tests.contracts.object_store import ObjectStoreContract, keys_below
 from tests.support.fake_s3 import FakeS3
 
@@ -288,7 +288,7 @@ async def test_a_wrong_setting_is_one_clear_line_at_the_start_and_asked_once(
     async with FakeS3(code=code, extra=extra) as server:
         server.always = str(status)
         with pytest.raises(Misconfigured) as refused:
-            await prove_store(opened(server), Ids())
+            await check_store(opened(server), Ids())
         assert re.search(said, str(refused.value)), str(refused.value)
         assert f"store=s3://bucket at {server.endpoint}" in str(refused.value)
         assert len(server.requests) == 1
@@ -305,7 +305,7 @@ async def test_an_address_where_nobody_listens_is_one_clear_line_at_the_start() 
     with pytest.raises(
         Misconfigured, match=r"store=s3://bucket at http://127.0.0.1:\d+ why=connection refused do=start"
     ):
-        await prove_store(store, Ids())
+        await check_store(store, Ids())
 
 
 async def test_no_credentials_are_one_clear_line_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,7 +320,7 @@ async def test_no_credentials_are_one_clear_line_at_the_start(monkeypatch: pytes
             "s3://bucket", clock=SystemClock(), ids=Ids(), registry=CollectorRegistry(), settings=QUICK, environ=environ
         )
         with pytest.raises(Misconfigured, match=r"no credentials were found do=set AWS_ACCESS_KEY_ID"):
-            await prove_store(store, Ids())
+            await check_store(store, Ids())
         assert server.requests == []
 
 
@@ -357,7 +357,7 @@ async def refusing() -> AsyncIterator[str]:
 async def test_a_store_that_ignores_create_only_is_refused() -> None:
     async with FakeS3(honours_create_only=False) as server:
         with pytest.raises(Misconfigured, match=r"second create was accepted.*If-None-Match"):
-            await prove_store(opened(server), Ids())
+            await check_store(opened(server), Ids())
         assert server.objects == {}
 
 
@@ -366,11 +366,11 @@ async def test_a_store_that_takes_nothing_for_the_moment_is_refused_with_what_to
     with pytest.raises(
         Misconfigured, match=r"asks for fewer requests.* do=raise its limit of requests, or start again"
     ):
-        await prove_store(opened(server), Ids())
+        await check_store(opened(server), Ids())
 
 
 async def test_a_store_that_works_is_proven_and_left_clean(server: FakeS3) -> None:
-    await prove_store(opened(server), Ids())
+    await check_store(opened(server), Ids())
     assert server.objects == {}
 
 
@@ -488,7 +488,7 @@ async def test_googles_emulator_is_found_however_it_is_written_and_sees_no_crede
     host = server.endpoint.removeprefix("http://")
     store = open_remote("gs://bucket", QUICK, SystemClock(), {"STORAGE_EMULATOR_HOST": written.format(host)})
     assert repr(store) == f"<RemoteObjectStore gs://bucket at http://{host}>"
-    await prove_store(store, Ids())
+    await check_store(store, Ids())
     assert {request.headers["authorization"] for request in server.requests} == {"Bearer emulator"}
 
 

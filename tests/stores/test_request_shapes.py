@@ -19,7 +19,7 @@ from streamhouse.clock import Ids, SystemClock
 from streamhouse.config import StoreSettings
 from streamhouse.stores.objects.base import ObjectExists, ObjectStore
 from streamhouse.stores.objects.open import open_object_store
-from streamhouse.stores.objects.startup_check import prove_store
+from streamhouse.stores.objects.startup_check import check_store
 from tests.contracts.object_store import keys_below
 from tests.stores.conftest import BUCKET
 from tests.stores.records import RECORDS, consume, produce, values
@@ -57,7 +57,7 @@ def opened(url: str, environ: dict[str, str], settings: StoreSettings | None = N
 
 async def use_all_of(store: ObjectStore) -> None:
     """Each promise of a store, with a listing of more than a page."""
-    await prove_store(store, Ids())
+    await check_store(store, Ids())
     await store.put_new("a/empty", [])
     await store.put_new("a/large", [bytes(1 << 20)] * 9)
     with pytest.raises(ObjectExists):
@@ -98,7 +98,7 @@ async def test_values_are_such_as_every_server_takes(real_s3: RealS3, tmp_path: 
     async with Recorder(real_s3.port) as front:
         environ = real_s3.environment | {"AWS_ENDPOINT_URL": front.endpoint, "AWS_REGION": "auto"}
         store = opened(f"s3://{BUCKET}/{tmp_path.name}-values", environ)
-        await prove_store(store, Ids())
+        await check_store(store, Ids())
     asked = front.requests
     assert all("/auto/s3/aws4_request" in request.headers["authorization"] for request in asked)
     assert all(re.fullmatch(r"[0-9a-f]{64}", request.headers["x-amz-content-sha256"]) for request in asked)
@@ -110,7 +110,7 @@ async def test_values_are_such_as_every_server_takes(real_s3: RealS3, tmp_path: 
 
 async def test_a_session_token_is_one_more_header() -> None:
     async with FakeS3() as server:
-        await prove_store(opened("s3://bucket", server.environment), Ids())
+        await check_store(opened("s3://bucket", server.environment), Ids())
     names = {frozenset(request.headers) & {"x-amz-security-token"} for request in server.requests}
     assert names == {frozenset({"x-amz-security-token"})}
 
@@ -143,6 +143,6 @@ async def test_a_store_that_limits_writes_of_one_key_is_proven_all_the_same(real
         environ = real_s3.environment | {"AWS_ENDPOINT_URL": front.endpoint}
         hasty = StoreSettings(max_retries=2, retry_wait_s=0.01, pause_s=0.05)
         store = opened(f"s3://{BUCKET}/{tmp_path.name}-{os.getpid()}", environ, hasty)
-        await prove_store(store, Ids())
+        await check_store(store, Ids())
         assert await keys_below(store, "") == []
     assert front.refusals > 3

@@ -14,7 +14,7 @@ from streamhouse.config import StoreSettings
 from streamhouse.errors import Misconfigured, Unavailable
 from streamhouse.stores.objects.base import ObjectStore
 from streamhouse.stores.objects.open import open_object_store
-from streamhouse.stores.objects.startup_check import prove_store
+from streamhouse.stores.objects.startup_check import check_store
 from tests.contracts.bucket import BucketContract
 from tests.contracts.object_store import keys_below
 from tests.stores.conftest import BUCKET
@@ -78,7 +78,7 @@ async def test_a_wrong_setting_is_named_at_the_start(
 ) -> None:
     settings = StoreSettings(max_retries=1, retry_wait_s=0.01)
     with pytest.raises(Misconfigured, match=rf"{said}.* do="):
-        await prove_store(opened(real_s3, url, settings, **environ), Ids())
+        await check_store(opened(real_s3, url, settings, **environ), Ids())
 
 
 # --- a server of its own, which is hurt

@@ -7,19 +7,19 @@ import pytest
 
 from streamhouse.model.pipeline import (
     Definition,
+    DesiredState,
     Heartbeat,
-    KeptPipeline,
     Kind,
     Ownership,
     Pipeline,
     PipelineName,
-    Running,
+    PipelineReport,
     Status,
+    StoredPipeline,
     Supervisor,
     SupervisorId,
-    Wish,
 )
-from streamhouse.stores.metadata.pipeline_assignment import Shares, decide_shares
+from streamhouse.stores.metadata.pipeline_assignment import Assignment, assign_pipelines
 from tests.support.depth import scaled
 
 
@@ -32,11 +32,11 @@ class House:
         self.running: dict[str, set[str]] = {name: set() for name in slots}
         self.moves = 0
 
-    def beat(self, who: str) -> Shares:
-        listed = tuple(Running(name=PipelineName(name), epoch=1) for name in sorted(self.running[who]))
+    def beat(self, who: str) -> Assignment:
+        listed = tuple(PipelineReport(name=PipelineName(name), epoch=1) for name in sorted(self.running[who]))
         heartbeat = Heartbeat(supervisor=SupervisorId(who), host="", slots=self.slots[who], running=listed)
         others = [self._supervisor(name) for name in self.slots if name != who]
-        shares = decide_shares(heartbeat, [self._kept(name) for name in self.owners], others, now_ms=0)
+        shares = assign_pipelines(heartbeat, [self._kept(name) for name in self.owners], others, now_ms=0)
         for name in shares.released:
             self.owners[name] = None
         for name in shares.taken:
@@ -52,7 +52,7 @@ class House:
             supervisor=SupervisorId(name), host="", slots=self.slots[name], expires_at_ms=1, pipelines=owned
         )
 
-    def _kept(self, name: str) -> KeptPipeline:
+    def _kept(self, name: str) -> StoredPipeline:
         owner = self.owners[name]
         lease = None if owner is None else Ownership(supervisor=SupervisorId(owner), epoch=1, expires_at_ms=1)
         pipeline = Pipeline(
@@ -61,11 +61,11 @@ class House:
             generation=1,
             query_id="",
             starting=None,
-            wish=Wish.RUN,
+            wish=DesiredState.RUN,
             created_at_ms=0,
             changed_at_ms=0,
         )
-        return KeptPipeline(pipeline=pipeline, owner=lease, status=Status())
+        return StoredPipeline(pipeline=pipeline, owner=lease, status=Status())
 
     def settle(self, chance: random.Random) -> None:
         names = list(self.slots)
@@ -110,9 +110,9 @@ def test_a_dead_one_is_free_for_others_and_its_owner_may_go_on() -> None:
     kept = house._kept("p000")
     late = 1
     mine = Heartbeat(
-        supervisor=SupervisorId("a"), host="", slots=1, running=(Running(name=PipelineName("p000"), epoch=1),)
+        supervisor=SupervisorId("a"), host="", slots=1, running=(PipelineReport(name=PipelineName("p000"), epoch=1),)
     )
-    assert decide_shares(mine, [kept], [], now_ms=late).renewed == ("p000",)
+    assert assign_pipelines(mine, [kept], [], now_ms=late).renewed == ("p000",)
     theirs = replace(mine, supervisor=SupervisorId("b"), running=())
-    assert decide_shares(theirs, [kept], [], now_ms=late).taken == ("p000",)
-    assert decide_shares(theirs, [kept], [], now_ms=late - 1).taken == ()
+    assert assign_pipelines(theirs, [kept], [], now_ms=late).taken == ("p000",)
+    assert assign_pipelines(theirs, [kept], [], now_ms=late - 1).taken == ()

@@ -19,7 +19,7 @@ from streamhouse.stores.metadata.rows import offset_list, partition_list
 from streamhouse.stores.metadata.sqlite import SqliteMetadataStore
 from streamhouse.stores.metadata.sqlite.database import Database, SqliteSettings, Transaction, translate
 from streamhouse.stores.metadata.statements import Statements, load_migrations, load_statements
-from streamhouse.stores.metadata.transaction_store import OffsetsAsked
+from streamhouse.stores.metadata.transaction_store import OffsetsRequest
 from tests.contracts.clocks import ManualClock
 from tests.contracts.metadata_changes import EVERYTHING, listening, topics
 from tests.contracts.metadata_producing import begin, end
@@ -168,7 +168,7 @@ async def test_a_database_from_before_transactions_has_room_for_them(tmp_path: P
     assert await store.schema_version() == len(load_migrations())
     call = await begin(store, "t", part(0))
     assert (await end(store, call)).partitions == (part(0),)
-    [kept] = await store.committed_offsets([OffsetsAsked("g", None)])
+    [kept] = await store.committed_offsets([OffsetsRequest("g", None)])
     assert kept.committed.offset == 5
     await store.aclose()
 

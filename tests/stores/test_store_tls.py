@@ -12,7 +12,7 @@ from streamhouse.config import StoreSettings
 from streamhouse.errors import Misconfigured
 from streamhouse.stores.objects.base import ObjectStore
 from streamhouse.stores.objects.open import open_object_store
-from streamhouse.stores.objects.startup_check import prove_store
+from streamhouse.stores.objects.startup_check import check_store
 from tests.stores.conftest import BUCKET
 from tests.support.agent import LiveAgent
 from tests.support.proxies.google_storage import TOKEN, GoogleFront
@@ -61,11 +61,11 @@ async def test_an_authority_in_aws_ca_bundle_is_trusted_for_s3(
 ) -> None:
     async with Recorder(real_s3.port, tls=authority.server()) as front:
         environ = real_s3.environment | {"AWS_ENDPOINT_URL": front.endpoint}
-        await prove_store(opened(f"s3://{BUCKET}/tls", **environ, AWS_CA_BUNDLE=str(authority.path)), Ids())
+        await check_store(opened(f"s3://{BUCKET}/tls", **environ, AWS_CA_BUNDLE=str(authority.path)), Ids())
         proven = len(front.requests)
         for trusted in ({}, {"AWS_CA_BUNDLE": str(another.path)}):
             with pytest.raises(Misconfigured, match=f"store=s3://{BUCKET}/tls at {front.endpoint} {NOT_TRUSTED}"):
-                await prove_store(opened(f"s3://{BUCKET}/tls", **environ, **trusted), Ids())
+                await check_store(opened(f"s3://{BUCKET}/tls", **environ, **trusted), Ids())
         assert len(front.requests) == proven > 0
 
 
@@ -74,10 +74,10 @@ async def test_an_authority_in_ssl_cert_file_is_trusted_for_google(
 ) -> None:
     async with GoogleFront(real_s3, tls=authority.server()) as front:
         monkeypatch.setenv("SSL_CERT_FILE", str(authority.path))
-        await prove_store(opened(f"gs://{BUCKET}/tls", GOOGLE_BASE_URL=front.endpoint), Ids())
+        await check_store(opened(f"gs://{BUCKET}/tls", GOOGLE_BASE_URL=front.endpoint), Ids())
         monkeypatch.setenv("SSL_CERT_FILE", str(another.path))
         with pytest.raises(Misconfigured, match=f"store=gs://{BUCKET}/tls at {front.endpoint} {NOT_TRUSTED}"):
-            await prove_store(opened(f"gs://{BUCKET}/tls", GOOGLE_BASE_URL=front.endpoint), Ids())
+            await check_store(opened(f"gs://{BUCKET}/tls", GOOGLE_BASE_URL=front.endpoint), Ids())
 
 
 class NoAccount(HttpFront):
@@ -94,10 +94,10 @@ async def test_an_authority_in_ssl_cert_file_is_trusted_for_azure(
         monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", front.endpoint)
         monkeypatch.setenv("SSL_CERT_FILE", str(authority.path))
         with pytest.raises(Misconfigured, match="the credentials are not valid"):
-            await prove_store(opened("az://container/tls"), Ids())
+            await check_store(opened("az://container/tls"), Ids())
         monkeypatch.setenv("SSL_CERT_FILE", str(another.path))
         with pytest.raises(Misconfigured, match=NOT_TRUSTED):
-            await prove_store(opened("az://container/tls"), Ids())
+            await check_store(opened("az://container/tls"), Ids())
 
 
 async def test_a_certificate_for_another_name_or_of_another_time_is_told_apart(
@@ -110,13 +110,13 @@ async def test_a_certificate_for_another_name_or_of_another_time_is_told_apart(
         async with Recorder(real_s3.port, tls=server) as front:
             environ = real_s3.environment | {"AWS_ENDPOINT_URL": front.endpoint}
             with pytest.raises(Misconfigured, match=said):
-                await prove_store(opened(f"s3://{BUCKET}/tls", **environ, AWS_CA_BUNDLE=str(authority.path)), Ids())
+                await check_store(opened(f"s3://{BUCKET}/tls", **environ, AWS_CA_BUNDLE=str(authority.path)), Ids())
 
 
 async def test_https_where_there_is_none_is_one_clear_line(real_s3: RealS3) -> None:
     environ = real_s3.environment | {"AWS_ENDPOINT_URL": f"https://127.0.0.1:{real_s3.port}"}
     with pytest.raises(Misconfigured, match=r"why=it does not speak TLS do=use http://"):
-        await prove_store(opened(f"s3://{BUCKET}/tls", **environ), Ids())
+        await check_store(opened(f"s3://{BUCKET}/tls", **environ), Ids())
 
 
 @pytest.mark.parametrize("text", [None, "no certificate"])

@@ -7,7 +7,7 @@ import pytest
 
 from streamhouse.config import KafkaSettings, is_loopback
 from streamhouse.errors import Misconfigured
-from streamhouse.wire.client_limits import MAX_WAIT_S, Admission, Refusal, parse_overrides
+from streamhouse.wire.client_limits import MAX_WAIT_S, ConnectionLimits, Rejection, parse_overrides
 
 LIMITS = KafkaSettings(
     max_connections=10, max_connections_per_ip=3, connections_per_s=4, connections_per_s_per_ip=2, rate_clients=5
@@ -15,12 +15,12 @@ LIMITS = KafkaSettings(
 NEAR, FAR, OTHER = "127.0.0.1", "10.0.0.7", "10.0.0.8"
 
 
-def why(decided: float | Refusal) -> str | None:
-    return decided.why if isinstance(decided, Refusal) else None
+def why(decided: float | Rejection) -> str | None:
+    return decided.why if isinstance(decided, Rejection) else None
 
 
-def admission(limits: KafkaSettings = LIMITS) -> Admission:
-    return Admission(limits, section="kafka")
+def admission(limits: KafkaSettings = LIMITS) -> ConnectionLimits:
+    return ConnectionLimits(limits, section="kafka")
 
 
 def test_one_address_has_its_share_of_connections_and_others_have_theirs() -> None:

@@ -4,12 +4,12 @@ from itertools import pairwise
 
 import pytest
 
-from streamhouse.wire.client_limits import Failures
+from streamhouse.wire.client_limits import RejectionBackoff
 
 RTT_S = 0.001
 
 
-def ask(failures: Failures, *, times: int, pause_s: float, now: float = 100.0) -> tuple[list[float], float]:
+def ask(failures: RejectionBackoff, *, times: int, pause_s: float, now: float = 100.0) -> tuple[list[float], float]:
     """Be refused again and again, `pause_s` after each refusal."""
     delays = []
     for _ in range(times):
@@ -19,8 +19,8 @@ def ask(failures: Failures, *, times: int, pause_s: float, now: float = 100.0) -
     return delays, now
 
 
-def a_few(per_s: float = 10.0, max_delay_s: float = 0.5, clients: int = 3) -> Failures:
-    return Failures(per_s, max_delay_s=max_delay_s, clients=clients)
+def a_few(per_s: float = 10.0, max_delay_s: float = 0.5, clients: int = 3) -> RejectionBackoff:
+    return RejectionBackoff(per_s, max_delay_s=max_delay_s, clients=clients)
 
 
 def test_a_second_of_refusals_is_free_and_then_each_takes_longer_up_to_the_limit() -> None:

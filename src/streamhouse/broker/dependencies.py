@@ -16,7 +16,7 @@ from streamhouse.config import Settings
 from streamhouse.config.fields import Address
 from streamhouse.errors import StreamhouseError, Unavailable
 from streamhouse.format.batch import Buffer
-from streamhouse.model.external_commit import Held, HoldAsked, Outcome
+from streamhouse.model.external_commit import FreezeRequest, FrozenPartition, Outcome
 from streamhouse.model.group import CommittedOffset
 from streamhouse.model.names import PartitionId, SessionId, TopicPartition
 from streamhouse.model.transaction import Marker
@@ -125,7 +125,7 @@ class Peers(Protocol):
 class Holders(Protocol):
     """The other agents, as leaders of what a commit or a job is about; whatever goes wrong is `Retriable`."""
 
-    async def hold(self, at: Address, asked: HoldAsked, *, timeout_s: float) -> Sequence[Held]:
+    async def hold(self, at: Address, asked: FreezeRequest, *, timeout_s: float) -> Sequence[FrozenPartition]:
         """`Holds.hold` at another agent. After an error the hold may be there, or not: end it."""
         ...
 

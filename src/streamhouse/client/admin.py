@@ -8,7 +8,7 @@ from streamhouse.client.group_lag import standings
 from streamhouse.client.http import Http
 from streamhouse.client.kafka_admin import Admin
 from streamhouse.client.kafka_groups import Groups
-from streamhouse.client.reader import ReadRange, Start, chosen, decide_starts, time_ms
+from streamhouse.client.reader import ReadRange, Start, decide_starts, select_partitions, time_ms
 from streamhouse.client.types import (
     EARLIEST,
     LATEST,
@@ -16,7 +16,6 @@ from streamhouse.client.types import (
     Examination,
     Group,
     PartitionStatus,
-    Place,
     Segment,
     Topic,
     Transaction,
@@ -24,10 +23,11 @@ from streamhouse.client.types import (
 )
 from streamhouse.clock import Clock, SystemClock
 from streamhouse.errors import Retriable, TopicExists, UnknownTopic
+from streamhouse.model.names import TopicPartition
 
 T = TypeVar("T")
 
-PATIENCE_S: Final = 5.0
+RETRY_S: Final = 5.0
 PAUSE_S: Final = 0.1
 
 At: TypeAlias = Literal["earliest", "latest"] | datetime
@@ -35,9 +35,9 @@ Value: TypeAlias = str | int | float | bool
 Ask: TypeAlias = Callable[[], Awaitable[Admin]]
 
 
-async def patiently(admin: Ask, question: Callable[[Admin], Awaitable[T]], clock: Clock) -> T:
+async def retry_until_known(admin: Ask, question: Callable[[Admin], Awaitable[T]], clock: Clock) -> T:
     """The answer to a question that does nothing, asked again while agents come, go and hand over."""
-    deadline = clock.monotonic() + PATIENCE_S
+    deadline = clock.monotonic() + RETRY_S
     while True:
         try:
             return await question(await admin())
@@ -54,7 +54,7 @@ class Topics:
         self._admin, self._clock = admin, clock or SystemClock()
 
     async def _asked(self, question: Callable[[Admin], Awaitable[T]]) -> T:
-        return await patiently(self._admin, question, self._clock)
+        return await retry_until_known(self._admin, question, self._clock)
 
     async def create(
         self,
@@ -119,7 +119,7 @@ class ConsumerGroups:
         self._admin, self._clock = admin, clock or SystemClock()
 
     async def _asked(self, question: Callable[[Groups], Awaitable[T]]) -> T:
-        return await patiently(self._admin, lambda admin: question(Groups(admin)), self._clock)
+        return await retry_until_known(self._admin, lambda admin: question(Groups(admin)), self._clock)
 
     async def _groups(self) -> Groups:
         return Groups(await self._admin())
@@ -132,26 +132,26 @@ class ConsumerGroups:
         """One group with its members; raises `GroupNotFound`."""
         return await self._asked(lambda groups: groups.describe(group))
 
-    async def committed(self, group: str) -> dict[Place, int]:
+    async def committed(self, group: str) -> dict[TopicPartition, int]:
         """Every offset that a group has committed."""
         return await self._asked(lambda groups: groups.committed(group))
 
-    async def lag(self, group: str) -> dict[Place, int]:
+    async def lag(self, group: str) -> dict[TopicPartition, int]:
         """How many offsets a group is behind, in all partitions of topics in which it has committed or that its members
         read: from the log's start where nothing was committed. Topics that are gone are left out."""
         admin = await self._admin()
         found = await standings(admin, Groups(admin), await self.get(group))
         return {each.place: each.lag for each in found}
 
-    async def reset(self, group: str, topic: str, to: Start = "earliest") -> dict[Place, int]:
+    async def reset(self, group: str, topic: str, to: Start = "earliest") -> dict[TopicPartition, int]:
         """Move a group without members to other offsets of a topic; returns them. Raises `NonEmptyGroup`."""
         admin = await self._admin()
         found = await admin.topic(topic)
-        wanted = chosen(topic, {p.partition for p in found.partitions}, ReadRange(from_=to))
+        wanted = select_partitions(topic, {p.partition for p in found.partitions}, ReadRange(from_=to))
         earliest, latest = await admin.offsets(found, EARLIEST, wanted), await admin.offsets(found, LATEST, wanted)
         at_time = await admin.offsets(found, time_ms(to), wanted) if isinstance(to, datetime) else {}
         starts = decide_starts(to, topic=topic, earliest=earliest, latest=latest, at_time=at_time)
-        offsets = {Place(topic, number): offset for number, offset in sorted(starts.items())}
+        offsets = {TopicPartition(topic, number): offset for number, offset in sorted(starts.items())}
         await (await self._groups()).commit(group, offsets)
         return offsets
 

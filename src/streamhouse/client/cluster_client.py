@@ -36,7 +36,7 @@ class AgentHealth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checkup:
+class ClusterHealth:
     shared: Sequence[Finding]
     agents: Sequence[AgentHealth]
 
@@ -60,7 +60,7 @@ class ClusterClient:
         answers = await asyncio.gather(*(self._local(agent, topic) for agent in asked))
         told = [each for answer in answers for each in answer or ()]
         silent = [agent for agent, answer in zip(asked, answers, strict=True) if answer is None]
-        return PartitionSurvey(partitions=merged(found, told), silent=silent)
+        return PartitionSurvey(partitions=merge_partitions(found, told), silent=silent)
 
     async def _local(self, agent: AgentStatus, topic: str | None) -> list[PartitionStatus] | None:
         try:
@@ -69,7 +69,7 @@ class ClusterClient:
         except StreamhouseError:
             return None
 
-    async def examine(self) -> Checkup:
+    async def examine(self) -> ClusterHealth:
         """Ask everybody how it is; what agents should agree about, and don't, is among the findings."""
         async with self._connect(self._address) as http:
             agents, first = await http.agents(), await http.examine()
@@ -77,7 +77,7 @@ class ClusterClient:
         examined = [AgentHealth(agent=agent, told=first) for agent in agents if agent.node == first.node]
         examined += await asyncio.gather(*(self._examined(agent) for agent in others))
         examined.sort(key=lambda each: each.agent.node)
-        return Checkup(shared=[*first.shared, *compared(examined)], agents=examined)
+        return ClusterHealth(shared=[*first.shared, *compare_findings(examined)], agents=examined)
 
     async def _examined(self, agent: AgentStatus) -> AgentHealth:
         try:
@@ -90,7 +90,7 @@ class ClusterClient:
         return self._address if agent.asked else agent.http
 
 
-def merged(found: Iterable[PartitionStatus], told: Iterable[PartitionStatus]) -> list[PartitionStatus]:
+def merge_partitions(found: Iterable[PartitionStatus], told: Iterable[PartitionStatus]) -> list[PartitionStatus]:
     """What leaders told of their partitions, in the place of what anybody knows; never of an older epoch."""
     best = {(each.topic, each.partition): each for each in found}
     for each in told:
@@ -100,7 +100,7 @@ def merged(found: Iterable[PartitionStatus], told: Iterable[PartitionStatus]) ->
     return [best[key] for key in sorted(best)]
 
 
-def compared(examined: Sequence[AgentHealth]) -> list[Finding]:
+def compare_findings(examined: Sequence[AgentHealth]) -> list[Finding]:
     """Whether the agents agree; nothing to say of a single one."""
     if len(examined) < 2:
         return []

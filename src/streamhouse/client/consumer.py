@@ -13,7 +13,7 @@ from typing import Final, Self
 from aiokafka.protocol.fetch import FetchRequest
 
 from streamhouse.client.addresses import Bootstrap, resolve_bootstrap
-from streamhouse.client.fetch_response import Answered, Chunk, answered
+from streamhouse.client.fetch_response import Chunk, FetchedPartitions, read_fetch_response
 from streamhouse.client.kafka_admin import Admin
 from streamhouse.client.types import Record
 from streamhouse.clock import Clock, SystemClock
@@ -50,7 +50,7 @@ class Consumer:
         self._leaders: dict[int, int] = {}
         self._is_stale = False
         self._pause_s = FIRST_PAUSE_S
-        self._flying: dict[int, asyncio.Task[Answered]] = {}
+        self._flying: dict[int, asyncio.Task[FetchedPartitions]] = {}
         self._chunks: deque[Chunk] = deque()
         self._buffered_bytes = 0
 
@@ -123,7 +123,7 @@ class Consumer:
             done, _ = await asyncio.wait(self._flying.values(), timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
             self._land(done)
 
-    def _land(self, done: "set[asyncio.Task[Answered]]") -> None:
+    def _land(self, done: "set[asyncio.Task[FetchedPartitions]]") -> None:
         self._flying = {leader: fetch for leader, fetch in self._flying.items() if fetch not in done}
         for fetch in done:
             told = fetch.result()
@@ -148,13 +148,15 @@ class Consumer:
             fetch = self._fetched(self._admin, leader, offsets)
             self._flying[leader] = asyncio.get_running_loop().create_task(fetch, name=f"fetch-{self._topic}-{leader}")
 
-    async def _fetched(self, admin: Admin, leader: int, offsets: dict[int, int]) -> Answered:
+    async def _fetched(self, admin: Admin, leader: int, offsets: dict[int, int]) -> FetchedPartitions:
         partitions = [(partition, offset, PARTITION_FETCH_BYTES) for partition, offset in offsets.items()]
         request = FetchRequest(WAIT_MS, 1, FETCH_BYTES, _READ_COMMITTED, [(self._topic, partitions)])
         try:
-            told = answered(await admin.send(request, subject=self._topic, node=leader), self._topic, offsets)
+            told = read_fetch_response(
+                await admin.send(request, subject=self._topic, node=leader), self._topic, offsets
+            )
         except Retriable as error:
-            told = Answered(chunks=[], trouble=error)
+            told = FetchedPartitions(chunks=[], trouble=error)
         if told.trouble is None:
             self._pause_s = FIRST_PAUSE_S
         elif not told.chunks:

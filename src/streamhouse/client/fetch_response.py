@@ -100,17 +100,17 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class FetchedPartitions:
     """What a fetch brought; `trouble`: why some partitions have to be looked for elsewhere, or later."""
 
     chunks: list[Chunk]
     trouble: StreamhouseError | None = None
 
 
-def answered(answer: Any, topic: str, asked: dict[int, int]) -> Answered:
+def read_fetch_response(answer: Any, topic: str, asked: dict[int, int]) -> FetchedPartitions:
     """Read an answer to a fetch of these partitions from these offsets; raises what no patience helps against."""
     if getattr(answer, "error_code", 0):
-        return Answered(chunks=[], trouble=from_code(answer.error_code, subject=topic))
+        return FetchedPartitions(chunks=[], trouble=from_code(answer.error_code, subject=topic))
     chunks: list[Chunk] = []
     trouble: StreamhouseError | None = None
     for _, partitions in answer.topics:
@@ -129,12 +129,14 @@ def answered(answer: Any, topic: str, asked: dict[int, int]) -> Answered:
                 trouble = error
             elif data:
                 batches = list(_batches(memoryview(data)))
-                void = aborted_in(batches, _told_aborted(told))
+                void = aborted_in(batches, _aborted_list(told))
                 chunks.append(Chunk(topic, partition, asked_from=asked[partition], batches=batches, void=void))
-    return Answered(chunks=[chunk for chunk in chunks if chunk.next_offset > asked[chunk.partition]], trouble=trouble)
+    return FetchedPartitions(
+        chunks=[chunk for chunk in chunks if chunk.next_offset > asked[chunk.partition]], trouble=trouble
+    )
 
 
-def _told_aborted(told: Sequence[Any]) -> list[tuple[int, int]]:
+def _aborted_list(told: Sequence[Any]) -> list[tuple[int, int]]:
     """Which producers aborted, and from which offset on."""
     return next(([(each[0], each[1]) for each in field] for field in told if isinstance(field, list) and field), [])
 

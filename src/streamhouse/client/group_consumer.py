@@ -10,15 +10,17 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeAlias
 
-from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
+from aiokafka import TopicPartition as KafkaTopicPartition
 from aiokafka.errors import KafkaError
 
 from streamhouse.client.addresses import Bootstrap, resolve_bootstrap
 from streamhouse.client.consumer import FETCH_BYTES, PARTITION_FETCH_BYTES
-from streamhouse.client.kafka_errors import no_agent, translated
+from streamhouse.client.kafka_errors import no_agent, translate_errors
 from streamhouse.client.serde import SchemaReader
-from streamhouse.client.types import Place, Record
+from streamhouse.client.types import Record
 from streamhouse.clock import Clock, SystemClock
+from streamhouse.model.names import TopicPartition
 
 CLOSE_S: Final = 5.0
 SESSION_S: Final = 10.0
@@ -61,7 +63,7 @@ class GroupConsumer:
         self._handed_out: dict[tuple[str, int], int] = {}
         self._uncommitted: dict[tuple[str, int], int] = {}
         self._commit_at = 0.0
-        self._rounds = _Rounds(self)
+        self._rounds = _RebalanceListener(self)
 
     def __repr__(self) -> str:
         state = "open" if self._kafka else "closed"
@@ -152,7 +154,7 @@ class GroupConsumer:
             self._uncommitted.update(self._handed_out)
         else:
             self._note((record,) if isinstance(record, Record) else record)
-        with translated(bootstrap=self._bootstrap, subject=self._group):
+        with translate_errors(bootstrap=self._bootstrap, subject=self._group):
             await self._commit_done()
 
     def _note(self, records: Iterable[Record]) -> None:
@@ -168,13 +170,13 @@ class GroupConsumer:
         self._commit_at = self._clock.monotonic() + COMMIT_S
         done, self._uncommitted = self._uncommitted, {}
         if done:
-            await self._kafka.commit({TopicPartition(*place): offset for place, offset in done.items()})
+            await self._kafka.commit({KafkaTopicPartition(*place): offset for place, offset in done.items()})
 
     # --- by hand
 
     async def poll(self, *, max_records: int, timeout_s: float) -> list[Record]:
         """Records that are there, or that come within the time; in order within each partition."""
-        with translated(bootstrap=self._bootstrap, subject=self._group):
+        with translate_errors(bootstrap=self._bootstrap, subject=self._group):
             fetched = await self._kafka.getmany(timeout_ms=int(timeout_s * 1000), max_records=max_records)
         records = _records_of(fetched)
         return records if self._reader is None else await self._reader.read(records)
@@ -185,13 +187,13 @@ class GroupConsumer:
         with suppress(KafkaError):
             await self._commit_done()
 
-    async def positions(self) -> dict[Place, int] | None:
+    async def positions(self) -> dict[TopicPartition, int] | None:
         """Per partition of ours the offset of the next record; None until the group has given us our share."""
         if not self._rounds.done:
             return None
-        with translated(bootstrap=self._bootstrap, subject=self._group):
+        with translate_errors(bootstrap=self._bootstrap, subject=self._group):
             ours = self._kafka.assignment()
-            return {Place(part.topic, part.partition): await self._kafka.position(part) for part in ours}
+            return {TopicPartition(part.topic, part.partition): await self._kafka.position(part) for part in ours}
 
     async def give_up_share(self) -> None:
         """The group deals anew: what was done is committed while it is still ours, and the rest is read again."""
@@ -200,7 +202,7 @@ class GroupConsumer:
             await self._commit_done()
 
 
-class _Rounds(ConsumerRebalanceListener):  # type: ignore[misc]
+class _RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]
     """Counts how often the group gave us our share, and lets go of it."""
 
     def __init__(self, consumer: GroupConsumer) -> None:
@@ -219,7 +221,7 @@ async def _started(kafka: Any, *, bootstrap: str, subject: str, timeout_s: float
     """Start one of aiokafka's consumers, or leave nothing behind."""
     try:
         async with asyncio.timeout(timeout_s):
-            with translated(bootstrap=bootstrap, subject=subject):
+            with translate_errors(bootstrap=bootstrap, subject=subject):
                 await kafka.start()
     except TimeoutError:
         await kafka.stop()

@@ -9,15 +9,16 @@ from dataclasses import dataclass
 
 from streamhouse.client.kafka_admin import Admin
 from streamhouse.client.kafka_groups import Groups
-from streamhouse.client.types import EARLIEST, LATEST, Group, Place
+from streamhouse.client.types import EARLIEST, LATEST, Group
 from streamhouse.errors import UnknownTopic
+from streamhouse.model.names import TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
     """Where a group stands in a partition. `committed` is None when it never was there."""
 
-    place: Place
+    place: TopicPartition
     committed: int | None
     start: int
     end: int
@@ -38,7 +39,7 @@ async def standings(admin: Admin, groups: Groups, group: Group) -> list[Standing
         with suppress(UnknownTopic):
             topic = await admin.topic(name)
             starts, ends = await admin.offsets(topic, EARLIEST), await admin.offsets(topic, LATEST)
-            places = [Place(name, number) for number in sorted(ends)]
+            places = [TopicPartition(name, number) for number in sorted(ends)]
             found += [
                 Standing(
                     place=each,

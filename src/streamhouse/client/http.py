@@ -104,7 +104,7 @@ class _Partitions(msgspec.Struct):
     partitions: list[PartitionStatus]
 
 
-class _Told(msgspec.Struct, frozen=True, kw_only=True):
+class _AgentAddresses(msgspec.Struct, frozen=True, kw_only=True):
     """An agent in the answer of `GET /v1/cluster`."""
 
     kafka: str
@@ -112,11 +112,11 @@ class _Told(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Cluster(msgspec.Struct, frozen=True, kw_only=True):
-    agents: list[_Told]
+    agents: list[_AgentAddresses]
     bootstrap: str | list[str] = ""
 
 
-class Answer(NamedTuple):
+class HttpResponse(NamedTuple):
     """`retry_after_s` is when to ask again, where an agent had too much to do (429); else 0."""
 
     status: int
@@ -258,7 +258,7 @@ class Http:
         params: Mapping[str, str | int] | None = None,
         body: object = None,
         timeout_s: float | None = None,
-    ) -> Answer:
+    ) -> HttpResponse:
         """The answer, whatever it says, of the first agent that gives one; raises `Unavailable` where none does.
 
         Nothing is asked twice: another agent is asked only where there was no connection, or when asking does nothing.
@@ -280,7 +280,7 @@ class Http:
         params: Mapping[str, str | int] | None,
         body: object,
         timeout_s: float | None,
-    ) -> Answer:
+    ) -> HttpResponse:
         content = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
         kind = "application/x-ndjson" if isinstance(body, bytes) else "application/json"
         headers = {} if content is None else {"content-type": kind}
@@ -304,7 +304,7 @@ class Http:
                 ) from None
             self._first = url
             self._met.add(url)
-            return Answer(answer.status_code, answer.content, retry_after_s(answer))
+            return HttpResponse(answer.status_code, answer.content, retry_after_s(answer))
         raise self._nobody(strangers)
 
     @asynccontextmanager
@@ -316,17 +316,17 @@ class Http:
         deadline = self._clock.monotonic() + self._timeout_s
         while True:
             async with self._lines_once(path, content, headers) as found:
-                if not isinstance(found, Answer):
+                if not isinstance(found, HttpResponse):
                     yield found
                     return
             if found.status != TOO_MANY_REQUESTS or self._clock.monotonic() + found.retry_after_s > deadline:
-                raise refusal(found)
+                raise error_from_response(found)
             await self._clock.sleep(found.retry_after_s)
 
     @asynccontextmanager
     async def _lines_once(
         self, path: str, content: bytes, headers: Mapping[str, str]
-    ) -> AsyncIterator[AsyncIterator[str] | Answer]:
+    ) -> AsyncIterator[AsyncIterator[str] | HttpResponse]:
         """The lines, or a refusal."""
         for url in dict.fromkeys((self._first, *self._given, *self._told)):
             stream = self._client.stream("POST", f"{url}{path}", content=content, headers=headers, timeout=None)
@@ -334,7 +334,7 @@ class Http:
                 async with stream as answer:
                     self._first = url
                     if answer.status_code >= httpx.codes.BAD_REQUEST:
-                        yield Answer(answer.status_code, await answer.aread(), retry_after_s(answer))
+                        yield HttpResponse(answer.status_code, await answer.aread(), retry_after_s(answer))
                     else:
                         yield answer.aiter_lines()
                     return
@@ -360,13 +360,13 @@ class Http:
     async def _get(self, path: str, params: Mapping[str, str | int], kind: type[T]) -> T:
         return self._decoded(await self.ask("GET", path, params=params), path, kind)
 
-    def _named(self, answer: Answer, path: str, kind: type[T]) -> T:
+    def _named(self, answer: HttpResponse, path: str, kind: type[T]) -> T:
         """As `_decoded`, with the agent's own error where callers may want to tell it from others."""
         if answer.status >= httpx.codes.BAD_REQUEST:
-            raise refusal(answer)
+            raise error_from_response(answer)
         return self._decoded(answer, path, kind)
 
-    def _decoded(self, answer: Answer, path: str, kind: type[T]) -> T:
+    def _decoded(self, answer: HttpResponse, path: str, kind: type[T]) -> T:
         if answer.status in RETRIABLE:
             raise Unavailable(_why(answer))
         if answer.status >= httpx.codes.BAD_REQUEST:
@@ -386,7 +386,7 @@ def retry_after_s(answer: httpx.Response) -> float:
     return min(max(seconds, MIN_RETRY_AFTER_S), MAX_RETRY_AFTER_S)
 
 
-def refusal(answer: Answer) -> StreamhouseError:
+def error_from_response(answer: HttpResponse) -> StreamhouseError:
     """What an agent's refusal means: the error that it names, where callers may want to tell it from others."""
     try:
         told = msgspec.json.decode(answer.content)
@@ -400,7 +400,7 @@ def refusal(answer: Answer) -> StreamhouseError:
     return error
 
 
-def _why(answer: Answer) -> str:
+def _why(answer: HttpResponse) -> str:
     """The agent's own sentence where it sent one: problem details, RFC 9457."""
     try:
         told = msgspec.json.decode(answer.content)

@@ -16,7 +16,7 @@ from aiokafka.protocol.admin import CreatePartitionsRequest, DeleteTopicsRequest
 from aiokafka.protocol.coordination import FindCoordinatorRequest
 from aiokafka.protocol.offset import OffsetRequest
 
-from streamhouse.client.kafka_errors import from_code, no_agent, translated
+from streamhouse.client.kafka_errors import from_code, no_agent, translate_errors
 from streamhouse.client.kafka_messages import (
     AlterTopicConfigs,
     CreateTopics,
@@ -35,8 +35,8 @@ _NO_LEADER_CODES: Final = (5, 6)
 _LATEST_TIME: Final = -3
 _LEADER_TRIES: Final = 20
 _LEADER_WAIT_S: Final = 0.1
-_NEWS_TRIES: Final = 50
-_NEWS_WAIT_S: Final = 0.1
+_METADATA_TRIES: Final = 50
+_METADATA_WAIT_S: Final = 0.1
 
 
 class Admin:
@@ -65,7 +65,7 @@ class Admin:
         )
         try:
             async with asyncio.timeout(self._timeout_s):
-                with translated(bootstrap=self._bootstrap, subject="cluster"):
+                with translate_errors(bootstrap=self._bootstrap, subject="cluster"):
                     await client.bootstrap()
         except TimeoutError:
             await client.close()
@@ -109,10 +109,10 @@ class Admin:
     async def new_topic(self, name: str) -> Topic:
         """A topic that was created a moment ago: the agent that is asked may hear of it later than the one that made
         it."""
-        for _ in range(_NEWS_TRIES):
+        for _ in range(_METADATA_TRIES):
             with suppress(UnknownTopic):
                 return await self.topic(name)
-            await self._clock.sleep(_NEWS_WAIT_S)
+            await self._clock.sleep(_METADATA_WAIT_S)
         return await self.topic(name)
 
     async def create_topic(self, name: str, *, partitions: int | None = None, configs: Mapping[str, str]) -> None:
@@ -231,7 +231,7 @@ class Admin:
 
     async def _ask(self, request: Any, *, subject: str, node: int | None = None) -> Any | None:
         """The answer, or None from an agent that doesn't know the question."""
-        with translated(bootstrap=self._bootstrap, subject=subject):
+        with translate_errors(bootstrap=self._bootstrap, subject=subject):
             try:
                 return await self._send(request, node)
             except (IncompatibleBrokerVersion, NotImplementedError):
@@ -246,7 +246,7 @@ class Admin:
 
     async def send(self, request: Any, *, subject: str, node: int | None = None) -> Any:
         """For `groups` and `producer`, which ask more on the same connections."""
-        with translated(bootstrap=self._bootstrap, subject=subject):
+        with translate_errors(bootstrap=self._bootstrap, subject=subject):
             return await self._send(request, node)
 
     async def _send(self, request: Any, node: int | None) -> Any:

@@ -25,7 +25,7 @@ _BY_CODE: Final[Mapping[int, Callable[[str, str], errors.StreamhouseError]]] = {
     _NON_EMPTY_GROUP: lambda subject, text: errors.NonEmptyGroup(subject),
     _GROUP_ID_NOT_FOUND: lambda subject, text: errors.GroupNotFound(subject),
 }
-_AWAY: Final = (
+_CONNECTION_ERRORS: Final = (
     kafka.KafkaConnectionError,
     kafka.NodeNotReadyError,
     kafka.KafkaTimeoutError,
@@ -55,13 +55,13 @@ def from_exception(error: BaseException, *, bootstrap: str, subject: str) -> err
         return errors.Unavailable(f"the agent on {bootstrap} took too long; name={subject}")
     if isinstance(error, kafka.BrokerResponseError):
         return from_code(error.errno, subject=subject, text=str(error.args[0]) if error.args else None)
-    if isinstance(error, _AWAY):
+    if isinstance(error, _CONNECTION_ERRORS):
         return no_agent(bootstrap)
     return errors.Rejected(f"{_words(type(error))}; name={subject} why={error}")
 
 
 @contextmanager
-def translated(*, bootstrap: str, subject: str) -> Iterator[None]:
+def translate_errors(*, bootstrap: str, subject: str) -> Iterator[None]:
     """Inside, only `StreamhouseError` comes out for what the agent or the connection did."""
     try:
         yield

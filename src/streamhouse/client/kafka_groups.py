@@ -11,9 +11,10 @@ from aiokafka.protocol.commit import OffsetCommitRequest, OffsetFetchRequest
 from streamhouse.client.kafka_admin import Admin
 from streamhouse.client.kafka_errors import from_code
 from streamhouse.client.kafka_messages import GroupDescriptions
-from streamhouse.client.types import Group, GroupMember, Place
+from streamhouse.client.types import Group, GroupMember
 from streamhouse.errors import GroupNotFound, NonEmptyGroup
 from streamhouse.format.consumer_protocol import assigned_partitions
+from streamhouse.model.names import TopicPartition
 
 _NOT_THERE: Final = "Dead"
 _NO_GENERATION: Final = -1
@@ -51,23 +52,23 @@ class Groups:
         answer = await self._admin.send(GroupDescriptions([*names]), subject="groups", node=node)
         return [_group(told) for told in answer.groups]
 
-    async def committed(self, name: str) -> dict[Place, int]:
+    async def committed(self, name: str) -> dict[TopicPartition, int]:
         """Every offset that the group has committed."""
         answer = await self._admin.send(
             OffsetFetchRequest(name, None), subject=name, node=await self._admin.coordinator(name)
         )
         if answer.error_code:
             raise from_code(answer.error_code, subject=name)
-        found: dict[Place, int] = {}
+        found: dict[TopicPartition, int] = {}
         for topic, partitions in answer.topics:
             for partition, offset, _, code in partitions:
                 if code:
                     raise from_code(code, subject=f"{topic}-{partition}")
                 if offset >= 0:  # some clients commit the beginning or the end as such: that is no place yet
-                    found[Place(topic, partition)] = offset
+                    found[TopicPartition(topic, partition)] = offset
         return dict(sorted(found.items()))
 
-    async def commit(self, name: str, offsets: Mapping[Place, int]) -> None:
+    async def commit(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Move a group's offsets from outside; raises `NonEmptyGroup` while it has members."""
         topics: dict[str, Any] = defaultdict(list)
         for place, offset in offsets.items():
@@ -104,6 +105,6 @@ def _member(told: Any) -> GroupMember:
     )
 
 
-def _assigned(assignment: bytes) -> tuple[Place, ...]:
+def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
     """The partitions of a consumer; nothing for other kinds of members, whose bytes only they can read."""
-    return tuple(Place(topic, partition) for topic, partition in assigned_partitions(assignment) or ())
+    return tuple(TopicPartition(topic, partition) for topic, partition in assigned_partitions(assignment) or ())

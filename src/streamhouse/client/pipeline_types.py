@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from streamhouse.model.pipeline import Event, Kind, Shape, Status, Wish
+from streamhouse.model.pipeline import DesiredState, Event, Kind, Shape, Status
 from streamhouse.model.table import Column
 
 
@@ -34,7 +34,7 @@ class PipelineInfo:
     generation: int
     query_id: str
     starting: str | None
-    wish: Wish
+    wish: DesiredState
     created_at_ms: int
     changed_at_ms: int
     owner: Owner | None

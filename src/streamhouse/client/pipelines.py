@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from streamhouse.client.http import Http, refusal
+from streamhouse.client.http import Http, error_from_response
 from streamhouse.client.pipeline_types import (
     Applied,
     Checked,
@@ -49,7 +49,7 @@ class _Views(msgspec.Struct):
     views: list[ViewInfo]
 
 
-async def asked(
+async def parse_response(
     http: Http,
     kind: type[T],
     method: str,
@@ -62,7 +62,7 @@ async def asked(
     """An agent's answer; raises the error that it names."""
     answer = await http.ask(method, path, params=params, body=body, timeout_s=timeout_s)
     if answer.status >= 400:
-        raise refusal(answer)
+        raise error_from_response(answer)
     try:
         return msgspec.json.decode(answer.content or b"null", type=kind)
     except msgspec.DecodeError as error:
@@ -77,11 +77,11 @@ class Tables:
 
     async def list(self) -> "list[Table]":
         """Definitions, then topics without one, then views."""
-        return (await asked(self._http, _Tables, "GET", "/v1/tables")).tables
+        return (await parse_response(self._http, _Tables, "GET", "/v1/tables")).tables
 
     async def get(self, name: str) -> Table:
         """What a name means; raises `UnknownTable`."""
-        return await asked(self._http, Table, "GET", f"/v1/tables/{_q(name)}")
+        return await parse_response(self._http, Table, "GET", f"/v1/tables/{_q(name)}")
 
     async def put(self, table: Table) -> Table:
         """Define a table, whatever was there before; raises `NameTaken`, `InvalidDefinition`."""
@@ -92,12 +92,12 @@ class Tables:
             "options": dict(table.options),
             "text": table.text,
         }
-        return await asked(self._http, Table, "PUT", f"/v1/tables/{_q(table.name)}", body=told)
+        return await parse_response(self._http, Table, "PUT", f"/v1/tables/{_q(table.name)}", body=told)
 
     async def drop(self, name: str, *, missing_ok: bool = False) -> None:
         """Drop a definition; a topic of its name stays. Raises `UnknownTable`."""
         with suppress(*((UnknownTable,) if missing_ok else ())):
-            await asked(self._http, type(None), "DELETE", f"/v1/tables/{_q(name)}")
+            await parse_response(self._http, type(None), "DELETE", f"/v1/tables/{_q(name)}")
 
 
 class Pipelines:
@@ -107,11 +107,11 @@ class Pipelines:
         self._http = http
 
     async def list(self) -> "list[PipelineInfo]":
-        return (await asked(self._http, _Pipelines, "GET", "/v1/pipelines")).pipelines
+        return (await parse_response(self._http, _Pipelines, "GET", "/v1/pipelines")).pipelines
 
     async def get(self, name: str) -> PipelineInfo:
         """Raises `UnknownPipeline`."""
-        return await asked(self._http, PipelineInfo, "GET", f"/v1/pipelines/{_q(name)}")
+        return await parse_response(self._http, PipelineInfo, "GET", f"/v1/pipelines/{_q(name)}")
 
     async def put(self, definition: Definition, *, starting: str | None = None, fresh: bool = False) -> Applied:
         """Create or change a pipeline; raises `PlaceLost` when it can't go on where it stands, unless `fresh`."""
@@ -126,31 +126,33 @@ class Pipelines:
             "starting": starting,
             "fresh": fresh,
         }
-        return await asked(self._http, Applied, "PUT", f"/v1/pipelines/{_q(definition.name)}", body=told)
+        return await parse_response(self._http, Applied, "PUT", f"/v1/pipelines/{_q(definition.name)}", body=told)
 
     async def delete(self, name: str, *, missing_ok: bool = False) -> None:
         """Delete a pipeline with its log, and its rows if it is a view."""
         with suppress(*((UnknownPipeline,) if missing_ok else ())):
-            await asked(self._http, type(None), "DELETE", f"/v1/pipelines/{_q(name)}")
+            await parse_response(self._http, type(None), "DELETE", f"/v1/pipelines/{_q(name)}")
 
     async def pause(self, name: str) -> PipelineInfo:
-        return await asked(self._http, PipelineInfo, "POST", f"/v1/pipelines/{_q(name)}/pause")
+        return await parse_response(self._http, PipelineInfo, "POST", f"/v1/pipelines/{_q(name)}/pause")
 
     async def resume(self, name: str) -> PipelineInfo:
-        return await asked(self._http, PipelineInfo, "POST", f"/v1/pipelines/{_q(name)}/resume")
+        return await parse_response(self._http, PipelineInfo, "POST", f"/v1/pipelines/{_q(name)}/resume")
 
     async def restart(self, name: str, from_: str | None = None) -> PipelineInfo:
         """Begin anew: at `earliest`, `latest`, a time in ISO 8601, or offsets as JSON. None: the same place again."""
-        return await asked(self._http, PipelineInfo, "POST", f"/v1/pipelines/{_q(name)}/restart", body={"from": from_})
+        return await parse_response(
+            self._http, PipelineInfo, "POST", f"/v1/pipelines/{_q(name)}/restart", body={"from": from_}
+        )
 
     async def events(self, name: str, *, limit: int = 1000) -> Events:
         """The last lines of its log, newest last."""
         path = f"/v1/pipelines/{_q(name)}/events"
-        return (await asked(self._http, _Events, "GET", path, params={"limit": limit})).events
+        return (await parse_response(self._http, _Events, "GET", path, params={"limit": limit})).events
 
     async def supervisors(self) -> Supervisors:
         """Those that are alive, with what they run."""
-        return (await asked(self._http, _Supervisors, "GET", "/v1/supervisors")).supervisors
+        return (await parse_response(self._http, _Supervisors, "GET", "/v1/supervisors")).supervisors
 
 
 class Views:
@@ -160,22 +162,22 @@ class Views:
         self._http = http
 
     async def list(self) -> "list[ViewInfo]":
-        return (await asked(self._http, _Views, "GET", "/v1/views")).views
+        return (await parse_response(self._http, _Views, "GET", "/v1/views")).views
 
     async def get(self, name: str) -> ViewInfo:
         """Raises `UnknownView`."""
-        return await asked(self._http, ViewInfo, "GET", f"/v1/views/{_q(name)}")
+        return await parse_response(self._http, ViewInfo, "GET", f"/v1/views/{_q(name)}")
 
     async def row(self, name: str, key: Mapping[str, Any]) -> FoundRow:
         """The row of a key, with how fresh it is; raises `UnknownViewRow`."""
         params = {column: _text(value) for column, value in key.items()}
-        return await asked(self._http, FoundRow, "GET", f"/v1/views/{_q(name)}/rows", params=params)
+        return await parse_response(self._http, FoundRow, "GET", f"/v1/views/{_q(name)}/rows", params=params)
 
     async def page(self, name: str, *, limit: int | None = None, cursor: str | None = None) -> ViewRows:
         """Rows in the order of their keys, from where an earlier page ended."""
         given: dict[str, str | int | None] = {"limit": limit, "cursor": cursor}
         params = {name: value for name, value in given.items() if value is not None}
-        return await asked(self._http, ViewRows, "GET", f"/v1/views/{_q(name)}/rows", params=params)
+        return await parse_response(self._http, ViewRows, "GET", f"/v1/views/{_q(name)}/rows", params=params)
 
     async def rows(self, name: str) -> AsyncIterator[dict[str, Any]]:
         """All rows in the order of their keys, page by page; the view may change in between."""
@@ -224,7 +226,7 @@ class Sql:
     async def query(self, sql: str, *, max_rows: int | None = None, timeout_s: float = TIMEOUT_S) -> Rows:
         """Rows of a question; raises `NoWorker` when nobody answers SQL."""
         body = {"sql": sql, "max_rows": max_rows, "timeout_s": timeout_s}
-        return await asked(self._http, Rows, "POST", "/v1/sql", body=body, timeout_s=timeout_s + GRACE_S)
+        return await parse_response(self._http, Rows, "POST", "/v1/sql", body=body, timeout_s=timeout_s + GRACE_S)
 
     async def stream(
         self, sql: str, *, starting: str = "latest", max_rows: int | None = None, timeout_s: float | None = None
@@ -245,14 +247,14 @@ class Sql:
 
     async def validate(self, text: str) -> Checked:
         """What is wrong in the statements of a text, with lines and columns."""
-        found = await asked(
+        found = await parse_response(
             self._http, _Statements, "POST", "/v1/sql/validate", body={"text": text}, timeout_s=TIMEOUT_S + GRACE_S
         )
         return found.statements
 
     async def cancel(self, query_id: str) -> None:
         """End a question; raises `UnknownQuery`."""
-        await asked(self._http, type(None), "DELETE", f"/v1/sql/queries/{quote(query_id, safe='')}")
+        await parse_response(self._http, type(None), "DELETE", f"/v1/sql/queries/{quote(query_id, safe='')}")
 
     async def workers(self) -> list[WorkerInfo]:
-        return (await asked(self._http, _Workers, "GET", "/v1/sql/workers")).workers
+        return (await parse_response(self._http, _Workers, "GET", "/v1/sql/workers")).workers

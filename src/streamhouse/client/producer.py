@@ -326,7 +326,7 @@ class Producer:
             raise NotStored(error) from None
         except StreamhouseError as error:  # not the agent's word about this batch: its fate is unknown
             raise NotStored(error, kind="unknown") from None
-        return judged(answer, self.topic)
+        return check_response(answer, self.topic)
 
     async def init_producer_id(self) -> ProducerIdentity:
         """A producer id for a sender."""
@@ -366,7 +366,7 @@ def _headers_bytes(headers: Headers) -> int:
     return sum(len(name) + len(value or b"") + 4 for name, value in headers)
 
 
-def judged(answer: Any, topic: str) -> Stored:
+def check_response(answer: Any, topic: str) -> Stored:
     """What an agent's answer to one batch means; raises `NotStored`. Without acks there is none."""
     if answer is None:
         return Stored(None)

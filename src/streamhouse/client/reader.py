@@ -103,7 +103,7 @@ class RecordReader:
     async def _range(self, admin: Admin) -> tuple[dict[int, int], dict[int, int] | None]:
         span = self._span
         topic = await admin.topic(self._topic)
-        wanted = chosen(self._topic, {p.partition for p in topic.partitions}, span)
+        wanted = select_partitions(self._topic, {p.partition for p in topic.partitions}, span)
         latest = await admin.offsets(topic, LATEST, wanted, committed=True)
         earliest = await admin.offsets(topic, EARLIEST, wanted)
         at_time = await admin.offsets(topic, time_ms(span.from_), wanted) if isinstance(span.from_, datetime) else {}
@@ -150,7 +150,7 @@ class RecordReader:
                     yield record
 
 
-def chosen(topic: str, known: set[int], span: ReadRange) -> set[int]:
+def select_partitions(topic: str, known: set[int], span: ReadRange) -> set[int]:
     """The partitions to read; raises `InvalidPartitions` for one that isn't there."""
     named = span.partitions
     if named is None and isinstance(span.from_, Mapping):

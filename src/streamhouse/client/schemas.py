@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from streamhouse.client.http import RETRIABLE, Answer, Http
+from streamhouse.client.http import RETRIABLE, Http, HttpResponse
 from streamhouse.client.types import NewSchema, Schema, SchemaReference, Verdict
 from streamhouse.errors import (
     IncompatibleSchema,
@@ -34,7 +34,7 @@ _REASON: Final = re.compile(r"errorType:\s*'(?P<kind>[^']*)', description:\s*'(?
 _INVALID: Final = re.compile(r"invalid schema at (?P<path>\S+): (?P<why>.*)", re.IGNORECASE | re.DOTALL)
 
 
-class Asked(NamedTuple):
+class VersionQuery(NamedTuple):
     """What a question was about, for its refusal."""
 
     subject: str = ""
@@ -66,60 +66,64 @@ class Schemas:
 
     async def versions(self, subject: str, *, deleted: bool = False) -> list[int]:
         found = await self._ask(
-            "GET", f"/subjects/{_q(subject)}/versions", Asked(subject), params={"deleted": _flag(deleted)}
+            "GET", f"/subjects/{_q(subject)}/versions", VersionQuery(subject), params={"deleted": _flag(deleted)}
         )
         return [int(each) for each in found]
 
     async def get(self, subject: str, version: int | None = None, *, deleted: bool = False) -> Schema:
         """A version of a subject, the latest unless told; raises `UnknownSchema`."""
         path = f"/subjects/{_q(subject)}/versions/{'latest' if version is None else version}"
-        return _schema(await self._ask("GET", path, Asked(subject, version), params={"deleted": _flag(deleted)}))
+        return _schema(await self._ask("GET", path, VersionQuery(subject, version), params={"deleted": _flag(deleted)}))
 
     async def latest(self, subject: str) -> Schema:
         return await self.get(subject)
 
     async def by_id(self, schema_id: int) -> NewSchema:
         """The schema behind an id; raises `UnknownSchema`."""
-        return _text(await self._ask("GET", f"/schemas/ids/{schema_id}", Asked(schema_id=schema_id)))
+        return _text(await self._ask("GET", f"/schemas/ids/{schema_id}", VersionQuery(schema_id=schema_id)))
 
     async def register(self, subject: str, schema: NewSchema, *, normalize: bool = False) -> Schema:
         """Register a schema, or find it where it is registered; raises `IncompatibleSchema` or `InvalidSchema`."""
         path, params = f"/subjects/{_q(subject)}", {"normalize": _flag(normalize)}
-        await self._ask("POST", f"{path}/versions", Asked(subject), params=params, body=_body(schema))
+        await self._ask("POST", f"{path}/versions", VersionQuery(subject), params=params, body=_body(schema))
         # Registries answer with the id alone; the version is found by the text.
-        return _schema(await self._ask("POST", path, Asked(subject), params=params, body=_body(schema)))
+        return _schema(await self._ask("POST", path, VersionQuery(subject), params=params, body=_body(schema)))
 
     async def check(self, subject: str, schema: NewSchema, *, version: int | None = None) -> Verdict:
         """Whether a schema may be registered, with the reasons; against all that its level asks for, or one version."""
         path = f"/compatibility/subjects/{_q(subject)}/versions"
         if version is not None:
             path += f"/{version}"
-        told = await self._ask("POST", path, Asked(subject, version), params={"verbose": "true"}, body=_body(schema))
+        told = await self._ask(
+            "POST", path, VersionQuery(subject, version), params={"verbose": "true"}, body=_body(schema)
+        )
         return Verdict(compatible=bool(told["is_compatible"]), messages=tuple(map(str, told.get("messages") or ())))
 
     async def delete(self, subject: str, version: int | None = None, *, permanent: bool = False) -> list[int]:
         """Delete a version, or a whole subject; returns what was deleted. `permanent` only after a soft delete."""
         path, params = f"/subjects/{_q(subject)}", {"permanent": _flag(permanent)}
         if version is None:
-            return [int(each) for each in await self._ask("DELETE", path, Asked(subject), params=params)]
-        asked = Asked(subject, version)
+            return [int(each) for each in await self._ask("DELETE", path, VersionQuery(subject), params=params)]
+        asked = VersionQuery(subject, version)
         return [int(await self._ask("DELETE", f"{path}/versions/{version}", asked, params=params))]
 
     async def compatibility(self, subject: str | None = None) -> str:
         """The level that holds: the subject's own, or else everybody's."""
-        told = await self._ask("GET", _config(subject), Asked(subject or ""), params={"defaultToGlobal": "true"})
+        told = await self._ask("GET", _config(subject), VersionQuery(subject or ""), params={"defaultToGlobal": "true"})
         return str(told["compatibilityLevel"])
 
     async def set_compatibility(self, level: str, subject: str | None = None) -> str:
         """Set the level of a subject, or of all that have none."""
         if level.upper() not in list(Level):
             raise Rejected(f"unknown compatibility level; level={level!r} known={','.join(Level)}")
-        told = await self._ask("PUT", _config(subject), Asked(subject or ""), body={"compatibility": level.upper()})
+        told = await self._ask(
+            "PUT", _config(subject), VersionQuery(subject or ""), body={"compatibility": level.upper()}
+        )
         return str(told["compatibility"])
 
     async def reset_compatibility(self, subject: str) -> None:
         """Let everybody's level hold for a subject again."""
-        await self._ask("DELETE", _config(subject), Asked(subject))
+        await self._ask("DELETE", _config(subject), VersionQuery(subject))
 
     async def resolved(self, schema: NewSchema) -> dict[str, str]:
         """The text of everything that a schema refers to, by name, references of references included."""
@@ -140,21 +144,21 @@ class Schemas:
         self,
         method: str,
         path: str,
-        asked: Asked = Asked(),  # noqa: B008 (a tuple)
+        asked: VersionQuery = VersionQuery(),  # noqa: B008 (a tuple)
         *,
         params: Mapping[str, str] | None = None,
         body: object = None,
     ) -> Any:
         answer = await self._http.ask(method, path, params=params, body=body)
         if answer.status >= 400:
-            raise refusal(answer, asked)
+            raise error_from_response(answer, asked)
         try:
             return msgspec.json.decode(answer.content)
         except msgspec.DecodeError as error:
             raise Rejected(f"unexpected answer; path={path} why={error}") from None
 
 
-_Refusal: TypeAlias = "Callable[[Asked, str], StreamhouseError]"
+_Refusal: TypeAlias = "Callable[[VersionQuery, str], StreamhouseError]"
 
 _REFUSALS: Final[Mapping[int, _Refusal]] = {
     40401: lambda asked, text: UnknownSubject(asked.subject),
@@ -165,13 +169,13 @@ _REFUSALS: Final[Mapping[int, _Refusal]] = {
     40406: lambda asked, text: VersionSoftDeleted(asked.subject, asked.version),
     40407: lambda asked, text: VersionNotSoftDeleted(asked.subject, asked.version),
     40408: lambda asked, text: NotConfigured(asked.subject),
-    409: lambda asked, text: IncompatibleSchema(asked.subject, [explained(text)]),
+    409: lambda asked, text: IncompatibleSchema(asked.subject, [explain_error(text)]),
     42201: lambda asked, text: _invalid(text),
     42206: lambda asked, text: ReferenceExists(asked.subject, asked.version, why=text),
 }
 
 
-def refusal(answer: Answer, asked: Asked) -> StreamhouseError:
+def error_from_response(answer: HttpResponse, asked: VersionQuery) -> StreamhouseError:
     """The error that an answer tells of, in Confluent's shape or as a problem."""
     try:
         told = msgspec.json.decode(answer.content)
@@ -185,7 +189,7 @@ def refusal(answer: Answer, asked: Asked) -> StreamhouseError:
     return Unavailable(text) if answer.status >= 500 or answer.status in RETRIABLE else Rejected(text)
 
 
-def explained(message: str) -> str:
+def explain_error(message: str) -> str:
     """A registry's reason in a line: `/fields/0/type: reader type ... (TYPE_MISMATCH)`; what is none stays as it is."""
     found = [
         f"{told['path']}: {told['why']} ({told['kind']})"

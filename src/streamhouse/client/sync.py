@@ -26,7 +26,6 @@ from streamhouse.client.types import (
     Group,
     NewSchema,
     PartitionStatus,
-    Place,
     Record,
     Schema,
     Segment,
@@ -37,6 +36,7 @@ from streamhouse.client.types import (
 )
 from streamhouse.clock import SystemClock
 from streamhouse.errors import Rejected
+from streamhouse.model.names import TopicPartition
 
 _DEFAULTS = ProducerSettings()
 
@@ -201,7 +201,7 @@ class SyncGroupConsumer:
         self._loop, self._consumer = loop, consumer
         self._clock = SystemClock()
         self._turn = 0
-        self._latest: dict[Place, Record] = {}
+        self._latest: dict[TopicPartition, Record] = {}
 
     def __repr__(self) -> str:
         return f"<Sync{repr(self._consumer)[1:]}"
@@ -229,7 +229,7 @@ class SyncGroupConsumer:
             for record in records:
                 if turn != self._consumer.turn:
                     return
-                self._latest[Place(record.topic, record.partition)] = record
+                self._latest[TopicPartition(record.topic, record.partition)] = record
                 yield record
                 due = self._consumer.commits_at
                 if due is None:
@@ -299,13 +299,13 @@ class SyncGroups:
     def get(self, group: str) -> Group:
         return self._loop.run(self._groups.get(group))
 
-    def committed(self, group: str) -> dict[Place, int]:
+    def committed(self, group: str) -> dict[TopicPartition, int]:
         return self._loop.run(self._groups.committed(group))
 
-    def lag(self, group: str) -> dict[Place, int]:
+    def lag(self, group: str) -> dict[TopicPartition, int]:
         return self._loop.run(self._groups.lag(group))
 
-    def reset(self, group: str, topic: str, to: Start = "earliest") -> dict[Place, int]:
+    def reset(self, group: str, topic: str, to: Start = "earliest") -> dict[TopicPartition, int]:
         return self._loop.run(self._groups.reset(group, topic, to))
 
     def delete(self, group: str) -> None:

@@ -18,7 +18,7 @@ from streamhouse.client.serde import AnyHeaders
 from streamhouse.errors import Rejected, StreamhouseError
 from streamhouse.model.record import NewRecord, Receipt
 
-MAX_REFUSED: Final = 1000
+MAX_REJECTED: Final = 1000
 """Records that the producer did not even take, and that nobody has looked at yet. Of more, `flush` knows these."""
 
 
@@ -167,7 +167,7 @@ class SyncProducer:
         except StreamhouseError as error:
             delivery.handed_over(None, error)
             with self._changed:
-                if len(self._refused) < MAX_REFUSED:
+                if len(self._refused) < MAX_REJECTED:
                     self._refused.append(delivery)
 
     def _wait_for(self, delivery: SyncDelivery, timeout_s: float | None) -> Receipt:

@@ -7,6 +7,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from msgspec import Struct
 
+from streamhouse.model.names import TopicPartition
 from streamhouse.schemas.base import SchemaType
 
 EARLIEST: Final = -2
@@ -111,19 +112,12 @@ class TimeRange:
     last_ms: int
 
 
-class Place(NamedTuple):
-    """A partition of a topic."""
-
-    topic: str
-    partition: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMember:
     member_id: str
     client_id: str
     host: str
-    assigned: tuple[Place, ...]
+    assigned: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +214,7 @@ class PartitionStatus(Struct, frozen=True, kw_only=True):
         return stable is not None and high is not None and stable < high
 
 
-class TransactionPlace(Struct, frozen=True, kw_only=True):
+class TransactionPartition(Struct, frozen=True, kw_only=True):
     """A partition that takes part in a transaction."""
 
     topic: str
@@ -239,7 +233,7 @@ class Transaction(Struct, frozen=True, kw_only=True):
     changed_at_ms: int
     started_at_ms: int | None = None
     open_for_ms: int | None = None
-    partitions: list[TransactionPlace] = []
+    partitions: list[TransactionPartition] = []
 
     @property
     def is_open(self) -> bool:

@@ -18,7 +18,7 @@ class PlanSettings(Section, frozen=True, kw_only=True):
     ] = 100_000
 
 
-class PlacingSettings(Section, frozen=True, kw_only=True):
+class ExternalCommitSettings(Section, frozen=True, kw_only=True):
     max_segments: Annotated[int, about("segments that one commit places", gt=0)] = 10_000
     max_runs: Annotated[int, about("runs in the segments of one commit", gt=0)] = 20_000
     max_progress_bytes: Annotated[int, about("JSON that a commit keeps for its query", ge=0)] = MIB

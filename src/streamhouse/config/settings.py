@@ -10,9 +10,9 @@ from streamhouse.config.coordination import TransactionSettings
 from streamhouse.config.fields import MIB, Section, about
 from streamhouse.config.listeners import GrpcSettings, HttpSettings, KafkaSettings
 from streamhouse.config.pipelines import (
+    ExternalCommitSettings,
     MaintenanceSettings,
     PipelineSettings,
-    PlacingSettings,
     PlanSettings,
     SqlSettings,
     TableSettings,
@@ -391,7 +391,7 @@ class RecordSettings(Section, frozen=True, kw_only=True):
     ] = 0.25
 
 
-class PeerSettings(Section, frozen=True, kw_only=True):
+class AgentClientSettings(Section, frozen=True, kw_only=True):
     timeout_s: Annotated[
         float, about("another agent that leaves a forwarded request unanswered for so long is taken for gone", gt=0)
     ] = 30.0
@@ -501,11 +501,11 @@ class Settings(Section, frozen=True, kw_only=True):
     producers: ProducerSettings = ProducerSettings()
     decoder: DecoderSettings = DecoderSettings()
     records: RecordSettings = RecordSettings()
-    peers: PeerSettings = PeerSettings()
+    peers: AgentClientSettings = AgentClientSettings()
     groups: GroupSettings = GroupSettings()
     schemas: SchemaSettings = SchemaSettings()
     plans: PlanSettings = PlanSettings()
-    placing: PlacingSettings = PlacingSettings()
+    placing: ExternalCommitSettings = ExternalCommitSettings()
     tables: TableSettings = TableSettings()
     pipelines: PipelineSettings = PipelineSettings()
     transactions: TransactionSettings = TransactionSettings()

@@ -317,15 +317,15 @@ class Addresses(NamedTuple):
 
 
 def _choose_addresses(plan: ClusterPlan, free: Reservation, *, grpc: bool) -> list[Addresses]:
-    kafka = _chosen(free, plan.kafka_port, plan.agents, "--kafka-port")
-    http = _chosen(free, plan.http_port, plan.agents, "--http-port")
+    kafka = _chosen_port(free, plan.kafka_port, plan.agents, "--kafka-port")
+    http = _chosen_port(free, plan.http_port, plan.agents, "--http-port")
     return [
         Addresses(Address(LOOPBACK, one), Address(LOOPBACK, other), Address(LOOPBACK, free.take()) if grpc else None)
         for one, other in zip(kafka, http, strict=True)
     ]
 
 
-def _chosen(free: Reservation, base: int, count: int, flag: str) -> list[int]:
+def _chosen_port(free: Reservation, base: int, count: int, flag: str) -> list[int]:
     if base == 0:
         return [free.take() for _ in range(count)]
     wanted = list(range(base, base + count))

@@ -87,7 +87,7 @@ class PutReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RollCall:
+class Membership:
     """Who is there, and what time it is for the store, in one snapshot."""
 
     now_ms: int

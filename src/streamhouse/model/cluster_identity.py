@@ -42,7 +42,7 @@ class Pairing(StrEnum):
     OLDER_BUCKET = "older bucket"
 
 
-def judge_pairing(before: DatabaseIdentity, bucket: BucketIdentity, after: DatabaseIdentity) -> Pairing:
+def check_pairing(before: DatabaseIdentity, bucket: BucketIdentity, after: DatabaseIdentity) -> Pairing:
     """`before` and `after` are the database before and after the object store was read: other agents may raise the
     generation meanwhile."""
     if bucket.cluster_id is None:

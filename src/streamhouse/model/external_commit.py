@@ -27,7 +27,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WantedHold:
+class FreezeTarget:
     """A partition to be held, and how many offsets it will be asked for."""
 
     name: TopicPartition
@@ -36,17 +36,17 @@ class WantedHold:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HoldAsked:
+class FreezeRequest:
     """Partitions of one leader to be held for one try of a commit."""
 
     hold_id: str
     query: QueryId
     epoch: int
-    partitions: tuple[WantedHold, ...]
+    partitions: tuple[FreezeTarget, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class FrozenPartition:
     """A partition whose leader appends nothing for a while: everything below `end` is flushed, nothing is above."""
 
     partition: PartitionId
@@ -56,7 +56,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedRange:
+class CommittedRange:
     """Offsets [base, end) that a commit gave to a partition."""
 
     topic: str
@@ -66,7 +66,7 @@ class PlacedRange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class ExternalCommit:
     """Segments to be placed: each run follows its partition's flushed end under its epoch and holder, or none is.
 
     `progress` is JSON text that the query wants to find again; `topics` are the names of the topics; with a
@@ -90,6 +90,6 @@ class StoredCommit:
     query: QueryId
     epoch: int
     progress: str | None
-    placed: tuple[PlacedRange, ...]
+    placed: tuple[CommittedRange, ...]
     covers: str | None = None
     is_replayed: bool = False

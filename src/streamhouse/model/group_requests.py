@@ -16,7 +16,7 @@ from streamhouse.model.names import TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Join:
+class JoinRequest:
     """A member wants to be part of the next generation.
 
     `member_id` is empty for a new one; with `learns_id`, a new dynamic member is first told its id and must come again
@@ -43,7 +43,7 @@ class JoinedMember:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Joined:
+class JoinResult:
     """A generation, as one of its members learns of it; only the leader is told who the `members` are."""
 
     generation: int
@@ -56,7 +56,7 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sync:
+class SyncRequest:
     """A member asks for its assignment; the leader brings those of all."""
 
     member_id: str
@@ -68,14 +68,14 @@ class Sync:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Synced:
+class SyncResult:
     protocol_type: str | None
     protocol: str | None
     assignment: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
+class MemberRef:
     """Who speaks: a member of a generation, or, with nothing of it, somebody outside group management."""
 
     member_id: str = ""
@@ -84,7 +84,7 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leaver:
+class LeaveRequest:
     """A member that leaves, or, without its id, the static member that is to be removed."""
 
     member_id: str = ""
@@ -137,5 +137,5 @@ Stable = Mapping[TopicPartition, CommittedOffset | UnstableOffsets]
 Outcomes = Mapping[TopicPartition, StreamhouseError | None]
 """What became of each partition; None: it is done."""
 
-Leavings = Sequence[StreamhouseError | None]
+LeaveResults = Sequence[StreamhouseError | None]
 """What became of each leaver, in their order; None: it has left."""

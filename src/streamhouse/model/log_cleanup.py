@@ -83,7 +83,7 @@ def runs_to_merge(runs: Sequence[Run], limits: MergeLimits) -> Sequence[Run]:
     return ()
 
 
-def next_look(runs: Sequence[Run], limits: MergeLimits, *, is_all: bool) -> int:
+def next_check(runs: Sequence[Run], limits: MergeLimits, *, is_all: bool) -> int:
     """From which offset runs need to be looked at next time, after nothing in these was to be merged."""
     start = runs[-1].end
     for run in reversed(runs):
@@ -161,7 +161,7 @@ ALL_STABLE: Final = 2**63 - 1
 """An end of what is stable that no log reaches."""
 
 
-class Dirt:
+class DirtyRange:
     """How much of a partition is new, told run by run, oldest first; of any number of runs it keeps sums alone.
 
     All below `cleaned_to` was compacted before. What is new ends before the first run that has a record which must
@@ -229,14 +229,14 @@ def compact_up_to(
     runs: Iterable[Run], config: TopicConfig, *, cleaned_to: int, now_ms: int, stable_end: int = ALL_STABLE
 ) -> int | None:
     """The offset up to which a partition with these runs should be compacted now; None when it isn't due."""
-    return _dirt(runs, config, cleaned_to, now_ms, stable_end).due_up_to
+    return _dirty_range(runs, config, cleaned_to, now_ms, stable_end).due_up_to
 
 
 def compactable_up_to(
     runs: Iterable[Run], config: TopicConfig, *, cleaned_to: int, now_ms: int, stable_end: int = ALL_STABLE
 ) -> int | None:
     """The offset up to which a partition may be compacted now, however little is new; None where nothing is."""
-    return _dirt(runs, config, cleaned_to, now_ms, stable_end).up_to
+    return _dirty_range(runs, config, cleaned_to, now_ms, stable_end).up_to
 
 
 def rewritten_together(
@@ -262,8 +262,8 @@ def rewritten_together(
         yield runs[start:]
 
 
-def _dirt(runs: Iterable[Run], config: TopicConfig, cleaned_to: int, now_ms: int, stable_end: int) -> Dirt:
-    dirt = Dirt(config, cleaned_to=cleaned_to, now_ms=now_ms, stable_end=stable_end)
+def _dirty_range(runs: Iterable[Run], config: TopicConfig, cleaned_to: int, now_ms: int, stable_end: int) -> DirtyRange:
+    dirt = DirtyRange(config, cleaned_to=cleaned_to, now_ms=now_ms, stable_end=stable_end)
     for run in runs:
         dirt.add(run)
     return dirt

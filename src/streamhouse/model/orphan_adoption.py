@@ -17,7 +17,7 @@ from streamhouse.model.segment import Run, SegmentCommit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class EpochRange:
     """Offsets [base, end) under an epoch."""
 
     epoch: int
@@ -34,20 +34,20 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class RejectedRun:
     run: Run
     why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class RunChoice:
     """For one partition: runs to register, runs whose rows they replace, and those that aren't registered: `covered`
     ones hold nothing that registered ones don't."""
 
     kept: tuple[Run, ...] = ()
     replaced: tuple[Run, ...] = ()
     covered: tuple[Run, ...] = ()
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[RejectedRun, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class Adoption:
 class EpochEnds:
     """Where epochs end: at the first offset that a later one has."""
 
-    def __init__(self, spans: Iterable[Span]) -> None:
+    def __init__(self, spans: Iterable[EpochRange]) -> None:
         starts: dict[int, int] = {}
         for span in spans:
             starts[span.epoch] = min(span.base, starts.get(span.epoch, span.base))
@@ -112,16 +112,16 @@ class Coverage:
 
 def choose_runs(
     named: Sequence[Run], candidates: Sequence[Candidate], *, log_start: int, epoch_ends: EpochEnds
-) -> Choice:
+) -> RunChoice:
     """Which candidates of one partition to register beside the runs that rows name and that are there."""
-    refused: list[Refused] = []
+    refused: list[RejectedRun] = []
     fitting: list[Candidate] = []
     below: list[Run] = []
     for each in candidates:
         if each.run.end <= log_start:
             below.append(each.run)
         elif each.run.end > (end := epoch_ends.end_of(each.run.epoch)):
-            refused.append(Refused(run=each.run, why=f"a later leader went on at offset {end}"))
+            refused.append(RejectedRun(run=each.run, why=f"a later leader went on at offset {end}"))
         else:
             fitting.append(each)
     replacing, replaced = _replacements(named, fitting)
@@ -133,8 +133,8 @@ def choose_runs(
         held.add(run.base, run.end)
     left = [run for run in free if run not in kept]
     covered = [run for run in left if held.holds(max(run.base, log_start), run.end)]
-    refused += [Refused(run=run, why="it overlaps runs that are registered") for run in left if run not in covered]
-    return Choice(
+    refused += [RejectedRun(run=run, why="it overlaps runs that are registered") for run in left if run not in covered]
+    return RunChoice(
         kept=tuple(sorted(kept, key=lambda run: run.base)),
         replaced=tuple(replaced),
         covered=(*below, *covered),

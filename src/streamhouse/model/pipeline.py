@@ -41,7 +41,7 @@ class Kind(StrEnum):
     VIEW = "view"
 
 
-class Wish(StrEnum):
+class DesiredState(StrEnum):
     """What its owner was told to do with it."""
 
     RUN = "run"
@@ -108,7 +108,7 @@ class Pipeline:
     generation: int
     query_id: str
     starting: str | None
-    wish: Wish
+    wish: DesiredState
     created_at_ms: int
     changed_at_ms: int
 
@@ -159,7 +159,7 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptPipeline:
+class StoredPipeline:
     """A pipeline, who runs it now, and what was last told of it."""
 
     pipeline: Pipeline
@@ -187,7 +187,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
+class PipelineReport:
     """What a supervisor says of a pipeline that it runs under an epoch. `status` None: nothing new."""
 
     name: PipelineName
@@ -201,7 +201,7 @@ class Heartbeat:
     supervisor: SupervisorId
     host: str
     slots: int
-    running: tuple[Running, ...]
+    running: tuple[PipelineReport, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +215,7 @@ class Supervisor:
     pipelines: tuple[PipelineName, ...] = ()
 
 
-SHOWN: Final = 3
+PHASES: Final = 3
 """How many operators of a query a reason shows."""
 
 
@@ -261,7 +261,7 @@ def _another_query(old: Shape, new: Shape) -> str | None:
 
 def _only_in(lines: Sequence[str], others: Sequence[str]) -> str:
     found = [line for line in lines if line not in others]
-    return "; ".join(found[:SHOWN]) or "the same operators"
+    return "; ".join(found[:PHASES]) or "the same operators"
 
 
 def fair_share(pipelines: int, supervisors: int) -> int:

@@ -123,7 +123,7 @@ class Partition:
         return f"{self.transform}({f'{self.width}, ' if self.width else ''}{self.column})"
 
 
-def some_partitions(text: str) -> tuple[Partition, ...]:
+def parse_partitions(text: str) -> tuple[Partition, ...]:
     """`day(ts), bucket(16, id), country`."""
     parts = re.findall(r"(?:[^,(]|\([^)]*\))+", text)
     found = tuple(_partition(each.strip()) for each in parts if each.strip())
@@ -190,9 +190,9 @@ def table_settings(topic: str, own: Mapping[str, str]) -> TableSettings | None:
             name=own.get("table.name") or default_name(topic),
             format=Connector(fmt),
             mode=own.get("table.mode", APPEND),
-            key=some_key(own.get("table.key", "")),
+            key=parse_key(own.get("table.key", "")),
             partition_by=own.get("table.partition.by", ""),
-            location=a_location(own.get("table.location", "")),
+            location=parse_location(own.get("table.location", "")),
             commit_interval_ms=int(own.get("table.commit.interval.ms", COMMIT_INTERVAL_MS)),
         )
     except ValueError as error:  # settings that a later release has put there
@@ -225,7 +225,7 @@ def _check(asked: TableSettings) -> None:
 
 
 def _check_partitions(asked: TableSettings) -> None:
-    for each in some_partitions(asked.partition_by) if asked.partition_by else ():
+    for each in parse_partitions(asked.partition_by) if asked.partition_by else ():
         if each.transform in WITH_NUMBER:
             raise _contradiction(
                 f"only Iceberg has {each.transform}; change table.partition.by, or set table.format to iceberg"
@@ -239,13 +239,13 @@ def _contradiction(why: str) -> InvalidConfig:
 # --- one value each; empty: nothing is said
 
 
-def a_table_name(text: str) -> str:
+def parse_table_name(text: str) -> str:
     if text and not _NAME.fullmatch(text):
         raise ValueError(_NAMES)
     return text
 
 
-def some_key(text: str) -> tuple[str, ...]:
+def parse_key(text: str) -> tuple[str, ...]:
     try:
         names = split_identifiers(text) if text.strip() else ()
     except ValueError:
@@ -255,9 +255,9 @@ def some_key(text: str) -> tuple[str, ...]:
     return names
 
 
-def partitions_if_any(text: str) -> str:
+def parse_partitions_if_any(text: str) -> str:
     try:
-        some_partitions(text or "any")
+        parse_partitions(text or "any")
     except ValueError:
         raise ValueError(
             "must be columns or transforms: country, day(ts), hour(ts), bucket(16, id), truncate(4, name)"
@@ -279,7 +279,7 @@ def lake_folder(store: str) -> str:
     return ""
 
 
-def a_location(text: str) -> str:
+def parse_location(text: str) -> str:
     """As a table has it: a folder's path from the root, or s3://bucket/prefix without a slash behind it."""
     parts = urlsplit(text)
     if parts.scheme == "s3" and parts.netloc and not (parts.query or parts.fragment or "@" in parts.netloc):

@@ -16,10 +16,10 @@ from streamhouse.model.table import (
     FORMATS,
     NO_TABLE,
     UPSERT,
-    a_location,
-    a_table_name,
-    partitions_if_any,
-    some_key,
+    parse_key,
+    parse_location,
+    parse_partitions_if_any,
+    parse_table_name,
 )
 
 MAX_LONG: Final = 2**63 - 1
@@ -282,7 +282,7 @@ _FOR_TABLES: Final = (
         "table.name",
         "table.name",
         "what the table is called; empty: TOPIC_lake, where dots and dashes are underscores",
-        a_table_name,
+        parse_table_name,
     ),
     _string(
         "table.mode",
@@ -296,20 +296,20 @@ _FOR_TABLES: Final = (
         "table.key",
         "table.key",
         "columns that tell rows apart, with commas between, for table.mode=upsert",
-        some_key,
+        parse_key,
         kind=SettingType.LIST,
     ),
     _text(
         "table.partition.by",
         "table.partition.by",
         "by what the table is partitioned: country, day(ts), for Iceberg also bucket(16, id); empty: not at all",
-        partitions_if_any,
+        parse_partitions_if_any,
     ),
     _text(
         "table.location",
         "table.location",
         "where the table is: a folder's path from the root, or s3://bucket/prefix; empty: lake/NAME beside the records",
-        a_location,
+        parse_location,
     ),
     _long(
         "table.commit.interval.ms",

@@ -56,7 +56,7 @@ class TransactionCall(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerAsked:
+class InitProducerRequest:
     """A client wants to be the producer of a transactional id.
 
     `fresh_id` is a producer id that nobody ever had, for where one is needed. `known` is who the client says that it

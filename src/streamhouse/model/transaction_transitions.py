@@ -25,7 +25,7 @@ from streamhouse.model.names import PartitionId
 from streamhouse.model.transaction import (
     MAX_EPOCH,
     MAX_NUMBER,
-    ProducerAsked,
+    InitProducerRequest,
     ProducerIdentity,
     StoredTransaction,
     TransactionCall,
@@ -43,7 +43,7 @@ _COMPLETE: Final = {True: TransactionState.COMPLETE_COMMIT, False: TransactionSt
 _COMPLETED: Final = {_PREPARED[kind]: _COMPLETE[kind] for kind in (True, False)}
 
 
-def new_transaction(asked: ProducerAsked, *, now_ms: int) -> StoredTransaction:
+def new_transaction(asked: InitProducerRequest, *, now_ms: int) -> StoredTransaction:
     """A transactional id that nobody had. Who the client says it is doesn't matter: it was forgotten."""
     producer = ProducerIdentity(asked.fresh_id, 0)
     return StoredTransaction(
@@ -59,7 +59,7 @@ def new_transaction(asked: ProducerAsked, *, now_ms: int) -> StoredTransaction:
     )
 
 
-def init_producer(row: StoredTransaction, asked: ProducerAsked, *, now_ms: int) -> StoredTransaction:
+def init_producer(row: StoredTransaction, asked: InitProducerRequest, *, now_ms: int) -> StoredTransaction:
     """Another incarnation, once nothing is under way: what is ongoing is decided to be aborted, what is decided stays.
 
     Raise `ProducerFenced` when somebody else is the producer than the one that `known` names, and
@@ -86,7 +86,7 @@ def init_producer(row: StoredTransaction, asked: ProducerAsked, *, now_ms: int) 
     )
 
 
-def enlist(
+def add_partitions(
     row: StoredTransaction | None,
     call: TransactionCall,
     partitions: Iterable[PartitionId],
@@ -95,7 +95,7 @@ def enlist(
     now_ms: int,
 ) -> StoredTransaction:
     """Begin a transaction, or add to the one that is under way."""
-    row = _of_speaker(row, call)
+    row = _check_caller(row, call)
     if row.state.is_prepared:
         raise ConcurrentTransactions(row.transactional_id)
     begun = _begun(row, now_ms=now_ms)
@@ -106,11 +106,11 @@ def enlist(
     return replace(begun, partitions=begun.partitions + added, changed_at_ms=now_ms) if added else begun
 
 
-def take_offsets(
+def add_offsets(
     row: StoredTransaction | None, call: TransactionCall, *, begins: bool, now_ms: int
 ) -> StoredTransaction:
     """Have a transaction under way that offsets may be added to; with `begins`, it need not have been before."""
-    row = _of_speaker(row, call)
+    row = _check_caller(row, call)
     if row.state.is_prepared:
         raise ConcurrentTransactions(row.transactional_id)
     if row.state is not TransactionState.ONGOING and not begins:
@@ -122,7 +122,7 @@ def end(
     row: StoredTransaction | None, call: TransactionCall, *, commit: bool, bump: bool, fresh_id: int, now_ms: int
 ) -> StoredTransaction:
     """Decide, or find that the same was decided before. With `bump` the producer goes on under another identity."""
-    row = _of_speaker(row, call, or_previous=bump)
+    row = _check_caller(row, call, or_previous=bump)
     is_again = call.producer != row.producer
     if row.state is TransactionState.ONGOING and not is_again:
         return _decided(row, commit=commit, bump=bump, fresh_id=fresh_id, now_ms=now_ms)
@@ -167,7 +167,7 @@ def due_at_ms(row: StoredTransaction) -> int | None:
     return row.changed_at_ms if row.state.is_prepared else None
 
 
-def _of_speaker(
+def _check_caller(
     row: StoredTransaction | None, call: TransactionCall, *, or_previous: bool = False
 ) -> StoredTransaction:
     """The row, if the caller may speak for it: the producer, or the one before it who repeats what made it so."""
@@ -183,7 +183,7 @@ def _of_speaker(
 
 def _emptied(
     row: StoredTransaction,
-    asked: ProducerAsked,
+    asked: InitProducerRequest,
     *,
     producer: ProducerIdentity,
     previous: ProducerIdentity | None,

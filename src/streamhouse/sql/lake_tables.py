@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from streamhouse.errors import StatementError
 from streamhouse.model.identifiers import join_identifiers, quote_identifier, quote_string
-from streamhouse.model.table import LAKE, Connector, Table, some_partitions
+from streamhouse.model.table import LAKE, Connector, Table, parse_partitions
 from streamhouse.sql.options import a_duration_ms
 from streamhouse.sql.parser import parse
 from streamhouse.sql.statements import CreatePipeline
@@ -181,7 +181,7 @@ def _is_keyed(table: Table) -> bool:
 
 def _partitions(given: str) -> str:
     try:
-        return ", ".join(map(str, some_partitions(given))) if given else ""
+        return ", ".join(map(str, parse_partitions(given))) if given else ""
     except ValueError:  # whoever opens the table says what is wrong with it
         return given
 

@@ -28,7 +28,7 @@ from typing import Final
 from streamhouse.errors import InvalidTopicName, StatementError
 from streamhouse.model.identifiers import split_identifiers
 from streamhouse.model.names import check_topic_name
-from streamhouse.model.table import CONNECTION, Connector, some_partitions
+from streamhouse.model.table import CONNECTION, Connector, parse_partitions
 from streamhouse.sql.lexer import TokenKind, tokens_of
 
 MIN_FILE_BYTES: Final = 64 * 1024
@@ -236,7 +236,7 @@ PIPELINE_OPTIONS: Final[Mapping[str, Check]] = {
 _LAKE: Final[Mapping[str, Check]] = {
     "location": something,
     "mode": one_of("append", "upsert"),
-    "partition_by": some_partitions,
+    "partition_by": parse_partitions,
     "file_size": a_file_size,
     "expire_snapshots": a_duration_ms,
     "settings_of": a_topic,

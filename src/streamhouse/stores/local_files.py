@@ -37,7 +37,7 @@ UNREADABLE: Final = b"\xff"
 PAGE_BYTES: Final = 4096
 
 
-class Span(NamedTuple):
+class ByteRange(NamedTuple):
     """Bytes [start, end) of a file."""
 
     start: int
@@ -77,7 +77,7 @@ class Lock(Protocol):
     def release(self) -> None: ...
 
 
-class Files(Protocol):
+class FileSystem(Protocol):
     def make_dir(self, path: Path) -> None:
         """Create the directory and its parents where missing; their names are durable on return."""
         ...
@@ -90,7 +90,7 @@ class Files(Protocol):
         """The whole file."""
         ...
 
-    def read_around(self, path: Path) -> tuple[bytes, Sequence[Span]]:
+    def read_around(self, path: Path) -> tuple[bytes, Sequence[ByteRange]]:
         """The whole file, and which spans of it the disk does not give back: those are filled with `UNREADABLE`."""
         ...
 
@@ -147,7 +147,7 @@ class LocalFiles:
     def read(self, path: Path) -> bytes:
         return path.read_bytes()
 
-    def read_around(self, path: Path) -> tuple[bytes, Sequence[Span]]:
+    def read_around(self, path: Path) -> tuple[bytes, Sequence[ByteRange]]:
         try:
             return path.read_bytes(), ()
         except OSError as error:
@@ -210,9 +210,9 @@ class LocalFiles:
         return _LocalLock(fd)
 
 
-def _read_pages(fd: int, size: int) -> tuple[bytes, Sequence[Span]]:
+def _read_pages(fd: int, size: int) -> tuple[bytes, Sequence[ByteRange]]:
     """Page by page: one that the disk does not give back costs itself and no other."""
-    data, holes = bytearray(), list[Span]()
+    data, holes = bytearray(), list[ByteRange]()
     for start in range(0, size, PAGE_BYTES):
         length = min(PAGE_BYTES, size - start)
         try:
@@ -222,9 +222,9 @@ def _read_pages(fd: int, size: int) -> tuple[bytes, Sequence[Span]]:
                 raise
             page = UNREADABLE * length
             if holes and holes[-1].end == start:
-                holes[-1] = Span(holes[-1].start, start + length)
+                holes[-1] = ByteRange(holes[-1].start, start + length)
             else:
-                holes.append(Span(start, start + length))
+                holes.append(ByteRange(start, start + length))
         data += page
         if len(page) < length:  # somebody cut the file meanwhile
             break

@@ -45,7 +45,7 @@ class _Bucket(NamedTuple):
     at: float
 
 
-class Rates:
+class TokenBuckets:
     """Every client has `per_s` turns a second, and may save up one second's worth. Of more than `clients` addresses
     those that were silent longest are forgotten, and begin with a full bucket again."""
 
@@ -94,7 +94,7 @@ ALL: Final = ""
 """Whose rate is that of all clients together."""
 
 
-class Limits(Protocol):
+class LimitSettings(Protocol):
     """What a listener's settings say about connections."""
 
     @property
@@ -111,21 +111,21 @@ class Limits(Protocol):
     def rate_clients(self) -> int: ...
 
 
-class Refusal(NamedTuple):
+class Rejection(NamedTuple):
     """Why somebody may not connect: a word for the metric, a text for the log."""
 
     why: str
     text: str
 
 
-class Admission:
+class ConnectionLimits:
     """The connections of one listener. Whoever was let in by `enter` must `leave`."""
 
-    def __init__(self, settings: Limits, *, section: str) -> None:
+    def __init__(self, settings: LimitSettings, *, section: str) -> None:
         self._section = section
         self._overrides = parse_overrides(settings.max_connections_per_ip_overrides, section=section)
-        self._all = Rates(settings.connections_per_s, clients=1)
-        self._each = Rates(settings.connections_per_s_per_ip, clients=settings.rate_clients)
+        self._all = TokenBuckets(settings.connections_per_s, clients=1)
+        self._each = TokenBuckets(settings.connections_per_s_per_ip, clients=settings.rate_clients)
         self._open: Counter[str] = Counter()
         self._total = 0
         self._refused = Seldom(log, "connections refused")
@@ -134,10 +134,10 @@ class Admission:
     def __repr__(self) -> str:
         return f"<Admission {self._section} open={self._total} addresses={len(self._open)}>"
 
-    def enter(self, host: str, limits: Limits, now: float) -> float | Refusal:
+    def enter(self, host: str, limits: LimitSettings, now: float) -> float | Rejection:
         """Let a connection in, and say how long it has to wait before it is read from; or say why not."""
         decided = self._surplus(host, limits) or self._turn(host, limits, now)
-        if isinstance(decided, Refusal):
+        if isinstance(decided, Rejection):
             self._refused.write(now, listener=self._section, client=host, why=decided.text)
             return decided
         if decided:
@@ -152,20 +152,20 @@ class Admission:
         if not self._open[host]:
             del self._open[host]
 
-    def _surplus(self, host: str, limits: Limits) -> Refusal | None:
+    def _surplus(self, host: str, limits: LimitSettings) -> Rejection | None:
         """Decides whether there are too many already; an address that has its share leaves room for others."""
         limit = self._overrides.get(host, limits.max_connections_per_ip)
         if self._is_limited(host) and self._open[host] >= limit:
             setting = f"{self._section}.max_connections_per_ip"
-            return Refusal(
+            return Rejection(
                 "connections_per_ip", f"too many connections of one address; limit={limit} setting={setting}"
             )
         if self._total >= (limit := limits.max_connections):
             setting = f"{self._section}.max_connections"
-            return Refusal("connections", f"too many connections; limit={limit} setting={setting}")
+            return Rejection("connections", f"too many connections; limit={limit} setting={setting}")
         return None
 
-    def _turn(self, host: str, limits: Limits, now: float) -> float | Refusal:
+    def _turn(self, host: str, limits: LimitSettings, now: float) -> float | Rejection:
         if not self._is_limited(host):
             return 0.0
         self._each.per_s, self._all.per_s = limits.connections_per_s_per_ip, limits.connections_per_s
@@ -174,7 +174,7 @@ class Admission:
         wait_s = None if own_s is None else self._all.reserve_s(ALL, now, within_s=MAX_WAIT_S)
         if own_s is None or wait_s is None:
             setting = f"{self._section}.connections_per_s" + ("_per_ip" if own_s is None else "")
-            return Refusal("connection_rate", f"too many new connections; setting={setting}")
+            return Rejection("connection_rate", f"too many new connections; setting={setting}")
         return max(own_s, wait_s)
 
     def _is_limited(self, host: str) -> bool:
@@ -202,12 +202,12 @@ UNKNOWING: Final = 1 / 16
 """What a try counts of a client that did not know yet of its last refusal."""
 
 
-class _Tries(NamedTuple):
+class _Attempts(NamedTuple):
     left: float
     told_at: float
 
 
-class Failures:
+class RejectionBackoff:
     """The clients that were refused lately, by connection; of more than `clients` the longest silent are forgotten."""
 
     def __init__(self, per_s: float, *, max_delay_s: float, clients: int) -> None:
@@ -215,7 +215,7 @@ class Failures:
         self._most = max(1.0, per_s)
         self._max_delay_s = max_delay_s
         self._limit = clients
-        self._tries: OrderedDict[str, _Tries] = OrderedDict()
+        self._tries: OrderedDict[str, _Attempts] = OrderedDict()
 
     def __repr__(self) -> str:
         return f"<Failures per_s={self._per_s:g} max_delay_s={self._max_delay_s:g} clients={len(self._tries)}>"
@@ -225,13 +225,13 @@ class Failures:
 
     def delay_s(self, client: str, *, asked_at: float, now: float) -> float:
         """Count a refusal, and say how long to hold it back. Times by the monotonic clock."""
-        known = self._tries.pop(client, None) or _Tries(self._most, -1.0)
+        known = self._tries.pop(client, None) or _Attempts(self._most, -1.0)
         if asked_at < known.told_at:
-            self._tries[client] = _Tries(self._bounded(known.left - UNKNOWING), known.told_at)
+            self._tries[client] = _Attempts(self._bounded(known.left - UNKNOWING), known.told_at)
             return 0.0
         left = self._bounded(min(self._most, known.left + max(0.0, now - known.told_at) * self._per_s) - 1)
         delay_s = max(0.0, -left / self._per_s)
-        self._tries[client] = _Tries(left, now + delay_s)
+        self._tries[client] = _Attempts(left, now + delay_s)
         if len(self._tries) > self._limit:
             self._tries.popitem(last=False)
         return delay_s

@@ -17,7 +17,7 @@ from streamhouse.broker.admin.health_rules import (
 )
 from streamhouse.config import GrpcSettings, HttpSettings, KafkaSettings, LeaseSettings, RetentionSettings, Settings
 from streamhouse.config.fields import Address
-from streamhouse.model.cluster import PartitionState, RollCall, Session, SessionState
+from streamhouse.model.cluster import Membership, PartitionState, Session, SessionState
 from streamhouse.model.names import Epoch, NodeId, PartitionId, SessionId, TopicId
 
 NOW_MS = 1_000_000
@@ -49,8 +49,8 @@ def held_by(*names: str | None) -> list[PartitionState]:
     ]
 
 
-def a_roll(*sessions: Session) -> RollCall:
-    return RollCall(now_ms=NOW_MS, sessions=sessions)
+def a_roll(*sessions: Session) -> Membership:
+    return Membership(now_ms=NOW_MS, sessions=sessions)
 
 
 ALICE, DEAD = a_session("a", left_ms=1), a_session("b", left_ms=0)

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from streamhouse.broker.groups import Caller, Groups, Joined, Leaver, OffsetToCommit, Sync
+from streamhouse.broker.groups import Groups, JoinResult, LeaveRequest, MemberRef, OffsetToCommit, SyncRequest
 from streamhouse.errors import (
     FencedInstance,
     IllegalGeneration,
@@ -75,7 +75,7 @@ class Consumer:
         self._link = newest()
         self._book = book
         self._member_id = ""
-        self.joined: Joined | None = None
+        self.joined: JoinResult | None = None
         self.positions: dict[TopicPartition, int] = {}
 
     async def live(self) -> None:
@@ -98,7 +98,7 @@ class Consumer:
         if self.joined is None:
             await self._join()
             return
-        caller = Caller(member_id=self._member_id, generation=self.joined.generation)
+        caller = MemberRef(member_id=self._member_id, generation=self.joined.generation)
         await self._link.ask(self._link.groups.heartbeat("g", caller))
         for partition in self.positions:
             self.positions[partition] += 1
@@ -113,7 +113,7 @@ class Consumer:
         self.positions = {}
         joined = await self._link.ask(groups.join("g", join(self._member_id, learns_id=True)))
         self._member_id = joined.member_id
-        ask = Sync(member_id=joined.member_id, generation=joined.generation, assignments=assign(joined))
+        ask = SyncRequest(member_id=joined.member_id, generation=joined.generation, assignments=assign(joined))
         synced = await self._link.ask(groups.sync("g", ask))
         mine = [ORDERS[int(number)] for number in synced.assignment.decode().split()]
         for partition in mine:
@@ -129,10 +129,10 @@ class Consumer:
 
     async def leave(self) -> None:
         with suppress(StreamhouseError, ConnectionLost):
-            await self._link.ask(self._link.groups.leave("g", [Leaver(member_id=self._member_id)]))
+            await self._link.ask(self._link.groups.leave("g", [LeaveRequest(member_id=self._member_id)]))
 
 
-def assign(joined: Joined) -> dict[str, bytes]:
+def assign(joined: JoinResult) -> dict[str, bytes]:
     """Partitions in turn; nothing for a follower, who knows nobody."""
     count = len(joined.members)
     return {

@@ -8,7 +8,7 @@ from streamhouse.broker.groups.rebalance import Effect, Persist, Reply
 from streamhouse.config import GroupSettings
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.group import GroupState, OfferedProtocol, StoredGroup
-from streamhouse.model.group_requests import Caller, Join, Joined, Leaver, Sync, Synced
+from streamhouse.model.group_requests import JoinRequest, JoinResult, LeaveRequest, MemberRef, SyncRequest, SyncResult
 
 DELAY_S = 3.0
 SESSION_MS = 10_000
@@ -26,7 +26,7 @@ class Machine:
         self.settings = GroupSettings(**{"initial_rebalance_delay_s": DELAY_S, **settings})
         self.group = Group("g", self.settings)
         self.now = 100.0
-        self.answers: dict[int, Joined | Synced | StreamhouseError] = {}
+        self.answers: dict[int, JoinResult | SyncResult | StreamhouseError] = {}
         self.holds_writes = False
         self.writes: list[Persist] = []
         self.stored: list[StoredGroup] = []
@@ -56,7 +56,7 @@ class Machine:
     def join(self, member_id: str = "", *, protocols: tuple[str, ...] = ("range",), **more: Any) -> int:
         self._tokens += 1
         self._names += 1
-        ask = Join(
+        ask = JoinRequest(
             member_id=member_id,
             session_timeout_ms=more.pop("session_ms", SESSION_MS),
             rebalance_timeout_ms=more.pop("rebalance_ms", REBALANCE_MS),
@@ -72,7 +72,7 @@ class Machine:
     def sync(self, member_id: str, assignments: Mapping[str, bytes] | None = None, **more: Any) -> int:
         self._tokens += 1
         token = self._tokens
-        ask = Sync(
+        ask = SyncRequest(
             member_id=member_id,
             generation=more.pop("generation", self.group.generation),
             assignments=assignments or {},
@@ -87,12 +87,12 @@ class Machine:
     def check_commit(self, member_id: str, generation: int | None = None, instance_id: str | None = None) -> None:
         self.group.check_commit(self.now, self.caller(member_id, generation, instance_id))
 
-    def caller(self, member_id: str, generation: int | None, instance_id: str | None) -> Caller:
+    def caller(self, member_id: str, generation: int | None, instance_id: str | None) -> MemberRef:
         current = self.group.generation if generation is None else generation
-        return Caller(member_id=member_id, generation=current, instance_id=instance_id)
+        return MemberRef(member_id=member_id, generation=current, instance_id=instance_id)
 
-    def leave(self, *leavers: str | Leaver) -> list[StreamhouseError | None]:
-        named = [Leaver(member_id=each) if isinstance(each, str) else each for each in leavers]
+    def leave(self, *leavers: str | LeaveRequest) -> list[StreamhouseError | None]:
+        named = [LeaveRequest(member_id=each) if isinstance(each, str) else each for each in leavers]
         outcomes, effects = self.group.leave(self.now, named)
         self.perform(effects)
         return outcomes
@@ -113,14 +113,14 @@ class Machine:
     def state(self) -> GroupState:
         return self.group.state
 
-    def joined(self, token: int) -> Joined:
+    def joined(self, token: int) -> JoinResult:
         answer = self.answers[token]
-        assert isinstance(answer, Joined), answer
+        assert isinstance(answer, JoinResult), answer
         return answer
 
-    def synced(self, token: int) -> Synced:
+    def synced(self, token: int) -> SyncResult:
         answer = self.answers[token]
-        assert isinstance(answer, Synced), answer
+        assert isinstance(answer, SyncResult), answer
         return answer
 
     def refused(self, token: int) -> StreamhouseError:

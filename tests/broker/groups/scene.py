@@ -12,7 +12,15 @@ from typing import Any, TypeVar, cast
 from streamhouse.broker.catalog.topic_catalog import Catalogue
 from streamhouse.broker.cluster.cluster import Leader
 from streamhouse.broker.dependencies import Doors, Wals
-from streamhouse.broker.groups import Caller, Groups, Join, Joined, OffsetToCommit, Sync, Synced
+from streamhouse.broker.groups import (
+    Groups,
+    JoinRequest,
+    JoinResult,
+    MemberRef,
+    OffsetToCommit,
+    SyncRequest,
+    SyncResult,
+)
 from streamhouse.config import GroupSettings, Settings
 from streamhouse.config.fields import Address
 from streamhouse.errors import StreamhouseError, Unavailable
@@ -194,7 +202,7 @@ class Scene:
         self.waiting.append(task)
         return task
 
-    async def group_of(self, groups: Groups, count: int, group_id: str = "g") -> list[Joined]:
+    async def group_of(self, groups: Groups, count: int, group_id: str = "g") -> list[JoinResult]:
         """A stable group; each member is assigned its own id."""
         calls = [self.start(groups.join(group_id, join())) for _ in range(count)]
         await self.clock.advance(6)
@@ -202,7 +210,7 @@ class Scene:
         await self.assign(groups, joined, group_id)
         return joined
 
-    async def assign(self, groups: Groups, joined: list[Joined], group_id: str = "g") -> list[Synced]:
+    async def assign(self, groups: Groups, joined: list[JoinResult], group_id: str = "g") -> list[SyncResult]:
         calls = [self.start(groups.sync(group_id, sync(each))) for each in joined]
         await settle()
         return [await call for call in calls]
@@ -225,8 +233,8 @@ async def open_scene(**group_settings: Any) -> AsyncIterator[Scene]:
         await database.aclose()
 
 
-def join(member_id: str = "", **more: Any) -> Join:
-    return Join(
+def join(member_id: str = "", **more: Any) -> JoinRequest:
+    return JoinRequest(
         member_id=member_id,
         client_id="app",
         session_timeout_ms=more.pop("session_ms", round(SESSION_S * 1000)),
@@ -238,16 +246,16 @@ def join(member_id: str = "", **more: Any) -> Join:
     )
 
 
-def sync(joined: Joined) -> Sync:
-    return Sync(
+def sync(joined: JoinResult) -> SyncRequest:
+    return SyncRequest(
         member_id=joined.member_id,
         generation=joined.generation,
         assignments={each.member_id: each.member_id.encode() for each in joined.members},
     )
 
 
-def caller(joined: Joined) -> Caller:
-    return Caller(member_id=joined.member_id, generation=joined.generation)
+def caller(joined: JoinResult) -> MemberRef:
+    return MemberRef(member_id=joined.member_id, generation=joined.generation)
 
 
 def at(*offsets: int) -> dict[TopicPartition, OffsetToCommit]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from streamhouse.broker.groups import Caller, OffsetToCommit
+from streamhouse.broker.groups import MemberRef, OffsetToCommit
 from streamhouse.config import GroupSettings
 from streamhouse.errors import GroupFull, InvalidSessionTimeout, OffsetMetadataTooLarge
 from tests.broker.groups.scene import ORDERS, Agent, Scene, at, committed, join, open_scene
@@ -39,7 +39,7 @@ async def test_session_timeouts_are_refused_by_the_limits_in_force(scene: Scene,
 
 
 async def test_an_empty_group_that_is_there_waits_as_long_as_is_in_force(scene: Scene, agent: Agent) -> None:
-    await agent.groups.commit("g", Caller(), at(1))
+    await agent.groups.commit("g", MemberRef(), at(1))
     agent.groups.configure(limits(initial_rebalance_delay_s=0.0))
     joining = scene.start(agent.groups.join("g", join()))
     await scene.clock.advance(0.1)
@@ -55,12 +55,12 @@ async def test_a_group_that_is_there_takes_as_many_members_as_are_in_force(scene
 
 async def test_text_committed_with_an_offset_is_as_long_as_is_in_force(scene: Scene, agent: Agent) -> None:
     agent.groups.configure(limits(offset_metadata_bytes=3))
-    outcome = await agent.groups.commit("g", Caller(), {ORDERS[0]: OffsetToCommit(offset=1, metadata="four")})
+    outcome = await agent.groups.commit("g", MemberRef(), {ORDERS[0]: OffsetToCommit(offset=1, metadata="four")})
     assert isinstance(outcome[ORDERS[0]], OffsetMetadataTooLarge)
 
 
 async def test_offsets_expire_after_the_time_in_force(scene: Scene, agent: Agent) -> None:
-    await agent.groups.commit("g", Caller(), at(1))
+    await agent.groups.commit("g", MemberRef(), at(1))
     await scene.clock.advance(120)
     assert await agent.groups.expiry.sweep() == 0
     agent.groups.configure(limits(offsets_retention_s=60.0))

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from streamhouse.broker.groups import Caller, Joined, Leaver
+from streamhouse.broker.groups import JoinResult, LeaveRequest, MemberRef
 from streamhouse.errors import (
     CoordinatorLoading,
     CoordinatorUnavailable,
@@ -94,7 +94,7 @@ async def test_a_lost_connection_takes_no_other_member_along(scene: Scene, agent
 
 async def test_leaving_is_felt_at_once(scene: Scene, agent: Agent) -> None:
     first, second = await scene.group_of(agent.groups, 2)
-    assert await agent.groups.leave("g", [Leaver(member_id=first.member_id)]) == [None]
+    assert await agent.groups.leave("g", [LeaveRequest(member_id=first.member_id)]) == [None]
     with pytest.raises(RebalanceInProgress):
         await agent.groups.heartbeat("g", caller(second))
 
@@ -103,8 +103,8 @@ async def test_a_group_that_does_not_exist_knows_nobody(agent: Agent) -> None:
     with pytest.raises(UnknownMember):
         await agent.groups.join("g", join("somebody"))
     with pytest.raises(UnknownMember):
-        await agent.groups.leave("g", [Leaver(member_id="somebody")])
-    stranger = Joined(generation=1, protocol_type=None, protocol=None, leader="", member_id="somebody")
+        await agent.groups.leave("g", [LeaveRequest(member_id="somebody")])
+    stranger = JoinResult(generation=1, protocol_type=None, protocol=None, leader="", member_id="somebody")
     with pytest.raises(UnknownMember):
         await agent.groups.heartbeat("g", caller(stranger))
     with pytest.raises(UnknownMember):
@@ -315,7 +315,7 @@ async def test_without_a_session_nobody_coordinates(agent: Agent) -> None:
 async def test_the_internal_topic_appears_with_the_first_group_and_keeps_its_shards(scene: Scene, agent: Agent) -> None:
     assert await agent.groups.list() == []
     assert [topic.name for topic in await scene.database.topics()] == ["orders"]
-    await asyncio.gather(*(agent.groups.commit(f"g{number}", Caller(), at(1)) for number in range(20)))
+    await asyncio.gather(*(agent.groups.commit(f"g{number}", MemberRef(), at(1)) for number in range(20)))
     [internal] = [topic for topic in await scene.database.topics() if topic.name == OFFSETS_TOPIC]
     assert internal.partitions == 16
     assert len(await agent.groups.list()) == 20
@@ -324,7 +324,7 @@ async def test_the_internal_topic_appears_with_the_first_group_and_keeps_its_sha
 async def test_losing_one_shard_leaves_the_others_alone(scene: Scene, agent: Agent) -> None:
     names = [f"g{number}" for number in range(20)]
     for name in names:
-        await agent.groups.commit(name, Caller(), at(1))
+        await agent.groups.commit(name, MemberRef(), at(1))
     topic = await agent.catalogue.find(OFFSETS_TOPIC)
     lost = shard_of(names[0], topic.partitions)
     states = await scene.database.partitions([topic.topic_id])
@@ -332,7 +332,7 @@ async def test_losing_one_shard_leaves_the_others_alone(scene: Scene, agent: Age
     other = await scene.agent()
     await scene.database.acquire(other.tenancy.session.session_id, [states[lost].partition])
     gate = agent.store.gates["commit_groups"] = asyncio.Event()
-    calls = {name: scene.start(agent.groups.commit(name, Caller(), at(2))) for name in names}
+    calls = {name: scene.start(agent.groups.commit(name, MemberRef(), at(2))) for name in names}
     await settle()
     gate.set()
     await asyncio.gather(*calls.values(), return_exceptions=True)

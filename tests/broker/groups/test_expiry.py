@@ -4,7 +4,7 @@ import uuid
 
 import pytest
 
-from streamhouse.broker.groups import Caller, Leaver
+from streamhouse.broker.groups import LeaveRequest, MemberRef
 from streamhouse.broker.groups.offset_expiry import expired_offsets
 from streamhouse.errors import CoordinatorUnavailable
 from streamhouse.model.group import CommittedOffset, GroupOffset
@@ -97,8 +97,8 @@ DAY_S = 86_400.0
 async def test_a_group_nobody_has_used_for_a_week_is_forgotten_with_its_offsets(scene: Scene, agent: Agent) -> None:
     [member] = await scene.group_of(agent.groups, 1)
     await agent.groups.commit("g", caller(member), at(5))
-    await agent.groups.leave("g", [Leaver(member_id=member.member_id)])
-    await agent.groups.commit("simple", Caller(), at(7))
+    await agent.groups.leave("g", [LeaveRequest(member_id=member.member_id)])
+    await agent.groups.commit("simple", MemberRef(), at(7))
     scene.clock._now += 7 * DAY_S - 60
     assert await agent.groups.expiry.sweep() == 0
     scene.clock._now += 120
@@ -114,16 +114,16 @@ async def test_a_group_without_offsets_goes_at_the_next_look_and_one_with_member
 ) -> None:
     [member] = await scene.group_of(agent.groups, 1)
     await scene.group_of(agent.groups, 1, "busy")
-    await agent.groups.leave("g", [Leaver(member_id=member.member_id)])
+    await agent.groups.leave("g", [LeaveRequest(member_id=member.member_id)])
     await agent.groups.expiry.sweep()
     assert [each.group_id for each in await agent.groups.list()] == ["busy"]
 
 
 async def test_a_commit_on_its_way_saves_the_group(scene: Scene, agent: Agent) -> None:
-    await agent.groups.commit("g", Caller(), at(1))
+    await agent.groups.commit("g", MemberRef(), at(1))
     scene.clock._now += 8 * DAY_S
     sweeping = scene.start(agent.groups.expiry.sweep())
-    committing = scene.start(agent.groups.commit("g", Caller(), at(2)))
+    committing = scene.start(agent.groups.commit("g", MemberRef(), at(2)))
     await scene.clock.advance(0)
     await committing
     await sweeping
@@ -132,7 +132,7 @@ async def test_a_commit_on_its_way_saves_the_group(scene: Scene, agent: Agent) -
 
 
 async def test_the_loop_looks_every_ten_minutes_and_takes_shards_that_nobody_holds(scene: Scene, agent: Agent) -> None:
-    await agent.groups.commit("g", Caller(), at(1), retention_ms=1000)
+    await agent.groups.commit("g", MemberRef(), at(1), retention_ms=1000)
     await agent.kill()
     next_one = await scene.successor(of=agent)
     await scene.clock.advance(601)
@@ -141,7 +141,7 @@ async def test_the_loop_looks_every_ten_minutes_and_takes_shards_that_nobody_hol
 
 
 async def test_a_store_that_is_away_is_asked_again(scene: Scene, agent: Agent) -> None:
-    await agent.groups.commit("g", Caller(), at(1), retention_ms=1000)
+    await agent.groups.commit("g", MemberRef(), at(1), retention_ms=1000)
     agent.store.refused.add("groups_to_review")
     await scene.clock.advance(601)
     assert await committed(agent.groups) == [1]
@@ -153,7 +153,7 @@ async def test_a_store_that_is_away_is_asked_again(scene: Scene, agent: Agent) -
 @pytest.mark.parametrize("fault", ["refused", "unanswered"])
 async def test_a_look_whose_outcome_is_unknown_loses_no_group(scene: Scene, agent: Agent, fault: str) -> None:
     for name in ("a", "b", "c"):
-        await agent.groups.commit(name, Caller(), at(1))
+        await agent.groups.commit(name, MemberRef(), at(1))
     scene.clock._now += 8 * DAY_S
     getattr(agent.store, fault).add("commit_groups")
     with pytest.raises(CoordinatorUnavailable):
@@ -169,7 +169,7 @@ async def test_many_groups_are_looked_at_in_parts(count: int) -> None:
         agent = await scene.agent()
         await agent.catalogue.create("orders", partitions=4)
         for number in range(count):
-            await agent.groups.commit(f"g{number}", Caller(), at(1, 2))
+            await agent.groups.commit(f"g{number}", MemberRef(), at(1, 2))
         scene.clock._now += 8 * DAY_S
         before = agent.store.calls["committed_offsets"]
         assert await agent.groups.expiry.sweep() == 2 * count

@@ -13,7 +13,7 @@ from streamhouse.errors import (
     UnknownMember,
 )
 from streamhouse.model.group import GroupState
-from streamhouse.model.group_requests import Leaver
+from streamhouse.model.group_requests import LeaveRequest
 from tests.broker.groups.machine import DELAY_S, SESSION_MS, Machine
 
 SESSION_S = SESSION_MS / 1000
@@ -146,7 +146,7 @@ def test_a_member_that_leaves_makes_the_others_rebalance_at_once() -> None:
 def test_several_leave_at_once_and_each_has_its_own_outcome() -> None:
     machine = Machine()
     first, second, third = machine.settled(None, None, None)
-    outcomes = machine.leave(first, "stranger", Leaver(), second)
+    outcomes = machine.leave(first, "stranger", LeaveRequest(), second)
     assert [type(outcome) for outcome in outcomes] == [type(None), UnknownMember, UnknownMember, type(None)]
     assert machine.joined(machine.join(third)).generation == 2
 

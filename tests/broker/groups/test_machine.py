@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from streamhouse.broker.groups.group_state import Group
 from streamhouse.errors import CoordinatorUnavailable, MemberIdRequired, NotCoordinator, StreamhouseError
 from streamhouse.model.group import GroupState
-from streamhouse.model.group_requests import Joined, Leaver, Synced
+from streamhouse.model.group_requests import JoinResult, LeaveRequest, SyncResult
 from tests.broker.groups.machine import Machine
 from tests.support.depth import examples
 
@@ -100,11 +100,11 @@ class GroupMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def somebody_leaves(self, data: st.DataObject) -> None:
         member_id, instance_id = data.draw(st.sampled_from(self.ids))
-        self.machine.leave(Leaver(member_id=member_id, instance_id=instance_id))
+        self.machine.leave(LeaveRequest(member_id=member_id, instance_id=instance_id))
 
     @rule(instance=st.sampled_from(["i1", "i2"]))
     def a_static_member_is_removed(self, instance: str) -> None:
-        self.machine.leave(Leaver(instance_id=instance))
+        self.machine.leave(LeaveRequest(instance_id=instance))
 
     @rule(seconds=st.sampled_from([0.0, 0.5, 3.0, 9.0, 31.0, 61.0]))
     def time_passes(self, seconds: float) -> None:
@@ -137,16 +137,16 @@ class GroupMachine(RuleBasedStateMachine):
         for token, answer in answers[self.seen :]:
             assert token in self.asked or token == max(self.machine.answers)
             match answer:
-                case Joined():
+                case JoinResult():
                     self.joined(answer)
-                case Synced():
+                case SyncResult():
                     self.synced(*self.syncs[token], answer.assignment)
                 case MemberIdRequired():
                     self.ids.append((answer.member_id, None))
         self.seen = len(answers)
         del self.ids[:-8]
 
-    def joined(self, answer: Joined) -> None:
+    def joined(self, answer: JoinResult) -> None:
         instance = next((each.instance_id for each in answer.members if each.member_id == answer.member_id), None)
         member = self.machine.group.roster.get(answer.member_id)
         instance = member.instance_id if member is not None else instance

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from streamhouse.broker.groups import Caller, Leaver, OffsetToCommit
+from streamhouse.broker.groups import LeaveRequest, MemberRef, OffsetToCommit
 from streamhouse.errors import (
     CoordinatorUnavailable,
     GroupIdInvalid,
@@ -22,7 +22,7 @@ from streamhouse.model.group import GroupState
 from streamhouse.model.names import TopicPartition
 from tests.broker.groups.scene import ORDERS, Agent, Scene, at, caller, committed, join, open_scene, settle
 
-NOBODY = Caller()
+NOBODY = MemberRef()
 READS_ORDERS = b"\x00\x01" + b"\x00\x00\x00\x01" + b"\x00\x06orders" + b"\x00\x00\x00\x00"
 
 
@@ -42,8 +42,8 @@ async def test_a_member_commits_and_reads_back_what_it_committed(scene: Scene, a
 async def test_members_of_other_generations_and_strangers_can_not_commit(scene: Scene, agent: Agent) -> None:
     [member] = await scene.group_of(agent.groups, 1)
     for wrong, error in (
-        (Caller(member_id=member.member_id, generation=0), IllegalGeneration),
-        (Caller(member_id="stranger", generation=1), UnknownMember),
+        (MemberRef(member_id=member.member_id, generation=0), IllegalGeneration),
+        (MemberRef(member_id="stranger", generation=1), UnknownMember),
         (NOBODY, UnknownMember),
     ):
         with pytest.raises(error):
@@ -63,7 +63,7 @@ async def test_a_commit_that_is_under_way_when_the_agent_stops_is_answered(agent
 
 async def test_a_generation_of_no_group_is_refused(agent: Agent) -> None:
     with pytest.raises(GroupNotFound):
-        await agent.groups.commit("g", Caller(member_id="m", generation=3), at(1))
+        await agent.groups.commit("g", MemberRef(member_id="m", generation=3), at(1))
     assert await agent.groups.list() == []
 
 
@@ -82,7 +82,7 @@ async def test_a_simple_group_may_gain_members_and_lose_them_again(scene: Scene,
     [member] = await scene.group_of(agent.groups, 1)
     with pytest.raises(UnknownMember):
         await agent.groups.commit("g", NOBODY, at(6))
-    await agent.groups.leave("g", [Leaver(member_id=member.member_id)])
+    await agent.groups.leave("g", [LeaveRequest(member_id=member.member_id)])
     await agent.groups.commit("g", NOBODY, at(6))
     assert await committed(agent.groups) == [6]
 
@@ -293,7 +293,7 @@ async def test_offsets_are_deleted_unless_the_topic_is_read(scene: Scene, agent:
     outcomes = await agent.groups.delete_offsets("g", [ORDERS[0], clicks, TopicPartition("nowhere", 0)])
     assert [type(each) for each in outcomes.values()] == [GroupSubscribed, type(None), UnknownTopic]
     assert (await agent.groups.fetch({"g": [clicks]}))["g"] == {}
-    await agent.groups.leave("g", [Leaver(member_id=joined.member_id)])
+    await agent.groups.leave("g", [LeaveRequest(member_id=joined.member_id)])
     assert await agent.groups.delete_offsets("g", [ORDERS[0]]) == {ORDERS[0]: None}
     assert await committed(agent.groups) == []
 
@@ -320,7 +320,7 @@ async def test_an_empty_group_is_deleted_with_its_offsets(scene: Scene, agent: A
 
 async def test_whoever_joins_during_the_deletion_begins_anew(scene: Scene, agent: Agent) -> None:
     [member] = await scene.group_of(agent.groups, 1)
-    await agent.groups.leave("g", [Leaver(member_id=member.member_id)])
+    await agent.groups.leave("g", [LeaveRequest(member_id=member.member_id)])
     await agent.groups.commit("g", NOBODY, at(1))
     gate = agent.store.gates["commit_groups"] = asyncio.Event()
     deleting = scene.start(agent.groups.delete(["g"]))
@@ -359,7 +359,7 @@ class Once(set[str]):
 
 async def test_nothing_is_written_over_a_group_whose_deletion_failed(scene: Scene, agent: Agent) -> None:
     [member] = await scene.group_of(agent.groups, 1)
-    await agent.groups.leave("g", [Leaver(member_id=member.member_id)])
+    await agent.groups.leave("g", [LeaveRequest(member_id=member.member_id)])
     await agent.groups.commit("g", NOBODY, at(1))
     gate = agent.store.gates["commit_groups"] = asyncio.Event()
     deleting = scene.start(agent.groups.delete(["g"]))

@@ -4,7 +4,7 @@ import pytest
 
 from streamhouse.errors import CoordinatorUnavailable, FencedInstance, RebalanceInProgress, UnknownMember
 from streamhouse.model.group import GroupState
-from streamhouse.model.group_requests import Leaver
+from streamhouse.model.group_requests import LeaveRequest
 from tests.broker.groups.machine import DELAY_S, REBALANCE_MS, SESSION_MS, Machine
 
 
@@ -55,7 +55,7 @@ def test_the_old_life_of_a_static_member_is_fenced() -> None:
         machine.check_commit(old, instance_id="b")
     assert isinstance(machine.refused(machine.sync(old, instance_id="b")), FencedInstance)
     assert isinstance(machine.refused(machine.join(old, instance_id="b")), FencedInstance)
-    assert isinstance(machine.leave(Leaver(member_id=old, instance_id="b"))[0], FencedInstance)
+    assert isinstance(machine.leave(LeaveRequest(member_id=old, instance_id="b"))[0], FencedInstance)
     with pytest.raises(UnknownMember):
         machine.heartbeat(old)
 
@@ -184,7 +184,7 @@ def test_a_static_member_expires_like_any_other() -> None:
 def test_an_administrator_removes_a_static_member_by_its_instance() -> None:
     machine = Machine()
     _, other = machine.settled("a", "b")
-    unknown, done = machine.leave(Leaver(instance_id="zzz"), Leaver(instance_id="a"))
+    unknown, done = machine.leave(LeaveRequest(instance_id="zzz"), LeaveRequest(instance_id="a"))
     assert isinstance(unknown, UnknownMember)
     assert done is None
     assert machine.joined(machine.join(other, instance_id="b")).generation == 2

@@ -89,7 +89,7 @@ async def test_a_long_log_that_is_too_large_leaves_page_by_page_and_no_further_t
 async def test_runs_that_a_far_move_of_the_log_start_left_are_dropped_by_the_next_look(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_module, "DROPPED_AT_ONCE", 2)
+    monkeypatch.setattr(store_module, "DELETED_PER_TRANSACTION", 2)
     broker = await world.start_with(**{"retention.ms": "-1", "retention.bytes": "1000000"})
     for _ in range(9):
         await flushed(broker, b"v")

@@ -15,7 +15,7 @@ from streamhouse.broker.pipelines.pipelines import (
 from streamhouse.errors import InvalidDefinition, PlaceLost
 from streamhouse.model.pipeline import (
     Definition,
-    KeptPipeline,
+    DesiredState,
     Kind,
     Ownership,
     Phase,
@@ -23,8 +23,8 @@ from streamhouse.model.pipeline import (
     PipelineName,
     Shape,
     Status,
+    StoredPipeline,
     SupervisorId,
-    Wish,
 )
 from streamhouse.model.table import Column
 
@@ -42,7 +42,7 @@ _, FIRST = decide_definition(None, Wanted(definition=DEFINITION, starting="lates
 
 def test_the_first_definition_is_the_first_generation() -> None:
     assert (FIRST.revision, FIRST.generation, FIRST.query_id, FIRST.starting) == (1, 1, "q1", "latest")
-    assert FIRST.wish is Wish.RUN
+    assert FIRST.wish is DesiredState.RUN
 
 
 def test_the_same_again_is_no_change_even_where_it_may_begin_anew() -> None:
@@ -139,7 +139,7 @@ def test_what_an_earlier_version_has_kept_goes_on_while_its_text_stays() -> None
 
 
 def test_a_restart_without_a_place_keeps_the_generation_and_runs_again() -> None:
-    paused = replace(FIRST, wish=Wish.PAUSE)
+    paused = replace(FIRST, wish=DesiredState.PAUSE)
     again = decide_restart(paused, None, query_id="q2")
     assert again == replace(FIRST, revision=2)
     anew = decide_restart(paused, "earliest", query_id="q2")
@@ -161,10 +161,10 @@ def test_no_places_to_start_from(place: str) -> None:
 
 def test_nobody_runs_what_nobody_owns() -> None:
     told = Status(phase=Phase.RUNNING, input_rate=5.0, rows_in=7, error="last")
-    kept = KeptPipeline(pipeline=FIRST, owner=None, status=told)
+    kept = StoredPipeline(pipeline=FIRST, owner=None, status=told)
     shown = shown_status(kept)
     assert (shown.phase, shown.input_rate, shown.rows_in, shown.error) == (Phase.WAITING, None, 7, "last")
-    assert shown_status(replace(kept, pipeline=replace(FIRST, wish=Wish.PAUSE))).phase is Phase.PAUSED
+    assert shown_status(replace(kept, pipeline=replace(FIRST, wish=DesiredState.PAUSE))).phase is Phase.PAUSED
     done = replace(told, phase=Phase.DONE)
     assert shown_status(replace(kept, status=done)) == done
     owner = Ownership(supervisor=SupervisorId("s"), epoch=1, expires_at_ms=1)

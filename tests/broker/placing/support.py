@@ -13,7 +13,7 @@ from streamhouse.errors import Unavailable
 from streamhouse.format.batch import place
 from streamhouse.format.object_keys import placed_segment_key
 from streamhouse.format.segment import RunInput, encode_segment
-from streamhouse.model.external_commit import Held, HoldAsked, Outcome, QueryId
+from streamhouse.model.external_commit import FreezeRequest, FrozenPartition, Outcome, QueryId
 from streamhouse.model.names import Epoch, PartitionId, TopicPartition
 from streamhouse.model.segment import SegmentObject
 from streamhouse.stores.objects.base import ObjectStore
@@ -96,7 +96,7 @@ class Links:
         """Of "hold", "hold answer", "end": what doesn't arrive."""
         self.before_end: Callable[[], Awaitable[None]] | None = None
 
-    async def hold(self, at: Address, asked: HoldAsked, *, timeout_s: float) -> Sequence[Held]:
+    async def hold(self, at: Address, asked: FreezeRequest, *, timeout_s: float) -> Sequence[FrozenPartition]:
         if "hold" in self.lose or at not in self.brokers:
             raise Unavailable("nobody answers")
         found = await self.brokers[at].holds.hold(asked, timeout_s=timeout_s)

@@ -15,7 +15,7 @@ from streamhouse.broker.external_commits.partition_freezes import MAX_GIVEN_UP
 from streamhouse.broker.fetch.fetch import Wanted
 from streamhouse.broker.partition.producer_state import ProducerTable
 from streamhouse.broker.segments.producer_snapshots import load_producers
-from streamhouse.config import CompactionSettings, FlushSettings, PlacingSettings
+from streamhouse.config import CompactionSettings, ExternalCommitSettings, FlushSettings
 from streamhouse.errors import (
     CommitRefused,
     InvalidTopicName,
@@ -27,7 +27,7 @@ from streamhouse.errors import (
     UnknownTopic,
 )
 from streamhouse.format.batch import read_header, spans
-from streamhouse.model.external_commit import HoldAsked, Outcome, QueryId, StoredCommit, WantedHold
+from streamhouse.model.external_commit import FreezeRequest, FreezeTarget, Outcome, QueryId, StoredCommit
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.segment import SegmentObject
 from tests.broker.conftest import MakeWorld
@@ -182,9 +182,14 @@ async def test_a_commit_to_a_topic_that_is_not_there_or_not_the_clients_is_refus
 
 
 @pytest.mark.parametrize(
-    "limits", [PlacingSettings(max_segments=1), PlacingSettings(max_runs=2), PlacingSettings(max_progress_bytes=3)]
+    "limits",
+    [
+        ExternalCommitSettings(max_segments=1),
+        ExternalCommitSettings(max_runs=2),
+        ExternalCommitSettings(max_progress_bytes=3),
+    ],
 )
-async def test_a_commit_has_limits(make_world: MakeWorld, limits: PlacingSettings) -> None:
+async def test_a_commit_has_limits(make_world: MakeWorld, limits: ExternalCommitSettings) -> None:
     world = await make_world(placing=limits)
     broker = await world.start()
     await broker.create_topic("orders", partitions=2, overrides={})
@@ -194,7 +199,7 @@ async def test_a_commit_has_limits(make_world: MakeWorld, limits: PlacingSetting
 
 
 async def test_so_many_commits_at_once_and_no_more(make_world: MakeWorld) -> None:
-    world = await make_world(placing=PlacingSettings(max_commits=1))
+    world = await make_world(placing=ExternalCommitSettings(max_commits=1))
     broker = await world.start()
     await broker.create_topic("orders", partitions=2, overrides={})
     going_on = world.metadata.hold("place_segments")
@@ -255,8 +260,10 @@ async def test_a_killed_leader_is_recovered_behind_what_was_placed(world: World,
 
 async def hold(broker: Broker, hold_id: str = "h", *, timeout_s: float = 5.0, name: TopicPartition = ORDERS) -> None:
     partition = PartitionId((await broker.topic("orders")).topic_id, name.partition)
-    wanted = WantedHold(name=name, partition=partition, offsets=1)
-    await broker.holds.hold(HoldAsked(hold_id=hold_id, query=QUERY, epoch=1, partitions=(wanted,)), timeout_s=timeout_s)
+    wanted = FreezeTarget(name=name, partition=partition, offsets=1)
+    await broker.holds.hold(
+        FreezeRequest(hold_id=hold_id, query=QUERY, epoch=1, partitions=(wanted,)), timeout_s=timeout_s
+    )
 
 
 async def test_a_log_that_can_not_be_opened_in_time_is_not_waited_for(world: World, broker: Broker) -> None:

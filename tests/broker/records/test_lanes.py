@@ -8,7 +8,7 @@ import pytest
 
 from streamhouse.broker.forwarding.producer_ids import Lanes
 from streamhouse.broker.partition.producer_state import SEQUENCES
-from streamhouse.config import PeerSettings
+from streamhouse.config import AgentClientSettings
 from streamhouse.errors import Unavailable
 from streamhouse.model.names import PartitionId, TopicId
 from tests.broker.support import settle
@@ -23,7 +23,7 @@ def some_lanes(*, lanes: int = 2, partitions: int = 10) -> Lanes:
     async def allocate() -> int:
         return next(ids)
 
-    return Lanes(PeerSettings(lanes=lanes, lane_partitions=partitions), allocate=allocate)
+    return Lanes(AgentClientSettings(lanes=lanes, lane_partitions=partitions), allocate=allocate)
 
 
 async def test_a_lane_is_used_again_after_its_batch_was_stored_and_goes_on_behind_it() -> None:

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.groups import Caller, OffsetToCommit
+from streamhouse.broker.groups import MemberRef, OffsetToCommit
 from streamhouse.broker.metrics import BrokerMetrics
 from streamhouse.broker.partition.log import PartitionLog
 from streamhouse.broker.produce.append import ProduceTransaction
@@ -185,7 +185,7 @@ async def test_offsets_are_committed_with_the_transaction_or_not_at_all() -> Non
         for commit, told in ((False, None), (True, 5)):
             await broker.transactions.add_offsets(alice.call, "readers")
             outcomes = await broker.groups.commit_in_transaction(
-                "readers", Caller(), alice.call, {ORDERS: OffsetToCommit(offset=5)}, begins=False
+                "readers", MemberRef(), alice.call, {ORDERS: OffsetToCommit(offset=5)}, begins=False
             )
             assert outcomes == {ORDERS: None}
             pending = (await broker.groups.fetch({"readers": [ORDERS]}, stable=True))["readers"]
@@ -203,8 +203,8 @@ async def test_offsets_of_a_transaction_that_was_not_begun_are_refused() -> None
         alice = await Producer(broker).init()
         offsets = {ORDERS: OffsetToCommit(offset=5)}
         with pytest.raises(InvalidTransactionState):
-            await broker.groups.commit_in_transaction("readers", Caller(), alice.call, offsets, begins=False)
-        await broker.groups.commit_in_transaction("readers", Caller(), alice.call, offsets, begins=True)
+            await broker.groups.commit_in_transaction("readers", MemberRef(), alice.call, offsets, begins=False)
+        await broker.groups.commit_in_transaction("readers", MemberRef(), alice.call, offsets, begins=True)
         assert (await row(broker)).state is TransactionState.ONGOING
 
 

@@ -13,7 +13,7 @@ from streamhouse.clock import Clock, Ids
 from streamhouse.config import WalSettings
 from streamhouse.format.wal_file import WalEntry
 from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId
-from streamhouse.stores.local_files import Files
+from streamhouse.stores.local_files import FileSystem
 
 ROOT = Path("/data/wal")
 SESSION = SessionId("agent-1")
@@ -82,7 +82,7 @@ def run_inline() -> None:
 
 
 async def open_wal(
-    files: Files,
+    files: FileSystem,
     *,
     root: Path = ROOT,
     session: SessionId = SESSION,
@@ -104,7 +104,7 @@ async def open_wal(
     )
 
 
-async def read_all(files: Files, session: SessionId = SESSION, root: Path = ROOT) -> list[WalEntry]:
+async def read_all(files: FileSystem, session: SessionId = SESSION, root: Path = ROOT) -> list[WalEntry]:
     async with DiskWals(root, files).read(session) as reading:
         return [plain(found) async for found in reading.entries()]
 

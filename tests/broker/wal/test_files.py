@@ -14,16 +14,16 @@ import pytest
 from streamhouse.broker.wal.disk_recovery import DiskWals
 from streamhouse.clock import SystemClock
 from streamhouse.errors import AppendFailed
-from streamhouse.stores.local_files import PAGE_BYTES, UNREADABLE, Files, LocalFiles, LockedError
+from streamhouse.stores.local_files import PAGE_BYTES, UNREADABLE, FileSystem, LocalFiles, LockedError
 from tests.broker.wal.support import CLICKS, OTHER, SESSION, entry, flushed, open_wal, read_all
 
 
 @pytest.fixture
-def files() -> Files:
+def files() -> FileSystem:
     return LocalFiles()
 
 
-def test_all_buffers_are_written_however_many(files: Files, tmp_path: Path) -> None:
+def test_all_buffers_are_written_however_many(files: FileSystem, tmp_path: Path) -> None:
     file = files.create(tmp_path / "a")
     buffers = [b"%d," % n for n in range(3000)]
     file.write(buffers)
@@ -35,7 +35,7 @@ def test_all_buffers_are_written_however_many(files: Files, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("most", [1, 3, 7, 1000])
 def test_a_write_that_the_kernel_takes_in_parts_is_finished(
-    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+    files: FileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     real = os.write
     monkeypatch.setattr(os, "writev", lambda fd, buffers: real(fd, b"".join(buffers)[:most]))
@@ -47,13 +47,15 @@ def test_a_write_that_the_kernel_takes_in_parts_is_finished(
     assert files.read(tmp_path / "a") == b"abcdefghijk"
 
 
-def test_a_file_is_never_created_over_another(files: Files, tmp_path: Path) -> None:
+def test_a_file_is_never_created_over_another(files: FileSystem, tmp_path: Path) -> None:
     files.create(tmp_path / "a").close()
     with pytest.raises(FileExistsError):
         files.create(tmp_path / "a")
 
 
-def test_names_are_durable_when_the_call_returns(files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_are_durable_when_the_call_returns(
+    files: FileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     synced: list[Path] = []
 
     def note(fd: int) -> None:
@@ -79,7 +81,7 @@ def test_names_are_durable_when_the_call_returns(files: Files, tmp_path: Path, m
     files.remove_dir(root)
 
 
-def test_a_lock_is_exclusive_also_within_a_process(files: Files, tmp_path: Path) -> None:
+def test_a_lock_is_exclusive_also_within_a_process(files: FileSystem, tmp_path: Path) -> None:
     lock = files.create_locked(tmp_path / "lock")
     assert files.list(tmp_path) == ["lock"]
     with pytest.raises(LockedError):
@@ -90,7 +92,7 @@ def test_a_lock_is_exclusive_also_within_a_process(files: Files, tmp_path: Path)
         files.create_locked(tmp_path / "lock")
 
 
-def test_a_missing_lock_is_missing(files: Files, tmp_path: Path) -> None:
+def test_a_missing_lock_is_missing(files: FileSystem, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         files.lock(tmp_path / "lock")
 
@@ -105,7 +107,7 @@ sys.stdin.read()
 """
 
 
-async def test_a_log_whose_owner_lives_is_not_dead(files: Files, tmp_path: Path) -> None:
+async def test_a_log_whose_owner_lives_is_not_dead(files: FileSystem, tmp_path: Path) -> None:
     files.make_dir(tmp_path / SESSION)
     command = [sys.executable, "-c", HOLDER, str(tmp_path / SESSION / "lock")]
     owner = await asyncio.create_subprocess_exec(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -121,7 +123,7 @@ async def test_a_log_whose_owner_lives_is_not_dead(files: Files, tmp_path: Path)
 
 
 @pytest.mark.parametrize("fsync", ["always", "interval", "never"])
-async def test_the_log_works_on_a_real_disk(files: Files, tmp_path: Path, fsync: str) -> None:
+async def test_the_log_works_on_a_real_disk(files: FileSystem, tmp_path: Path, fsync: str) -> None:
     root = tmp_path / "data" / "wal"
     wal = await open_wal(
         files, root=root, fsync=fsync, fsync_interval_ms=1, file_bytes=40_000, clock=SystemClock(), renew_bytes=1
@@ -139,7 +141,7 @@ async def test_the_log_works_on_a_real_disk(files: Files, tmp_path: Path, fsync:
     assert files.list(root) == []
 
 
-async def test_a_torn_tail_is_cut(files: Files, tmp_path: Path) -> None:
+async def test_a_torn_tail_is_cut(files: FileSystem, tmp_path: Path) -> None:
     wal = await open_wal(files, root=tmp_path, fsync="always")
     await wal.append([entry(0), entry(1)])
     await wal.aclose(remove=False)
@@ -170,7 +172,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("fsync", ["always", "interval", "never"])
 async def test_a_disk_that_is_really_full_ends_the_log_and_keeps_what_was_acked(
-    files: Files, small_disk: Path, fsync: str
+    files: FileSystem, small_disk: Path, fsync: str
 ) -> None:
     wal = await open_wal(files, root=small_disk, fsync=fsync)
     acked = 0

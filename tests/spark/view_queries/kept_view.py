@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streamhouse.client.http import Answer
+from streamhouse.client.http import HttpResponse
 from streamhouse.format.metadata_values import found_by
 from streamhouse.model.table import Column, Connector, Table
 from streamhouse.spark.connectors import ReadContext, WriteContext, find, materialized_view
@@ -40,7 +40,7 @@ class KeptRows:
 
     rows: dict[str, tuple[int, dict[str, Any]]] = field(default_factory=dict)
 
-    def take(self, address: str, method: str, path: str, body: object = None) -> Answer:
+    def take(self, address: str, method: str, path: str, body: object = None) -> HttpResponse:
         part = msgspec.json.decode(msgspec.json.encode(body), type=PartRequest)
         for each in part.upserts:
             self.rows[found_by(each.key)] = (part.batch, each.row)
@@ -48,7 +48,7 @@ class KeptRows:
             self.rows.pop(found_by(key), None)
         if part.complete and part.part == part.parts - 1:
             self.rows = {key: kept for key, kept in self.rows.items() if kept[0] == part.batch}
-        return Answer(status=200, content=b"{}")
+        return HttpResponse(status=200, content=b"{}")
 
     def all(self) -> list[dict[str, Any]]:
         return [row for _, row in self.rows.values()]

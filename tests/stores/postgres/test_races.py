@@ -16,9 +16,9 @@ from streamhouse.model.topic import Topic
 from streamhouse.stores.metadata.engine import Transaction, Work
 from streamhouse.stores.metadata.postgres import PostgresMetadataStore
 from streamhouse.stores.metadata.postgres.connection import PostgresSettings
-from streamhouse.stores.metadata.procedures.external_commits import place_segments
+from streamhouse.stores.metadata.procedures.external_commits import commit_external_segments
 from streamhouse.stores.metadata.procedures.segments import replace_runs
-from streamhouse.stores.metadata.transaction_store import OffsetsAsked
+from streamhouse.stores.metadata.transaction_store import OffsetsRequest
 from tests.contracts.metadata_placing import placed_run, placement
 from tests.contracts.metadata_replacements import merged, rows
 from tests.contracts.metadata_scene import (
@@ -142,7 +142,7 @@ async def test_offsets_of_a_topic_that_is_deleted_meanwhile_are_passed_over(pair
         changes = tuple(PutOffset(at=GroupOffset("g", part(n, CLICKS)), committed=offset) for n in reversed(range(4)))
         commit = ShardCommit(shard=part(0), epoch=shard.epoch, sequence=number, changes=changes)
         await asyncio.gather(pair[0].commit_groups(ALICE, [commit]), pair[1].delete_topic(CLICKS))
-        assert list(await pair[0].committed_offsets([OffsetsAsked("g", None)])) == []
+        assert list(await pair[0].committed_offsets([OffsetsRequest("g", None)])) == []
 
 
 async def test_a_long_open_transaction_elsewhere_stalls_nobody(pair: Pair, database: str) -> None:
@@ -323,4 +323,4 @@ async def test_an_object_that_is_about_to_replace_runs_is_not_given_up(pair: Pai
 async def test_an_object_that_is_about_to_be_placed_is_not_given_up(pair: Pair) -> None:
     [state] = await lead(pair[0], ALICE, part(0))
     wanted = placement(placed_run(state, 0, 1, "placed"))
-    assert not await given_up_between_look_and_insert(pair, "placed", lambda tx: place_segments(tx, wanted))
+    assert not await given_up_between_look_and_insert(pair, "placed", lambda tx: commit_external_segments(tx, wanted))

@@ -18,7 +18,7 @@ from streamhouse.errors import Misconfigured, NotUpYet, Unavailable
 from streamhouse.retry import PAUSE_MAX_S, patiently
 from streamhouse.stores.metadata.open import open_metadata_store
 from streamhouse.stores.metadata.postgres import PostgresMetadataStore, database
-from streamhouse.stores.metadata.postgres.connection import Connection, told_of_loss
+from streamhouse.stores.metadata.postgres.connection import Connection, on_connection_lost
 from streamhouse.stores.metadata.postgres.errors import explain_start
 from streamhouse.stores.metadata.postgres.migrations import prepare_schema
 from tests.contracts.clocks import ManualClock, seeded_ids
@@ -109,11 +109,11 @@ async def test_a_server_that_restarts_between_two_statements_of_the_start_is_ask
 
 async def test_a_connection_that_is_known_to_be_closed_is_lost_and_not_used_wrongly(facts: str) -> None:
     connection: Connection = await asyncpg.connect(facts)
-    with pytest.raises(asyncpg.InterfaceError), told_of_loss(connection):
+    with pytest.raises(asyncpg.InterfaceError), on_connection_lost(connection):
         async with connection.transaction():
             await connection.transaction().rollback()
     connection.terminate()
-    with pytest.raises(ConnectionResetError, match="the server closed the connection"), told_of_loss(connection):
+    with pytest.raises(ConnectionResetError, match="the server closed the connection"), on_connection_lost(connection):
         await connection.fetch("SELECT 1")
 
 

@@ -19,8 +19,8 @@ from streamhouse.model.record import NewRecord
 from streamhouse.wire.grpc import fetch as outgoing
 from streamhouse.wire.grpc.consume_stream import ConsumeStream, Subscription
 from streamhouse.wire.grpc.fetch import (
+    DecodeLimits,
     FetchService,
-    Opening,
     PartitionRecords,
     ResponseRoom,
     fill_batches,
@@ -55,7 +55,7 @@ def a_piece(*sizes: int, offset: int = 0, codec: Codec = Codec.NONE) -> Partitio
 
 def filled(pieces: "deque[PartitionRecords] | list[PartitionRecords]", room: ResponseRoom) -> pb.ConsumeResponse:
     response = pb.ConsumeResponse()
-    fill_records(response, while_room(pieces, room), room, Opening(LIMIT_BYTES))
+    fill_records(response, while_room(pieces, room), room, DecodeLimits(LIMIT_BYTES))
     return response
 
 
@@ -114,7 +114,7 @@ def test_batches_go_whole_and_the_last_one_may_go_beyond() -> None:
 
 
 def test_of_a_large_batch_no_more_is_open_than_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outgoing, "OPENED_OBJECTS", 3)
+    monkeypatch.setattr(outgoing, "DECODED_OBJECTS", 3)
     piece, seen = a_piece(10, 2, codec=Codec.LZ4), []
     while not piece.is_sent:
         (part,) = filled([piece], ResponseRoom(records=2, size_bytes=MANY)).partitions
@@ -133,7 +133,7 @@ def test_a_message_has_no_more_records_and_headers_than_it_may_have() -> None:
 
 def test_a_batch_that_needs_more_memory_begins_the_next_message() -> None:
     piece = a_piece(2, 50, codec=Codec.ZSTD)
-    small, enough = Opening(100, may_grow=True), Opening(LIMIT_BYTES, may_grow=True)
+    small, enough = DecodeLimits(100, may_grow=True), DecodeLimits(LIMIT_BYTES, may_grow=True)
     response = pb.ConsumeResponse()
     fill_records(response, [piece], ResponseRoom(records=MANY, size_bytes=MANY), small)
     (part,) = response.partitions
@@ -144,7 +144,7 @@ def test_a_batch_that_needs_more_memory_begins_the_next_message() -> None:
     assert [record.offset for record in response.partitions[0].records] == list(range(2, 52))
     hopeless = a_piece(50, codec=Codec.ZSTD)
     fill_records(
-        response := pb.ConsumeResponse(), [hopeless], ResponseRoom(records=MANY, size_bytes=MANY), Opening(100)
+        response := pb.ConsumeResponse(), [hopeless], ResponseRoom(records=MANY, size_bytes=MANY), DecodeLimits(100)
     )
     assert response.partitions[0].error.name == "BatchTooLarge"
     assert hopeless.is_sent

@@ -9,7 +9,7 @@ from streamhouse.errors import Overloaded, StreamhouseError
 from streamhouse.model.record import Acks, Receipt
 from streamhouse.wire.grpc.calls import Call
 from streamhouse.wire.grpc.produce import RecordsTarget, Results
-from streamhouse.wire.grpc.produce_stream import Share, append_batch, respond_in_batches, sharing
+from streamhouse.wire.grpc.produce_stream import Share, append_batch, group_by_target, respond_in_batches
 
 Numbers = AsyncIterator[int]
 
@@ -88,7 +88,7 @@ def test_neighbours_that_want_the_same_share_an_append() -> None:
         share("a", "6"),
         share("a", "7"),
     ]
-    together = [[item for each in group for item in each.items] for group in sharing(shares)]
+    together = [[item for each in group for item in each.items] for group in group_by_target(shares)]
     assert together == [["1", "2"], ["3"], ["4"], ["5"], ["6", "7"]]
 
 

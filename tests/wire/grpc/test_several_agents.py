@@ -28,7 +28,7 @@ from streamhouse.stores.objects.base import ObjectStore
 from streamhouse.stores.objects.memory import MemoryObjectStore
 from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
 from streamhouse.wire.grpc.server import GrpcServer
-from streamhouse.wire.kafka.agent_client import KafkaPeers
+from streamhouse.wire.kafka.agent_client import KafkaAgentClient
 from streamhouse.wire.kafka.server import KafkaServer
 from streamhouse.wire.listener import bind
 from tests.wire.grpc.talk import PATIENCE_S, Client, values_of
@@ -54,7 +54,7 @@ class Member:
 async def a_member(objects: ObjectStore, metadata: MetadataStore) -> AsyncIterator[Member]:
     clock, ids, registry = SystemClock(), Ids(), CollectorRegistry()
     listener = bind(Address("127.0.0.1", 0), flag="--kafka")
-    peers = KafkaPeers()
+    peers = KafkaAgentClient()
     broker = Broker(
         Doors(
             settings=SETTINGS,

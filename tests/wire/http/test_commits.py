@@ -10,9 +10,9 @@ from streamhouse.broker.broker import Broker
 from streamhouse.broker.external_commits.commit_request import WantedCommit
 from streamhouse.config.fields import Address
 from streamhouse.errors import Unavailable
-from streamhouse.model.external_commit import HoldAsked, Outcome, WantedHold
+from streamhouse.model.external_commit import FreezeRequest, FreezeTarget, Outcome
 from streamhouse.model.names import PartitionId, TopicPartition
-from streamhouse.wire.http.agent_client import HttpHolders
+from streamhouse.wire.http.agent_client import HttpFreezeClient
 from tests.broker.placing.support import QUERY, written
 from tests.broker.support import World, batch, produce, values_of
 from tests.wire.http.conftest import StartSite
@@ -111,9 +111,9 @@ async def test_agents_hold_partitions_for_each_other_over_their_ports(start_site
     topic = await broker.create_topic("orders", partitions=1, overrides={})
     await produce(broker, batch(b"a"), FIRST)
     here = Address("127.0.0.1", site.port)
-    wanted = WantedHold(name=FIRST, partition=PartitionId(topic.topic_id, 0), offsets=3)
-    asked = HoldAsked(hold_id="0" * 32, query=QUERY, epoch=1, partitions=(wanted,))
-    holders = HttpHolders(broker.settings.peers)
+    wanted = FreezeTarget(name=FIRST, partition=PartitionId(topic.topic_id, 0), offsets=3)
+    asked = FreezeRequest(hold_id="0" * 32, query=QUERY, epoch=1, partitions=(wanted,))
+    holders = HttpFreezeClient(broker.settings.peers)
     (held,) = await holders.hold(here, asked, timeout_s=10)
     assert (held.partition, held.end, held.epoch) == (wanted.partition, 1, broker.leader_epoch(FIRST))
     assert held.holder == broker.agents()[0].session_id
@@ -154,7 +154,7 @@ async def test_agents_flush_topics_for_each_other_over_their_ports(start_site: S
     broker: Broker = site.agent.broker
     await broker.create_topic("orders", partitions=1, overrides={})
     await produce(broker, batch(b"a"), FIRST)
-    holders = HttpHolders(broker.settings.peers)
+    holders = HttpFreezeClient(broker.settings.peers)
     await holders.flush(Address("127.0.0.1", site.port), "orders", timeout_s=10)
     assert (await broker.open_log(FIRST)).flushed_end == 1
     with pytest.raises(Unavailable, match="nothing"):
@@ -165,10 +165,10 @@ async def test_agents_flush_topics_for_each_other_over_their_ports(start_site: S
 async def test_an_agent_that_refuses_or_is_not_there_is_asked_again_later(start_site: StartSite) -> None:
     site = await start_site()
     topic = await site.agent.broker.create_topic("orders", partitions=1, overrides={})
-    holders = HttpHolders(site.agent.broker.settings.peers)
+    holders = HttpFreezeClient(site.agent.broker.settings.peers)
     here = Address("127.0.0.1", site.port)
-    unknown = WantedHold(name=TopicPartition("orders", 7), partition=PartitionId(topic.topic_id, 7), offsets=1)
-    asked = HoldAsked(hold_id="0" * 32, query=QUERY, epoch=1, partitions=(unknown,))
+    unknown = FreezeTarget(name=TopicPartition("orders", 7), partition=PartitionId(topic.topic_id, 7), offsets=1)
+    asked = FreezeRequest(hold_id="0" * 32, query=QUERY, epoch=1, partitions=(unknown,))
     with pytest.raises(Unavailable, match="refused"):
         await holders.hold(here, asked, timeout_s=5)
     with pytest.raises(Unavailable, match="reached"):

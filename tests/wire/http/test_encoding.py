@@ -14,7 +14,7 @@ from streamhouse.config import SchemaSettings
 from streamhouse.schemas.languages import parse_schema
 from streamhouse.wire.http.app import make_app
 from streamhouse.wire.http.errors import TooManyRequests, Unprocessable
-from streamhouse.wire.http.records.schema_encoding import MAX_STEPS, Deadline, Encoding
+from streamhouse.wire.http.records.schema_encoding import MAX_STEPS, Deadline, SchemaEncoding
 from tests.broker.conftest import MakeWorld
 
 RECORDS = "/v1/topics/orders/records"
@@ -101,7 +101,7 @@ def test_only_schemas_that_may_take_long_are_taken_for_such() -> None:
 
 
 async def test_work_that_does_not_come_back_is_given_up_and_keeps_its_place() -> None:
-    encoding = Encoding(SchemaSettings(encode_timeout_s=0.2, encoders=1, max_waiting_encodes=1))
+    encoding = SchemaEncoding(SchemaSettings(encode_timeout_s=0.2, encoders=1, max_waiting_encodes=1))
     going_on = threading.Event()
     with pytest.raises(Unprocessable, match="encode_timeout_s"):
         await encoding.run(lambda _: going_on.wait(60))
@@ -120,7 +120,7 @@ async def test_work_that_does_not_come_back_is_given_up_and_keeps_its_place() ->
 
 
 async def test_work_that_looks_at_the_time_ends_when_it_is_over() -> None:
-    encoding = Encoding(SchemaSettings(encode_timeout_s=0.1, encoders=1))
+    encoding = SchemaEncoding(SchemaSettings(encode_timeout_s=0.1, encoders=1))
 
     def work(deadline: Deadline) -> None:
         while True:
@@ -132,7 +132,7 @@ async def test_work_that_looks_at_the_time_ends_when_it_is_over() -> None:
 
 
 async def test_what_the_work_raises_is_raised() -> None:
-    encoding = Encoding(SchemaSettings())
+    encoding = SchemaEncoding(SchemaSettings())
 
     def work(_: Deadline) -> None:
         raise ZeroDivisionError

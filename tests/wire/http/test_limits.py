@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from starlette.responses import PlainTextResponse
 
 from streamhouse.config import HttpSettings
-from streamhouse.wire.http.middleware import Gate, HttpMetrics
+from streamhouse.wire.http.middleware import HttpMetrics, RequestLimits
 from tests.contracts.clocks import ManualClock
 
 from .conftest import Site, StartSite
@@ -257,7 +257,7 @@ async def test_refusals_of_a_client_that_asks_without_end_are_held_back_longer_a
         await PlainTextResponse("", status_code=int(scope["path"][1:]))(scope, receive, send)
 
     settings = HttpSettings(failures_per_s=5, max_failure_delay_s=0.2)
-    gate = Gate(app, settings, HttpMetrics(CollectorRegistry()), clock=clock)
+    gate = RequestLimits(app, settings, HttpMetrics(CollectorRegistry()), clock=clock)
 
     async def ask(status: int, *, port: int = 1) -> None:
         clock.advance(ms=1)

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.config import PlacingSettings, PlanSettings, RetentionSettings
+from streamhouse.config import ExternalCommitSettings, PlanSettings, RetentionSettings
 from streamhouse.format.batch import Buffer
 from streamhouse.format.object_keys import placed_segment_key
 from streamhouse.format.segment import RunInput, encode_segment
@@ -27,7 +27,7 @@ FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 @pytest.fixture
 async def world(make_world: MakeWorld) -> World:
-    return await make_world(plans=PlanSettings(max_runs=3), placing=PlacingSettings(max_runs=8, timeout_s=5))
+    return await make_world(plans=PlanSettings(max_runs=3), placing=ExternalCommitSettings(max_runs=8, timeout_s=5))
 
 
 async def flushed(broker: Broker, name: TopicPartition, *values: bytes) -> None:

@@ -13,7 +13,7 @@ from streamhouse import __version__, errors
 from streamhouse.broker.broker import Broker
 from streamhouse.config import SchemaSettings
 from streamhouse.wire.http.app import make_app
-from streamhouse.wire.http.routes.schemas_errors import CODES, tell
+from streamhouse.wire.http.routes.schemas_errors import CODES, registry_error
 from tests.broker.conftest import MakeWorld
 from tests.broker.schemas.support import record
 from tests.broker.support import World
@@ -573,8 +573,8 @@ def test_every_refusal_of_the_registry_has_a_code() -> None:
 
 
 def test_other_errors_have_the_status_of_the_port() -> None:
-    assert tell(errors.Internal("x")).status == 500
-    assert tell(errors.Rejected("x")).error_code == 422
+    assert registry_error(errors.Internal("x")).status == 500
+    assert registry_error(errors.Rejected("x")).error_code == 422
 
 
 # --- with topics

@@ -31,7 +31,7 @@ from streamhouse.model.record import Receipt, StoredRecord
 from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.metadata.open import open_metadata_store
 from streamhouse.stores.objects.memory import MemoryObjectStore
-from streamhouse.wire.kafka.agent_client import KafkaPeers
+from streamhouse.wire.kafka.agent_client import KafkaAgentClient
 from streamhouse.wire.kafka.schema import Buffer
 from streamhouse.wire.kafka.server import KafkaServer
 from streamhouse.wire.listener import bind
@@ -48,7 +48,7 @@ SETTINGS = Settings(
 )
 
 
-class LossyPeers(KafkaPeers):
+class LossyPeers(KafkaAgentClient):
     """Loses answers to appends that happened, as often as told."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

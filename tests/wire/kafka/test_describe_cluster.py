@@ -5,7 +5,7 @@ import pytest
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from streamhouse.wire.kafka.messages.metadata import MetadataRequest, MetadataResponse
-from streamhouse.wire.kafka.resources import CLUSTER_OPERATIONS, NOT_ASKED
+from streamhouse.wire.kafka.resources import CLUSTER_OPERATIONS, NOT_REQUESTED
 from tests.wire.kafka.talk import Client, Served
 
 
@@ -17,7 +17,7 @@ async def test_every_version_tells_the_agent_as_metadata_does(client: Client, se
     assert (broker.broker_id, broker.host, broker.port) == (served.broker.node_id, served.host, served.port)
     assert (answer.error_code, answer.controller_id) == (ErrorCode.NONE, metadata.controller_id)
     assert answer.cluster_id == metadata.cluster_id
-    assert answer.cluster_authorized_operations == NOT_ASKED
+    assert answer.cluster_authorized_operations == NOT_REQUESTED
 
 
 async def test_everybody_may_do_everything(client: Client) -> None:

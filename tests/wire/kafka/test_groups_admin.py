@@ -12,7 +12,7 @@ from streamhouse.wire.kafka.messages.delete_groups import DeleteGroupsRequest, D
 from streamhouse.wire.kafka.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from streamhouse.wire.kafka.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from streamhouse.wire.kafka.messages.offset_commit import OffsetCommitResponse
-from streamhouse.wire.kafka.resources import GROUP_OPERATIONS, NOT_ASKED
+from streamhouse.wire.kafka.resources import GROUP_OPERATIONS, NOT_REQUESTED
 from tests.wire.kafka.members import (
     a_group,
     a_member,
@@ -48,7 +48,7 @@ async def test_a_stable_group_is_described_with_what_each_member_has(
     (group,) = (await client.call(request, DescribeGroupsResponse, version)).groups
     assert (group.error_code, group.group_id, group.group_state) == (0, "g", "Stable")
     assert (group.protocol_type, group.protocol_data) == ("consumer", "range")
-    assert group.authorized_operations == (GROUP_OPERATIONS if version >= 3 else NOT_ASKED)
+    assert group.authorized_operations == (GROUP_OPERATIONS if version >= 3 else NOT_REQUESTED)
     (member,) = group.members
     assert (member.member_id, member.client_id, member.client_host) == (static.member_id, "test", "/127.0.0.1")
     assert member.group_instance_id == ("i" if version >= 4 else None)

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from streamhouse.config import KafkaSettings
-from streamhouse.limits import ELEMENTS_A_TURN, NextTurn, in_turns
+from streamhouse.limits import ELEMENTS_A_TURN, YieldToLoop, in_turns
 from streamhouse.wire.kafka.large_messages import INLINE_ELEMENTS, LargeMessages, is_large
 from streamhouse.wire.kafka.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from streamhouse.wire.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -213,7 +213,7 @@ async def test_elements_come_in_their_order_with_a_turn_for_others_between() -> 
     async def others() -> None:
         while True:
             came.append("others")
-            await NextTurn()
+            await YieldToLoop()
 
     running = asyncio.create_task(others())
     async for each in in_turns(range(3 * ELEMENTS_A_TURN)):

@@ -11,7 +11,7 @@ from streamhouse.config import KafkaSettings, Settings, TopicSettings
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from streamhouse.wire.kafka.resources import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from streamhouse.wire.kafka.resources import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS
 from tests.wire.kafka.talk import (
     Client,
     Served,
@@ -182,10 +182,10 @@ async def test_everybody_may_do_everything_and_is_told_when_asking(client: Clien
         request = MetadataRequest(topics=names, include_topic_authorized_operations=True)
         request.include_cluster_authorized_operations = version < 11
         answer = await client.call(request, MetadataResponse, version)
-        assert [topic.topic_authorized_operations for topic in answer.topics] == [TOPIC_OPERATIONS, NOT_ASKED]
-        assert answer.cluster_authorized_operations == (CLUSTER_OPERATIONS if version < 11 else NOT_ASKED)
+        assert [topic.topic_authorized_operations for topic in answer.topics] == [TOPIC_OPERATIONS, NOT_REQUESTED]
+        assert answer.cluster_authorized_operations == (CLUSTER_OPERATIONS if version < 11 else NOT_REQUESTED)
     (unasked,) = (await ask(client, "orders")).topics
-    assert unasked.topic_authorized_operations == NOT_ASKED
+    assert unasked.topic_authorized_operations == NOT_REQUESTED
 
 
 async def test_the_topic_of_consumer_groups_is_internal(client: Client, served: Served) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from streamhouse.config import KafkaSettings
-from streamhouse.wire.kafka.connection_limits import Vitals, check_interval_s, overdue
+from streamhouse.wire.kafka.connection_limits import ConnectionStats, check_interval_s, find_close_reason
 
 SETTINGS = KafkaSettings(
     idle_timeout_s=600,
@@ -14,38 +14,38 @@ SETTINGS = KafkaSettings(
 )
 
 
-def why(vitals: Vitals, now: float) -> str | None:
-    reason = overdue(vitals, SETTINGS, now=now)
+def why(vitals: ConnectionStats, now: float) -> str | None:
+    reason = find_close_reason(vitals, SETTINGS, now=now)
     return reason.why if reason is not None else None
 
 
 def test_an_idle_connection_goes_after_its_time() -> None:
-    vitals = Vitals(active_at=100)
+    vitals = ConnectionStats(active_at=100)
     vitals.has_asked = True
     assert why(vitals, 699) is None
     assert why(vitals, 700) == "idle"
 
 
 def test_a_connection_that_waits_for_an_answer_is_not_idle() -> None:
-    vitals = Vitals(active_at=100)
+    vitals = ConnectionStats(active_at=100)
     vitals.note(taken_bytes=0, is_blocked=False, is_busy=True, now=100)
     assert why(vitals, 10_000) is None
 
 
 def test_a_connection_that_never_asks_goes_sooner() -> None:
-    vitals = Vitals(active_at=100)
+    vitals = ConnectionStats(active_at=100)
     assert why(vitals, 109) is None
     assert why(vitals, 110) == "silent"
 
 
 def test_a_connection_that_waits_for_its_turn_to_ask_is_not_silent() -> None:
-    vitals = Vitals(active_at=100)
+    vitals = ConnectionStats(active_at=100)
     vitals.note(taken_bytes=0, is_blocked=False, is_busy=True, now=100)
     assert why(vitals, 120) is None
 
 
 def test_a_request_must_keep_its_pace_after_its_first_moments() -> None:
-    vitals = Vitals(active_at=100)
+    vitals = ConnectionStats(active_at=100)
     vitals.partial_since = 100
     assert why(vitals, 109) is None
     assert why(vitals, 110) == "slow_sender"
@@ -55,7 +55,7 @@ def test_a_request_must_keep_its_pace_after_its_first_moments() -> None:
 
 
 def test_a_request_must_arrive_whole_in_time_whatever_its_pace() -> None:
-    vitals = Vitals(active_at=100)
+    vitals = ConnectionStats(active_at=100)
     vitals.partial_since = 100
     vitals.note(taken_bytes=0, is_blocked=False, is_busy=False, now=100, partial_bytes=50_000_000)
     assert why(vitals, 159) is None
@@ -63,7 +63,7 @@ def test_a_request_must_arrive_whole_in_time_whatever_its_pace() -> None:
 
 
 def test_a_client_that_takes_nothing_goes_and_one_that_takes_a_little_stays() -> None:
-    vitals = Vitals(active_at=100)
+    vitals = ConnectionStats(active_at=100)
     vitals.note(taken_bytes=5, is_blocked=True, is_busy=True, now=100)
     vitals.note(taken_bytes=6, is_blocked=True, is_busy=True, now=125)
     assert why(vitals, 154) is None
@@ -72,7 +72,7 @@ def test_a_client_that_takes_nothing_goes_and_one_that_takes_a_little_stays() ->
 
 
 def test_a_client_that_took_everything_owes_nothing() -> None:
-    vitals = Vitals(active_at=100)
+    vitals = ConnectionStats(active_at=100)
     vitals.note(taken_bytes=5, is_blocked=True, is_busy=False, now=100)
     vitals.note(taken_bytes=9, is_blocked=False, is_busy=False, now=125)
     vitals.has_asked = True

@@ -9,27 +9,27 @@ from uuid import UUID
 import pytest
 
 from streamhouse.broker.fetch.fetch import Wanted
-from streamhouse.config import PeerSettings
+from streamhouse.config import AgentClientSettings
 from streamhouse.config.fields import Address
 from streamhouse.errors import Overloaded, RecordTooLarge, Unavailable
 from streamhouse.format.batch import as_new, read_header
 from streamhouse.model.names import PartitionId, TopicId, TopicPartition
 from streamhouse.model.transaction import Marker, ProducerIdentity
-from streamhouse.wire.kafka.agent_client import KafkaPeers, appends
-from streamhouse.wire.kafka.agent_client.connections import Peer, connect
+from streamhouse.wire.kafka.agent_client import KafkaAgentClient, appends
+from streamhouse.wire.kafka.agent_client.connections import AgentConnections, connect
 from streamhouse.wire.kafka.codec import UnencodableMessage, encode_bytes
 from streamhouse.wire.kafka.messages.header import ResponseHeader
 from streamhouse.wire.kafka.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from streamhouse.wire.kafka.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
-from streamhouse.wire.kafka.transaction_errors import call_of
+from streamhouse.wire.kafka.transaction_errors import transaction_call
 from tests.contracts.clocks import ManualClock
 from tests.wire.kafka.producing import Transactional
 from tests.wire.kafka.talk import Served, a_batch, batches_of, create_topic, fetch, fetch_request, until
 
 
 @pytest.fixture
-async def peers() -> AsyncIterator[KafkaPeers]:
-    peers = KafkaPeers(PeerSettings(timeout_s=5))
+async def peers() -> AsyncIterator[KafkaAgentClient]:
+    peers = KafkaAgentClient(AgentClientSettings(timeout_s=5))
     yield peers
     await peers.aclose()
 
@@ -40,7 +40,7 @@ async def partition_of(served: Served, number: int = 0) -> tuple[Address, Partit
     return Address(served.host, served.port), PartitionId(topic.topic_id, number)
 
 
-async def test_a_batch_gets_its_offset_from_the_agent_that_was_asked(served: Served, peers: KafkaPeers) -> None:
+async def test_a_batch_gets_its_offset_from_the_agent_that_was_asked(served: Served, peers: KafkaAgentClient) -> None:
     at, partition = await partition_of(served)
     batch = a_batch(b"a", b"b", producer_id=7, producer_epoch=0, base_sequence=3)
     assert (await peers.append(at, partition, as_new(batch))).offset == 0
@@ -49,7 +49,9 @@ async def test_a_batch_gets_its_offset_from_the_agent_that_was_asked(served: Ser
     assert [each[61:] for each in batches_of(part)] == [bytes(batch[61:])] * 2
 
 
-async def test_many_requests_share_a_connection_and_get_their_own_answers(served: Served, peers: KafkaPeers) -> None:
+async def test_many_requests_share_a_connection_and_get_their_own_answers(
+    served: Served, peers: KafkaAgentClient
+) -> None:
     at, first = await partition_of(served)
     asked = [(first._replace(partition=number), number * 10 + turn) for turn in range(10) for number in range(3)]
     appended = await asyncio.gather(*(peers.append(at, where, a_batch(b"%d" % value)) for where, value in asked))
@@ -57,13 +59,13 @@ async def test_many_requests_share_a_connection_and_get_their_own_answers(served
     assert repr(peers) == "<KafkaPeers links=1>"
 
 
-async def test_a_topic_that_is_unknown_there_may_be_known_later(served: Served, peers: KafkaPeers) -> None:
+async def test_a_topic_that_is_unknown_there_may_be_known_later(served: Served, peers: KafkaAgentClient) -> None:
     at, _ = await partition_of(served)
     with pytest.raises(Unavailable, match="UNKNOWN_TOPIC_ID"):
         await peers.append(at, PartitionId(TopicId(UUID(int=1)), 0), a_batch(b"a"))
 
 
-async def test_what_the_topic_does_not_allow_is_refused_for_good(served: Served, peers: KafkaPeers) -> None:
+async def test_what_the_topic_does_not_allow_is_refused_for_good(served: Served, peers: KafkaAgentClient) -> None:
     await create_topic(await served.client(), "small", configs=[("max.message.bytes", "100")])
     topic = await served.broker.topic("small")
     at = Address(served.host, served.port)
@@ -71,7 +73,7 @@ async def test_what_the_topic_does_not_allow_is_refused_for_good(served: Served,
         await peers.append(at, PartitionId(topic.topic_id, 0), a_batch(b"x" * 200))
 
 
-async def test_an_agent_that_is_away_is_tried_anew_each_time(served: Served, peers: KafkaPeers) -> None:
+async def test_an_agent_that_is_away_is_tried_anew_each_time(served: Served, peers: KafkaAgentClient) -> None:
     _, partition = await partition_of(served)
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
@@ -84,7 +86,7 @@ async def test_an_agent_that_is_away_is_tried_anew_each_time(served: Served, pee
 
 @pytest.mark.parametrize("answer", [b"", b"\x00\x00\x00\x08\x00\x00", b"\xff\xff\xff\xff", b"\x00\x00\x00\x02xx"])
 async def test_an_answer_that_breaks_off_or_makes_no_sense_is_no_acknowledgement(
-    served: Served, peers: KafkaPeers, answer: bytes
+    served: Served, peers: KafkaAgentClient, answer: bytes
 ) -> None:
     _, partition = await partition_of(served)
 
@@ -119,7 +121,7 @@ def produce_answer(number: int) -> bytes:
     return len(body).to_bytes(4) + body
 
 
-async def test_an_answer_to_another_request_is_no_answer_and_ends_the_link(peers: KafkaPeers) -> None:
+async def test_an_answer_to_another_request_is_no_answer_and_ends_the_link(peers: KafkaAgentClient) -> None:
     async with await asyncio.start_server(swapping, "127.0.0.1", 0) as server:
         at = Address(*server.sockets[0].getsockname()[:2])
         got = await asyncio.gather(
@@ -154,7 +156,7 @@ async def test_a_request_that_cannot_be_written_takes_nobody_elses_answer(served
 
 async def test_an_agent_that_says_nothing_is_not_waited_for_for_ever(served: Served) -> None:
     _, partition = await partition_of(served)
-    peers = KafkaPeers(PeerSettings(timeout_s=0.05))
+    peers = KafkaAgentClient(AgentClientSettings(timeout_s=0.05))
     with socket.socket() as mute:
         mute.bind(("127.0.0.1", 0))
         mute.listen()
@@ -166,13 +168,13 @@ async def test_an_agent_that_says_nothing_is_not_waited_for_for_ever(served: Ser
 # --- the ends of transactions
 
 
-async def test_a_marker_is_told_to_another_agent_and_counts_once(served: Served, peers: KafkaPeers) -> None:
+async def test_a_marker_is_told_to_another_agent_and_counts_once(served: Served, peers: KafkaAgentClient) -> None:
     at, first = await partition_of(served)
     second = first._replace(partition=1)
     producer = await Transactional.begin(await served.client())
     await producer.add("orders", 0)
     await producer.send("orders", 0, b"a")
-    call = call_of("payments", producer.producer_id, producer.epoch)
+    call = transaction_call("payments", producer.producer_id, producer.epoch)
     decided = await served.broker._doors.metadata.end_transaction(call, commit=False, bump=False, fresh_id=-1)
     marker = decided.marker
     for _ in range(2):
@@ -184,7 +186,7 @@ async def test_a_marker_is_told_to_another_agent_and_counts_once(served: Served,
 
 
 async def test_an_aborted_transaction_whose_marker_was_not_read_yet_reaches_beyond_what_was(
-    served: Served, peers: KafkaPeers
+    served: Served, peers: KafkaAgentClient
 ) -> None:
     at, first = await partition_of(served)
     producer = await Transactional.begin(await served.client())
@@ -198,7 +200,9 @@ async def test_an_aborted_transaction_whose_marker_was_not_read_yet_reaches_beyo
     assert [(each.first_offset, each.last_offset) for each in got.aborted] == [(0, 2**63 - 1)]
 
 
-async def test_a_marker_for_a_topic_that_is_unknown_there_may_be_known_later(served: Served, peers: KafkaPeers) -> None:
+async def test_a_marker_for_a_topic_that_is_unknown_there_may_be_known_later(
+    served: Served, peers: KafkaAgentClient
+) -> None:
     at, known = await partition_of(served)
     unknown = PartitionId(TopicId(UUID(int=1)), 0)
     marker = Marker(producer=ProducerIdentity(7, 0), number=1, is_commit=True)
@@ -255,7 +259,7 @@ WANTED = [(SOMEWHERE, Wanted(TopicPartition("orders", 0), 0, 1000))]
 
 
 async def test_a_caller_with_little_time_does_not_close_the_link_of_the_others() -> None:
-    peers = KafkaPeers(PeerSettings(timeout_s=60))
+    peers = KafkaAgentClient(AgentClientSettings(timeout_s=60))
     async with Mute() as mute:
         patient = asyncio.ensure_future(peers.append(mute.at, SOMEWHERE, a_batch(b"a")))
         with pytest.raises(Unavailable):
@@ -268,7 +272,7 @@ async def test_a_caller_with_little_time_does_not_close_the_link_of_the_others()
 
 
 async def test_an_agent_that_is_silent_for_too_long_gets_a_new_link() -> None:
-    peers = KafkaPeers(PeerSettings(timeout_s=0.1))
+    peers = KafkaAgentClient(AgentClientSettings(timeout_s=0.1))
     async with Mute() as mute:
         for _ in range(2):
             with pytest.raises(Unavailable):
@@ -278,7 +282,7 @@ async def test_an_agent_that_is_silent_for_too_long_gets_a_new_link() -> None:
 
 
 async def test_no_more_is_asked_at_once_than_settings_allow() -> None:
-    peers = KafkaPeers(PeerSettings(max_inflight_requests=3, max_waiting=2))
+    peers = KafkaAgentClient(AgentClientSettings(max_inflight_requests=3, max_waiting=2))
     async with Mute() as mute:
         asked = [asyncio.ensure_future(peers.append(mute.at, SOMEWHERE, a_batch(b"a"))) for _ in range(6)]
         await until(lambda: mute.requests == 3 and any(task.done() for task in asked))
@@ -300,7 +304,7 @@ async def test_an_agent_that_could_not_be_reached_is_left_alone_for_a_moment(mon
         raise ConnectionRefusedError
 
     monkeypatch.setattr(asyncio, "open_connection", refuse)
-    peer = Peer(Address("127.0.0.1", 1), PeerSettings(reconnect_s=1.0), clock)
+    peer = AgentConnections(Address("127.0.0.1", 1), AgentClientSettings(reconnect_s=1.0), clock)
     for expected in (1, 1, 2):
         with pytest.raises(Unavailable):
             await peer.ask("appends", ListGroupsRequest(), 5, ListGroupsResponse, timeout_s=5)
@@ -308,7 +312,7 @@ async def test_an_agent_that_could_not_be_reached_is_left_alone_for_a_moment(mon
         clock.advance(ms=600)
 
 
-async def test_reads_have_links_of_their_own_that_serve_the_next_read(served: Served, peers: KafkaPeers) -> None:
+async def test_reads_have_links_of_their_own_that_serve_the_next_read(served: Served, peers: KafkaAgentClient) -> None:
     at, partition = await partition_of(served)
     await peers.append(at, partition, a_batch(b"a"))
     wanted = [(partition, Wanted(TopicPartition("orders", 0), 0, 1000))]
@@ -318,7 +322,7 @@ async def test_reads_have_links_of_their_own_that_serve_the_next_read(served: Se
     assert repr(peers) == "<KafkaPeers links=2>"
 
 
-async def test_a_read_that_is_given_up_closes_its_link(peers: KafkaPeers) -> None:
+async def test_a_read_that_is_given_up_closes_its_link(peers: KafkaAgentClient) -> None:
     async with Mute() as mute:
         reading = asyncio.ensure_future(
             peers.fetch(mute.at, WANTED, max_bytes=1000, min_bytes=1, max_wait_s=60, timeout_s=60)

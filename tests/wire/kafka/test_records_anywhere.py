@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from streamhouse.broker.fetch.fetch import Wanted
-from streamhouse.broker.groups import Caller, Join, OffsetToCommit, Sync
+from streamhouse.broker.groups import JoinRequest, MemberRef, OffsetToCommit, SyncRequest
 from streamhouse.errors import (
     CorruptBatch,
     DamagedRecords,
@@ -366,7 +366,7 @@ async def test_a_group_with_members_is_not_moved_or_deleted_from_outside(team: T
     group = "busy"
     session = await team.members[0].broker.groups.coordinator_of(group)
     coordinator = next(each for each in team.members if each.address == session.kafka)
-    join = Join(
+    join = JoinRequest(
         session_timeout_ms=30_000,
         rebalance_timeout_ms=30_000,
         protocol_type="consumer",
@@ -375,9 +375,12 @@ async def test_a_group_with_members_is_not_moved_or_deleted_from_outside(team: T
     )
     joined = await coordinator.broker.groups.join(group, join)
     await coordinator.broker.groups.sync(
-        group, Sync(member_id=joined.member_id, generation=joined.generation, assignments={joined.member_id: b""})
+        group,
+        SyncRequest(member_id=joined.member_id, generation=joined.generation, assignments={joined.member_id: b""}),
     )
-    await coordinator.broker.groups.heartbeat(group, Caller(member_id=joined.member_id, generation=joined.generation))
+    await coordinator.broker.groups.heartbeat(
+        group, MemberRef(member_id=joined.member_id, generation=joined.generation)
+    )
     for member in team.members:
         records = member.broker.records
         described = await records.describe_group(group)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamhouse.wire.kafka.framing import is_refusal
+from streamhouse.wire.kafka.framing import is_rejection
 from streamhouse.wire.kafka.messages.api_versions import ApiVersionsResponse
 from streamhouse.wire.kafka.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from streamhouse.wire.kafka.messages.find_coordinator import Coordinator, FindCoordinatorResponse
@@ -43,7 +43,7 @@ def produced(*codes: int) -> ProduceResponse:
     ids=lambda answer: type(answer).__name__,
 )
 def test_an_answer_of_nothing_but_errors_is_a_refusal(answer: Response) -> None:
-    assert is_refusal(answer)
+    assert is_rejection(answer)
 
 
 @pytest.mark.parametrize(
@@ -65,4 +65,4 @@ def test_an_answer_of_nothing_but_errors_is_a_refusal(answer: Response) -> None:
     ids=lambda answer: type(answer).__name__,
 )
 def test_an_answer_in_which_anything_succeeded_is_none(answer: Response) -> None:
-    assert not is_refusal(answer)
+    assert not is_rejection(answer)

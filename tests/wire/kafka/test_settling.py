@@ -15,7 +15,7 @@ from streamhouse.broker.produce.append import Inspection, ProduceTransaction
 from streamhouse.errors import AppendFailed, NotLeader, PredecessorRefused, StreamhouseError
 from streamhouse.format.batch import read_header
 from streamhouse.model.names import TopicPartition
-from streamhouse.wire.kafka.errors import error_code, refusal
+from streamhouse.wire.kafka.errors import error_code, error_from_code
 from tests.wire.kafka.team import Member, a_team, read_all
 
 TOPIC = "orders"
@@ -114,5 +114,5 @@ async def test_after_a_gap_everything_is_stored_once_and_in_order() -> None:
 
 def test_of_a_gap_at_another_agent_it_is_known_that_the_batch_was_not_stored() -> None:
     error = PredecessorRefused(MOVED, producer_id=7, awaited=1, got=2)
-    told = refusal(error_code(error), str(error), at="127.0.0.1:9092", what=MOVED)
+    told = error_from_code(error_code(error), str(error), at="127.0.0.1:9092", what=MOVED)
     assert (type(told), str(told)) == (PredecessorRefused, str(error))

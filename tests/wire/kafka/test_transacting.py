@@ -15,7 +15,7 @@ from streamhouse.wire.kafka.handlers import (
     txn_offset_commit,
 )
 from streamhouse.wire.kafka.messages.end_txn import EndTxnResponse
-from streamhouse.wire.kafka.transaction_errors import Underway, Vocabulary, produce_code
+from streamhouse.wire.kafka.transaction_errors import BackgroundResponse, VersionedCodes, produce_code
 
 FENCED = errors.ProducerFenced("payments", epoch=1, current=2)
 ABORTABLE = errors.TransactionAbortable("not a part of it")
@@ -29,23 +29,23 @@ ABORTABLE_SINCE = {init_producer_id: 5, add_partitions_to_txn: 4, add_offsets_to
 
 @pytest.mark.parametrize("handler", FENCED_SINCE, ids=lambda handler: handler.__name__.rpartition(".")[2])
 def test_a_replaced_producer_hears_so_in_words_that_its_version_knows(handler: object) -> None:
-    words: Vocabulary = handler.WORDS  # type: ignore[attr-defined]
+    codes: VersionedCodes = handler.CODES  # type: ignore[attr-defined]
     since = FENCED_SINCE[handler]  # type: ignore[index]
-    assert words.code(since - 1, FENCED) is ErrorCode.INVALID_PRODUCER_EPOCH
-    assert words.code(since, FENCED) is ErrorCode.PRODUCER_FENCED
+    assert codes.code(since - 1, FENCED) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert codes.code(since, FENCED) is ErrorCode.PRODUCER_FENCED
 
 
 @pytest.mark.parametrize("handler", ABORTABLE_SINCE, ids=lambda handler: handler.__name__.rpartition(".")[2])
 def test_what_may_be_aborted_is_fatal_where_the_version_knows_no_better(handler: object) -> None:
-    words: Vocabulary = handler.WORDS  # type: ignore[attr-defined]
+    codes: VersionedCodes = handler.CODES  # type: ignore[attr-defined]
     since = ABORTABLE_SINCE[handler]  # type: ignore[index]
-    assert words.code(since - 1, ABORTABLE) is ErrorCode.INVALID_TXN_STATE
-    assert words.code(since, ABORTABLE) is ErrorCode.TRANSACTION_ABORTABLE
+    assert codes.code(since - 1, ABORTABLE) is ErrorCode.INVALID_TXN_STATE
+    assert codes.code(since, ABORTABLE) is ErrorCode.TRANSACTION_ABORTABLE
 
 
 @pytest.mark.parametrize("version", range(7))
 def test_offsets_of_a_replaced_producer_are_an_old_epoch_in_every_version(version: int) -> None:
-    assert txn_offset_commit.WORDS.code(version, FENCED) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert txn_offset_commit.CODES.code(version, FENCED) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_offsets_of_a_replaced_producer_are_an_old_epoch_in_every_version(versio
     ],
 )
 def test_a_coordinator_speaks_as_coordinators_do(error: StreamhouseError, code: ErrorCode) -> None:
-    assert end_txn.WORDS.code(5, error) is code
+    assert end_txn.CODES.code(5, error) is code
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ async def test_work_that_is_underway_is_finished_although_nobody_waits_for_its_a
         finished.set()
         return EndTxnResponse()
 
-    underway = Underway(work(), name="test")
+    underway = BackgroundResponse(work(), name="test")
     waiting = asyncio.create_task(underway.respond())
     await asyncio.sleep(0)
     assert not underway.is_ready()

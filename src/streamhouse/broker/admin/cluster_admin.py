@@ -16,7 +16,7 @@ from enum import StrEnum
 from streamhouse.broker.context import Ground
 from streamhouse.broker.partition.log import PartitionLog
 from streamhouse.errors import Rejected, SessionLost, UnknownAgent, UnknownTopic
-from streamhouse.model.cluster import PartitionState, RollCall, Session, SessionState
+from streamhouse.model.cluster import Membership, PartitionState, Session, SessionState
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.names import NodeId, PartitionId, SessionId, TopicPartition
 from streamhouse.model.topic import Topic
@@ -151,11 +151,11 @@ class Oversight:
         for topic_id in {partition.topic_id for partition in pins}:
             self._cluster.forget_leases(topic_id)
 
-    async def roll(self) -> RollCall:
+    async def roll(self) -> Membership:
         return await self._doors.metadata.roll_call()
 
     @staticmethod
-    def require_takers(nodes: Sequence[int], roll: RollCall) -> None:
+    def require_takers(nodes: Sequence[int], roll: Membership) -> None:
         """Raise unless all of these agents are alive and take partitions."""
         for node in nodes:
             if _find_live(roll, node).draining:
@@ -231,7 +231,7 @@ def condition_of(session: Session, *, now_ms: int) -> Condition:
     return Condition.DRAINING if session.draining else Condition.LIVE
 
 
-def _find_live(roll: RollCall, node_id: int) -> Session:
+def _find_live(roll: Membership, node_id: int) -> Session:
     for session in roll.sessions:
         alive = condition_of(session, now_ms=roll.now_ms) in (Condition.LIVE, Condition.DRAINING)
         if session.node_id == node_id and alive:
@@ -239,7 +239,7 @@ def _find_live(roll: RollCall, node_id: int) -> Session:
     raise UnknownAgent(node_id)
 
 
-def _require_heirs(roll: RollCall, leaving: Session) -> None:
+def _require_heirs(roll: Membership, leaving: Session) -> None:
     for session in roll.sessions:
         live = condition_of(session, now_ms=roll.now_ms) is Condition.LIVE
         if live and session.session_id != leaving.session_id:

@@ -22,7 +22,7 @@ from streamhouse.config import (
     exposed_listeners,
     exposure_warning,
 )
-from streamhouse.model.cluster import PartitionState, RollCall, Session
+from streamhouse.model.cluster import Membership, PartitionState, Session
 from streamhouse.model.names import SessionId
 from streamhouse.model.transaction import StoredTransaction
 
@@ -146,7 +146,7 @@ def judge_memory(settings: BufferSettings, *, pressure: float) -> Check:
     return Check(name="memory", verdict=Verdict.OK, text=text, figures=figures)
 
 
-def judge_sessions(roll: RollCall, lease: LeaseSettings) -> Check:
+def judge_sessions(roll: Membership, lease: LeaseSettings) -> Check:
     dead = {each.node_id: (roll.now_ms - each.expires_at_ms) / 1000 for each in roll.sessions if _is_dead(each, roll)}
     live = len(roll.sessions) - len(dead)
     figures = {"live": live, "dead": len(dead)}
@@ -172,7 +172,7 @@ def judge_disks(abandoned: Mapping[SessionId, int]) -> Check:
     return Check(name="disks", verdict=Verdict.WARNING, text=text, figures=figures)
 
 
-def judge_leases(states: Iterable[PartitionState], roll: RollCall) -> Check:
+def judge_leases(states: Iterable[PartitionState], roll: Membership) -> Check:
     """Leases of the dead are freed by their recovery; one whose session is gone would never be."""
     dead = {each.session_id for each in roll.sessions if _is_dead(each, roll)}
     known = {each.session_id for each in roll.sessions}
@@ -308,5 +308,5 @@ def judge_damaged_logs(name: str, logs: Mapping[SessionId, bool]) -> Check:
     return Check(name=name, verdict=Verdict.WARNING, text=text, figures=figures)
 
 
-def _is_dead(session: Session, roll: RollCall) -> bool:
+def _is_dead(session: Session, roll: Membership) -> bool:
     return condition_of(session, now_ms=roll.now_ms) in (Condition.EXPIRED, Condition.RECOVERING)

@@ -36,9 +36,9 @@ from streamhouse.format.producer_snapshot import decode_producers, encode_produc
 from streamhouse.format.run_index import decode_run_index
 from streamhouse.format.run_rewrite import batches_of
 from streamhouse.format.segment import RunInput, encode_segment
-from streamhouse.model.cluster_identity import BucketIdentity, DatabaseIdentity, Pairing, judge_pairing
+from streamhouse.model.cluster_identity import BucketIdentity, DatabaseIdentity, Pairing, check_pairing
 from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId
-from streamhouse.model.orphan_adoption import Adoption, Choice, Coverage, EpochEnds, Span, choose_runs
+from streamhouse.model.orphan_adoption import Adoption, Coverage, EpochEnds, EpochRange, RunChoice, choose_runs
 from streamhouse.model.segment import Run, SegmentCommit, SegmentObject
 from streamhouse.model.topic import Topic
 from streamhouse.model.transaction import AbortedTransaction
@@ -104,7 +104,7 @@ class LogRun:
 class Plan:
     """What is to be done, decided from a survey."""
 
-    choices: dict[PartitionId, Choice] = field(default_factory=dict)
+    choices: dict[PartitionId, RunChoice] = field(default_factory=dict)
     log_runs: list[LogRun] = field(default_factory=list)
     refused_entries: list[tuple[LogEntry, str]] = field(default_factory=list)
     topics: dict[TopicId, Topic] = field(default_factory=dict)
@@ -179,8 +179,8 @@ def _plan_partition(plan: Plan, survey: Survey, partition: PartitionId) -> None:
     runs = [*named, *(each.run for each in candidates)]
     epoch_ends = EpochEnds(
         [
-            *(Span(epoch=run.epoch, base=run.base, end=run.end) for run in runs),
-            *(Span(epoch=each.entry.epoch, base=each.entry.base, end=each.entry.end) for each in entries),
+            *(EpochRange(epoch=run.epoch, base=run.base, end=run.end) for run in runs),
+            *(EpochRange(epoch=each.entry.epoch, base=each.entry.base, end=each.entry.end) for each in entries),
         ]
     )
     choice = choose_runs(named, candidates, log_start=log_start, epoch_ends=epoch_ends)
@@ -313,7 +313,7 @@ class Adopter:
             for key, kept in runs.items()
         ]
 
-    async def _aborted(self, survey: Survey, choice: Choice, run: Run) -> tuple[AbortedTransaction, ...]:
+    async def _aborted(self, survey: Survey, choice: RunChoice, run: Run) -> tuple[AbortedTransaction, ...]:
         """What the markers in a run have aborted. Most runs say in their index that no transaction was seen."""
         index = survey.indexes[run.object_key, run.partition]
         if not any(each.has_transactions for each in decode_producers(index.producers, key=run.object_key)):
@@ -462,7 +462,7 @@ async def recover_stores(
     Raise `Misconfigured` while agents live, and for stores of different clusters unless `take_over` names the store's.
     """
     before, bucket, after = await read_both(metadata, objects)
-    pairing = judge_pairing(before, bucket, after)
+    pairing = check_pairing(before, bucket, after)
     require_adoptable(pairing, bucket, after, take_over=take_over)
     adopter = Adopter(metadata, objects, settings, clock=clock, ids=ids)
     if apply and not is_alone:

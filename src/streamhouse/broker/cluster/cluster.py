@@ -21,8 +21,8 @@ from streamhouse.errors import NotLeader, Unavailable
 from streamhouse.model.cluster import (
     Change,
     ChangeKind,
+    Membership,
     PartitionState,
-    RollCall,
     Session,
     SessionState,
     partition_key,
@@ -61,7 +61,7 @@ class Cluster:
         self._doors = doors
         self._settings = doors.settings.cluster
         self._own: Session | None = None
-        self._roll = RollCall(now_ms=0, sessions=())
+        self._roll = Membership(now_ms=0, sessions=())
         self._live: dict[SessionId, Session] = {}
         self._members: dict[NodeId, Session] = {}
         self._takers: dict[NodeId, Session] = {}
@@ -120,7 +120,7 @@ class Cluster:
         """Have the roll read again soon."""
         self._asked.set()
 
-    def _called(self, roll: RollCall) -> None:
+    def _called(self, roll: Membership) -> None:
         before = self._members, self._takers, set(self._live)
         self._roll = roll
         live = {
@@ -177,7 +177,7 @@ class Cluster:
     # --- who is there
 
     @property
-    def roll(self) -> RollCall:
+    def roll(self) -> Membership:
         return self._roll
 
     def live(self) -> list[Session]:

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 from streamhouse.clock import Clock
 from streamhouse.config import ClusterSettings
-from streamhouse.model.cluster import RollCall, Session
+from streamhouse.model.cluster import Membership, Session
 from streamhouse.model.names import NodeId, SessionId
 
 REMEMBERED_S: Final = 3600.0
@@ -51,7 +51,9 @@ class Departed:
     def __repr__(self) -> str:
         return f"<Departed nodes={sorted(self._departures)}>"
 
-    def called(self, roll: RollCall, *, before: Mapping[SessionId, Session], live: Mapping[SessionId, Session]) -> None:
+    def called(
+        self, roll: Membership, *, before: Mapping[SessionId, Session], live: Mapping[SessionId, Session]
+    ) -> None:
         """A new roll: those that were alive before and aren't went; those whose time has run out died."""
         now = self._clock.monotonic()
         self._forget(now)

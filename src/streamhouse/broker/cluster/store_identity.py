@@ -28,7 +28,7 @@ from streamhouse.format.object_keys import (
     parse_segment_key,
     parse_wal_key,
 )
-from streamhouse.model.cluster_identity import BucketIdentity, DatabaseIdentity, Pairing, judge_pairing
+from streamhouse.model.cluster_identity import BucketIdentity, DatabaseIdentity, Pairing, check_pairing
 from streamhouse.model.names import SessionId
 from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.objects.base import ObjectExists, ObjectMeta, ObjectMissing, ObjectStore
@@ -59,7 +59,7 @@ class Identity:
     async def check(self) -> None:
         """Raise `Misconfigured` unless the stores belong together, as those do that meet for the first time."""
         before, bucket, after = await read_both(self._metadata, self._objects)
-        pairing = judge_pairing(before, bucket, after)
+        pairing = check_pairing(before, bucket, after)
         if pairing is Pairing.NEW:
             self.cluster_id = await introduce(self._metadata, self._objects, self._ids)
             return

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from streamhouse.broker.dependencies import Doors
-from streamhouse.config import PlacingSettings
+from streamhouse.config import ExternalCommitSettings
 from streamhouse.errors import CommitRefused, CorruptObject
 from streamhouse.format.object_keys import is_query_id, parse_placed_key
 from streamhouse.format.segment import Directory, DirectoryEntry, NeedMore, read_directory
-from streamhouse.model.external_commit import Held, QueryId
+from streamhouse.model.external_commit import FrozenPartition, QueryId
 from streamhouse.model.names import Epoch, PartitionId, TopicPartition
 from streamhouse.model.pipeline import Fence
 from streamhouse.model.segment import Run, SegmentCommit, SegmentObject
@@ -67,7 +67,7 @@ class WantedCommit:
         return sorted({run.name for segment in self.segments for run in segment.runs})
 
 
-def check_commit(commit: WantedCommit, settings: PlacingSettings) -> None:
+def check_commit(commit: WantedCommit, settings: ExternalCommitSettings) -> None:
     """Raise `CommitRefused` for what can't be placed whatever is in the store."""
     if not is_query_id(commit.query):
         raise CommitRefused(f"a query's id is a UUID in lower case; query={commit.query[:100]!r}")
@@ -165,7 +165,7 @@ def offsets_wanted(commit: WantedCommit) -> dict[TopicPartition, int]:
 
 
 def placed_behind(
-    commit: WantedCommit, partitions: Mapping[TopicPartition, PartitionId], held: Iterable[Held]
+    commit: WantedCommit, partitions: Mapping[TopicPartition, PartitionId], held: Iterable[FrozenPartition]
 ) -> tuple[SegmentCommit, ...]:
     """The runs with the offsets that they get: each partition's one after the other, in the order of the commit."""
     holds = {each.partition: each for each in held}
@@ -183,7 +183,7 @@ def placed_behind(
     return tuple(commits)
 
 
-def _run(run: WantedRun, held: Held, *, base: int, key: str) -> Run:
+def _run(run: WantedRun, held: FrozenPartition, *, base: int, key: str) -> Run:
     return Run(
         partition=held.partition,
         base=base,

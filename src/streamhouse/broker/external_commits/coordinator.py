@@ -35,7 +35,15 @@ from streamhouse.errors import (
     UnknownCommit,
     UnknownTopic,
 )
-from streamhouse.model.external_commit import Held, HoldAsked, Outcome, Placement, QueryId, StoredCommit, WantedHold
+from streamhouse.model.external_commit import (
+    ExternalCommit,
+    FreezeRequest,
+    FreezeTarget,
+    FrozenPartition,
+    Outcome,
+    QueryId,
+    StoredCommit,
+)
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.replay import is_replay
@@ -186,34 +194,36 @@ class Commits:
         await check_objects(self._doors, scene.commit.segments, scene.partitions)
         return None
 
-    async def _questions(self, scene: _Scene) -> Mapping[Address | None, HoldAsked]:
+    async def _questions(self, scene: _Scene) -> Mapping[Address | None, FreezeRequest]:
         """What each leader is asked, by the address of its HTTP port; None: this agent."""
         leaders = await self._leaders(scene.topics)
         offsets = offsets_wanted(scene.commit)
-        wanted: dict[Address | None, list[WantedHold]] = {}
+        wanted: dict[Address | None, list[FreezeTarget]] = {}
         for name, partition in scene.partitions.items():
             session = leaders[partition].session
             if session is None:
                 raise NotLeader(name, node_id=None, epoch=-1, address=None)
             is_here = session.session_id == self._tenancy().session.session_id
             at = None if is_here else session.http
-            wanted.setdefault(at, []).append(WantedHold(name=name, partition=partition, offsets=offsets[name]))
+            wanted.setdefault(at, []).append(FreezeTarget(name=name, partition=partition, offsets=offsets[name]))
         commit, hold_id = scene.commit, self._doors.ids.token()
         return {
-            at: HoldAsked(hold_id=hold_id, query=commit.query, epoch=commit.epoch, partitions=tuple(each))
+            at: FreezeRequest(hold_id=hold_id, query=commit.query, epoch=commit.epoch, partitions=tuple(each))
             for at, each in wanted.items()
         }
 
-    async def _hold_all(self, asked: Mapping[Address | None, HoldAsked], patience: Patience) -> list[Held]:
+    async def _hold_all(
+        self, asked: Mapping[Address | None, FreezeRequest], patience: Patience
+    ) -> list[FrozenPartition]:
         timeout_s = min(self._settings.hold_s, patience.left_s)
 
-        async def hold(at: Address | None, question: HoldAsked) -> Sequence[Held]:
+        async def hold(at: Address | None, question: FreezeRequest) -> Sequence[FrozenPartition]:
             if at is None:
                 return await self._holds.hold(question, timeout_s=timeout_s)
             return await self._doors.holders.hold(at, question, timeout_s=timeout_s)
 
         answers = await asyncio.gather(*(hold(*each) for each in asked.items()), return_exceptions=True)
-        held: list[Held] = []
+        held: list[FrozenPartition] = []
         for answer in answers:
             if isinstance(answer, BaseException):
                 raise answer
@@ -224,10 +234,10 @@ class Commits:
             raise Unavailable("another agent holds other partitions than it was asked for")
         return held
 
-    async def _place(self, scene: _Scene, held: Sequence[Held]) -> StoredCommit:
+    async def _place(self, scene: _Scene, held: Sequence[FrozenPartition]) -> StoredCommit:
         """The transaction, again while nobody answers: a repeated one finds the row of the first."""
         commit = scene.commit
-        placement = Placement(
+        placement = ExternalCommit(
             query=commit.query,
             epoch=commit.epoch,
             progress=commit.progress,
@@ -245,7 +255,7 @@ class Commits:
                 log.warning("commit without an answer, asked for again", extra={"why": str(error)})
                 await patience.pause(error)
 
-    async def _tell(self, asked: Mapping[Address | None, HoldAsked], outcome: Outcome) -> None:
+    async def _tell(self, asked: Mapping[Address | None, FreezeRequest], outcome: Outcome) -> None:
         """Leaders that don't hear it find out by themselves, later."""
 
         async def tell(at: Address | None, hold_id: str) -> None:

@@ -19,7 +19,14 @@ from streamhouse.broker.context import Ground
 from streamhouse.broker.partition.log import PartitionLog
 from streamhouse.broker.session.agent_session import Tenure
 from streamhouse.errors import CommitRefused, LeaseLost, PartitionHeld, Retriable, Unavailable
-from streamhouse.model.external_commit import Held, HoldAsked, Outcome, QueryId, StoredCommit, WantedHold
+from streamhouse.model.external_commit import (
+    FreezeRequest,
+    FreezeTarget,
+    FrozenPartition,
+    Outcome,
+    QueryId,
+    StoredCommit,
+)
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +35,7 @@ MAX_GIVEN_UP: Final = 1000
 
 @dataclass(slots=True, kw_only=True)
 class _Hold:
-    asked: HoldAsked
+    asked: FreezeRequest
     tenure: Tenure
     logs: list[PartitionLog]
     since: float
@@ -60,7 +67,7 @@ class Holds:
 
     # --- beginning
 
-    async def hold(self, asked: HoldAsked, *, timeout_s: float) -> Sequence[Held]:
+    async def hold(self, asked: FreezeRequest, *, timeout_s: float) -> Sequence[FrozenPartition]:
         """Keep these partitions still until `end`, for `placing.hold_s` at most; all of them or none.
 
         Raises what is `Retriable`, with nothing held: another agent leads one, another commit has it, or it can't be
@@ -74,7 +81,7 @@ class Holds:
         finally:
             self._beginning.discard(asked.hold_id)
 
-    async def _begin(self, asked: HoldAsked, *, timeout_s: float) -> Sequence[Held]:
+    async def _begin(self, asked: FreezeRequest, *, timeout_s: float) -> Sequence[FrozenPartition]:
         tenure = self._tenancy()
         shut: list[PartitionLog] = []
         try:
@@ -97,12 +104,12 @@ class Holds:
         self.begun += 1
         return held
 
-    def _require_wanted(self, asked: HoldAsked) -> None:
+    def _require_wanted(self, asked: FreezeRequest) -> None:
         if asked.hold_id in self._given_up:
             del self._given_up[asked.hold_id]
             raise PartitionHeld(f"the hold was given up before it began; query={asked.query}")
 
-    async def _open(self, wanted: WantedHold) -> PartitionLog:
+    async def _open(self, wanted: FreezeTarget) -> PartitionLog:
         opened = await self._open_log(wanted.name)
         if opened.partition != wanted.partition:
             raise LeaseLost([wanted.partition], why="the topic was deleted")
@@ -118,7 +125,7 @@ class Holds:
         except TimeoutError:
             raise PartitionHeld(f"another commit has the partition; partition={item.name}") from None
 
-    async def _flush(self, tenure: Tenure, asked: HoldAsked, logs: Sequence[PartitionLog]) -> None:
+    async def _flush(self, tenure: Tenure, asked: FreezeRequest, logs: Sequence[PartitionLog]) -> None:
         """What was taken before the gate was shut becomes durable and flushed; nothing comes behind it."""
         for item, wanted in zip(logs, asked.partitions, strict=True):
             await item.wait_for(item.next_offset)
@@ -128,10 +135,12 @@ class Holds:
         for item in logs:
             await item.wait_flushed(item.next_offset)
 
-    def _held(self, tenure: Tenure, item: PartitionLog) -> Held:
+    def _held(self, tenure: Tenure, item: PartitionLog) -> FrozenPartition:
         if not tenure.vouches_for(item) or item.closed is not None or item.flushed_end != item.next_offset:
             raise LeaseLost([item.name], why="the lease ended while the partition was to be held")
-        return Held(partition=item.partition, holder=tenure.session.session_id, epoch=item.epoch, end=item.flushed_end)
+        return FrozenPartition(
+            partition=item.partition, holder=tenure.session.session_id, epoch=item.epoch, end=item.flushed_end
+        )
 
     # --- ending
 

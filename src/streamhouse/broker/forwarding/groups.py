@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from streamhouse.broker.dependencies import Doors
 from streamhouse.broker.forwarding.leader_lookup import Here
-from streamhouse.broker.groups import Caller, DescribedGroup, ListedGroup, OffsetToCommit
+from streamhouse.broker.groups import DescribedGroup, ListedGroup, MemberRef, OffsetToCommit
 from streamhouse.config.fields import Address
 from streamhouse.errors import (
     IllegalGeneration,
@@ -79,7 +79,7 @@ class GroupsAnywhere:
         """Put a group without members somewhere else; raises `NonEmptyGroup` where it has some."""
 
         async def here() -> Outcomes:
-            return await self._here.groups.commit(group_id, Caller(), offsets)
+            return await self._here.groups.commit(group_id, MemberRef(), offsets)
 
         try:
             told = await self._ask(group_id, here, lambda at, left_s: self._commit_at(at, group_id, offsets, left_s))

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from streamhouse.broker.partition.producer_state import KEYS_FROM, SEQUENCES
-from streamhouse.config import PeerSettings
+from streamhouse.config import AgentClientSettings
 from streamhouse.errors import Internal
 from streamhouse.model.names import PartitionId
 from streamhouse.stores.metadata.base import MetadataStore
@@ -83,7 +83,7 @@ class _Lanes:
 
 
 class Lanes:
-    def __init__(self, settings: PeerSettings, *, allocate: Callable[[], Awaitable[int]]) -> None:
+    def __init__(self, settings: AgentClientSettings, *, allocate: Callable[[], Awaitable[int]]) -> None:
         self._settings = settings
         self._allocate = allocate
         self._partitions: OrderedDict[PartitionId, _Lanes] = OrderedDict()

@@ -10,31 +10,31 @@ performs its effects; `shards` says which groups are ours; `commits` makes many 
 from streamhouse.broker.groups.groups import Groups
 from streamhouse.broker.groups.shards import Tenancy
 from streamhouse.model.group_requests import (
-    Caller,
     DescribedGroup,
     DescribedMember,
-    Join,
-    Joined,
     JoinedMember,
-    Leaver,
+    JoinRequest,
+    JoinResult,
+    LeaveRequest,
     ListedGroup,
+    MemberRef,
     OffsetToCommit,
-    Sync,
-    Synced,
+    SyncRequest,
+    SyncResult,
 )
 
 __all__ = [
-    "Caller",
     "DescribedGroup",
     "DescribedMember",
     "Groups",
-    "Join",
-    "Joined",
+    "JoinRequest",
+    "JoinResult",
     "JoinedMember",
-    "Leaver",
+    "LeaveRequest",
     "ListedGroup",
+    "MemberRef",
     "OffsetToCommit",
-    "Sync",
-    "Synced",
+    "SyncRequest",
+    "SyncResult",
     "Tenancy",
 ]

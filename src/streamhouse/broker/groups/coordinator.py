@@ -32,7 +32,15 @@ from streamhouse.broker.groups.shards import Shard, Shards
 from streamhouse.config import GroupSettings
 from streamhouse.errors import GroupFull, NotCoordinator, StreamhouseError, UnknownMember
 from streamhouse.model.group import GroupChange, PutGroup
-from streamhouse.model.group_requests import Caller, Join, Joined, Leaver, Leavings, Sync, Synced
+from streamhouse.model.group_requests import (
+    JoinRequest,
+    JoinResult,
+    LeaveRequest,
+    LeaveResults,
+    MemberRef,
+    SyncRequest,
+    SyncResult,
+)
 
 SLACK: Final = 64
 """Times that may be in the heap though they were overtaken, besides one for each group."""
@@ -107,32 +115,32 @@ class Coordinator:
 
     # --- calls
 
-    async def join(self, group_id: str, ask: Join) -> Joined:
+    async def join(self, group_id: str, ask: JoinRequest) -> JoinResult:
         shard = await self.shards.hold(group_id)
         group = shard.groups.get(group_id)
         if group is None:
             if ask.member_id:
                 raise UnknownMember(group_id, member_id=ask.member_id)
             group = self.create(shard, group_id)
-        answer: asyncio.Future[Joined] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[JoinResult] = asyncio.get_running_loop().create_future()
         new_member_id = "" if ask.member_id else f"{ask.instance_id or ask.client_id}-{self._ids.uuid()}"
         now = self._clock.monotonic()
         self._perform(shard, group, group.join(now, ask, answer, new_member_id=new_member_id))
         return await answer
 
-    async def sync(self, group_id: str, ask: Sync) -> Synced:
+    async def sync(self, group_id: str, ask: SyncRequest) -> SyncResult:
         shard = await self.shards.hold(group_id)
         group = _member_group(shard, group_id, ask.member_id)
-        answer: asyncio.Future[Synced] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[SyncResult] = asyncio.get_running_loop().create_future()
         self._perform(shard, group, group.sync(self._clock.monotonic(), ask, answer))
         return await answer
 
-    async def heartbeat(self, group_id: str, caller: Caller) -> None:
+    async def heartbeat(self, group_id: str, caller: MemberRef) -> None:
         """The commonest call of all: memory only, and no suspension while the shard is held."""
         shard = self.shards.find(group_id) or await self.shards.hold(group_id)
         _member_group(shard, group_id, caller.member_id).heartbeat(self._clock.monotonic(), caller)
 
-    async def leave(self, group_id: str, leavers: Sequence[Leaver]) -> Leavings:
+    async def leave(self, group_id: str, leavers: Sequence[LeaveRequest]) -> LeaveResults:
         shard = await self.shards.hold(group_id)
         group = _member_group(shard, group_id, leavers[0].member_id if leavers else "")
         outcomes, effects = group.leave(self._clock.monotonic(), leavers)

@@ -42,7 +42,7 @@ from streamhouse.errors import (
     StreamhouseError,
 )
 from streamhouse.model.group import StoredGroup
-from streamhouse.model.group_requests import Caller, Join, Joined, Leaver, Sync
+from streamhouse.model.group_requests import JoinRequest, JoinResult, LeaveRequest, MemberRef, SyncRequest
 
 
 class Group(Generations):
@@ -68,7 +68,7 @@ class Group(Generations):
 
     # --- joining
 
-    def join(self, now: float, ask: Join, token: object, *, new_member_id: str) -> list[Effect]:
+    def join(self, now: float, ask: JoinRequest, token: object, *, new_member_id: str) -> list[Effect]:
         """The answer is a generation, or why the member can't be in one. `new_member_id` is for one that has none."""
         refusal = self._refusal(ask)
         if refusal is not None:
@@ -83,7 +83,7 @@ class Group(Generations):
             self._rejoin(now, ask, token)
         return self._drain()
 
-    def _refusal(self, ask: Join) -> StreamhouseError | None:
+    def _refusal(self, ask: JoinRequest) -> StreamhouseError | None:
         if self.state is DEAD:
             return NotCoordinator(self.group_id, why="the group was dropped")
         if not self._has_room(ask):
@@ -103,7 +103,7 @@ class Group(Generations):
             return error
         return None
 
-    def _has_room(self, ask: Join) -> bool:
+    def _has_room(self, ask: JoinRequest) -> bool:
         """While a rebalance gathers members, those who wait count, so that the last to come back are turned away.
 
         A static member that comes back without its id takes no room: it replaces itself.
@@ -124,7 +124,7 @@ class Group(Generations):
             self._remove(member_id)
         self._complete_if_all_wait(now)
 
-    def _join_new(self, now: float, ask: Join, token: object, member_id: str) -> None:
+    def _join_new(self, now: float, ask: JoinRequest, token: object, member_id: str) -> None:
         known = self.roster.by_instance(ask.instance_id)
         if known is not None:
             self._replace(now, ask, token, known, member_id)
@@ -133,14 +133,14 @@ class Group(Generations):
         else:
             self._add(now, ask, token, member_id)
 
-    def _expect(self, now: float, ask: Join, member_id: str) -> StreamhouseError:
+    def _expect(self, now: float, ask: JoinRequest, member_id: str) -> StreamhouseError:
         """Tell a new member its id, and wait for it for the length of a session."""
         if len(self._pending) >= self.settings.max_pending_members:
             return CoordinatorUnavailable(self.group_id, why="too many new members at once")
         self._pending[member_id] = now + ask.session_timeout_ms / 1000
         return MemberIdRequired(self.group_id, member_id=member_id)
 
-    def _add(self, now: float, ask: Join, token: object, member_id: str) -> None:
+    def _add(self, now: float, ask: JoinRequest, token: object, member_id: str) -> None:
         """A new member can't heartbeat before it knows the generation, so it has a longer time of its own."""
         member = Member(member_id, ask)
         member.is_new = True
@@ -153,7 +153,7 @@ class Group(Generations):
         self._pending.pop(member_id, None)
         self._rebalance_or_complete(now)
 
-    def _rejoin(self, now: float, ask: Join, token: object) -> None:
+    def _rejoin(self, now: float, ask: JoinRequest, token: object) -> None:
         try:
             member = self.roster.check(ask.member_id, ask.instance_id)
         except StreamhouseError as error:
@@ -167,13 +167,13 @@ class Group(Generations):
         self._update(member, ask, token)
         self._rebalance_or_complete(now)
 
-    def _update(self, member: Member, ask: Join, token: object) -> None:
+    def _update(self, member: Member, ask: JoinRequest, token: object) -> None:
         self.roster.update(member, ask)
         if member.join_token is not None:
             self._reply(member.join_token, RebalanceInProgress(self.group_id))  # a later join took its place
         member.join_token = token
 
-    def _replace(self, now: float, ask: Join, token: object, old: Member, member_id: str) -> None:
+    def _replace(self, now: float, ask: JoinRequest, token: object, old: Member, member_id: str) -> None:
         """A static member came back without its id: it takes the old one's place, which is fenced."""
         leader = self.roster.leader
         new = Member(member_id, ask)
@@ -195,7 +195,7 @@ class Group(Generations):
             del self._unsynced[old.member_id]
             self._unsynced[new.member_id] = None
 
-    def _joined_again(self, member: Member, ask: Join, leader: str | None) -> Joined:
+    def _joined_again(self, member: Member, ask: JoinRequest, leader: str | None) -> JoinResult:
         """For a static member that came back to a stable group.
 
         A leader that understands it gets the members to watch, and is told not to assign. An older one is shown its own
@@ -203,7 +203,7 @@ class Group(Generations):
         """
         if ask.may_skip_assignment:
             return self._joined(member, skip_assignment=self.roster.leader == member.member_id)
-        return Joined(
+        return JoinResult(
             generation=self.generation,
             protocol_type=self.protocol_type,
             protocol=self.protocol,
@@ -220,7 +220,7 @@ class Group(Generations):
 
     # --- assignments
 
-    def sync(self, now: float, ask: Sync, token: object) -> list[Effect]:
+    def sync(self, now: float, ask: SyncRequest, token: object) -> list[Effect]:
         """The answer is the member's assignment, once the leader has brought it and it is durable."""
         try:
             member = self._check_sync(ask)
@@ -240,7 +240,7 @@ class Group(Generations):
             self._assign(ask.assignments)
         return self._drain()
 
-    def _check_sync(self, ask: Sync) -> Member:
+    def _check_sync(self, ask: SyncRequest) -> Member:
         if self.state is DEAD:
             raise NotCoordinator(self.group_id, why="the group was dropped")
         member = self.roster.check(ask.member_id, ask.instance_id)
@@ -291,7 +291,7 @@ class Group(Generations):
 
     # --- signs of life
 
-    def heartbeat(self, now: float, caller: Caller) -> None:
+    def heartbeat(self, now: float, caller: MemberRef) -> None:
         """Raises what the member should do instead of going on."""
         if self.state is DEAD:
             raise NotCoordinator(self.group_id, why="the group was dropped")
@@ -301,7 +301,7 @@ class Group(Generations):
         if self.state is PREPARING:
             raise RebalanceInProgress(self.group_id)
 
-    def check_commit(self, now: float, caller: Caller) -> None:
+    def check_commit(self, now: float, caller: MemberRef) -> None:
         """Raises unless offsets may be committed: by a member of the generation, or by anybody while it is empty."""
         if self.state is DEAD:
             raise NotCoordinator(self.group_id, why="the group was dropped")
@@ -313,7 +313,7 @@ class Group(Generations):
             raise RebalanceInProgress(self.group_id)
         member.touch(now)
 
-    def check_commit_in_transaction(self, caller: Caller) -> None:
+    def check_commit_in_transaction(self, caller: MemberRef) -> None:
         """As `check_commit`, but anybody may who doesn't say to be a member: the transaction has a fence of its own.
         So may members that don't know yet what they are assigned."""
         if self.state is DEAD:
@@ -330,7 +330,7 @@ class Group(Generations):
 
     # --- leaving
 
-    def leave(self, now: float, leavers: Sequence[Leaver]) -> tuple[list[StreamhouseError | None], list[Effect]]:
+    def leave(self, now: float, leavers: Sequence[LeaveRequest]) -> tuple[list[StreamhouseError | None], list[Effect]]:
         """What became of each of them, and what follows for the others."""
         if self.state is DEAD:
             raise NotCoordinator(self.group_id, why="the group was dropped")
@@ -339,7 +339,7 @@ class Group(Generations):
             self._rebalance_or_complete(now)
         return outcomes, self._drain()
 
-    def _leave(self, leaver: Leaver) -> StreamhouseError | None:
+    def _leave(self, leaver: LeaveRequest) -> StreamhouseError | None:
         if leaver.member_id in self._pending:
             del self._pending[leaver.member_id]
             return None

@@ -36,19 +36,19 @@ from streamhouse.limits import in_turns
 from streamhouse.model.cluster import Session
 from streamhouse.model.group import DropGroup
 from streamhouse.model.group_requests import (
-    Caller,
     DescribedGroup,
     Fetched,
-    Join,
-    Joined,
-    Leaver,
-    Leavings,
+    JoinRequest,
+    JoinResult,
+    LeaveRequest,
+    LeaveResults,
     ListedGroup,
+    MemberRef,
     OffsetToCommit,
     Outcomes,
     Stable,
-    Sync,
-    Synced,
+    SyncRequest,
+    SyncResult,
 )
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.transaction import TransactionCall
@@ -118,22 +118,22 @@ class Groups:
         except (NotCoordinator, CoordinatorLoading) as error:
             raise CoordinatorUnavailable(group_id, why=str(error)) from None
 
-    async def join(self, group_id: str, ask: Join) -> Joined:
+    async def join(self, group_id: str, ask: JoinRequest) -> JoinResult:
         """Be part of the next generation: waits for the other members."""
         self._check_id(group_id)
         self._check_join(ask)
         return await self._coordinator.join(group_id, ask)
 
-    async def sync(self, group_id: str, ask: Sync) -> Synced:
+    async def sync(self, group_id: str, ask: SyncRequest) -> SyncResult:
         """Get one's assignment, or bring those of all, as the leader: waits for the leader, and until it is durable."""
         self._check_id(group_id)
         return await self._coordinator.sync(group_id, ask)
 
-    async def heartbeat(self, group_id: str, caller: Caller) -> None:
+    async def heartbeat(self, group_id: str, caller: MemberRef) -> None:
         self._check_id(group_id)
         await self._coordinator.heartbeat(group_id, caller)
 
-    async def leave(self, group_id: str, leavers: Sequence[Leaver]) -> Leavings:
+    async def leave(self, group_id: str, leavers: Sequence[LeaveRequest]) -> LeaveResults:
         self._check_id(group_id)
         return await self._coordinator.leave(group_id, leavers)
 
@@ -142,7 +142,7 @@ class Groups:
     async def commit(
         self,
         group_id: str,
-        caller: Caller,
+        caller: MemberRef,
         offsets: Mapping[TopicPartition, OffsetToCommit],
         *,
         retention_ms: int | None = None,
@@ -154,7 +154,7 @@ class Groups:
     async def commit_in_transaction(
         self,
         group_id: str,
-        caller: Caller,
+        caller: MemberRef,
         call: TransactionCall,
         offsets: Mapping[TopicPartition, OffsetToCommit],
         *,
@@ -257,7 +257,7 @@ class Groups:
                 "setting=groups.max_id_bytes"
             )
 
-    def _check_join(self, ask: Join) -> None:
+    def _check_join(self, ask: JoinRequest) -> None:
         low_ms = round(self._settings.min_session_timeout_s * 1000)
         high_ms = round(self._settings.max_session_timeout_s * 1000)
         if not low_ms <= ask.session_timeout_ms <= high_ms:

@@ -24,7 +24,7 @@ from math import inf
 from streamhouse.config import GroupSettings
 from streamhouse.errors import FencedInstance, GroupDataTooLarge, UnknownMember
 from streamhouse.model.group import OfferedProtocol, StoredMember
-from streamhouse.model.group_requests import DescribedMember, Join, JoinedMember
+from streamhouse.model.group_requests import DescribedMember, JoinedMember, JoinRequest
 
 
 class Member:
@@ -43,7 +43,7 @@ class Member:
         "sync_token",
     )
 
-    def __init__(self, member_id: str, ask: Join) -> None:
+    def __init__(self, member_id: str, ask: JoinRequest) -> None:
         self.member_id = member_id
         self.instance_id = ask.instance_id
         self.client_id = ask.client_id
@@ -63,7 +63,7 @@ class Member:
 
     @classmethod
     def load(cls, stored: StoredMember) -> "Member":
-        ask = Join(
+        ask = JoinRequest(
             instance_id=stored.instance_id,
             client_id=stored.client_id,
             client_host=stored.client_host,
@@ -76,7 +76,7 @@ class Member:
         member.assignment = stored.assignment
         return member
 
-    def update(self, ask: Join) -> None:
+    def update(self, ask: JoinRequest) -> None:
         """What a member may change whenever it joins."""
         self.protocols = distinct(ask.protocols)
         self.session_timeout_ms = ask.session_timeout_ms
@@ -150,12 +150,12 @@ def offered_bytes(protocols: tuple[OfferedProtocol, ...]) -> int:
     return sum(len(name) + len(metadata) for name, metadata in protocols)
 
 
-def rebalance_timeout_ms(ask: Join) -> int:
+def rebalance_timeout_ms(ask: JoinRequest) -> int:
     """The oldest clients don't name one: then it is their session timeout."""
     return ask.rebalance_timeout_ms if ask.rebalance_timeout_ms >= 0 else ask.session_timeout_ms
 
 
-def check_metadata(ask: Join, settings: GroupSettings, *, others_bytes: int) -> None:
+def check_metadata(ask: JoinRequest, settings: GroupSettings, *, others_bytes: int) -> None:
     """Raise unless what the member offers fits, alone and together with the other members' metadata."""
     size = offered_bytes(ask.protocols)
     _check("member metadata is too large", size, settings.max_member_bytes, "groups.max_member_bytes")
@@ -243,7 +243,7 @@ class Roster:
         if leads:
             self.leader = new.member_id
 
-    def update(self, member: Member, ask: Join) -> None:
+    def update(self, member: Member, ask: JoinRequest) -> None:
         self._discount(member)
         member.update(ask)
         self._count(member)

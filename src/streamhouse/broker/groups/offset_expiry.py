@@ -23,7 +23,7 @@ from streamhouse.model.group import CONSUMER, DropGroup, DropOffset, GroupChange
 from streamhouse.model.names import TopicId
 from streamhouse.model.topic import Topic
 from streamhouse.stores.metadata.base import OffsetStored
-from streamhouse.stores.metadata.transaction_store import OffsetsAsked
+from streamhouse.stores.metadata.transaction_store import OffsetsRequest
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ class Expiry:
         return gone
 
     async def _offsets(self, group_ids: Sequence[str]) -> dict[str, list[OffsetStored]]:
-        found = await self._metadata.committed_offsets([OffsetsAsked(group_id, None) for group_id in group_ids])
+        found = await self._metadata.committed_offsets([OffsetsRequest(group_id, None) for group_id in group_ids])
         return {group_id: list(each) for group_id, each in groupby(found, key=lambda stored: stored.at.group_id)}
 
     def _drop(self, shard: Shard, group: Group, over: Sequence[OffsetStored], *, is_all: bool) -> list[Awaitable[None]]:

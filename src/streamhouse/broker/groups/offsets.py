@@ -55,10 +55,10 @@ from streamhouse.model.group import (
     PutGroup,
     PutOffset,
 )
-from streamhouse.model.group_requests import Caller, OffsetToCommit, Outcomes, Stable
+from streamhouse.model.group_requests import MemberRef, OffsetToCommit, Outcomes, Stable
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.transaction import PendingOffset, TransactionCall
-from streamhouse.stores.metadata.transaction_store import OffsetsAsked
+from streamhouse.stores.metadata.transaction_store import OffsetsRequest
 
 LEAST_OFFSET: Final = -2
 """Clients commit -1 for the end and -2 for the beginning, and know what they mean; anything below is a mistake."""
@@ -81,7 +81,7 @@ class Offsets:
     async def commit(
         self,
         group_id: str,
-        caller: Caller,
+        caller: MemberRef,
         offsets: Mapping[TopicPartition, OffsetToCommit],
         *,
         retention_ms: int | None,
@@ -113,7 +113,7 @@ class Offsets:
             self._coordinator.forget_if_blank(shard, group)
         return outcomes
 
-    def _admit(self, shard: Shard, group_id: str, caller: Caller) -> Group:
+    def _admit(self, shard: Shard, group_id: str, caller: MemberRef) -> Group:
         """The group, if the caller may commit in it. Somebody outside group management may begin a simple one."""
         group = shard.groups.get(group_id)
         if group is None:
@@ -162,12 +162,12 @@ class Offsets:
         """What each group has committed, of some partitions or of all; an error stands for a group we can't answer
         for, and with `stable` for an offset that a transaction may be about to change."""
         answers: dict[str, Stable | StreamhouseError] = {}
-        asked: list[OffsetsAsked] = []
+        asked: list[OffsetsRequest] = []
         async for group_id, names in in_turns(wanted.items()):
             try:
                 await self._coordinator.shards.hold(group_id)
                 answers[group_id] = {}
-                asked.append(OffsetsAsked(group_id, await self._places(group_id, names)))
+                asked.append(OffsetsRequest(group_id, await self._places(group_id, names)))
             except StreamhouseError as error:
                 answers[group_id] = error
         try:
@@ -186,7 +186,7 @@ class Offsets:
         return [place for place in found if isinstance(place, PartitionId)]
 
     async def _read(
-        self, asked: Sequence[OffsetsAsked], pending: Set[GroupOffset]
+        self, asked: Sequence[OffsetsRequest], pending: Set[GroupOffset]
     ) -> dict[str, Stable | StreamhouseError]:
         found: dict[str, dict[TopicPartition, CommittedOffset | UnstableOffsets]] = {
             each.group_id: {} for each in asked
@@ -254,7 +254,7 @@ class Pending:
     async def commit(
         self,
         group_id: str,
-        caller: Caller,
+        caller: MemberRef,
         call: TransactionCall,
         offsets: Mapping[TopicPartition, OffsetToCommit],
         *,
@@ -278,7 +278,7 @@ class Pending:
             self._coordinator.forget_if_blank(shard, group)
         return outcomes
 
-    def _admit(self, shard: Shard, group_id: str, caller: Caller) -> Group:
+    def _admit(self, shard: Shard, group_id: str, caller: MemberRef) -> Group:
         group = shard.groups.get(group_id)
         if group is None:
             if caller.generation >= 0:

@@ -20,7 +20,7 @@ from streamhouse.broker.groups.members import Member, Roster
 from streamhouse.config import GroupSettings
 from streamhouse.errors import RebalanceInProgress, StreamhouseError, UnknownMember
 from streamhouse.model.group import GroupState, StoredGroup
-from streamhouse.model.group_requests import Joined, Synced
+from streamhouse.model.group_requests import JoinResult, SyncResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Reply:
     """Answer the call that came with this token."""
 
     token: object
-    answer: Joined | Synced | StreamhouseError
+    answer: JoinResult | SyncResult | StreamhouseError
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Replacing:
     old: Member
     new: Member
     token: object
-    answer: Joined
+    answer: JoinResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +188,9 @@ class Generations:
 
     # --- what members are told
 
-    def _joined(self, member: Member, *, skip_assignment: bool = False) -> Joined:
+    def _joined(self, member: Member, *, skip_assignment: bool = False) -> JoinResult:
         leads = self.roster.leader == member.member_id
-        return Joined(
+        return JoinResult(
             generation=self.generation,
             protocol_type=self.protocol_type,
             protocol=self.protocol,
@@ -200,8 +200,8 @@ class Generations:
             skip_assignment=skip_assignment,
         )
 
-    def _synced(self, member: Member) -> Synced:
-        return Synced(protocol_type=self.protocol_type, protocol=self.protocol, assignment=member.assignment)
+    def _synced(self, member: Member) -> SyncResult:
+        return SyncResult(protocol_type=self.protocol_type, protocol=self.protocol, assignment=member.assignment)
 
     def _hand_out(self, now: float, assignments: Mapping[str, bytes], refusal: StreamhouseError | None) -> None:
         for member in self.roster:
@@ -236,7 +236,7 @@ class Generations:
 
     # --- effects
 
-    def _reply(self, token: object, answer: Joined | Synced | StreamhouseError) -> None:
+    def _reply(self, token: object, answer: JoinResult | SyncResult | StreamhouseError) -> None:
         self._effects.append(Reply(token, answer))
 
     def _drain(self) -> list[Effect]:

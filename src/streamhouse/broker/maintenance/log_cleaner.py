@@ -29,7 +29,7 @@ from streamhouse.format.compaction import KeyMap, Rules, Traversed, compacted
 from streamhouse.format.run_rewrite import Rewritten, Source, batches_of
 from streamhouse.format.transactions import Aborted
 from streamhouse.model.cluster import PartitionState
-from streamhouse.model.log_cleanup import Dirt, Extent, merge_limits
+from streamhouse.model.log_cleanup import DirtyRange, Extent, merge_limits
 from streamhouse.model.segment import Run
 from streamhouse.model.topic import TopicConfig
 
@@ -57,7 +57,7 @@ class Cleaner:
         """Compact the partition if it is due; whether a pass was made to its end."""
         now_ms = await self._doors.agreed_now_ms()
         stable_end = await self._settled.end(state)
-        told = Dirt(config, cleaned_to=cleaned_to, now_ms=now_ms, stable_end=stable_end)
+        told = DirtyRange(config, cleaned_to=cleaned_to, now_ms=now_ms, stable_end=stable_end)
         dirt, last_end = await self._look(state, told)
         if dirt.due_up_to is None:
             return False
@@ -102,7 +102,7 @@ class Cleaner:
                 return
             offset = page[-1].end
 
-    async def _look(self, state: PartitionState, dirt: Dirt) -> tuple[Dirt, int]:
+    async def _look(self, state: PartitionState, dirt: DirtyRange) -> tuple[DirtyRange, int]:
         """How dirty the partition is, and where its last run ends."""
         last_end = state.log_start
         async with aclosing(self._runs(state, state.log_start)) as runs:

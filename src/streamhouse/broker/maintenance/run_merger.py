@@ -17,7 +17,7 @@ from streamhouse.broker.maintenance.run_rewriter import Rewriter
 from streamhouse.format.batch import Buffer
 from streamhouse.format.run_rewrite import Rewritten, batches_of
 from streamhouse.model.cluster import PartitionState
-from streamhouse.model.log_cleanup import merge_limits, next_look, runs_to_merge
+from streamhouse.model.log_cleanup import merge_limits, next_check, runs_to_merge
 from streamhouse.model.names import PartitionId
 from streamhouse.model.segment import Run
 from streamhouse.model.topic import TopicConfig
@@ -86,7 +86,7 @@ class Merger:
         if runs:
             is_all = len(page) < PAGE
             seen = state.flushed_end if is_all else looked.flushed_end
-            self._looked[state.partition] = _Looked(next_look(runs, limits, is_all=is_all), seen)
+            self._looked[state.partition] = _Looked(next_check(runs, limits, is_all=is_all), seen)
         return False
 
     def _readable(self, runs: Sequence[Run]) -> Iterator[Sequence[Run]]:

@@ -24,14 +24,14 @@ from streamhouse.broker.pipelines.table_definitions import check_types
 from streamhouse.errors import AnotherTable, InvalidDefinition, NameTaken, PlaceLost, Unavailable, UnknownPipeline
 from streamhouse.model.pipeline import (
     Definition,
+    DesiredState,
     Event,
-    KeptPipeline,
     Kind,
     Phase,
     Pipeline,
     PipelineName,
     Status,
-    Wish,
+    StoredPipeline,
     loses_place,
 )
 from streamhouse.sql.lake_tables import writer_differences
@@ -79,7 +79,7 @@ def decide_definition(
 
 def decide_restart(before: Pipeline, starting: str | None, *, query_id: str) -> Pipeline:
     """With a place to start from: a new beginning. Without: the same place, tried again."""
-    again = replace(before, revision=before.revision + 1, wish=Wish.RUN)
+    again = replace(before, revision=before.revision + 1, wish=DesiredState.RUN)
     return again if starting is None else _anew(again, starting, query_id)
 
 
@@ -93,11 +93,11 @@ def check_starting(starting: str) -> None:
     )
 
 
-def shown_status(kept: KeptPipeline) -> Status:
+def shown_status(kept: StoredPipeline) -> Status:
     """What to tell of it: nobody runs what nobody owns, whatever its last owner said."""
     if kept.owner is not None or kept.status.phase is Phase.DONE:
         return kept.status
-    phase = Phase.PAUSED if kept.pipeline.wish is Wish.PAUSE else Phase.WAITING
+    phase = Phase.PAUSED if kept.pipeline.wish is DesiredState.PAUSE else Phase.WAITING
     return replace(kept.status, phase=phase, input_rate=None, processed_rate=None)
 
 
@@ -108,7 +108,7 @@ def _first(wanted: Wanted, query_id: str) -> Pipeline:
         generation=1,
         query_id=query_id,
         starting=wanted.starting,
-        wish=Wish.RUN,
+        wish=DesiredState.RUN,
         created_at_ms=0,
         changed_at_ms=0,
     )
@@ -171,17 +171,17 @@ class Pipelines:
         self._ids = doors.ids
         self._catalogue = catalogue
 
-    async def all(self) -> Sequence[KeptPipeline]:
+    async def all(self) -> Sequence[StoredPipeline]:
         return await self._metadata.pipelines()
 
-    async def find(self, name: PipelineName) -> KeptPipeline:
+    async def find(self, name: PipelineName) -> StoredPipeline:
         """Raises `UnknownPipeline`."""
         found = await self._metadata.find_pipeline(name)
         if found is None:
             raise UnknownPipeline(name)
         return found
 
-    async def put(self, wanted: Wanted) -> tuple[Outcome, KeptPipeline]:
+    async def put(self, wanted: Wanted) -> tuple[Outcome, StoredPipeline]:
         """Keep a definition. Raises `PlaceLost`, `NameTaken`, `InvalidDefinition`, `AnotherTable`, `PipelineLimit`."""
         self._check(wanted)
         name, query_id = wanted.definition.name, str(self._ids.uuid())
@@ -196,13 +196,13 @@ class Pipelines:
                 return outcome, await self.find(name)
         raise _contended(name)
 
-    async def pause(self, name: PipelineName) -> KeptPipeline:
-        return await self._change(name, lambda before: replace(before, wish=Wish.PAUSE))
+    async def pause(self, name: PipelineName) -> StoredPipeline:
+        return await self._change(name, lambda before: replace(before, wish=DesiredState.PAUSE))
 
-    async def resume(self, name: PipelineName) -> KeptPipeline:
-        return await self._change(name, lambda before: replace(before, wish=Wish.RUN))
+    async def resume(self, name: PipelineName) -> StoredPipeline:
+        return await self._change(name, lambda before: replace(before, wish=DesiredState.RUN))
 
-    async def restart(self, name: PipelineName, starting: str | None) -> KeptPipeline:
+    async def restart(self, name: PipelineName, starting: str | None) -> StoredPipeline:
         """Begin anew at a place, or without one go on at the same place, as if it had not failed."""
         if starting is not None:
             check_starting(starting)
@@ -217,7 +217,7 @@ class Pipelines:
         await self.find(name)
         return await self._metadata.pipeline_events(name, min(limit, self._settings.max_events))
 
-    async def _change(self, name: PipelineName, changed: Callable[[Pipeline], Pipeline]) -> KeptPipeline:
+    async def _change(self, name: PipelineName, changed: Callable[[Pipeline], Pipeline]) -> StoredPipeline:
         for _ in range(TRIES):
             found = await self.find(name)
             after = changed(found.pipeline)

@@ -16,9 +16,9 @@ from streamhouse.model.table import (
     Column,
     Connector,
     Table,
-    a_location,
     is_under,
     lake_folder,
+    parse_location,
 )
 from streamhouse.sql.options import TABLE_OPTIONS, is_one_type
 
@@ -62,7 +62,7 @@ def check_place(table: Table, *, allowed: str, store: str) -> None:
 def _lake_place(location: str) -> str:
     """As whoever opens the table will understand it; `s3a://` is what files call buckets."""
     try:
-        return a_location("s3://" + location.removeprefix("s3a://") if location.startswith("s3a://") else location)
+        return parse_location("s3://" + location.removeprefix("s3a://") if location.startswith("s3a://") else location)
     except ValueError:  # nowhere
         return ""
 

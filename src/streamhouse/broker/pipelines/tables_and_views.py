@@ -33,7 +33,7 @@ from streamhouse.errors import (
 )
 from streamhouse.format.metadata_values import asked_for, found_by
 from streamhouse.model.group import OFFSETS_TOPIC
-from streamhouse.model.pipeline import KeptPipeline, Kind, PipelineName, ViewPage, ViewPart, ViewRow, ViewState
+from streamhouse.model.pipeline import Kind, PipelineName, StoredPipeline, ViewPage, ViewPart, ViewRow, ViewState
 from streamhouse.model.table import LAKE, Column, Connector, Table
 from streamhouse.sql.lake_tables import table_differences
 
@@ -94,7 +94,7 @@ class Tables:
             raise UnknownTable(name)
 
 
-def _is_view(kept: KeptPipeline) -> bool:
+def _is_view(kept: StoredPipeline) -> bool:
     return kept.pipeline.definition.kind is Kind.VIEW
 
 
@@ -102,7 +102,7 @@ def _topic_table(name: str) -> Table:
     return Table(name=name, connector=Connector.TOPIC)
 
 
-def view_table(kept: KeptPipeline) -> Table:
+def view_table(kept: StoredPipeline) -> Table:
     definition = kept.pipeline.definition
     return Table(
         name=definition.name,
@@ -117,7 +117,7 @@ def view_table(kept: KeptPipeline) -> Table:
 class View:
     """A view, and the pipeline that keeps it."""
 
-    kept: KeptPipeline
+    kept: StoredPipeline
     state: ViewState
 
     @property

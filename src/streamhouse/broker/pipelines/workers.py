@@ -21,11 +21,11 @@ from streamhouse.errors import InvalidDefinition, NoWorker
 from streamhouse.model.pipeline import (
     Event,
     Heartbeat,
-    KeptPipeline,
     PipelineName,
-    Running,
+    PipelineReport,
     SqlWorker,
     Status,
+    StoredPipeline,
     Supervisor,
     SupervisorId,
     WorkerId,
@@ -40,7 +40,7 @@ class _Heard:
     """A supervisor's last heartbeat here, by the monotonic clock."""
 
     at: float
-    running: tuple[Running, ...]
+    running: tuple[PipelineReport, ...]
 
 
 class Supervision:
@@ -58,7 +58,7 @@ class Supervision:
         """How long what a heartbeat says holds."""
         return self._settings.ttl_s
 
-    async def beat(self, heartbeat: Heartbeat) -> Sequence[KeptPipeline]:
+    async def beat(self, heartbeat: Heartbeat) -> Sequence[StoredPipeline]:
         """What the supervisor should run; whatever it runs beside that, it should stop, and list no more."""
         running = tuple(self._kept(each) for each in heartbeat.running)
         assigned = await self._metadata.beat(
@@ -92,7 +92,7 @@ class Supervision:
         await self._metadata.leave(supervisor)
         self._heard.pop(supervisor, None)
 
-    def _kept(self, running: Running) -> Running:
+    def _kept(self, running: PipelineReport) -> PipelineReport:
         limit = self._settings.max_status_bytes
         if running.status is not None and len(json.dumps(asdict(running.status))) > limit:
             raise InvalidDefinition(

@@ -32,8 +32,8 @@ from streamhouse.model.cluster import Session
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.names import PartitionId, SessionId, TopicPartition
 from streamhouse.model.transaction import (
+    InitProducerRequest,
     Marker,
-    ProducerAsked,
     ProducerIdentity,
     StoredTransaction,
     TransactionCall,
@@ -123,7 +123,7 @@ class Transactions:
         check_timeout(timeout_ms, self._settings)
         patience = self._doors.patience(self._settings.end_wait_s)
         with _telling(transactional_id):
-            asked = ProducerAsked(
+            asked = InitProducerRequest(
                 transactional_id=transactional_id, timeout_ms=timeout_ms, fresh_id=await self._allocate(), known=known
             )
             while True:

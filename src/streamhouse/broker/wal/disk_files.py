@@ -19,7 +19,7 @@ from typing import Final
 from streamhouse.errors import Misconfigured
 from streamhouse.format.wal_file import FILE_HEADER_BYTES, MAX_SESSION_BYTES
 from streamhouse.model.names import PartitionId, SessionId
-from streamhouse.stores.local_files import AppendFile, Files, Lock
+from streamhouse.stores.local_files import AppendFile, FileSystem, Lock
 
 LOCK_NAME: Final = "lock"
 _SESSION: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
@@ -124,7 +124,7 @@ def _strike(ends: dict[PartitionId, int], flushed: Mapping[PartitionId, int]) ->
             del ends[partition]
 
 
-def take_folder(files: Files, directory: Path) -> Lock:
+def take_folder(files: FileSystem, directory: Path) -> Lock:
     files.make_dir(directory)
     try:
         return files.create_locked(directory / LOCK_NAME)
@@ -134,7 +134,7 @@ def take_folder(files: Files, directory: Path) -> Lock:
         ) from None
 
 
-def remove_folder(files: Files, directory: Path) -> None:
+def remove_folder(files: FileSystem, directory: Path) -> None:
     """Delete a whole log, the lock last, so that whoever is interrupted half-way leaves what can be found again."""
     names = [name for name in files.list(directory) if name != LOCK_NAME]
     files.remove(directory, names)

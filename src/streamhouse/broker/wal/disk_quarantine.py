@@ -14,7 +14,7 @@ from typing import Final
 from streamhouse.broker.wal.base import KeptLog
 from streamhouse.broker.wal.disk_files import is_session_name
 from streamhouse.model.names import SessionId
-from streamhouse.stores.local_files import Files
+from streamhouse.stores.local_files import FileSystem
 
 _REPORT: Final = re.compile(r"report-[0-9]{20}\.json")
 
@@ -24,11 +24,11 @@ def kept_root(root: Path) -> Path:
     return root.with_name(f"{root.name}-damaged")
 
 
-def is_kept(files: Files, root: Path, session: SessionId) -> bool:
+def is_kept(files: FileSystem, root: Path, session: SessionId) -> bool:
     return bool(_names(files, kept_root(root) / session))
 
 
-def write_report(files: Files, root: Path, session: SessionId, report: bytes, *, number: int) -> None:
+def write_report(files: FileSystem, root: Path, session: SessionId, report: bytes, *, number: int) -> None:
     """From here on the session's log is kept."""
     directory = kept_root(root) / session
     files.make_dir(directory)
@@ -41,19 +41,19 @@ def write_report(files: Files, root: Path, session: SessionId, report: bytes, *,
             file.close()
 
 
-def set_aside(files: Files, root: Path, session: SessionId, names: Sequence[str]) -> None:
+def set_aside(files: FileSystem, root: Path, session: SessionId, names: Sequence[str]) -> None:
     """Move these files of the session's log to where it is kept."""
     directory = kept_root(root) / session
     files.make_dir(directory)
     files.move(root / session, names, directory)
 
 
-def kept_logs(files: Files, root: Path) -> Sequence[KeptLog]:
+def kept_logs(files: FileSystem, root: Path) -> Sequence[KeptLog]:
     sessions = [SessionId(name) for name in _names(files, kept_root(root)) if is_session_name(name)]
     return [_kept_log(files, kept_root(root) / session, session) for session in sessions]
 
 
-def _kept_log(files: Files, directory: Path, session: SessionId) -> KeptLog:
+def _kept_log(files: FileSystem, directory: Path, session: SessionId) -> KeptLog:
     names = _names(files, directory)
     reports = [name for name in names if _REPORT.fullmatch(name)]
     data = [name for name in names if name not in reports]
@@ -67,7 +67,7 @@ def _kept_log(files: Files, directory: Path, session: SessionId) -> KeptLog:
     )
 
 
-def discard_log(files: Files, root: Path, session: SessionId) -> int:
+def discard_log(files: FileSystem, root: Path, session: SessionId) -> int:
     """The log first, reports last: whoever is interrupted finds it again."""
     directory = kept_root(root) / session
     names = _names(files, directory)
@@ -80,7 +80,7 @@ def discard_log(files: Files, root: Path, session: SessionId) -> int:
     return len(names)
 
 
-def _names(files: Files, directory: Path) -> Sequence[str]:
+def _names(files: FileSystem, directory: Path) -> Sequence[str]:
     try:
         return files.list(directory)
     except (FileNotFoundError, NotADirectoryError):

@@ -28,7 +28,7 @@ from streamhouse.clock import Clock, Ids
 from streamhouse.config import WalSettings
 from streamhouse.format.wal_file import Damage, Found, WalEntry, scan
 from streamhouse.model.names import SessionId
-from streamhouse.stores.local_files import Files, Lock, LockedError, Span
+from streamhouse.stores.local_files import ByteRange, FileSystem, Lock, LockedError
 
 log: Final = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ T = TypeVar("T")
 class DiskWals:
     """The logs below one root; implements `WalRecovery`."""
 
-    def __init__(self, root: Path, files: Files) -> None:
+    def __init__(self, root: Path, files: FileSystem) -> None:
         self._root = root
         self._files = files
 
@@ -111,7 +111,7 @@ class DiskWals:
 class DiskWalReading:
     """A dead session's log under our lock; implements `WalReading`."""
 
-    def __init__(self, session: SessionId, root: Path, files: Files, *, exists: bool) -> None:
+    def __init__(self, session: SessionId, root: Path, files: FileSystem, *, exists: bool) -> None:
         self._session = session
         self._root = root
         self._directory = session_dir(root, session)
@@ -204,7 +204,7 @@ class DiskWalReading:
         remove_folder(self._files, self._directory)
 
 
-def _is_loss(damage: Damage, holes: Sequence[Span]) -> bool:
+def _is_loss(damage: Damage, holes: Sequence[ByteRange]) -> bool:
     """Whether acknowledged entries may have stood there. A loss of power may tear the end of a file, also of one that
     has a successor; not its beginning, nor what the disk does not give back."""
     end = damage.position + damage.length
@@ -235,7 +235,7 @@ async def _in_thread(call: Callable[[], T]) -> T:
 class LocalWals(DiskWals):
     kind: Final = "disk"
 
-    def __init__(self, root: Path, settings: WalSettings, *, files: Files, clock: Clock, ids: Ids) -> None:
+    def __init__(self, root: Path, settings: WalSettings, *, files: FileSystem, clock: Clock, ids: Ids) -> None:
         super().__init__(root, files)
         self._settings = settings
         self._clock = clock

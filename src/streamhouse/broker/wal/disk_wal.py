@@ -43,7 +43,7 @@ from streamhouse.format.wal_file import (
     encode_file_header,
 )
 from streamhouse.model.names import PartitionId, SessionId
-from streamhouse.stores.local_files import Files, Lock
+from streamhouse.stores.local_files import FileSystem, Lock
 
 log: Final = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class DiskWal:
         session: SessionId,
         settings: DiskWalSettings,
         *,
-        files: Files,
+        files: FileSystem,
         lock: Lock,
         executor: Executor,
         clock: Clock,
@@ -386,7 +386,7 @@ async def open_disk_wal(
     session: SessionId,
     settings: DiskWalSettings,
     *,
-    files: Files,
+    files: FileSystem,
     clock: Clock,
     ids: Ids,
     max_group_bytes: int = MAX_GROUP_BYTES,

@@ -24,7 +24,7 @@ from streamhouse.clock import SystemClock
 from streamhouse.errors import StreamhouseError, Unavailable
 
 if TYPE_CHECKING:
-    from streamhouse.client.cluster_client import AgentHealth, Checkup
+    from streamhouse.client.cluster_client import AgentHealth, ClusterHealth
     from streamhouse.client.http import Http
 
 app = group("List the agents of a cluster, and drain one.")
@@ -210,11 +210,11 @@ def findings_of(examined: "AgentHealth") -> Sequence[Finding]:
     return examined.told.own
 
 
-def _all(checkup: "Checkup") -> list[Finding]:
+def _all(checkup: "ClusterHealth") -> list[Finding]:
     return [*checkup.shared, *(finding for each in checkup.agents for finding in findings_of(each))]
 
 
-def _show_health(checkup: "Checkup") -> None:
+def _show_health(checkup: "ClusterHealth") -> None:
     _show_findings("cluster", checkup.shared)
     for each in checkup.agents:
         _show_findings(f"agent {each.agent.node}, {each.agent.http}", findings_of(each))
@@ -236,7 +236,7 @@ def _show_findings(title: str, findings: Sequence[Finding]) -> None:
         say()
 
 
-def _as_json(checkup: "Checkup") -> dict[str, object]:
+def _as_json(checkup: "ClusterHealth") -> dict[str, object]:
     return {
         "verdict": {0: "ok", WARNINGS: "warning", FAILURES: "failure"}[exit_code(_all(checkup))],
         "cluster": [_fields(finding) for finding in checkup.shared],

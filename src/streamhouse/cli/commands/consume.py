@@ -35,9 +35,10 @@ from streamhouse.cli.options import (
 )
 from streamhouse.cli.output import coloured, note, on_terminal, parse_when
 from streamhouse.cli.typer_setup import described
-from streamhouse.client.types import LATEST, Place, Record
+from streamhouse.client.types import LATEST, Record
 from streamhouse.clock import SystemClock
 from streamhouse.errors import Unavailable
+from streamhouse.model.names import TopicPartition
 
 if TYPE_CHECKING:
     from streamhouse.client.consumer import Consumer
@@ -121,7 +122,7 @@ class GroupReader:
                     return
 
 
-def reached(positions: Mapping[Place, int] | None, ends: Mapping[int, int]) -> bool:
+def reached(positions: Mapping[TopicPartition, int] | None, ends: Mapping[int, int]) -> bool:
     """Whether nothing is left of what was there at the start, in the partitions that are ours."""
     return positions is not None and all(offset >= ends.get(place.partition, 0) for place, offset in positions.items())
 

@@ -16,8 +16,9 @@ from streamhouse.cli.dependencies import Doors, doors_of, run
 from streamhouse.cli.options import AsJson, Bootstrap, GroupName, Yes, bootstrap_address
 from streamhouse.cli.output import Column, count, print_facts, print_json, print_table, say
 from streamhouse.cli.typer_setup import HelpfulCommand, described, group
-from streamhouse.client.types import Group, Place
+from streamhouse.client.types import Group
 from streamhouse.errors import NonEmptyGroup
+from streamhouse.model.names import TopicPartition
 
 if TYPE_CHECKING:
     from streamhouse.client.group_lag import Standing
@@ -151,14 +152,14 @@ async def _describe(doors: Doors, bootstrap: str, name: str) -> _Described:
         return _Described(group=described_group, standings=await doors.standings(admin, described_group))
 
 
-async def _offsets(admin: "Admin", places: Iterable[Place], at: int) -> dict[Place, int]:
+async def _offsets(admin: "Admin", places: Iterable[TopicPartition], at: int) -> dict[TopicPartition, int]:
     topics: dict[str, list[int]] = defaultdict(list)
     for place in places:
         topics[place.topic].append(place.partition)
-    found: dict[Place, int] = {}
+    found: dict[TopicPartition, int] = {}
     for name, partitions in topics.items():
         offsets = await admin.offsets(await admin.topic(name), at, partitions)
-        found.update({Place(name, partition): offset for partition, offset in offsets.items()})
+        found.update({TopicPartition(name, partition): offset for partition, offset in offsets.items()})
     return found
 
 

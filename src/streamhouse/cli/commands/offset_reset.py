@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from streamhouse.cli.output import parse_when
-from streamhouse.client.types import EARLIEST, LATEST, Place
+from streamhouse.client.types import EARLIEST, LATEST
 from streamhouse.clock import SystemClock
 from streamhouse.errors import InvalidPartitions, Rejected
+from streamhouse.model.names import TopicPartition
 
 if TYPE_CHECKING:
     from streamhouse.client.kafka_admin import Admin
@@ -35,7 +36,7 @@ class Target:
 class Move:
     """`before` is None where the group has committed nothing yet."""
 
-    place: Place
+    place: TopicPartition
     before: int | None
     after: int
 
@@ -102,7 +103,7 @@ async def plan(
     target: Target,
     wanted: Mapping[str, list[int] | None],
     *,
-    committed: Mapping[Place, int],
+    committed: Mapping[TopicPartition, int],
 ) -> list[Move]:
     """What a reset does to each partition: of the topics named, else of all that the group has committed."""
     asked: dict[str, list[int] | None] = dict(wanted)
@@ -135,11 +136,11 @@ async def _bounds(admin: "Admin", topic: "Topic", target: Target, partitions: li
 
 
 def _moves(
-    group: str, target: Target, topic: str, bounds: Mapping[int, Bounds], committed: Mapping[Place, int]
+    group: str, target: Target, topic: str, bounds: Mapping[int, Bounds], committed: Mapping[TopicPartition, int]
 ) -> list[Move]:
     moves: list[Move] = []
     for number, each in bounds.items():
-        place = Place(topic, number)
+        place = TopicPartition(topic, number)
         before = committed.get(place)
         after = decide(target, each, before)
         if after is None:

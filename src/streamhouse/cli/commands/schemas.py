@@ -241,9 +241,9 @@ def _show_verdict(subject: str, verdict: Verdict) -> None:
     if verdict.compatible:
         say(f"compatible: it may follow in {subject}", color="green")
         return
-    from streamhouse.client.schemas import explained
+    from streamhouse.client.schemas import explain_error
 
-    shown = [explained(message) for message in verdict.messages if not message.startswith(DETAILS)]
+    shown = [explain_error(message) for message in verdict.messages if not message.startswith(DETAILS)]
     for message in shown:
         say(f"  {message}")
     fail(f"incompatible with {subject}: change the schema, or the level with: streamhouse schemas config")

@@ -16,7 +16,7 @@ from streamhouse.cli.output import Column, count, note, print_facts, print_json,
 from streamhouse.cli.typer_setup import HelpfulCommand, described, group
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.identifiers import split_identifiers
-from streamhouse.model.table import WITH_NUMBER, Connector, some_partitions
+from streamhouse.model.table import WITH_NUMBER, Connector, parse_partitions
 from streamhouse.sql.lake_reconciliation import FORMATS
 from streamhouse.sql.lake_tables import UPSERT, TopicAsTable
 from streamhouse.sql.options import a_duration_ms, a_file_size
@@ -73,7 +73,7 @@ PartitionBy = Annotated[
     str | None,
     typer.Option(
         metavar="TRANSFORM,…",
-        callback=_as(some_partitions),
+        callback=_as(parse_partitions),
         help="country, year(ts), month(ts), day(ts), hour(ts); for Iceberg also bucket(16, id), truncate(4, name).",
     ),
 ]
@@ -183,7 +183,7 @@ def _key_columns(text: str) -> tuple[str, ...]:
 
 
 def _check_partitions(fmt: str, given: str | None) -> None:
-    for each in some_partitions(given) if given else ():
+    for each in parse_partitions(given) if given else ():
         if each.transform in WITH_NUMBER and fmt != Connector.ICEBERG:
             raise typer.BadParameter(f"only Iceberg has {each.transform}, and not {fmt}", param_hint="--partition-by")
 

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from streamhouse.client.http import Answer, Http
+from streamhouse.client.http import Http, HttpResponse
 from streamhouse.client.loop_thread import LoopThread
 from streamhouse.clock import Clock, SystemClock
 from streamhouse.errors import Misconfigured, Rejected, StreamhouseError, Unavailable, UnknownTopic
@@ -199,7 +199,7 @@ class Agents:
         told = await self._asked("GET", path, params=params, kind=_OffsetsAtTime)
         return {each.partition: each.offset for each in told.offsets}
 
-    async def batches(self, place: TopicPartition, offset: int) -> Answer:
+    async def batches(self, place: TopicPartition, offset: int) -> HttpResponse:
         """Whole record batches, the first of which has the offset; whatever the answer is."""
         path = f"/v1/topics/{quote(place.topic, safe='')}/partitions/{place.partition}/batches"
         params = {"offset": offset, "max_bytes": MAX_BATCH_BYTES, "wait_ms": 1000}
@@ -214,7 +214,7 @@ class Agents:
             raise Unavailable(told_why(answer))
         return bool(answer.content)
 
-    async def answer(self, method: str, path: str, *, body: object = None) -> Answer:
+    async def answer(self, method: str, path: str, *, body: object = None) -> HttpResponse:
         """Whatever the answer is, once somebody gives one; for what may be asked twice."""
         return await self._patiently(lambda: self._answered(method, path, body=body))
 
@@ -239,13 +239,15 @@ class Agents:
 
     async def _answered(
         self, method: str, path: str, *, params: Mapping[str, str | int] | None = None, body: object = None
-    ) -> Answer:
+    ) -> HttpResponse:
         answer = await self.http.ask(method, path, params=params, body=body)
         if answer.status >= 500:
             raise Unavailable(told_why(answer))
         return answer
 
-    async def _patiently(self, question: Callable[[], Awaitable[Answer]], *, patience_s: float | None = None) -> Answer:
+    async def _patiently(
+        self, question: Callable[[], Awaitable[HttpResponse]], *, patience_s: float | None = None
+    ) -> HttpResponse:
         """Ask again while agents are away: none of these questions changes anything."""
         wait_s = FIRST_WAIT_S
         deadline = self._clock.monotonic() + (self._patience_s if patience_s is None else patience_s)
@@ -259,7 +261,7 @@ class Agents:
             wait_s = min(2 * wait_s, MAX_WAIT_S)
 
 
-def told_why(answer: Answer) -> str:
+def told_why(answer: HttpResponse) -> str:
     """The agent's own sentence."""
     try:
         told = msgspec.json.decode(answer.content)
@@ -269,7 +271,7 @@ def told_why(answer: Answer) -> str:
     return str(detail or f"refused; status={answer.status}")
 
 
-def told_kind(answer: Answer) -> str:
+def told_kind(answer: HttpResponse) -> str:
     """The name of the agent's error; empty where it says none."""
     try:
         told = msgspec.json.decode(answer.content)
@@ -278,7 +280,7 @@ def told_kind(answer: Answer) -> str:
     return str(told.get("title", "")) if isinstance(told, dict) else ""
 
 
-def _is_cluster(answer: Answer) -> bool:
+def _is_cluster(answer: HttpResponse) -> bool:
     try:
         told = msgspec.json.decode(answer.content)
     except msgspec.DecodeError:
@@ -286,7 +288,7 @@ def _is_cluster(answer: Answer) -> bool:
     return isinstance(told, dict) and "agents" in told
 
 
-def unknown_topic(answer: Answer, cure: str | None = None) -> UnknownTopic:
+def unknown_topic(answer: HttpResponse, cure: str | None = None) -> UnknownTopic:
     """The agent's sentence says already what it is that isn't there."""
     error = UnknownTopic.__new__(UnknownTopic)
     StreamhouseError.__init__(error, told_why(answer) if cure is None else f"{told_why(answer)} do={cure}")
@@ -330,7 +332,7 @@ async def _connect(address: str) -> Agents:
     return Agents(address)
 
 
-def ask(address: str, method: str, path: str, body: Any = None) -> Answer:
+def ask(address: str, method: str, path: str, body: Any = None) -> HttpResponse:
     """The answer, once agents are there; none of what is asked here does harm when it is asked twice."""
     loop, agents = _connected(address)
     return loop.run(agents.answer(method, path, body=body))

@@ -16,7 +16,7 @@ from uuid import UUID
 
 import msgspec
 
-from streamhouse.client.http import Answer, Http
+from streamhouse.client.http import Http, HttpResponse
 from streamhouse.client.loop_thread import LoopThread
 from streamhouse.clock import Clock, Ids, SystemClock
 from streamhouse.errors import CommitRefused, Misconfigured, Rejected, Unavailable, UnknownTopic
@@ -219,7 +219,7 @@ class PlacingAgents:
             self._latest.clear()
         self._latest[query] = epoch
 
-    async def _patiently(self, question: Callable[[], Awaitable[Answer]], timeout_s: float) -> Answer:
+    async def _patiently(self, question: Callable[[], Awaitable[HttpResponse]], timeout_s: float) -> HttpResponse:
         """Ask until somebody answers, or until the time is over."""
         deadline, longest = self._clock.monotonic() + timeout_s, FIRST_WAIT_S
         while True:
@@ -241,7 +241,7 @@ class PlacingAgents:
             longest = min(2 * longest, MAX_WAIT_S)
 
 
-def _decoded(answer: Answer, kind: type[T]) -> T:
+def _decoded(answer: HttpResponse, kind: type[T]) -> T:
     if answer.status >= 400:
         raise Rejected(told_why(answer))
     try:

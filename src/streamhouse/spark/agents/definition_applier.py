@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import msgspec
 
-from streamhouse.client.http import Answer, Http
+from streamhouse.client.http import Http, HttpResponse
 from streamhouse.errors import Rejected, StatementError, Unavailable
-from streamhouse.model.pipeline import Kind, Wish
+from streamhouse.model.pipeline import DesiredState, Kind
 from streamhouse.model.table import LAKE
 from streamhouse.spark.agents.client import told_why
 from streamhouse.sql.definitions import Change, changes_of
@@ -191,7 +191,7 @@ class Applier:
         found: list[Outcome] = []
         for each in kept:
             name, target = each["name"], each.get("target")
-            if target in self._changed and name not in self._begun and each.get("wish") == Wish.RUN:
+            if target in self._changed and name not in self._begun and each.get("wish") == DesiredState.RUN:
                 change = Change(what="pipeline", name=name, body={}, line=0)
                 again = await self._http.ask("POST", f"{change.path}/restart", body={"from": None})
                 found.append(self._outcome(change, again, "restarted"))
@@ -224,7 +224,7 @@ class Applier:
             self._begun.add(change.name)
         return outcome
 
-    def _outcome(self, change: Change, answer: Answer, usual: str) -> Outcome:
+    def _outcome(self, change: Change, answer: HttpResponse, usual: str) -> Outcome:
         if answer.status >= 500:
             raise Unavailable(told_why(answer))
         if answer.status >= 400:

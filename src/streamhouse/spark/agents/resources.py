@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from streamhouse.client.http import Answer, Http
+from streamhouse.client.http import Http, HttpResponse
 from streamhouse.errors import Rejected, Unavailable, UnknownTopic
 from streamhouse.spark.agents.client import Agents, told_why
 
@@ -42,7 +42,7 @@ class SupervisorAgents:
         decoded(await self._http.ask("DELETE", self._path))
 
 
-def decoded(answer: Answer) -> dict[str, Any]:
+def decoded(answer: HttpResponse) -> dict[str, Any]:
     """What an agent tells; raises `Unavailable` or `Rejected` with its words where it refuses."""
     if answer.status >= 500 or answer.status == 429:
         raise Unavailable(told_why(answer))

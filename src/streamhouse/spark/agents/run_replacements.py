@@ -14,7 +14,7 @@ from uuid import UUID
 
 import msgspec
 
-from streamhouse.client.http import Answer
+from streamhouse.client.http import HttpResponse
 from streamhouse.clock import Clock
 from streamhouse.errors import CommitRefused, Rejected
 from streamhouse.format.transactions import Aborted
@@ -235,7 +235,7 @@ def joined(pages: Sequence[MaintenancePlan]) -> list[PartitionPlan]:
     return list(found.values())
 
 
-def _decoded(answer: Answer, kind: type[T]) -> T:
+def _decoded(answer: HttpResponse, kind: type[T]) -> T:
     if answer.status == NOT_FOUND:
         raise unknown_topic(answer)
     if answer.status >= 400:

@@ -28,7 +28,7 @@ from pyspark.sql import types as st
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
-from streamhouse.client.http import Answer
+from streamhouse.client.http import HttpResponse
 from streamhouse.clock import SystemClock
 from streamhouse.errors import Rejected
 from streamhouse.model.identifiers import quote_identifier
@@ -429,13 +429,13 @@ def _next_batch(address: str, name: str) -> int:
     return 0 if batch is None else batch + 1
 
 
-def _ask(address: str, method: str, path: str, body: object = None) -> Answer:
+def _ask(address: str, method: str, path: str, body: object = None) -> HttpResponse:
     """The same part told twice counts once, so all of it may be asked again."""
     loop, agents = connected(address)
     return loop.run(agents.answer(method, path, body=body))
 
 
-def _good(answer: Answer, view: str) -> Answer:
+def _good(answer: HttpResponse, view: str) -> HttpResponse:
     if answer.status >= 400:
         raise Rejected(f"{told_why(answer)} view={view}")
     return answer

@@ -31,7 +31,7 @@ import pyarrow.fs as fs
 
 from streamhouse.errors import Misconfigured
 from streamhouse.errors.base import install_command
-from streamhouse.model.table import Connector, Partition, Table, some_partitions
+from streamhouse.model.table import Connector, Partition, Table, parse_partitions
 from streamhouse.spark.lake.table import FILE_SIZE_BYTES, Described, Lake, Layout, NoTable
 from streamhouse.sql.options import a_duration_ms, a_file_size
 
@@ -177,7 +177,7 @@ def options_of(table: Table, key: tuple[str, ...] = (), *, is_written: bool = Tr
         connector=table.connector,
         place=place_of(location) if location else None,
         key=found if mode == UPSERT else (),
-        partitions=some_partitions(given["partition_by"]) if given.get("partition_by") else (),
+        partitions=parse_partitions(given["partition_by"]) if given.get("partition_by") else (),
         file_size_bytes=a_file_size(given["file_size"]) if given.get("file_size") else FILE_SIZE_BYTES,
         expire_ms=a_duration_ms(given["expire_snapshots"]) if given.get("expire_snapshots") else EXPIRE_MS,
         catalog=catalog,

@@ -29,7 +29,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from streamhouse.client.http import Answer
+from streamhouse.client.http import HttpResponse
 from streamhouse.clock import Clock, Ids
 from streamhouse.config import MaintenanceSettings
 from streamhouse.errors import Rejected, StreamhouseError
@@ -123,7 +123,7 @@ def _state(progress: object) -> State | None:
         return None
 
 
-def _decoded(answer: Answer, kind: type[T]) -> T:
+def _decoded(answer: HttpResponse, kind: type[T]) -> T:
     if answer.status >= 400:
         raise Rejected(told_why(answer))
     try:

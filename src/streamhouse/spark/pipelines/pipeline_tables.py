@@ -35,7 +35,7 @@ import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from streamhouse.client.http import Answer
+from streamhouse.client.http import HttpResponse
 from streamhouse.clock import Clock, SystemClock
 from streamhouse.errors import Rejected, Unavailable
 from streamhouse.model.identifiers import quote_identifier
@@ -198,7 +198,7 @@ class Targets:
         }
         self._asked("PUT", path, body)  # without it, columns are inferred from records
 
-    def _asked(self, method: str, path: str, body: Any = None) -> Answer:
+    def _asked(self, method: str, path: str, body: Any = None) -> HttpResponse:
         return ask(self._agents, method, path, body)
 
 

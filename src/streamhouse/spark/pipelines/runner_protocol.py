@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from streamhouse.model.pipeline import GENERATION, Kind, Shape, Wish
+from streamhouse.model.pipeline import GENERATION, DesiredState, Kind, Shape
 from streamhouse.sql.options import PipelineOptions, pipeline_options
 
 
@@ -39,7 +39,7 @@ class Job:
     query_id: str
     revision: int
     generation: int
-    wish: Wish = Wish.RUN
+    wish: DesiredState = DesiredState.RUN
     restarts: int = 0
     key: tuple[str, ...] = ()
     given: Mapping[str, str] = field(default_factory=dict)
@@ -87,7 +87,7 @@ def job_of(told: Mapping[str, Any], *, epoch: int) -> Job:
         query_id=told["query_id"],
         revision=told["revision"],
         generation=told["generation"],
-        wish=Wish(told.get("wish", Wish.RUN)),
+        wish=DesiredState(told.get("wish", DesiredState.RUN)),
         restarts=told.get("restarts", 0),
         key=tuple(told.get("key") or ()),
         given=dict(told.get("options") or {}),

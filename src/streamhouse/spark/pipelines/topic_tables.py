@@ -26,8 +26,8 @@ from streamhouse.client.http import Http
 from streamhouse.clock import Clock, Ids
 from streamhouse.config import without_password
 from streamhouse.errors import Rejected, Retriable, StreamhouseError
-from streamhouse.model.pipeline import Wish
-from streamhouse.model.table import lake_folder, some_partitions
+from streamhouse.model.pipeline import DesiredState
+from streamhouse.model.table import lake_folder, parse_partitions
 from streamhouse.spark.agents.definition_applier import Applier
 from streamhouse.spark.agents.resources import decoded
 from streamhouse.sql.definitions import changes_of
@@ -112,7 +112,7 @@ async def _store(http: Http) -> str:
 async def _check_columns(wanted: TopicAsTable, columns: Columns) -> None:
     """A key or a partition of no column fails whenever it is tried; where columns aren't known yet, nobody can say."""
     given = wanted.options.get("partition_by")
-    partitions = some_partitions(given) if given else ()
+    partitions = parse_partitions(given) if given else ()
     key, partition_by = ("table.key", "table.partition.by") if wanted.settings_of else ("--key", "--partition-by")
     needed = [(key, name) for name in wanted.key] + [(partition_by, each.column) for each in partitions]
     found = await asyncio.to_thread(columns, wanted.topic) if needed else None
@@ -137,7 +137,7 @@ async def _applied(http: Http, wanted: TopicAsTable, known: Known) -> str:
             raise Rejected(f"{outcome.what} {outcome.name}: {outcome.why}")
         became[outcome.what] = outcome.outcome
     # A pipeline reads its table's definition when it starts; one that is paused will do so anyway.
-    is_paused = known.pipeline is not None and known.pipeline.get("wish") == Wish.PAUSE
+    is_paused = known.pipeline is not None and known.pipeline.get("wish") == DesiredState.PAUSE
     if became["pipeline"] == "unchanged" and became["table"] != "unchanged" and not is_paused:
         await asked(http, "POST", f"{path_of('pipelines', wanted.name)}/restart", {"from": None})
     return together(became["table"], became["pipeline"])

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from streamhouse.client.http import Answer, Http
+from streamhouse.client.http import Http, HttpResponse
 from streamhouse.errors import BadSql, Mistake, Rejected, Unavailable
 from streamhouse.spark.agents.client import told_why
 from streamhouse.spark.agents.definition_applier import Applier
@@ -63,7 +63,7 @@ async def _applied(agents: str, change: Change) -> Any:
         return await Applier(http).apply(change)
 
 
-async def _asked(agents: str, method: str, path: str) -> Answer:
+async def _asked(agents: str, method: str, path: str) -> HttpResponse:
     async with Http(agents, timeout_s=REQUEST_TIMEOUT_S) as http:
         answer = await http.ask(method, path)
     if answer.status >= 500:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from streamhouse.config.fields import Address
-from streamhouse.model.cluster import AbandonedRange, Change, PartitionState, PutReport, RollCall, Session
-from streamhouse.model.external_commit import Placement, QueryId, StoredCommit
+from streamhouse.model.cluster import AbandonedRange, Change, Membership, PartitionState, PutReport, Session
+from streamhouse.model.external_commit import ExternalCommit, QueryId, StoredCommit
 from streamhouse.model.group import CommittedOffset, GroupOffset, ShardCommit, StoredGroup
 from streamhouse.model.names import Epoch, NodeId, PartitionId, SessionId, TopicId
 from streamhouse.model.segment import Run, SegmentCommit
@@ -23,7 +23,7 @@ from streamhouse.model.topic import Topic
 from streamhouse.stores.metadata.identity_store import IdentityStore
 from streamhouse.stores.metadata.pipeline_store import PipelineStore
 from streamhouse.stores.metadata.schema_store import SchemaStore
-from streamhouse.stores.metadata.transaction_store import OffsetsAsked as OffsetsAsked
+from streamhouse.stores.metadata.transaction_store import OffsetsRequest as OffsetsRequest
 from streamhouse.stores.metadata.transaction_store import TransactionStore
 
 
@@ -54,7 +54,7 @@ class ObjectRange(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DoomedObject:
+class PendingDeletion:
     """An object that no row refers to any more; its bytes go once the grace time has passed."""
 
     key: str
@@ -210,7 +210,7 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore,
         """
         ...
 
-    async def roll_call(self) -> RollCall:
+    async def roll_call(self) -> Membership:
         """All sessions that have not ended, by node id, and the store's clock, in one snapshot."""
         ...
 
@@ -367,7 +367,7 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore,
         ...
 
     # --- placing
-    async def place_segments(self, placement: Placement) -> StoredCommit:
+    async def place_segments(self, placement: ExternalCommit) -> StoredCommit:
         """Publish segments that others wrote behind what several sessions hold, and remember the commit.
 
         All or nothing: raise `LeaseLost` naming the partitions whose guard failed, which is that of `commit_segments`
@@ -402,7 +402,7 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore,
         """
         ...
 
-    async def doomed_objects(self, *, grace_ms: int, limit: int) -> Sequence[DoomedObject]:
+    async def doomed_objects(self, *, grace_ms: int, limit: int) -> Sequence[PendingDeletion]:
         """Objects doomed at least `grace_ms` ago by the store's clock, oldest first."""
         ...
 
@@ -445,7 +445,7 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore,
         """All groups of these shards, by shard and group id."""
         ...
 
-    async def committed_offsets(self, asked: Sequence[OffsetsAsked]) -> Sequence[OffsetStored]:
+    async def committed_offsets(self, asked: Sequence[OffsetsRequest]) -> Sequence[OffsetStored]:
         """What the groups have committed, in the order asked, each group's by partition; what is not there is left
         out."""
         ...

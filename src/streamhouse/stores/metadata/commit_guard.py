@@ -166,7 +166,7 @@ def check_replacement(expected: Sequence[Run], commit: SegmentCommit) -> None:
         raise Internal(f"runs of exactly one partition must be replaced; key={commit.segment.key}")
     if any(one.end > other.base for one, other in pairwise(expected)):
         raise Internal(f"runs to be replaced are out of order; first={expected[0]}")
-    if any(_is_hole(one.end, other.base, expected) for one, other in pairwise(commit.runs)):
+    if any(_is_gap(one.end, other.base, expected) for one, other in pairwise(commit.runs)):
         raise Internal(f"replacing runs leave a hole; first={commit.runs[0]}")
     if (commit.runs[0].base, commit.runs[-1].end) != (expected[0].base, expected[-1].end):
         raise Internal(f"replacing runs cover other offsets; first={commit.runs[0]} last={commit.runs[-1]}")
@@ -175,6 +175,6 @@ def check_replacement(expected: Sequence[Run], commit: SegmentCommit) -> None:
             raise Internal(f"a replacing run would move the end of an epoch; run={new} epoch={new.epoch}")
 
 
-def _is_hole(start: int, end: int, expected: Sequence[Run]) -> bool:
+def _is_gap(start: int, end: int, expected: Sequence[Run]) -> bool:
     """Whether old runs cover any of these offsets, or they go back."""
     return end < start or any(old.base < end and start < old.end for old in expected)

@@ -34,7 +34,7 @@ from streamhouse.stores.metadata.statements import Statements
 
 log = logging.getLogger(__name__)
 
-Heard = Callable[[Change], None]
+OnChange = Callable[[Change], None]
 MAX_TOPICS = 16
 """Of more topics than these, one change tells for all."""
 
@@ -47,7 +47,7 @@ class CallSoon(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Listener:
-    heard: Heard
+    heard: OnChange
     context: Context  # of whoever subscribed
 
 
@@ -58,7 +58,7 @@ class Listeners:
     def __repr__(self) -> str:
         return f"<Listeners {len(self._all)}>"
 
-    def add(self, heard: Heard) -> Callable[[], None]:
+    def add(self, heard: OnChange) -> Callable[[], None]:
         """Returns what takes it away again; after that it is not called any more."""
         listener = _Listener(heard, copy_context())
         self._all = (*self._all, listener)
@@ -188,7 +188,7 @@ class Engine(Protocol):
     @property
     def is_listening(self) -> bool: ...
 
-    def subscribe(self, heard: Heard) -> Callable[[], None]: ...
+    def subscribe(self, heard: OnChange) -> Callable[[], None]: ...
 
     async def aclose(self) -> None: ...
 
@@ -222,7 +222,7 @@ class CountedEngine:
     def is_listening(self) -> bool:
         return self._inner.is_listening
 
-    def subscribe(self, heard: Heard) -> Callable[[], None]:
+    def subscribe(self, heard: OnChange) -> Callable[[], None]:
         return self._inner.subscribe(heard)
 
     async def aclose(self) -> None:

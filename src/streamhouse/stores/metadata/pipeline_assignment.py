@@ -9,18 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from streamhouse.model.pipeline import (
+    DesiredState,
     Heartbeat,
-    KeptPipeline,
     Phase,
     PipelineName,
+    StoredPipeline,
     Supervisor,
-    Wish,
     fair_share,
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shares:
+class Assignment:
     """`renewed` it runs and owns, those that it should let go among them; `assigned` it should run."""
 
     renewed: tuple[PipelineName, ...]
@@ -29,25 +29,25 @@ class Shares:
     assigned: tuple[PipelineName, ...]
 
 
-def decide_shares(
-    heartbeat: Heartbeat, kept: Sequence[KeptPipeline], others: Sequence[Supervisor], *, now_ms: int
-) -> Shares:
+def assign_pipelines(
+    heartbeat: Heartbeat, kept: Sequence[StoredPipeline], others: Sequence[Supervisor], *, now_ms: int
+) -> Assignment:
     """`kept` are all pipelines, with owners whose lease is over; `others` are alive, with what they own."""
     listed = {each.name for each in heartbeat.running}
     mine = [each for each in kept if each.owner is not None and each.owner.supervisor == heartbeat.supervisor]
     renewed = [each for each in mine if each.name in listed]
     released = [each.name for each in mine if each.name not in listed]
-    wanted = [each for each in kept if _is_wanted(each)]
+    wanted = [each for each in kept if _should_run(each)]
     level = _level(len(wanted), [heartbeat.slots, *(other.slots for other in others)])
     allowed = min(level, heartbeat.slots)
-    keeping = sorted(each.name for each in renewed if _is_wanted(each))
-    done = sorted(each.name for each in renewed if each.pipeline.wish is Wish.RUN and not _is_wanted(each))
+    keeping = sorted(each.name for each in renewed if _should_run(each))
+    done = sorted(each.name for each in renewed if each.pipeline.wish is DesiredState.RUN and not _should_run(each))
     free = sorted(e.name for e in wanted if e.name not in listed and _is_free(e, heartbeat, now_ms))
     surplus = _surplus(len(keeping), allowed, level, _loads(others, wanted), all_owned=not free)
     staying = keeping[: len(keeping) - surplus]
     for_me = [name for name in free if not (others and name in released)]  # what it has just let go is for the others
     taken = for_me[: max(0, allowed - len(keeping))]
-    return Shares(
+    return Assignment(
         renewed=tuple(each.name for each in renewed),
         released=tuple(released),
         taken=tuple(taken),
@@ -55,11 +55,11 @@ def decide_shares(
     )
 
 
-def _is_wanted(kept: KeptPipeline) -> bool:
-    return kept.pipeline.wish is Wish.RUN and kept.status.phase is not Phase.DONE
+def _should_run(kept: StoredPipeline) -> bool:
+    return kept.pipeline.wish is DesiredState.RUN and kept.status.phase is not Phase.DONE
 
 
-def _is_free(kept: KeptPipeline, heartbeat: Heartbeat, now_ms: int) -> bool:
+def _is_free(kept: StoredPipeline, heartbeat: Heartbeat, now_ms: int) -> bool:
     owner = kept.owner
     return owner is None or owner.expires_at_ms <= now_ms or owner.supervisor == heartbeat.supervisor
 
@@ -72,7 +72,7 @@ def _level(wanted: int, slots: Sequence[int]) -> int:
     return level
 
 
-def _loads(others: Sequence[Supervisor], wanted: Sequence[KeptPipeline]) -> list[tuple[int, int]]:
+def _loads(others: Sequence[Supervisor], wanted: Sequence[StoredPipeline]) -> list[tuple[int, int]]:
     """How many pipelines the others run, and how many slots they have."""
     names = {each.name for each in wanted}
     return [(len(names.intersection(other.pipelines)), other.slots) for other in others]

@@ -15,7 +15,7 @@ import msgspec
 from streamhouse.format.metadata_values import found_by, sorted_by
 from streamhouse.model.pipeline import (
     Definition,
-    KeptPipeline,
+    DesiredState,
     Kind,
     Ownership,
     Phase,
@@ -24,10 +24,10 @@ from streamhouse.model.pipeline import (
     Shape,
     SqlWorker,
     Status,
+    StoredPipeline,
     SupervisorId,
     ViewRow,
     ViewState,
-    Wish,
     WorkerId,
 )
 from streamhouse.model.table import Column, Connector, Table
@@ -124,7 +124,7 @@ def pipeline_params(pipeline: Pipeline) -> Params:
     }
 
 
-def kept_of(row: Row, *, now_ms: int | None = None) -> KeptPipeline:
+def stored_pipeline_of(row: Row, *, now_ms: int | None = None) -> StoredPipeline:
     """With `now_ms`, an owner whose lease is over is left out."""
     owner: Ownership | None = None
     if row["owner"] is not None and (now_ms is None or now_ms < row["expires_at_ms"]):
@@ -140,11 +140,11 @@ def kept_of(row: Row, *, now_ms: int | None = None) -> KeptPipeline:
         generation=row["generation"],
         query_id=row["query_id"],
         starting=row["starting"],
-        wish=Wish(row["wish"]),
+        wish=DesiredState(row["wish"]),
         created_at_ms=row["created_at_ms"],
         changed_at_ms=row["changed_at_ms"],
     )
-    return KeptPipeline(pipeline=pipeline, owner=owner, status=status_of(row["status"]))
+    return StoredPipeline(pipeline=pipeline, owner=owner, status=status_of(row["status"]))
 
 
 def status_text(status: Status) -> str:

@@ -14,10 +14,10 @@ from typing import Protocol
 from streamhouse.model.pipeline import (
     Event,
     Heartbeat,
-    KeptPipeline,
     Pipeline,
     PipelineName,
     SqlWorker,
+    StoredPipeline,
     Supervisor,
     SupervisorId,
     ViewPage,
@@ -46,11 +46,11 @@ class PipelineStore(Protocol):
         ...
 
     # --- pipelines
-    async def pipelines(self) -> Sequence[KeptPipeline]:
+    async def pipelines(self) -> Sequence[StoredPipeline]:
         """All of them, by name; an owner whose lease is over is left out."""
         ...
 
-    async def find_pipeline(self, name: PipelineName) -> KeptPipeline | None: ...
+    async def find_pipeline(self, name: PipelineName) -> StoredPipeline | None: ...
 
     async def put_pipeline(self, pipeline: Pipeline, *, expected: Pipeline | None, max_pipelines: int) -> bool:
         """Keep a pipeline if what is there still is what is `expected`; None: nothing. False, and no change, otherwise.
@@ -72,7 +72,7 @@ class PipelineStore(Protocol):
     # --- supervisors
     async def beat(
         self, heartbeat: Heartbeat, *, ttl_ms: int, max_events: int, max_supervisors: int
-    ) -> Sequence[KeptPipeline]:
+    ) -> Sequence[StoredPipeline]:
         """A supervisor is alive: renew what it runs and still owns, release what it owns and doesn't list, give it what
         nobody owns, up to its share; returns what it should run, by name.
 

@@ -14,12 +14,12 @@ from typing import Any, Protocol
 from streamhouse.config.fields import Address
 from streamhouse.format.metadata_values import decode_members, encode_members
 from streamhouse.model.cluster import AbandonedRange, PartitionState, Session, SessionState
-from streamhouse.model.external_commit import PlacedRange, QueryId, StoredCommit
+from streamhouse.model.external_commit import CommittedRange, QueryId, StoredCommit
 from streamhouse.model.group import CommittedOffset, GroupOffset, StoredGroup
 from streamhouse.model.names import Epoch, NodeId, PartitionId, SessionId, TopicId
 from streamhouse.model.segment import CarriedProducers, Run
 from streamhouse.model.topic import Topic
-from streamhouse.stores.metadata.base import DoomedObject, NewSession, OffsetStored, StoredObject
+from streamhouse.stores.metadata.base import NewSession, OffsetStored, PendingDeletion, StoredObject
 
 Params = Mapping[str, str | int | bytes | None]
 
@@ -194,14 +194,14 @@ def commit_of(row: Row) -> StoredCommit:
         epoch=row["epoch"],
         progress=row["progress"],
         placed=tuple(
-            PlacedRange(topic=topic, partition=PartitionId(TopicId(uuid.UUID(topic_id)), number), base=base, end=end)
+            CommittedRange(topic=topic, partition=PartitionId(TopicId(uuid.UUID(topic_id)), number), base=base, end=end)
             for topic, topic_id, number, base, end in json.loads(row["placed"])
         ),
         covers=row["covers"],
     )
 
 
-def placed_text(placed: Iterable[PlacedRange]) -> str:
+def committed_ranges_text(placed: Iterable[CommittedRange]) -> str:
     return json.dumps([[p.topic, str(p.partition.topic_id), p.partition.partition, p.base, p.end] for p in placed])
 
 
@@ -229,13 +229,13 @@ def group_of(row: Row) -> StoredGroup:
     )
 
 
-def place_params(at: GroupOffset) -> Params:
+def group_offset_params(at: GroupOffset) -> Params:
     return {"group_id": at.group_id, **partition_params(at.partition)}
 
 
 def offset_params(at: GroupOffset, committed: CommittedOffset) -> Params:
     return {
-        **place_params(at),
+        **group_offset_params(at),
         "committed_offset": committed.offset,
         "leader_epoch": committed.leader_epoch,
         "metadata": committed.metadata,
@@ -255,8 +255,8 @@ def offset_of(row: Row) -> OffsetStored:
     return OffsetStored(GroupOffset(row["group_id"], partition_of(row)), committed)
 
 
-def doomed_of(row: Row) -> DoomedObject:
-    return DoomedObject(key=row["key"], doomed_at_ms=row["doomed_at_ms"])
+def pending_deletion_of(row: Row) -> PendingDeletion:
+    return PendingDeletion(key=row["key"], doomed_at_ms=row["doomed_at_ms"])
 
 
 def stored_object_of(row: Row) -> StoredObject:

@@ -35,19 +35,19 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
 from typing import Final
 
-from streamhouse.model.cluster import AbandonedRange, PartitionState, PutReport, RollCall, Session
+from streamhouse.model.cluster import AbandonedRange, Membership, PartitionState, PutReport, Session
 from streamhouse.model.cluster_identity import DatabaseIdentity
-from streamhouse.model.external_commit import Placement, QueryId, StoredCommit
+from streamhouse.model.external_commit import ExternalCommit, QueryId, StoredCommit
 from streamhouse.model.group import GroupOffset, ShardCommit
 from streamhouse.model.names import Epoch, NodeId, PartitionId, SessionId, TopicId
 from streamhouse.model.orphan_adoption import Adoption
 from streamhouse.model.pipeline import (
     Event,
     Heartbeat,
-    KeptPipeline,
     Pipeline,
     PipelineName,
     SqlWorker,
+    StoredPipeline,
     Supervisor,
     SupervisorId,
     ViewPage,
@@ -73,21 +73,21 @@ from streamhouse.model.table import Table
 from streamhouse.model.topic import Topic
 from streamhouse.model.transaction import (
     AbortedTransaction,
+    InitProducerRequest,
     PendingOffset,
-    ProducerAsked,
     StoredTransaction,
     TransactionCall,
 )
 from streamhouse.stores.metadata.base import (
-    DoomedObject,
     EpochEnd,
     NewSession,
     ObjectRange,
     OffsetStored,
+    PendingDeletion,
     ShardGroup,
     StoredObject,
 )
-from streamhouse.stores.metadata.engine import CountedEngine, Engine, Heard
+from streamhouse.stores.metadata.engine import CountedEngine, Engine, OnChange
 from streamhouse.stores.metadata.procedures import (
     external_commits,
     groups,
@@ -107,7 +107,7 @@ from streamhouse.stores.metadata.procedures import segments as replacements
 from streamhouse.stores.metadata.procedures import sessions as reservations
 from streamhouse.stores.metadata.procedures import topics as settings
 from streamhouse.stores.metadata.procedures.orphan_adoption import adopt
-from streamhouse.stores.metadata.transaction_store import OffsetsAsked
+from streamhouse.stores.metadata.transaction_store import OffsetsRequest
 
 
 class SqlIdentityStore:
@@ -122,7 +122,7 @@ class SqlIdentityStore:
         return await self._engine.write(identity.begin_generation)
 
     async def note_generation(self, generation: int) -> None:
-        await self._engine.write(partial(identity.note_generation, generation=generation))
+        await self._engine.write(partial(identity.store_generation, generation=generation))
 
     async def sessions_among(self, session_ids: Sequence[SessionId]) -> frozenset[SessionId]:
         return await self._engine.look(partial(identity.sessions_among, session_ids=session_ids))
@@ -148,10 +148,10 @@ class SqlPipelineStore:
     async def drop_table(self, name: str) -> bool:
         return await self._engine.write(partial(sql_catalog.drop_table, name=name))
 
-    async def pipelines(self) -> Sequence[KeptPipeline]:
+    async def pipelines(self) -> Sequence[StoredPipeline]:
         return await self._engine.read(pipelines.list_pipelines)
 
-    async def find_pipeline(self, name: PipelineName) -> KeptPipeline | None:
+    async def find_pipeline(self, name: PipelineName) -> StoredPipeline | None:
         return await self._engine.read(partial(pipelines.find_pipeline, name=name))
 
     async def put_pipeline(self, pipeline: Pipeline, *, expected: Pipeline | None, max_pipelines: int) -> bool:
@@ -166,15 +166,15 @@ class SqlPipelineStore:
 
     async def beat(
         self, heartbeat: Heartbeat, *, ttl_ms: int, max_events: int, max_supervisors: int
-    ) -> Sequence[KeptPipeline]:
-        limits = supervisors.Limits(ttl_ms=ttl_ms, max_events=max_events, max_supervisors=max_supervisors)
-        return await self._engine.write(partial(supervisors.beat, heartbeat=heartbeat, limits=limits))
+    ) -> Sequence[StoredPipeline]:
+        limits = supervisors.SupervisorLimits(ttl_ms=ttl_ms, max_events=max_events, max_supervisors=max_supervisors)
+        return await self._engine.write(partial(supervisors.heartbeat_supervisor, heartbeat=heartbeat, limits=limits))
 
     async def supervisors(self) -> Sequence[Supervisor]:
         return await self._engine.read(supervisors.list_supervisors)
 
     async def leave(self, supervisor: SupervisorId) -> None:
-        await self._engine.write(partial(supervisors.leave, supervisor=supervisor))
+        await self._engine.write(partial(supervisors.remove_supervisor, supervisor=supervisor))
 
     async def views(self) -> Sequence[ViewState]:
         return await self._engine.look(sql_catalog.list_views)
@@ -186,20 +186,22 @@ class SqlPipelineStore:
         return await self._engine.write(partial(sql_catalog.change_view, part=part, max_rows=max_rows))
 
     async def find_view_row(self, name: str, found_by: str) -> ViewRow | None:
-        return await self._engine.look(partial(sql_catalog.find_row, name=name, found_by=found_by))
+        return await self._engine.look(partial(sql_catalog.find_view_row, name=name, found_by=found_by))
 
     async def view_rows(self, name: str, *, cursor: str | None, limit: int, max_bytes: int) -> ViewPage:
-        work = partial(sql_catalog.page, name=name, cursor=cursor, limit=limit, max_bytes=max_bytes)
+        work = partial(sql_catalog.list_view_rows, name=name, cursor=cursor, limit=limit, max_bytes=max_bytes)
         return await self._engine.look(work)
 
     async def beat_worker(self, worker: SqlWorker, *, ttl_ms: int, max_workers: int) -> None:
-        await self._engine.write(partial(sql_catalog.beat, worker=worker, ttl_ms=ttl_ms, max_workers=max_workers))
+        await self._engine.write(
+            partial(sql_catalog.heartbeat_worker, worker=worker, ttl_ms=ttl_ms, max_workers=max_workers)
+        )
 
     async def workers(self) -> Sequence[SqlWorker]:
         return await self._engine.read(sql_catalog.list_workers)
 
     async def drop_worker(self, worker: WorkerId) -> None:
-        await self._engine.write(partial(sql_catalog.drop, worker=worker))
+        await self._engine.write(partial(sql_catalog.drop_worker, worker=worker))
 
 
 class SqlTransactionStore:
@@ -207,13 +209,15 @@ class SqlTransactionStore:
 
     _engine: CountedEngine
 
-    async def init_producer(self, asked: ProducerAsked, *, by: SessionId | None = None) -> StoredTransaction:
+    async def init_producer(self, asked: InitProducerRequest, *, by: SessionId | None = None) -> StoredTransaction:
         return await self._engine.write(partial(transactions.init_producer, asked=asked, by=by))
 
     async def enlist(
         self, call: TransactionCall, partitions: Sequence[PartitionId], *, limit: int
     ) -> StoredTransaction:
-        return await self._engine.write(partial(transactions.enlist, call=call, partitions=partitions, limit=limit))
+        return await self._engine.write(
+            partial(transactions.add_partitions, call=call, partitions=partitions, limit=limit)
+        )
 
     async def find_transaction(self, transactional_id: str) -> StoredTransaction | None:
         return await self._engine.look(partial(transactions.find_transaction, transactional_id=transactional_id))
@@ -271,13 +275,17 @@ class SqlTransactionStore:
         )
         await self._engine.write(work)
 
-    async def pending_offsets(self, asked: Sequence[OffsetsAsked]) -> Set[GroupOffset]:
+    async def pending_offsets(self, asked: Sequence[OffsetsRequest]) -> Set[GroupOffset]:
         return await self._engine.read(partial(transactions.pending_offsets, asked=asked))
 
     async def aborted(
         self, wanted: Mapping[PartitionId, int], *, limit: int
     ) -> Mapping[PartitionId, Sequence[AbortedTransaction]]:
-        return await self._engine.look(partial(transactions.aborted, wanted=wanted, limit=limit)) if wanted else {}
+        return (
+            await self._engine.look(partial(transactions.aborted_transactions, wanted=wanted, limit=limit))
+            if wanted
+            else {}
+        )
 
     async def forget_aborted(self, partition: PartitionId, last_offsets: Sequence[int]) -> None:
         await self._engine.write(partial(transactions.forget_aborted, partition=partition, last_offsets=last_offsets))
@@ -353,7 +361,7 @@ class SqlSchemaStore:
         await self._engine.write(partial(schema_admin.drop_modes, context=context))
 
 
-DROPPED_AT_ONCE: Final = 1000
+DELETED_PER_TRANSACTION: Final = 1000
 """Runs that one transaction drops: others wait for it, and a call has a deadline."""
 
 
@@ -375,7 +383,7 @@ class SqlMetadataStore(SqlSchemaStore, SqlPipelineStore, SqlTransactionStore, Sq
     def is_listening(self) -> bool:
         return self._engine.is_listening
 
-    def subscribe(self, heard: Heard) -> Callable[[], None]:
+    def subscribe(self, heard: OnChange) -> Callable[[], None]:
         return self._engine.subscribe(heard)
 
     async def cluster_id(self, proposed: str) -> str:
@@ -389,7 +397,7 @@ class SqlMetadataStore(SqlSchemaStore, SqlPipelineStore, SqlTransactionStore, Sq
         await self._engine.write(partial(topics.create_topic, topic=topic))
 
     async def delete_topic(self, topic_id: TopicId) -> None:
-        while await self._engine.write(partial(topics.empty_topic, topic_id=topic_id, limit=DROPPED_AT_ONCE)):
+        while await self._engine.write(partial(topics.empty_topic, topic_id=topic_id, limit=DELETED_PER_TRANSACTION)):
             pass
         await self._engine.write(partial(topics.delete_topic, topic_id=topic_id))
 
@@ -416,13 +424,13 @@ class SqlMetadataStore(SqlSchemaStore, SqlPipelineStore, SqlTransactionStore, Sq
 
     # --- settings of agents
     async def broker_settings(self) -> Mapping[NodeId | None, Mapping[str, str]]:
-        return await self._engine.look(settings.list_settings)
+        return await self._engine.look(settings.list_broker_settings)
 
     async def alter_broker_settings(
         self, node_id: NodeId | None, *, expected: Mapping[str, str], configs: Mapping[str, str]
     ) -> Mapping[str, str]:
         return await self._engine.write(
-            partial(settings.alter_settings, node_id=node_id, expected=expected, configs=configs)
+            partial(settings.alter_broker_settings, node_id=node_id, expected=expected, configs=configs)
         )
 
     # --- sessions and leases
@@ -454,8 +462,8 @@ class SqlMetadataStore(SqlSchemaStore, SqlPipelineStore, SqlTransactionStore, Sq
     async def end_session(self, session_id: SessionId) -> None:
         await self._engine.write(partial(sessions.end_session, session_id=session_id))
 
-    async def roll_call(self) -> RollCall:
-        return await self._engine.read(sessions.roll_call)
+    async def roll_call(self) -> Membership:
+        return await self._engine.read(sessions.membership)
 
     async def acquire(self, session_id: SessionId, partitions: Sequence[PartitionId]) -> Sequence[PartitionState]:
         return await self._engine.write(partial(sessions.acquire, session_id=session_id, partitions=partitions))
@@ -543,10 +551,12 @@ class SqlMetadataStore(SqlSchemaStore, SqlPipelineStore, SqlTransactionStore, Sq
 
     # --- retention and collection
     async def advance_log_start(self, starts: Mapping[PartitionId, int]) -> bool:
-        return await self._engine.write(partial(segments.advance_log_start, starts=starts, limit=DROPPED_AT_ONCE))
+        return await self._engine.write(
+            partial(segments.advance_log_start, starts=starts, limit=DELETED_PER_TRANSACTION)
+        )
 
-    async def doomed_objects(self, *, grace_ms: int, limit: int) -> Sequence[DoomedObject]:
-        return await self._engine.read(partial(segments.doomed_objects, grace_ms=grace_ms, limit=limit))
+    async def doomed_objects(self, *, grace_ms: int, limit: int) -> Sequence[PendingDeletion]:
+        return await self._engine.read(partial(segments.objects_pending_deletion, grace_ms=grace_ms, limit=limit))
 
     async def stored_objects(self, *, after: int, limit: int) -> Sequence[StoredObject]:
         return await self._engine.look(partial(segments.stored_objects, after=after, limit=limit))
@@ -564,8 +574,8 @@ class SqlMetadataStore(SqlSchemaStore, SqlPipelineStore, SqlTransactionStore, Sq
         return await self._engine.look(segments.known_objects)
 
     # --- placing
-    async def place_segments(self, placement: Placement) -> StoredCommit:
-        return await self._engine.write(partial(external_commits.place_segments, placement=placement))
+    async def place_segments(self, placement: ExternalCommit) -> StoredCommit:
+        return await self._engine.write(partial(external_commits.commit_external_segments, placement=placement))
 
     async def find_commit(self, query: QueryId, epoch: int) -> StoredCommit | None:
         return await self._engine.look(partial(external_commits.find_commit, query=query, epoch=epoch))
@@ -578,7 +588,7 @@ class SqlMetadataStore(SqlSchemaStore, SqlPipelineStore, SqlTransactionStore, Sq
         return await self._engine.write(forget)
 
     async def give_up_objects(self, keys: Sequence[str]) -> None:
-        await self._engine.write(partial(external_commits.give_up_objects, keys=keys))
+        await self._engine.write(partial(external_commits.abandon_objects, keys=keys))
 
     async def known_among(self, keys: Sequence[str]) -> frozenset[str]:
         return await self._engine.look(partial(segments.known_among, keys=keys))
@@ -590,7 +600,7 @@ class SqlMetadataStore(SqlSchemaStore, SqlPipelineStore, SqlTransactionStore, Sq
     async def load_groups(self, shards: Sequence[PartitionId]) -> Sequence[ShardGroup]:
         return await self._engine.look(partial(groups.load_groups, shards=shards))
 
-    async def committed_offsets(self, asked: Sequence[OffsetsAsked]) -> Sequence[OffsetStored]:
+    async def committed_offsets(self, asked: Sequence[OffsetsRequest]) -> Sequence[OffsetStored]:
         return await self._engine.read(partial(groups.committed_offsets, asked=asked))
 
     async def groups_to_review(self, shards: Sequence[PartitionId], *, before_ms: int, now_ms: int) -> Sequence[str]:

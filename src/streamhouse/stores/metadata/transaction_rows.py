@@ -81,7 +81,7 @@ def pending_params(transactional_id: str, shard: PartitionId, group_id: str, pen
     }
 
 
-def place_of(row: Row) -> GroupOffset:
+def group_offset_of(row: Row) -> GroupOffset:
     return GroupOffset(row["group_id"], partition_of(row))
 
 

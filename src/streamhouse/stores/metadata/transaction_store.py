@@ -14,14 +14,14 @@ from streamhouse.model.group import GroupOffset
 from streamhouse.model.names import Epoch, PartitionId, SessionId
 from streamhouse.model.transaction import (
     AbortedTransaction,
+    InitProducerRequest,
     PendingOffset,
-    ProducerAsked,
     StoredTransaction,
     TransactionCall,
 )
 
 
-class OffsetsAsked(NamedTuple):
+class OffsetsRequest(NamedTuple):
     """Of which partitions a group's offsets are wanted; None: of all."""
 
     group_id: str
@@ -30,7 +30,7 @@ class OffsetsAsked(NamedTuple):
 
 class TransactionStore(Protocol):
     # --- a producer and its transaction
-    async def init_producer(self, asked: ProducerAsked, *, by: SessionId | None = None) -> StoredTransaction:
+    async def init_producer(self, asked: InitProducerRequest, *, by: SessionId | None = None) -> StoredTransaction:
         """Become the producer of a transactional id: its state is `EMPTY` then, and whoever was it is fenced.
 
         What is ongoing is aborted first: the row comes back prepared, as it does where it was prepared before. The
@@ -112,7 +112,7 @@ class TransactionStore(Protocol):
         """
         ...
 
-    async def pending_offsets(self, asked: Sequence[OffsetsAsked]) -> Set[GroupOffset]:
+    async def pending_offsets(self, asked: Sequence[OffsetsRequest]) -> Set[GroupOffset]:
         """Which of the offsets have a transaction that isn't decided yet."""
         ...
 

@@ -34,11 +34,11 @@ from streamhouse.stores.objects.base import (
     Throttled,
 )
 
-LANES: Final = ("read", "wal", "write", "housekeeping")
+OPERATION_CLASSES: Final = ("read", "wal", "write", "housekeeping")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PaceSettings:
+class ConcurrencySettings:
     max_concurrent: int = 64  # requests of one lane under way at once
     max_waiting: int = 1024  # calls of one lane that wait for their turn; more are refused
     max_wait_s: float = 30.0  # longest wait for a turn
@@ -46,10 +46,10 @@ class PaceSettings:
     max_pause_s: float = 5.0
 
 
-class Pace:
+class ConcurrencyLimit:
     """Decides how many requests of a lane may be under way, and from when on. Touches nothing."""
 
-    def __init__(self, settings: PaceSettings, ids: Ids) -> None:
+    def __init__(self, settings: ConcurrencySettings, ids: Ids) -> None:
         self._settings = settings
         self._ids = ids
         self._limit = float(settings.max_concurrent)
@@ -78,12 +78,12 @@ class Pace:
             self.resume_at = now + self._ids.jitter(self._pause_s)
 
 
-class Lane:
+class RequestQueue:
     """A queue before the bucket: first come, first served."""
 
-    def __init__(self, name: str, settings: PaceSettings, clock: Clock, ids: Ids) -> None:
+    def __init__(self, name: str, settings: ConcurrencySettings, clock: Clock, ids: Ids) -> None:
         self.name = name
-        self.pace = Pace(settings, ids)
+        self.pace = ConcurrencyLimit(settings, ids)
         self._settings = settings
         self._clock = clock
         self._running = 0
@@ -158,10 +158,10 @@ class AdaptiveStore:
         clock: Clock,
         ids: Ids,
         registry: CollectorRegistry,
-        settings: PaceSettings | None = None,
+        settings: ConcurrencySettings | None = None,
     ) -> None:
         self._inner = inner
-        lanes = [Lane(name, settings or PaceSettings(), clock, ids) for name in LANES]
+        lanes = [RequestQueue(name, settings or ConcurrencySettings(), clock, ids) for name in OPERATION_CLASSES]
         self._read, self._wal, self._write, self._housekeeping = lanes
         _register(registry, lanes)
 
@@ -204,7 +204,7 @@ class AdaptiveStore:
         await self._inner.aclose()
 
 
-def _register(registry: CollectorRegistry, lanes: Sequence[Lane]) -> None:
+def _register(registry: CollectorRegistry, lanes: Sequence[RequestQueue]) -> None:
     limits = Gauge(
         "streamhouse_object_store_concurrency_limit",
         "requests that may be under way at once; below store.max_concurrent: the store asked for fewer",
@@ -215,5 +215,5 @@ def _register(registry: CollectorRegistry, lanes: Sequence[Lane]) -> None:
         limits.labels(lane.name).set_function(partial(_limit_of, lane))
 
 
-def _limit_of(lane: Lane) -> float:
+def _limit_of(lane: RequestQueue) -> float:
     return lane.pace.limit

@@ -16,15 +16,17 @@ from prometheus_client import CollectorRegistry
 from streamhouse.clock import Clock, Ids
 from streamhouse.config import StoreSettings, without_password
 from streamhouse.errors import Misconfigured
-from streamhouse.stores.objects.adaptive import AdaptiveStore, PaceSettings
+from streamhouse.stores.objects.adaptive import AdaptiveStore, ConcurrencySettings
 from streamhouse.stores.objects.base import ObjectStore
 from streamhouse.stores.objects.folder import FolderObjectStore
 from streamhouse.stores.objects.memory import MemoryObjectStore
 from streamhouse.stores.objects.metered import MeteredStore
-from streamhouse.stores.objects.remote_open import advise, canonical, is_remote, open_remote
+from streamhouse.stores.objects.remote_open import canonical, hint_for, is_remote, open_remote
 from streamhouse.stores.objects.retrying import RetryingStore, RetrySettings
 
-KNOWN: Final = "supported=s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, file:///absolute/path, memory:"
+SCHEMES: Final = (
+    "supported=s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, file:///absolute/path, memory:"
+)
 
 
 def open_object_store(
@@ -46,7 +48,7 @@ def open_object_store(
         local = MeteredStore(_local(url, clock), registry, clock)
         return RetryingStore(local, clock, ids, _retries(settings, attempt_timeout_s=settings.request_timeout_s))
     bucket = open_remote(url, settings, clock, os.environ if environ is None else environ)
-    paced = AdaptiveStore(MeteredStore(bucket, registry, clock), clock, ids, registry, _pace(settings))
+    paced = AdaptiveStore(MeteredStore(bucket, registry, clock), clock, ids, registry, _concurrency(settings))
     return RetryingStore(paced, clock, ids, _retries(settings, attempt_timeout_s=None))
 
 
@@ -60,8 +62,8 @@ def _retries(settings: StoreSettings, *, attempt_timeout_s: float | None) -> Ret
     )
 
 
-def _pace(settings: StoreSettings) -> PaceSettings:
-    return PaceSettings(
+def _concurrency(settings: StoreSettings) -> ConcurrencySettings:
+    return ConcurrencySettings(
         max_concurrent=settings.max_concurrent,
         max_waiting=settings.max_waiting,
         max_wait_s=settings.max_wait_s,
@@ -77,9 +79,11 @@ def _local(url: str, clock: Clock) -> ObjectStore:
         return MemoryObjectStore(clock)
     if parts.scheme == "file" and absolute and not (parts.netloc or parts.query or parts.fragment):
         return FolderObjectStore(Path("/" + unquote(parts.path).lstrip("/")), clock)
-    raise Misconfigured(f"not an object store; url={_told(url)!r} {f'do={say}' if (say := advise(url)) else KNOWN}")
+    raise Misconfigured(
+        f"not an object store; url={_url_text(url)!r} {f'do={say}' if (say := hint_for(url)) else SCHEMES}"
+    )
 
 
-def _told(url: str) -> str:
+def _url_text(url: str) -> str:
     """Without what is nobody's business: an address that was copied may hold a password or a signature."""
     return without_password(url.partition("?")[0])

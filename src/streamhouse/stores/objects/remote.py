@@ -52,7 +52,7 @@ from streamhouse.stores.objects.base import (
     check_prefix,
     check_range,
 )
-from streamhouse.stores.objects.remote_errors import read_answer, translate
+from streamhouse.stores.objects.remote_errors import read_error_response, translate
 
 if TYPE_CHECKING:
     from obstore import GetOptions
@@ -60,11 +60,11 @@ if TYPE_CHECKING:
 
 LENT_FROM_BYTES: Final = 64 * 1024
 JOINED_BYTES: Final = 1024 * 1024
-_FIRST_LOOK_S: Final = 0.0005
-_LONGEST_LOOK_S: Final = 0.02
+_FIRST_CHECK_S: Final = 0.0005
+_LONGEST_CHECK_S: Final = 0.02
 
 
-def lend(body: Buffers) -> list[memoryview]:
+def lend_buffers(body: Buffers) -> list[memoryview]:
     """Views of the body, in order: large buffers themselves, runs of small ones as copies."""
     views: list[memoryview] = []
     small: list[memoryview] = []
@@ -89,23 +89,23 @@ def _join(small: list[memoryview], views: list[memoryview]) -> None:
         small.clear()
 
 
-async def take_back(views: list[memoryview], clock: Clock) -> None:
+async def reclaim_buffers(views: list[memoryview], clock: Clock) -> None:
     """Return when nobody reads the views any more; a cancellation is passed on, but only then."""
     cancelled: asyncio.CancelledError | None = None
-    look_s = _FIRST_LOOK_S
-    held = [view for view in views if not _is_back(view)]
+    look_s = _FIRST_CHECK_S
+    held = [view for view in views if not _is_released(view)]
     while held:
         try:
             await clock.sleep(look_s)
         except asyncio.CancelledError as error:
             cancelled = error
-        look_s = min(_LONGEST_LOOK_S, look_s * 2)
-        held = [view for view in held if not _is_back(view)]
+        look_s = min(_LONGEST_CHECK_S, look_s * 2)
+        held = [view for view in held if not _is_released(view)]
     if cancelled is not None:
         raise cancelled
 
 
-def _is_back(view: memoryview) -> bool:
+def _is_released(view: memoryview) -> bool:
     try:
         view.release()
     except BufferError:
@@ -140,7 +140,7 @@ T = TypeVar("T")
 MAX_PUT_BYTES: Final = 5 * 1024**3
 """What S3 takes in one PUT."""
 _PAGE: Final = 1000
-_TROUBLE: Final = (BaseError, OSError, ValueError, NotImplementedError)
+_CLIENT_ERRORS: Final = (BaseError, OSError, ValueError, NotImplementedError)
 
 
 class RemoteObjectStore:
@@ -163,14 +163,14 @@ class RemoteObjectStore:
         size_bytes = sum(memoryview(buffer).nbytes for buffer in body)
         if size_bytes > MAX_PUT_BYTES:
             raise Internal(f"object is too large for one put; key={key} size={size_bytes} limit={MAX_PUT_BYTES}")
-        client, views = self._open(), lend(body)
+        client, views = self._open(), lend_buffers(body)
         try:
             putting = obstore.put_async(client, key, iter(views), mode="create", use_multipart=False)
             await self._ask(putting, "put_new", key, moves_bytes=size_bytes)
         except _Conflict:
             await self._resolve_conflict(key)
         finally:
-            await take_back(views, self._clock)
+            await reclaim_buffers(views, self._clock)
 
     async def _resolve_conflict(self, key: str) -> None:
         """Another write of this key was under way, and ours was not taken: whether the key is free now decides."""
@@ -252,11 +252,11 @@ class RemoteObjectStore:
             raise Unavailable(
                 f"object store timed out; operation={operation} key={key} timeout_s={allowed_s:.3g}"
             ) from None
-        except _TROUBLE as error:
+        except _CLIENT_ERRORS as error:
             raise self._meaning(error, operation, key) from None
 
     def _meaning(self, error: Exception, operation: str, key: str) -> Exception:
-        answer = read_answer(error)
+        answer = read_error_response(error)
         if answer.is_past_the_end and operation.startswith("get"):
             return _PastTheEnd()
         if answer.is_conflict and isinstance(error, AlreadyExistsError) and operation == "put_new":

@@ -46,7 +46,7 @@ _NO_REGION: Final = ("the store has no such region", "set AWS_REGION to one of i
 _NO_RANGES: Final = ("it answers ranged reads with other bytes", "use a store that supports ranges and suffix ranges")
 _NOT_OFFERED: Final = ("the store does not offer a request that is needed", "use a store with conditional writes")
 
-_REFUSALS: Final = {
+_REJECTIONS: Final = {
     "NoSuchBucket": _NO_BUCKET,
     "ContainerNotFound": _NO_BUCKET,
     "InvalidBucketName": _NO_BUCKET,
@@ -68,7 +68,7 @@ _REFUSALS: Final = {
     "InvalidRegionName": _NO_REGION,
     "NotImplemented": _NOT_OFFERED,
 }
-_REFUSED_STATUS: Final = {301: _REGION_WRONG, 307: _REGION_WRONG, 308: _REGION_WRONG, 401: _BAD_KEY, 403: _NO_RIGHTS}
+_REJECTED_STATUS: Final = {301: _REGION_WRONG, 307: _REGION_WRONG, 308: _REGION_WRONG, 401: _BAD_KEY, 403: _NO_RIGHTS}
 _RIGHTS_STATUS: Final = frozenset({401, 403})  # whatever the cloud's word for it is
 _THROTTLED_CODES: Final = frozenset({"SlowDown", "ServerBusy", "RequestLimitExceeded", "TooManyRequests"})
 _THROTTLED_STATUS: Final = frozenset({429, 503})
@@ -94,7 +94,7 @@ _UNREACHABLE: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ErrorResponse:
     """What can be known of a failed request."""
 
     status: int | None
@@ -116,41 +116,41 @@ class Answer:
         return self.status is None and any(word in self.text for word in _OTHER_RANGES)
 
 
-def read_answer(error: Exception) -> Answer:
+def read_error_response(error: Exception) -> ErrorResponse:
     text = str(error)
     status, code = _STATUS.search(text), _CODE.search(text)
-    return Answer(status=int(status[1]) if status else None, code=code[1] if code else None, text=text)
+    return ErrorResponse(status=int(status[1]) if status else None, code=code[1] if code else None, text=text)
 
 
 def translate(error: Exception, *, operation: str, key: str, where: str) -> StreamhouseError:
     """Our error for one that the client raised."""
-    answer = read_answer(error)
+    answer = read_error_response(error)
     if _MACHINE.search(answer.text.partition("\n")[0]):
-        return _refused(_NO_CREDENTIALS, answer, where)
-    if answer.code in _REFUSALS:
-        return _refused(_REFUSALS[answer.code], answer, where)
+        return _rejection(_NO_CREDENTIALS, answer, where)
+    if answer.code in _REJECTIONS:
+        return _rejection(_REJECTIONS[answer.code], answer, where)
     if isinstance(error, FileNotFoundError) and operation != "put_new":
         return ObjectMissing(key)
     if isinstance(error, AlreadyExistsError | PreconditionError) and not answer.is_conflict:
         return ObjectExists(key)
     if answer.status in _THROTTLED_STATUS or answer.code in _THROTTLED_CODES:
-        return Throttled(f"object store asks for fewer requests; operation={operation} {_said(answer)}")
-    if answer.status in _REFUSED_STATUS and (answer.code is None or answer.status in _RIGHTS_STATUS):
-        return _refused(_REFUSED_STATUS[answer.status], answer, where)
+        return Throttled(f"object store asks for fewer requests; operation={operation} {_message(answer)}")
+    if answer.status in _REJECTED_STATUS and (answer.code is None or answer.status in _RIGHTS_STATUS):
+        return _rejection(_REJECTED_STATUS[answer.status], answer, where)
     if "incorrectly configured region" in answer.text:
-        return _refused(_REGION_WRONG, answer, where)
+        return _rejection(_REGION_WRONG, answer, where)
     if answer.status is not None:
-        return Unavailable(f"object store failed; operation={operation} key={key} {_said(answer)}")
+        return Unavailable(f"object store failed; operation={operation} key={key} {_message(answer)}")
     return _without_status(answer, operation=operation, key=key, where=where)
 
 
-def _without_status(answer: Answer, *, operation: str, key: str, where: str) -> StreamhouseError:
+def _without_status(answer: ErrorResponse, *, operation: str, key: str, where: str) -> StreamhouseError:
     """No answer of the store: the connection, or what happens before one is made."""
     if answer.is_another_range:
-        return _refused(_NO_RANGES, answer, where)
+        return _rejection(_NO_RANGES, answer, where)
     first_line = answer.text.partition("\n")[0]
     if _CREDENTIALS.search(first_line):
-        return _refused(_NO_CREDENTIALS, answer, where)
+        return _rejection(_NO_CREDENTIALS, answer, where)
     kind = _KIND.search(answer.text)
     for words, why, do in _UNREACHABLE:
         if words in answer.text:
@@ -161,15 +161,15 @@ def _without_status(answer: Answer, *, operation: str, key: str, where: str) -> 
     return Unavailable(f"object store gave no whole answer; operation={operation} key={key} kind={what}")
 
 
-def _refused(meaning: tuple[str, str], answer: Answer, where: str) -> Refused:
+def _rejection(meaning: tuple[str, str], answer: ErrorResponse, where: str) -> Refused:
     why, do = meaning
     region = _REGION.search(answer.text)
     if meaning is _REGION_WRONG and region:
         do = f"set AWS_REGION={region[1]}"
-    said = _said(answer)
+    said = _message(answer)
     return Refused(f"{why} ({said})" if said else why, where=where, do=do)
 
 
-def _said(answer: Answer) -> str:
+def _message(answer: ErrorResponse) -> str:
     parts = [f"status={answer.status}" if answer.status else "", f"code={answer.code}" if answer.code else ""]
     return " ".join(filter(None, parts))

@@ -80,7 +80,7 @@ def parse_bucket(url: str) -> SplitResult:
     return parts
 
 
-def advise(url: str) -> str | None:
+def hint_for(url: str) -> str | None:
     """What to write and to set for an address that another tool knows; None: nobody knows it."""
     for form, scheme, variables in _OTHERS:
         if found := re.fullmatch(form, url, re.ASCII):
@@ -92,7 +92,7 @@ def advise(url: str) -> str | None:
 
 _REST_S: Final = 0.1
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
-_GIVEN: Final = {
+_PASSED_OPTIONS: Final = {
     "AWS_ACCESS_KEY_ID": "access_key_id",
     "AWS_SECRET_ACCESS_KEY": "secret_access_key",
     "AWS_SESSION_TOKEN": "session_token",
@@ -113,7 +113,7 @@ def open_remote(url: str, settings: StoreSettings, clock: Clock, environ: Mappin
     try:
         client = _client(parts, settings, environ, endpoint)
     except (BaseError, ValueError) as error:
-        raise Misconfigured(f"the object store's settings are not usable; why={_said(error)}") from None
+        raise Misconfigured(f"the object store's settings are not usable; why={_message(error)}") from None
     place = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
     if endpoint:
         place += f" at {without_password(endpoint)}"
@@ -173,7 +173,7 @@ def _google_config(endpoint: str, *, is_emulator: bool) -> "GCSConfig":
 def _s3_config(environ: Mapping[str, str], endpoint: str) -> "S3Config":
     """What must be so whatever the environment says, and what it says in more than one way."""
     config: dict[str, object] = {"conditional_put": "etag", "disable_bulk_delete": True}
-    config |= {option: environ[name] for name, option in _GIVEN.items() if environ.get(name)}
+    config |= {option: environ[name] for name, option in _PASSED_OPTIONS.items() if environ.get(name)}
     if endpoint:
         config["endpoint"] = endpoint
     return config  # type: ignore[return-value]
@@ -205,7 +205,7 @@ def _no_retries() -> "RetryConfig":
     return {"max_retries": 0, "retry_timeout": timedelta(seconds=1)}
 
 
-def _said(error: Exception) -> str:
+def _message(error: Exception) -> str:
     first_line = str(error).partition("\n")[0][:200]
     if "service account" in first_line:
         first_line += " do=correct GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_SERVICE_ACCOUNT_KEY"

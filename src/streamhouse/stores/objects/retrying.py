@@ -35,7 +35,7 @@ class RetrySettings:
     max_wait_s: float = 3.0
 
 
-class _Patience:
+class _RetryBudget:
     """Counts the attempts of one call."""
 
     def __init__(self, settings: RetrySettings, clock: Clock, ids: Ids) -> None:
@@ -107,8 +107,8 @@ class RetryingStore:
     async def aclose(self) -> None:
         await self._inner.aclose()
 
-    def _patience(self) -> _Patience:
-        return _Patience(self._settings, self._clock, self._ids)
+    def _patience(self) -> _RetryBudget:
+        return _RetryBudget(self._settings, self._clock, self._ids)
 
     async def _retry(self, call: Callable[[], Awaitable[T]]) -> T:
         patience = self._patience()

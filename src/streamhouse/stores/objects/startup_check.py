@@ -23,25 +23,25 @@ from streamhouse.stores.objects.base import (
 )
 
 PREFIX: Final = "proof/"
-RACERS: Final = 4
-PATIENCE: Final = 5
+PARALLEL_WRITERS: Final = 4
+RETRIES: Final = 5
 _NO_CREATE_ONLY: Final = (
     "use a store that honours create-only writes (If-None-Match); Google's does when it is written gs://bucket/prefix"
 )
 
 
-async def prove_store(store: ObjectStore, ids: Ids) -> None:
+async def check_store(store: ObjectStore, ids: Ids) -> None:
     """Raise `Misconfigured` unless the store keeps what it must; leaves nothing behind in a store that does."""
     key = PREFIX + ids.token()
     body = ids.token().encode()
     try:
         await _put(store, key, [body[:7], body[7:]])
-        await _prove_reading(store, key, body)
-        await _prove_create_only(store, key, body)
-        await _prove_one_winner(store, f"{key}-race", ids)
-        await _prove_listing(store, key)
+        await _check_reading(store, key, body)
+        await _check_create_only(store, key, body)
+        await _check_one_winner(store, f"{key}-race", ids)
+        await _check_listing(store, key)
         await _delete(store, key)
-        await _prove_deleted(store, key)
+        await _check_deleted(store, key)
     except Misconfigured:
         raise
     except (Refused, Unreachable) as error:
@@ -65,39 +65,41 @@ async def probe_store(store: ObjectStore, ids: Ids) -> None:
     await store.delete(key)
 
 
-async def _prove_reading(store: ObjectStore, key: str, body: bytes) -> None:
+async def _check_reading(store: ObjectStore, key: str, body: bytes) -> None:
     whole = await store.get_range(key, 0, len(body))
-    _check(whole == body, "an object does not read back as it was written", "use a store that reads its own writes")
+    _require(whole == body, "an object does not read back as it was written", "use a store that reads its own writes")
     part = await store.get_range(key, 3, 9)
-    _check(part == body[3:9], "a ranged read returns other bytes", "use a store that supports ranges")
+    _require(part == body[3:9], "a ranged read returns other bytes", "use a store that supports ranges")
     beyond = await store.get_range(key, 5, len(body) + 100)
-    _check(beyond == body[5:], "a range past the end returns other bytes", "use a store that supports ranges")
+    _require(beyond == body[5:], "a range past the end returns other bytes", "use a store that supports ranges")
     tail = await store.get_suffix(key, 4)
-    _check(tail == body[-4:], "a suffix read returns other bytes", "use a store that supports suffix ranges")
+    _require(tail == body[-4:], "a suffix read returns other bytes", "use a store that supports suffix ranges")
     size = (await store.head(key)).size_bytes
-    _check(size == len(body), "an object's size is wrong", "use a store that tells the size of objects")
+    _require(size == len(body), "an object's size is wrong", "use a store that tells the size of objects")
 
 
-async def _prove_create_only(store: ObjectStore, key: str, body: bytes) -> None:
+async def _check_create_only(store: ObjectStore, key: str, body: bytes) -> None:
     """The one that safety rests on: a store that overwrites would let a stale agent destroy acknowledged records."""
     try:
         await _put(store, key, [bytes(len(body) + 1)])
     except ObjectExists:
         kept = await store.get_range(key, 0, len(body) + 1)
-        _check(kept == body, "a refused write changed the object", "use a store with atomic conditional writes")
+        _require(kept == body, "a refused write changed the object", "use a store with atomic conditional writes")
     else:
         await _delete(store, key)
-        _check(False, "a second create was accepted", _NO_CREATE_ONLY)
+        _require(False, "a second create was accepted", _NO_CREATE_ONLY)
 
 
-async def _prove_one_winner(store: ObjectStore, key: str, ids: Ids) -> None:
+async def _check_one_winner(store: ObjectStore, key: str, ids: Ids) -> None:
     """A store that looks first and writes then lets two agents believe that they created the same object."""
-    bodies = [ids.token().encode() for _ in range(RACERS)]
+    bodies = [ids.token().encode() for _ in range(PARALLEL_WRITERS)]
     created = await asyncio.gather(*(_creates(store, key, body) for body in bodies))
     kept = await store.get_range(key, 0, len(bodies[0]) + 1)
     await _delete(store, key)
     winners = [body for body, won in zip(bodies, created, strict=True) if won]
-    _check(winners == [kept], "racing creates had more or less than one winner", "use a store whose creates are atomic")
+    _require(
+        winners == [kept], "racing creates had more or less than one winner", "use a store whose creates are atomic"
+    )
 
 
 async def _creates(store: ObjectStore, key: str, body: bytes) -> bool:
@@ -121,7 +123,7 @@ async def _until_taken(write: Callable[[], Awaitable[None]]) -> None:
 
     Each of these tries is several ones already, with waits between them (`retrying`).
     """
-    for _ in range(PATIENCE - 1):
+    for _ in range(RETRIES - 1):
         try:
             return await write()
         except Throttled:
@@ -129,21 +131,21 @@ async def _until_taken(write: Callable[[], Awaitable[None]]) -> None:
     await write()
 
 
-async def _prove_listing(store: ObjectStore, key: str) -> None:
+async def _check_listing(store: ObjectStore, key: str) -> None:
     seen = [meta.key async for meta in store.list(PREFIX)]
-    _check(key in seen, "an object that was written is not listed", "use a store whose listings are consistent")
-    _check(seen == sorted(seen), "a listing is not in key order", "use a store that lists in key order")
+    _require(key in seen, "an object that was written is not listed", "use a store whose listings are consistent")
+    _require(seen == sorted(seen), "a listing is not in key order", "use a store that lists in key order")
 
 
-async def _prove_deleted(store: ObjectStore, key: str) -> None:
+async def _check_deleted(store: ObjectStore, key: str) -> None:
     await _delete(store, key)
     try:
         await store.head(key)
     except ObjectMissing:
         return
-    _check(False, "a deleted object is still there", "use a store whose deletes are seen at once")
+    _require(False, "a deleted object is still there", "use a store whose deletes are seen at once")
 
 
-def _check(holds: bool, failed: str, advice: str) -> None:
+def _require(holds: bool, failed: str, advice: str) -> None:
     if not holds:
         raise Misconfigured(f"the object store is not safe to use; failed={failed} do={advice}")

@@ -16,7 +16,7 @@ from streamhouse.model.topic import Topic, topic_values
 from streamhouse.wire.grpc.calls import Call
 from streamhouse.wire.grpc.errors import as_message
 from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
-from streamhouse.wire.grpc.requests import Start, named, resolve_offsets
+from streamhouse.wire.grpc.requests import Start, partition_name, resolve_offsets
 
 
 class TopicAdmin:
@@ -26,7 +26,7 @@ class TopicAdmin:
 
     async def create(self, request: pb.CreateTopicRequest, _: Call) -> pb.CreateTopicResponse:
         topic = await self._broker.create_topic(
-            named(request.name, "name"),
+            partition_name(request.name, "name"),
             partitions=request.partitions if request.HasField("partitions") else None,
             overrides=dict(request.config),
             dry_run=request.dry_run,
@@ -40,7 +40,7 @@ class TopicAdmin:
 
     async def describe(self, request: pb.DescribeTopicRequest, _: Call) -> pb.DescribeTopicResponse:
         await self._broker.catalogue.renew()
-        topic = await self._broker.topic(named(request.name, "name"))
+        topic = await self._broker.topic(partition_name(request.name, "name"))
         found = await self._broker.oversight.partitions([topic])
         return pb.DescribeTopicResponse(
             topic=topic_message(topic),
@@ -50,7 +50,7 @@ class TopicAdmin:
 
     async def alter(self, request: pb.AlterTopicRequest, _: Call) -> pb.AlterTopicResponse:
         """The settings first: if they are refused, nothing has happened."""
-        name, administration = named(request.name, "name"), self._broker.administration
+        name, administration = partition_name(request.name, "name"), self._broker.administration
         topic = await self._broker.topic(name)
         if contradictory := set(request.set_config) & set(request.unset_config):
             raise Rejected(f"a setting can't be set and unset; field=unset_config names={sorted(contradictory)}")
@@ -61,7 +61,7 @@ class TopicAdmin:
         return pb.AlterTopicResponse(topic=topic_message(topic))
 
     async def delete(self, request: pb.DeleteTopicRequest, _: Call) -> pb.DeleteTopicResponse:
-        await self._broker.delete_topic(await self._broker.topic(named(request.name, "name")))
+        await self._broker.delete_topic(await self._broker.topic(partition_name(request.name, "name")))
         return pb.DeleteTopicResponse()
 
     async def partitions(self, request: pb.ListPartitionsRequest, _: Call) -> pb.ListPartitionsResponse:
@@ -156,7 +156,7 @@ class GroupAdmin:
         )
 
     async def describe(self, request: pb.DescribeGroupRequest, _: Call) -> pb.DescribeGroupResponse:
-        group = await self._broker.records.describe_group(named(request.group_id, "group_id"))
+        group = await self._broker.records.describe_group(partition_name(request.group_id, "group_id"))
         return pb.DescribeGroupResponse(
             group=pb.Group(group_id=group.group_id, state=group.state, protocol_type=group.protocol_type),
             protocol=group.protocol,
@@ -172,13 +172,13 @@ class GroupAdmin:
         )
 
     async def lag(self, request: pb.GetGroupLagRequest, _: Call) -> pb.GetGroupLagResponse:
-        found = await self._broker.records.lag(named(request.group_id, "group_id"))
+        found = await self._broker.records.lag(partition_name(request.group_id, "group_id"))
         parts = list(map(_part, found))
         return pb.GetGroupLagResponse(partitions=parts, total_lag=sum(max(0, each.lag) for each in parts))
 
     async def reset(self, request: pb.ResetGroupRequest, _: Call) -> pb.ResetGroupResponse:
         """All of it or nothing: a position that can't be found fails the call before anything is committed."""
-        group_id = named(request.group_id, "group_id")
+        group_id = partition_name(request.group_id, "group_id")
         starts = await resolve_offsets(self._broker, request.positions, limit=self._limit)
         offsets: dict[TopicPartition, OffsetToCommit] = {}
         for name, found in starts:
@@ -190,7 +190,7 @@ class GroupAdmin:
         return pb.ResetGroupResponse(offsets=map(offset_message, starts))
 
     async def delete(self, request: pb.DeleteGroupRequest, _: Call) -> pb.DeleteGroupResponse:
-        await self._broker.records.delete_group(named(request.group_id, "group_id"))
+        await self._broker.records.delete_group(partition_name(request.group_id, "group_id"))
         return pb.DeleteGroupResponse()
 
 

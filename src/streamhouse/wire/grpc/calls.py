@@ -21,7 +21,7 @@ from streamhouse.clock import Clock
 from streamhouse.config import GrpcSettings, is_loopback
 from streamhouse.errors import Overloaded, Rejected, Stopping, StreamhouseError, TooFast
 from streamhouse.telemetry import Seldom
-from streamhouse.wire.client_limits import Failures, Rates
+from streamhouse.wire.client_limits import RejectionBackoff, TokenBuckets
 from streamhouse.wire.grpc.errors import code_of, metadata_of
 from streamhouse.wire.grpc.metrics import GrpcMetrics
 
@@ -42,7 +42,7 @@ class Call(NamedTuple):
     size_bytes: int
 
 
-class Ended(NamedTuple):
+class CallStatus(NamedTuple):
     """How a call ends when it doesn't end well."""
 
     code: Any
@@ -81,8 +81,8 @@ class CallRunner:
     def __init__(self, settings: GrpcSettings, metrics: GrpcMetrics, clock: Clock) -> None:
         self.settings = settings
         self._clock = clock
-        self._rates = Rates(settings.calls_per_s, clients=settings.rate_clients)
-        self._failures = Failures(
+        self._rates = TokenBuckets(settings.calls_per_s, clients=settings.rate_clients)
+        self._failures = RejectionBackoff(
             settings.failures_per_s, max_delay_s=settings.max_failure_delay_s, clients=settings.rate_clients
         )
         self._refused = Seldom(log, "gRPC calls refused")
@@ -266,7 +266,7 @@ class CallRunner:
         self._metrics.sent_bytes.inc(len(message))
         return message
 
-    async def _abort(self, context: Any, name: str, ended: Ended, asked_at: float) -> None:
+    async def _abort(self, context: Any, name: str, ended: CallStatus, asked_at: float) -> None:
         self._metrics.ended(name, ended.code)
         await self._hold_back(context, name, asked_at)
         await context.abort(ended.code, ended.text, ended.metadata)
@@ -289,22 +289,24 @@ def _decoded(raw: bytes, question: type[Q]) -> Q:
         raise Rejected(f"the message can't be read; type={question.DESCRIPTOR.full_name}") from None
 
 
-def _overdue(timeout_s: float) -> Ended:
-    return Ended(grpc.StatusCode.DEADLINE_EXCEEDED, f"no answer in time; timeout_s={timeout_s:g}")
+def _overdue(timeout_s: float) -> CallStatus:
+    return CallStatus(grpc.StatusCode.DEADLINE_EXCEEDED, f"no answer in time; timeout_s={timeout_s:g}")
 
 
-def _ending(error: BaseException, name: str) -> Ended:
+def _ending(error: BaseException, name: str) -> CallStatus:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, StreamhouseError):
-        return Ended(code_of(error), str(error), metadata_of(error))
+        return CallStatus(code_of(error), str(error), metadata_of(error))
     if isinstance(error, SlowReaderError):
-        return Ended(
+        return CallStatus(
             grpc.StatusCode.RESOURCE_EXHAUSTED, "the client took nothing for too long; see grpc.slow_reader_timeout_s"
         )
     if isinstance(error, TooManyCallsError):
-        return Ended(grpc.StatusCode.RESOURCE_EXHAUSTED, f"too many calls of one address at once; {_PER_IP}")
+        return CallStatus(grpc.StatusCode.RESOURCE_EXHAUSTED, f"too many calls of one address at once; {_PER_IP}")
     if isinstance(error, LateMessageError):
-        return Ended(grpc.StatusCode.DEADLINE_EXCEEDED, "the call's message did not come; see grpc.default_timeout_s")
+        return CallStatus(
+            grpc.StatusCode.DEADLINE_EXCEEDED, "the call's message did not come; see grpc.default_timeout_s"
+        )
     log.error("call failed", extra={"method": name, "why": repr(error)}, exc_info=error)
-    return Ended(grpc.StatusCode.INTERNAL, "the agent failed; its log says more")
+    return CallStatus(grpc.StatusCode.INTERNAL, "the agent failed; its log says more")

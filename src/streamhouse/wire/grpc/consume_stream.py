@@ -18,8 +18,8 @@ from streamhouse.wire.grpc.errors import as_message
 from streamhouse.wire.grpc.fetch import (
     INLINE_BYTES,
     UNLIMITED,
+    DecodeLimits,
     FetchService,
-    Opening,
     PartitionRecords,
     ResponseRoom,
     fill_batches,
@@ -132,7 +132,7 @@ class ConsumeService:
 
     async def consume(self, requests: AsyncIterator[tuple[pb.ConsumeRequest, Call]], send: Send) -> None:
         async def make(pieces: Sequence[PartitionRecords], room: ResponseRoom) -> bytes:
-            def fill(opening: Opening) -> bytes:
+            def fill(opening: DecodeLimits) -> bytes:
                 response = pb.ConsumeResponse()
                 fill_records(response, while_room(pieces, room), room, opening)
                 return response.SerializeToString()

@@ -1,6 +1,6 @@
 """Fetch and FetchBatches, and messages of bounded size for everything that reads.
 
-Batches are decoded one at a time, up to `OPENED_BYTES` and `OPENED_OBJECTS`, when they are next; a batch with more is
+Batches are decoded one at a time, up to `DECODED_BYTES` and `DECODED_OBJECTS`, when they are next; a batch with more is
 decoded again for the rest. Building a message is synchronous, so that large ones can be built in a thread.
 """
 
@@ -29,12 +29,12 @@ UNLIMITED: Final = 2**62
 MESSAGE_OBJECTS: Final = 100_000
 """Records and headers that one message may have, however small they are."""
 
-OPENED_BYTES: Final = 4 * 1024 * 1024
-OPENED_OBJECTS: Final = 20_000
+DECODED_BYTES: Final = 4 * 1024 * 1024
+DECODED_OBJECTS: Final = 20_000
 """Of a batch so many bytes, and so many records and headers, are opened at a time; one record at least."""
 
 
-class Opening(NamedTuple):
+class DecodeLimits(NamedTuple):
     """How far batches may be opened: bytes of each, and headers of a record. With `may_grow` a batch that is larger may
     be opened at the next try; otherwise it can't be."""
 
@@ -83,7 +83,7 @@ class PartitionRecords:
     def is_sent(self) -> bool:
         return not self.batches and not self.opened
 
-    def take_records(self, room: ResponseRoom, opening: Opening) -> Iterator[StoredRecord]:
+    def take_records(self, room: ResponseRoom, opening: DecodeLimits) -> Iterator[StoredRecord]:
         """Records for one message, as many as it has room for, and one at least."""
         while not room.is_full and not self.is_sent:
             if not self.opened:
@@ -96,7 +96,7 @@ class PartitionRecords:
             self.opened = self.opened[count:]
             self.next_offset = self.opened[0].offset if self.opened else self.opened_end
 
-    def _open(self, opening: Opening) -> None:
+    def _open(self, opening: DecodeLimits) -> None:
         """Raises before any record is taken out of a batch."""
         batch = self.batches[0]
         self.opened_end = read_header(batch).end
@@ -152,7 +152,7 @@ def _some(records: Iterator[StoredRecord]) -> tuple[list[StoredRecord], bool]:
         some.append(record)
         size_bytes += _size_bytes(record)
         objects += 1 + len(record.headers)
-        if size_bytes >= OPENED_BYTES or objects >= OPENED_OBJECTS:
+        if size_bytes >= DECODED_BYTES or objects >= DECODED_OBJECTS:
             return some, False
     return some, True
 
@@ -178,7 +178,7 @@ def fill_records(
     response: pb.FetchResponse | pb.ConsumeResponse,
     pieces: Iterable[PartitionRecords],
     room: ResponseRoom,
-    opening: Opening,
+    opening: DecodeLimits,
 ) -> None:
     """Put into the response what it has room for, one entry per piece; a piece that can't be opened says why.
 
@@ -255,20 +255,20 @@ class FetchService:
         wants, found, failed = await self._read(request, call)
         pieces = [partition_records(each, wants[each.name]) for each in found if each.error is None]
 
-        def fill(opening: Opening) -> pb.FetchResponse:
+        def fill(opening: DecodeLimits) -> pb.FetchResponse:
             response = pb.FetchResponse()
             fill_records(response, pieces, room, opening)
             return response
 
         return _with_errors(await self.open(pieces, fill), failed)
 
-    async def open(self, pieces: Iterable[PartitionRecords], work: Callable[[Opening], T]) -> T:
+    async def open(self, pieces: Iterable[PartitionRecords], work: Callable[[DecodeLimits], T]) -> T:
         """What `work` makes of the batches of pieces. Raises `Overloaded` where there is no memory for it now."""
         decoder = self.broker.decoder
         stored = stored_together(piece.stored for piece in pieces)
 
         def act(limit_bytes: int) -> T:
-            return work(Opening(limit_bytes, decoder.max_headers, may_grow=limit_bytes < decoder.limit_bytes))
+            return work(DecodeLimits(limit_bytes, decoder.max_headers, may_grow=limit_bytes < decoder.limit_bytes))
 
         return await decoder.run(stored, act, inline_bytes=INLINE_BYTES)
 

@@ -10,7 +10,7 @@ from streamhouse.model.record import Acks, NewRecord, Receipt
 from streamhouse.wire.grpc.calls import Call, CallRunner
 from streamhouse.wire.grpc.errors import as_message
 from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
-from streamhouse.wire.grpc.requests import acks_of, named, new_records, partition_of
+from streamhouse.wire.grpc.requests import acks_of, new_records, partition_name, partition_of
 
 Results = Sequence[Receipt | StreamhouseError]
 
@@ -46,7 +46,7 @@ def read_records(request: pb.ProduceRequest) -> tuple[RecordsTarget, list[NewRec
     key = request.idempotency_key or None
     if key is not None and len(key) > MAX_KEY_CHARS:
         raise Rejected(f"the key is too long; field=idempotency_key chars={len(key)} limit={MAX_KEY_CHARS}")
-    aim = RecordsTarget(named(request.topic, "topic"), acks_of(request.acks), key)
+    aim = RecordsTarget(partition_name(request.topic, "topic"), acks_of(request.acks), key)
     return aim, new_records(request.records)
 
 
@@ -73,13 +73,13 @@ class ProduceService:
             return await self._records.publish_batches(aim.name, batches, acks=aim.acks, timeout_s=call.timeout_s)
 
     async def produce(self, request: pb.ProduceRequest, call: Call) -> pb.ProduceResponse:
-        return produced(await self.append_records(*read_records(request), call))
+        return produce_response(await self.append_records(*read_records(request), call))
 
     async def produce_batches(self, request: pb.ProduceBatchesRequest, call: Call) -> pb.ProduceBatchesResponse:
-        return produced_batches(await self.append_batches(*read_batches(request), call))
+        return produce_batches_response(await self.append_batches(*read_batches(request), call))
 
 
-def produced(results: Results) -> pb.ProduceResponse:
+def produce_response(results: Results) -> pb.ProduceResponse:
     """The answer for records, column by column; raises the first error when nothing was appended."""
     errors = _errors(results)
     return pb.ProduceResponse(
@@ -89,7 +89,7 @@ def produced(results: Results) -> pb.ProduceResponse:
     )
 
 
-def produced_batches(results: Results) -> pb.ProduceBatchesResponse:
+def produce_batches_response(results: Results) -> pb.ProduceBatchesResponse:
     """The answer for batches; raises the first error when nothing was appended."""
     errors = _errors(results)
     return pb.ProduceBatchesResponse(base_offsets=[_offset(each) for each in results], errors=errors)

@@ -22,8 +22,8 @@ from streamhouse.wire.grpc.produce import (
     ProduceService,
     RecordsTarget,
     Results,
-    produced,
-    produced_batches,
+    produce_batches_response,
+    produce_response,
     read_batches,
     read_records,
 )
@@ -71,22 +71,24 @@ def _take_queued(waiting: asyncio.Queue[Request | None]) -> list[Request]:
     return found
 
 
-Aim = TypeVar("Aim", RecordsTarget, BatchesTarget)
+Target = TypeVar("Target", RecordsTarget, BatchesTarget)
 Item = TypeVar("Item")
-Append = Callable[[Aim, Sequence[Item], Call], Awaitable[Results]]
+Append = Callable[[Target, Sequence[Item], Call], Awaitable[Results]]
 
 
 @dataclass(slots=True, kw_only=True)
-class Share(Generic[Aim, Item]):
+class Share(Generic[Target, Item]):
     """What one message wants, and at last what became of it."""
 
-    aim: Aim | None
+    aim: Target | None
     items: list[Item]
     call: Call
     results: Results | StreamhouseError | TimeoutError
 
     @classmethod
-    def of(cls, read: Callable[[Request], tuple[Aim, list[Item]]], request: Request, call: Call) -> "Share[Aim, Item]":
+    def of(
+        cls, read: Callable[[Request], tuple[Target, list[Item]]], request: Request, call: Call
+    ) -> "Share[Target, Item]":
         try:
             aim, items = read(request)
         except StreamhouseError as error:
@@ -99,7 +101,7 @@ async def records_stream(
 ) -> None:
     # Messages are opened as they come, one at a time, so that the loop has a chance in between.
     shares = (Share.of(read_records, request.produce, call) async for request, call in requests)
-    await _stream(shares, producing.append_records, _records_answer, send, limit=limit)
+    await _stream(shares, producing.append_records, _records_response, send, limit=limit)
 
 
 async def batches_stream(
@@ -110,27 +112,27 @@ async def batches_stream(
     limit: int,
 ) -> None:
     shares = (Share.of(read_batches, request.produce, call) async for request, call in requests)
-    await _stream(shares, producing.append_batches, _batches_answer, send, limit=limit)
+    await _stream(shares, producing.append_batches, _batches_response, send, limit=limit)
 
 
 async def _stream(
-    shares: AsyncIterator[Share[Aim, Item]],
-    append: Append[Aim, Item],
-    answer: Callable[[Share[Aim, Item]], bytes],
+    shares: AsyncIterator[Share[Target, Item]],
+    append: Append[Target, Item],
+    answer: Callable[[Share[Target, Item]], bytes],
     send: Send,
     *,
     limit: int,
 ) -> None:
-    async def work(asked: Sequence[Share[Aim, Item]]) -> list[bytes]:
+    async def work(asked: Sequence[Share[Target, Item]]) -> list[bytes]:
         await append_batch(asked, append)
         return [answer(share) for share in asked]
 
     await respond_in_batches(shares, work, send, limit=limit)
 
 
-async def append_batch(shares: Sequence[Share[Aim, Item]], append: Append[Aim, Item]) -> None:
+async def append_batch(shares: Sequence[Share[Target, Item]], append: Append[Target, Item]) -> None:
     """Append what these messages want; each learns what became of it."""
-    places: dict[object, list[Share[Aim, Item]]] = {}
+    places: dict[object, list[Share[Target, Item]]] = {}
     for share in shares:
         if share.aim is not None:
             places.setdefault(share.aim.place, []).append(share)
@@ -139,8 +141,8 @@ async def append_batch(shares: Sequence[Share[Aim, Item]], append: Append[Aim, I
             tasks.create_task(_append_place(together, append), name="append")
 
 
-async def _append_place(shares: Sequence[Share[Aim, Item]], append: Append[Aim, Item]) -> None:
-    for together in sharing(shares):
+async def _append_place(shares: Sequence[Share[Target, Item]], append: Append[Target, Item]) -> None:
+    for together in group_by_target(shares):
         aim = together[0].aim
         assert aim is not None
         call = Call(min(each.call.timeout_s for each in together), sum(each.call.size_bytes for each in together))
@@ -155,7 +157,7 @@ async def _append_place(shares: Sequence[Share[Aim, Item]], append: Append[Aim, 
             _fill_responses(results, together)
 
 
-def sharing(shares: Sequence[Share[Aim, Item]]) -> Iterator[list[Share[Aim, Item]]]:
+def group_by_target(shares: Sequence[Share[Target, Item]]) -> Iterator[list[Share[Target, Item]]]:
     """Neighbours that share an append. A message with an idempotency key is recognised by its content, so it is
     appended alone."""
     for (aim, _), together in groupby(
@@ -165,28 +167,28 @@ def sharing(shares: Sequence[Share[Aim, Item]]) -> Iterator[list[Share[Aim, Item
         yield [share for _, share in together]
 
 
-def _is_alone(share: Share[Aim, Item]) -> bool:
+def _is_alone(share: Share[Target, Item]) -> bool:
     return share.aim is not None and share.aim.idempotency_key is not None
 
 
-def _fill_responses(results: Results, together: Sequence[Share[Aim, Item]]) -> None:
+def _fill_responses(results: Results, together: Sequence[Share[Target, Item]]) -> None:
     position = 0
     for each in together:
         each.results = results[position : position + len(each.items)]
         position += len(each.items)
 
 
-def _records_answer(share: Share[RecordsTarget, Item]) -> bytes:
+def _records_response(share: Share[RecordsTarget, Item]) -> bytes:
     try:
-        message = pb.ProduceStreamResponse(produced=produced(_good(share.results)))
+        message = pb.ProduceStreamResponse(produced=produce_response(_good(share.results)))
     except (StreamhouseError, TimeoutError) as error:
         message = pb.ProduceStreamResponse(error=_error(error, share.call))
     return message.SerializeToString()
 
 
-def _batches_answer(share: Share[BatchesTarget, Item]) -> bytes:
+def _batches_response(share: Share[BatchesTarget, Item]) -> bytes:
     try:
-        message = pb.ProduceBatchesStreamResponse(produced=produced_batches(_good(share.results)))
+        message = pb.ProduceBatchesStreamResponse(produced=produce_batches_response(_good(share.results)))
     except (StreamhouseError, TimeoutError) as error:
         message = pb.ProduceBatchesStreamResponse(error=_error(error, share.call))
     return message.SerializeToString()

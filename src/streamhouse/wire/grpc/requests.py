@@ -29,7 +29,7 @@ MAX_RECORDS: Final = 100_000
 """Records in one message: an empty one is two bytes, and costs a hundred."""
 
 
-def named(text: str, field: str) -> str:
+def partition_name(text: str, field: str) -> str:
     """A name that must be there."""
     if not text:
         raise Rejected(f"a name is missing; field={field}")
@@ -39,7 +39,7 @@ def named(text: str, field: str) -> str:
 def partition_of(topic: str, partition: int, field: str = "partition") -> TopicPartition:
     if partition < 0:
         raise Rejected(f"a partition can't be negative; field={field} value={partition}")
-    return TopicPartition(named(topic, "topic"), partition)
+    return TopicPartition(partition_name(topic, "topic"), partition)
 
 
 def acks_of(value: int) -> Acks:
@@ -90,7 +90,7 @@ def _headers(headers: Iterable[pb.Header]) -> tuple[tuple[str, bytes | None], ..
 AT_ONCE: Final = 64
 """Offsets that one call looks for at the same time."""
 
-NOWHERE: Final = FoundOffset(-1)
+NO_OFFSET: Final = FoundOffset(-1)
 
 
 class Start(NamedTuple):
@@ -124,7 +124,7 @@ async def resolve_offsets(
 
 async def _spread(broker: Broker, position: pb.Position, field: str) -> list[tuple[TopicPartition, pb.Position]]:
     """One entry per partition."""
-    named(position.topic, f"{field}.topic")
+    partition_name(position.topic, f"{field}.topic")
     if position.WhichOneof("start") == "offset":
         number_of(position.offset, f"{field}.offset")
     if position.HasField("partition"):
@@ -140,7 +140,7 @@ async def _find(broker: Broker, name: TopicPartition, position: pb.Position, *, 
     if kind == "timestamp_ms":
         found = await broker.records.at_time(name, position.timestamp_ms)
         if found is not None or not or_end:
-            return found if found is not None else NOWHERE
+            return found if found is not None else NO_OFFSET
     elif position.edge == pb.EDGE_EARLIEST:
         return await broker.records.earliest(name)
     return await broker.records.stable_end(name)

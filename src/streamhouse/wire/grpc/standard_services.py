@@ -17,7 +17,7 @@ from streamhouse.clock import Clock
 from streamhouse.wire.grpc.calls import CallRunner, LateMessageError, Send
 
 SERVICE: Final = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
-LOOK_S: Final = 0.25
+CHECK_S: Final = 0.25
 """How often readiness is looked at for those who watch it."""
 
 _Request: Final = health_pb2.HealthCheckRequest
@@ -45,7 +45,7 @@ class Health:
             if (status := self._status(request.service)) != told:
                 told = status
                 await send(_Response(status=status).SerializeToString())
-            await self._clock.sleep(LOOK_S)
+            await self._clock.sleep(CHECK_S)
 
     def _status(self, service: str) -> int:
         if service not in self._services:
@@ -96,7 +96,7 @@ class Symbols:
 
 
 def handlers(services: Sequence[str]) -> list[Any]:
-    _know_v1()
+    _register_v1()
     names = [f"{package}.ServerReflection" for package in (NEW, OLD)]
     servicer = ReflectionServicer([*services, *names], Symbols())
     method = grpc.stream_stream_rpc_method_handler(
@@ -107,7 +107,7 @@ def handlers(services: Sequence[str]) -> list[Any]:
     return [grpc.method_handlers_generic_handler(name, {"ServerReflectionInfo": method}) for name in names]
 
 
-def _know_v1() -> None:
+def _register_v1() -> None:
     """Have v1 describe itself: its file is that of v1alpha, with another package."""
     pool = descriptor_pool.Default()
     name = reflection_pb2.DESCRIPTOR.name.replace("v1alpha", "v1")

@@ -12,10 +12,10 @@ from typing import Final
 import httpx
 import msgspec
 
-from streamhouse.config import PeerSettings
+from streamhouse.config import AgentClientSettings
 from streamhouse.config.fields import Address
 from streamhouse.errors import Unavailable
-from streamhouse.model.external_commit import Held, HoldAsked, Outcome
+from streamhouse.model.external_commit import FreezeRequest, FrozenPartition, Outcome
 from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId
 from streamhouse.wire.http.errors import Problem
 from streamhouse.wire.http.routes.partition_freezes import HeldView, HoldAnswer, HoldEnd, HoldRequest, PartitionToHold
@@ -24,10 +24,10 @@ GRACE_S: Final = 1.0
 """An answer may take so much longer than the holding itself."""
 
 
-class HttpHolders:
+class HttpFreezeClient:
     """Implements `broker.doors.Holders`."""
 
-    def __init__(self, settings: PeerSettings) -> None:
+    def __init__(self, settings: AgentClientSettings) -> None:
         limits = httpx.Limits(
             max_connections=settings.max_inflight_requests, max_keepalive_connections=settings.idle_links
         )
@@ -40,7 +40,7 @@ class HttpHolders:
     async def aclose(self) -> None:
         await self._client.aclose()
 
-    async def hold(self, at: Address, asked: HoldAsked, *, timeout_s: float) -> Sequence[Held]:
+    async def hold(self, at: Address, asked: FreezeRequest, *, timeout_s: float) -> Sequence[FrozenPartition]:
         question = HoldRequest(
             hold=asked.hold_id,
             query=asked.query,
@@ -61,7 +61,7 @@ class HttpHolders:
             answer = msgspec.json.decode(body, type=HoldAnswer)
         except msgspec.DecodeError as error:
             raise Unavailable(f"another agent's answer can't be read; address={at} why={error}") from None
-        return [_held(each) for each in answer.held]
+        return [_frozen_partition(each) for each in answer.held]
 
     async def end_hold(self, at: Address, hold_id: str, outcome: Outcome, *, timeout_s: float) -> None:
         await self._post(at, f"/v1/holds/{hold_id}/end", HoldEnd(outcome=outcome), timeout_s=timeout_s)
@@ -94,8 +94,8 @@ def _reason(answer: httpx.Response) -> str:
         return f"status={answer.status_code}"
 
 
-def _held(view: HeldView) -> Held:
-    return Held(
+def _frozen_partition(view: HeldView) -> FrozenPartition:
+    return FrozenPartition(
         partition=PartitionId(TopicId(uuid.UUID(view.topic_id)), view.partition),
         holder=SessionId(view.session),
         epoch=Epoch(view.epoch),

@@ -17,11 +17,11 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.wire.http import openapi
 from streamhouse.wire.http.endpoint import make_routes
 from streamhouse.wire.http.errors import on_defect, on_error, on_http_error
-from streamhouse.wire.http.middleware import Gate, HttpMetrics
+from streamhouse.wire.http.middleware import HttpMetrics, RequestLimits
 from streamhouse.wire.http.operations import Operation
-from streamhouse.wire.http.records.schema_encoding import Encoding
+from streamhouse.wire.http.records.schema_encoding import SchemaEncoding
 from streamhouse.wire.http.records.streams import Streams
-from streamhouse.wire.http.request_body import Bodies
+from streamhouse.wire.http.request_body import RequestBodies
 from streamhouse.wire.http.routes import (
     agents,
     cluster,
@@ -49,12 +49,14 @@ from streamhouse.wire.http.routes import (
 from streamhouse.wire.http.site import Site
 
 
-def make_app(broker: Broker, registry: CollectorRegistry, *, cluster_id: str = "", grpc: str | None = None) -> Gate:
+def make_app(
+    broker: Broker, registry: CollectorRegistry, *, cluster_id: str = "", grpc: str | None = None
+) -> RequestLimits:
     """The HTTP port's application; `grpc` is where the agent listens for that protocol."""
     settings = broker.settings.http
     metrics = HttpMetrics(registry)
-    bodies = Bodies(settings)
-    encoding = Encoding(broker.settings.schemas)
+    bodies = RequestBodies(settings)
+    encoding = SchemaEncoding(broker.settings.schemas)
     declared: list[Operation[Any, Any]] = [
         *topics.operations(broker),
         *produce.operations(broker, bodies, broker.schemas, encoding),
@@ -89,4 +91,4 @@ def make_app(broker: Broker, registry: CollectorRegistry, *, cluster_id: str = "
         exception_handlers={StreamhouseError: on_error, HTTPException: on_http_error, Exception: on_defect},
     )
     app.router.redirect_slashes = False
-    return Gate(app, settings, metrics)
+    return RequestLimits(app, settings, metrics)

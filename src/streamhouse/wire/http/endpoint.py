@@ -25,7 +25,7 @@ from starlette.types import Receive, Scope, Send
 
 from streamhouse.wire.http.errors import Flaw, Malformed, MethodNotAllowed
 from streamhouse.wire.http.operations import JSON, PATH_PARAMETERS, Call, Header, Operation
-from streamhouse.wire.http.request_body import Bodies, sent_type, wanted_type
+from streamhouse.wire.http.request_body import RequestBodies, content_type, negotiate_type
 
 _WHOLE: Final = re.compile(rb"(-?[0-9]{1,19})\.0{1,20}")
 
@@ -42,20 +42,20 @@ def _rewriter(kind: inspect.Type) -> Rewrite:
         return _rewriter(kind.type)
     if isinstance(kind, inspect.UnionType):
         # Of these at most one is an object, a list or a number: the only ones that anything is done to.
-        others = [_rewriter(each) for each in kind.types if _can_hold(each)]
+        others = [_rewriter(each) for each in kind.types if _may_contain(each)]
         return others[0] if others else _as_it_is
     if isinstance(kind, inspect.IntType):
         return _whole
     if isinstance(kind, inspect.ListType):
-        return _of_list(_rewriter(kind.item_type)) if _can_hold(kind.item_type) else _as_it_is
+        return _of_list(_rewriter(kind.item_type)) if _may_contain(kind.item_type) else _as_it_is
     if isinstance(kind, inspect.StructType):
-        return _of_struct({each.encode_name: _rewriter(each.type) for each in kind.fields if _can_hold(each.type)})
+        return _of_struct({each.encode_name: _rewriter(each.type) for each in kind.fields if _may_contain(each.type)})
     return _as_it_is
 
 
-def _can_hold(kind: inspect.Type) -> bool:
+def _may_contain(kind: inspect.Type) -> bool:
     if isinstance(kind, inspect.Metadata):
-        return _can_hold(kind.type)
+        return _may_contain(kind.type)
     return isinstance(kind, inspect.UnionType | inspect.IntType | inspect.ListType | inspect.StructType)
 
 
@@ -98,7 +98,7 @@ COMPACT: Final = -1
 class Endpoint:
     """An ASGI application for one path."""
 
-    def __init__(self, path: str, operations: Sequence[Operation[Any, Any]], bodies: Bodies) -> None:
+    def __init__(self, path: str, operations: Sequence[Operation[Any, Any]], bodies: RequestBodies) -> None:
         self.path = path
         self._bodies = bodies
         self._by_method = {each.method: each for each in operations}
@@ -122,21 +122,21 @@ class Endpoint:
 
     async def _judge(self, request: Request, operation: Operation[Any, Any]) -> Call[Any, Any]:
         """The request as a call; raises what is wrong with it, the cheapest first."""
-        accepted = wanted_type(request.headers.get("accept"), operation.answer_types)
+        accepted = negotiate_type(request.headers.get("accept"), operation.answer_types)
         path = read_path(request.path_params)
         query = read_query(request, operation.query)
         for header in operation.headers:
             check_header(request, header)
         media_type, body = "", None
         if operation.is_stated:
-            media_type = sent_type(request.headers.get("content-type"), operation.body_types)
+            media_type = content_type(request.headers.get("content-type"), operation.body_types)
             if media_type == JSON and operation.body is not None:
                 data = await self._bodies.read(request, limit=operation.max_body_bytes)
                 body = decode_json(data, operation.body)
         return Call(request=request, query=query, body=body, path=path, media_type=media_type, accepted=accepted)
 
 
-def make_routes(operations: Iterable[Operation[Any, Any]], bodies: Bodies) -> list[Route]:
+def make_routes(operations: Iterable[Operation[Any, Any]], bodies: RequestBodies) -> list[Route]:
     """One route for each path, in the order in which paths were first declared."""
     by_path: dict[str, list[Operation[Any, Any]]] = {}
     for each in operations:

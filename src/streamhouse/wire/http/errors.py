@@ -269,12 +269,12 @@ def problem_of(error: errors.StreamhouseError) -> Problem:
     )
 
 
-def answer_problem(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
+def problem_response(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
     return Response(msgspec.json.encode(problem), status_code=problem.status, media_type=PROBLEM_JSON, headers=headers)
 
 
-def answer_error(error: errors.StreamhouseError) -> Response:
-    return answer_problem(problem_of(error), headers_of_error(error))
+def error_response(error: errors.StreamhouseError) -> Response:
+    return problem_response(problem_of(error), headers_of_error(error))
 
 
 def headers_of_error(error: errors.StreamhouseError) -> Mapping[str, str] | None:
@@ -287,7 +287,7 @@ def headers_of_error(error: errors.StreamhouseError) -> Mapping[str, str] | None
 
 async def on_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, errors.StreamhouseError)
-    return answer_error(error)
+    return error_response(error)
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:
@@ -296,11 +296,11 @@ async def on_http_error(request: Request, error: Exception) -> Response:
     phrase = HTTPStatus(error.status_code).phrase
     detail = f"{phrase.lower()}; method={request.method[:20]} path={request.url.path[:200]!r}"
     told = Problem(type="about:blank", title=phrase, status=error.status_code, detail=detail)
-    return answer_problem(told, error.headers)
+    return problem_response(told, error.headers)
 
 
 async def on_defect(request: Request, error: Exception) -> Response:
     """What nobody expected: the log has it, the client learns nothing about our insides."""
     log.error("request failed unexpectedly", extra={"path": request.url.path[:200]}, exc_info=error)
     told = Problem(type="about:blank", title="Internal Server Error", status=500, detail="the agent has a defect")
-    return answer_problem(told)
+    return problem_response(told)

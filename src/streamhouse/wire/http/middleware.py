@@ -31,8 +31,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamhouse.clock import Clock, SystemClock
 from streamhouse.config import HttpSettings
 from streamhouse.telemetry import Seldom
-from streamhouse.wire.client_limits import Failures, Rates
-from streamhouse.wire.http.errors import AmbiguousLength, ForeignOrigin, TooManyRequests, answer_error
+from streamhouse.wire.client_limits import RejectionBackoff, TokenBuckets
+from streamhouse.wire.http.errors import AmbiguousLength, ForeignOrigin, TooManyRequests, error_response
 
 
 class HttpMetrics:
@@ -62,18 +62,18 @@ log = logging.getLogger(__name__)
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 METHODS: Final = SAFE | {"POST", "PUT", "PATCH", "DELETE"}
 UNMATCHED: Final = "unmatched"
-REFUSED: Final = 400
-TOO_MANY: Final = 429
+REJECTED: Final = 400
+TOO_MANY_REQUESTS: Final = 429
 """Never held back: there are too many requests already, and whoever gets it is told when to come again."""
 
 
-class Gate:
+class RequestLimits:
     def __init__(
         self, app: ASGIApp, settings: HttpSettings, metrics: HttpMetrics, *, clock: Clock | None = None
     ) -> None:
         self.app = app
         self.clock = clock or SystemClock()
-        self._failures = Failures(
+        self._failures = RejectionBackoff(
             settings.failures_per_s, max_delay_s=settings.max_failure_delay_s, clients=settings.rate_clients
         )
         self._delayed = Seldom(log, "a client asks for the same without end, its refusals are delayed")
@@ -83,7 +83,7 @@ class Gate:
         if settings.advertise:
             self._hosts |= {host_of(settings.advertise)}
         self._per_s = settings.requests_per_s
-        self._rates = Rates(settings.requests_per_s, clients=settings.rate_clients)
+        self._rates = TokenBuckets(settings.requests_per_s, clients=settings.rate_clients)
         self._busy = 0
 
     def __repr__(self) -> str:
@@ -97,7 +97,7 @@ class Gate:
         async def refuse() -> None:
             await self._hold_back(scope, asked_at)
 
-        seen = _Seen(scope, receive, send, self.metrics, refuse)
+        seen = _RequestMeter(scope, receive, send, self.metrics, refuse)
         self._busy += 1
         self.metrics.busy.set(self._busy)
         try:
@@ -107,7 +107,7 @@ class Gate:
             self.metrics.busy.set(self._busy)
             seen.count()
 
-    async def _admit(self, scope: Scope, seen: "_Seen") -> None:
+    async def _admit(self, scope: Scope, seen: "_RequestMeter") -> None:
         try:
             if self._busy > self._limit:
                 raise TooManyRequests(f"too many requests at once; limit={self._limit} setting=http.max_requests")
@@ -115,7 +115,7 @@ class Gate:
             check_framing(scope)
             check_browser(scope, self._hosts)
         except (TooManyRequests, AmbiguousLength, ForeignOrigin) as refused:
-            await answer_error(refused)(scope, seen.receive, seen.send)
+            await error_response(refused)(scope, seen.receive, seen.send)
         else:
             await self.app(scope, seen.receive, seen.send)
 
@@ -139,7 +139,7 @@ class Gate:
             )
 
 
-class _Seen:
+class _RequestMeter:
     """One request, on its way through: what goes in and out is added up."""
 
     def __init__(
@@ -158,7 +158,7 @@ class _Seen:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self._status = message["status"]
-            if self._status >= REFUSED and self._status != TOO_MANY:
+            if self._status >= REJECTED and self._status != TOO_MANY_REQUESTS:
                 await self._refuse()
         elif body := message.get("body"):
             self._metrics.bytes_out.inc(len(body))

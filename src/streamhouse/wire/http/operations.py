@@ -165,5 +165,5 @@ MAX_BODY_BYTES: Final = 64 * 1024
 _ENCODER: Final = msgspec.json.Encoder()
 
 
-def json_answer(body: object, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def json_response(body: object, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     return Response(_ENCODER.encode(body), status_code=status, media_type=JSON, headers=headers)

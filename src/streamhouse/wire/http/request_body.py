@@ -28,7 +28,7 @@ from streamhouse.wire.http.errors import (
 )
 
 
-class Bodies:
+class RequestBodies:
     def __init__(self, settings: HttpSettings) -> None:
         self._settings = settings
         self.held_bytes = 0
@@ -104,12 +104,12 @@ def _too_slow(limit_s: float, setting: str) -> BodyTimeout:
 MAX_NAMED = 200
 
 
-class _Wish(NamedTuple):
+class _AcceptedType(NamedTuple):
     type: str
     weight: float
 
 
-def sent_type(header: str | None, allowed: Sequence[str]) -> str:
+def content_type(header: str | None, allowed: Sequence[str]) -> str:
     """The media type of a body; raises `UnsupportedMediaType` unless it is one of those allowed, in UTF-8."""
     media_type, _, parameters = (header or "").partition(";")
     media_type = media_type.strip().lower()
@@ -122,11 +122,11 @@ def sent_type(header: str | None, allowed: Sequence[str]) -> str:
     return media_type
 
 
-def wanted_type(header: str | None, offered: Sequence[str]) -> str:
+def negotiate_type(header: str | None, offered: Sequence[str]) -> str:
     """The type to answer with: the client's favourite among those offered; without a wish the first one."""
     if not header or not offered or header == "*/*":
         return offered[0] if offered else ""
-    wishes = [_wish(part) for part in header.split(",")]
+    wishes = [_accepted_type(part) for part in header.split(",")]
     weights = {each: _weight(each, wishes) for each in offered}
     best = max(offered, key=lambda each: weights[each])  # the first of equals
     if weights[best] <= 0:
@@ -134,16 +134,16 @@ def wanted_type(header: str | None, offered: Sequence[str]) -> str:
     return best
 
 
-def _wish(part: str) -> _Wish:
+def _accepted_type(part: str) -> _AcceptedType:
     media_type, _, parameters = part.partition(";")
     try:
         weight = float(_parameter(parameters, "q") or 1.0)
     except ValueError:
         weight = 0.0
-    return _Wish(media_type.strip().lower(), weight)
+    return _AcceptedType(media_type.strip().lower(), weight)
 
 
-def _weight(offered: str, wishes: Sequence[_Wish]) -> float:
+def _weight(offered: str, wishes: Sequence[_AcceptedType]) -> float:
     """How much a type is wanted; what names it most exactly decides."""
     for pattern in (offered, offered.partition("/")[0] + "/*", "*/*"):
         found = [wish.weight for wish in wishes if wish.type == pattern]

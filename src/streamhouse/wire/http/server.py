@@ -26,11 +26,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from streamhouse.clock import SystemClock
 from streamhouse.config import HttpSettings
-from streamhouse.wire.client_limits import Admission, Refusal
+from streamhouse.wire.client_limits import ConnectionLimits, Rejection
 from streamhouse.wire.http.errors import PROBLEM_JSON, Problem
-from streamhouse.wire.http.middleware import Gate, HttpMetrics
+from streamhouse.wire.http.middleware import HttpMetrics, RequestLimits
 
-REFUSED: Final = {
+REJECTED: Final = {
     "connections": "too many connections",
     "connections_per_ip": "too many connections of one address",
     "connection_rate": "too many new connections",
@@ -44,7 +44,7 @@ SLOW_READER: Final = "slow reader"
 class Connection(H11Protocol):
     settings: HttpSettings  # these are given by `connection_class`
     metrics: HttpMetrics
-    admission: Admission
+    admission: ConnectionLimits
     clock = SystemClock()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -62,8 +62,8 @@ class Connection(H11Protocol):
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         host = self.client[0] if self.client else "?"
         wait_s = self.admission.enter(host, self.settings, self.clock.monotonic())
-        if isinstance(wait_s, Refusal):
-            self._cut(REFUSED[wait_s.why])
+        if isinstance(wait_s, Rejection):
+            self._cut(REJECTED[wait_s.why])
             return
         self._entered = host
         if wait_s:
@@ -183,7 +183,7 @@ class Connection(H11Protocol):
 
 def connection_class(settings: HttpSettings, metrics: HttpMetrics) -> type[Connection]:
     """Uvicorn makes connections of a class; these belong to all of one server's."""
-    admission = Admission(settings, section="http")
+    admission = ConnectionLimits(settings, section="http")
     return type("Connection", (Connection,), {"settings": settings, "metrics": metrics, "admission": admission})
 
 
@@ -203,7 +203,7 @@ class _Uvicorn(uvicorn.Server):
 
 
 class HttpServer:
-    def __init__(self, settings: HttpSettings, app: Gate, listener: socket.socket) -> None:
+    def __init__(self, settings: HttpSettings, app: RequestLimits, listener: socket.socket) -> None:
         self._listener = listener
         self._server = _Uvicorn(
             uvicorn.Config(

@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from streamhouse.wire.http.errors import MethodNotAllowed, Problem, answer_problem
+from streamhouse.wire.http.errors import MethodNotAllowed, Problem, problem_response
 
 PACKAGED: Final = Path(__file__).parent / "site"
 INDEX: Final = "index.html"
@@ -104,7 +104,7 @@ class Site:
     def _not_found(self, request: Request) -> Response:
         reason = NO_SUCH_PAGE if self.is_built else NOT_BUILT
         if "text/html" not in request.headers.get("accept", ""):
-            return answer_problem(Problem(type="about:blank", title="Not Found", status=404, detail=reason))
+            return problem_response(Problem(type="about:blank", title="Not Found", status=404, detail=reason))
         links = (_HOME_LINK if self.is_built else "") + _API_LINK
         page = _NOT_FOUND_PAGE.format(reason=html.escape(reason[0].upper() + reason[1:]), links=links).encode()
         return Response(page, 404, media_type=CONTENT_TYPES[".html"], headers=_headers(page))

@@ -27,8 +27,8 @@ GRACE_S: Final = 5.0
 UNAUTHORIZED: Final = 401
 NO_CONTENT: Final = 204
 CLIENT_CLOSED: Final = 499
-TOLD_HEADERS: Final = ("content-type", "retry-after")
-TOLD_PREFIX: Final = "streamhouse-"
+FORWARDED_HEADERS: Final = ("content-type", "retry-after")
+FORWARDED_PREFIX: Final = "streamhouse-"
 
 
 class SqlProxy:
@@ -49,14 +49,14 @@ class SqlProxy:
         stack = AsyncExitStack()
         stack.callback(self._done)
         try:
-            answer = await _unless_gone(request, self._first_answer(request, path, body, timeout_s, stack))
+            answer = await _unless_disconnected(request, self._first_answer(request, path, body, timeout_s, stack))
         except BaseException:
             await stack.aclose()
             raise
         if answer is None:
             await stack.aclose()
             return Response(status_code=CLIENT_CLOSED)
-        return _Passed(answer, stack, timeout_s=timeout_s + GRACE_S)
+        return _ProxiedResponse(answer, stack, timeout_s=timeout_s + GRACE_S)
 
     async def cancel(self, query_id: str) -> None:
         """End a question wherever it is being answered; raises `UnknownQuery`."""
@@ -104,11 +104,13 @@ class SqlProxy:
         return httpx.AsyncClient(timeout=timeout, trust_env=False, verify=False)
 
 
-class _Passed(StreamingResponse):
+class _ProxiedResponse(StreamingResponse):
     """A worker's answer on its way; whatever ends it, the worker learns of it."""
 
     def __init__(self, answer: httpx.Response, stack: AsyncExitStack, *, timeout_s: float) -> None:
-        super().__init__(_pieces(answer, timeout_s), status_code=answer.status_code, headers=_told(answer.headers))
+        super().__init__(
+            _chunks(answer, timeout_s), status_code=answer.status_code, headers=_forwarded_headers(answer.headers)
+        )
         self._stack = stack
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -118,7 +120,7 @@ class _Passed(StreamingResponse):
             await self._stack.aclose()
 
 
-async def _pieces(answer: httpx.Response, timeout_s: float) -> AsyncIterator[bytes]:
+async def _chunks(answer: httpx.Response, timeout_s: float) -> AsyncIterator[bytes]:
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + timeout_s
     pieces = answer.aiter_raw()
@@ -131,7 +133,7 @@ async def _pieces(answer: httpx.Response, timeout_s: float) -> AsyncIterator[byt
         yield piece
 
 
-async def _unless_gone(request: Request, answering: Awaitable[httpx.Response]) -> httpx.Response | None:
+async def _unless_disconnected(request: Request, answering: Awaitable[httpx.Response]) -> httpx.Response | None:
     """What is awaited, or None when the asker leaves before; the body was read before."""
     asked = asyncio.ensure_future(answering)
     gone = asyncio.ensure_future(_disconnected(request))
@@ -158,10 +160,10 @@ def _headers(worker: SqlWorker) -> dict[str, str]:
     return {"authorization": f"Bearer {worker.token}", "accept-encoding": "identity"}
 
 
-def _told(headers: Mapping[str, str]) -> dict[str, str]:
+def _forwarded_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """What the asker learns of the worker's headers."""
     return {
         name: value
         for name, value in headers.items()
-        if name.lower() in TOLD_HEADERS or name.lower().startswith(TOLD_PREFIX)
+        if name.lower() in FORWARDED_HEADERS or name.lower().startswith(FORWARDED_PREFIX)
     }

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, TypeVar
 
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.messages import REQUESTS
 from streamhouse.wire.kafka.schema import Request
 
-LEFT_OUT: Final[Mapping[str, str]] = {
+UNSUPPORTED: Final[Mapping[str, str]] = {
     name: reason
     for reason, names in {
         "nobody has to log in, so there is nothing to shake hands about": ("SaslHandshake", "SaslAuthenticate"),
@@ -64,7 +64,7 @@ OUTLIVING: Final = frozenset({0, 8, 13})
 TO_EVERY_AGENT: Final = frozenset({16})
 """ListGroups: of the calls that clients make to every agent, the one that librdkafka has."""
 
-Handler = Callable[[Context, R], Awaitable[Answer]]
+Handler = Callable[[Context, R], Awaitable[HandlerResult]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,7 @@ _apis: Final[dict[int, Api]] = {}
 APIS: Final[Mapping[int, Api]] = MappingProxyType(_apis)
 
 
-def serves(
+def handles(
     request: type[R], versions: tuple[int, int], *, advertised: int | None = None
 ) -> Callable[[Handler[R]], Handler[R]]:
     """Register the decorated function for an API's versions, first and last included."""
@@ -126,7 +126,7 @@ def describe() -> str:
     """docs/protocol-support.md."""
     rows = "".join(_row(api) for _, api in sorted(APIS.items()))
     absent = "".join(
-        f"| {key} | {request.name} | {LEFT_OUT.get(request.name, '')} |\n"
+        f"| {key} | {request.name} | {UNSUPPORTED.get(request.name, '')} |\n"
         for key, request in sorted(REQUESTS.items())
         if key not in APIS
     )

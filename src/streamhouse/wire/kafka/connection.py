@@ -9,7 +9,7 @@ Invariants  one request's first stage at a time, in the order of arrival, also a
             one second stage at a time, in the same order, and only while the client takes its answers, so that a slow
             reader holds one answer and the write buffer, however much it asked for
             buffers that were handed to the transport are never written again
-            however much one client sends, others have their turn after `REQUESTS_A_TURN` of its requests
+            however much one client sends, others have their turn after `REQUESTS_PER_TURN` of its requests
 
 An idle connection has no task, no buffer and no timer.
 """
@@ -25,13 +25,20 @@ from streamhouse.broker.broker import Broker
 from streamhouse.clock import Clock
 from streamhouse.config import Address, KafkaSettings
 from streamhouse.errors import StreamhouseError
-from streamhouse.limits import NextTurn
+from streamhouse.limits import YieldToLoop
 from streamhouse.telemetry import Seldom
-from streamhouse.wire.client_limits import Admission, Failures, Refusal
+from streamhouse.wire.client_limits import ConnectionLimits, Rejection, RejectionBackoff
 from streamhouse.wire.kafka.client_software import UNNAMED, ClientSoftware
-from streamhouse.wire.kafka.connection_limits import REQUESTS_A_TURN, InflightBytes, PinnedFrames, Vitals
-from streamhouse.wire.kafka.context import Answer, Context, Deferred, KafkaMetrics
-from streamhouse.wire.kafka.framing import SCRATCH_BYTES, BadFrame, Exchange, FrameReader, close_request, is_refusal
+from streamhouse.wire.kafka.connection_limits import REQUESTS_PER_TURN, ConnectionStats, InflightBytes, PinnedFrames
+from streamhouse.wire.kafka.context import Context, HandlerResult, KafkaMetrics, PendingResponse
+from streamhouse.wire.kafka.framing import (
+    SCRATCH_BYTES,
+    BadFrame,
+    DecodedRequest,
+    FrameReader,
+    encode_response,
+    is_rejection,
+)
 from streamhouse.wire.kafka.large_messages import Encoded, LargeMessages, is_large
 from streamhouse.wire.kafka.schema import Buffer, Response
 
@@ -39,7 +46,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Serving:
+class ServerState:
     """What all connections of a server share."""
 
     settings: KafkaSettings
@@ -49,8 +56,8 @@ class Serving:
     inflight: InflightBytes
     pinned: PinnedFrames
     large: LargeMessages
-    admission: Admission
-    failures: Failures
+    admission: ConnectionLimits
+    failures: RejectionBackoff
     advertised: Address | None
     cluster_id: str
     connections: "set[Connection]" = field(default_factory=set)
@@ -61,18 +68,18 @@ class Serving:
     )
 
 
-class Arrived(NamedTuple):
+class ReceivedRequest(NamedTuple):
     """A whole request, or why there will be no further one."""
 
     frame: bytearray | BadFrame
     at: float
 
 
-class Begun(NamedTuple):
+class InFlightRequest(NamedTuple):
     """A request whose first stage is over; without an exchange it is the order to close the connection."""
 
-    exchange: Exchange | None
-    answer: Answer
+    exchange: DecodedRequest | None
+    answer: HandlerResult
     size_bytes: int
     at: float
 
@@ -109,12 +116,12 @@ class Connection(asyncio.BufferedProtocol):
     )
     _transport: asyncio.Transport
 
-    def __init__(self, serving: Serving) -> None:
+    def __init__(self, serving: ServerState) -> None:
         self._serving = serving
         self._loop = asyncio.get_running_loop()
         self._reader = FrameReader(serving.scratch, max_bytes=serving.settings.max_request_bytes)
-        self._arrived: deque[Arrived] = deque()
-        self._answers: deque[Begun] = deque()
+        self._arrived: deque[ReceivedRequest] = deque()
+        self._answers: deque[InFlightRequest] = deque()
         self._outbox: list[Buffer] = []
         self._worker: asyncio.Task[None] | None = None
         self._responder: asyncio.Task[None] | None = None
@@ -133,7 +140,7 @@ class Connection(asyncio.BufferedProtocol):
         self.software = UNNAMED
         self.asks_every_agent = False
         """Whether the last request was one that clients make to every agent."""
-        self._vitals = Vitals(active_at=self.opened_at)
+        self._vitals = ConnectionStats(active_at=self.opened_at)
         self.advertised = Address("", 0)
         self.host = self.peer = ""
 
@@ -153,7 +160,7 @@ class Connection(asyncio.BufferedProtocol):
         self.host, self.peer = peer.host, str(peer)
         self.advertised = serving.advertised or Address(*transport.get_extra_info("sockname")[:2])
         wait_s = serving.admission.enter(self.host, serving.broker.settings.kafka, serving.clock.monotonic())
-        if isinstance(wait_s, Refusal):
+        if isinstance(wait_s, Rejection):
             self._is_over = True
             serving.metrics.closed(wait_s.why).inc()
             transport.abort()
@@ -263,7 +270,7 @@ class Connection(asyncio.BufferedProtocol):
         self._vitals.active_at = now
         self._vitals.has_asked = True
         self._unanswered += 1
-        self._arrived.append(Arrived(frame, now))
+        self._arrived.append(ReceivedRequest(frame, now))
         if self._worker is None:
             self._worker = self._loop.create_task(self._work(), name=f"kafka-requests-{self.peer}")
 
@@ -299,15 +306,15 @@ class Connection(asyncio.BufferedProtocol):
             count = 0
             while self._arrived:
                 self._owe(await self._begin(self._arrived.popleft()))
-                if (count := count + 1) % REQUESTS_A_TURN == 0:
-                    await NextTurn()
+                if (count := count + 1) % REQUESTS_PER_TURN == 0:
+                    await YieldToLoop()
         except Exception:
             log.exception("answer failed", extra={"peer": self.peer})
             self._fail()
         finally:
             self._worker = None
 
-    async def _begin(self, arrived: Arrived) -> Begun:
+    async def _begin(self, arrived: ReceivedRequest) -> InFlightRequest:
         """Run a request's first stage; whatever goes wrong with it, later ones are not begun."""
         frame, at = arrived
         size = 0 if isinstance(frame, BadFrame) else len(frame)
@@ -327,18 +334,18 @@ class Connection(asyncio.BufferedProtocol):
             log.exception("request failed", extra={"peer": self.peer})
         self._is_over = True
         self._forget_arrived()
-        return Begun(None, None, size, at)
+        return InFlightRequest(None, None, size, at)
 
-    async def _handle(self, exchange: Exchange, frame: bytearray, at: float) -> Begun:
+    async def _handle(self, exchange: DecodedRequest, frame: bytearray, at: float) -> InFlightRequest:
         if self._is_lost and not exchange.api.outlives_client:
-            return Begun(exchange, None, len(frame), at)
+            return InFlightRequest(exchange, None, len(frame), at)
         self._kept_bytes = 0
         self.asks_every_agent = exchange.api.goes_to_every_agent
         answer = await exchange.api.handle(self._context(exchange), exchange.request)
         is_kept = self._kept_bytes and self._serving.pinned.keep(frame, kept_bytes=self._kept_bytes)
-        return Begun(exchange, answer, 0 if is_kept else len(frame), at)
+        return InFlightRequest(exchange, answer, 0 if is_kept else len(frame), at)
 
-    def _context(self, exchange: Exchange) -> Context:
+    def _context(self, exchange: DecodedRequest) -> Context:
         serving = self._serving
         return Context(
             serving.broker,
@@ -369,7 +376,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- the second stage
 
-    def _owe(self, begun: Begun) -> None:
+    def _owe(self, begun: InFlightRequest) -> None:
         """Answer at once where nothing is ahead and nothing to wait for; else let the responder do it in its turn."""
         if self._is_lost:
             self._settle(begun)
@@ -411,16 +418,16 @@ class Connection(asyncio.BufferedProtocol):
         self._forget_arrived()
         self._transport.close()
 
-    async def _response(self, answer: Answer) -> Response | None:
+    async def _response(self, answer: HandlerResult) -> Response | None:
         """Wait for an answer; what is ready before it leaves first, and a client that takes nothing gets no more."""
-        if isinstance(answer, Deferred) and answer.is_ready() and self._drained is None:
+        if isinstance(answer, PendingResponse) and answer.is_ready() and self._drained is None:
             return await answer.respond()
         self._send()
         while (drained := self._drained) is not None:
             await drained
-        return await answer.respond() if isinstance(answer, Deferred) else answer
+        return await answer.respond() if isinstance(answer, PendingResponse) else answer
 
-    async def _hold_back(self, exchange: Exchange) -> None:
+    async def _hold_back(self, exchange: DecodedRequest) -> None:
         """Keep a refusal from a client that asks again and again; its request's bytes are free meanwhile."""
         serving, begun, now = self._serving, self._answers[0], self._serving.clock.monotonic()
         delay_s = serving.failures.delay_s(self.peer, asked_at=begun.at, now=now)
@@ -435,14 +442,14 @@ class Connection(asyncio.BufferedProtocol):
         )
         await serving.clock.sleep(delay_s)
 
-    async def _encode(self, exchange: Exchange, response: Response | None) -> Encoded:
+    async def _encode(self, exchange: DecodedRequest, response: Response | None) -> Encoded:
         if response is None:
             return Encoded([], is_refusal=False)
         if is_large(response):
             return await self._serving.large.encode(exchange, response)
-        return Encoded(close_request(exchange, response), is_refusal(response))
+        return Encoded(encode_response(exchange, response), is_rejection(response))
 
-    def _put(self, begun: Begun, buffers: Sequence[Buffer]) -> None:
+    def _put(self, begun: InFlightRequest, buffers: Sequence[Buffer]) -> None:
         assert begun.exchange is not None
         self._outbox += buffers
         now = self._serving.clock.monotonic()
@@ -450,7 +457,7 @@ class Connection(asyncio.BufferedProtocol):
         self._serving.metrics.seconds_of(begun.exchange.api.name).observe(now - begun.at)
         self._settle(begun)
 
-    def _settle(self, begun: Begun) -> None:
+    def _settle(self, begun: InFlightRequest) -> None:
         """The request is over; its bytes and its place are free."""
         self._unanswered -= 1
         self._serving.inflight.give_back(begun.size_bytes)
@@ -471,7 +478,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- the server's side
 
-    def vitals(self) -> Vitals:
+    def vitals(self) -> ConnectionStats:
         """How the connection does, for whoever decides that it has to go."""
         buffered = self._transport.get_write_buffer_size()
         self._vitals.note(
@@ -491,7 +498,7 @@ class Connection(asyncio.BufferedProtocol):
         return (
             self._worker is not None
             or bool(self._arrived)
-            or any(not isinstance(begun.answer, Deferred) or begun.answer.owed for begun in self._answers)
+            or any(not isinstance(begun.answer, PendingResponse) or begun.answer.owed for begun in self._answers)
         )
 
     @property
@@ -514,12 +521,12 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.abort()
 
 
-def _may_wait(answer: Answer) -> bool:
+def _may_wait(answer: HandlerResult) -> bool:
     """Whether an answer may not be ready to be sent: it is still owed, takes long to encode, or is a refusal, which may
     have to be held back."""
-    return isinstance(answer, Deferred) or (answer is not None and (is_large(answer) or is_refusal(answer)))
+    return isinstance(answer, PendingResponse) or (answer is not None and (is_large(answer) or is_rejection(answer)))
 
 
-def _encoded(begun: Begun) -> list[Buffer]:
+def _encoded(begun: InFlightRequest) -> list[Buffer]:
     assert begun.exchange is not None
-    return close_request(begun.exchange, begun.answer) if isinstance(begun.answer, Response) else []
+    return encode_response(begun.exchange, begun.answer) if isinstance(begun.answer, Response) else []

@@ -206,18 +206,18 @@ class PinnedFrames:
         return True
 
 
-PACE_AFTER_S: Final = 10.0
+CHECK_RATE_AFTER_S: Final = 10.0
 """How long a request may take whatever its pace: a network may be away for a moment."""
 
 
-class Overdue(NamedTuple):
+class CloseReason(NamedTuple):
     """Why a connection has to go: a word for the metric, a text for the log."""
 
     why: str
     text: str
 
 
-class Vitals:
+class ConnectionStats:
     """Times of one connection, by the monotonic clock."""
 
     __slots__ = (
@@ -278,30 +278,30 @@ class Vitals:
             self.kept_pace_at, self._marked_bytes = now, self.partial_bytes
 
 
-def overdue(vitals: Vitals, settings: KafkaSettings, *, now: float) -> Overdue | None:
+def find_close_reason(vitals: ConnectionStats, settings: KafkaSettings, *, now: float) -> CloseReason | None:
     """Why the connection has to go; None when it may stay. Decides; touches nothing."""
     if vitals.stuck_since is not None:
         if now - vitals.stuck_since >= settings.slow_reader_timeout_s:
-            return Overdue("slow_reader", f"client takes no answers; timeout_s={settings.slow_reader_timeout_s:g}")
+            return CloseReason("slow_reader", f"client takes no answers; timeout_s={settings.slow_reader_timeout_s:g}")
         return None
     if vitals.partial_since is not None:
         return _slow_sender(vitals, settings, took_s=now - vitals.partial_since, now=now)
     if not (vitals.is_busy or vitals.has_asked) and now - vitals.active_at >= settings.first_request_timeout_s:
-        return Overdue("silent", f"no request came; timeout_s={settings.first_request_timeout_s:g}")
+        return CloseReason("silent", f"no request came; timeout_s={settings.first_request_timeout_s:g}")
     if not vitals.is_busy and now - vitals.active_at >= settings.idle_timeout_s:
-        return Overdue("idle", f"connection is idle; timeout_s={settings.idle_timeout_s:g}")
+        return CloseReason("idle", f"connection is idle; timeout_s={settings.idle_timeout_s:g}")
     return None
 
 
-def _slow_sender(vitals: Vitals, settings: KafkaSettings, *, took_s: float, now: float) -> Overdue | None:
+def _slow_sender(vitals: ConnectionStats, settings: KafkaSettings, *, took_s: float, now: float) -> CloseReason | None:
     stalled_s = settings.stalled_request_timeout_s
     if vitals.is_pressed and vitals.kept_pace_at is not None and now - vitals.kept_pace_at >= stalled_s:
-        return Overdue("slow_sender", f"request stalls while others wait for room; timeout_s={stalled_s:g}")
+        return CloseReason("slow_sender", f"request stalls while others wait for room; timeout_s={stalled_s:g}")
     if took_s >= settings.partial_request_timeout_s:
-        return Overdue("slow_sender", f"request never ends; timeout_s={settings.partial_request_timeout_s:g}")
+        return CloseReason("slow_sender", f"request never ends; timeout_s={settings.partial_request_timeout_s:g}")
     pace = settings.min_request_bytes_per_s
-    if took_s >= PACE_AFTER_S and vitals.partial_bytes < took_s * pace:
-        return Overdue(
+    if took_s >= CHECK_RATE_AFTER_S and vitals.partial_bytes < took_s * pace:
+        return CloseReason(
             "slow_sender", f"request comes too slowly; bytes={vitals.partial_bytes} least_bytes_per_s={pace}"
         )
     return None
@@ -318,5 +318,5 @@ def check_interval_s(settings: KafkaSettings) -> float:
     return min(max(shortest / 4, 0.05), 5.0)
 
 
-REQUESTS_A_TURN: Final = 8
+REQUESTS_PER_TURN: Final = 8
 """So many requests of one connection are begun in a row; most take less than 0.1 ms."""

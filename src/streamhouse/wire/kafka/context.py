@@ -11,7 +11,7 @@ Owns        the two stages of a request: what must happen in order, and what may
 Leaves      decoding to `exchange`, order and sockets to `connection`
 
 A handler runs alone on its connection: the next request begins when it returns. What it returns may be an answer, or
-one that is still owed (`Deferred`), for which the connection waits while later requests begin.
+one that is still owed (`PendingResponse`), for which the connection waits while later requests begin.
 """
 
 from abc import ABC, abstractmethod
@@ -69,7 +69,7 @@ class CloseConnection(Rejected):
     """The protocol leaves no way to answer this; the connection is closed, which the client notices."""
 
 
-class Deferred(ABC):
+class PendingResponse(ABC):
     """The second stage of a request. Answers leave in the order of their requests, so it is awaited in that order."""
 
     __slots__ = ()
@@ -85,7 +85,7 @@ class Deferred(ABC):
         """Called once, when all earlier answers of the connection are on their way."""
 
 
-Answer: TypeAlias = Response | Deferred | None
+HandlerResult: TypeAlias = Response | PendingResponse | None
 """None: the client expects no answer."""
 
 

@@ -307,7 +307,9 @@ _KINDS: Final[Mapping[int, type[StreamhouseError]]] = {
 }
 
 
-def refusal(code: int, text: str | None, *, at: object, what: object, records: Sequence[int] = ()) -> StreamhouseError:
+def error_from_code(
+    code: int, text: str | None, *, at: object, what: object, records: Sequence[int] = ()
+) -> StreamhouseError:
     """The error that the other agent had; `what` it was asked about is told where it gave no reason."""
     name = ErrorCode(code).name if code in ErrorCode._value2member_map_ else str(code)
     said = text or f"another agent refused; address={at} about={what} code={name}"

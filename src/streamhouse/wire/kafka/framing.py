@@ -162,11 +162,11 @@ MAX_NAME: Final = 100
 """Characters of a client's id that are kept, for logs."""
 
 _HEAD: Final = struct.Struct(">hhi")
-_ANSWER_HEADS: Final = (struct.Struct(">ii"), struct.Struct(">iix"))  # by header version: size, correlation id, tags
+_RESPONSE_HEADS: Final = (struct.Struct(">ii"), struct.Struct(">iix"))  # by header version: size, correlation id, tags
 _SIZE_BYTES: Final = 4
 
 
-class Exchange(NamedTuple):
+class DecodedRequest(NamedTuple):
     """A request that was understood; `version` is the one that was asked in, `answer_version` the answer's."""
 
     api: Api
@@ -177,7 +177,7 @@ class Exchange(NamedTuple):
     request: Request
 
 
-def open_request(frame: bytearray, *, max_elements: int = MAX_ELEMENTS) -> Exchange:
+def decode_request(frame: bytearray, *, max_elements: int = MAX_ELEMENTS) -> DecodedRequest:
     """Read a frame; raises `MalformedMessage` or `CloseConnection` when there is no way to answer it."""
     if len(frame) < _HEAD.size:
         raise MalformedMessage(f"malformed message; message=RequestHeader problem=only {len(frame)} bytes")
@@ -186,25 +186,25 @@ def open_request(frame: bytearray, *, max_elements: int = MAX_ELEMENTS) -> Excha
     if api is None:
         raise CloseConnection(f"API is not served; key={key} version={version}")
     if not api.serves(version):
-        return _unserved(api, version, correlation_id)
+        return _unsupported(api, version, correlation_id)
     header, position = decode(RequestHeader, api.request.header_version(version), frame)
     # What follows the request is not looked at, as in Kafka: librdkafka's request for all topics has three bytes more.
     request, _ = decode(api.request, version, frame, position, max_elements=max_elements)
-    return Exchange(api, version, version, correlation_id, (header.client_id or "")[:MAX_NAME], request)
+    return DecodedRequest(api, version, version, correlation_id, (header.client_id or "")[:MAX_NAME], request)
 
 
-def _unserved(api: Api, version: int, correlation_id: int) -> Exchange:
+def _unsupported(api: Api, version: int, correlation_id: int) -> DecodedRequest:
     """Whoever asks which versions there are can't know in which one to ask, and gets the oldest answer; others close,
     because the shape of their answer is as unknown as that of the request."""
     if api.key != API_VERSIONS_KEY:
         raise CloseConnection(f"version is not served; api={api.name} version={version} served={api.first}-{api.last}")
-    return Exchange(api, version, 0, correlation_id, "", api.request())
+    return DecodedRequest(api, version, 0, correlation_id, "", api.request())
 
 
-def close_request(exchange: Exchange, response: Response) -> list[Buffer]:
+def encode_response(exchange: DecodedRequest, response: Response) -> list[Buffer]:
     """An answer as buffers, its size in front; records in it are not copied."""
     buffers = encode(response, exchange.answer_version)
-    head = _ANSWER_HEADS[response.header_version(exchange.answer_version)]
+    head = _RESPONSE_HEADS[response.header_version(exchange.answer_version)]
     size = head.size - _SIZE_BYTES + sum(map(len, buffers))
     # The first buffer is the encoder's own, never records: in one piece with the head, small answers are one write.
     buffers[0] = head.pack(size, exchange.correlation_id) + buffers[0]
@@ -214,27 +214,27 @@ def close_request(exchange: Exchange, response: Response) -> list[Buffer]:
 CODE = "error_code"
 
 
-class _Shape(NamedTuple):
+class _ErrorFields(NamedTuple):
     """Whether a struct has a code of its own, and which of its fields are lists of structs that say more."""
 
     has_code: bool
     parts: tuple[str, ...]
 
 
-def is_refusal(response: Response) -> bool:
-    return _is_refused(response) is True
+def is_rejection(response: Response) -> bool:
+    return _has_error(response) is True
 
 
-def _is_refused(struct: Any) -> bool | None:
+def _has_error(struct: Any) -> bool | None:
     """None: it says neither."""
     kind: type = type(struct)
-    has_code, parts = _shape(kind)
+    has_code, parts = _error_fields(kind)
     if has_code and struct.error_code:
         return True
     refused: bool | None = None
     for part in parts:
         for each in getattr(struct, part) or ():
-            told = _is_refused(each)
+            told = _has_error(each)
             if told is False:
                 return False
             refused = told or refused
@@ -242,8 +242,8 @@ def _is_refused(struct: Any) -> bool | None:
 
 
 @cache
-def _shape(struct: type) -> _Shape:
+def _error_fields(struct: type) -> _ErrorFields:
     fields = fields_of(struct)
     lists = [(each.name, each.type[0]) for each in fields if isinstance(each.type, list)]
-    parts = tuple(name for name, kind in lists if isinstance(kind, type) and any(_shape(kind)))
-    return _Shape(any(each.name == CODE for each in fields), parts)
+    parts = tuple(name for name, kind in lists if isinstance(kind, type) and any(_error_fields(kind)))
+    return _ErrorFields(any(each.name == CODE for each in fields), parts)

@@ -18,7 +18,7 @@ from functools import cache
 from typing import Final, NamedTuple, TypeVar
 
 from streamhouse.wire.kafka.codec import MessageTooLong
-from streamhouse.wire.kafka.framing import Exchange, close_request, is_refusal, open_request
+from streamhouse.wire.kafka.framing import DecodedRequest, decode_request, encode_response, is_rejection
 from streamhouse.wire.kafka.schema import Buffer, Response, fields_of
 
 T = TypeVar("T")
@@ -50,29 +50,29 @@ class LargeMessages:
     def __repr__(self) -> str:
         return f"<LargeMessages opened={self.opened} encoded={self.encoded} max_elements={self._max_elements}>"
 
-    def open_small(self, frame: bytearray) -> Exchange | None:
+    def open_small(self, frame: bytearray) -> DecodedRequest | None:
         """Read a frame; None when it has too many elements for the event loop."""
         try:
-            return open_request(frame, max_elements=min(INLINE_ELEMENTS, self._max_elements))
+            return decode_request(frame, max_elements=min(INLINE_ELEMENTS, self._max_elements))
         except MessageTooLong as error:
             if self._max_elements <= INLINE_ELEMENTS:
-                raise _refusal(error) from None
+                raise _rejection(error) from None
             return None
 
     @asynccontextmanager
-    async def open(self, frame: bytearray) -> AsyncIterator[Exchange]:
-        """Read a large frame, and hold a place for it while it is begun. Raises as `open_request` does."""
+    async def open(self, frame: bytearray) -> AsyncIterator[DecodedRequest]:
+        """Read a large frame, and hold a place for it while it is begun. Raises as `decode_request` does."""
         async with self._places:
             self.opened += 1
             try:
-                exchange = await self._in_thread(lambda: open_request(frame, max_elements=self._max_elements))
+                exchange = await self._in_thread(lambda: decode_request(frame, max_elements=self._max_elements))
             except MessageTooLong as error:
-                raise _refusal(error) from None
+                raise _rejection(error) from None
             yield exchange
 
-    async def encode(self, exchange: Exchange, response: Response) -> Encoded:
+    async def encode(self, exchange: DecodedRequest, response: Response) -> Encoded:
         self.encoded += 1
-        return await self._in_thread(lambda: Encoded(close_request(exchange, response), is_refusal(response)))
+        return await self._in_thread(lambda: Encoded(encode_response(exchange, response), is_rejection(response)))
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
@@ -81,7 +81,7 @@ class LargeMessages:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
 
-def _refusal(error: MessageTooLong) -> MessageTooLong:
+def _rejection(error: MessageTooLong) -> MessageTooLong:
     return MessageTooLong(f"{error} setting=kafka.max_request_elements")
 
 

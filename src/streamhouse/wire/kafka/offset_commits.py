@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, TypeAlias, TypeVar
 from uuid import UUID
 
-from streamhouse.broker.groups import Caller, OffsetToCommit
+from streamhouse.broker.groups import MemberRef, OffsetToCommit
 from streamhouse.errors import StreamhouseError, Unavailable
 from streamhouse.limits import in_turns
 from streamhouse.model.names import TopicId, TopicPartition
@@ -33,19 +33,19 @@ async def name_of(context: Context, topic_id: UUID) -> str | ErrorCode:
         return context.refused(error)
 
 
-class AskedPartition(Protocol):
+class RequestedPartition(Protocol):
     partition_index: int
     committed_offset: int
     committed_leader_epoch: int
     committed_metadata: str | None
 
 
-class AskedTopic(Protocol):
+class RequestedTopic(Protocol):
     name: str
     topic_id: UUID
 
     @property
-    def partitions(self) -> Sequence[AskedPartition]: ...
+    def partitions(self) -> Sequence[RequestedPartition]: ...
 
 
 class Member(Protocol):
@@ -54,7 +54,7 @@ class Member(Protocol):
     generation_id_or_member_epoch: int
 
 
-T = TypeVar("T", bound=AskedTopic)
+T = TypeVar("T", bound=RequestedTopic)
 Codes: TypeAlias = Mapping[TopicPartition, ErrorCode]
 Named: TypeAlias = str | ErrorCode
 """A topic's name, or why the id that stands for it has none."""
@@ -67,7 +67,7 @@ async def name_topics(context: Context, topics: Iterable[T], *, ids_since: int) 
     ]
 
 
-def offsets_of(named: Iterable[tuple[AskedTopic, Named]]) -> dict[TopicPartition, OffsetToCommit]:
+def offsets_of(named: Iterable[tuple[RequestedTopic, Named]]) -> dict[TopicPartition, OffsetToCommit]:
     return {
         TopicPartition(name, part.partition_index): OffsetToCommit(
             offset=part.committed_offset,
@@ -80,13 +80,13 @@ def offsets_of(named: Iterable[tuple[AskedTopic, Named]]) -> dict[TopicPartition
     }
 
 
-def caller_of(request: Member) -> Caller:
-    return Caller(
+def member_of(request: Member) -> MemberRef:
+    return MemberRef(
         member_id=request.member_id,
         instance_id=request.group_instance_id,
         generation=request.generation_id_or_member_epoch,
     )
 
 
-def code_of(name: Named, part: AskedPartition, codes: Codes) -> ErrorCode:
+def code_of(name: Named, part: RequestedPartition, codes: Codes) -> ErrorCode:
     return codes[TopicPartition(name, part.partition_index)] if isinstance(name, str) else name

@@ -160,7 +160,7 @@ async def alter_resource(
 
 def first_brokers(context: Context, assigned: Sequence[Sequence[int]]) -> list[int]:
     """The first broker of each list; raises `InvalidAssignment` when one is missing, repeated or unknown."""
-    known = takers(context)
+    known = eligible_brokers(context)
     for brokers in assigned:
         if not brokers or len(set(brokers)) < len(brokers) or not known.issuperset(brokers):
             raise InvalidAssignment(
@@ -172,7 +172,7 @@ def first_brokers(context: Context, assigned: Sequence[Sequence[int]]) -> list[i
     return [brokers[0] for brokers in assigned]
 
 
-def takers(context: Context) -> set[int]:
+def eligible_brokers(context: Context) -> set[int]:
     """The agents that take partitions."""
     return {int(agent.node_id) for agent in context.broker.agents() if not agent.draining}
 
@@ -184,7 +184,7 @@ async def pin_first(context: Context, topic: Topic, leaders: Sequence[int], *, a
     )
 
 
-NOT_ASKED: Final = -(2**31)
+NOT_REQUESTED: Final = -(2**31)
 
 
 class Operation(IntEnum):

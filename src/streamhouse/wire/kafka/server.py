@@ -16,10 +16,10 @@ from prometheus_client import CollectorRegistry
 from streamhouse.broker.broker import Broker
 from streamhouse.clock import Clock
 from streamhouse.config import Address, KafkaSettings, parse_address
-from streamhouse.wire.client_limits import Admission, Failures
+from streamhouse.wire.client_limits import ConnectionLimits, RejectionBackoff
 from streamhouse.wire.kafka import handlers
-from streamhouse.wire.kafka.connection import Connection, Serving
-from streamhouse.wire.kafka.connection_limits import InflightBytes, PinnedFrames, check_interval_s, overdue
+from streamhouse.wire.kafka.connection import Connection, ServerState
+from streamhouse.wire.kafka.connection_limits import InflightBytes, PinnedFrames, check_interval_s, find_close_reason
 from streamhouse.wire.kafka.context import KafkaMetrics
 from streamhouse.wire.kafka.large_messages import LargeMessages
 
@@ -60,7 +60,7 @@ class KafkaServer:
             small_bytes=settings.small_request_bytes,
             small_limit_bytes=settings.small_inflight_bytes,
         )
-        self._serving = Serving(
+        self._serving = ServerState(
             settings=settings,
             broker=broker,
             clock=clock,
@@ -68,8 +68,8 @@ class KafkaServer:
             inflight=inflight,
             pinned=PinnedFrames(inflight),
             large=LargeMessages(max_elements=settings.max_request_elements),
-            admission=Admission(settings, section="kafka"),
-            failures=Failures(
+            admission=ConnectionLimits(settings, section="kafka"),
+            failures=RejectionBackoff(
                 settings.failures_per_s, max_delay_s=settings.max_failure_delay_s, clients=settings.rate_clients
             ),
             advertised=parse_address(settings.advertise) if settings.advertise else None,
@@ -144,7 +144,7 @@ class KafkaServer:
         """Close connections that are idle, never ask, send too slowly, or don't take their answers."""
         now = self._clock.monotonic()
         for connection in self.connections:
-            if (reason := overdue(connection.vitals(), self._settings, now=now)) is not None:
+            if (reason := find_close_reason(connection.vitals(), self._settings, now=now)) is not None:
                 connection.abort(reason.why, reason.text)
 
     def close_misdirected(self) -> None:

@@ -23,7 +23,7 @@ from streamhouse.errors import (
     TransactionAbortable,
 )
 from streamhouse.model.transaction import ProducerIdentity, TransactionCall
-from streamhouse.wire.kafka.context import Deferred
+from streamhouse.wire.kafka.context import PendingResponse
 from streamhouse.wire.kafka.errors import ErrorCode, error_code
 from streamhouse.wire.kafka.schema import Response
 
@@ -31,7 +31,7 @@ NEVER: Final = 1 << 15
 """Above every version."""
 
 PRODUCE_ABORTABLE_SINCE: Final = 11
-PRODUCE_ENLISTS_SINCE: Final = 12
+PRODUCE_ADDS_PARTITIONS_SINCE: Final = 12
 """The client leaves it to the leader to make a partition a part of the transaction (KIP-890)."""
 
 _COORDINATORS: Final = frozenset(
@@ -44,7 +44,7 @@ _COORDINATORS: Final = frozenset(
 )
 
 
-class Vocabulary(NamedTuple):
+class VersionedCodes(NamedTuple):
     """Since which version clients of an API know the newer codes."""
 
     fenced_since: int
@@ -69,16 +69,16 @@ def produce_code(version: int, error: StreamhouseError) -> ErrorCode:
     if isinstance(error, TransactionAbortable) and version < PRODUCE_ABORTABLE_SINCE:
         return ErrorCode.INVALID_TXN_STATE
     code = error_code(error)
-    if isinstance(error, ConcurrentTransactions) and version >= PRODUCE_ENLISTS_SINCE:
+    if isinstance(error, ConcurrentTransactions) and version >= PRODUCE_ADDS_PARTITIONS_SINCE:
         return code
     return ErrorCode.NOT_ENOUGH_REPLICAS if code in _COORDINATORS else code
 
 
-def call_of(transactional_id: str, producer_id: int, epoch: int) -> TransactionCall:
+def transaction_call(transactional_id: str, producer_id: int, epoch: int) -> TransactionCall:
     return TransactionCall(transactional_id, ProducerIdentity(producer_id, epoch))
 
 
-class Underway(Deferred):
+class BackgroundResponse(PendingResponse):
     """Work that begins at once and goes on while later requests of the connection begin.
 
     When the client goes away nobody waits for it any more: it is finished all the same, or left to whoever looks after

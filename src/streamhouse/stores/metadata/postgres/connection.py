@@ -125,7 +125,7 @@ def parse_url(url: str) -> PostgresUrl:
 
 
 # What the driver raises; timeouts are OSErrors.
-FAILURES: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
+DRIVER_ERRORS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,14 +162,14 @@ async def connect(url: PostgresUrl, settings: PostgresSettings, *args: object, *
         try:
             async with asyncio.timeout(settings.connect_timeout_s):
                 return await _prepared(await asyncpg.connect(host, **pool), settings)
-        except FAILURES:
+        except DRIVER_ERRORS:
             if number == len(url.hosts):
                 raise
     raise AssertionError("a URL names at least one host")
 
 
 @contextmanager
-def told_of_loss(connection: Connection) -> Iterator[None]:
+def on_connection_lost(connection: Connection) -> Iterator[None]:
     """Of a connection that the server closed between two statements the driver says that it is used wrongly."""
     try:
         yield
@@ -182,7 +182,7 @@ def told_of_loss(connection: Connection) -> Iterator[None]:
 async def _prepared(connection: Connection, settings: PostgresSettings) -> Connection:
     prepare = bind(server_statements().prepare_connection)
     try:
-        with told_of_loss(connection):
+        with on_connection_lost(connection):
             await connection.fetch(prepare.text, str(round(settings.timeout_s * 1000)))
     except BaseException:
         connection.terminate()

@@ -22,19 +22,19 @@ from typing import Any, Final, Self, TypeVar
 import asyncpg
 
 from streamhouse.errors import StreamhouseError, Unavailable
-from streamhouse.stores.metadata.engine import Heard, Work
+from streamhouse.stores.metadata.engine import OnChange, Work
 from streamhouse.stores.metadata.postgres.connection import (
-    FAILURES,
+    DRIVER_ERRORS,
     Connection,
     PostgresSettings,
     PostgresUrl,
     connect,
+    on_connection_lost,
     parse_url,
-    told_of_loss,
 )
-from streamhouse.stores.metadata.postgres.errors import explain_start, translate, was_bumped
+from streamhouse.stores.metadata.postgres.errors import explain_start, is_conflict, translate
 from streamhouse.stores.metadata.postgres.migrations import prepare_schema
-from streamhouse.stores.metadata.postgres.notifications import Announcements
+from streamhouse.stores.metadata.postgres.notifications import Notifications
 from streamhouse.stores.metadata.postgres.transaction import PostgresTransaction, SingleStatement
 from streamhouse.stores.metadata.store import SqlMetadataStore
 
@@ -51,7 +51,7 @@ class Database:
         self._settings = settings
         self._pool: Any = None
         self._connect = partial(connect, url, settings)
-        self._announcements = Announcements(self._connect, settings)
+        self._announcements = Notifications(self._connect, settings)
         self._waiting = 0
 
     def __repr__(self) -> str:
@@ -64,7 +64,7 @@ class Database:
         try:
             connection = await self._connect()
             try:
-                with told_of_loss(connection):
+                with on_connection_lost(connection):
                     await prepare_schema(connection, self._url.where)
             finally:
                 connection.terminate()
@@ -74,7 +74,7 @@ class Database:
                 max_size=self._settings.max_connections,
                 reset=_leave_as_it_is,
             )
-        except (*FAILURES, ValueError) as error:
+        except (*DRIVER_ERRORS, ValueError) as error:
             raise explain_start(error, self._url.where) from error
 
     async def look(self, work: Work[T]) -> T:
@@ -100,7 +100,7 @@ class Database:
     def is_listening(self) -> bool:
         return self._announcements.is_listening
 
-    def subscribe(self, heard: Heard) -> Callable[[], None]:
+    def subscribe(self, heard: OnChange) -> Callable[[], None]:
         return self._announcements.subscribe(heard)
 
     async def aclose(self) -> None:
@@ -111,7 +111,7 @@ class Database:
         try:
             async with asyncio.timeout(_CLOSE_S):
                 await pool.close()
-        except FAILURES:
+        except DRIVER_ERRORS:
             pool.terminate()
 
     # --- one call
@@ -123,7 +123,7 @@ class Database:
         try:
             async with asyncio.timeout(self._settings.timeout_s) as deadline:
                 return await self._until_done(run, work)
-        except FAILURES as error:
+        except DRIVER_ERRORS as error:
             if deadline.expired():
                 raise Unavailable(f"metadata call timed out; timeout_s={self._settings.timeout_s:g}") from None
             raise translate(error) from error
@@ -136,7 +136,7 @@ class Database:
             try:
                 return await run(work)
             except asyncpg.PostgresError as error:
-                if not was_bumped(error):
+                if not is_conflict(error):
                     raise
         return await run(work)
 
@@ -194,7 +194,7 @@ async def _rolled_back(connection: Connection) -> bool:
     try:
         if connection.is_in_transaction():
             await connection.execute("ROLLBACK")
-    except FAILURES:
+    except DRIVER_ERRORS:
         return False
     return True
 

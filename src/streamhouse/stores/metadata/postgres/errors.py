@@ -13,8 +13,8 @@ import asyncpg
 from streamhouse.errors import Internal, Misconfigured, NotUpYet, Rejected, StreamhouseError, Unavailable
 
 # Conditions of the server that pass: https://www.postgresql.org/docs/current/errcodes-appendix.html
-_CLASSES_THAT_PASS: Final = ("08", "40", "53", "57", "58")  # connection, rollback, resources, intervention, system
-_CODES_THAT_PASS: Final = frozenset(
+_TRANSIENT_CLASSES: Final = ("08", "40", "53", "57", "58")  # connection, rollback, resources, intervention, system
+_TRANSIENT_CODES: Final = frozenset(
     {
         "25006",  # the server is read-only: a standby, or a primary that was demoted
         "25P03",  # the transaction was idle for too long: this process stood still
@@ -25,12 +25,14 @@ _CODES_THAT_PASS: Final = frozenset(
         "55P03",  # a lock can't be had now
     }
 )
-_CODES_THAT_PASS_AT_START: Final = _CODES_THAT_PASS - {"28000", "28P01", "3D000"}  # there they are plain mistakes
-_BUMPED: Final = frozenset({"40001", "40P01"})  # serialization failure, deadlock: it did not happen, try again at once
+_TRANSIENT_CODES_AT_START: Final = _TRANSIENT_CODES - {"28000", "28P01", "3D000"}  # there they are plain mistakes
+_CONFLICT_CODES: Final = frozenset(
+    {"40001", "40P01"}
+)  # serialization failure, deadlock: it did not happen, try again at once
 
 _NOT_TEXT: Final = frozenset({"22021", "22P05"})  # not a character of the database's encoding; NUL is in none
 
-_ADVICE: Final = {
+_HINTS: Final = {
     "28P01": ("the user or the password is wrong", "check the user and the password in --metadata"),
     "28000": ("this user may not log in from here", "check the user in --metadata and the server's pg_hba.conf"),
     "3D000": ("there is no such database", "create it (createdb), or name another one in --metadata"),
@@ -40,9 +42,9 @@ _ADVICE: Final = {
 }
 
 
-def was_bumped(error: BaseException) -> bool:
+def is_conflict(error: BaseException) -> bool:
     """Whether the transaction only got in another one's way."""
-    return isinstance(error, asyncpg.PostgresError) and error.sqlstate in _BUMPED
+    return isinstance(error, asyncpg.PostgresError) and error.sqlstate in _CONFLICT_CODES
 
 
 def translate(error: Exception) -> StreamhouseError:
@@ -53,7 +55,7 @@ def translate(error: Exception) -> StreamhouseError:
     if not isinstance(error, asyncpg.PostgresError):
         return Internal(f"metadata store failed; why={type(error).__name__}: {_text(error)}")
     code = error.sqlstate or "none"
-    if code in _CODES_THAT_PASS or code[:2] in _CLASSES_THAT_PASS:
+    if code in _TRANSIENT_CODES or code[:2] in _TRANSIENT_CLASSES:
         return Unavailable(f"metadata store can't serve now; code={code} why={_text(error)}")
     if code in _NOT_TEXT:
         return Rejected("a name or text has a character that the metadata store can't keep, such as NUL")
@@ -63,15 +65,15 @@ def translate(error: Exception) -> StreamhouseError:
 def explain_start(error: Exception, where: str) -> Misconfigured:
     """One line for whoever starts the agent: what is wrong, and what to do; `NotUpYet` for what may pass."""
     what, cure = _explain(error)
-    kind = NotUpYet if may_come(error) else Misconfigured
+    kind = NotUpYet if may_start_later(error) else Misconfigured
     return kind(f"the metadata database can't be used: {what}; where={where} why={_text(error)} do={cure}")
 
 
-def may_come(error: Exception) -> bool:
+def may_start_later(error: Exception) -> bool:
     """Whether the server may be there a moment later: it restarts, is full, or another one takes over."""
     if isinstance(error, asyncpg.PostgresError):
         code = error.sqlstate or ""
-        return code in _CODES_THAT_PASS_AT_START or code[:2] in _CLASSES_THAT_PASS
+        return code in _TRANSIENT_CODES_AT_START or code[:2] in _TRANSIENT_CLASSES
     return isinstance(error, OSError | asyncpg.InternalClientError) and not isinstance(error, ssl.SSLError)
 
 
@@ -81,7 +83,7 @@ def _explain(error: Exception) -> tuple[str, str]:
     if isinstance(error, TimeoutError):
         return "the server does not answer", "check host and port in --metadata, and what lies between"
     if isinstance(error, asyncpg.PostgresError):
-        return _ADVICE.get(error.sqlstate or "", ("the server refuses", "see its log"))
+        return _HINTS.get(error.sqlstate or "", ("the server refuses", "see its log"))
     if isinstance(error, OSError):
         return "no server answers", "check host and port in --metadata, and that PostgreSQL runs there"
     return "the URL is not understood", "check the options after the ? in --metadata"

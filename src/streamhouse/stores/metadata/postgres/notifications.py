@@ -19,8 +19,13 @@ from typing import Final
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.model.cluster import Change, ChangeKind
 from streamhouse.model.names import TopicId
-from streamhouse.stores.metadata.engine import Heard, Listeners
-from streamhouse.stores.metadata.postgres.connection import FAILURES, Connection, PostgresSettings, server_statements
+from streamhouse.stores.metadata.engine import Listeners, OnChange
+from streamhouse.stores.metadata.postgres.connection import (
+    DRIVER_ERRORS,
+    Connection,
+    PostgresSettings,
+    server_statements,
+)
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +45,7 @@ def change_of(payload: str) -> Change:
         return Change(ChangeKind.EVERYTHING)
 
 
-class Announcements:
+class Notifications:
     def __init__(self, connect: Callable[[], Awaitable[Connection]], settings: PostgresSettings) -> None:
         self._connect = connect
         self._settings = settings
@@ -54,7 +59,7 @@ class Announcements:
     def __repr__(self) -> str:
         return f"<Announcements listening={self.is_listening} {self._listeners!r}>"
 
-    def subscribe(self, heard: Heard) -> Callable[[], None]:
+    def subscribe(self, heard: OnChange) -> Callable[[], None]:
         """The first one begins to listen; that it does is heard as `EVERYTHING`."""
         unsubscribe = self._listeners.add(heard)
         if self._task is None and not self._is_closed:
@@ -75,7 +80,7 @@ class Announcements:
             try:
                 await self._listen_once()
                 pause_s = self._settings.listen_again_s
-            except FAILURES as error:
+            except DRIVER_ERRORS as error:
                 log.warning("can't listen for changes of metadata", extra={"why": str(error) or type(error).__name__})
             except Exception:  # whatever it is, without this task nobody would ever hear anything again
                 log.exception("listening for changes of metadata failed")
@@ -110,7 +115,7 @@ class Announcements:
             try:
                 async with asyncio.timeout(self._settings.timeout_s):
                     is_standby = await connection.fetchval(server_statements().is_standby)
-            except FAILURES as error:
+            except DRIVER_ERRORS as error:
                 return str(error) or type(error).__name__
             if is_standby:
                 return "the server takes no writes any more"

@@ -11,7 +11,7 @@ from typing import Final
 
 from streamhouse.errors import CommitRefused, StaleCommit
 from streamhouse.model.cluster import SessionState
-from streamhouse.model.external_commit import PlacedRange, Placement, QueryId, StoredCommit
+from streamhouse.model.external_commit import CommittedRange, ExternalCommit, QueryId, StoredCommit
 from streamhouse.model.names import PartitionId, SessionId
 from streamhouse.model.replay import is_replay
 from streamhouse.stores.metadata.commit_guard import check_shape, decide_publication
@@ -21,9 +21,9 @@ from streamhouse.stores.metadata.procedures.segments import write_publication
 from streamhouse.stores.metadata.rows import (
     Params,
     commit_of,
+    committed_ranges_text,
     partition_list,
     partition_params,
-    placed_text,
     state_of,
     text_list,
 )
@@ -32,7 +32,7 @@ COMMITS_KEPT: Final = 10
 """Commits of one query that are remembered: whoever repeats one repeats the last, or the one before it."""
 
 
-async def place_segments(tx: Transaction, placement: Placement) -> StoredCommit:
+async def commit_external_segments(tx: Transaction, placement: ExternalCommit) -> StoredCommit:
     check_shape(placement.commits)
     await tx.lock(Lock.PLACING, {})
     now_ms = await tx.now_ms()
@@ -41,8 +41,8 @@ async def place_segments(tx: Transaction, placement: Placement) -> StoredCommit:
         return replayed(known, placement.covers)
     if placement.fence is not None:
         await check_fence(tx, placement.fence)
-    await _refuse_stale(tx, placement)
-    await _refuse_known_objects(tx, placement)
+    await _reject_stale(tx, placement)
+    await _reject_known_objects(tx, placement)
     holders = await _live_holders(tx, placement.holders)
     wanted = partition_list(run.partition for commit in placement.commits for run in commit.runs)
     states = [state_of(row) for row in await tx.rows(tx.sql.find_partitions, {"partitions": wanted})]
@@ -54,9 +54,9 @@ async def place_segments(tx: Transaction, placement: Placement) -> StoredCommit:
         published={},
     )
     await write_publication(tx, publication, holders)
-    placed = _placed(placement)
+    placed = _committed_ranges(placement)
     await tx.change_each(tx.sql.carry_producers, _carrying(placement))
-    return await _remember(tx, placement, placed, now_ms=now_ms)
+    return await _store_commit(tx, placement, placed, now_ms=now_ms)
 
 
 async def find_commit(tx: Transaction, query: QueryId, epoch: int) -> StoredCommit | None:
@@ -82,18 +82,18 @@ async def forget_commits(tx: Transaction, older_than_ms: int, limit: int) -> int
     return await tx.change(tx.sql.forget_queries, {"before_ms": before_ms})
 
 
-async def give_up_objects(tx: Transaction, keys: Sequence[str]) -> None:
+async def abandon_objects(tx: Transaction, keys: Sequence[str]) -> None:
     await tx.lock(Lock.GIVING_UP, {})
     await tx.change(tx.sql.give_up_objects, {"keys": text_list(keys), "now_ms": await tx.now_ms()})
 
 
-async def _refuse_stale(tx: Transaction, placement: Placement) -> None:
+async def _reject_stale(tx: Transaction, placement: ExternalCommit) -> None:
     last = await last_commit(tx, placement.query)
     if last is not None and placement.epoch < last.epoch:
         raise StaleCommit(placement.query, epoch=placement.epoch, last=last.epoch)
 
 
-async def _refuse_known_objects(tx: Transaction, placement: Placement) -> None:
+async def _reject_known_objects(tx: Transaction, placement: ExternalCommit) -> None:
     """An object belongs to one commit; one that was given up may be gone any moment."""
     keys = text_list(commit.segment.key for commit in placement.commits)
     if known := [row["key"] for row in await tx.rows(tx.sql.known_among, {"keys": keys})]:
@@ -112,29 +112,29 @@ async def _live_holders(tx: Transaction, holders: Mapping[PartitionId, SessionId
     return {partition: holder for partition, holder in holders.items() if holder in live}
 
 
-def _spans(placement: Placement) -> dict[PartitionId, list[tuple[int, int]]]:
+def _spans(placement: ExternalCommit) -> dict[PartitionId, list[tuple[int, int]]]:
     spans: dict[PartitionId, list[tuple[int, int]]] = {}
     for run in sorted((run for commit in placement.commits for run in commit.runs), key=lambda run: run.base):
         spans.setdefault(run.partition, []).append((run.base, run.end))
     return spans
 
 
-def _placed(placement: Placement) -> tuple[PlacedRange, ...]:
+def _committed_ranges(placement: ExternalCommit) -> tuple[CommittedRange, ...]:
     return tuple(
-        PlacedRange(topic=placement.topics[at.topic_id], partition=at, base=spans[0][0], end=spans[-1][1])
+        CommittedRange(topic=placement.topics[at.topic_id], partition=at, base=spans[0][0], end=spans[-1][1])
         for at, spans in sorted(_spans(placement).items())
     )
 
 
-def _carrying(placement: Placement) -> list[Params]:
+def _carrying(placement: ExternalCommit) -> list[Params]:
     return [
         {**partition_params(at), "first_base": spans[0][0], "last_base": spans[-1][0]}
         for at, spans in _spans(placement).items()
     ]
 
 
-async def _remember(
-    tx: Transaction, placement: Placement, placed: tuple[PlacedRange, ...], *, now_ms: int
+async def _store_commit(
+    tx: Transaction, placement: ExternalCommit, placed: tuple[CommittedRange, ...], *, now_ms: int
 ) -> StoredCommit:
     stored = StoredCommit(
         query=placement.query,
@@ -147,7 +147,7 @@ async def _remember(
         "query": stored.query,
         "epoch": stored.epoch,
         "progress": stored.progress,
-        "placed": placed_text(placed),
+        "placed": committed_ranges_text(placed),
         "covers": stored.covers,
         "now_ms": now_ms,
     }

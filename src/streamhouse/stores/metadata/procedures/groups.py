@@ -17,16 +17,16 @@ from streamhouse.stores.metadata.engine import Transaction
 from streamhouse.stores.metadata.rows import (
     Params,
     group_of,
+    group_offset_params,
     group_params,
     offset_of,
     offset_params,
     partition_list,
     partition_of,
     partition_params,
-    place_params,
     state_of,
 )
-from streamhouse.stores.metadata.transaction_store import OffsetsAsked
+from streamhouse.stores.metadata.transaction_store import OffsetsRequest
 
 
 async def commit_groups(tx: Transaction, session_id: SessionId, commits: Sequence[ShardCommit]) -> None:
@@ -58,7 +58,7 @@ async def load_groups(tx: Transaction, shards: Sequence[PartitionId]) -> Sequenc
     return [ShardGroup(partition_of(row), group_of(row)) for row in rows]
 
 
-async def committed_offsets(tx: Transaction, asked: Sequence[OffsetsAsked]) -> Sequence[OffsetStored]:
+async def committed_offsets(tx: Transaction, asked: Sequence[OffsetsRequest]) -> Sequence[OffsetStored]:
     found: list[OffsetStored] = []
     for group_id, partitions in asked:
         if partitions is None:
@@ -91,7 +91,9 @@ async def _change(tx: Transaction, shard: PartitionId, kind: type[GroupChange], 
             case DropGroup():
                 await _drop_group(tx, shard, each)
             case DropOffset():
-                await tx.change(tx.sql.drop_offset, {**place_params(each.at), "committed_at_ms": each.committed_at_ms})
+                await tx.change(
+                    tx.sql.drop_offset, {**group_offset_params(each.at), "committed_at_ms": each.committed_at_ms}
+                )
 
 
 async def _drop_group(tx: Transaction, shard: PartitionId, change: DropGroup) -> None:

@@ -28,7 +28,7 @@ async def begin_generation(tx: Transaction) -> int:
     return int(row["value"])
 
 
-async def note_generation(tx: Transaction, generation: int) -> None:
+async def store_generation(tx: Transaction, generation: int) -> None:
     await tx.change(tx.sql.store_generation, {"generation": generation})
 
 

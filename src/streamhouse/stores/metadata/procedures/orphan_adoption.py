@@ -12,7 +12,7 @@ from streamhouse.model.names import PartitionId
 from streamhouse.model.orphan_adoption import Adoption
 from streamhouse.model.segment import Run
 from streamhouse.stores.metadata.engine import Lock, Transaction
-from streamhouse.stores.metadata.procedures.segments import doom_unused, objects_of
+from streamhouse.stores.metadata.procedures.segments import mark_unused_for_deletion, objects_of
 from streamhouse.stores.metadata.procedures.sessions import free_and_end
 from streamhouse.stores.metadata.rows import Row, partition_list, partition_params, run_params, text_list
 from streamhouse.stores.metadata.transaction_rows import aborted_params
@@ -43,7 +43,7 @@ async def adopt(tx: Transaction, adoption: Adoption) -> None:
     for aborted in aborted_params(adoption.commits):
         await tx.change(tx.sql.adopt_aborted, aborted)
     await _move_ends(tx, adoption, runs)
-    await doom_unused(tx, objects_of(dropped))
+    await mark_unused_for_deletion(tx, objects_of(dropped))
     for name, value in (
         ("epoch", adoption.epoch),
         ("producer_id", adoption.producer_id),

@@ -21,36 +21,36 @@ from streamhouse.model.pipeline import (
     Event,
     Fence,
     Heartbeat,
-    KeptPipeline,
     Phase,
     Pipeline,
     PipelineName,
-    Running,
+    PipelineReport,
     Status,
+    StoredPipeline,
     Supervisor,
     SupervisorId,
 )
 from streamhouse.stores.metadata.engine import Lock, Transaction
-from streamhouse.stores.metadata.pipeline_assignment import Shares, decide_shares
-from streamhouse.stores.metadata.pipeline_rows import kept_of, pipeline_params, status_text
+from streamhouse.stores.metadata.pipeline_assignment import Assignment, assign_pipelines
+from streamhouse.stores.metadata.pipeline_rows import pipeline_params, status_text, stored_pipeline_of
 from streamhouse.stores.metadata.rows import Params, Row, text_list
 
 
-async def list_pipelines(tx: Transaction) -> Sequence[KeptPipeline]:
+async def list_pipelines(tx: Transaction) -> Sequence[StoredPipeline]:
     now_ms = await tx.now_ms()
-    return [kept_of(row, now_ms=now_ms) for row in await tx.rows(tx.sql.list_pipelines)]
+    return [stored_pipeline_of(row, now_ms=now_ms) for row in await tx.rows(tx.sql.list_pipelines)]
 
 
-async def find_pipeline(tx: Transaction, name: PipelineName) -> KeptPipeline | None:
+async def find_pipeline(tx: Transaction, name: PipelineName) -> StoredPipeline | None:
     now_ms = await tx.now_ms()
     row = await tx.row(tx.sql.find_pipeline, {"name": name})
-    return None if row is None else kept_of(row, now_ms=now_ms)
+    return None if row is None else stored_pipeline_of(row, now_ms=now_ms)
 
 
 async def put_pipeline(tx: Transaction, pipeline: Pipeline, expected: Pipeline | None, max_pipelines: int) -> bool:
     await tx.lock(Lock.PIPELINES, {})
     row = await tx.row(tx.sql.find_pipeline, {"name": pipeline.definition.name})
-    if (None if row is None else kept_of(row).pipeline) != expected:
+    if (None if row is None else stored_pipeline_of(row).pipeline) != expected:
         return False
     if row is None:
         await _insert(tx, pipeline, max_pipelines)
@@ -68,7 +68,7 @@ async def _insert(tx: Transaction, pipeline: Pipeline, max_pipelines: int) -> No
 
 
 async def _change(tx: Transaction, pipeline: Pipeline, row: Row) -> None:
-    before = kept_of(row)
+    before = stored_pipeline_of(row)
     begins_anew = pipeline.generation != before.pipeline.generation
     epoch = await take_epochs(tx, 1) if begins_anew else row["epoch"]
     is_other = (pipeline.revision, pipeline.wish) != (before.pipeline.revision, before.pipeline.wish)
@@ -112,33 +112,35 @@ async def check_fence(tx: Transaction, fence: Fence) -> str:
     return str(row["query_id"])
 
 
-REMEMBERED_MS: Final = 3_600_000
+SUPERVISOR_RETENTION_MS: Final = 3_600_000
 """A supervisor that is silent for so long is forgotten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class SupervisorLimits:
     ttl_ms: int
     max_events: int
     max_supervisors: int
 
 
-async def beat(tx: Transaction, heartbeat: Heartbeat, limits: Limits) -> Sequence[KeptPipeline]:
+async def heartbeat_supervisor(
+    tx: Transaction, heartbeat: Heartbeat, limits: SupervisorLimits
+) -> Sequence[StoredPipeline]:
     await tx.lock(Lock.PIPELINES, {})
     now_ms = await tx.now_ms()
     rows = await tx.rows(tx.sql.list_pipelines)
     others = [each for each in await _alive(tx, rows, now_ms) if each.supervisor != heartbeat.supervisor]
     if len(others) >= limits.max_supervisors:
         raise PipelineLimit("supervisors", limit=limits.max_supervisors, setting="pipelines.max_supervisors")
-    kept = {each.name: each for each in map(kept_of, rows)}
-    shares = decide_shares(heartbeat, list(kept.values()), others, now_ms=now_ms)
+    kept = {each.name: each for each in map(stored_pipeline_of, rows)}
+    shares = assign_pipelines(heartbeat, list(kept.values()), others, now_ms=now_ms)
     await _write_supervisor(tx, heartbeat, now_ms=now_ms, expires_at_ms=now_ms + limits.ttl_ms)
-    await _write_shares(tx, heartbeat.supervisor, shares, expires_at_ms=now_ms + limits.ttl_ms)
-    await _begin(tx, [kept[name] for name in shares.taken])
-    await _hear(tx, [each for each in heartbeat.running if each.name in shares.renewed], kept, now_ms=now_ms)
+    await _write_assignment(tx, heartbeat.supervisor, shares, expires_at_ms=now_ms + limits.ttl_ms)
+    await _take_over(tx, [kept[name] for name in shares.taken])
+    await _store_statuses(tx, [each for each in heartbeat.running if each.name in shares.renewed], kept, now_ms=now_ms)
     await _write_events(tx, [each for each in heartbeat.running if each.name in shares.renewed], limits)
     assigned = set(shares.assigned)
-    return [each for each in map(kept_of, await tx.rows(tx.sql.list_pipelines)) if each.name in assigned]
+    return [each for each in map(stored_pipeline_of, await tx.rows(tx.sql.list_pipelines)) if each.name in assigned]
 
 
 async def list_supervisors(tx: Transaction) -> Sequence[Supervisor]:
@@ -146,7 +148,7 @@ async def list_supervisors(tx: Transaction) -> Sequence[Supervisor]:
     return await _alive(tx, await tx.rows(tx.sql.list_pipelines), now_ms)
 
 
-async def leave(tx: Transaction, supervisor: SupervisorId) -> None:
+async def remove_supervisor(tx: Transaction, supervisor: SupervisorId) -> None:
     await tx.lock(Lock.PIPELINES, {})
     await tx.change(tx.sql.release_pipelines_of, {"supervisor": supervisor})
     await tx.change(tx.sql.drop_supervisor, {"supervisor": supervisor})
@@ -170,7 +172,7 @@ async def _alive(tx: Transaction, pipelines: Sequence[Row], now_ms: int) -> list
 
 
 async def _write_supervisor(tx: Transaction, heartbeat: Heartbeat, *, now_ms: int, expires_at_ms: int) -> None:
-    await tx.change(tx.sql.forget_supervisors, {"before_ms": now_ms - REMEMBERED_MS})
+    await tx.change(tx.sql.forget_supervisors, {"before_ms": now_ms - SUPERVISOR_RETENTION_MS})
     params: Params = {
         "supervisor": heartbeat.supervisor,
         "host": heartbeat.host,
@@ -180,7 +182,9 @@ async def _write_supervisor(tx: Transaction, heartbeat: Heartbeat, *, now_ms: in
     await tx.change(tx.sql.put_supervisor, params)
 
 
-async def _write_shares(tx: Transaction, supervisor: SupervisorId, shares: Shares, *, expires_at_ms: int) -> None:
+async def _write_assignment(
+    tx: Transaction, supervisor: SupervisorId, shares: Assignment, *, expires_at_ms: int
+) -> None:
     if shares.renewed:
         params: Params = {"names": text_list(shares.renewed), "expires_at_ms": expires_at_ms}
         await tx.change(tx.sql.renew_pipelines, params)
@@ -193,15 +197,15 @@ async def _write_shares(tx: Transaction, supervisor: SupervisorId, shares: Share
         await tx.change(tx.sql.take_pipelines, owning)
 
 
-async def _begin(tx: Transaction, taken: Sequence[KeptPipeline]) -> None:
+async def _take_over(tx: Transaction, taken: Sequence[StoredPipeline]) -> None:
     """What its last owner told of a pipeline is no word of its new one: it runs when that says so."""
     if taken:
         told = [[each.name, status_text(replace(each.status, phase=Phase.STARTING))] for each in taken]
         await tx.change(tx.sql.tell_statuses, {"statuses": json.dumps(told)})
 
 
-async def _hear(
-    tx: Transaction, running: Iterable[Running], kept: dict[PipelineName, KeptPipeline], *, now_ms: int
+async def _store_statuses(
+    tx: Transaction, running: Iterable[PipelineReport], kept: dict[PipelineName, StoredPipeline], *, now_ms: int
 ) -> None:
     """What it says counts for the revision that it runs; 0 is any."""
     told = [
@@ -213,14 +217,14 @@ async def _hear(
         await tx.change(tx.sql.tell_statuses, {"statuses": json.dumps(told)})
 
 
-def _is_current(running: Running, kept: KeptPipeline) -> bool:
+def _is_current(running: PipelineReport, kept: StoredPipeline) -> bool:
     status, owner = running.status, kept.owner
     if status is None or owner is None or owner.epoch != running.epoch:
         return False
     return status.revision in (0, kept.pipeline.revision)
 
 
-async def _write_events(tx: Transaction, running: Iterable[Running], limits: Limits) -> None:
+async def _write_events(tx: Transaction, running: Iterable[PipelineReport], limits: SupervisorLimits) -> None:
     for each in running:
         if newest := each.events[-limits.max_events :]:
             lines = dict.fromkeys((each.name, event.at_ms, event.level, event.text) for event in newest)

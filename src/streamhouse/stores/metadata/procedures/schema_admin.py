@@ -40,7 +40,7 @@ from streamhouse.stores.metadata.schema_rows import key_params, subject_params
 
 async def delete_version(tx: Transaction, subject: Subject, version: int | None, permanent: bool) -> int:
     await tx.lock(Lock.SCHEMAS, {})
-    found = choose(await versions_of_subject(tx, subject), subject, version)
+    found = select_versions(await versions_of_subject(tx, subject), subject, version)
     if found.deleted and not permanent:
         raise VersionSoftDeleted(subject, found.version)
     await _check_unused(tx, [found], permanent=permanent, but_by=None)
@@ -65,7 +65,7 @@ async def delete_subject(tx: Transaction, subject: Subject, permanent: bool) -> 
     return [each.version for each in chosen]
 
 
-def choose(known: Sequence[SubjectVersion], subject: Subject, version: int | None) -> SubjectVersion:
+def select_versions(known: Sequence[SubjectVersion], subject: Subject, version: int | None) -> SubjectVersion:
     """The version that is meant; None: the newest that is not deleted."""
     fits = [each for each in known if (each.version == version if version is not None else not each.deleted)]
     if not fits:
@@ -98,7 +98,7 @@ async def _delete(tx: Transaction, chosen: Sequence[SubjectVersion], *, permanen
     tx.announce(Change(ChangeKind.SCHEMAS))
 
 
-async def clear(tx: Transaction, subject: Subject) -> None:
+async def delete_subject_rows(tx: Transaction, subject: Subject) -> None:
     """Take what is left of a subject whose versions are all deleted."""
     known = await versions_of_subject(tx, subject)
     await _check_unused(tx, known, permanent=True, but_by=subject)
@@ -122,7 +122,7 @@ async def _empty(tx: Transaction, scope: Subject) -> None:
         if any(not each.deleted for each in await versions_of_subject(tx, subject)):
             raise ModeRefused(scope, why="there are subjects with versions; do=delete them, or force it")
     for subject in subjects:
-        await clear(tx, subject)
+        await delete_subject_rows(tx, subject)
 
 
 async def _subjects_of(tx: Transaction, scope: Subject) -> list[Subject]:

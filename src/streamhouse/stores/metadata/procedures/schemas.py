@@ -102,7 +102,7 @@ async def subject_state(tx: Transaction, subject: Subject) -> SubjectState:
 async def add_version(tx: Transaction, new: NewVersion, max_subjects: int) -> RegisteredSchema | None:
     await tx.lock(Lock.SCHEMAS, {})
     row = await tx.row(tx.sql.find_schema_subject, subject_params(new.subject))
-    if (0 if row is None else row["revision"]) != new.revision or not await _all_there(tx, new.needs):
+    if (0 if row is None else row["revision"]) != new.revision or not await _references_exist(tx, new.needs):
         return None
     if row is None:
         await _check_room(tx, max_subjects)
@@ -115,7 +115,7 @@ async def add_version(tx: Transaction, new: NewVersion, max_subjects: int) -> Re
     return registered
 
 
-async def _all_there(tx: Transaction, needs: Sequence[VersionKey]) -> bool:
+async def _references_exist(tx: Transaction, needs: Sequence[VersionKey]) -> bool:
     found = await versions(tx, needs) if needs else []
     return sum(not each.deleted for each in found) == len(set(needs))
 

@@ -22,7 +22,7 @@ from streamhouse.errors import Internal, SessionLost
 from streamhouse.model.cluster import SessionState
 from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId
 from streamhouse.model.segment import Run, SegmentCommit
-from streamhouse.stores.metadata.base import DoomedObject, EpochEnd, ObjectRange, StoredObject
+from streamhouse.stores.metadata.base import EpochEnd, ObjectRange, PendingDeletion, StoredObject
 from streamhouse.stores.metadata.commit_guard import (
     Offsets,
     Publication,
@@ -34,13 +34,13 @@ from streamhouse.stores.metadata.engine import Lock, Transaction
 from streamhouse.stores.metadata.rows import (
     Params,
     Row,
-    doomed_of,
     last_run_of,
     number_list,
     offset_list,
     partition_list,
     partition_of,
     partition_params,
+    pending_deletion_of,
     run_of,
     run_params,
     state_of,
@@ -131,7 +131,7 @@ async def advance_log_start(tx: Transaction, starts: Mapping[PartitionId, int], 
     await tx.change_each(
         tx.sql.shrink_partition, ({**partition_params(p), "dropped_bytes": gone} for p, gone in dropped_bytes.items())
     )
-    await doom_unused(tx, objects_of(dropped))
+    await mark_unused_for_deletion(tx, objects_of(dropped))
     return share in dropped_runs.values() or share in Counter(map(partition_of, aborted)).values()
 
 
@@ -143,7 +143,7 @@ def objects_of(dropped: Iterable[Row]) -> Iterator[int]:
             yield row["producers_object_id"]
 
 
-async def doom_unused(tx: Transaction, object_ids: Iterable[int]) -> None:
+async def mark_unused_for_deletion(tx: Transaction, object_ids: Iterable[int]) -> None:
     """Doom those of the objects that no run of any partition names any more."""
     unique = sorted(set(object_ids))
     if not unique:
@@ -154,9 +154,9 @@ async def doom_unused(tx: Transaction, object_ids: Iterable[int]) -> None:
     await tx.change_each(tx.sql.drop_object, ({"object_id": each} for each in unique))
 
 
-async def doomed_objects(tx: Transaction, grace_ms: int, limit: int) -> Sequence[DoomedObject]:
+async def objects_pending_deletion(tx: Transaction, grace_ms: int, limit: int) -> Sequence[PendingDeletion]:
     params = {"before_ms": await tx.now_ms() - grace_ms, "limit": limit}
-    return [doomed_of(row) for row in await tx.rows(tx.sql.doomed_before, params)]
+    return [pending_deletion_of(row) for row in await tx.rows(tx.sql.doomed_before, params)]
 
 
 async def stored_objects(tx: Transaction, after: int, limit: int) -> Sequence[StoredObject]:
@@ -307,4 +307,4 @@ async def _replace(tx: Transaction, place: Params, expected: Sequence[Run], comm
     freed = sum(run.length for run in expected) - sum(run.length for run in commit.runs)
     params = {**partition_params(expected[0].partition), "dropped_bytes": freed}
     await tx.change_each(tx.sql.shrink_partition, [params])
-    await doom_unused(tx, objects_of(dropped))
+    await mark_unused_for_deletion(tx, objects_of(dropped))

@@ -18,9 +18,9 @@ from streamhouse.model.cluster import (
     AbandonedRange,
     Change,
     ChangeKind,
+    Membership,
     PartitionState,
     PutReport,
-    RollCall,
     Session,
     SessionState,
 )
@@ -91,9 +91,9 @@ async def end_session(tx: Transaction, session_id: SessionId) -> None:
     await free_and_end(tx, session_id)
 
 
-async def roll_call(tx: Transaction) -> RollCall:
+async def membership(tx: Transaction) -> Membership:
     now_ms = await tx.now_ms()
-    return RollCall(now_ms=now_ms, sessions=[session_of(row) for row in await tx.rows(tx.sql.list_sessions)])
+    return Membership(now_ms=now_ms, sessions=[session_of(row) for row in await tx.rows(tx.sql.list_sessions)])
 
 
 async def acquire(
@@ -145,14 +145,14 @@ async def finish_recovery(
     commits: Sequence[SegmentCommit],
     continue_at: Mapping[PartitionId, int],
 ) -> None:
-    if await is_still_to_do(tx, dead, claim):
+    if await is_unrecovered(tx, dead, claim):
         await publish(tx, dead, commits, may_publish=True)
         skipped = ({**partition_params(p), "holder": dead, "continue_at": end} for p, end in continue_at.items())
         await tx.change_each(tx.sql.skip_lost, skipped)
         await free_and_end(tx, dead)
 
 
-async def is_still_to_do(tx: Transaction, dead: SessionId, claim: int) -> bool:
+async def is_unrecovered(tx: Transaction, dead: SessionId, claim: int) -> bool:
     """Hold a claimed session and its leases, for whoever may end its recovery; False when that has happened."""
     await tx.lock(Lock.SESSIONS, {"session_ids": text_list([dead])})
     session = await _get(tx, dead)
@@ -234,7 +234,7 @@ async def reserve_offsets(tx: Transaction, session_id: SessionId, until: Mapping
 
 
 async def abandon_recovery(tx: Transaction, dead: SessionId, claim: int) -> None:
-    if await is_still_to_do(tx, dead, claim):
+    if await is_unrecovered(tx, dead, claim):
         await tx.change(tx.sql.abandon_ranges, {"holder": dead})
         await tx.change(tx.sql.skip_reserved, {"holder": dead})
         await free_and_end(tx, dead)

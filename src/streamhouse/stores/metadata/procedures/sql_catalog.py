@@ -79,12 +79,12 @@ async def find_view(tx: Transaction, name: str) -> ViewState | None:
     return None if row is None else view_of(row)
 
 
-async def find_row(tx: Transaction, name: str, found_by: str) -> ViewRow | None:
+async def find_view_row(tx: Transaction, name: str, found_by: str) -> ViewRow | None:
     row = await tx.row(tx.sql.find_view_row, {"name": name, "found_by": found_by})
     return None if row is None else view_row_of(row)
 
 
-async def page(tx: Transaction, name: str, cursor: str | None, limit: int, max_bytes: int) -> ViewPage:
+async def list_view_rows(tx: Transaction, name: str, cursor: str | None, limit: int, max_bytes: int) -> ViewPage:
     place, by = _place(cursor)
     rows = await tx.rows(tx.sql.page_of_view, {"name": name, "place": place, "found_by": by, "limit": limit + 1})
     shown = rows[: min(limit, _fitting([len(row["row_text"]) for row in rows], max_bytes))]
@@ -176,7 +176,7 @@ async def _change_rows(tx: Transaction, part: ViewPart, *, is_last: bool) -> int
     return added
 
 
-async def beat(tx: Transaction, worker: SqlWorker, ttl_ms: int, max_workers: int) -> None:
+async def heartbeat_worker(tx: Transaction, worker: SqlWorker, ttl_ms: int, max_workers: int) -> None:
     await tx.lock(Lock.PIPELINES, {})
     now_ms = await tx.now_ms()
     await tx.change(tx.sql.forget_workers, {"before_ms": now_ms})
@@ -197,5 +197,5 @@ async def list_workers(tx: Transaction) -> Sequence[SqlWorker]:
     return [worker_of(row) for row in await tx.rows(tx.sql.list_workers, {"now_ms": await tx.now_ms()})]
 
 
-async def drop(tx: Transaction, worker: WorkerId) -> None:
+async def drop_worker(tx: Transaction, worker: WorkerId) -> None:
     await tx.change(tx.sql.drop_worker, {"worker": worker})

@@ -20,7 +20,7 @@ from streamhouse.model.cluster import Change, ChangeKind, PartitionState
 from streamhouse.model.names import NodeId, PartitionId, TopicId
 from streamhouse.model.topic import Topic
 from streamhouse.stores.metadata.engine import Lock, Transaction
-from streamhouse.stores.metadata.procedures.segments import advance_log_start, doom_unused, objects_of
+from streamhouse.stores.metadata.procedures.segments import advance_log_start, mark_unused_for_deletion, objects_of
 from streamhouse.stores.metadata.rows import (
     Params,
     configs_text,
@@ -35,13 +35,13 @@ EVERY_NODE: Final = 0
 """Stands in the place of a node's number; those begin at 1."""
 
 
-async def list_settings(tx: Transaction) -> Mapping[NodeId | None, Mapping[str, str]]:
+async def list_broker_settings(tx: Transaction) -> Mapping[NodeId | None, Mapping[str, str]]:
     rows = await tx.rows(tx.sql.list_broker_settings)
     found = {row["node_id"]: json.loads(row["configs"]) for row in rows}
     return {None if node == EVERY_NODE else NodeId(node): configs for node, configs in found.items() if configs}
 
 
-async def alter_settings(
+async def alter_broker_settings(
     tx: Transaction, node_id: NodeId | None, expected: Mapping[str, str], configs: Mapping[str, str]
 ) -> Mapping[str, str]:
     node = EVERY_NODE if node_id is None else int(node_id)
@@ -123,7 +123,7 @@ async def delete_topic(tx: Transaction, topic_id: TopicId) -> None:
     params = {"topic_id": str(topic_id)}
     await tx.lock(Lock.TOPIC, params)
     await tx.lock(Lock.PARTITIONS_OF_TOPIC, params)
-    await doom_unused(tx, objects_of(await tx.rows(tx.sql.drop_runs_of_topic, params)))
+    await mark_unused_for_deletion(tx, objects_of(await tx.rows(tx.sql.drop_runs_of_topic, params)))
     for statement in (
         tx.sql.drop_offsets_of_topic,
         tx.sql.drop_offsets_of_shards,

@@ -17,8 +17,8 @@ from streamhouse.model.group import GroupOffset
 from streamhouse.model.names import Epoch, PartitionId, SessionId
 from streamhouse.model.transaction import (
     AbortedTransaction,
+    InitProducerRequest,
     PendingOffset,
-    ProducerAsked,
     StoredTransaction,
     TransactionCall,
     TransactionState,
@@ -35,12 +35,12 @@ from streamhouse.stores.metadata.rows import (
 )
 from streamhouse.stores.metadata.transaction_rows import (
     aborted_of,
+    group_offset_of,
     pending_params,
-    place_of,
     transaction_of,
     transaction_params,
 )
-from streamhouse.stores.metadata.transaction_store import OffsetsAsked
+from streamhouse.stores.metadata.transaction_store import OffsetsRequest
 
 _FIRST: Final = ""  # sorts before every transactional id
 _EARLIEST_MS: Final = -1
@@ -49,47 +49,47 @@ _EARLIEST_MS: Final = -1
 # --- a producer and its transaction
 
 
-async def init_producer(tx: Transaction, asked: ProducerAsked, by: SessionId | None) -> StoredTransaction:
+async def init_producer(tx: Transaction, asked: InitProducerRequest, by: SessionId | None) -> StoredTransaction:
     await _check_session(tx, by)
-    row = await _hold(tx, asked.transactional_id)
+    row = await _lock_transaction(tx, asked.transactional_id)
     if row is None:
         created = changes.new_transaction(asked, now_ms=await tx.now_ms())
         if await tx.change(tx.sql.insert_transaction, transaction_params(created)):
             return created
-        row = await _hold(tx, asked.transactional_id)
+        row = await _lock_transaction(tx, asked.transactional_id)
         assert row is not None, f"neither inserted nor there; transactional_id={asked.transactional_id!r}"
     return await _write(tx, row, changes.init_producer(row, asked, now_ms=await tx.now_ms()))
 
 
-async def enlist(
+async def add_partitions(
     tx: Transaction, call: TransactionCall, partitions: Sequence[PartitionId], limit: int
 ) -> StoredTransaction:
-    row = await _hold(tx, call.transactional_id)
+    row = await _lock_transaction(tx, call.transactional_id)
     found: list[PartitionId] = []
     known = set() if row is None else set(row.partitions)
     if new := [each for each in partitions if each not in known]:
         rows = await tx.rows(tx.sql.existing_partitions, {"partitions": partition_list(new)})
         found = [partition_of(each) for each in rows]
-    return await _write(tx, row, changes.enlist(row, call, found, limit=limit, now_ms=await tx.now_ms()))
+    return await _write(tx, row, changes.add_partitions(row, call, found, limit=limit, now_ms=await tx.now_ms()))
 
 
 async def end_transaction(
     tx: Transaction, call: TransactionCall, commit: bool, bump: bool, fresh_id: int, by: SessionId | None
 ) -> StoredTransaction:
     await _check_session(tx, by)
-    row = await _hold(tx, call.transactional_id)
+    row = await _lock_transaction(tx, call.transactional_id)
     now_ms = await tx.now_ms()
     return await _write(tx, row, changes.end(row, call, commit=commit, bump=bump, fresh_id=fresh_id, now_ms=now_ms))
 
 
 async def expire_transaction(tx: Transaction, transactional_id: str, number: int) -> StoredTransaction | None:
-    row = await _hold(tx, transactional_id)
+    row = await _lock_transaction(tx, transactional_id)
     expired = changes.expire(row, number, now_ms=await tx.now_ms())
     return None if expired is None else await _write(tx, row, expired)
 
 
 async def complete_transaction(tx: Transaction, transactional_id: str, number: int) -> None:
-    row = await _hold(tx, transactional_id)
+    row = await _lock_transaction(tx, transactional_id)
     completed = changes.complete(row, number, now_ms=await tx.now_ms())
     if completed is not None:
         await _write(tx, row, completed)
@@ -143,28 +143,28 @@ async def put_pending_offsets(
     begins: bool,
 ) -> None:
     await _check_lease(tx, session_id, shard, epoch)
-    row = await _hold(tx, call.transactional_id)
-    await _write(tx, row, changes.take_offsets(row, call, begins=begins, now_ms=await tx.now_ms()))
+    row = await _lock_transaction(tx, call.transactional_id)
+    await _write(tx, row, changes.add_offsets(row, call, begins=begins, now_ms=await tx.now_ms()))
     await tx.change_each(
         tx.sql.put_pending_offset, (pending_params(call.transactional_id, shard, group_id, each) for each in offsets)
     )
 
 
-async def pending_offsets(tx: Transaction, asked: Sequence[OffsetsAsked]) -> Set[GroupOffset]:
+async def pending_offsets(tx: Transaction, asked: Sequence[OffsetsRequest]) -> Set[GroupOffset]:
     found: set[GroupOffset] = set()
     for group_id, partitions in asked:
         if partitions is None:
             rows = await tx.rows(tx.sql.pending_of_group, {"group_id": group_id})
         else:
             rows = await tx.rows(tx.sql.find_pending, {"group_id": group_id, "partitions": partition_list(partitions)})
-        found.update(map(place_of, rows))
+        found.update(map(group_offset_of, rows))
     return found
 
 
 # --- aborted transactions in partitions
 
 
-async def aborted(
+async def aborted_transactions(
     tx: Transaction, wanted: Mapping[PartitionId, int], limit: int
 ) -> Mapping[PartitionId, Sequence[AbortedTransaction]]:
     found: dict[PartitionId, list[AbortedTransaction]] = {}
@@ -178,7 +178,7 @@ async def forget_aborted(tx: Transaction, partition: PartitionId, last_offsets: 
     await tx.change(tx.sql.forget_aborted, params)
 
 
-async def _hold(tx: Transaction, transactional_id: str) -> StoredTransaction | None:
+async def _lock_transaction(tx: Transaction, transactional_id: str) -> StoredTransaction | None:
     row = await tx.row(tx.sql.hold_transaction, {"transactional_id": transactional_id})
     return None if row is None else transaction_of(row)
 

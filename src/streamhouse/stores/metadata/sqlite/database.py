@@ -39,7 +39,7 @@ from streamhouse.stores.metadata.statements import (
 )
 
 _PRIMARY: Final = 0xFF  # the low byte of an extended result code is its primary code
-_MAY_PASS: Final = frozenset(
+_TRANSIENT: Final = frozenset(
     {
         sqlite3.SQLITE_BUSY,
         sqlite3.SQLITE_LOCKED,
@@ -59,7 +59,7 @@ def translate(error: sqlite3.Error) -> StreamhouseError:
     """`Unavailable` for what may pass: busy, full, I/O. Anything else is damage or a bug."""
     code = getattr(error, "sqlite_errorcode", None)
     name = getattr(error, "sqlite_errorname", type(error).__name__)
-    if code is not None and code & _PRIMARY in _MAY_PASS:
+    if code is not None and code & _PRIMARY in _TRANSIENT:
         return Unavailable(f"metadata store can't serve now; code={name} why={error}")
     return Internal(f"metadata store failed; code={name} why={error}")
 
@@ -73,7 +73,7 @@ T = TypeVar("T")
 
 MEMORY: Final = ":memory:"
 OLDEST_SQLITE: Final = (3, 38, 0)  # STRICT tables, RETURNING and ->>
-_STEPS_BETWEEN_LOOKS: Final = 10_000  # virtual machine steps between looks at the clock: well below a millisecond
+_STEPS_BETWEEN_CHECKS: Final = 10_000  # virtual machine steps between looks at the clock: well below a millisecond
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +254,7 @@ class Database:
             self._connection = self._connect()
             self._migrate(self._connection)
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            self._connection.set_progress_handler(self._is_late, _STEPS_BETWEEN_LOOKS)
+            self._connection.set_progress_handler(self._is_late, _STEPS_BETWEEN_CHECKS)
         except sqlite3.Error as error:
             self._close()
             raise Misconfigured(

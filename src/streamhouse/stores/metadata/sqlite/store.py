@@ -11,7 +11,7 @@ from typing import Self, TypeVar
 
 from streamhouse.clock import Clock
 from streamhouse.model.cluster import Change
-from streamhouse.stores.metadata.engine import Heard, Listeners, Lock, Work, run_inline
+from streamhouse.stores.metadata.engine import Listeners, Lock, OnChange, Work, run_inline
 from streamhouse.stores.metadata.rows import Params, Row
 from streamhouse.stores.metadata.sqlite.database import Database, SqliteSettings, Transaction
 from streamhouse.stores.metadata.statements import Statements
@@ -84,7 +84,7 @@ class SqliteEngine:
     def is_listening(self) -> bool:
         return True
 
-    def subscribe(self, heard: Heard) -> Callable[[], None]:
+    def subscribe(self, heard: OnChange) -> Callable[[], None]:
         return self._database.listeners.add(heard)
 
     async def aclose(self) -> None:

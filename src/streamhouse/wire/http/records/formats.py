@@ -33,8 +33,8 @@ from streamhouse.format.schema_id import PREFIX_BYTES, prefix_of, schema_id_of
 from streamhouse.model.record import Header, StoredRecord
 from streamhouse.schemas.base import ParsedSchema
 from streamhouse.wire.http.errors import Flaw, Unprocessable
-from streamhouse.wire.http.records.schema_encoder_process import why
-from streamhouse.wire.http.records.schema_encoding import Deadline, Encoding
+from streamhouse.wire.http.records.schema_encoder_process import error_text
+from streamhouse.wire.http.records.schema_encoding import Deadline, SchemaEncoding
 from streamhouse.wire.http.records.types import Format, HeaderShape, ReadFormat, RecordView
 
 NULL: Final = b"null"
@@ -74,7 +74,7 @@ def flaw_of(path: str, error: Exception) -> Flaw:
     return Flaw(path=path, reason=reason[:300])
 
 
-def refuse(flaws: Sequence[Flaw]) -> Unprocessable:
+def reject(flaws: Sequence[Flaw]) -> Unprocessable:
     first = flaws[0]
     return Unprocessable(f"records can't be read; path={first.path} why={first.reason}", flaws=flaws)
 
@@ -82,7 +82,7 @@ def refuse(flaws: Sequence[Flaw]) -> Unprocessable:
 # --- the other way
 
 
-def written(data: bytes | None, form: Format) -> tuple[object, Format | UnsetType]:
+def format_value(data: bytes | None, form: Format) -> tuple[object, Format | UnsetType]:
     """Bytes in the format that is wanted, or in the first of text and base64 that fits; then that one is named."""
     if data is None:
         return None, UNSET
@@ -117,8 +117,8 @@ def _header_shape(name: str, value: bytes | None) -> HeaderShape:
 
 def view_of(partition: int, record: StoredRecord, *, key_format: Format, value_format: Format) -> RecordView:
     offset, timestamp_ms, data, payload, headers = record
-    value, value_mark = written(payload, value_format)
-    key, key_mark = (None, UNSET) if data is None else written(data, key_format)
+    value, value_mark = format_value(payload, value_format)
+    key, key_mark = (None, UNSET) if data is None else format_value(data, key_format)
     return RecordView(
         partition=partition,
         offset=offset,
@@ -167,7 +167,7 @@ class Writer(NamedTuple):
         try:
             payload = self.schema.encode(msgspec.json.decode(text))
         except InvalidRecordValue as error:
-            raise ValueError(why(error)) from None
+            raise ValueError(error_text(error)) from None
         return prefix_of(self.schema_id) + payload
 
 
@@ -222,7 +222,7 @@ class Viewer:
     def __init__(
         self,
         registry: Registry,
-        encoding: Encoding,
+        encoding: SchemaEncoding,
         *,
         key_format: ReadFormat,
         value_format: ReadFormat,

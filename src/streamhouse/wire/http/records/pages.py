@@ -24,7 +24,7 @@ from streamhouse.broker.fetch.fetch import Fetched, Wanted
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import StoredRecord
-from streamhouse.wire.http.records.topic_reader import PARALLEL, Limits, Piece, Tail, take
+from streamhouse.wire.http.records.topic_reader import PARALLEL, Limits, PartitionRecords, TopicReader, decode_records
 
 
 class PartitionPage(NamedTuple):
@@ -53,7 +53,7 @@ async def partition_page(
     records: list[StoredRecord] = []
     found = await fetch(broker, name, offset, max_bytes=max_bytes, max_wait_s=max_wait_s)
     while True:
-        taken = await take(
+        taken = await decode_records(
             broker.decoder,
             found,
             offset=offset,
@@ -72,7 +72,9 @@ async def partition_page(
     return PartitionPage(records, offset, found.high_watermark, found.log_start)
 
 
-async def topic_page(tail: Tail, *, limit: int, max_bytes: int, max_wait_s: float) -> AsyncGenerator[Piece, None]:
+async def topic_page(
+    tail: TopicReader, *, limit: int, max_bytes: int, max_wait_s: float
+) -> AsyncGenerator[PartitionRecords, None]:
     """Pieces of at most `limit` records and `max_bytes` together, but at least one; the tail is moved behind them."""
     left, left_bytes = limit, max_bytes
     while True:

@@ -13,8 +13,8 @@ from msgspec import UNSET, Raw
 
 from streamhouse.model.record import Acks, NewRecord
 from streamhouse.wire.http.errors import MAX_FLAWS, Flaw, Unprocessable
-from streamhouse.wire.http.records.formats import BAD_VALUE, Writer, bytes_of, flaw_of, headers_of, refuse
-from streamhouse.wire.http.records.schema_encoding import Deadline, Encoding
+from streamhouse.wire.http.records.formats import BAD_VALUE, Writer, bytes_of, flaw_of, headers_of, reject
+from streamhouse.wire.http.records.schema_encoding import Deadline, SchemaEncoding
 from streamhouse.wire.http.records.types import Format, Publication, PublicationQuery, RecordShape
 
 Part = Literal["key", "value"]
@@ -60,7 +60,7 @@ def defaults_of(
     )
 
 
-class Way(NamedTuple):
+class SchemaChoice(NamedTuple):
     """How keys or values are written: by one of these, or nobody says."""
 
     schema_id: int | None = None
@@ -68,32 +68,38 @@ class Way(NamedTuple):
     format: Format | None = None
 
 
-def way_of(part: Part, query: PublicationQuery, body: Publication | None) -> Way:
+def schema_choice(part: Part, query: PublicationQuery, body: Publication | None) -> SchemaChoice:
     """What the body says, else the query; raises where one of them says two things."""
-    ways = [_said(part, each) for each in (body, query) if each is not None]
+    ways = [_chosen(part, each) for each in (body, query) if each is not None]
     for way in ways:
         if sum(each is not None for each in way) > 1:
             reason = f"give one of {part}_schema_id, {part}_subject and {part}_format"
             raise Unprocessable(reason, flaws=[Flaw(path="$", reason=reason)])
-    return next((way for way in ways if any(way)), Way())
+    return next((way for way in ways if any(way)), SchemaChoice())
 
 
-def _said(part: Part, given: Publication | PublicationQuery) -> Way:
+def _chosen(part: Part, given: Publication | PublicationQuery) -> SchemaChoice:
     if part == "key":
-        return Way(given.key_schema_id or None, given.key_subject or None, given.key_format or None)
-    return Way(given.value_schema_id or None, given.value_subject or None, given.value_format or given.format or None)
+        return SchemaChoice(given.key_schema_id or None, given.key_subject or None, given.key_format or None)
+    return SchemaChoice(
+        given.value_schema_id or None, given.value_subject or None, given.value_format or given.format or None
+    )
 
 
-async def written_records(shapes: Sequence[RecordShape], defaults: Defaults, encoding: Encoding) -> list[NewRecord]:
+async def encode_records(
+    shapes: Sequence[RecordShape], defaults: Defaults, encoding: SchemaEncoding
+) -> list[NewRecord]:
     """As `new_records`; those that are written with schemas, beside the event loop."""
     if not defaults.has_writer:
         return new_records(shapes, defaults)
     return await encoding.run(
-        lambda deadline: new_records(shapes, prepared(shapes, defaults, encoding, deadline), check=deadline.check)
+        lambda deadline: new_records(shapes, prepare_values(shapes, defaults, encoding, deadline), check=deadline.check)
     )
 
 
-def prepared(shapes: Iterable[RecordShape], defaults: Defaults, encoding: Encoding, deadline: Deadline) -> Defaults:
+def prepare_values(
+    shapes: Iterable[RecordShape], defaults: Defaults, encoding: SchemaEncoding, deadline: Deadline
+) -> Defaults:
     """Writers that know the values which take long; for threads."""
     key, value = defaults.key_writer, defaults.value_writer
     if key is not None:
@@ -123,7 +129,7 @@ def new_records(
             if len(flaws) >= MAX_FLAWS:
                 break
     if flaws:
-        raise refuse(flaws)
+        raise reject(flaws)
     return records
 
 

@@ -57,7 +57,7 @@ def read_frame(stream: IO[bytes]) -> bytes | None:
     return content if len(content) == size else None
 
 
-def why(error: InvalidRecordValue) -> str:
+def error_text(error: InvalidRecordValue) -> str:
     return f"{error.reason} (at {error.path})"
 
 
@@ -66,14 +66,14 @@ def _schema(kind: str, text: str, references: tuple[tuple[str, str], ...]) -> Pa
     return parse_schema(kind, text, dict(references))
 
 
-def done(job: Job) -> Results:
+def run_job(job: Job) -> Results:
     schema = _schema(job.kind, job.text, job.references)
     results: Results = []
     for value in job.values:
         try:
             results.append(schema.encode(msgspec.json.decode(value)))
         except InvalidRecordValue as error:
-            results.append(Refused(why(error)))
+            results.append(Refused(error_text(error)))
         except (ValueError, RecursionError) as error:
             results.append(Refused(str(error)))
     return results
@@ -83,7 +83,7 @@ def main() -> None:
     decoder, encoder = msgspec.msgpack.Decoder(Job), msgspec.msgpack.Encoder()
     while (frame := read_frame(sys.stdin.buffer)) is not None:
         try:
-            results = done(decoder.decode(frame))
+            results = run_job(decoder.decode(frame))
         except StreamhouseError as error:  # the agent has parsed it, so this is ours
             sys.exit(f"a schema can't be parsed; why={error}")
         write_frame(sys.stdout.buffer, encoder.encode(results))

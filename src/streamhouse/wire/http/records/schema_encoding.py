@@ -55,7 +55,7 @@ class Deadline:
             raise TooSlow
 
 
-class Encoding:
+class SchemaEncoding:
     def __init__(self, settings: SchemaSettings, *, clock: Clock | None = None) -> None:
         self._settings = settings
         self._clock = clock or SystemClock()

@@ -22,7 +22,7 @@ from streamhouse.wire.http.errors import Problem, TooManyRequests, problem_of
 from streamhouse.wire.http.middleware import HttpMetrics
 from streamhouse.wire.http.operations import EVENTS, MAX_LIMIT, NDJSON
 from streamhouse.wire.http.records.formats import Viewer
-from streamhouse.wire.http.records.topic_reader import Piece, Tail
+from streamhouse.wire.http.records.topic_reader import PartitionRecords, TopicReader
 from streamhouse.wire.http.records.types import RecordView
 
 EACH_UP_TO: Final = 64
@@ -89,7 +89,7 @@ class Framing(Protocol):
     media_type: str
 
     def opening(self) -> bytes: ...
-    def records(self, views: Sequence[RecordView], piece: Piece, tail: Tail) -> bytes: ...
+    def records(self, views: Sequence[RecordView], piece: PartitionRecords, tail: TopicReader) -> bytes: ...
     def gap(self, gap: Gap) -> bytes: ...
     def error(self, problem: Problem) -> bytes: ...
     def alive(self) -> bytes: ...
@@ -103,7 +103,7 @@ class Lines:
     def opening(self) -> bytes:
         return b""
 
-    def records(self, views: Sequence[RecordView], piece: Piece, tail: Tail) -> bytes:
+    def records(self, views: Sequence[RecordView], piece: PartitionRecords, tail: TopicReader) -> bytes:
         tail.offsets[piece.partition] = piece.next_offset
         if views:
             views[-1].cursor = tail.cursor
@@ -130,7 +130,7 @@ class Events:
     def opening(self) -> bytes:
         return b"retry: %d\n\n" % self._reconnect_ms
 
-    def records(self, views: Sequence[RecordView], piece: Piece, tail: Tail) -> bytes:
+    def records(self, views: Sequence[RecordView], piece: PartitionRecords, tail: TopicReader) -> bytes:
         offsets, number = tail.offsets, piece.partition
         parts: list[bytes] = []
         for view in views[:-1]:
@@ -152,12 +152,12 @@ class Events:
         return b": alive\n\n"
 
 
-class StreamAnswer(Response):
+class StreamResponse(Response):
     """Sends what a tail has, for ever or until `limit` records were sent."""
 
     def __init__(
         self,
-        tail: Tail,
+        tail: TopicReader,
         viewer: Viewer,
         framing: Framing,
         *,
@@ -214,7 +214,7 @@ class StreamAnswer(Response):
             await self._send(send, await self._written(piece))
         return any_yet
 
-    async def _written(self, piece: Piece) -> bytes:
+    async def _written(self, piece: PartitionRecords) -> bytes:
         number = piece.partition
         parts: list[bytes] = []
         if piece.lost is not None:

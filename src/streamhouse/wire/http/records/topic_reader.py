@@ -97,7 +97,7 @@ MAX_HEADERS: Final = 100_000
 """Headers of all records that are given at once; those of one record may be more."""
 
 
-class Taken(NamedTuple):
+class DecodedRecords(NamedTuple):
     """Records of one partition, and the offset behind them and behind the gaps that follow them."""
 
     records: list[StoredRecord]
@@ -115,14 +115,16 @@ class Limits(NamedTuple):
     at_least_one: bool = True
 
 
-async def take(decoder: Decoder, fetched: Fetched, *, offset: int, limits: Limits) -> Taken:
+async def decode_records(decoder: Decoder, fetched: Fetched, *, offset: int, limits: Limits) -> DecodedRecords:
     """The first records from `offset` on. Raises `Overloaded` where they can't be decompressed now."""
     batches = [batch for buffer in fetched.records for batch in batches_of(buffer)]
-    work = partial(_take, batches, offset, limits, decoder.max_headers)
+    work = partial(_decode_records, batches, offset, limits, decoder.max_headers)
     return await decoder.run(stored_in(batches), work, inline_bytes=INLINE_BYTES)
 
 
-def _take(batches: Sequence[memoryview], offset: int, limits: Limits, max_headers: int, limit_bytes: int) -> Taken:
+def _decode_records(
+    batches: Sequence[memoryview], offset: int, limits: Limits, max_headers: int, limit_bytes: int
+) -> DecodedRecords:
     found: list[StoredRecord] = []
     size = headers = 0
     for batch in batches:
@@ -132,11 +134,11 @@ def _take(batches: Sequence[memoryview], offset: int, limits: Limits, max_header
             headers += len(record.headers)
             is_beyond = size + own > limits.size_bytes or headers > MAX_HEADERS
             if len(found) >= limits.records or (is_beyond and (found or not limits.at_least_one)):
-                return Taken(found, record.offset, size, is_full=True)
+                return DecodedRecords(found, record.offset, size, is_full=True)
             found.append(record)
             size += own
         offset = max(offset, read_header(batch).end)
-    return Taken(found, offset, size, is_full=False)
+    return DecodedRecords(found, offset, size, is_full=False)
 
 
 def size_of(record: StoredRecord) -> int:
@@ -152,7 +154,7 @@ PARALLEL: Final = 16
 """Partitions whose beginning is looked up at once."""
 
 
-class Piece(NamedTuple):
+class PartitionRecords(NamedTuple):
     """Records of one partition. `lost` are offsets [from, to) that were deleted before they could be read."""
 
     partition: int
@@ -163,7 +165,7 @@ class Piece(NamedTuple):
     lost: tuple[int, int] | None = None
 
 
-class Tail:
+class TopicReader:
     def __init__(self, broker: Broker, topic: Topic, offsets: list[int]) -> None:
         self._broker = broker
         self._topic = topic
@@ -181,7 +183,7 @@ class Tail:
     def cursor(self) -> str:
         return write_cursor(self._topic.topic_id, self.offsets)
 
-    async def read(self, *, limit: int, max_bytes: int, max_wait_s: float) -> AsyncGenerator[Piece, None]:
+    async def read(self, *, limit: int, max_bytes: int, max_wait_s: float) -> AsyncGenerator[PartitionRecords, None]:
         """What there is, partition by partition; nothing when nothing came in time. Raises what isn't worth a retry;
         that a range is missing or damaged, when the other partitions have nothing more."""
         await self._grow()
@@ -213,23 +215,23 @@ class Tail:
         if any(fetched.error is not None for fetched in found):
             await self._clock.sleep(min(PAUSE_S, max_wait_s))
 
-    async def _piece(self, item: Wanted, fetched: Fetched, limit: int, max_bytes: int) -> Piece | None:
+    async def _piece(self, item: Wanted, fetched: Fetched, limit: int, max_bytes: int) -> PartitionRecords | None:
         number = item.name.partition
         if fetched.error is not None:
             return await self._lost(item, fetched.error)
         if not fetched.records:
             return None
-        taken = await take(self._broker.decoder, fetched, offset=item.offset, limits=Limits(limit, max_bytes))
-        return Piece(number, taken.records, taken.next_offset, taken.size_bytes, taken.is_full)
+        taken = await decode_records(self._broker.decoder, fetched, offset=item.offset, limits=Limits(limit, max_bytes))
+        return PartitionRecords(number, taken.records, taken.next_offset, taken.size_bytes, taken.is_full)
 
-    async def _lost(self, item: Wanted, error: Exception) -> Piece | None:
+    async def _lost(self, item: Wanted, error: Exception) -> PartitionRecords | None:
         """A reader whose records retention has taken goes on at the beginning, and is told."""
         if isinstance(error, Retriable):
             return None
         if isinstance(error, OffsetOutOfRange):
             start = (await self._broker.records.earliest(item.name)).offset
             if item.offset < start:
-                return Piece(item.name.partition, (), start, lost=(item.offset, start))
+                return PartitionRecords(item.name.partition, (), start, lost=(item.offset, start))
         raise error
 
     async def _grow(self) -> None:
@@ -239,18 +241,18 @@ class Tail:
             self.offsets.append((await self._broker.records.earliest(name)).offset)
 
 
-async def open_tail(broker: Broker, topic: Topic, *, cursor: str | None, start: str) -> Tail:
+async def open_topic_reader(broker: Broker, topic: Topic, *, cursor: str | None, start: str) -> TopicReader:
     """A reader that begins at a cursor, else where `start` says: earliest, latest, or a time in milliseconds."""
     if cursor:
         offsets = read_cursor(cursor, topic.topic_id, partitions=topic.partitions)
-        return Tail(broker, topic, offsets)  # partitions that were added since are read from their beginning
+        return TopicReader(broker, topic, offsets)  # partitions that were added since are read from their beginning
     turns = asyncio.Semaphore(PARALLEL)
 
     async def one(number: int) -> int:
         async with turns:
             return await first_offset(broker, TopicPartition(topic.name, number), start)
 
-    return Tail(broker, topic, list(await asyncio.gather(*map(one, range(topic.partitions)))))
+    return TopicReader(broker, topic, list(await asyncio.gather(*map(one, range(topic.partitions)))))
 
 
 async def first_offset(broker: Broker, name: TopicPartition, start: str) -> int:

@@ -27,8 +27,8 @@ from streamhouse.model.record import NewRecord, Receipt
 from streamhouse.wire.http.endpoint import decode_json
 from streamhouse.wire.http.errors import MAX_FLAWS, BodyTooLarge, Malformed, Refusal
 from streamhouse.wire.http.records.formats import BAD_VALUE
-from streamhouse.wire.http.records.publish_body import Defaults, new_record, prepared
-from streamhouse.wire.http.records.schema_encoding import Deadline, Encoding
+from streamhouse.wire.http.records.publish_body import Defaults, new_record, prepare_values
+from streamhouse.wire.http.records.schema_encoding import Deadline, SchemaEncoding
 from streamhouse.wire.http.records.types import BadLine, RecordShape, Uploaded, UploadedPartition
 
 
@@ -76,7 +76,7 @@ class Upload:
         *,
         topic: str,
         defaults: Defaults,
-        encoding: Encoding,
+        encoding: SchemaEncoding,
         idempotency_key: str | None,
     ) -> None:
         self._encoding = encoding
@@ -160,7 +160,7 @@ class Upload:
     def _write(self, lines: Sequence[bytes], deadline: Deadline) -> list[_Line]:
         shapes = [_shape_of(line) for line in lines]
         whole = [shape for shape in shapes if isinstance(shape, RecordShape)]
-        defaults = prepared(whole, self._defaults, self._encoding, deadline)
+        defaults = prepare_values(whole, self._defaults, self._encoding, deadline)
         found: list[_Line] = []
         for shape in shapes:
             deadline.check()

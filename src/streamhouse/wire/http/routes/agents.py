@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from streamhouse.broker.admin.cluster_admin import AgentStatus
 from streamhouse.broker.broker import Broker
-from streamhouse.wire.http.operations import MAX_BODY_BYTES, Call, NoQuery, Operation, json_answer
+from streamhouse.wire.http.operations import MAX_BODY_BYTES, Call, NoQuery, Operation, json_response
 
 TAG: Final = "agents"
 
@@ -45,7 +45,7 @@ class Drain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 def operations(broker: Broker) -> list[Operation[Any, Any]]:
     async def told() -> Response:
-        return json_answer(Agents(agents=[_view(each) for each in await broker.oversight.agents()]))
+        return json_response(Agents(agents=[_view(each) for each in await broker.oversight.agents()]))
 
     async def list_agents(_: Call[NoQuery, None]) -> Response:
         return await told()

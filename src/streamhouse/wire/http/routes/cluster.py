@@ -11,7 +11,7 @@ from starlette.responses import Response
 from streamhouse import __version__
 from streamhouse.broker.broker import Broker
 from streamhouse.model.cluster import Session
-from streamhouse.wire.http.operations import Call, NoQuery, Operation, json_answer
+from streamhouse.wire.http.operations import Call, NoQuery, Operation, json_response
 
 
 class ClusterAgent(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +40,7 @@ def operations(broker: Broker, *, cluster_id: str, grpc: str | None) -> list[Ope
     async def get_cluster(_: Call[NoQuery, None]) -> Response:
         own = broker.node_id
         agents = broker.agents()
-        return json_answer(
+        return json_response(
             ClusterView(
                 cluster_id=cluster_id,
                 version=__version__,

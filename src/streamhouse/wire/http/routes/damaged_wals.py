@@ -14,7 +14,7 @@ from starlette.responses import Response
 from streamhouse.broker.admin.damaged_wals import DamagedLog
 from streamhouse.broker.broker import Broker
 from streamhouse.format.loss_report import LossReport
-from streamhouse.wire.http.operations import Call, NoQuery, Operation, json_answer
+from streamhouse.wire.http.operations import Call, NoQuery, Operation, json_response
 
 TAG: Final = "agents"
 
@@ -61,10 +61,10 @@ class Discarded(msgspec.Struct, frozen=True, kw_only=True):
 def operations(broker: Broker) -> list[Operation[Any, Any]]:
     async def list_logs(_: Call[NoQuery, None]) -> Response:
         topics = {str(topic.topic_id): topic.name for topic in await broker.catalogue.all()}
-        return json_answer(DamagedLogList(logs=[_view(each, topics) for each in await broker.damaged_logs.list()]))
+        return json_response(DamagedLogList(logs=[_view(each, topics) for each in await broker.damaged_logs.list()]))
 
     async def discard(call: Call[NoQuery, None]) -> Response:
-        return json_answer(Discarded(files=await broker.damaged_logs.discard(call.path["session"])))
+        return json_response(Discarded(files=await broker.damaged_logs.discard(call.path["session"])))
 
     return [
         Operation(

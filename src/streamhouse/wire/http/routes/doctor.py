@@ -15,7 +15,7 @@ from starlette.responses import Response
 from streamhouse import __version__
 from streamhouse.broker.admin.health_rules import Check
 from streamhouse.broker.broker import Broker
-from streamhouse.wire.http.operations import Call, Operation, json_answer
+from streamhouse.wire.http.operations import Call, Operation, json_response
 
 
 class CheckView(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +44,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
     async def examine(call: Call[DoctorQuery, None]) -> Response:
         shared = [] if call.query.local else await broker.checkup.shared()
         own = await broker.checkup.own()
-        return json_answer(
+        return json_response(
             Doctor(
                 node=broker.tenure.session.node_id if broker.tenure is not None else None,
                 version=__version__,

@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.external_commits.commit_request import WantedCommit, WantedRun, WantedSegment
-from streamhouse.model.external_commit import PlacedRange, QueryId, StoredCommit
+from streamhouse.model.external_commit import CommittedRange, QueryId, StoredCommit
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.pipeline import Fence, PipelineName
 from streamhouse.model.replay import MAX_COVERS
@@ -30,7 +30,7 @@ from streamhouse.wire.http.operations import (
     Call,
     NoQuery,
     Operation,
-    json_answer,
+    json_response,
 )
 
 TAG: Final = "commits"
@@ -109,13 +109,13 @@ class LastCommit(msgspec.Struct, frozen=True, kw_only=True):
 
 def operations(broker: Broker) -> list[Operation[Any, Any]]:
     async def place_segments(call: Call[NoQuery, CommitRequest]) -> Response:
-        done = await broker.commits.commit(_wanted(call.body))
-        return json_answer(CommitView(placed=_placed(done), replayed=done.is_replayed))
+        done = await broker.commits.commit(_commit_request(call.body))
+        return json_response(CommitView(placed=_placed(done), replayed=done.is_replayed))
 
     async def get_last_commit(call: Call[NoQuery, None]) -> Response:
         last = await broker.commits.last(QueryId(str(call.path["query"])))
         progress = None if last.progress is None else msgspec.json.decode(last.progress)
-        return json_answer(LastCommit(epoch=last.epoch, progress=progress, placed=_placed(last), covers=last.covers))
+        return json_response(LastCommit(epoch=last.epoch, progress=progress, placed=_placed(last), covers=last.covers))
 
     return [
         Operation(
@@ -143,7 +143,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
     ]
 
 
-def _wanted(asked: CommitRequest) -> WantedCommit:
+def _commit_request(asked: CommitRequest) -> WantedCommit:
     return WantedCommit(
         query=QueryId(asked.query),
         epoch=asked.epoch,
@@ -179,5 +179,5 @@ def _placed(done: StoredCommit) -> list[PlacedView]:
     return [_view(each) for each in done.placed]
 
 
-def _view(placed: PlacedRange) -> PlacedView:
+def _view(placed: CommittedRange) -> PlacedView:
     return PlacedView(topic=placed.topic, partition=placed.partition.partition, base=placed.base, end=placed.end)

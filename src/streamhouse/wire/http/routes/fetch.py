@@ -25,13 +25,13 @@ from streamhouse.wire.http.operations import (
     Header,
     Media,
     Operation,
-    json_answer,
+    json_response,
 )
 from streamhouse.wire.http.records.formats import Registry, Viewer
 from streamhouse.wire.http.records.pages import fetch, partition_page, topic_page
-from streamhouse.wire.http.records.schema_encoding import Encoding
-from streamhouse.wire.http.records.streams import Events, Lines, StreamAnswer, Streams
-from streamhouse.wire.http.records.topic_reader import first_offset, open_tail
+from streamhouse.wire.http.records.schema_encoding import SchemaEncoding
+from streamhouse.wire.http.records.streams import Events, Lines, StreamResponse, Streams
+from streamhouse.wire.http.records.topic_reader import first_offset, open_topic_reader
 from streamhouse.wire.http.records.types import ReadFormat, RecordView
 
 TAG: Final = "records"
@@ -59,7 +59,7 @@ class Formats(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     key_format: Annotated[ReadFormat, Meta(description="how keys are written")] = "text"
     value_format: Annotated[ReadFormat, Meta(description="how values are written; json")] | UnsetType = UNSET
 
-    def viewer(self, registry: Registry, encoding: Encoding) -> Viewer:
+    def viewer(self, registry: Registry, encoding: SchemaEncoding) -> Viewer:
         return Viewer(
             registry, encoding, key_format=self.key_format, value_format=self.value_format or self.format or "json"
         )
@@ -116,7 +116,7 @@ class TopicPage(msgspec.Struct, frozen=True, kw_only=True):
 class ReadingCalls:
     """Reads, answered as pages, as streams or as they are stored."""
 
-    def __init__(self, broker: Broker, registry: Registry, encoding: Encoding, streams: Streams) -> None:
+    def __init__(self, broker: Broker, registry: Registry, encoding: SchemaEncoding, streams: Streams) -> None:
         self._encoding = encoding
         self._broker = broker
         self._registry = registry
@@ -142,7 +142,7 @@ class ReadingCalls:
             high_watermark=found.high_watermark,
             log_start=found.log_start,
         )
-        return json_answer(page)
+        return json_response(page)
 
     async def read_batches(self, call: Call[RawQuery, None]) -> Response:
         query, name = call.query, TopicPartition(call.topic, call.partition)
@@ -163,11 +163,11 @@ class ReadingCalls:
         if streaming:
             self._streams.check()
         cursor = call.header(LAST_EVENT_ID.name) or query.cursor
-        tail = await open_tail(self._broker, topic, cursor=cursor, start=query.start)
+        tail = await open_topic_reader(self._broker, topic, cursor=cursor, start=query.start)
         limit = None if query.limit is UNSET else query.limit
         if streaming:
             framing = Lines() if call.accepted == NDJSON else Events(reconnect_s=self._settings.reconnect_s)
-            return StreamAnswer(
+            return StreamResponse(
                 tail,
                 query.viewer(self._registry, self._encoding),
                 framing,
@@ -183,10 +183,12 @@ class ReadingCalls:
             max_wait_s=query.wait_ms / 1000,
         ):
             records += await viewer.views(piece.partition, piece.records)
-        return json_answer(TopicPage(topic=topic.name, records=records, cursor=tail.cursor))
+        return json_response(TopicPage(topic=topic.name, records=records, cursor=tail.cursor))
 
 
-def operations(broker: Broker, registry: Registry, encoding: Encoding, streams: Streams) -> list[Operation[Any, Any]]:
+def operations(
+    broker: Broker, registry: Registry, encoding: SchemaEncoding, streams: Streams
+) -> list[Operation[Any, Any]]:
     calls = ReadingCalls(broker, registry, encoding, streams)
     one = "/v1/topics/{topic}/partitions/{partition}"
     return [

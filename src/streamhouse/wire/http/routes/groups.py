@@ -22,7 +22,7 @@ from streamhouse.model.group import CommittedOffset, GroupState
 from streamhouse.model.group_requests import DescribedGroup, DescribedMember, OffsetToCommit
 from streamhouse.model.names import TopicPartition
 from streamhouse.wire.http.errors import Flaw, Unprocessable
-from streamhouse.wire.http.operations import MAX_BODY_BYTES, MAX_INT, MAX_LONG, Call, NoQuery, Operation, json_answer
+from streamhouse.wire.http.operations import MAX_BODY_BYTES, MAX_INT, MAX_LONG, Call, NoQuery, Operation, json_response
 from streamhouse.wire.http.records.pages import each_of
 from streamhouse.wire.http.records.topic_reader import first_offset
 
@@ -123,15 +123,15 @@ class GroupCalls:
     async def list_groups(self, _: Call[NoQuery, None]) -> Response:
         found = await self._broker.records.groups()
         views = [GroupView(group=each.group_id, state=each.state, protocol_type=each.protocol_type) for each in found]
-        return json_answer(Groups(groups=views))
+        return json_response(Groups(groups=views))
 
     async def get_group(self, call: Call[NoQuery, None]) -> Response:
-        return json_answer(_details(await self._broker.records.describe_group(call.path["group"])))
+        return json_response(_details(await self._broker.records.describe_group(call.path["group"])))
 
     async def get_lag(self, call: Call[NoQuery, None]) -> Response:
         group = call.path["group"]
         standings = [_standing(each) for each in await self._broker.records.lag(group)]
-        return json_answer(Lag(group=group, lag=sum(each.lag or 0 for each in standings), partitions=standings))
+        return json_response(Lag(group=group, lag=sum(each.lag or 0 for each in standings), partitions=standings))
 
     async def reset_group(self, call: Call[NoQuery, Reset]) -> Response:
         group, asked = call.path["group"], call.body
@@ -147,8 +147,8 @@ class GroupCalls:
             for error in outcomes.values():
                 if error is not None:
                     raise error
-        told = [_moved(name, committed.get(name), moves[name]) for name in sorted(moves)]
-        return json_answer(ResetDone(group=group, partitions=told))
+        told = [_moved_view(name, committed.get(name), moves[name]) for name in sorted(moves)]
+        return json_response(ResetDone(group=group, partitions=told))
 
     async def delete_group(self, call: Call[NoQuery, None]) -> Response:
         await self._broker.records.delete_group(call.path["group"])
@@ -299,7 +299,7 @@ async def _target(broker: Broker, name: TopicPartition, asked: Reset, committed:
     return min(max(wanted, start), end)
 
 
-def _moved(name: TopicPartition, before: CommittedOffset | None, after: int) -> Moved:
+def _moved_view(name: TopicPartition, before: CommittedOffset | None, after: int) -> Moved:
     return Moved(
         topic=name.topic, partition=name.partition, before=None if before is None else before.offset, after=after
     )

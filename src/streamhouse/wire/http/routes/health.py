@@ -8,7 +8,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
-from streamhouse.wire.http.operations import Call, Media, NoQuery, Operation, json_answer
+from streamhouse.wire.http.operations import Call, Media, NoQuery, Operation, json_response
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,12 +18,12 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
 def operations(broker: Broker, registry: CollectorRegistry) -> list[Operation[Any, Any]]:
     async def live(_: Call[NoQuery, None]) -> Response:
-        return json_answer(Health(status="live"))
+        return json_response(Health(status="live"))
 
     async def ready(_: Call[NoQuery, None]) -> Response:
         reason = broker.not_ready()
         status = 503 if reason else 200
-        return json_answer(Health(status="not ready" if reason else "ready", reason=reason), status=status)
+        return json_response(Health(status="not ready" if reason else "ready", reason=reason), status=status)
 
     async def metrics(_: Call[NoQuery, None]) -> Response:
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

@@ -21,15 +21,15 @@ from streamhouse.broker.maintenance.run_replacement import ExpectedRun, WantedRe
 from streamhouse.model.names import Epoch, PartitionId, TopicId, TopicPartition
 from streamhouse.model.segment import Run, SegmentCommit, SegmentObject
 from streamhouse.model.topic import topic_values
-from streamhouse.wire.http.operations import MAX_INT, MAX_LONG, QUERY_PATTERN, Call, NoQuery, Operation, json_answer
+from streamhouse.wire.http.operations import MAX_INT, MAX_LONG, QUERY_PATTERN, Call, NoQuery, Operation, json_response
 from streamhouse.wire.http.routes.read_plans import (
     AbortedView,
     Cursor,
     RunView,
     aborted_views,
-    read_place,
+    read_run_cursor,
     run_view,
-    write_place,
+    write_run_cursor,
 )
 
 TAG: Final = "maintenance"
@@ -130,8 +130,8 @@ class ReplacementView(msgspec.Struct, frozen=True, kw_only=True):
 
 def operations(broker: Broker) -> list[Operation[Any, Any]]:
     async def plan_maintenance(call: Call[NoQuery, MaintenanceQuestion]) -> Response:
-        plan = await broker.upkeep.plans.plan(call.body.topic, begin=read_place(call.body.cursor))
-        return json_answer(
+        plan = await broker.upkeep.plans.plan(call.body.topic, begin=read_run_cursor(call.body.cursor))
+        return json_response(
             MaintenancePlanView(
                 store=broker.plans.store_url,
                 grace_s=broker.plans.grace_s,
@@ -140,12 +140,14 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
                 topic_id=str(plan.topic.topic_id),
                 effective_settings=dict(topic_values(plan.topic.overrides, broker.catalogue.dynamic.topic_defaults)),
                 partitions=[_view(each) for each in plan.partitions],
-                next=write_place(plan.next),
+                next=write_run_cursor(plan.next),
             )
         )
 
     async def replace_runs(call: Call[NoQuery, ReplacementRequest]) -> Response:
-        return json_answer(ReplacementView(replaced=await broker.upkeep.replacements.replace(_wanted(call.body))))
+        return json_response(
+            ReplacementView(replaced=await broker.upkeep.replacements.replace(_replacement_request(call.body)))
+        )
 
     return [
         Operation(
@@ -189,7 +191,7 @@ def _view(upkeep: PartitionUpkeep) -> PartitionUpkeepView:
     )
 
 
-def _wanted(asked: ReplacementRequest) -> WantedReplacement:
+def _replacement_request(asked: ReplacementRequest) -> WantedReplacement:
     topic_id = TopicId(UUID(asked.topic_id))
     partition = PartitionId(topic_id, asked.partition)
     return WantedReplacement(

@@ -12,7 +12,7 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
-from streamhouse.model.external_commit import Held, HoldAsked, Outcome, QueryId, WantedHold
+from streamhouse.model.external_commit import FreezeRequest, FreezeTarget, FrozenPartition, Outcome, QueryId
 from streamhouse.model.names import PartitionId, TopicId, TopicPartition
 from streamhouse.wire.http.errors import Unprocessable
 from streamhouse.wire.http.operations import (
@@ -24,7 +24,7 @@ from streamhouse.wire.http.operations import (
     Call,
     NoQuery,
     Operation,
-    json_answer,
+    json_response,
 )
 
 TAG: Final = "agents"
@@ -76,7 +76,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             raise Unprocessable("a partition is named twice")
         timeout_s = min(call.body.wait_ms / 1000, broker.settings.placing.hold_s)
         held = await broker.holds.hold(asked, timeout_s=timeout_s)
-        return json_answer(HoldAnswer(held=[_view(each) for each in held]))
+        return json_response(HoldAnswer(held=[_view(each) for each in held]))
 
     async def end_hold(call: Call[NoQuery, HoldEnd]) -> Response:
         await broker.holds.end(str(call.path["hold"]), call.body.outcome)
@@ -108,13 +108,13 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
     ]
 
 
-def _question(asked: HoldRequest) -> HoldAsked:
-    return HoldAsked(
+def _question(asked: HoldRequest) -> FreezeRequest:
+    return FreezeRequest(
         hold_id=asked.hold,
         query=QueryId(asked.query),
         epoch=asked.epoch,
         partitions=tuple(
-            WantedHold(
+            FreezeTarget(
                 name=TopicPartition(each.topic, each.partition),
                 partition=PartitionId(TopicId(uuid.UUID(each.topic_id)), each.partition),
                 offsets=each.offsets,
@@ -124,7 +124,7 @@ def _question(asked: HoldRequest) -> HoldAsked:
     )
 
 
-def _view(held: Held) -> HeldView:
+def _view(held: FrozenPartition) -> HeldView:
     return HeldView(
         topic_id=str(held.partition.topic_id),
         partition=held.partition.partition,

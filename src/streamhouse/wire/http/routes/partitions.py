@@ -17,7 +17,7 @@ from streamhouse.broker.admin.cluster_admin import PartitionStatus
 from streamhouse.broker.broker import Broker
 from streamhouse.model.cluster import Session
 from streamhouse.model.names import TopicPartition
-from streamhouse.wire.http.operations import MAX_BODY_BYTES, MAX_INT, Call, NoQuery, Operation, json_answer
+from streamhouse.wire.http.operations import MAX_BODY_BYTES, MAX_INT, Call, NoQuery, Operation, json_response
 
 TAG: Final = "partitions"
 
@@ -66,13 +66,13 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
         name = call.query.topic
         topics = [await broker.topic(name)] if name else await broker.topics()
         found = await broker.oversight.partitions(topics, local=call.query.local)
-        return json_answer(Partitions(partitions=[view(each) for each in found]))
+        return json_response(Partitions(partitions=[view(each) for each in found]))
 
     async def move_partition(call: Call[NoQuery, Move]) -> Response:
         asked = call.body
         name = TopicPartition(asked.topic, asked.partition)
         await broker.oversight.move(name, asked.node)
-        return json_answer(Partitions(partitions=[view(await broker.oversight.partition(name))]))
+        return json_response(Partitions(partitions=[view(await broker.oversight.partition(name))]))
 
     return [
         Operation(

@@ -13,16 +13,16 @@ from msgspec import Meta
 from streamhouse.broker.pipelines.pipelines import Outcome, Wanted, shown_status
 from streamhouse.model.pipeline import (
     Definition,
+    DesiredState,
     Event,
-    KeptPipeline,
     Kind,
     Ownership,
     Phase,
     PipelineName,
-    Running,
+    PipelineReport,
     Shape,
     Status,
-    Wish,
+    StoredPipeline,
 )
 from streamhouse.wire.http.operations import MAX_LONG, PIPELINE_PATTERN
 from streamhouse.wire.http.routes.tables import Columns, ColumnView, KeyColumns, SqlText, column_views, columns_of
@@ -112,7 +112,7 @@ class PipelineView(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
     query_id: str
     starting: str | None
-    wish: Wish
+    wish: DesiredState
     created_at_ms: int
     changed_at_ms: int
     owner: OwnerView | None
@@ -149,7 +149,7 @@ class RunningPipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     events: list[EventView] = []
 
 
-def wanted_of(name: str, told: PipelineDefinition) -> Wanted:
+def requested_pipeline(name: str, told: PipelineDefinition) -> Wanted:
     definition = Definition(
         name=PipelineName(name),
         kind=told.kind,
@@ -174,16 +174,16 @@ def _shape_of(told: WantedShape) -> Shape:
     )
 
 
-def running_of(told: RunningPipeline) -> Running:
-    return Running(
-        name=PipelineName(told.name),
-        epoch=told.epoch,
-        status=None if told.status is None else Status(**msgspec.structs.asdict(told.status)),
-        events=tuple(Event(at_ms=each.at_ms, level=each.level, text=each.text) for each in told.events),
+def running_of(running: RunningPipeline) -> PipelineReport:
+    return PipelineReport(
+        name=PipelineName(running.name),
+        epoch=running.epoch,
+        status=None if running.status is None else Status(**msgspec.structs.asdict(running.status)),
+        events=tuple(Event(at_ms=each.at_ms, level=each.level, text=each.text) for each in running.events),
     )
 
 
-def pipeline_view(kept: KeptPipeline) -> PipelineView:
+def pipeline_view(kept: StoredPipeline) -> PipelineView:
     pipeline, definition = kept.pipeline, kept.pipeline.definition
     return PipelineView(
         name=definition.name,

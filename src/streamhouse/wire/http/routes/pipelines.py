@@ -25,7 +25,7 @@ from streamhouse.wire.http.operations import (
     Call,
     NoQuery,
     Operation,
-    json_answer,
+    json_response,
 )
 from streamhouse.wire.http.routes.pipeline_types import (
     EventsAnswer,
@@ -35,7 +35,7 @@ from streamhouse.wire.http.routes.pipeline_types import (
     PutAnswer,
     event_view,
     pipeline_view,
-    wanted_of,
+    requested_pipeline,
 )
 from streamhouse.wire.http.routes.tables import SqlText
 
@@ -59,31 +59,31 @@ class PipelineCalls:
         self._pipelines = broker.pipelines
 
     async def list_pipelines(self, call: Call[NoQuery, None]) -> Response:
-        return json_answer(PipelinesAnswer(pipelines=[pipeline_view(each) for each in await self._pipelines.all()]))
+        return json_response(PipelinesAnswer(pipelines=[pipeline_view(each) for each in await self._pipelines.all()]))
 
     async def get_pipeline(self, call: Call[NoQuery, None]) -> Response:
-        return json_answer(pipeline_view(await self._pipelines.find(_name(call))))
+        return json_response(pipeline_view(await self._pipelines.find(_name(call))))
 
     async def put_pipeline(self, call: Call[NoQuery, PipelineDefinition]) -> Response:
-        outcome, kept = await self._pipelines.put(wanted_of(_name(call), call.body))
-        return json_answer(PutAnswer(outcome=outcome, pipeline=pipeline_view(kept)))
+        outcome, kept = await self._pipelines.put(requested_pipeline(_name(call), call.body))
+        return json_response(PutAnswer(outcome=outcome, pipeline=pipeline_view(kept)))
 
     async def delete_pipeline(self, call: Call[NoQuery, None]) -> Response:
         await self._pipelines.drop(_name(call))
         return Response(status_code=204)
 
     async def pause_pipeline(self, call: Call[NoQuery, None]) -> Response:
-        return json_answer(pipeline_view(await self._pipelines.pause(_name(call))))
+        return json_response(pipeline_view(await self._pipelines.pause(_name(call))))
 
     async def resume_pipeline(self, call: Call[NoQuery, None]) -> Response:
-        return json_answer(pipeline_view(await self._pipelines.resume(_name(call))))
+        return json_response(pipeline_view(await self._pipelines.resume(_name(call))))
 
     async def restart_pipeline(self, call: Call[NoQuery, Restart]) -> Response:
-        return json_answer(pipeline_view(await self._pipelines.restart(_name(call), call.body.from_)))
+        return json_response(pipeline_view(await self._pipelines.restart(_name(call), call.body.from_)))
 
     async def pipeline_events(self, call: Call[EventsQuery, None]) -> Response:
         events = await self._pipelines.events(_name(call), call.query.limit)
-        return json_answer(EventsAnswer(events=[event_view(each) for each in events]))
+        return json_response(EventsAnswer(events=[event_view(each) for each in events]))
 
 
 def operations(broker: Broker) -> list[Operation[Any, Any]]:

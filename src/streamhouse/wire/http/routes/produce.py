@@ -26,9 +26,9 @@ from streamhouse.wire.http.errors import (
     MAX_FLAWS,
     Flaw,
     Unprocessable,
-    answer_problem,
     headers_of_error,
     problem_of,
+    problem_response,
 )
 from streamhouse.wire.http.operations import (
     BATCHES,
@@ -40,14 +40,22 @@ from streamhouse.wire.http.operations import (
     Header,
     Media,
     Operation,
-    json_answer,
+    json_response,
 )
 from streamhouse.wire.http.records.formats import Registry, Writer
-from streamhouse.wire.http.records.publish_body import PARTS, Defaults, Part, Way, defaults_of, way_of, written_records
-from streamhouse.wire.http.records.schema_encoding import Encoding
+from streamhouse.wire.http.records.publish_body import (
+    PARTS,
+    Defaults,
+    Part,
+    SchemaChoice,
+    defaults_of,
+    encode_records,
+    schema_choice,
+)
+from streamhouse.wire.http.records.schema_encoding import SchemaEncoding
 from streamhouse.wire.http.records.types import Publication, PublicationQuery, Published, PublishedRecords, Uploaded
 from streamhouse.wire.http.records.upload import Upload
-from streamhouse.wire.http.request_body import Bodies
+from streamhouse.wire.http.request_body import RequestBodies
 
 TAG: Final = "records"
 IDEMPOTENCY_KEY: Final = Header(
@@ -72,7 +80,7 @@ class PublishedBatches(msgspec.Struct, frozen=True, kw_only=True):
 class PublishingCalls:
     """Records and batches, published as they come."""
 
-    def __init__(self, broker: Broker, bodies: Bodies, registry: Registry, encoding: Encoding) -> None:
+    def __init__(self, broker: Broker, bodies: RequestBodies, registry: Registry, encoding: SchemaEncoding) -> None:
         self._broker = broker
         self._encoding = encoding
         self._bodies = bodies
@@ -87,12 +95,12 @@ class PublishingCalls:
             idempotency_key=call.header(IDEMPOTENCY_KEY.name),
             timeout_s=self._settings.publish_timeout_s,
         )
-        return all_failed(answers, "records") or json_answer(PublishedRecords(records=published(answers)))
+        return all_failed(answers, "records") or json_response(PublishedRecords(records=published(answers)))
 
     async def publish_records(self, call: Call[PublicationQuery, Publication]) -> Response:
         if call.media_type == JSON:
             defaults = await with_writers(self._registry, call.query, call.body)
-            records = await written_records(call.body.records, defaults, self._encoding)
+            records = await encode_records(call.body.records, defaults, self._encoding)
             return await self._publish(call, records, defaults.acks)
         if call.media_type == NDJSON:
             return await self._upload(call, await with_writers(self._registry, call.query))
@@ -114,10 +122,10 @@ class PublishingCalls:
         )
         told = await running.run(self._bodies.pieces(call.request))
         if told.records or running.first_error is None:
-            return json_answer(told)
+            return json_response(told)
         flaws = [Flaw(path="$", reason=f"line {each.line}: {each.reason}") for each in told.errors]
         problem = msgspec.structs.replace(problem_of(running.first_error), errors=flaws)
-        return answer_problem(problem, headers_of_error(running.first_error))
+        return problem_response(problem, headers_of_error(running.first_error))
 
     async def publish_batches(self, call: Call[BatchesQuery, None]) -> Response:
         body = memoryview(await self._bodies.read(call.request))
@@ -130,10 +138,12 @@ class PublishingCalls:
             acks=call.query.acks,
             timeout_s=self._settings.publish_timeout_s,
         )
-        return all_failed(answers, "batches") or json_answer(PublishedBatches(batches=published(answers)))
+        return all_failed(answers, "batches") or json_response(PublishedBatches(batches=published(answers)))
 
 
-def operations(broker: Broker, bodies: Bodies, registry: Registry, encoding: Encoding) -> list[Operation[Any, Any]]:
+def operations(
+    broker: Broker, bodies: RequestBodies, registry: Registry, encoding: SchemaEncoding
+) -> list[Operation[Any, Any]]:
     calls = PublishingCalls(broker, bodies, registry, encoding)
     return [
         Operation(
@@ -176,12 +186,12 @@ async def with_writers(registry: Registry, query: PublicationQuery, body: Public
     return defaults_of(
         query,
         body,
-        key_writer=await _writer(registry, way_of("key", query, body), part="key"),
-        value_writer=await _writer(registry, way_of("value", query, body), part="value"),
+        key_writer=await _writer(registry, schema_choice("key", query, body), part="key"),
+        value_writer=await _writer(registry, schema_choice("value", query, body), part="value"),
     )
 
 
-async def _writer(registry: Registry, way: Way, *, part: Part) -> Writer | None:
+async def _writer(registry: Registry, way: SchemaChoice, *, part: Part) -> Writer | None:
     schema_id, subject, _ = way
     named = "schema_id" if subject is None else "subject"
     try:
@@ -195,7 +205,7 @@ async def _writer(registry: Registry, way: Way, *, part: Part) -> Writer | None:
 def check_plain(query: PublicationQuery) -> None:
     """Raise where a body that is stored as it stands should be written by a schema."""
     for part in PARTS:
-        way = way_of(part, query, None)
+        way = schema_choice(part, query, None)
         if way.schema_id is not None or way.subject is not None:
             reason = f"a body of this media type is stored as it stands; schemas are for {JSON} and {NDJSON}"
             named = "schema_id" if way.subject is None else "subject"
@@ -218,4 +228,4 @@ def all_failed(answers: Answers, what: str) -> Response | None:
         return None
     flaws = [Flaw(path=f"$.{what}[{place}]", reason=str(error)) for place, error in enumerate(failed[:MAX_FLAWS])]
     told = msgspec.structs.replace(problem_of(failed[0]), errors=flaws)
-    return answer_problem(told, headers_of_error(failed[0]))
+    return problem_response(told, headers_of_error(failed[0]))

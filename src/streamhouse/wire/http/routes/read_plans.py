@@ -35,18 +35,18 @@ from streamhouse.model.names import TopicPartition
 from streamhouse.model.segment import Run
 from streamhouse.model.transaction import AbortedTransaction
 from streamhouse.wire.http.errors import Unprocessable
-from streamhouse.wire.http.operations import MAX_INT, MAX_LONG, Call, NoQuery, Operation, json_answer
+from streamhouse.wire.http.operations import MAX_INT, MAX_LONG, Call, NoQuery, Operation, json_response
 
 MAX_CURSOR: Final = 300
 
 Cursor = Annotated[str, Meta(max_length=MAX_CURSOR, description="where the answer before stopped, as it says itself")]
 
 
-def write_place(place: Place | None) -> str | None:
+def write_run_cursor(place: Place | None) -> str | None:
     return None if place is None else f"{place.name.topic}:{place.name.partition}:{place.offset}"
 
 
-def read_place(text: str | None) -> Place | None:
+def read_run_cursor(text: str | None) -> Place | None:
     if text is None:
         return None
     match text.split(":"):
@@ -108,7 +108,7 @@ def aborted_views(aborted: Iterable[AbortedTransaction]) -> list[AbortedView]:
 
 
 TAG: Final = "plans"
-QUESTIONS_AT_ONCE: Final = 16
+REQUESTS_AT_ONCE: Final = 16
 """Partitions whose records of a time are looked for together: each may have to be read from the object store."""
 
 Offset = Annotated[int, Meta(ge=0, le=MAX_LONG)]
@@ -185,14 +185,14 @@ class OffsetsAtTime(msgspec.Struct, frozen=True, kw_only=True):
 def operations(broker: Broker) -> list[Operation[Any, Any]]:
     async def plan_reading(call: Call[NoQuery, ReadPlanQuestion]) -> Response:
         spans = await _spans(broker, call.body.topics)
-        plan = await broker.plans.plan(spans, begin=read_place(call.body.cursor))
-        return json_answer(
+        plan = await broker.plans.plan(spans, begin=read_run_cursor(call.body.cursor))
+        return json_response(
             ReadPlanView(
                 store=broker.plans.store_url,
                 grace_s=broker.plans.grace_s,
                 max_commit_runs=broker.plans.max_commit_runs,
                 partitions=[_view(each) for each in plan.partitions],
-                next=write_place(plan.next),
+                next=write_run_cursor(plan.next),
             )
         )
 
@@ -201,7 +201,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
         only = call.query.partition
         if only is not None and only >= topic.partitions:
             raise UnknownTopic(TopicPartition(topic.name, only))
-        asking = asyncio.Semaphore(QUESTIONS_AT_ONCE)
+        asking = asyncio.Semaphore(REQUESTS_AT_ONCE)
 
         async def ask(partition: int) -> OffsetAtTime:
             async with asking:
@@ -216,7 +216,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
                 asked = [tasks.create_task(ask(partition)) for partition in wanted]
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None
-        return json_answer(OffsetsAtTime(offsets=[each.result() for each in asked]))
+        return json_response(OffsetsAtTime(offsets=[each.result() for each in asked]))
 
     return [
         Operation(

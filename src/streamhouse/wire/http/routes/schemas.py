@@ -20,9 +20,9 @@ from streamhouse import __version__
 from streamhouse.broker.broker import Broker
 from streamhouse.errors import StreamhouseError
 from streamhouse.wire.http.errors import headers_of_error
-from streamhouse.wire.http.request_body import Bodies, sent_type, wanted_type
+from streamhouse.wire.http.request_body import RequestBodies, content_type, negotiate_type
 from streamhouse.wire.http.routes import schemas_config, schemas_ids, schemas_subjects
-from streamhouse.wire.http.routes.schemas_errors import Told, tell
+from streamhouse.wire.http.routes.schemas_errors import RegistryError, registry_error
 from streamhouse.wire.http.routes.schemas_requests import ENVELOPE_BYTES, Entry, RegistryCall, Table
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ ROOTS: Final = ("subjects", "schemas", "config", "mode", "compatibility", "conte
 _ENCODER: Final = msgspec.json.Encoder()
 
 
-def routes(broker: Broker, bodies: Bodies, *, cluster_id: str) -> list[Route]:
+def routes(broker: Broker, bodies: RequestBodies, *, cluster_id: str) -> list[Route]:
     registry = Registry(broker, bodies, cluster_id=cluster_id)
     below = [path for root in ROOTS for path in (f"/{root}", f"/{root}/{{rest:path}}")]
     return [Route(path, registry) for path in ("/", *below, "/v1/metadata/id", "/v1/metadata/version")]
@@ -43,7 +43,7 @@ def routes(broker: Broker, bodies: Bodies, *, cluster_id: str) -> list[Route]:
 class Registry:
     """An ASGI application."""
 
-    def __init__(self, broker: Broker, bodies: Bodies, *, cluster_id: str) -> None:
+    def __init__(self, broker: Broker, bodies: RequestBodies, *, cluster_id: str) -> None:
         self._bodies = bodies
         # In JSON every character of a text may be written as six.
         self._max_body_bytes = 6 * broker.settings.schemas.max_schema_bytes + ENVELOPE_BYTES
@@ -66,10 +66,10 @@ class Registry:
     async def _answer(self, request: Request) -> Response:
         media_type = V1_JSON
         try:
-            media_type = wanted_type(request.headers.get("accept"), MEDIA_TYPES)
+            media_type = negotiate_type(request.headers.get("accept"), MEDIA_TYPES)
             found = self._table.find(request.method, request.scope["raw_path"])
             if request.method in ("POST", "PUT"):
-                sent_type(request.headers.get("content-type"), SENT_TYPES)
+                content_type(request.headers.get("content-type"), SENT_TYPES)
             call = RegistryCall(
                 request=request,
                 bodies=self._bodies,
@@ -79,14 +79,14 @@ class Registry:
             )
             answer = await found.handler(call)
         except StreamhouseError as error:
-            return refusal(tell(error), error, media_type)
+            return error_response(registry_error(error), error, media_type)
         if isinstance(answer, Response):
             answer.headers["content-type"] = media_type
             return answer
         return Response(_ENCODER.encode(answer), media_type=media_type)
 
 
-def refusal(told: Told, error: StreamhouseError, media_type: str) -> Response:
+def error_response(told: RegistryError, error: StreamhouseError, media_type: str) -> Response:
     if told.status >= 500:
         log.warning("the registry failed", extra={"why": str(error)})
     body = _ENCODER.encode({"error_code": told.error_code, "message": told.message})

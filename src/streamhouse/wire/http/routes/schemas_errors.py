@@ -14,7 +14,7 @@ from streamhouse import errors
 from streamhouse.wire.http.errors import Refusal, status_of
 
 
-class Told(NamedTuple):
+class RegistryError(NamedTuple):
     """An answer to a request that was refused, or that failed."""
 
     status: int
@@ -27,7 +27,7 @@ class RegistryFault(errors.Rejected):
 
     def __init__(self, error_code: int, message: str) -> None:
         super().__init__(message)
-        self.told = Told(error_code // 100 if error_code > 999 else error_code, error_code, message)
+        self.told = RegistryError(error_code // 100 if error_code > 999 else error_code, error_code, message)
 
 
 def invalid_version(text: str) -> RegistryFault:
@@ -42,9 +42,9 @@ def invalid_body(why: str) -> RegistryFault:
     return RegistryFault(42201, f"Invalid schema request: {why}")
 
 
-_Say = Callable[[Any], str]
+_Describe = Callable[[Any], str]
 
-CODES: Final[Mapping[type[errors.StreamhouseError], tuple[int, _Say]]] = {
+CODES: Final[Mapping[type[errors.StreamhouseError], tuple[int, _Describe]]] = {
     errors.UnknownSubject: (40401, lambda e: f"Subject '{e.subject}' not found."),
     errors.UnknownVersion: (40402, lambda e: f"Version {e.version} not found."),
     errors.UnknownSchema: (40403, lambda e: f"Schema{'' if e.schema_id is None else f' {e.schema_id}'} not found"),
@@ -96,7 +96,7 @@ CODES: Final[Mapping[type[errors.StreamhouseError], tuple[int, _Say]]] = {
 }
 
 
-def tell(error: errors.StreamhouseError) -> Told:
+def registry_error(error: errors.StreamhouseError) -> RegistryError:
     """What a client of the registry is told of an error."""
     if isinstance(error, RegistryFault):
         return error.told
@@ -104,5 +104,5 @@ def tell(error: errors.StreamhouseError) -> Told:
         for cls in type(error).__mro__:
             if cls in CODES:
                 code, say = CODES[cls]
-                return Told(code // 100 if code > 999 else code, code, say(error))
-    return Told(status_of(error), status_of(error), str(error))
+                return RegistryError(code // 100 if code > 999 else code, code, say(error))
+    return RegistryError(status_of(error), status_of(error), str(error))

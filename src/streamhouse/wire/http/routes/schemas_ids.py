@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from streamhouse.broker.schemas import Schemas
 from streamhouse.schemas.base import SchemaType
-from streamhouse.wire.http.routes.schemas_requests import Entry, RegistryCall, tell_schema, tell_version
+from streamhouse.wire.http.routes.schemas_requests import Entry, RegistryCall, schema_json, version_json
 
 
 def entries(schemas: Schemas) -> list[Entry]:
@@ -46,7 +46,7 @@ class _Ids:
             skipped=skipped,
             limit=limit,
         )
-        return [tell_version(each) for each in found]
+        return [version_json(each) for each in found]
 
     async def types(self, _: RegistryCall) -> Any:
         return sorted(get_args(SchemaType))
@@ -54,7 +54,7 @@ class _Ids:
     async def schema(self, call: RegistryCall) -> Any:
         style = call.style()
         stored = await self._schemas.stored(call.schema_id(), context=call.id_context())
-        told = tell_schema(stored, await self._schemas.formatted(stored, style))
+        told = schema_json(stored, await self._schemas.formatted(stored, style))
         return {**told, "maxId": await self._schemas.max_id(stored.context)} if call.flag("fetchMaxId") else told
 
     async def text(self, call: RegistryCall) -> Any:
@@ -76,7 +76,7 @@ class _Ids:
     async def by_guid(self, call: RegistryCall) -> Any:
         style = call.style()
         stored = await self._schemas.by_guid(call.path["guid"].lower())
-        return tell_schema(stored, await self._schemas.formatted(stored, style))
+        return schema_json(stored, await self._schemas.formatted(stored, style))
 
     async def ids_of_guid(self, call: RegistryCall) -> Any:
         found = await self._schemas.ids_of_guid(call.path["guid"].lower())

@@ -33,7 +33,7 @@ from streamhouse.model.schema import (
     Subject,
     context_name,
 )
-from streamhouse.wire.http.request_body import Bodies
+from streamhouse.wire.http.request_body import RequestBodies
 from streamhouse.wire.http.routes.schemas_errors import RegistryFault, invalid_body, invalid_version
 
 ENVELOPE_BYTES: Final = 64 * 1024
@@ -75,14 +75,14 @@ class SchemaBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             type=self.schema_type or "AVRO",
             text=self.schema or "",
             references=tuple(Reference(each.name, each.subject, each.version) for each in self.references or ()),
-            metadata=_written(self.metadata),
-            rule_set=_written(self.rule_set),
+            metadata=_json_text(self.metadata),
+            rule_set=_json_text(self.rule_set),
             schema_id=None if self.id is None or self.id < 0 else self.id,
             version=None if self.version is None or self.version <= 0 else self.version,
         )
 
 
-def _written(value: Mapping[str, Any] | None) -> str | None:
+def _json_text(value: Mapping[str, Any] | None) -> str | None:
     if value is None:
         return None
     try:
@@ -96,7 +96,7 @@ class RegistryCall:
     """A request to the registry; `context` comes from the path's beginning, None: there was none."""
 
     request: Request
-    bodies: Bodies
+    bodies: RequestBodies
     path: Mapping[str, str]
     context: str | None
     max_body_bytes: int
@@ -192,7 +192,7 @@ class RegistryCall:
 # --- answers
 
 
-def tell_schema(schema: StoredSchema, text: str | None = None) -> dict[str, Any]:
+def schema_json(schema: StoredSchema, text: str | None = None) -> dict[str, Any]:
     """A schema without its numbers; what it doesn't have is left out."""
     told: dict[str, Any] = {"schema": schema.text if text is None else text, "schemaType": schema.type}
     told["guid"] = schema.guid
@@ -205,9 +205,9 @@ def tell_schema(schema: StoredSchema, text: str | None = None) -> dict[str, Any]
     return told
 
 
-def tell_version(found: RegisteredSchema, text: str | None = None) -> dict[str, Any]:
+def version_json(found: RegisteredSchema, text: str | None = None) -> dict[str, Any]:
     told = {"subject": str(found.subject), "version": found.version, "id": found.schema_id}
-    return {**told, **tell_schema(found.schema, text), "ts": found.created_at_ms, "deleted": found.deleted}
+    return {**told, **schema_json(found.schema, text), "ts": found.created_at_ms, "deleted": found.deleted}
 
 
 Handler = Callable[[RegistryCall], Awaitable[Any]]
@@ -219,7 +219,7 @@ class Entry(NamedTuple):
     handler: Handler
 
 
-class Found(NamedTuple):
+class Match(NamedTuple):
     handler: Handler
     path: Mapping[str, str]
     context: str | None
@@ -235,14 +235,14 @@ class Table:
     def __repr__(self) -> str:
         return f"<Table entries={sum(map(len, self._by_length.values()))}>"
 
-    def find(self, method: str, raw_path: bytes) -> Found:
+    def find(self, method: str, raw_path: bytes) -> Match:
         """What answers a request; raises `RegistryFault` with 404 or 405, or 400 for a path that is no text."""
         pieces = split_path(raw_path)
         context = None
         if pieces[:1] == ["contexts"] and len(pieces) > 2:
             context, pieces = context_name(pieces[1]), pieces[2:]
         matches = {
-            entry.method: Found(entry.handler, found, context)
+            entry.method: Match(entry.handler, found, context)
             for pattern, entry in self._by_length.get(len(pieces), ())
             if (found := match(pattern, pieces)) is not None
         }

@@ -20,7 +20,7 @@ from starlette.responses import Response
 from streamhouse.broker.schemas import Schemas
 from streamhouse.errors import InvalidSchema, UnknownSchema
 from streamhouse.model.schema import EVERY_CONTEXT, Deleted, RegisteredSchema
-from streamhouse.wire.http.routes.schemas_requests import Entry, RegistryCall, tell_version
+from streamhouse.wire.http.routes.schemas_requests import Entry, RegistryCall, version_json
 
 
 def entries(schemas: Schemas) -> list[Entry]:
@@ -118,7 +118,7 @@ class _Subjects:
         return {"is_compatible": not reasons, **({"messages": reasons} if verbose else {})}
 
     async def _told(self, found: RegisteredSchema, style: str) -> dict[str, Any]:
-        return tell_version(found, await self._schemas.formatted(found.schema, style))
+        return version_json(found, await self._schemas.formatted(found.schema, style))
 
 
 def _properties(found: RegisteredSchema) -> dict[str, Any]:

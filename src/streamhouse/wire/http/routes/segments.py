@@ -11,8 +11,8 @@ from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
 from streamhouse.model.segment import Run
-from streamhouse.wire.http.operations import DEFAULT_LIMIT, MAX_LIMIT, Call, Operation, json_answer
-from streamhouse.wire.http.routes.read_plans import Cursor, read_place, write_place
+from streamhouse.wire.http.operations import DEFAULT_LIMIT, MAX_LIMIT, Call, Operation, json_response
+from streamhouse.wire.http.routes.read_plans import Cursor, read_run_cursor, write_run_cursor
 
 
 class SegmentView(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,9 +46,9 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
     async def list_segments(call: Call[SegmentsQuery, None]) -> Response:
         asked = call.query
         topics = [await broker.topic(asked.topic)] if asked.topic else await broker.topics()
-        page = await broker.registered.page(topics, limit=asked.limit, begin=read_place(asked.cursor))
+        page = await broker.registered.page(topics, limit=asked.limit, begin=read_run_cursor(asked.cursor))
         found = [_view(name.topic, run) for name, run in page.runs]
-        return json_answer(Segments(segments=found, cursor=write_place(page.next)))
+        return json_response(Segments(segments=found, cursor=write_run_cursor(page.next)))
 
     return [
         Operation(

@@ -27,7 +27,7 @@ from streamhouse.wire.http.operations import (
     Media,
     NoQuery,
     Operation,
-    json_answer,
+    json_response,
 )
 from streamhouse.wire.http.routes.tables import ColumnView
 from streamhouse.wire.http.sql_proxy import SqlProxy
@@ -186,12 +186,12 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
 
 def _workers(broker: Broker) -> list[Operation[Any, Any]]:
     async def list_sql_workers(call: Call[NoQuery, None]) -> Response:
-        return json_answer(WorkersAnswer(workers=[_view(each) for each in await broker.sql.all()]))
+        return json_response(WorkersAnswer(workers=[_view(each) for each in await broker.sql.all()]))
 
     async def beat_sql_worker(call: Call[NoQuery, WorkerBeat]) -> Response:
         told = call.body
         await broker.sql.beat(SqlWorker(worker=_id(call), address=told.address, token=told.token, busy=told.busy))
-        return json_answer(BeatAnswer(ttl_s=broker.sql.ttl_s))
+        return json_response(BeatAnswer(ttl_s=broker.sql.ttl_s))
 
     async def drop_sql_worker(call: Call[NoQuery, None]) -> Response:
         await broker.sql.drop(_id(call))

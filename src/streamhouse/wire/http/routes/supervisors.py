@@ -12,9 +12,9 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
-from streamhouse.model.pipeline import Heartbeat, KeptPipeline, Supervisor, SupervisorId
+from streamhouse.model.pipeline import Heartbeat, StoredPipeline, Supervisor, SupervisorId
 from streamhouse.wire.http.errors import Unprocessable
-from streamhouse.wire.http.operations import MAX_INT, Call, NoQuery, Operation, json_answer
+from streamhouse.wire.http.operations import MAX_INT, Call, NoQuery, Operation, json_response
 from streamhouse.wire.http.routes.pipeline_types import PipelineView, RunningPipeline, pipeline_view, running_of
 
 TAG: Final = "supervisors"
@@ -61,11 +61,11 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
 
     async def list_supervisors(call: Call[NoQuery, None]) -> Response:
         found = [_view(each) for each in await supervision.all()]
-        return json_answer(SupervisorsAnswer(supervisors=found, allow_python=broker.settings.pipelines.allow_python))
+        return json_response(SupervisorsAnswer(supervisors=found, allow_python=broker.settings.pipelines.allow_python))
 
     async def beat_supervisor(call: Call[NoQuery, HeartbeatRequest]) -> Response:
         assigned = await supervision.beat(_heartbeat(_id(call), call.body))
-        return json_answer(HeartbeatAnswer(ttl_s=supervision.ttl_s, assigned=[_assigned(each) for each in assigned]))
+        return json_response(HeartbeatAnswer(ttl_s=supervision.ttl_s, assigned=[_assigned(each) for each in assigned]))
 
     async def leave_supervisor(call: Call[NoQuery, None]) -> Response:
         await supervision.leave(_id(call))
@@ -115,7 +115,7 @@ def _heartbeat(supervisor: SupervisorId, told: HeartbeatRequest) -> Heartbeat:
     return Heartbeat(supervisor=supervisor, host=told.host, slots=told.slots, running=running)
 
 
-def _assigned(kept: KeptPipeline) -> AssignedPipeline:
+def _assigned(kept: StoredPipeline) -> AssignedPipeline:
     assert kept.owner is not None  # it was given to whoever asks
     return AssignedPipeline(epoch=kept.owner.epoch, pipeline=pipeline_view(kept))
 

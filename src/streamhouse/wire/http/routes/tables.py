@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
 from streamhouse.model.table import Column, Connector, Table
-from streamhouse.wire.http.operations import Call, NoQuery, Operation, json_answer
+from streamhouse.wire.http.operations import Call, NoQuery, Operation, json_response
 
 TAG: Final = "tables"
 MAX_COLUMNS: Final = 10_000
@@ -69,10 +69,10 @@ def column_views(columns: Sequence[Column] | None) -> list[ColumnView] | None:
 
 def operations(broker: Broker) -> list[Operation[Any, Any]]:
     async def list_tables(call: Call[NoQuery, None]) -> Response:
-        return json_answer(TablesAnswer(tables=[_view(table) for table in await broker.tables.all()]))
+        return json_response(TablesAnswer(tables=[_view(table) for table in await broker.tables.all()]))
 
     async def get_table(call: Call[NoQuery, None]) -> Response:
-        return json_answer(_view(await broker.tables.find(_name(call))))
+        return json_response(_view(await broker.tables.find(_name(call))))
 
     async def put_table(call: Call[NoQuery, TableDefinition]) -> Response:
         told = call.body
@@ -85,7 +85,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             text=told.text,
         )
         await broker.tables.put(table)
-        return json_answer(_view(table))
+        return json_response(_view(table))
 
     async def delete_table(call: Call[NoQuery, None]) -> Response:
         await broker.tables.drop(_name(call))

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from streamhouse.broker.broker import Broker
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.topic import Topic, topic_values
-from streamhouse.wire.http.operations import MAX_BODY_BYTES, MAX_INT, Call, NoQuery, Operation, json_answer
+from streamhouse.wire.http.operations import MAX_BODY_BYTES, MAX_INT, Call, NoQuery, Operation, json_response
 from streamhouse.wire.http.records.pages import ends_of
 from streamhouse.wire.http.routes.partitions import Partitions, view
 
@@ -93,7 +93,7 @@ class TopicCalls:
 
     async def list_topics(self, call: Call[ListQuery, None]) -> Response:
         found = [_view(topic) for topic in await self._broker.topics()]
-        return json_answer(Topics(topics=[each for each in found if call.query.internal or not each.internal]))
+        return json_response(Topics(topics=[each for each in found if call.query.internal or not each.internal]))
 
     async def create_topic(self, call: Call[ChangeQuery, NewTopic]) -> Response:
         asked = call.body
@@ -104,12 +104,12 @@ class TopicCalls:
             dry_run=call.query.dry_run,
         )
         if call.query.dry_run:
-            return json_answer(_view(made))
-        return json_answer(_view(made), status=201, headers={"location": f"/v1/topics/{made.name}"})
+            return json_response(_view(made))
+        return json_response(_view(made), status=201, headers={"location": f"/v1/topics/{made.name}"})
 
     async def get_topic(self, call: Call[NoQuery, None]) -> Response:
         await self._broker.catalogue.renew()
-        return json_answer(await self._details(await self._broker.topic(call.topic)))
+        return json_response(await self._details(await self._broker.topic(call.topic)))
 
     async def change_topic(self, call: Call[ChangeQuery, TopicChange]) -> Response:
         asked, dry_run = call.body, call.query.dry_run
@@ -120,7 +120,7 @@ class TopicCalls:
             )
         if asked.partitions is not None and asked.partitions != topic.partitions:
             topic = await self._broker.administration.grow_topic(call.topic, asked.partitions, dry_run=dry_run)
-        return json_answer(await self._details(topic))
+        return json_response(await self._details(topic))
 
     async def delete_topic(self, call: Call[NoQuery, None]) -> Response:
         await self._broker.delete_topic(await self._broker.topic(call.topic))
@@ -137,7 +137,7 @@ class TopicCalls:
             msgspec.structs.replace(view(each), high_watermark=ends.get(each.name, each.high_watermark))
             for each in found
         ]
-        return json_answer(Partitions(partitions=views))
+        return json_response(Partitions(partitions=views))
 
 
 def operations(broker: Broker) -> list[Operation[Any, Any]]:

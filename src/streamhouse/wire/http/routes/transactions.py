@@ -24,7 +24,7 @@ from streamhouse.wire.http.operations import (
     Call,
     NoQuery,
     Operation,
-    json_answer,
+    json_response,
 )
 
 TAG: Final = "transactions"
@@ -96,17 +96,17 @@ class TransactionCalls:
             min_duration_ms=asked.open_for_ms,
         )
         views = [await self._view(each, now_ms=page.now_ms) for each in page.transactions]
-        return json_answer(TransactionViews(transactions=views, cursor=page.next))
+        return json_response(TransactionViews(transactions=views, cursor=page.next))
 
     async def get_transaction(self, call: Call[NoQuery, None]) -> Response:
-        return json_answer(await self._described(call.path["transactional_id"]))
+        return json_response(await self._described(call.path["transactional_id"]))
 
     async def abort_transaction(self, call: Call[NoQuery, Abort]) -> Response:
         transactional_id = call.path["transactional_id"]
         now_ms = await self._broker.transactions.now_ms()
         before = await self._view(await self._broker.transactions.fence(transactional_id), now_ms=now_ms)
         aborted = before.state in (TransactionState.ONGOING, TransactionState.PREPARE_ABORT)
-        return json_answer(AbortDone(aborted=aborted, before=before, after=await self._described(transactional_id)))
+        return json_response(AbortDone(aborted=aborted, before=before, after=await self._described(transactional_id)))
 
     async def _described(self, transactional_id: str) -> TransactionView:
         now_ms = await self._broker.transactions.now_ms()

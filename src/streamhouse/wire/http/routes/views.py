@@ -21,7 +21,7 @@ from streamhouse.errors import InvalidDefinition
 from streamhouse.model.pipeline import Fence, PipelineName, ViewPart, ViewRow, ViewState
 from streamhouse.model.replay import MAX_COVERS
 from streamhouse.wire.http.errors import Flaw, Malformed
-from streamhouse.wire.http.operations import MAX_INT, MAX_LIMIT, QUERY_PATTERN, Call, NoQuery, Operation, json_answer
+from streamhouse.wire.http.operations import MAX_INT, MAX_LIMIT, QUERY_PATTERN, Call, NoQuery, Operation, json_response
 from streamhouse.wire.http.routes.pipeline_types import Number, StatusView, status_view
 from streamhouse.wire.http.routes.tables import Columns, ColumnView, KeyColumns, column_views, columns_of
 
@@ -110,24 +110,24 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
     views = broker.views
 
     async def list_views(call: Call[NoQuery, None]) -> Response:
-        return json_answer(ViewsAnswer(views=[_view(each) for each in await views.all()]))
+        return json_response(ViewsAnswer(views=[_view(each) for each in await views.all()]))
 
     async def get_view(call: Call[NoQuery, None]) -> Response:
-        return json_answer(_view(await views.find(_name(call))))
+        return json_response(_view(await views.find(_name(call))))
 
     async def view_rows(call: Call[RowsQuery, None]) -> Response:
         view = await views.find(_name(call))
         fresh_at_ms = _fresh_at_ms(view.state)
         if key := _key(view, dict(call.request.query_params)):
             row = await views.row(view, key)
-            return json_answer(RowAnswer(row=dict(row.row), fresh_at_ms=fresh_at_ms))
+            return json_response(RowAnswer(row=dict(row.row), fresh_at_ms=fresh_at_ms))
         page = await views.page(view, cursor=call.query.cursor, limit=call.query.limit)
         rows = [dict(each.row) for each in page.rows]
-        return json_answer(RowsAnswer(rows=rows, cursor=page.cursor, fresh_at_ms=fresh_at_ms))
+        return json_response(RowsAnswer(rows=rows, cursor=page.cursor, fresh_at_ms=fresh_at_ms))
 
     async def change_view_rows(call: Call[NoQuery, PartRequest]) -> Response:
         state = await views.change(_part(_name(call), call.body))
-        return json_answer(PartAnswer(rows=state.rows, batch=state.batch, whole=state.is_whole))
+        return json_response(PartAnswer(rows=state.rows, batch=state.batch, whole=state.is_whole))
 
     return [
         Operation(

@@ -1,5 +1,5 @@
 """Peers: this agent as a Kafka client of the others."""
 
-from streamhouse.wire.kafka.agent_client.client import KafkaPeers
+from streamhouse.wire.kafka.agent_client.client import KafkaAgentClient
 
-__all__ = ["KafkaPeers"]
+__all__ = ["KafkaAgentClient"]

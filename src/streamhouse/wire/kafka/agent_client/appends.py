@@ -12,8 +12,8 @@ from streamhouse.broker.dependencies import Appended
 from streamhouse.config.fields import Address
 from streamhouse.model.names import PartitionId
 from streamhouse.wire.kafka.codec import MalformedMessage
-from streamhouse.wire.kafka.errors import ErrorCode, refusal
-from streamhouse.wire.kafka.handlers.produce import FLUSH_SOON
+from streamhouse.wire.kafka.errors import ErrorCode, error_from_code
+from streamhouse.wire.kafka.handlers.produce import REQUEST_FLUSH
 from streamhouse.wire.kafka.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -29,18 +29,18 @@ ACKS_ALL: Final = -1
 def append_request(partition: PartitionId, batch: Buffer, *, timeout_s: float, flush_soon: bool) -> ProduceRequest:
     part = PartitionProduceData(index=partition.partition, records=batch)
     return ProduceRequest(
-        acks=FLUSH_SOON if flush_soon else ACKS_ALL,
+        acks=REQUEST_FLUSH if flush_soon else ACKS_ALL,
         timeout_ms=round(timeout_s * 1000),
         topic_data=[TopicProduceData(name="", topic_id=partition.topic_id, partition_data=[part])],
     )
 
 
-def appended(answer: ProduceResponse, at: Address, partition: PartitionId) -> Appended:
+def append_result(answer: ProduceResponse, at: Address, partition: PartitionId) -> Appended:
     parts = [part for topic in answer.responses for part in topic.partition_responses]
     if len(parts) != 1:
         raise MalformedMessage(f"an answer for one batch has {len(parts)} parts")
     (told,) = parts
     if told.error_code != ErrorCode.NONE:
         blamed = [each.batch_index for each in told.record_errors]
-        raise refusal(told.error_code, told.error_message, at=at, what=partition, records=blamed)
+        raise error_from_code(told.error_code, told.error_message, at=at, what=partition, records=blamed)
     return Appended(told.base_offset, told.log_append_time_ms)

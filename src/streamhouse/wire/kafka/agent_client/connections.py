@@ -24,7 +24,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar, cast
 
 from streamhouse.clock import Clock
-from streamhouse.config import PeerSettings
+from streamhouse.config import AgentClientSettings
 from streamhouse.config.fields import Address
 from streamhouse.errors import Unavailable
 from streamhouse.limits import Gate
@@ -33,7 +33,7 @@ from streamhouse.wire.kafka.handlers.produce import AGENT
 from streamhouse.wire.kafka.messages.header import RequestHeader, ResponseHeader
 from streamhouse.wire.kafka.schema import Buffer, Request, Response
 
-MAX_ANSWER_BYTES: Final = 192 * 1024 * 1024
+MAX_RESPONSE_BYTES: Final = 192 * 1024 * 1024
 """More than a fetch with its limits and one batch above them."""
 
 MAX_CORRELATION_ID: Final = 2**31 - 1
@@ -43,13 +43,13 @@ _SIZE: Final = struct.Struct(">i")
 R = TypeVar("R", bound=Response)
 
 
-class _Waiting(NamedTuple):
+class _PendingRequest(NamedTuple):
     correlation_id: int
     sent_at: float
     answered: "asyncio.Future[bytes]"
 
 
-class Link:
+class AgentConnection:
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, clock: Clock, max_unsent_bytes: int
     ) -> None:
@@ -58,7 +58,7 @@ class Link:
         self._clock = clock
         self._max_unsent_bytes = max_unsent_bytes
         self._sent = 0
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_PendingRequest] = deque()
         self._receiving = asyncio.get_running_loop().create_task(self._receive(), name="peer-answers")
 
     def __repr__(self) -> str:
@@ -82,7 +82,7 @@ class Link:
         correlation_id = self._sent % MAX_CORRELATION_ID + 1
         frame = _frame(request, version, correlation_id)  # raises before anybody waits for its answer
         answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiting(correlation_id, self._clock.monotonic(), answered))
+        self._waiting.append(_PendingRequest(correlation_id, self._clock.monotonic(), answered))
         self._sent += 1
         try:
             self._writer.writelines(frame)
@@ -99,7 +99,7 @@ class Link:
         try:
             while True:
                 (size,) = _SIZE.unpack(await self._reader.readexactly(_SIZE.size))
-                if not _SIZE.size <= size <= MAX_ANSWER_BYTES:
+                if not _SIZE.size <= size <= MAX_RESPONSE_BYTES:
                     raise ConnectionAbortedError(f"an answer has an impossible size; bytes={size}")
                 self._deliver(await self._reader.readexactly(size))
         except (OSError, EOFError) as error:
@@ -130,9 +130,9 @@ class Link:
         await asyncio.gather(self._receiving, return_exceptions=True)
 
 
-async def connect(at: Address, *, clock: Clock, max_unsent_bytes: int) -> Link:
+async def connect(at: Address, *, clock: Clock, max_unsent_bytes: int) -> AgentConnection:
     reader, writer = await asyncio.open_connection(at.host, at.port)
-    return Link(reader, writer, clock=clock, max_unsent_bytes=max_unsent_bytes)
+    return AgentConnection(reader, writer, clock=clock, max_unsent_bytes=max_unsent_bytes)
 
 
 def _frame(request: Request, version: int, correlation_id: int) -> list[Buffer]:
@@ -146,18 +146,18 @@ def _frame(request: Request, version: int, correlation_id: int) -> list[Buffer]:
     return [cast(Buffer, _SIZE.pack(sum(map(len, buffers)))), *buffers]
 
 
-AWAY: Final = (OSError, EOFError, TimeoutError, MalformedMessage)
+CONNECTION_ERRORS: Final = (OSError, EOFError, TimeoutError, MalformedMessage)
 
-Connect = Callable[[], Awaitable[Link]]
+Connect = Callable[[], Awaitable[AgentConnection]]
 
 
-class Peer:
-    def __init__(self, at: Address, settings: PeerSettings, clock: Clock) -> None:
+class AgentConnections:
+    def __init__(self, at: Address, settings: AgentClientSettings, clock: Clock) -> None:
         self.at = at
         self._settings = settings
         self._clock = clock
-        self._shared: dict[str, asyncio.Task[Link]] = {}
-        self._idle: list[Link] = []
+        self._shared: dict[str, asyncio.Task[AgentConnection]] = {}
+        self._idle: list[AgentConnection] = []
         self._away_since: float | None = None
         self._gate = Gate(
             f"requests forwarded to {at}",
@@ -184,7 +184,7 @@ class Peer:
         self, kind: str, request: Request, version: int, answer: type[R], *, timeout_s: float, size_bytes: int = 0
     ) -> R:
         """On the connection that all requests of this kind share."""
-        link: asyncio.Task[Link] | None = None
+        link: asyncio.Task[AgentConnection] | None = None
         try:
             async with asyncio.timeout(timeout_s), self._gate.inside(size_bytes):
                 link = self._link(kind)
@@ -193,7 +193,7 @@ class Peer:
             if link is not None and self._is_gone(link):
                 self._drop(kind, link)
             raise self._no_answer(error) from error
-        except AWAY as error:
+        except CONNECTION_ERRORS as error:
             if link is not None:
                 self._drop(kind, link)
             raise self._no_answer(error) from error
@@ -210,29 +210,29 @@ class Peer:
                     raise
                 self._keep(link)
                 return response
-        except AWAY as error:
+        except CONNECTION_ERRORS as error:
             raise self._no_answer(error) from error
 
-    def _take_idle(self) -> Link | None:
+    def _take_idle(self) -> AgentConnection | None:
         while self._idle:
             if (link := self._idle.pop()).is_open:
                 return link
         return None
 
-    def _keep(self, link: Link) -> None:
+    def _keep(self, link: AgentConnection) -> None:
         if len(self._idle) < self._settings.idle_links and link.is_open:
             self._idle.append(link)
         else:
             link.close()
 
-    def _link(self, kind: str) -> "asyncio.Task[Link]":
+    def _link(self, kind: str) -> "asyncio.Task[AgentConnection]":
         link = self._shared.get(kind)
         if link is None:
             work = self._connect()
             link = self._shared[kind] = asyncio.get_running_loop().create_task(work, name="peer")
         return link
 
-    async def _connect(self) -> Link:
+    async def _connect(self) -> AgentConnection:
         """One that could not be reached a moment ago is not tried by everybody who wants something of it."""
         if self._away_since is not None and self._clock.monotonic() - self._away_since < self._settings.reconnect_s:
             raise ConnectionRefusedError("it could not be reached a moment ago")
@@ -244,14 +244,14 @@ class Peer:
         self._away_since = None
         return link
 
-    def _is_gone(self, link: "asyncio.Task[Link]") -> bool:
+    def _is_gone(self, link: "asyncio.Task[AgentConnection]") -> bool:
         """A caller with little time says nothing about the agent; a long silence does."""
         if not link.done():
             return True
         made = not link.cancelled() and link.exception() is None
         return not made or link.result().silent_s >= self._settings.timeout_s
 
-    def _drop(self, kind: str, link: "asyncio.Task[Link]") -> None:
+    def _drop(self, kind: str, link: "asyncio.Task[AgentConnection]") -> None:
         if self._shared.get(kind) is link:
             del self._shared[kind]
         link.add_done_callback(_close)
@@ -266,14 +266,14 @@ class Peer:
         for link in links:
             link.cancel()
         for made in await asyncio.gather(*links, return_exceptions=True):
-            if isinstance(made, Link):
+            if isinstance(made, AgentConnection):
                 await made.aclose()
         for each in idle:
             with suppress(asyncio.CancelledError):
                 await each.aclose()
 
 
-def _close(link: "asyncio.Task[Link]") -> None:
+def _close(link: "asyncio.Task[AgentConnection]") -> None:
     """Also one that is only being made: others may wait for it, so it is closed when it is there."""
     if not link.cancelled() and link.exception() is None:
         link.result().close()

@@ -14,7 +14,7 @@ from streamhouse.model.group import CommittedOffset, GroupState
 from streamhouse.model.group_requests import Outcomes
 from streamhouse.model.names import TopicPartition
 from streamhouse.wire.kafka.codec import MalformedMessage
-from streamhouse.wire.kafka.errors import ErrorCode, refusal
+from streamhouse.wire.kafka.errors import ErrorCode, error_from_code
 from streamhouse.wire.kafka.messages.delete_groups import DeleteGroupsResponse
 from streamhouse.wire.kafka.messages.describe_groups import DescribeGroupsResponse
 from streamhouse.wire.kafka.messages.list_groups import ListGroupsResponse
@@ -34,12 +34,12 @@ LIST_VERSION: Final = 5
 DESCRIBE_VERSION: Final = 6
 DELETE_VERSION: Final = 3
 COMMIT_VERSION: Final = 9
-COMMITTED_VERSION: Final = 9
+OFFSET_FETCH_VERSION: Final = 9
 
 
-def listed(answer: ListGroupsResponse, at: Address) -> list[ListedGroup]:
+def listed_groups(answer: ListGroupsResponse, at: Address) -> list[ListedGroup]:
     if answer.error_code != ErrorCode.NONE:
-        raise refusal(answer.error_code, None, at=at, what="groups")
+        raise error_from_code(answer.error_code, None, at=at, what="groups")
     return [
         ListedGroup(
             group_id=each.group_id,
@@ -51,14 +51,14 @@ def listed(answer: ListGroupsResponse, at: Address) -> list[ListedGroup]:
     ]
 
 
-def described(answer: DescribeGroupsResponse, at: Address, group_id: str) -> DescribedGroup:
+def described_group(answer: DescribeGroupsResponse, at: Address, group_id: str) -> DescribedGroup:
     if len(answer.groups) != 1:
         raise MalformedMessage(f"an answer for one group has {len(answer.groups)} parts")
     (told,) = answer.groups
     if told.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         raise GroupNotFound(group_id)
     if told.error_code != ErrorCode.NONE:
-        raise refusal(told.error_code, told.error_message, at=at, what=group_id)
+        raise error_from_code(told.error_code, told.error_message, at=at, what=group_id)
     return DescribedGroup(
         group_id=told.group_id,
         state=_state(told.group_state),
@@ -79,17 +79,17 @@ def described(answer: DescribeGroupsResponse, at: Address, group_id: str) -> Des
     )
 
 
-def committed_request(group_id: str) -> OffsetFetchRequest:
+def offset_fetch_request(group_id: str) -> OffsetFetchRequest:
     return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)])
 
 
-def committed(answer: OffsetFetchResponse, at: Address, group_id: str) -> dict[TopicPartition, CommittedOffset]:
+def committed_offsets(answer: OffsetFetchResponse, at: Address, group_id: str) -> dict[TopicPartition, CommittedOffset]:
     """When they were committed is not told among agents."""
     if len(answer.groups) != 1:
         raise MalformedMessage(f"an answer for one group has {len(answer.groups)} parts")
     (told,) = answer.groups
     if told.error_code != ErrorCode.NONE:
-        raise refusal(told.error_code, None, at=at, what=group_id)
+        raise error_from_code(told.error_code, None, at=at, what=group_id)
     return {
         TopicPartition(topic.name, part.partition_index): CommittedOffset(
             offset=part.committed_offset,
@@ -120,10 +120,10 @@ def commit_request(group_id: str, offsets: Mapping[TopicPartition, OffsetToCommi
     )
 
 
-def outcomes(answer: OffsetCommitResponse, at: Address) -> Outcomes:
+def commit_results(answer: OffsetCommitResponse, at: Address) -> Outcomes:
     return {
         (name := TopicPartition(topic.name, part.partition_index)): (
-            None if part.error_code == ErrorCode.NONE else refusal(part.error_code, None, at=at, what=name)
+            None if part.error_code == ErrorCode.NONE else error_from_code(part.error_code, None, at=at, what=name)
         )
         for topic in answer.topics
         for part in topic.partitions
@@ -137,7 +137,7 @@ def check_deleted(answer: DeleteGroupsResponse, at: Address, group_id: str) -> N
     if told.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         raise GroupNotFound(group_id)
     if told.error_code != ErrorCode.NONE:
-        raise refusal(told.error_code, told.error_message, at=at, what=group_id)
+        raise error_from_code(told.error_code, told.error_message, at=at, what=group_id)
 
 
 def _state(text: str) -> GroupState:

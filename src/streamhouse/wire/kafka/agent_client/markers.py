@@ -15,7 +15,7 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.model.names import PartitionId, TopicId
 from streamhouse.model.transaction import Marker
 from streamhouse.wire.kafka.codec import MalformedMessage
-from streamhouse.wire.kafka.errors import ErrorCode, refusal
+from streamhouse.wire.kafka.errors import ErrorCode, error_from_code
 from streamhouse.wire.kafka.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -26,7 +26,7 @@ from streamhouse.wire.kafka.messages.write_txn_markers import (
 VERSION: Final = 1
 
 
-def mark_request(marker: Marker, partitions: Sequence[PartitionId]) -> WriteTxnMarkersRequest:
+def marker_request(marker: Marker, partitions: Sequence[PartitionId]) -> WriteTxnMarkersRequest:
     topics: dict[TopicId, list[int]] = {}
     for topic_id, number in partitions:
         topics.setdefault(topic_id, []).append(number)
@@ -43,7 +43,7 @@ def mark_request(marker: Marker, partitions: Sequence[PartitionId]) -> WriteTxnM
     return WriteTxnMarkersRequest(markers=[told])
 
 
-def marked(
+def marker_results(
     answer: WriteTxnMarkersResponse, at: Address, partitions: Sequence[PartitionId]
 ) -> Mapping[PartitionId, StreamhouseError | None]:
     outcomes: dict[PartitionId, StreamhouseError | None] = {}
@@ -51,7 +51,7 @@ def marked(
         for part in topic.partitions:
             partition = PartitionId(TopicId(_id(topic.name)), part.partition_index)
             refused = part.error_code != ErrorCode.NONE
-            outcomes[partition] = refusal(part.error_code, None, at=at, what=partition) if refused else None
+            outcomes[partition] = error_from_code(part.error_code, None, at=at, what=partition) if refused else None
     if outcomes.keys() != set(partitions):
         raise MalformedMessage(f"an answer for {len(partitions)} markers has {len(outcomes)} parts")
     return outcomes

@@ -15,7 +15,7 @@ from streamhouse.format.batch import read_header, spans
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.transaction import AbortedTransaction
 from streamhouse.wire.kafka.codec import MalformedMessage
-from streamhouse.wire.kafka.errors import ErrorCode, refusal
+from streamhouse.wire.kafka.errors import ErrorCode, error_from_code
 from streamhouse.wire.kafka.messages.fetch import AbortedTransaction as ToldAborted
 from streamhouse.wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from streamhouse.wire.kafka.messages.list_offsets import (
@@ -62,18 +62,18 @@ def fetch_request(
     )
 
 
-def fetched(answer: FetchResponse, at: Address, wanted: Sequence[tuple[PartitionId, Wanted]]) -> list[Fetched]:
+def fetch_results(answer: FetchResponse, at: Address, wanted: Sequence[tuple[PartitionId, Wanted]]) -> list[Fetched]:
     if answer.error_code != ErrorCode.NONE:
-        raise refusal(answer.error_code, None, at=at, what="a read")
+        raise error_from_code(answer.error_code, None, at=at, what="a read")
     parts = [part for topic in answer.responses for part in topic.partitions]
     if len(parts) != len(wanted):
         raise MalformedMessage(f"an answer for {len(wanted)} partitions has {len(parts)} parts")
-    return [_fetched(part, at, item.name) for part, (_, item) in zip(parts, wanted, strict=True)]
+    return [_fetch_result(part, at, item.name) for part, (_, item) in zip(parts, wanted, strict=True)]
 
 
-def _fetched(part: PartitionData, at: Address, name: TopicPartition) -> Fetched:
+def _fetch_result(part: PartitionData, at: Address, name: TopicPartition) -> Fetched:
     if part.error_code != ErrorCode.NONE:
-        return Fetched(name=name, error=_refusal(part.error_code, at, name))
+        return Fetched(name=name, error=_partition_error(part.error_code, at, name))
     records = part.records
     if not isinstance(records, bytes | bytearray | memoryview):
         raise MalformedMessage("records of an answer are not in one piece")
@@ -87,11 +87,11 @@ def _fetched(part: PartitionData, at: Address, name: TopicPartition) -> Fetched:
     )
 
 
-def _refusal(code: int, at: Address, name: TopicPartition) -> StreamhouseError:
-    """As `refusal`, but to a reader this code tells of what is stored, not of a batch that was sent."""
+def _partition_error(code: int, at: Address, name: TopicPartition) -> StreamhouseError:
+    """As `error_from_code`, but to a reader this code tells of what is stored, not of a batch that was sent."""
     if code == ErrorCode.CORRUPT_MESSAGE:
         return CorruptObject(f"of {name}", why=f"another agent can't read it; address={at}")
-    return refusal(code, None, at=at, what=name)
+    return error_from_code(code, None, at=at, what=name)
 
 
 def _aborted(records: Buffer, told: Sequence[ToldAborted]) -> list[AbortedTransaction]:
@@ -119,11 +119,11 @@ def offsets_request(name: TopicPartition, timestamp_ms: int, *, committed: bool 
     return ListOffsetsRequest(replica_id=NO_REPLICA, isolation_level=int(committed), topics=[topic])
 
 
-def found_offset(answer: ListOffsetsResponse, at: Address, name: TopicPartition) -> FoundOffset | None:
+def offset_result(answer: ListOffsetsResponse, at: Address, name: TopicPartition) -> FoundOffset | None:
     parts = [part for topic in answer.topics for part in topic.partitions]
     if len(parts) != 1:
         raise MalformedMessage(f"an answer for one partition has {len(parts)} parts")
     (told,) = parts
     if told.error_code != ErrorCode.NONE:
-        raise _refusal(told.error_code, at, name)
+        raise _partition_error(told.error_code, at, name)
     return FoundOffset(told.offset, told.timestamp, told.leader_epoch) if told.offset >= 0 else None

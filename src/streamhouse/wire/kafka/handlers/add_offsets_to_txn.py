@@ -9,22 +9,22 @@ Versions    v2 PRODUCER_FENCED · v3 flexible · v4 TRANSACTION_ABORTABLE
 from typing import Final
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from streamhouse.wire.kafka.transaction_errors import Vocabulary, call_of
+from streamhouse.wire.kafka.transaction_errors import VersionedCodes, transaction_call
 
-WORDS: Final = Vocabulary(fenced_since=2, abortable_since=4)
+CODES: Final = VersionedCodes(fenced_since=2, abortable_since=4)
 
 
-@serves(AddOffsetsToTxnRequest, (0, 4))
-async def handle(context: Context, request: AddOffsetsToTxnRequest) -> Answer:
+@handles(AddOffsetsToTxnRequest, (0, 4))
+async def handle(context: Context, request: AddOffsetsToTxnRequest) -> HandlerResult:
     if not request.transactional_id:
         return AddOffsetsToTxnResponse(error_code=context.refused(ErrorCode.INVALID_REQUEST))
-    call = call_of(request.transactional_id, request.producer_id, request.producer_epoch)
+    call = transaction_call(request.transactional_id, request.producer_id, request.producer_epoch)
     try:
         await context.broker.transactions.add_offsets(call, request.group_id)
     except StreamhouseError as error:
-        return AddOffsetsToTxnResponse(error_code=context.refused(WORDS.code(context.version, error)))
+        return AddOffsetsToTxnResponse(error_code=context.refused(CODES.code(context.version, error)))
     return AddOffsetsToTxnResponse()

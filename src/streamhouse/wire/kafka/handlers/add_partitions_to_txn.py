@@ -20,8 +20,8 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.limits import in_turns
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.transaction import TransactionCall
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -32,21 +32,21 @@ from streamhouse.wire.kafka.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
-from streamhouse.wire.kafka.transaction_errors import Vocabulary, call_of
+from streamhouse.wire.kafka.transaction_errors import VersionedCodes, transaction_call
 
 MANY_SINCE: Final = 4
-WORDS: Final = Vocabulary(fenced_since=2, abortable_since=MANY_SINCE)
+CODES: Final = VersionedCodes(fenced_since=2, abortable_since=MANY_SINCE)
 
 Codes = Mapping[TopicPartition, ErrorCode]
 
 
-@serves(AddPartitionsToTxnRequest, (0, 5))
-async def handle(context: Context, request: AddPartitionsToTxnRequest) -> Answer:
+@handles(AddPartitionsToTxnRequest, (0, 5))
+async def handle(context: Context, request: AddPartitionsToTxnRequest) -> HandlerResult:
     if context.version >= MANY_SINCE:
         return AddPartitionsToTxnResponse(
             results_by_transaction=[await _transaction(context, each) async for each in in_turns(request.transactions)]
         )
-    call = call_of(
+    call = transaction_call(
         request.v3_and_below_transactional_id, request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
     )
     codes = await _add(context, call, _names(request.v3_and_below_topics))
@@ -54,7 +54,7 @@ async def handle(context: Context, request: AddPartitionsToTxnRequest) -> Answer
 
 
 async def _transaction(context: Context, asked: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResult:
-    call = call_of(asked.transactional_id, asked.producer_id, asked.producer_epoch)
+    call = transaction_call(asked.transactional_id, asked.producer_id, asked.producer_epoch)
     names = _names(asked.topics)
     codes = await (_verify(context, call, names) if asked.verify_only else _add(context, call, names))
     return AddPartitionsToTxnResult(
@@ -72,25 +72,25 @@ async def _add(context: Context, call: TransactionCall, names: Sequence[TopicPar
     try:
         outcomes = await context.broker.transactions.add_partitions(call, names)
     except StreamhouseError as error:
-        return dict.fromkeys(names, context.refused(WORDS.code(context.version, error)))
+        return dict.fromkeys(names, context.refused(CODES.code(context.version, error)))
     done = ErrorCode.NONE if all(each is None for each in outcomes.values()) else ErrorCode.OPERATION_NOT_ATTEMPTED
     return {
-        name: done if error is None else context.refused(WORDS.code(context.version, error))
+        name: done if error is None else context.refused(CODES.code(context.version, error))
         async for name, error in in_turns(outcomes.items())
     }
 
 
 async def _verify(context: Context, call: TransactionCall, names: Sequence[TopicPartition]) -> Codes:
-    return {name: await _verdict(context, call, name) async for name in in_turns(names)}
+    return {name: await _verified_code(context, call, name) async for name in in_turns(names)}
 
 
-async def _verdict(context: Context, call: TransactionCall, name: TopicPartition) -> ErrorCode:
+async def _verified_code(context: Context, call: TransactionCall, name: TopicPartition) -> ErrorCode:
     try:
         topic = await context.broker.catalogue.find(name.topic)
         partition = PartitionId(topic.topic_id, name.partition)
         await context.broker.transactions.verify([partition], call.transactional_id, call.producer, enlists=False)
     except StreamhouseError as error:
-        return context.refused(WORDS.code(context.version, error))
+        return context.refused(CODES.code(context.version, error))
     return ErrorCode.NONE
 
 

@@ -7,8 +7,8 @@ Versions    v1 flexible
 """
 
 from streamhouse.limits import in_turns
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -18,8 +18,8 @@ from streamhouse.wire.kafka.messages.alter_client_quotas import (
 )
 
 
-@serves(AlterClientQuotasRequest, (0, 1))
-async def handle(context: Context, request: AlterClientQuotasRequest) -> Answer:
+@handles(AlterClientQuotasRequest, (0, 1))
+async def handle(context: Context, request: AlterClientQuotasRequest) -> HandlerResult:
     return AlterClientQuotasResponse(entries=[_entry(context, asked) async for asked in in_turns(request.entries)])
 
 

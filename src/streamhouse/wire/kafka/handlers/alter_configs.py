@@ -17,8 +17,8 @@ from collections import Counter
 
 from streamhouse.errors import Rejected, StreamhouseError
 from streamhouse.limits import in_turns
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -28,8 +28,8 @@ from streamhouse.wire.kafka.messages.alter_configs import (
 from streamhouse.wire.kafka.resources import MAX_NAMED, alter_resource, count_names, require_once
 
 
-@serves(AlterConfigsRequest, (0, 2))
-async def handle(context: Context, request: AlterConfigsRequest) -> Answer:
+@handles(AlterConfigsRequest, (0, 2))
+async def handle(context: Context, request: AlterConfigsRequest) -> HandlerResult:
     named = count_names(request.resources)
     return AlterConfigsResponse(
         responses=[
@@ -47,14 +47,14 @@ async def _alter(
     )
     try:
         require_once(resource, named)
-        wanted = _wanted(resource)
+        wanted = _requested_settings(resource)
         await alter_resource(context, resource, of_topic=lambda _: wanted, of_agent=lambda _: wanted, dry_run=dry_run)
     except StreamhouseError as error:
         result.error_code, result.error_message = context.refused(error), str(error)
     return result
 
 
-def _wanted(resource: AlterConfigsResource) -> dict[str, str]:
+def _requested_settings(resource: AlterConfigsResource) -> dict[str, str]:
     wanted: dict[str, str] = {}
     for config in resource.configs:
         if config.value is None:

@@ -22,8 +22,8 @@ from streamhouse.limits import in_turns
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.topic import Topic
 from streamhouse.model.topic_settings import MAX_REPLICATION, REPLICATION_FACTOR
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -33,11 +33,11 @@ from streamhouse.wire.kafka.messages.alter_partition_reassignments import (
     ReassignableTopic,
     ReassignableTopicResponse,
 )
-from streamhouse.wire.kafka.resources import MAX_NAMED, find_topics, takers
+from streamhouse.wire.kafka.resources import MAX_NAMED, eligible_brokers, find_topics
 
 
-@serves(AlterPartitionReassignmentsRequest, (0, 1))
-async def handle(context: Context, request: AlterPartitionReassignmentsRequest) -> Answer:
+@handles(AlterPartitionReassignmentsRequest, (0, 1))
+async def handle(context: Context, request: AlterPartitionReassignmentsRequest) -> HandlerResult:
     topics = await find_topics(context, [topic.name for topic in request.topics])
     plan = _Plan(context, topics, may_change_factor=request.allow_replication_factor_change)
     try:
@@ -64,7 +64,7 @@ class _Plan:
     ) -> None:
         self._context = context
         self._topics = topics
-        self._takers = takers(context)
+        self._takers = eligible_brokers(context)
         self._states: Mapping[TopicPartition, PartitionStatus] = {}
         self._pins: dict[PartitionId, int] = {}
         self._may_change_factor = may_change_factor

@@ -8,8 +8,8 @@ Versions    v2 flexible
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.limits import in_turns
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -21,8 +21,8 @@ from streamhouse.wire.kafka.messages.alter_replica_log_dirs import (
 from streamhouse.wire.kafka.resources import find_topic
 
 
-@serves(AlterReplicaLogDirsRequest, (1, 2))
-async def handle(context: Context, request: AlterReplicaLogDirsRequest) -> Answer:
+@handles(AlterReplicaLogDirsRequest, (1, 2))
+async def handle(context: Context, request: AlterReplicaLogDirsRequest) -> HandlerResult:
     return AlterReplicaLogDirsResponse(
         results=[
             await _topic(context, asked.path, topic)

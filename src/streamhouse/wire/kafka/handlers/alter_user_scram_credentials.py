@@ -10,8 +10,8 @@ Versions    v0 flexible
 from collections import Counter
 
 from streamhouse.limits import in_turns
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -20,8 +20,8 @@ from streamhouse.wire.kafka.messages.alter_user_scram_credentials import (
 )
 
 
-@serves(AlterUserScramCredentialsRequest, (0, 0))
-async def handle(context: Context, request: AlterUserScramCredentialsRequest) -> Answer:
+@handles(AlterUserScramCredentialsRequest, (0, 0))
+async def handle(context: Context, request: AlterUserScramCredentialsRequest) -> HandlerResult:
     named = Counter(
         (each.name, each.mechanism) for changes in (request.deletions, request.upsertions) for each in changes
     )
@@ -29,11 +29,13 @@ async def handle(context: Context, request: AlterUserScramCredentialsRequest) ->
     added = {each.name for each in request.upsertions}
     users = dict.fromkeys(user for user, _ in named)
     return AlterUserScramCredentialsResponse(
-        results=[_refused(context, user, twice=user in repeated, added=user in added) async for user in in_turns(users)]
+        results=[
+            _rejection(context, user, twice=user in repeated, added=user in added) async for user in in_turns(users)
+        ]
     )
 
 
-def _refused(context: Context, user: str, *, twice: bool, added: bool) -> AlterUserScramCredentialsResult:
+def _rejection(context: Context, user: str, *, twice: bool, added: bool) -> AlterUserScramCredentialsResult:
     code, text = ErrorCode.RESOURCE_NOT_FOUND, "user has no SCRAM credentials"
     if not user:
         code, text = ErrorCode.UNACCEPTABLE_CREDENTIAL, "user has no name"

@@ -15,9 +15,9 @@ Versions    v3 flexible, client software name and version, features · v4 featur
 import re
 from typing import Final
 
-from streamhouse.wire.kafka.api_registry import APIS, serves
+from streamhouse.wire.kafka.api_registry import APIS, handles
 from streamhouse.wire.kafka.client_software import MAX_CHARS, ClientSoftware
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.api_versions import (
     ApiVersion,
@@ -36,8 +36,8 @@ FEATURES_EPOCH: Final = 0
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-@serves(ApiVersionsRequest, (0, 4))
-async def handle(context: Context, request: ApiVersionsRequest) -> Answer:
+@handles(ApiVersionsRequest, (0, 4))
+async def handle(context: Context, request: ApiVersionsRequest) -> HandlerResult:
     if not APIS[request.api_key].serves(context.version):
         return ApiVersionsResponse(
             error_code=context.refused(ErrorCode.UNSUPPORTED_VERSION), api_keys=served_versions()

@@ -9,8 +9,8 @@ Versions    v1 member type
 from streamhouse.errors import GroupNotFound, StreamhouseError
 from streamhouse.limits import in_turns
 from streamhouse.model.group import GroupState
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -19,18 +19,18 @@ from streamhouse.wire.kafka.messages.consumer_group_describe import (
 )
 
 
-@serves(ConsumerGroupDescribeRequest, (0, 1))
-async def handle(context: Context, request: ConsumerGroupDescribeRequest) -> Answer:
+@handles(ConsumerGroupDescribeRequest, (0, 1))
+async def handle(context: Context, request: ConsumerGroupDescribeRequest) -> HandlerResult:
     found = await context.broker.groups.describe(request.group_ids)
     return ConsumerGroupDescribeResponse(
         groups=[
-            _refused(context, name, told if isinstance(told, StreamhouseError) else None)
+            _rejection(context, name, told if isinstance(told, StreamhouseError) else None)
             async for name, told in in_turns(found.items())
         ]
     )
 
 
-def _refused(context: Context, name: str, error: StreamhouseError | None) -> DescribedGroup:
+def _rejection(context: Context, name: str, error: StreamhouseError | None) -> DescribedGroup:
     if error is not None and not isinstance(error, GroupNotFound):
         return DescribedGroup(group_id=name, error_code=context.refused(error), error_message=str(error))
     return DescribedGroup(

@@ -5,14 +5,14 @@ Left out    access control
 Versions    v2 flexible · v3 user resources
 """
 
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 
 
-@serves(CreateAclsRequest, (1, 3))
-async def handle(context: Context, request: CreateAclsRequest) -> Answer:
+@handles(CreateAclsRequest, (1, 3))
+async def handle(context: Context, request: CreateAclsRequest) -> HandlerResult:
     code = context.refused(ErrorCode.SECURITY_DISABLED)
     refused = AclCreationResult(error_code=code, error_message="this agent has no access control")
     return CreateAclsResponse(results=[refused for _ in request.creations])

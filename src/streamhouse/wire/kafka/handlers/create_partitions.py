@@ -15,8 +15,8 @@ from collections import Counter
 
 from streamhouse.errors import InvalidAssignment, Rejected, StreamhouseError
 from streamhouse.limits import in_turns
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -27,19 +27,19 @@ from streamhouse.wire.kafka.messages.create_partitions import (
 from streamhouse.wire.kafka.resources import find_topic, first_brokers, pin_first
 
 
-@serves(CreatePartitionsRequest, (0, 3))
-async def handle(context: Context, request: CreatePartitionsRequest) -> Answer:
+@handles(CreatePartitionsRequest, (0, 3))
+async def handle(context: Context, request: CreatePartitionsRequest) -> HandlerResult:
     counts = Counter(topic.name for topic in request.topics)
     unique = {topic.name: topic for topic in request.topics}
     return CreatePartitionsResponse(
         results=[
-            await _grow(context, topic, twice=counts[name] > 1, dry_run=request.validate_only)
+            await _add_partitions(context, topic, twice=counts[name] > 1, dry_run=request.validate_only)
             async for name, topic in in_turns(unique.items())
         ]
     )
 
 
-async def _grow(
+async def _add_partitions(
     context: Context, asked: CreatePartitionsTopic, *, twice: bool, dry_run: bool
 ) -> CreatePartitionsTopicResult:
     try:

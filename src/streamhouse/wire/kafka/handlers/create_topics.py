@@ -31,8 +31,8 @@ from streamhouse.limits import in_turns
 from streamhouse.model.names import check_topic_name
 from streamhouse.model.topic import Topic
 from streamhouse.model.topic_settings import MAX_REPLICATION, REPLICATION_FACTOR, TOPIC_SETTINGS, TopicSetting
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -46,15 +46,15 @@ from streamhouse.wire.kafka.schema import ZERO_UUID
 DEFAULT: Final = -1
 
 
-@serves(CreateTopicsRequest, (2, 7))
-async def handle(context: Context, request: CreateTopicsRequest) -> Answer:
+@handles(CreateTopicsRequest, (2, 7))
+async def handle(context: Context, request: CreateTopicsRequest) -> HandlerResult:
     counts = Counter(topic.name for topic in request.topics)
     unique = {topic.name: topic for topic in request.topics}
     return CreateTopicsResponse(
         topics=[
             await _create(context, topic, dry_run=request.validate_only)
             if counts[name] == 1
-            else _refused(context, name, Rejected(f"topic occurs twice in the request; name={name}"))
+            else _rejection(context, name, Rejected(f"topic occurs twice in the request; name={name}"))
             async for name, topic in in_turns(unique.items())
         ]
     )
@@ -75,7 +75,7 @@ async def _create(context: Context, asked: CreatableTopic, *, dry_run: bool) -> 
         if leaders and not dry_run:
             await pin_first(context, topic, leaders)
     except StreamhouseError as error:
-        return _refused(context, asked.name, error)
+        return _rejection(context, asked.name, error)
     return CreatableTopicResult(
         name=topic.name,
         topic_id=ZERO_UUID if dry_run else topic.topic_id,
@@ -86,7 +86,7 @@ async def _create(context: Context, asked: CreatableTopic, *, dry_run: bool) -> 
     )
 
 
-def _refused(context: Context, name: str, error: StreamhouseError) -> CreatableTopicResult:
+def _rejection(context: Context, name: str, error: StreamhouseError) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=context.refused(error), error_message=str(error))
 
 

@@ -5,14 +5,14 @@ Left out    access control
 Versions    v2 flexible · v3 user resources
 """
 
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
 
 
-@serves(DeleteAclsRequest, (1, 3))
-async def handle(context: Context, request: DeleteAclsRequest) -> Answer:
+@handles(DeleteAclsRequest, (1, 3))
+async def handle(context: Context, request: DeleteAclsRequest) -> HandlerResult:
     code = context.refused(ErrorCode.SECURITY_DISABLED)
     refused = DeleteAclsFilterResult(error_code=code, error_message="this agent has no access control")
     return DeleteAclsResponse(filter_results=[refused for _ in request.filters])

@@ -7,8 +7,8 @@ Versions    v2 flexible · v3 error text
 """
 
 from streamhouse.limits import in_turns
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.delete_groups import (
     DeletableGroupResult,
@@ -17,8 +17,8 @@ from streamhouse.wire.kafka.messages.delete_groups import (
 )
 
 
-@serves(DeleteGroupsRequest, (0, 3))
-async def handle(context: Context, request: DeleteGroupsRequest) -> Answer:
+@handles(DeleteGroupsRequest, (0, 3))
+async def handle(context: Context, request: DeleteGroupsRequest) -> HandlerResult:
     outcomes = await context.broker.groups.delete(request.groups_names)
     return DeleteGroupsResponse(
         results=[

@@ -18,8 +18,8 @@ from typing import Final
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.names import TopicPartition
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.delete_records import (
     DeleteRecordsPartition,
@@ -39,8 +39,8 @@ MAX_TIMEOUT_S: Final = 300.0
 UNKNOWN_WATERMARK: Final = -1
 
 
-@serves(DeleteRecordsRequest, (0, 2))
-async def handle(context: Context, request: DeleteRecordsRequest) -> Answer:
+@handles(DeleteRecordsRequest, (0, 2))
+async def handle(context: Context, request: DeleteRecordsRequest) -> HandlerResult:
     timeout_s = min(max(request.timeout_ms / 1000, LEAST_TIMEOUT_S), MAX_TIMEOUT_S)
     return DeleteRecordsResponse(
         topics=[

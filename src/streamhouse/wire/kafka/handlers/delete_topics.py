@@ -15,8 +15,8 @@ from streamhouse.errors import Rejected, StreamhouseError
 from streamhouse.limits import in_turns
 from streamhouse.model.names import TopicId
 from streamhouse.model.topic import Topic
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -28,8 +28,8 @@ from streamhouse.wire.kafka.schema import ZERO_UUID
 IDS_SINCE: Final = 6
 
 
-@serves(DeleteTopicsRequest, (1, 6))
-async def handle(context: Context, request: DeleteTopicsRequest) -> Answer:
+@handles(DeleteTopicsRequest, (1, 6))
+async def handle(context: Context, request: DeleteTopicsRequest) -> HandlerResult:
     asked = (
         request.topics
         if context.version >= IDS_SINCE

@@ -5,14 +5,14 @@ Left out    access control
 Versions    v2 flexible · v3 user resources
 """
 
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 
 
-@serves(DescribeAclsRequest, (1, 3))
-async def handle(context: Context, request: DescribeAclsRequest) -> Answer:
+@handles(DescribeAclsRequest, (1, 3))
+async def handle(context: Context, request: DescribeAclsRequest) -> HandlerResult:
     return DescribeAclsResponse(
         error_code=context.refused(ErrorCode.SECURITY_DISABLED), error_message="this agent has no access control"
     )

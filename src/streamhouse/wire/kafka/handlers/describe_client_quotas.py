@@ -8,8 +8,8 @@ Versions    v1 flexible
 
 from typing import Final
 
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
@@ -21,8 +21,8 @@ ENTITIES: Final = ("user", "client-id", "ip")
 MATCHES: Final = range(3)
 
 
-@serves(DescribeClientQuotasRequest, (0, 1))
-async def handle(context: Context, request: DescribeClientQuotasRequest) -> Answer:
+@handles(DescribeClientQuotasRequest, (0, 1))
+async def handle(context: Context, request: DescribeClientQuotasRequest) -> HandlerResult:
     for component in request.components:
         if component.entity_type not in ENTITIES or component.match_type not in MATCHES:
             return DescribeClientQuotasResponse(

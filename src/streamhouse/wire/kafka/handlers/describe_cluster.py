@@ -9,22 +9,22 @@ Versions    v1 endpoint type · v2 fenced brokers
 
 from typing import Final
 
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from streamhouse.wire.kafka.resources import CLUSTER_OPERATIONS, NOT_ASKED
+from streamhouse.wire.kafka.resources import CLUSTER_OPERATIONS, NOT_REQUESTED
 
 BROKERS: Final = 1
 CONTROLLERS: Final = 2
 
 
-@serves(DescribeClusterRequest, (0, 2))
-async def handle(context: Context, request: DescribeClusterRequest) -> Answer:
+@handles(DescribeClusterRequest, (0, 2))
+async def handle(context: Context, request: DescribeClusterRequest) -> HandlerResult:
     if request.endpoint_type == CONTROLLERS:
         return DescribeClusterResponse(
             error_code=context.refused(ErrorCode.MISMATCHED_ENDPOINT_TYPE),
@@ -43,5 +43,5 @@ async def handle(context: Context, request: DescribeClusterRequest) -> Answer:
         brokers=[
             DescribeClusterBroker(broker_id=node, host=address.host, port=address.port) for node, address in agents
         ],
-        cluster_authorized_operations=CLUSTER_OPERATIONS if asked else NOT_ASKED,
+        cluster_authorized_operations=CLUSTER_OPERATIONS if asked else NOT_REQUESTED,
     )

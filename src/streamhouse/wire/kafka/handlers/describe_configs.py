@@ -25,8 +25,8 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.limits import in_turns
 from streamhouse.model.topic import Topic
 from streamhouse.model.topic_settings import REPLICATION_FACTOR, TOPIC_SETTINGS, TopicSetting
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -50,8 +50,8 @@ DERIVED: Final = frozenset({"flush.ms", "remote.storage.enable", "retention.ms",
 """Kafka's brokers have no default by the name of the synonym: it comes from hours, or from another setting."""
 
 
-@serves(DescribeConfigsRequest, (1, 4))
-async def handle(context: Context, request: DescribeConfigsRequest) -> Answer:
+@handles(DescribeConfigsRequest, (1, 4))
+async def handle(context: Context, request: DescribeConfigsRequest) -> HandlerResult:
     # A short question has a long answer, so the same one is answered once however often it is asked.
     unique = {(each.resource_type, each.resource_name, _keys(each)): each for each in request.resources}
     await context.broker.catalogue.renew()  # the change that somebody wants to see may have gone to another agent

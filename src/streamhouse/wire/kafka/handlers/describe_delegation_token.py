@@ -5,8 +5,8 @@ Left out    delegation tokens
 Versions    v2 flexible · v3 owner
 """
 
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.describe_delegation_token import (
     DescribeDelegationTokenRequest,
@@ -14,6 +14,6 @@ from streamhouse.wire.kafka.messages.describe_delegation_token import (
 )
 
 
-@serves(DescribeDelegationTokenRequest, (1, 3))
-async def handle(context: Context, request: DescribeDelegationTokenRequest) -> Answer:
+@handles(DescribeDelegationTokenRequest, (1, 3))
+async def handle(context: Context, request: DescribeDelegationTokenRequest) -> HandlerResult:
     return DescribeDelegationTokenResponse(error_code=context.refused(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED))

@@ -14,23 +14,23 @@ from streamhouse.broker import groups as broker
 from streamhouse.errors import GroupNotFound, StreamhouseError
 from streamhouse.limits import in_turns
 from streamhouse.model.group import GroupState
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from streamhouse.wire.kafka.resources import GROUP_OPERATIONS, NOT_ASKED
+from streamhouse.wire.kafka.resources import GROUP_OPERATIONS, NOT_REQUESTED
 
 NOT_FOUND_SINCE: Final = 6
 
 
-@serves(DescribeGroupsRequest, (0, 6))
-async def handle(context: Context, request: DescribeGroupsRequest) -> Answer:
+@handles(DescribeGroupsRequest, (0, 6))
+async def handle(context: Context, request: DescribeGroupsRequest) -> HandlerResult:
     found = await context.broker.groups.describe(request.groups)
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_REQUESTED
     groups = [_group(context, name, told, operations) async for name, told in in_turns(found.items())]
     return DescribeGroupsResponse(groups=groups)
 
@@ -39,7 +39,7 @@ def _group(
     context: Context, name: str, told: broker.DescribedGroup | StreamhouseError, operations: int
 ) -> DescribedGroup:
     if isinstance(told, StreamhouseError):
-        return _refused(context, name, told)
+        return _rejection(context, name, told)
     return DescribedGroup(
         group_id=name,
         group_state=told.state,
@@ -60,7 +60,7 @@ def _group(
     )
 
 
-def _refused(context: Context, name: str, error: StreamhouseError) -> DescribedGroup:
+def _rejection(context: Context, name: str, error: StreamhouseError) -> DescribedGroup:
     if not isinstance(error, GroupNotFound):
         return DescribedGroup(group_id=name, error_code=context.refused(error))
     if context.version < NOT_FOUND_SINCE:

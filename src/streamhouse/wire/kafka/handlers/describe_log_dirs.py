@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.topic import Topic
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -24,8 +24,8 @@ from streamhouse.wire.kafka.messages.describe_log_dirs import (
 )
 
 
-@serves(DescribeLogDirsRequest, (1, 5))
-async def handle(context: Context, request: DescribeLogDirsRequest) -> Answer:
+@handles(DescribeLogDirsRequest, (1, 5))
+async def handle(context: Context, request: DescribeLogDirsRequest) -> HandlerResult:
     result = DescribeLogDirsResult(log_dir=context.broker.administration.store)
     try:
         result.topics = await _topics(context, request)

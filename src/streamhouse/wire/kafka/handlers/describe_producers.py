@@ -14,8 +14,8 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.format.producer_snapshot import ProducerEntry
 from streamhouse.limits import in_turns
 from streamhouse.model.names import TopicPartition, check_topic_name
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -27,8 +27,8 @@ from streamhouse.wire.kafka.messages.describe_producers import (
 NONE: Final = -1
 
 
-@serves(DescribeProducersRequest, (0, 0))
-async def handle(context: Context, request: DescribeProducersRequest) -> Answer:
+@handles(DescribeProducersRequest, (0, 0))
+async def handle(context: Context, request: DescribeProducersRequest) -> HandlerResult:
     # A short question has a long answer, so each partition is told once however often it is asked for.
     asked: dict[str, dict[int, None]] = {}
     for topic in request.topics:

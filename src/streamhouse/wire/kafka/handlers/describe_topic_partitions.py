@@ -19,8 +19,8 @@ from streamhouse.limits import in_turns
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.names import PartitionId
 from streamhouse.model.topic import Topic
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.describe_topic_partitions import (
     Cursor,
@@ -34,8 +34,8 @@ from streamhouse.wire.kafka.resources import MAX_NAMED, TOPIC_OPERATIONS, find_t
 MAX_PARTITIONS: Final = 2000
 
 
-@serves(DescribeTopicPartitionsRequest, (0, 0))
-async def handle(context: Context, request: DescribeTopicPartitionsRequest) -> Answer:
+@handles(DescribeTopicPartitionsRequest, (0, 0))
+async def handle(context: Context, request: DescribeTopicPartitionsRequest) -> HandlerResult:
     try:
         names = await _names(context, request)
     except StreamhouseError as error:

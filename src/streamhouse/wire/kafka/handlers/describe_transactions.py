@@ -16,37 +16,37 @@ from streamhouse.limits import in_turns
 from streamhouse.model.names import PartitionId, TopicId
 from streamhouse.model.transaction import StoredTransaction
 from streamhouse.model.transaction import TransactionState as State
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     TopicData,
     TransactionState,
 )
-from streamhouse.wire.kafka.transaction_errors import NEVER, Vocabulary
+from streamhouse.wire.kafka.transaction_errors import NEVER, VersionedCodes
 
-WORDS: Final = Vocabulary(fenced_since=NEVER, abortable_since=NEVER)
-NOT_BEGUN: Final = -1
+CODES: Final = VersionedCodes(fenced_since=NEVER, abortable_since=NEVER)
+NOT_STARTED: Final = -1
 
 
-@serves(DescribeTransactionsRequest, (0, 0))
-async def handle(context: Context, request: DescribeTransactionsRequest) -> Answer:
+@handles(DescribeTransactionsRequest, (0, 0))
+async def handle(context: Context, request: DescribeTransactionsRequest) -> HandlerResult:
     found = await context.broker.transactions.describe(list(dict.fromkeys(request.transactional_ids)))
     return DescribeTransactionsResponse(
-        transaction_states=[await _answer(context, name, each) async for name, each in in_turns(found.items())]
+        transaction_states=[await _description(context, name, each) async for name, each in in_turns(found.items())]
     )
 
 
-async def _answer(context: Context, name: str, found: StoredTransaction | StreamhouseError) -> TransactionState:
+async def _description(context: Context, name: str, found: StoredTransaction | StreamhouseError) -> TransactionState:
     if isinstance(found, StreamhouseError):
-        return TransactionState(transactional_id=name, error_code=context.refused(WORDS.code(context.version, found)))
+        return TransactionState(transactional_id=name, error_code=context.refused(CODES.code(context.version, found)))
     is_under_way = found.state is State.ONGOING or found.state.is_prepared
     return TransactionState(
         transactional_id=name,
         transaction_state=found.state,
         transaction_timeout_ms=found.timeout_ms,
-        transaction_start_time_ms=found.started_at_ms if is_under_way else NOT_BEGUN,
+        transaction_start_time_ms=found.started_at_ms if is_under_way else NOT_STARTED,
         producer_id=found.producer.producer_id,
         producer_epoch=found.producer.epoch,
         topics=await _topics(context, found.partitions) if is_under_way else [],

@@ -9,8 +9,8 @@ Versions    v0 flexible
 from collections import Counter
 
 from streamhouse.limits import in_turns
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
@@ -19,8 +19,8 @@ from streamhouse.wire.kafka.messages.describe_user_scram_credentials import (
 )
 
 
-@serves(DescribeUserScramCredentialsRequest, (0, 0))
-async def handle(context: Context, request: DescribeUserScramCredentialsRequest) -> Answer:
+@handles(DescribeUserScramCredentialsRequest, (0, 0))
+async def handle(context: Context, request: DescribeUserScramCredentialsRequest) -> HandlerResult:
     counts = Counter(user.name for user in request.users or ())
     return DescribeUserScramCredentialsResponse(
         error_message=None,

@@ -21,8 +21,8 @@ from streamhouse.errors import StreamhouseError, UnknownTopic
 from streamhouse.limits import in_turns
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.topic import Topic
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -37,8 +37,8 @@ PREFERRED: Final = 0
 UNCLEAN: Final = 1
 
 
-@serves(ElectLeadersRequest, (0, 2))
-async def handle(context: Context, request: ElectLeadersRequest) -> Answer:
+@handles(ElectLeadersRequest, (0, 2))
+async def handle(context: Context, request: ElectLeadersRequest) -> HandlerResult:
     if request.election_type not in (PREFERRED, UNCLEAN):
         return ElectLeadersResponse(error_code=context.refused(ErrorCode.INVALID_REQUEST))
     unclean = request.election_type == UNCLEAN
@@ -78,7 +78,7 @@ async def _elect_named(context: Context, asked: Sequence[TopicPartitions], *, un
                 partition_result=[
                     _of_partition(context, found, TopicPartition(each.topic, number), unclean=unclean)
                     if not isinstance(refusal := topics[each.topic], StreamhouseError)
-                    else _refused(context, number, refusal)
+                    else _rejection(context, number, refusal)
                     async for number in in_turns(each.partitions)
                 ],
             )
@@ -91,7 +91,7 @@ def _of_partition(
     context: Context, found: Mapping[TopicPartition, PartitionStatus], name: TopicPartition, *, unclean: bool
 ) -> PartitionResult:
     if (status := found.get(name)) is None:
-        return _refused(context, name.partition, UnknownTopic(name))
+        return _rejection(context, name.partition, UnknownTopic(name))
     return _result(context, status, unclean=unclean)
 
 
@@ -106,5 +106,5 @@ def _result(context: Context, status: PartitionStatus, *, unclean: bool) -> Part
     return result
 
 
-def _refused(context: Context, number: int, error: StreamhouseError) -> PartitionResult:
+def _rejection(context: Context, number: int, error: StreamhouseError) -> PartitionResult:
     return PartitionResult(partition_id=number, error_code=context.refused(error), error_message=str(error))

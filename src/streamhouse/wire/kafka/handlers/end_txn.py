@@ -17,29 +17,29 @@ Versions    v2 PRODUCER_FENCED · v3 flexible · v4 TRANSACTION_ABORTABLE · v5 
 from typing import Final
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.end_txn import EndTxnRequest, EndTxnResponse
 from streamhouse.wire.kafka.schema import Response
-from streamhouse.wire.kafka.transaction_errors import Underway, Vocabulary, call_of
+from streamhouse.wire.kafka.transaction_errors import BackgroundResponse, VersionedCodes, transaction_call
 
-WORDS: Final = Vocabulary(fenced_since=2, abortable_since=4)
+CODES: Final = VersionedCodes(fenced_since=2, abortable_since=4)
 BUMPS_SINCE: Final = 5
 
 
-@serves(EndTxnRequest, (0, 5))
-async def handle(context: Context, request: EndTxnRequest) -> Answer:
+@handles(EndTxnRequest, (0, 5))
+async def handle(context: Context, request: EndTxnRequest) -> HandlerResult:
     if not request.transactional_id:
         return EndTxnResponse(error_code=context.refused(ErrorCode.INVALID_REQUEST))
-    return Underway(_end(context, request), name="end-of-transaction")
+    return BackgroundResponse(_end(context, request), name="end-of-transaction")
 
 
 async def _end(context: Context, request: EndTxnRequest) -> Response:
-    call = call_of(request.transactional_id, request.producer_id, request.producer_epoch)
+    call = transaction_call(request.transactional_id, request.producer_id, request.producer_epoch)
     bump = context.version >= BUMPS_SINCE
     try:
         producer = await context.broker.transactions.end(call, commit=request.committed, bump=bump)
     except StreamhouseError as error:
-        return EndTxnResponse(error_code=context.refused(WORDS.code(context.version, error)))
+        return EndTxnResponse(error_code=context.refused(CODES.code(context.version, error)))
     return EndTxnResponse(producer_id=producer.producer_id, producer_epoch=producer.epoch)

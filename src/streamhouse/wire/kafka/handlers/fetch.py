@@ -23,8 +23,8 @@ from streamhouse.broker.fetch.fetch import Fetched, Wanted
 from streamhouse.errors import NotLeader, StreamhouseError
 from streamhouse.limits import in_turns
 from streamhouse.model.names import TopicId, TopicPartition
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, CloseConnection, Context, Deferred
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import CloseConnection, Context, HandlerResult, PendingResponse
 from streamhouse.wire.kafka.errors import ErrorCode, read_error_code
 from streamhouse.wire.kafka.messages.fetch import AbortedTransaction as ToldAborted
 from streamhouse.wire.kafka.messages.fetch import (
@@ -47,8 +47,8 @@ FULL_EPOCHS: Final = (0, -1)
 """Session epochs of requests that name all their partitions: to open a session, or without one."""
 
 
-@serves(FetchRequest, (4, 18))
-async def handle(context: Context, request: FetchRequest) -> Answer:
+@handles(FetchRequest, (4, 18))
+async def handle(context: Context, request: FetchRequest) -> HandlerResult:
     replica = request.replica_state.replica_id if request.replica_state is not None else request.replica_id
     if replica >= 0:
         raise CloseConnection(f"fetch of a replica, but there are no replicas; replica={replica}")
@@ -57,7 +57,7 @@ async def handle(context: Context, request: FetchRequest) -> Answer:
     return LongPoll(context, request)
 
 
-class LongPoll(Deferred):
+class LongPoll(PendingResponse):
     """Reads, and waits, when its turn to answer has come: no bytes are held for an answer that can't leave yet."""
 
     __slots__ = ("_context", "_request")
@@ -71,7 +71,9 @@ class LongPoll(Deferred):
         request = self._request
         named = [(topic, await self._name_of(topic)) async for topic in in_turns(request.topics)]
         committed = request.isolation_level == READ_COMMITTED
-        wanted = [item for topic, name in named if isinstance(name, str) for item in _wanted(name, topic, committed)]
+        wanted = [
+            item for topic, name in named if isinstance(name, str) for item in _fetch_request(name, topic, committed)
+        ]
         # As with any other error of a partition: there is something to say, so nobody waits.
         patient = len(wanted) > 0 and all(isinstance(name, str) for _, name in named)
         found = await self._context.broker.fetch(
@@ -98,14 +100,14 @@ class LongPoll(Deferred):
         partitions = (
             [self._partition(part, next(results)) for part in topic.partitions]
             if isinstance(name, str)
-            else [_refused(part, name) for part in topic.partitions]
+            else [_rejection(part, name) for part in topic.partitions]
         )
         return FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions)
 
     def _partition(self, part: FetchPartition, got: Fetched) -> PartitionData:
         if got.error is not None:
             leader = _leader(got.error) if self._context.version >= LEADERS_SINCE else None
-            return _refused(part, self._context.refused(read_error_code(got.error)), leader)
+            return _rejection(part, self._context.refused(read_error_code(got.error)), leader)
         return PartitionData(
             partition_index=part.partition,
             high_watermark=got.high_watermark,
@@ -120,7 +122,7 @@ def _aborted(got: Fetched) -> list[ToldAborted]:
     return [ToldAborted(producer_id=each.producer_id, first_offset=each.first_offset) for each in got.aborted]
 
 
-def _wanted(name: str, topic: FetchTopic, committed: bool) -> Sequence[Wanted]:
+def _fetch_request(name: str, topic: FetchTopic, committed: bool) -> Sequence[Wanted]:
     return [
         Wanted(
             TopicPartition(name, part.partition),
@@ -133,7 +135,7 @@ def _wanted(name: str, topic: FetchTopic, committed: bool) -> Sequence[Wanted]:
     ]
 
 
-def _refused(part: FetchPartition, code: ErrorCode, leader: LeaderIdAndEpoch | None = None) -> PartitionData:
+def _rejection(part: FetchPartition, code: ErrorCode, leader: LeaderIdAndEpoch | None = None) -> PartitionData:
     return PartitionData(
         partition_index=part.partition,
         error_code=code,

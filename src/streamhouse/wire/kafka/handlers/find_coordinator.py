@@ -14,8 +14,8 @@ from typing import Final
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.limits import in_turns
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.find_coordinator import (
     Coordinator,
@@ -26,11 +26,11 @@ from streamhouse.wire.kafka.messages.find_coordinator import (
 MANY_SINCE: Final = 4
 GROUP: Final = 0
 TRANSACTION: Final = 1
-NOBODY: Final = -1
+NO_NODE: Final = -1
 
 
-@serves(FindCoordinatorRequest, (0, 6))
-async def handle(context: Context, request: FindCoordinatorRequest) -> Answer:
+@handles(FindCoordinatorRequest, (0, 6))
+async def handle(context: Context, request: FindCoordinatorRequest) -> HandlerResult:
     if context.version >= MANY_SINCE:
         keys = dict.fromkeys(request.coordinator_keys)
         coordinators = [await _find(context, request.key_type, key) async for key in in_turns(keys)]
@@ -48,15 +48,15 @@ async def handle(context: Context, request: FindCoordinatorRequest) -> Answer:
 async def _find(context: Context, key_type: int, key: str) -> Coordinator:
     if key_type not in (GROUP, TRANSACTION):
         code = context.refused(ErrorCode.INVALID_REQUEST)
-        return _refused(key, code, f"only groups and transactions are coordinated; type={key_type}")
+        return _rejection(key, code, f"only groups and transactions are coordinated; type={key_type}")
     coordinators = context.broker.groups if key_type == GROUP else context.broker.transactions
     try:
         session = await coordinators.coordinator_of(key)
     except StreamhouseError as error:
-        return _refused(key, context.refused(error), str(error))
+        return _rejection(key, context.refused(error), str(error))
     host, port = context.advertised if session.node_id == context.broker.node_id else session.kafka
     return Coordinator(key=key, node_id=session.node_id, host=host, port=port, error_message=None)
 
 
-def _refused(key: str, code: ErrorCode, text: str) -> Coordinator:
-    return Coordinator(key=key, node_id=NOBODY, host="", port=NOBODY, error_code=code, error_message=text)
+def _rejection(key: str, code: ErrorCode, text: str) -> Coordinator:
+    return Coordinator(key=key, node_id=NO_NODE, host="", port=NO_NODE, error_code=code, error_message=text)

@@ -7,16 +7,16 @@ Left out    nothing
 Versions    v3 static members · v4 flexible
 """
 
-from streamhouse.broker.groups import Caller
+from streamhouse.broker.groups import MemberRef
 from streamhouse.errors import StreamhouseError
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
-@serves(HeartbeatRequest, (0, 4))
-async def handle(context: Context, request: HeartbeatRequest) -> Answer:
-    caller = Caller(
+@handles(HeartbeatRequest, (0, 4))
+async def handle(context: Context, request: HeartbeatRequest) -> HandlerResult:
+    caller = MemberRef(
         member_id=request.member_id, instance_id=request.group_instance_id, generation=request.generation_id
     )
     try:

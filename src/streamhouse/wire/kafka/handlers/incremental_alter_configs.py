@@ -26,8 +26,8 @@ from streamhouse.errors import InvalidConfig, Rejected, StreamhouseError
 from streamhouse.limits import in_turns
 from streamhouse.model.topic import find_setting
 from streamhouse.model.topic_settings import SettingType, TopicSetting, split_list
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -50,8 +50,8 @@ Setting = TopicSetting | AgentSetting
 CHANGES: Final = frozenset(map(int, Change))
 
 
-@serves(IncrementalAlterConfigsRequest, (0, 1))
-async def handle(context: Context, request: IncrementalAlterConfigsRequest) -> Answer:
+@handles(IncrementalAlterConfigsRequest, (0, 1))
+async def handle(context: Context, request: IncrementalAlterConfigsRequest) -> HandlerResult:
     named = count_names(request.resources)
     return IncrementalAlterConfigsResponse(
         responses=[

@@ -20,30 +20,30 @@ from typing import Final
 
 from streamhouse.errors import Retriable, StreamhouseError
 from streamhouse.model.transaction import ProducerIdentity
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from streamhouse.wire.kafka.schema import Response
-from streamhouse.wire.kafka.transaction_errors import Underway, Vocabulary
+from streamhouse.wire.kafka.transaction_errors import BackgroundResponse, VersionedCodes
 
 log = logging.getLogger(__name__)
 
-WORDS: Final = Vocabulary(fenced_since=4, abortable_since=5)
+CODES: Final = VersionedCodes(fenced_since=4, abortable_since=5)
 NONE: Final = -1
 
 
-@serves(InitProducerIdRequest, (0, 5))
-async def handle(context: Context, request: InitProducerIdRequest) -> Answer:
-    if (code := _refusal(request)) is not ErrorCode.NONE:
-        return _refused(context, code)
+@handles(InitProducerIdRequest, (0, 5))
+async def handle(context: Context, request: InitProducerIdRequest) -> HandlerResult:
+    if (code := _check(request)) is not ErrorCode.NONE:
+        return _rejection(context, code)
     if request.transactional_id is not None:
-        return Underway(_take_over(context, request, request.transactional_id), name="init-producer")
+        return BackgroundResponse(_take_over(context, request, request.transactional_id), name="init-producer")
     try:
         producer_id = await context.broker.allocate_producer_id()
     except Retriable as error:
         log.warning("no producer id to give", extra={"why": str(error), "client": context.client_id})
-        return _refused(context, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return _rejection(context, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
 
@@ -56,11 +56,11 @@ async def _take_over(context: Context, request: InitProducerIdRequest, transacti
             transactional_id, request.transaction_timeout_ms, known
         )
     except StreamhouseError as error:
-        return _refused(context, WORDS.code(context.version, error))
+        return _rejection(context, CODES.code(context.version, error))
     return InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.epoch)
 
 
-def _refusal(request: InitProducerIdRequest) -> ErrorCode:
+def _check(request: InitProducerIdRequest) -> ErrorCode:
     if request.transactional_id == "":
         return ErrorCode.INVALID_REQUEST
     if (request.producer_id == NONE) != (request.producer_epoch == NONE):
@@ -68,5 +68,5 @@ def _refusal(request: InitProducerIdRequest) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _refused(context: Context, code: ErrorCode) -> InitProducerIdResponse:
+def _rejection(context: Context, code: ErrorCode) -> InitProducerIdResponse:
     return InitProducerIdResponse(error_code=context.refused(code), producer_id=-1, producer_epoch=-1)

@@ -18,11 +18,11 @@ Versions    v1 rebalance timeout · v4 member id required · v5 static members �
 
 from typing import ClassVar, Final
 
-from streamhouse.broker.groups import Join, Joined
+from streamhouse.broker.groups import JoinRequest, JoinResult
 from streamhouse.errors import MemberIdRequired, StreamhouseError
 from streamhouse.model.group import OfferedProtocol
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context, Deferred
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult, PendingResponse
 from streamhouse.wire.kafka.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from streamhouse.wire.kafka.schema import Response
 
@@ -31,9 +31,9 @@ NULLS_SINCE: Final = 7
 SKIP_SINCE: Final = 9
 
 
-@serves(JoinGroupRequest, (0, 9))
-async def handle(context: Context, request: JoinGroupRequest) -> Answer:
-    ask = Join(
+@handles(JoinGroupRequest, (0, 9))
+async def handle(context: Context, request: JoinGroupRequest) -> HandlerResult:
+    ask = JoinRequest(
         member_id=request.member_id,
         instance_id=request.group_instance_id,
         client_id=context.client_id,
@@ -45,23 +45,23 @@ async def handle(context: Context, request: JoinGroupRequest) -> Answer:
         learns_id=context.version >= ID_REQUIRED_SINCE,
         may_skip_assignment=context.version >= SKIP_SINCE,
     )
-    return Joining(context, request.group_id, ask)
+    return JoinResponse(context, request.group_id, ask)
 
 
-class Joining(Deferred):
+class JoinResponse(PendingResponse):
     """Waits for the other members. When the client goes, nobody waits; the member's session tells the group."""
 
     __slots__ = ("_ask", "_context", "_group_id")
     owed: ClassVar[bool] = False
 
-    def __init__(self, context: Context, group_id: str, ask: Join) -> None:
+    def __init__(self, context: Context, group_id: str, ask: JoinRequest) -> None:
         self._context = context
         self._group_id = group_id
         self._ask = ask
 
     async def respond(self) -> Response:
         try:
-            return _answer(await self._context.broker.groups.join(self._group_id, self._ask))
+            return _response(await self._context.broker.groups.join(self._group_id, self._ask))
         except StreamhouseError as error:
             return self._refused(error)
 
@@ -73,7 +73,7 @@ class Joining(Deferred):
         )
 
 
-def _answer(joined: Joined) -> JoinGroupResponse:
+def _response(joined: JoinResult) -> JoinGroupResponse:
     return JoinGroupResponse(
         generation_id=joined.generation,
         protocol_type=joined.protocol_type,

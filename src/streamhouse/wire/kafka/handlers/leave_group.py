@@ -9,23 +9,23 @@ Versions    v3 several members · v4 flexible · v5 reason
 
 from typing import Final
 
-from streamhouse.broker.groups import Leaver
+from streamhouse.broker.groups import LeaveRequest
 from streamhouse.errors import StreamhouseError, UnknownMember
 from streamhouse.limits import in_turns
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 
 MANY_SINCE: Final = 3
 
 
-@serves(LeaveGroupRequest, (0, 5))
-async def handle(context: Context, request: LeaveGroupRequest) -> Answer:
+@handles(LeaveGroupRequest, (0, 5))
+async def handle(context: Context, request: LeaveGroupRequest) -> HandlerResult:
     leavers = (
-        [Leaver(member_id=member.member_id, instance_id=member.group_instance_id) for member in request.members]
+        [LeaveRequest(member_id=member.member_id, instance_id=member.group_instance_id) for member in request.members]
         if context.version >= MANY_SINCE
-        else [Leaver(member_id=request.member_id)]
+        else [LeaveRequest(member_id=request.member_id)]
     )
     try:
         outcomes = await context.broker.groups.leave(request.group_id, leavers)

@@ -11,8 +11,8 @@ Versions    v0 flexible · v1 types of resources
 from typing import Final
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.list_config_resources import (
     ConfigResource,
@@ -24,8 +24,8 @@ from streamhouse.wire.kafka.resources import ResourceType
 TYPES_SINCE: Final = 1
 
 
-@serves(ListConfigResourcesRequest, (0, 1))
-async def handle(context: Context, request: ListConfigResourcesRequest) -> Answer:
+@handles(ListConfigResourcesRequest, (0, 1))
+async def handle(context: Context, request: ListConfigResourcesRequest) -> HandlerResult:
     if context.version < TYPES_SINCE:
         return ListConfigResourcesResponse()
     wanted = set(request.resource_types) or set(map(int, ResourceType))

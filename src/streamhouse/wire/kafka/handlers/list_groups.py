@@ -8,13 +8,13 @@ Versions    v3 flexible · v4 states · v5 types
 """
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 
-@serves(ListGroupsRequest, (0, 5))
-async def handle(context: Context, request: ListGroupsRequest) -> Answer:
+@handles(ListGroupsRequest, (0, 5))
+async def handle(context: Context, request: ListGroupsRequest) -> HandlerResult:
     try:
         found = await context.broker.groups.list(states=request.states_filter, types=request.types_filter)
     except StreamhouseError as error:

@@ -21,8 +21,8 @@ from streamhouse.broker.fetch.list_offsets import FoundOffset
 from streamhouse.errors import StreamhouseError
 from streamhouse.limits import in_turns
 from streamhouse.model.names import TopicPartition
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode, read_error_code
 from streamhouse.wire.kafka.messages.list_offsets import (
     ListOffsetsPartition,
@@ -52,8 +52,8 @@ READ_COMMITTED: Final = 1
 NONE_FOUND: Final = FoundOffset(-1)
 
 
-@serves(ListOffsetsRequest, (1, 11))
-async def handle(context: Context, request: ListOffsetsRequest) -> Answer:
+@handles(ListOffsetsRequest, (1, 11))
+async def handle(context: Context, request: ListOffsetsRequest) -> HandlerResult:
     committed = request.isolation_level == READ_COMMITTED
     asked = Counter((topic.name, part.partition_index) for topic in request.topics for part in topic.partitions)
     return ListOffsetsResponse(
@@ -79,7 +79,7 @@ async def handle(context: Context, request: ListOffsetsRequest) -> Answer:
 async def _partition(
     context: Context, topic: str, part: ListOffsetsPartition, *, twice: bool, committed: bool
 ) -> ListOffsetsPartitionResponse:
-    code = _refusal(context, part, twice=twice)
+    code = _rejected_timestamp(context, part, twice=twice)
     found = NONE_FOUND
     if code is ErrorCode.NONE:
         try:
@@ -95,7 +95,7 @@ async def _partition(
     )
 
 
-def _refusal(context: Context, part: ListOffsetsPartition, *, twice: bool) -> ErrorCode:
+def _rejected_timestamp(context: Context, part: ListOffsetsPartition, *, twice: bool) -> ErrorCode:
     if twice:
         return context.refused(ErrorCode.INVALID_REQUEST)
     if part.timestamp < 0 and context.version < SINCE.get(part.timestamp, context.version + 1):

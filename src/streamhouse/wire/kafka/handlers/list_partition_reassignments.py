@@ -11,8 +11,8 @@ from itertools import groupby
 
 from streamhouse.broker.admin.cluster_admin import PartitionStatus
 from streamhouse.errors import StreamhouseError
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
@@ -21,8 +21,8 @@ from streamhouse.wire.kafka.messages.list_partition_reassignments import (
 )
 
 
-@serves(ListPartitionReassignmentsRequest, (0, 0))
-async def handle(context: Context, request: ListPartitionReassignmentsRequest) -> Answer:
+@handles(ListPartitionReassignmentsRequest, (0, 0))
+async def handle(context: Context, request: ListPartitionReassignmentsRequest) -> HandlerResult:
     try:
         moving = await _moving(context, request)
     except StreamhouseError as error:

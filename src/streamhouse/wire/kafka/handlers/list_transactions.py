@@ -16,23 +16,23 @@ import jsonschema_rs
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.transaction import TransactionState as State
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
     TransactionState,
 )
-from streamhouse.wire.kafka.transaction_errors import NEVER, Vocabulary
+from streamhouse.wire.kafka.transaction_errors import NEVER, VersionedCodes
 
-WORDS: Final = Vocabulary(fenced_since=NEVER, abortable_since=NEVER)
+CODES: Final = VersionedCodes(fenced_since=NEVER, abortable_since=NEVER)
 MAX_PATTERN_CHARS: Final = 1000
 _BOUNDED: Final = jsonschema_rs.RegexOptions(size_limit=1 << 20, dfa_size_limit=1 << 20)
 
 
-@serves(ListTransactionsRequest, (0, 2))
-async def handle(context: Context, request: ListTransactionsRequest) -> Answer:
+@handles(ListTransactionsRequest, (0, 2))
+async def handle(context: Context, request: ListTransactionsRequest) -> HandlerResult:
     known = {state.value: state for state in State}
     states = {known[name] for name in request.state_filters if name in known}
     unknown = [name for name in dict.fromkeys(request.state_filters) if name not in known]
@@ -47,7 +47,7 @@ async def handle(context: Context, request: ListTransactionsRequest) -> Answer:
             states=states, producer_ids=set(request.producer_id_filters), min_duration_ms=request.duration_filter
         )
     except StreamhouseError as error:
-        return ListTransactionsResponse(error_code=context.refused(WORDS.code(context.version, error)))
+        return ListTransactionsResponse(error_code=context.refused(CODES.code(context.version, error)))
     return ListTransactionsResponse(
         unknown_state_filters=unknown,
         transaction_states=[

@@ -29,8 +29,8 @@ from streamhouse.limits import in_turns
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.names import PartitionId, TopicId, check_topic_name
 from streamhouse.model.topic import Topic
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, CloseConnection, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import CloseConnection, Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.metadata import (
     MetadataRequest,
@@ -40,18 +40,18 @@ from streamhouse.wire.kafka.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from streamhouse.wire.kafka.resources import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS, replicas_of
+from streamhouse.wire.kafka.resources import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS, replicas_of
 from streamhouse.wire.kafka.schema import ZERO_UUID
 
 IDS_SINCE: Final = 12
 
 
-@serves(MetadataRequest, (0, 13))
-async def handle(context: Context, request: MetadataRequest) -> Answer:
+@handles(MetadataRequest, (0, 13))
+async def handle(context: Context, request: MetadataRequest) -> HandlerResult:
     topics = await _topics(context, request)
     if request.include_topic_authorized_operations:
         for topic in topics:
-            topic.topic_authorized_operations = NOT_ASKED if topic.error_code else TOPIC_OPERATIONS
+            topic.topic_authorized_operations = NOT_REQUESTED if topic.error_code else TOPIC_OPERATIONS
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=node, host=address.host, port=address.port)
@@ -61,7 +61,7 @@ async def handle(context: Context, request: MetadataRequest) -> Answer:
         controller_id=min(node for node, _ in context.agents()),
         topics=topics,
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
         ),
     )
 

@@ -20,8 +20,8 @@ from streamhouse.broker.groups import OffsetToCommit
 from streamhouse.errors import GroupNotFound, StreamhouseError
 from streamhouse.limits import in_turns
 from streamhouse.model.names import TopicPartition
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.offset_commit import (
     OffsetCommitRequest,
@@ -30,15 +30,15 @@ from streamhouse.wire.kafka.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from streamhouse.wire.kafka.offset_commits import Codes, Named, caller_of, code_of, name_topics, offsets_of
+from streamhouse.wire.kafka.offset_commits import Codes, Named, code_of, member_of, name_topics, offsets_of
 
 IDS_SINCE: Final = 10
 NOT_FOUND_SINCE: Final = 9
 NO_RETENTION: Final = -1
 
 
-@serves(OffsetCommitRequest, (2, 10))
-async def handle(context: Context, request: OffsetCommitRequest) -> Answer:
+@handles(OffsetCommitRequest, (2, 10))
+async def handle(context: Context, request: OffsetCommitRequest) -> HandlerResult:
     named = await name_topics(context, request.topics, ids_since=IDS_SINCE)
     codes = await _commit(context, request, offsets_of(named))
     return OffsetCommitResponse(topics=[_topic(topic, name, codes) async for topic, name in in_turns(named)])
@@ -50,7 +50,7 @@ async def _commit(
     retention_ms = None if request.retention_time_ms == NO_RETENTION else request.retention_time_ms
     try:
         outcomes = await context.broker.groups.commit(
-            request.group_id, caller_of(request), offsets, retention_ms=retention_ms
+            request.group_id, member_of(request), offsets, retention_ms=retention_ms
         )
     except StreamhouseError as error:
         old = isinstance(error, GroupNotFound) and context.version < NOT_FOUND_SINCE

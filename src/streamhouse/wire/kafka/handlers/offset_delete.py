@@ -10,8 +10,8 @@ Versions    v0 is the only one
 from streamhouse.errors import StreamhouseError
 from streamhouse.limits import in_turns
 from streamhouse.model.names import TopicPartition
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -21,8 +21,8 @@ from streamhouse.wire.kafka.messages.offset_delete import (
 )
 
 
-@serves(OffsetDeleteRequest, (0, 0))
-async def handle(context: Context, request: OffsetDeleteRequest) -> Answer:
+@handles(OffsetDeleteRequest, (0, 0))
+async def handle(context: Context, request: OffsetDeleteRequest) -> HandlerResult:
     topics = {topic.name: [part.partition_index for part in topic.partitions] for topic in request.topics}
     names = [TopicPartition(topic, partition) for topic, partitions in topics.items() for partition in partitions]
     try:

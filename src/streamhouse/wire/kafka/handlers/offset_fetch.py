@@ -23,8 +23,8 @@ from streamhouse.limits import in_turns
 from streamhouse.model.group import CommittedOffset
 from streamhouse.model.group_requests import Stable
 from streamhouse.model.names import TopicPartition
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -46,7 +46,7 @@ NOTHING: Final = CommittedOffset(offset=-1, committed_at_ms=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedTopic:
+class RequestedTopic:
     """`name` is a code where the topic was asked for by an id that has none."""
 
     name: str | ErrorCode
@@ -55,11 +55,11 @@ class AskedTopic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedGroup:
+class RequestedGroup:
     """`topics` is None for all."""
 
     group_id: str
-    topics: Sequence[AskedTopic] | None
+    topics: Sequence[RequestedTopic] | None
 
     def names(self) -> list[TopicPartition] | None:
         if self.topics is None:
@@ -72,34 +72,35 @@ class AskedGroup:
         ]
 
 
-Found = Stable | StreamhouseError
+CommittedByPartition = Stable | StreamhouseError
 
 
-@serves(OffsetFetchRequest, (1, 10))
-async def handle(context: Context, request: OffsetFetchRequest) -> Answer:
+@handles(OffsetFetchRequest, (1, 10))
+async def handle(context: Context, request: OffsetFetchRequest) -> HandlerResult:
     if context.version >= MANY_SINCE:
-        asked = [await _asked(context, group) async for group in in_turns(request.groups)]
-        found = await context.broker.groups.fetch(_wanted(asked), stable=request.require_stable)
+        asked = [await _requested_groups(context, group) async for group in in_turns(request.groups)]
+        found = await context.broker.groups.fetch(_requested_partitions(asked), stable=request.require_stable)
         groups = [await _group(context, group, found[group.group_id]) async for group in in_turns(asked)]
         return OffsetFetchResponse(groups=groups)
     topics = None
     if request.topics is not None:
         topics = [
-            AskedTopic(name=each.name, topic_id=ZERO_UUID, partitions=each.partition_indexes) for each in request.topics
+            RequestedTopic(name=each.name, topic_id=ZERO_UUID, partitions=each.partition_indexes)
+            for each in request.topics
         ]
-    group = AskedGroup(group_id=request.group_id, topics=topics)
-    found = await context.broker.groups.fetch(_wanted([group]), stable=request.require_stable)
-    return _answer_one(context, group, found[group.group_id])
+    group = RequestedGroup(group_id=request.group_id, topics=topics)
+    found = await context.broker.groups.fetch(_requested_partitions([group]), stable=request.require_stable)
+    return _single_group_response(context, group, found[group.group_id])
 
 
-async def _asked(context: Context, group: OffsetFetchRequestGroup) -> AskedGroup:
+async def _requested_groups(context: Context, group: OffsetFetchRequestGroup) -> RequestedGroup:
     if group.topics is None:
-        return AskedGroup(group_id=group.group_id, topics=None)
+        return RequestedGroup(group_id=group.group_id, topics=None)
     by_id = context.version >= IDS_SINCE
-    return AskedGroup(
+    return RequestedGroup(
         group_id=group.group_id,
         topics=[
-            AskedTopic(
+            RequestedTopic(
                 name=await name_of(context, each.topic_id) if by_id else each.name,
                 topic_id=each.topic_id,
                 partitions=each.partition_indexes,
@@ -109,7 +110,7 @@ async def _asked(context: Context, group: OffsetFetchRequestGroup) -> AskedGroup
     )
 
 
-def _wanted(groups: Iterable[AskedGroup]) -> dict[str, list[TopicPartition] | None]:
+def _requested_partitions(groups: Iterable[RequestedGroup]) -> dict[str, list[TopicPartition] | None]:
     """What to look up; a group that is asked for twice gets both answers from one look."""
     wanted: dict[str, list[TopicPartition] | None] = {}
     for group in groups:
@@ -121,7 +122,7 @@ def _wanted(groups: Iterable[AskedGroup]) -> dict[str, list[TopicPartition] | No
 # --- answers
 
 
-async def _group(context: Context, asked: AskedGroup, found: Found) -> OffsetFetchResponseGroup:
+async def _group(context: Context, asked: RequestedGroup, found: CommittedByPartition) -> OffsetFetchResponseGroup:
     if isinstance(found, StreamhouseError):
         return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=context.refused(found))
     topics = asked.topics if asked.topics is not None else await _all(context, found)
@@ -138,12 +139,12 @@ async def _group(context: Context, asked: AskedGroup, found: Found) -> OffsetFet
     )
 
 
-def _partition(context: Context, topic: AskedTopic, partition: int, found: Stable) -> OffsetFetchResponsePartitions:
+def _partition(context: Context, topic: RequestedTopic, partition: int, found: Stable) -> OffsetFetchResponsePartitions:
     committed, code = NOTHING, ErrorCode.NONE
     if isinstance(topic.name, ErrorCode):
         code = topic.name
     else:
-        committed, code = _told(context, found.get(TopicPartition(topic.name, partition), NOTHING))
+        committed, code = _topic(context, found.get(TopicPartition(topic.name, partition), NOTHING))
     return OffsetFetchResponsePartitions(
         partition_index=partition,
         committed_offset=committed.offset,
@@ -153,13 +154,13 @@ def _partition(context: Context, topic: AskedTopic, partition: int, found: Stabl
     )
 
 
-def _told(context: Context, each: CommittedOffset | StreamhouseError) -> tuple[CommittedOffset, ErrorCode]:
+def _topic(context: Context, each: CommittedOffset | StreamhouseError) -> tuple[CommittedOffset, ErrorCode]:
     return (NOTHING, context.refused(each)) if isinstance(each, StreamhouseError) else (each, ErrorCode.NONE)
 
 
-async def _all(context: Context, found: Stable) -> list[AskedTopic]:
+async def _all(context: Context, found: Stable) -> list[RequestedTopic]:
     """Every topic of which something was committed, with its id where the version has it."""
-    topics: list[AskedTopic] = []
+    topics: list[RequestedTopic] = []
     for name, partitions in _by_topic(found).items():
         topic_id = ZERO_UUID
         if context.version >= IDS_SINCE:
@@ -167,7 +168,7 @@ async def _all(context: Context, found: Stable) -> list[AskedTopic]:
                 topic_id = (await context.broker.catalogue.find(name)).topic_id
             except StreamhouseError:
                 continue  # deleted a moment ago
-        topics.append(AskedTopic(name=name, topic_id=topic_id, partitions=partitions))
+        topics.append(RequestedTopic(name=name, topic_id=topic_id, partitions=partitions))
     return topics
 
 
@@ -181,7 +182,7 @@ def _by_topic(found: Iterable[TopicPartition]) -> dict[str, list[int]]:
 # --- before v8
 
 
-def _answer_one(context: Context, asked: AskedGroup, found: Found) -> OffsetFetchResponse:
+def _single_group_response(context: Context, asked: RequestedGroup, found: CommittedByPartition) -> OffsetFetchResponse:
     code = ErrorCode.NONE
     if isinstance(found, StreamhouseError):
         code, found = context.refused(found), {}
@@ -205,7 +206,7 @@ def _answer_one(context: Context, asked: AskedGroup, found: Found) -> OffsetFetc
 def _old_partition(
     context: Context, name: TopicPartition, found: Stable, code: ErrorCode
 ) -> OffsetFetchResponsePartition:
-    committed, own = _told(context, found.get(name, NOTHING))
+    committed, own = _topic(context, found.get(name, NOTHING))
     return OffsetFetchResponsePartition(
         partition_index=name.partition,
         committed_offset=committed.offset,

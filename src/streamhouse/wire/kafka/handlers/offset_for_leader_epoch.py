@@ -13,8 +13,8 @@ from streamhouse.broker.fetch.fetch import check_leader_epoch
 from streamhouse.errors import StreamhouseError
 from streamhouse.limits import in_turns
 from streamhouse.model.names import TopicPartition
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import read_error_code
 from streamhouse.wire.kafka.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -25,8 +25,8 @@ from streamhouse.wire.kafka.messages.offset_for_leader_epoch import (
 )
 
 
-@serves(OffsetForLeaderEpochRequest, (2, 4))
-async def handle(context: Context, request: OffsetForLeaderEpochRequest) -> Answer:
+@handles(OffsetForLeaderEpochRequest, (2, 4))
+async def handle(context: Context, request: OffsetForLeaderEpochRequest) -> HandlerResult:
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(

@@ -35,8 +35,8 @@ from streamhouse.broker.produce.append import Inspection, ProduceTransaction
 from streamhouse.errors import BadRecords, InvalidRecord, NotLeader, StreamhouseError, UnsupportedCompression
 from streamhouse.limits import in_turns
 from streamhouse.model.names import TopicId, TopicPartition
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, CloseConnection, Context, Deferred
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import CloseConnection, Context, HandlerResult, PendingResponse
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -50,12 +50,12 @@ from streamhouse.wire.kafka.messages.produce import (
     TopicProduceResponse,
 )
 from streamhouse.wire.kafka.schema import Buffer, Response
-from streamhouse.wire.kafka.transaction_errors import PRODUCE_ENLISTS_SINCE, produce_code
+from streamhouse.wire.kafka.transaction_errors import PRODUCE_ADDS_PARTITIONS_SINCE, produce_code
 
 log = logging.getLogger(__name__)
 
 ACKS: Final = (-1, 0, 1)
-FLUSH_SOON: Final = -100
+REQUEST_FLUSH: Final = -100
 AGENT: Final = "streamhouse-agent"
 """The client id by which agents know each other."""
 ZSTD_SINCE: Final = 7
@@ -91,14 +91,14 @@ class TopicOutcome(NamedTuple):
     outcomes: Sequence[Outcome]
 
 
-@serves(ProduceRequest, (3, 13), advertised=0)
-async def handle(context: Context, request: ProduceRequest) -> Answer:
+@handles(ProduceRequest, (3, 13), advertised=0)
+async def handle(context: Context, request: ProduceRequest) -> HandlerResult:
     acks = request.acks
-    if acks not in ACKS and not (acks == FLUSH_SOON and context.client_id == AGENT):
-        return _refuse_all(context, request, ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1; acks={acks}")
+    if acks not in ACKS and not (acks == REQUEST_FLUSH and context.client_id == AGENT):
+        return _reject_all(context, request, ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1; acks={acks}")
     transaction = None
     if request.transactional_id is not None:
-        transaction = ProduceTransaction(request.transactional_id, context.version >= PRODUCE_ENLISTS_SINCE)
+        transaction = ProduceTransaction(request.transactional_id, context.version >= PRODUCE_ADDS_PARTITIONS_SINCE)
     named = _named(context, request)
     inspected: Inspected = {}
     if len(named) > 1:
@@ -108,10 +108,10 @@ async def handle(context: Context, request: ProduceRequest) -> Answer:
             batches = {name: part.records or b"" for name, part in named.items()}
             transaction = await context.broker.verify_ahead(transaction, batches)
     topics = [
-        await _place_topic(context, topic, transaction, inspected) async for topic in in_turns(request.topic_data)
+        await _append_topic(context, topic, transaction, inspected) async for topic in in_turns(request.topic_data)
     ]
-    if acks == FLUSH_SOON:
-        _flush_soon(topics)
+    if acks == REQUEST_FLUSH:
+        _request_flushes(topics)
     if acks != 0:
         return Acknowledgement(context, topics)
     refused = [outcome for topic in topics for outcome in topic.outcomes if outcome.code]
@@ -140,22 +140,22 @@ async def _inspect_ahead(context: Context, named: Mapping[TopicPartition, Partit
     return {id(part): each for part, each in zip(named.values(), found, strict=True) if each is not None}
 
 
-def _flush_soon(topics: Sequence[TopicOutcome]) -> None:
+def _request_flushes(topics: Sequence[TopicOutcome]) -> None:
     for placed in (outcome.placed for topic in topics for outcome in topic.outcomes):
         if placed is not None:
             placed.log.flush_soon(placed.end)
 
 
-def _refuse_all(context: Context, request: ProduceRequest, code: ErrorCode, text: str) -> Answer:
+def _reject_all(context: Context, request: ProduceRequest, code: ErrorCode, text: str) -> HandlerResult:
     context.refused(code)
     topics = [
         TopicOutcome(topic, [Outcome(part.index, None, code, text) for part in topic.partition_data])
         for topic in request.topic_data
     ]
-    return _answer(topics)
+    return _response(topics)
 
 
-async def _place_topic(
+async def _append_topic(
     context: Context, topic: TopicProduceData, transaction: ProduceTransaction | None, inspected: Inspected
 ) -> TopicOutcome:
     try:
@@ -164,7 +164,7 @@ async def _place_topic(
         code = context.refused(error)
         return TopicOutcome(topic, [Outcome(part.index, None, code, str(error)) for part in topic.partition_data])
     parts = topic.partition_data
-    placed = [await _place(context, name, part, transaction, inspected) async for part in in_turns(parts)]
+    placed = [await _append(context, name, part, transaction, inspected) async for part in in_turns(parts)]
     return TopicOutcome(topic, placed)
 
 
@@ -172,7 +172,7 @@ async def _name_of(context: Context, topic: TopicProduceData) -> str:
     return (await context.broker.catalogue.find_by_id(TopicId(topic.topic_id))).name
 
 
-async def _place(
+async def _append(
     context: Context,
     topic: str,
     part: PartitionProduceData,
@@ -214,7 +214,7 @@ def _check(context: Context, records: Buffer) -> bool:
     return bool(attributes & _TRANSACTIONAL)
 
 
-class Acknowledgement(Deferred):
+class Acknowledgement(PendingResponse):
     """Waits until the placed batches of a request are durable."""
 
     __slots__ = ("_context", "_topics")
@@ -231,7 +231,7 @@ class Acknowledgement(Deferred):
         )
 
     async def respond(self) -> Response:
-        return _answer(
+        return _response(
             [
                 TopicOutcome(topic.asked, [await self._acknowledge(outcome) for outcome in topic.outcomes])
                 for topic in self._topics
@@ -252,7 +252,7 @@ class Acknowledgement(Deferred):
         return outcome
 
 
-def _answer(topics: Sequence[TopicOutcome]) -> ProduceResponse:
+def _response(topics: Sequence[TopicOutcome]) -> ProduceResponse:
     return ProduceResponse(
         responses=[
             TopicProduceResponse(

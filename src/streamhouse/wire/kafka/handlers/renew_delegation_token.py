@@ -5,8 +5,8 @@ Left out    delegation tokens
 Versions    v2 flexible
 """
 
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.renew_delegation_token import (
     RenewDelegationTokenRequest,
@@ -14,8 +14,8 @@ from streamhouse.wire.kafka.messages.renew_delegation_token import (
 )
 
 
-@serves(RenewDelegationTokenRequest, (1, 2))
-async def handle(context: Context, request: RenewDelegationTokenRequest) -> Answer:
+@handles(RenewDelegationTokenRequest, (1, 2))
+async def handle(context: Context, request: RenewDelegationTokenRequest) -> HandlerResult:
     return RenewDelegationTokenResponse(
         error_code=context.refused(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED), expiry_timestamp_ms=-1
     )

@@ -12,22 +12,22 @@ Versions    v3 static members · v4 flexible · v5 protocol type and name
 
 from typing import ClassVar, Final
 
-from streamhouse.broker.groups import Sync
+from streamhouse.broker.groups import SyncRequest
 from streamhouse.errors import InconsistentProtocol, StreamhouseError
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context, Deferred
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult, PendingResponse
 from streamhouse.wire.kafka.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from streamhouse.wire.kafka.schema import Response
 
 PROTOCOL_SINCE: Final = 5
 
 
-@serves(SyncGroupRequest, (0, 5))
-async def handle(context: Context, request: SyncGroupRequest) -> Answer:
+@handles(SyncGroupRequest, (0, 5))
+async def handle(context: Context, request: SyncGroupRequest) -> HandlerResult:
     if context.version >= PROTOCOL_SINCE and (request.protocol_type is None or request.protocol_name is None):
         error = InconsistentProtocol(request.group_id, why="protocol type and name are missing")
         return SyncGroupResponse(error_code=context.refused(error))
-    ask = Sync(
+    ask = SyncRequest(
         member_id=request.member_id,
         instance_id=request.group_instance_id,
         generation=request.generation_id,
@@ -35,16 +35,16 @@ async def handle(context: Context, request: SyncGroupRequest) -> Answer:
         protocol=request.protocol_name,
         assignments={each.member_id: bytes(each.assignment) for each in request.assignments},
     )
-    return Syncing(context, request.group_id, ask)
+    return SyncResponse(context, request.group_id, ask)
 
 
-class Syncing(Deferred):
+class SyncResponse(PendingResponse):
     """Waits for the leader, and until what it brought is durable."""
 
     __slots__ = ("_ask", "_context", "_group_id")
     owed: ClassVar[bool] = False
 
-    def __init__(self, context: Context, group_id: str, ask: Sync) -> None:
+    def __init__(self, context: Context, group_id: str, ask: SyncRequest) -> None:
         self._context = context
         self._group_id = group_id
         self._ask = ask

@@ -20,8 +20,8 @@ from streamhouse.broker.groups import OffsetToCommit
 from streamhouse.errors import GroupNotFound, InvalidTransactionState, StreamhouseError
 from streamhouse.limits import in_turns
 from streamhouse.model.names import TopicPartition
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -30,8 +30,8 @@ from streamhouse.wire.kafka.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from streamhouse.wire.kafka.offset_commits import Codes, Named, caller_of, code_of, name_topics, offsets_of
-from streamhouse.wire.kafka.transaction_errors import NEVER, Vocabulary, call_of
+from streamhouse.wire.kafka.offset_commits import Codes, Named, code_of, member_of, name_topics, offsets_of
+from streamhouse.wire.kafka.transaction_errors import NEVER, VersionedCodes, transaction_call
 
 IDS_SINCE: Final = 6
 BEGINS_SINCE: Final = 5
@@ -39,11 +39,11 @@ ABORTABLE_SINCE: Final = 4
 LOADING_SINCE: Final = 2
 """Before it, producers didn't expect that a coordinator is loading."""
 
-WORDS: Final = Vocabulary(fenced_since=NEVER, abortable_since=ABORTABLE_SINCE)
+CODES: Final = VersionedCodes(fenced_since=NEVER, abortable_since=ABORTABLE_SINCE)
 
 
-@serves(TxnOffsetCommitRequest, (0, 6))
-async def handle(context: Context, request: TxnOffsetCommitRequest) -> Answer:
+@handles(TxnOffsetCommitRequest, (0, 6))
+async def handle(context: Context, request: TxnOffsetCommitRequest) -> HandlerResult:
     named = await name_topics(context, request.topics, ids_since=IDS_SINCE)
     codes = await _commit(context, request, offsets_of(named))
     return TxnOffsetCommitResponse(topics=[_topic(topic, name, codes) async for topic, name in in_turns(named)])
@@ -54,10 +54,10 @@ async def _commit(
 ) -> Codes:
     if not request.transactional_id:
         return dict.fromkeys(offsets, context.refused(ErrorCode.INVALID_REQUEST))
-    call = call_of(request.transactional_id, request.producer_id, request.producer_epoch)
+    call = transaction_call(request.transactional_id, request.producer_id, request.producer_epoch)
     try:
         outcomes = await context.broker.groups.commit_in_transaction(
-            request.group_id, caller_of(request), call, offsets, begins=context.version >= BEGINS_SINCE
+            request.group_id, member_of(request), call, offsets, begins=context.version >= BEGINS_SINCE
         )
     except StreamhouseError as error:
         return dict.fromkeys(offsets, context.refused(_code(context.version, error)))
@@ -72,7 +72,7 @@ def _code(version: int, error: StreamhouseError) -> ErrorCode:
         return ErrorCode.ILLEGAL_GENERATION
     if isinstance(error, InvalidTransactionState) and version >= ABORTABLE_SINCE:
         return ErrorCode.TRANSACTION_ABORTABLE
-    code = WORDS.code(version, error)
+    code = CODES.code(version, error)
     if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < LOADING_SINCE:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     return code

@@ -17,8 +17,8 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.limits import in_turns
 from streamhouse.model.names import TopicId, TopicPartition
 from streamhouse.model.transaction import Marker, ProducerIdentity
-from streamhouse.wire.kafka.api_registry import serves
-from streamhouse.wire.kafka.context import Answer, Context
+from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.handlers.produce import AGENT
 from streamhouse.wire.kafka.messages.write_txn_markers import (
@@ -31,14 +31,14 @@ from streamhouse.wire.kafka.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from streamhouse.wire.kafka.schema import Response
-from streamhouse.wire.kafka.transaction_errors import Underway
+from streamhouse.wire.kafka.transaction_errors import BackgroundResponse
 
 Named = Sequence[tuple[WritableTxnMarkerTopic, str | ErrorCode]]
 
 
-@serves(WriteTxnMarkersRequest, (1, 2))
-async def handle(context: Context, request: WriteTxnMarkersRequest) -> Answer:
-    return Underway(_write(context, request), name="markers")
+@handles(WriteTxnMarkersRequest, (1, 2))
+async def handle(context: Context, request: WriteTxnMarkersRequest) -> HandlerResult:
+    return BackgroundResponse(_write(context, request), name="markers")
 
 
 async def _write(context: Context, request: WriteTxnMarkersRequest) -> Response:
