@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ from hypothesis import settings
 from tests.support.depth import base_seed, examples
 from tests.support.durations import Durations
 from tests.support.java_options import spark_options
-from tests.support.lanes import LANES, lane_of, long_first
+from tests.support.lanes import DEEP, LANES, lane_of, long_first
 from tests.support.processes import begin_run
+from tests.support.sqlite import copy_migrated_databases
 
 settings.register_profile("unhurried", deadline=None, max_examples=examples(100))
 settings.load_profile("unhurried")
@@ -44,6 +46,19 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """`-n auto`: as many as there are processors for tests that compute, half as many again where many tests wait."""
     processors = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     return processors if config.getoption("--lane") == "unit" else processors * 3 // 2
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if item.nodeid.startswith(DEEP):
+        item.add_marker(pytest.mark.deep)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _migrated_databases() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        copy_migrated_databases(patch)
+        yield
 
 
 @pytest.hookimpl(trylast=True)

@@ -1,5 +1,10 @@
-"""The example runs as its first lines say: submitted to a Spark on the packaged Java, against a live agent."""
+"""The example runs as its first lines say: submitted to a Spark on the packaged Java, against a live agent.
 
+It runs nightly, in a Spark of its own. With every change mypy reads it, its imports are tried, and `test_batch`,
+`test_stream` and `test_sink` do what it does.
+"""
+
+import ast
 import os
 import subprocess
 import sys
@@ -18,6 +23,7 @@ SECRET = "hush-hush-4711"
 LIMIT_S = 240
 
 
+@pytest.mark.slow
 def test_the_example_reads_writes_and_streams_and_says_no_secret(agent: LiveAgent, tmp_path: Path) -> None:
     settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.log.level": "INFO"}
     command = [sys.executable, "-m", "streamhouse", "spark", "submit", "--agents", agent.http, "--master", "local[2]"]
@@ -42,3 +48,12 @@ def test_the_example_reads_writes_and_streams_and_says_no_secret(agent: LiveAgen
         totals = [record.json() for record in client.consume("example-totals", until="end")]
     assert len(totals) == 12
     assert {total["orders"] for total in totals} == {40}
+
+
+def test_what_the_example_imports_is_there() -> None:
+    imports: list[ast.stmt] = [
+        node for node in ast.parse(EXAMPLE.read_text()).body if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+    names: dict[str, object] = {}
+    exec(compile(ast.Module(imports, []), str(EXAMPLE), "exec"), names)
+    assert "streamhouse" in names

@@ -35,7 +35,10 @@ class TestSqliteInMemory(MetadataStoreContract):
         await store.aclose()
 
 
+@pytest.mark.slow
 class TestSqliteFile(MetadataStoreContract):
+    """Nightly: the contract is the one above, and what differs in a file has tests of its own below."""
+
     @pytest.fixture
     async def store(self, clock: ManualClock, tmp_path: Path) -> AsyncIterator[MetadataStore]:
         store = await open_metadata_store(f"sqlite://{tmp_path}/new/metadata.db", clock=clock)

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 LANES: Final = ("unit", "spark", "services")
-FOLDERS: Final = {"compat": "services", "crash": "services", "dev": "services", "java": "services", "chaos": "services"}
-"""Folders whose tests get their marks from a conftest."""
+STARTERS: Final = ("compat", "crash", "dev", "java", "chaos", "fuzz", "test_browser.py", "test_schemathesis.py")
+"""Folders and files that start processes by way of a fixture or another module."""
 SPARK: Final = re.compile(r"\bmark\.spark\b")
 SERVICES: Final = re.compile(
     r"\bmark\.(postgres|s3|crash|compat|java|chaos)\b"
-    r"|\b(LiveAgent|RealPostgres|RealS3)\b"
+    r"|\b(LiveAgent|RealPostgres|RealS3|Popen)\b"
 )
 
 LONG: Final = (
@@ -34,16 +34,39 @@ LONG: Final = (
     "tests/wire/http/test_schemathesis.py",
     "tests/crash/",
     "tests/dev/",
+    "tests/simulation/",
 )
-"""How they begin: half a minute and more, each."""
+"""How they begin: many seconds, each."""
+
+DEEP: Final = (
+    "tests/simulation/",
+    "tests/broker/cluster/",
+    "tests/broker/groups/test_outage.py",
+    "tests/broker/groups/test_crash.py",
+    "tests/broker/groups/test_machine.py",
+    "tests/broker/maintenance/test_compaction",
+    "tests/broker/placing/test_team.py",
+    "tests/broker/test_stopping.py",
+    "tests/broker/wal/test_disk.py::test_what_",
+    "tests/broker/wal/test_object_world.py",
+    "tests/schemas/protobuf/test_hostile.py",
+    "tests/wire/grpc/",
+    "tests/wire/http/test_encoding.py",
+    "tests/wire/http/test_schemas.py",
+    "tests/wire/kafka/test_fuzz.py",
+    "tests/wire/kafka/test_messages_oracle.py",
+    "tests/wire/kafka/test_messages_round_trip.py",
+    "tests/wire/kafka/test_records_failover.py",
+    "tests/test_packaging.py",
+)
+"""Files of unit tests with several seconds of computing: `make test` runs them, `make test-fast` doesn't."""
 
 
 def lane_of(path: Path, source: str) -> str:
     """The lane of a file with tests."""
     if SPARK.search(source):
         return "spark"
-    named = [FOLDERS[part] for part in path.parts if part in FOLDERS]
-    return named[0] if named else "services" if SERVICES.search(source) else "unit"
+    return "services" if SERVICES.search(source) or not set(STARTERS).isdisjoint(path.parts) else "unit"
 
 
 class Named(Protocol):

@@ -133,6 +133,7 @@ def environment(work: Path, **more: str) -> dict[str, str]:
     return {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "TMPDIR": str(work), **more}
 
 
+@pytest.mark.slow  # the same job runs in the shared Spark above; tests/cli has the command's output
 def test_the_command_compacts_and_says_what_it_did(agent: LiveAgent, spark: SparkSession, tmp_path: Path) -> None:
     create(agent, "told", cleanup_policy="compact")
     for number in range(4):

@@ -82,6 +82,7 @@ def test_what_a_sink_placed_is_merged_and_a_stream_over_it_notices_nothing(
     assert sorted(seen) == list(range(24))
 
 
+@pytest.mark.slow  # the same job runs in the shared Spark above; tests/cli has the command's output
 def test_the_command_merges_and_says_what_it_did(spark: SparkSession, quick: LiveAgent, tmp_path: Path) -> None:
     create(quick, "told", partitions=2)
     trickle(quick, "told", 10, partitions=2)

@@ -160,6 +160,7 @@ def test_arrow_keeps_types(scene: tuple[LiveAgent, Worker]) -> None:
     assert table.schema.field("_timestamp").type == pa.timestamp("us", "UTC")
 
 
+@pytest.mark.slow  # test_starting replaces one without Spark
 def test_a_worker_that_was_killed_is_replaced(scene: tuple[LiveAgent, Worker]) -> None:
     agent, worker = scene
     os.kill(worker.pid, signal.SIGKILL)
