@@ -158,6 +158,6 @@ def lines(frame: DataFrame) -> Counter[str]:
 def test_every_query_is_bound(
     spark: SparkSession, keeper: LiveAgent, produced: None, statements: Mapping[str, CreatePipeline | CreateView]
 ) -> None:
-    ran, reading = Catalogue(keeper.http), Reading(agents=keeper.http)
+    ran, reading = Catalogue(keeper.http), ReadContext(agents=keeper.http)
     for name, statement in statements.items():
         assert bind(spark, STREAM.sub(r"\1", WATERMARK.sub("", statement.select)), ran, reading).frame.columns, name
