@@ -155,9 +155,11 @@ def lines(frame: DataFrame) -> Counter[str]:
     return Counter(row[0] for row in rows)
 
 
-def test_every_query_is_bound(
+def test_every_query_of_topics_is_bound(
     spark: SparkSession, keeper: LiveAgent, produced: None, statements: Mapping[str, CreatePipeline | CreateView]
 ) -> None:
     ran, reading = Catalogue(keeper.http), ReadContext(agents=keeper.http)
     for name, statement in statements.items():
+        if name in BELOW:  # a view's columns are known when it has run
+            continue
         assert bind(spark, STREAM.sub(r"\1", WATERMARK.sub("", statement.select)), ran, reading).frame.columns, name
