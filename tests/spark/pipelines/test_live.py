@@ -130,11 +130,12 @@ def test_files_become_pipelines_that_run_beside_one_that_fails(pipelines: Pipeli
     assert "amont" in pipelines.run("logs", "broken")
 
 
-def test_a_text_in_a_definition_is_nothing_but_its_letters(pipelines: Pipelines) -> None:
-    text = "SELECT DISTINCT '${env:HOME}' AS home, '${spark.app.name}' AS app FROM STREAM(orders)"
-    pipelines.apply(f"CREATE MATERIALIZED VIEW letters WITH (dead_letters = 'none') KEY (home) AS {text};")
-    pipelines.shows("letters", [{"home": "${env:HOME}", "app": "${spark.app.name}"}])
-    pipelines.run("delete", "letters", "--yes")
+def test_a_definition_has_no_variables_of_the_process(pipelines: Pipelines) -> None:
+    text = "SELECT DISTINCT '${env:HOME}' AS home FROM STREAM(orders)"
+    pipelines.apply(f"CREATE MATERIALIZED VIEW home WITH (dead_letters = 'none') KEY (home) AS {text};")
+    pipelines.reach("failed", "home")
+    assert "${…} can't be used" in pipelines.of("home")["status"]["error"]
+    pipelines.run("delete", "home", "--yes")
 
 
 def test_what_cannot_be_decoded_goes_to_the_dead_letters_with_the_reason(pipelines: Pipelines) -> None:

@@ -119,6 +119,8 @@ def test_agents_pass_queries_on_but_their_callers_are_untrusted(scene: tuple[Liv
         "SELECT * FROM default.t",
         "SELECT * FROM global_temp.t",
         "SELECT current_user",
+        "SELECT '${env:HOME}'",
+        "CREATE MATERIALIZED VIEW v AS SELECT '${env:HOME}' AS x, count(*) AS n FROM payments",
     ):
         refused = httpx.post(url, json={"sql": sql}, timeout=300, trust_env=False)
         said = refused.text
@@ -127,8 +129,6 @@ def test_agents_pass_queries_on_but_their_callers_are_untrusted(scene: tuple[Liv
         ]
         assert is_refused, (sql, said)
         assert os.path.expanduser("~") not in said, sql
-    plain = httpx.post(url, json={"sql": "SELECT '${env:HOME}' AS x"}, timeout=300, trust_env=False)
-    assert plain.json()["rows"] == [{"x": "${env:HOME}"}]
 
 
 def test_tables_are_created_and_dropped_in_sql(scene: tuple[LiveAgent, Worker]) -> None:

@@ -24,6 +24,8 @@ HINT: Final = (
 PLAIN_TEXT: Final = {"spark.sql.variable.substitute": "false"}
 """Settings of a Spark that runs SQL from the wire: with this one, `${env:HOME}` in a text, a name or a type is nothing
 but these letters. Spark's own default puts the variables and settings of its process there."""
+VARIABLE: Final = "${"
+"""Refused in queries whatever the settings are: Spark's parser looks at those of the thread, not of the session."""
 GUEST_DATABASE: Final = "streamhouse_guests"
 """Of Spark's own, without tables: names of callers who aren't trusted never mean what the worker's user made."""
 
@@ -96,7 +98,8 @@ _RUN_TIME_NAMES: Final = "UnresolvedIdentifier"
 
 def check_untrusted(session: SparkSession, text: str) -> None:
     """Raise `StatementError` for what may not be run for this caller, and Spark's ParseException for what is no SQL."""
-    _check_variables(session, text)
+    if VARIABLE in text:
+        raise _refused("${…} can't be used through agents: it stands for variables and settings of the process")
     plan = parse_plan(session, text)
     functions = _Functions(session)
     kind = kind_of(plan)
@@ -105,17 +108,6 @@ def check_untrusted(session: SparkSession, text: str) -> None:
         _check(plan, OPERATORS, functions)
     else:
         _check(plan, OPERATORS | COMMANDS, functions)
-
-
-def _check_variables(session: SparkSession, text: str) -> None:
-    """Raise `StatementError` where Spark's parser would put the environment, or settings, into the text."""
-    if "${" not in text:
-        return
-    jvm, context = session._jvm, session.sparkContext
-    is_on = jvm is None or jvm.org.apache.spark.sql.internal.SQLConf.get().variableSubstituteEnabled()
-    ((name, off),) = PLAIN_TEXT.items()
-    if is_on or context.getConf().get(name) != off:  # the second is what a session begins with that is made for a query
-        raise _refused("${…} can't be used through agents: it stands for variables and settings of the process")
 
 
 def check_analyzed(frame: DataFrame, text: str) -> None:
