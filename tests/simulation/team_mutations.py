@@ -23,9 +23,10 @@ from streamhouse.errors import LeaseLost, SessionLost
 from streamhouse.model.cluster import PutReport
 from streamhouse.model.names import PartitionId, SessionId
 from streamhouse.stores.metadata import commit_guard
-from streamhouse.stores.metadata.engine import Transaction
+from streamhouse.stores.metadata.engine import Transaction, write, write_urgent
 from streamhouse.stores.metadata.procedures import segments, sessions
 from streamhouse.stores.metadata.rows import partition_list, partition_params, state_of
+from streamhouse.stores.metadata.store import SqlMetadataStore
 from streamhouse.stores.objects.base import Buffers
 from streamhouse.stores.objects.memory import MemoryObjectStore, _Object
 
@@ -90,23 +91,23 @@ def recovery_from_the_first_object(patch: Patch) -> None:
 def leases_freed_by_the_claim(patch: Patch) -> None:
     claim = sessions.claim_recovery
 
-    async def hasty(tx: Transaction, dead: SessionId, by: SessionId, proven_dead: bool) -> int | None:
-        number = await claim(tx, dead, by, proven_dead)
+    async def hasty(tx: Transaction, dead: SessionId, *, by: SessionId, proven_dead: bool) -> int | None:
+        number = await claim(tx, dead, by=by, proven_dead=proven_dead)
         if number is not None:
             await tx.rows(tx.sql.free_leases, {"holder": dead})
         return number
 
-    patch.setattr(sessions, "claim_recovery", hasty)
+    patch.setattr(SqlMetadataStore, "claim_recovery", write(hasty))
 
 
 def living_sessions_claimed(patch: Patch) -> None:
     """Whoever is behind with a heartbeat counts as dead."""
     claim = sessions.claim_recovery
 
-    async def hasty(tx: Transaction, dead: SessionId, by: SessionId, proven_dead: bool) -> int | None:
-        return await claim(tx, dead, by, True)
+    async def hasty(tx: Transaction, dead: SessionId, *, by: SessionId, proven_dead: bool) -> int | None:
+        return await claim(tx, dead, by=by, proven_dead=True)
 
-    patch.setattr(sessions, "claim_recovery", hasty)
+    patch.setattr(SqlMetadataStore, "claim_recovery", write(hasty))
     patch.setattr("streamhouse.broker.cluster.cluster.Cluster.dead", lambda self: self.others())
 
 
@@ -124,16 +125,17 @@ def heartbeats_of_the_claimed_accepted(patch: Patch) -> None:
         tx: Transaction,
         session_id: SessionId,
         ttl_ms: int,
+        *,
         wal_start: int = 0,
         wal_durable: int = 0,
         puts: PutReport | None = None,
     ) -> None:
         try:
-            await renew(tx, session_id, ttl_ms, wal_start, wal_durable, puts)
+            await renew(tx, session_id, ttl_ms, wal_start=wal_start, wal_durable=wal_durable, puts=puts)
         except SessionLost:
             return
 
-    patch.setattr(sessions, "renew_session", lenient)
+    patch.setattr(SqlMetadataStore, "renew_session", write_urgent(lenient))
 
 
 def leases_stolen(patch: Patch) -> None:
@@ -146,7 +148,7 @@ def leases_stolen(patch: Patch) -> None:
                 await tx.change(tx.sql.release_lease, {**partition_params(state.partition), "holder": state.holder})
         return await acquire(tx, session_id, partitions)
 
-    patch.setattr(sessions, "acquire", steal)
+    patch.setattr(SqlMetadataStore, "acquire", write(steal))
 
 
 def epochs_stay(patch: Patch) -> None:

@@ -13,11 +13,13 @@ from streamhouse.broker.transactions import Transactions
 from streamhouse.broker.transactions.completion import Endings
 from streamhouse.broker.transactions.sweeper import Strays
 from streamhouse.model import transaction_transitions
-from streamhouse.model.names import PartitionId
+from streamhouse.model.names import PartitionId, SessionId
 from streamhouse.model.segment import SegmentCommit
 from streamhouse.model.transaction import Marker, StoredTransaction, TransactionCall
 from streamhouse.stores.metadata.engine import Transaction
+from streamhouse.stores.metadata.engine import write as store_write
 from streamhouse.stores.metadata.procedures import transactions
+from streamhouse.stores.metadata.store import SqlMetadataStore
 
 from .mutation import Mutation, Patch
 
@@ -61,11 +63,13 @@ def any_epoch_speaks_for_a_transactional_id(patch: Patch) -> None:
 def offsets_count_before_their_transaction_is_decided(patch: Patch) -> None:
     put = transactions.put_pending_offsets
 
-    async def early(tx: Transaction, *, call: TransactionCall, **given: Any) -> None:
-        await put(tx, call=call, **given)
+    async def early(
+        tx: Transaction, session_id: SessionId, shard: Any, epoch: Any, call: TransactionCall, *rest: Any, begins: bool
+    ) -> None:
+        await put(tx, session_id, shard, epoch, call, *rest, begins=begins)
         await tx.change(tx.sql.commit_pending_offsets, {"transactional_id": call.transactional_id})
 
-    patch.setattr(transactions, "put_pending_offsets", early)
+    patch.setattr(SqlMetadataStore, "put_pending_offsets", store_write(early))
 
 
 def offsets_are_dropped_whatever_is_decided(patch: Patch) -> None:

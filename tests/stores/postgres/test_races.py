@@ -196,7 +196,7 @@ async def test_transactions_that_wait_for_each_other_are_tried_again_and_succeed
         pair[0]._database.write(lambda tx: both(tx, 0, 1)), pair[1]._database.write(lambda tx: both(tx, 1, 0))
     )
     assert len(attempts) > 2
-    assert await pair[0]._database.look(_touched) == [2, 2, 0]
+    assert await pair[0]._database.read_one(_touched) == [2, 2, 0]
 
 
 async def _touch(tx: Transaction, number: int) -> None:

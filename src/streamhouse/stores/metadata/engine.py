@@ -1,22 +1,10 @@
-"""Engine: what runs transactions, and how many of its calls failed in a row.
+"""Engine: runs the transactions of a metadata store, and counts the calls that failed in a row.
 
-Data path   store -> **engine** -> a database
-Owns        what a store asks of an engine's database; counting failures
-Leaves      the calls to `store` and `schema_store`, connections and transactions to the engines
+Owns        what a transaction offers to `procedures` (statements, locks, announcements), what a database offers to run
+            one, how a procedure becomes a call of a store, and the listeners of this process
+Leaves      connections, deadlines and drivers to `postgres` and `sqlite`
 
-Listeners: who wants to hear of changes, in this process.
-
-Data path   a committed transaction, or the server's word of one -> **listeners** -> whoever keeps a copy in memory
-Owns        who listens; that each is called on the event loop, alone, and that its failure disturbs nobody
-Leaves      what has changed to `transactions`, how other processes hear of it to the engines
-
-A transaction, as the door's calls see it: statements, awaited one after the other.
-
-Data path   `transactions` -> **transaction** -> an engine
-Owns        what a call may ask of an engine while its transaction is open; which rows calls lock
-Leaves      beginning, committing, deadlines and drivers to the engines
-
-The calls are written once, for engines that wait for a server and for engines that don't.
+Procedures are written once, for databases that wait for a server and for those that do not.
 """
 
 import logging
@@ -24,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextvars import Context, copy_context
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from streamhouse.errors import Internal, StreamhouseError, Unavailable
 from streamhouse.model.cluster import Change, ChangeKind
@@ -36,7 +24,7 @@ log = logging.getLogger(__name__)
 
 OnChange = Callable[[Change], None]
 MAX_TOPICS = 16
-"""Of more topics than these, one change tells for all."""
+"""If the leases of more topics change, one notification is sent for all topics."""
 
 
 class CallSoon(Protocol):
@@ -47,8 +35,8 @@ class CallSoon(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Listener:
-    heard: OnChange
-    context: Context  # of whoever subscribed
+    on_change: OnChange
+    context: Context  # of the subscriber
 
 
 class Listeners:
@@ -58,9 +46,9 @@ class Listeners:
     def __repr__(self) -> str:
         return f"<Listeners {len(self._all)}>"
 
-    def add(self, heard: OnChange) -> Callable[[], None]:
-        """Returns what takes it away again; after that it is not called any more."""
-        listener = _Listener(heard, copy_context())
+    def add(self, on_change: OnChange) -> Callable[[], None]:
+        """Call `on_change` for each change from now on; returns a function that ends this."""
+        listener = _Listener(on_change, copy_context())
         self._all = (*self._all, listener)
 
         def unsubscribe() -> None:
@@ -68,8 +56,8 @@ class Listeners:
 
         return unsubscribe
 
-    def tell(self, changes: Iterable[Change], call_soon: CallSoon) -> None:
-        """Have every listener called for each change, in order, soon."""
+    def notify(self, changes: Iterable[Change], call_soon: CallSoon) -> None:
+        """Schedule a call of every listener for each change, in order."""
         listeners = self._all
         for change in changes:
             for listener in listeners:
@@ -79,25 +67,26 @@ class Listeners:
         if listener not in self._all:
             return
         try:
-            listener.heard(change)
-        except Exception:  # whatever it is, the others listen on
+            listener.on_change(change)
+        except Exception:  # a failure of one listener must not stop the others
             log.exception("a listener failed", extra={"change": str(change)})
 
 
 def lease_changes(topic_ids: Iterable[TopicId]) -> list[Change]:
-    """That leases of these topics have changed."""
+    """The notification that leases of these topics have changed."""
     unique = dict.fromkeys(topic_ids)
     return [Change(ChangeKind.LEASES, topic_id) for topic_id in (unique if len(unique) <= MAX_TOPICS else [None])]
 
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class Lock(StrEnum):
-    """Rows to hold before they are read to decide something.
+    """Rows that a procedure locks before it reads them to decide something.
 
-    Members stand in the order in which a call takes them. `find_session` and `find_partitions` hold what they find,
-    against a claim and against any change.
+    A procedure takes its locks in the order of the members. `find_session` and `find_partitions` lock the rows that
+    they return: the first against a claim, the second against any change.
     """
 
     PLACING = "lock_placing"
@@ -119,11 +108,11 @@ class Transaction(Protocol):
     def sql(self) -> Statements: ...
 
     async def now_ms(self) -> int:
-        """The store's clock, the same at every reading; read first after the locks that a decision needs."""
+        """The store's clock, the same for the whole transaction; call it after taking the locks that you need."""
         ...
 
     async def lock(self, what: Lock, params: Params) -> None:
-        """Hold these rows until the end; nothing to do for an engine with one writer at a time."""
+        """Lock these rows until the end of the transaction; does nothing on a database with one writer at a time."""
         ...
 
     async def rows(self, statement: str, params: Params | None = None) -> Sequence[Row]: ...
@@ -145,7 +134,7 @@ class Transaction(Protocol):
         ...
 
     def announce(self, *changes: Change) -> None:
-        """Have these heard by whoever listens, exactly when the transaction is committed; each once."""
+        """Notify all listeners of these changes when the transaction is committed, of each once."""
         ...
 
 
@@ -153,7 +142,7 @@ Work = Callable[[Transaction], Coroutine[Any, Any, T]]
 
 
 def run_inline(work: Coroutine[Any, Any, T]) -> T:
-    """Run a call whose engine never waits, without an event loop."""
+    """Run a procedure on a database that never waits, without an event loop."""
     try:
         work.send(None)
     except StopIteration as done:
@@ -165,13 +154,13 @@ def run_inline(work: Coroutine[Any, Any, T]) -> T:
 
 
 class Engine(Protocol):
-    """What runs transactions: an engine's database."""
+    """Runs transactions: PostgreSQL or SQLite."""
 
-    async def look(self, work: Work[T]) -> T:
+    async def read_one(self, work: Work[T]) -> T:
         """Run `work`, which reads with one statement."""
         ...
 
-    async def read(self, work: Work[T]) -> T:
+    async def read_snapshot(self, work: Work[T]) -> T:
         """Run `work`, whose statements read one snapshot."""
         ...
 
@@ -179,8 +168,8 @@ class Engine(Protocol):
         """Run `work` as one transaction: all of it is durable on return, or nothing of it happened."""
         ...
 
-    async def urgent(self, work: Work[T]) -> T:
-        """`write`, ahead of everything that waits: for the heartbeat of a session."""
+    async def write_urgent(self, work: Work[T]) -> T:
+        """`write`, ahead of all calls that wait: for the heartbeat of a session."""
         ...
 
     async def now_ms(self) -> int: ...
@@ -188,13 +177,13 @@ class Engine(Protocol):
     @property
     def is_listening(self) -> bool: ...
 
-    def subscribe(self, heard: OnChange) -> Callable[[], None]: ...
+    def subscribe(self, on_change: OnChange) -> Callable[[], None]: ...
 
     async def aclose(self) -> None: ...
 
 
 class CountedEngine:
-    """An engine, and how many of its calls failed in a row. A refusal is an answer too."""
+    """An engine that counts how many calls in a row found the database unavailable; a rejection is no failure."""
 
     def __init__(self, inner: Engine) -> None:
         self._inner = inner
@@ -203,17 +192,17 @@ class CountedEngine:
     def __repr__(self) -> str:
         return repr(self._inner)
 
-    async def look(self, work: Work[T]) -> T:
-        return await self._counted(self._inner.look(work))
+    async def read_one(self, work: Work[T]) -> T:
+        return await self._counted(self._inner.read_one(work))
 
-    async def read(self, work: Work[T]) -> T:
-        return await self._counted(self._inner.read(work))
+    async def read_snapshot(self, work: Work[T]) -> T:
+        return await self._counted(self._inner.read_snapshot(work))
 
     async def write(self, work: Work[T]) -> T:
         return await self._counted(self._inner.write(work))
 
-    async def urgent(self, work: Work[T]) -> T:
-        return await self._counted(self._inner.urgent(work))
+    async def write_urgent(self, work: Work[T]) -> T:
+        return await self._counted(self._inner.write_urgent(work))
 
     async def now_ms(self) -> int:
         return await self._counted(self._inner.now_ms())
@@ -222,8 +211,8 @@ class CountedEngine:
     def is_listening(self) -> bool:
         return self._inner.is_listening
 
-    def subscribe(self, heard: OnChange) -> Callable[[], None]:
-        return self._inner.subscribe(heard)
+    def subscribe(self, on_change: OnChange) -> Callable[[], None]:
+        return self._inner.subscribe(on_change)
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -239,3 +228,49 @@ class CountedEngine:
             raise
         self.failures_in_a_row = 0
         return result
+
+
+class _Store(Protocol):
+    """A store whose calls are bound by the functions below."""
+
+    _engine: CountedEngine
+
+
+Procedure = Callable[Concatenate[Transaction, P], Coroutine[Any, Any, T]]
+StoreCall = Callable[Concatenate[_Store, P], Coroutine[Any, Any, T]]
+
+
+def read_one(procedure: Procedure[P, T]) -> StoreCall[P, T]:
+    """The call of a store that runs a procedure which reads with one statement."""
+
+    async def call(store: _Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await store._engine.read_one(lambda tx: procedure(tx, *args, **kwargs))
+
+    return call
+
+
+def read_snapshot(procedure: Procedure[P, T]) -> StoreCall[P, T]:
+    """The call of a store that runs a procedure whose statements read one snapshot."""
+
+    async def call(store: _Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await store._engine.read_snapshot(lambda tx: procedure(tx, *args, **kwargs))
+
+    return call
+
+
+def write(procedure: Procedure[P, T]) -> StoreCall[P, T]:
+    """The call of a store that runs a procedure as one transaction."""
+
+    async def call(store: _Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await store._engine.write(lambda tx: procedure(tx, *args, **kwargs))
+
+    return call
+
+
+def write_urgent(procedure: Procedure[P, T]) -> StoreCall[P, T]:
+    """`write`, ahead of all calls that wait."""
+
+    async def call(store: _Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await store._engine.write_urgent(lambda tx: procedure(tx, *args, **kwargs))
+
+    return call

@@ -77,31 +77,31 @@ class Database:
         except (*DRIVER_ERRORS, ValueError) as error:
             raise explain_start(error, self._url.where) from error
 
-    async def look(self, work: Work[T]) -> T:
+    async def read_one(self, work: Work[T]) -> T:
         """Run `work`, which reads with one statement."""
-        return await self._in_time(self._look, work)
+        return await self._in_time(self._read_one, work)
 
-    async def read(self, work: Work[T]) -> T:
+    async def read_snapshot(self, work: Work[T]) -> T:
         """Run `work` on one snapshot."""
-        return await self._in_time(self._read, work)
+        return await self._in_time(self._read_snapshot, work)
 
     async def write(self, work: Work[T]) -> T:
         """Run `work` as one transaction: all of it is durable on return, or nothing of it happened."""
         return await self._in_time(self._write, work)
 
-    async def urgent(self, work: Work[T]) -> T:
+    async def write_urgent(self, work: Work[T]) -> T:
         """`write`: an agent's heartbeats have a store, and with it a connection, of their own."""
         return await self.write(work)
 
     async def now_ms(self) -> int:
-        return await self.look(lambda tx: tx.now_ms())
+        return await self.read_one(lambda tx: tx.now_ms())
 
     @property
     def is_listening(self) -> bool:
         return self._announcements.is_listening
 
-    def subscribe(self, heard: OnChange) -> Callable[[], None]:
-        return self._announcements.subscribe(heard)
+    def subscribe(self, on_change: OnChange) -> Callable[[], None]:
+        return self._announcements.subscribe(on_change)
 
     async def aclose(self) -> None:
         await self._announcements.aclose()
@@ -142,11 +142,11 @@ class Database:
 
     # --- on one connection
 
-    async def _look(self, work: Work[T]) -> T:
+    async def _read_one(self, work: Work[T]) -> T:
         async with _Borrowed(self._pool) as connection:
             return await work(SingleStatement(connection))
 
-    async def _read(self, work: Work[T]) -> T:
+    async def _read_snapshot(self, work: Work[T]) -> T:
         return await self._transact(READ, work)
 
     async def _write(self, work: Work[T]) -> T:

@@ -59,9 +59,9 @@ class Notifications:
     def __repr__(self) -> str:
         return f"<Announcements listening={self.is_listening} {self._listeners!r}>"
 
-    def subscribe(self, heard: OnChange) -> Callable[[], None]:
+    def subscribe(self, on_change: OnChange) -> Callable[[], None]:
         """The first one begins to listen; that it does is heard as `EVERYTHING`."""
-        unsubscribe = self._listeners.add(heard)
+        unsubscribe = self._listeners.add(on_change)
         if self._task is None and not self._is_closed:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="metadata announcements")
         return unsubscribe
@@ -124,4 +124,4 @@ class Notifications:
         self._tell([change_of(payload)])
 
     def _tell(self, changes: Iterable[Change]) -> None:
-        self._listeners.tell(changes, asyncio.get_running_loop().call_soon)
+        self._listeners.notify(changes, asyncio.get_running_loop().call_soon)

@@ -70,7 +70,7 @@ async def committed_offsets(tx: Transaction, asked: Sequence[OffsetsRequest]) ->
 
 
 async def groups_to_review(
-    tx: Transaction, shards: Sequence[PartitionId], before_ms: int, now_ms: int
+    tx: Transaction, shards: Sequence[PartitionId], *, before_ms: int, now_ms: int
 ) -> Sequence[str]:
     params: Params = {"partitions": partition_list(shards), "before_ms": before_ms, "now_ms": now_ms}
     return [row["group_id"] for row in await tx.rows(tx.sql.groups_to_review, params)]

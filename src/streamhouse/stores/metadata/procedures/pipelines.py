@@ -47,7 +47,7 @@ async def find_pipeline(tx: Transaction, name: PipelineName) -> StoredPipeline |
     return None if row is None else stored_pipeline_of(row, now_ms=now_ms)
 
 
-async def put_pipeline(tx: Transaction, pipeline: Pipeline, expected: Pipeline | None, max_pipelines: int) -> bool:
+async def put_pipeline(tx: Transaction, pipeline: Pipeline, *, expected: Pipeline | None, max_pipelines: int) -> bool:
     await tx.lock(Lock.PIPELINES, {})
     row = await tx.row(tx.sql.find_pipeline, {"name": pipeline.definition.name})
     if (None if row is None else stored_pipeline_of(row).pipeline) != expected:

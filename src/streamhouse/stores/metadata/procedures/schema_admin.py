@@ -38,7 +38,7 @@ from streamhouse.stores.metadata.procedures.schemas import (
 from streamhouse.stores.metadata.schema_rows import key_params, subject_params
 
 
-async def delete_version(tx: Transaction, subject: Subject, version: int | None, permanent: bool) -> int:
+async def delete_version(tx: Transaction, subject: Subject, version: int | None, *, permanent: bool) -> int:
     await tx.lock(Lock.SCHEMAS, {})
     found = select_versions(await versions_of_subject(tx, subject), subject, version)
     if found.deleted and not permanent:
@@ -50,7 +50,7 @@ async def delete_version(tx: Transaction, subject: Subject, version: int | None,
     return found.version
 
 
-async def delete_subject(tx: Transaction, subject: Subject, permanent: bool) -> Sequence[int]:
+async def delete_subject(tx: Transaction, subject: Subject, *, permanent: bool) -> Sequence[int]:
     await tx.lock(Lock.SCHEMAS, {})
     known = await versions_of_subject(tx, subject)
     chosen = known if permanent else [each for each in known if not each.deleted]
@@ -108,7 +108,7 @@ async def delete_subject_rows(tx: Transaction, subject: Subject) -> None:
 _ALL: Final = 2**31 - 1
 
 
-async def set_mode(tx: Transaction, scope: Subject, mode: Mode | None, must_be_empty: bool) -> None:
+async def set_mode(tx: Transaction, scope: Subject, mode: Mode | None, *, must_be_empty: bool = False) -> None:
     await tx.lock(Lock.SCHEMAS, {})
     if must_be_empty:
         await _empty(tx, scope)

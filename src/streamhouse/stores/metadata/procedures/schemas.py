@@ -99,7 +99,7 @@ async def subject_state(tx: Transaction, subject: Subject) -> SubjectState:
     )
 
 
-async def add_version(tx: Transaction, new: NewVersion, max_subjects: int) -> RegisteredSchema | None:
+async def add_version(tx: Transaction, new: NewVersion, *, max_subjects: int) -> RegisteredSchema | None:
     await tx.lock(Lock.SCHEMAS, {})
     row = await tx.row(tx.sql.find_schema_subject, subject_params(new.subject))
     if (0 if row is None else row["revision"]) != new.revision or not await _references_exist(tx, new.needs):

@@ -73,7 +73,7 @@ async def publish(tx: Transaction, holder: SessionId, commits: Sequence[SegmentC
     await write_publication(tx, publication, holders)
 
 
-async def list_runs(tx: Transaction, partition: PartitionId, from_offset: int, limit: int) -> Sequence[Run]:
+async def list_runs(tx: Transaction, partition: PartitionId, *, from_offset: int, limit: int) -> Sequence[Run]:
     params = {**partition_params(partition), "from_offset": from_offset, "limit": limit}
     return [run_of(row) for row in await tx.rows(tx.sql.runs_from, params)]
 
@@ -87,18 +87,18 @@ async def last_runs(tx: Transaction, partitions: Sequence[PartitionId]) -> Seque
     return [last_run_of(row) for row in await tx.rows(tx.sql.last_runs, {"partitions": partition_list(partitions)})]
 
 
-async def runs_before(tx: Transaction, partition: PartitionId, before: int, limit: int) -> Sequence[Run]:
+async def runs_before(tx: Transaction, partition: PartitionId, *, before: int, limit: int) -> Sequence[Run]:
     params = {**partition_params(partition), "before": before, "limit": limit}
     return [last_run_of(row) for row in await tx.rows(tx.sql.runs_before, params)]
 
 
-async def run_at_time(tx: Transaction, partition: PartitionId, timestamp_ms: int, from_offset: int) -> Run | None:
+async def run_at_time(tx: Transaction, partition: PartitionId, *, timestamp_ms: int, from_offset: int) -> Run | None:
     params = {**partition_params(partition), "timestamp_ms": timestamp_ms, "from_offset": from_offset}
     row = await tx.row(tx.sql.run_at_time, params)
     return None if row is None else run_of(row)
 
 
-async def latest_run(tx: Transaction, partition: PartitionId, from_offset: int) -> Run | None:
+async def latest_run(tx: Transaction, partition: PartitionId, *, from_offset: int) -> Run | None:
     params = {**partition_params(partition), "from_offset": from_offset}
     latest = await tx.row(tx.sql.latest_so_far, params)
     if latest is None:
@@ -154,16 +154,16 @@ async def mark_unused_for_deletion(tx: Transaction, object_ids: Iterable[int]) -
     await tx.change_each(tx.sql.drop_object, ({"object_id": each} for each in unique))
 
 
-async def objects_pending_deletion(tx: Transaction, grace_ms: int, limit: int) -> Sequence[PendingDeletion]:
+async def objects_pending_deletion(tx: Transaction, *, grace_ms: int, limit: int) -> Sequence[PendingDeletion]:
     params = {"before_ms": await tx.now_ms() - grace_ms, "limit": limit}
     return [pending_deletion_of(row) for row in await tx.rows(tx.sql.doomed_before, params)]
 
 
-async def stored_objects(tx: Transaction, after: int, limit: int) -> Sequence[StoredObject]:
+async def stored_objects(tx: Transaction, *, after: int, limit: int) -> Sequence[StoredObject]:
     return [stored_object_of(row) for row in await tx.rows(tx.sql.objects_after, {"after": after, "limit": limit})]
 
 
-async def newest_objects(tx: Transaction, limit: int) -> Sequence[StoredObject]:
+async def newest_objects(tx: Transaction, *, limit: int) -> Sequence[StoredObject]:
     return [stored_object_of(row) for row in await tx.rows(tx.sql.newest_objects, {"limit": limit})]
 
 

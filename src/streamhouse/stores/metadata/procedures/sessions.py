@@ -42,24 +42,27 @@ from streamhouse.stores.metadata.rows import (
 )
 
 
-async def open_session(tx: Transaction, new: NewSession) -> Session:
+async def open_session(tx: Transaction, session: NewSession) -> Session:
     await tx.lock(Lock.NODE_IDS, {})
-    if await _find(tx, new.session_id) is not None:
-        await renew_session(tx, new.session_id, new.ttl_ms)  # the answer to the first call was lost
+    if await _find(tx, session.session_id) is not None:
+        await renew_session(tx, session.session_id, session.ttl_ms)  # the answer to the first call was lost
     else:
-        node = await tx.row(tx.sql.lowest_free_node_id, {"kafka_host": new.kafka.host, "kafka_port": new.kafka.port})
+        node = await tx.row(
+            tx.sql.lowest_free_node_id, {"kafka_host": session.kafka.host, "kafka_port": session.kafka.port}
+        )
         assert node is not None
         now_ms = await tx.now_ms()
-        times = {"now_ms": now_ms, "expires_at_ms": now_ms + new.ttl_ms}
-        await tx.change(tx.sql.insert_session, {**session_params(new), **times, "node_id": node["node_id"]})
+        times = {"now_ms": now_ms, "expires_at_ms": now_ms + session.ttl_ms}
+        await tx.change(tx.sql.insert_session, {**session_params(session), **times, "node_id": node["node_id"]})
         tx.announce(Change(ChangeKind.SESSIONS))
-    return await _get(tx, new.session_id)
+    return await _get(tx, session.session_id)
 
 
 async def renew_session(
     tx: Transaction,
     session_id: SessionId,
     ttl_ms: int,
+    *,
     wal_start: int = 0,
     wal_durable: int = 0,
     puts: PutReport | None = None,
@@ -75,7 +78,7 @@ async def renew_session(
         raise SessionLost(session_id, why=await _state(tx, session_id))
 
 
-async def drain_session(tx: Transaction, session_id: SessionId, draining: bool) -> None:
+async def drain_session(tx: Transaction, session_id: SessionId, *, draining: bool = True) -> None:
     if not await tx.change(tx.sql.drain_session, {"session_id": session_id, "draining": int(draining)}):
         raise SessionLost(session_id, why=await _state(tx, session_id))
     tx.announce(Change(ChangeKind.SESSIONS))
@@ -124,7 +127,7 @@ async def held_by(tx: Transaction, session_id: SessionId) -> Sequence[PartitionS
     return [state_of(row) for row in await tx.rows(tx.sql.partitions_held_by, {"holder": session_id})]
 
 
-async def claim_recovery(tx: Transaction, dead: SessionId, by: SessionId, proven_dead: bool) -> int | None:
+async def claim_recovery(tx: Transaction, dead: SessionId, *, by: SessionId, proven_dead: bool) -> int | None:
     await tx.lock(Lock.SESSIONS, {"session_ids": text_list([dead, by])})
     _check_live(await _get(tx, by))
     if dead == by:

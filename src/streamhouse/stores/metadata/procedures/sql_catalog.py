@@ -50,7 +50,7 @@ async def find_table(tx: Transaction, name: str) -> Table | None:
     return None if row is None else table_of(row)
 
 
-async def put_table(tx: Transaction, table: Table, max_tables: int) -> bool:
+async def put_table(tx: Transaction, table: Table, *, max_tables: int) -> bool:
     await tx.lock(Lock.PIPELINES, {})
     definition = table_text(table)
     found = await tx.row(tx.sql.find_table, {"name": table.name})
@@ -84,7 +84,7 @@ async def find_view_row(tx: Transaction, name: str, found_by: str) -> ViewRow | 
     return None if row is None else view_row_of(row)
 
 
-async def list_view_rows(tx: Transaction, name: str, cursor: str | None, limit: int, max_bytes: int) -> ViewPage:
+async def list_view_rows(tx: Transaction, name: str, *, cursor: str | None, limit: int, max_bytes: int) -> ViewPage:
     place, by = _place(cursor)
     rows = await tx.rows(tx.sql.page_of_view, {"name": name, "place": place, "found_by": by, "limit": limit + 1})
     shown = rows[: min(limit, _fitting([len(row["row_text"]) for row in rows], max_bytes))]
@@ -114,7 +114,7 @@ def _place(cursor: str | None) -> tuple[str, str]:
     return place, by
 
 
-async def change_view(tx: Transaction, part: ViewPart, max_rows: int) -> ViewState:
+async def change_view(tx: Transaction, part: ViewPart, *, max_rows: int) -> ViewState:
     name = part.fence.pipeline
     await tx.lock(Lock.VIEW, {"name": name})
     if await check_fence(tx, part.fence) != part.query:
@@ -176,7 +176,7 @@ async def _change_rows(tx: Transaction, part: ViewPart, *, is_last: bool) -> int
     return added
 
 
-async def heartbeat_worker(tx: Transaction, worker: SqlWorker, ttl_ms: int, max_workers: int) -> None:
+async def heartbeat_worker(tx: Transaction, worker: SqlWorker, *, ttl_ms: int, max_workers: int) -> None:
     await tx.lock(Lock.PIPELINES, {})
     now_ms = await tx.now_ms()
     await tx.change(tx.sql.forget_workers, {"before_ms": now_ms})

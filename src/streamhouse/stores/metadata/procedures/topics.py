@@ -42,7 +42,7 @@ async def list_broker_settings(tx: Transaction) -> Mapping[NodeId | None, Mappin
 
 
 async def alter_broker_settings(
-    tx: Transaction, node_id: NodeId | None, expected: Mapping[str, str], configs: Mapping[str, str]
+    tx: Transaction, node_id: NodeId | None, *, expected: Mapping[str, str], configs: Mapping[str, str]
 ) -> Mapping[str, str]:
     node = EVERY_NODE if node_id is None else int(node_id)
     params: Params = {"node_id": node}
@@ -82,7 +82,7 @@ async def create_topic(tx: Transaction, topic: Topic) -> None:
 
 
 async def alter_topic(
-    tx: Transaction, topic_id: TopicId, expected: Mapping[str, str], overrides: Mapping[str, str]
+    tx: Transaction, topic_id: TopicId, *, expected: Mapping[str, str], overrides: Mapping[str, str]
 ) -> Topic:
     params = {"topic_id": str(topic_id), "expected": configs_text(expected), "configs": configs_text(overrides)}
     if await tx.change(tx.sql.alter_topic, params):
@@ -90,7 +90,7 @@ async def alter_topic(
     return await find_topic(tx, topic_id)
 
 
-async def add_partitions(tx: Transaction, topic_id: TopicId, from_count: int, to_count: int) -> Topic:
+async def add_partitions(tx: Transaction, topic_id: TopicId, *, from_count: int, to_count: int) -> Topic:
     if to_count <= from_count:
         raise Internal(f"partitions are only ever added; topic={topic_id} from={from_count} to={to_count}")
     params: Params = {"topic_id": str(topic_id), "from_count": from_count, "to_count": to_count}

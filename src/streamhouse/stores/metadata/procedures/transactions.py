@@ -49,7 +49,9 @@ _EARLIEST_MS: Final = -1
 # --- a producer and its transaction
 
 
-async def init_producer(tx: Transaction, asked: InitProducerRequest, by: SessionId | None) -> StoredTransaction:
+async def init_producer(
+    tx: Transaction, asked: InitProducerRequest, *, by: SessionId | None = None
+) -> StoredTransaction:
     await _check_session(tx, by)
     row = await _lock_transaction(tx, asked.transactional_id)
     if row is None:
@@ -62,7 +64,7 @@ async def init_producer(tx: Transaction, asked: InitProducerRequest, by: Session
 
 
 async def add_partitions(
-    tx: Transaction, call: TransactionCall, partitions: Sequence[PartitionId], limit: int
+    tx: Transaction, call: TransactionCall, partitions: Sequence[PartitionId], *, limit: int
 ) -> StoredTransaction:
     row = await _lock_transaction(tx, call.transactional_id)
     found: list[PartitionId] = []
@@ -74,7 +76,7 @@ async def add_partitions(
 
 
 async def end_transaction(
-    tx: Transaction, call: TransactionCall, commit: bool, bump: bool, fresh_id: int, by: SessionId | None
+    tx: Transaction, call: TransactionCall, *, commit: bool, bump: bool, fresh_id: int, by: SessionId | None = None
 ) -> StoredTransaction:
     await _check_session(tx, by)
     row = await _lock_transaction(tx, call.transactional_id)
@@ -106,7 +108,7 @@ async def transaction_of_producer(tx: Transaction, producer_id: int) -> StoredTr
 
 
 async def due_transactions(
-    tx: Transaction, prepared_before_ms: int, limit: int, after: StoredTransaction | None
+    tx: Transaction, *, prepared_before_ms: int, limit: int, after: StoredTransaction | None = None
 ) -> Sequence[StoredTransaction]:
     now_ms = await tx.now_ms()
     params: Params = {
@@ -119,7 +121,7 @@ async def due_transactions(
     return [transaction_of(row) for row in await tx.rows(tx.sql.due_transactions, params)]
 
 
-async def list_transactions(tx: Transaction, after: str | None, limit: int) -> Sequence[StoredTransaction]:
+async def list_transactions(tx: Transaction, *, after: str | None, limit: int) -> Sequence[StoredTransaction]:
     params: Params = {"after": after or _FIRST, "limit": limit}
     return [transaction_of(row) for row in await tx.rows(tx.sql.list_transactions, params)]
 
@@ -140,6 +142,7 @@ async def put_pending_offsets(
     call: TransactionCall,
     group_id: str,
     offsets: Sequence[PendingOffset],
+    *,
     begins: bool,
 ) -> None:
     await _check_lease(tx, session_id, shard, epoch)

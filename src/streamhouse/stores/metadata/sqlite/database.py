@@ -229,7 +229,7 @@ class Database:
         finally:
             self._leave(connection)
         with suppress(RuntimeError):  # the loop is closed: nobody is there to hear it
-            self.listeners.tell(transaction.changes, loop.call_soon_threadsafe)
+            self.listeners.notify(transaction.changes, loop.call_soon_threadsafe)
         return result
 
     def _leave(self, connection: sqlite3.Connection) -> None:

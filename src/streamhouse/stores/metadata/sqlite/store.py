@@ -65,16 +65,16 @@ class SqliteEngine:
     def __repr__(self) -> str:
         return repr(self._database)
 
-    async def read(self, work: Work[T]) -> T:
+    async def read_snapshot(self, work: Work[T]) -> T:
         return await self._database.read(lambda tx: _finish(work, tx))
 
-    async def look(self, work: Work[T]) -> T:
-        return await self.read(work)
+    async def read_one(self, work: Work[T]) -> T:
+        return await self.read_snapshot(work)
 
     async def write(self, work: Work[T]) -> T:
         return await self._database.write(lambda tx: _finish(work, tx))
 
-    async def urgent(self, work: Work[T]) -> T:
+    async def write_urgent(self, work: Work[T]) -> T:
         return await self._database.write_urgent(lambda tx: _finish(work, tx))
 
     async def now_ms(self) -> int:
@@ -84,8 +84,8 @@ class SqliteEngine:
     def is_listening(self) -> bool:
         return True
 
-    def subscribe(self, heard: OnChange) -> Callable[[], None]:
-        return self._database.listeners.add(heard)
+    def subscribe(self, on_change: OnChange) -> Callable[[], None]:
+        return self._database.listeners.add(on_change)
 
     async def aclose(self) -> None:
         await self._database.aclose()
