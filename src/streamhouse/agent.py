@@ -399,7 +399,7 @@ async def _require_no_other_agent(metadata: MetadataStore, wals: LocalWals) -> N
     A courtesy, not a guard: leases keep two agents that start at once from writing the same partition.
     """
     dead = await wals.dead_sessions(SessionId(""))
-    roll = await metadata.roll_call()
+    roll = await metadata.membership()
     for session in roll.sessions:
         if session.expires_at_ms > roll.now_ms and session.session_id not in dead:
             raise Misconfigured(

@@ -351,9 +351,9 @@ async def test_the_next_leader_knows_what_is_open_and_ends_it(world: World, is_f
     alice.broker = broker
     log = await broker.open_log(ORDERS)
     assert (log.last_stable_offset, log.high_watermark) == (0, 1)
-    before = world.metadata.count("find_transaction") + world.metadata.count("enlist")
+    before = world.metadata.count("find_transaction") + world.metadata.count("add_transaction_partitions")
     await alice.send(b"b")
-    assert world.metadata.count("find_transaction") + world.metadata.count("enlist") == before
+    assert world.metadata.count("find_transaction") + world.metadata.count("add_transaction_partitions") == before
     with pytest.raises(InvalidTransactionState):
         await produce(broker, idempotent(b"x", sequence=2, producer=alice.identity.producer_id))
     await alice.end(commit=False)

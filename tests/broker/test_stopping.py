@@ -206,7 +206,7 @@ async def test_a_session_that_ended_leaves_nothing_behind_although_its_log_could
     await world.stop(broker, task, within_s=12.0)
     assert broker.left_behind is None
     assert "session ended, its log could not be removed" in caplog.text
-    assert list((await world.sqlite.roll_call()).sessions) == []
+    assert list((await world.sqlite.membership()).sessions) == []
 
 
 async def test_what_a_stop_left_is_counted_by_the_partitions_that_have_some_of_it(make_world: MakeWorld) -> None:
@@ -263,7 +263,7 @@ async def test_a_stop_with_everything_there_leaves_nothing(make_world: MakeWorld
     await produce(broker, batch(b"acked"))
     await world.stop(broker, task, within_s=1.0)
     assert broker.left_behind is None
-    assert list((await world.sqlite.roll_call()).sessions) == []
+    assert list((await world.sqlite.membership()).sessions) == []
 
 
 @pytest.mark.parametrize("how", HOW)

@@ -156,7 +156,7 @@ async def test_a_failed_wal_loses_nothing_acknowledged_and_the_next_tenure_goes_
     world.files.make_room()
     await world.clock.advance(5.0)
     assert current(broker) is not first
-    assert first.session.session_id not in {each.session_id for each in (await world.sqlite.roll_call()).sessions}
+    assert first.session.session_id not in {each.session_id for each in (await world.sqlite.membership()).sessions}
     assert world.wal_sessions() == [current(broker).session.session_id]
     assert await values_of(broker) == {0: b"a"}
     # The state of the producers is what is durable: a is a duplicate, b is new.
@@ -234,7 +234,7 @@ async def test_a_tenure_that_cannot_begin_is_tried_again_and_leaves_nothing_behi
     await claimed_by_a_rival(world, broker)
     world.objects.refuse("put_new", 6)  # so that recovery fails, and the new tenure with it
     await world.clock.advance(120.0)
-    sessions = [each for each in (await world.sqlite.roll_call()).sessions if each.state is SessionState.LIVE]
+    sessions = [each for each in (await world.sqlite.membership()).sessions if each.state is SessionState.LIVE]
     assert current(broker).session.session_id in {each.session_id for each in sessions}
     assert len(sessions) == 1
     assert world.wal_sessions() == [current(broker).session.session_id]
@@ -255,7 +255,7 @@ async def test_a_session_whose_log_cannot_be_opened_is_ended_at_once(
     with pytest.raises(OSError, match="the disk is gone"):
         await Broker(doors).start()
     assert world.metadata.count("open_session") == 1
-    assert list((await world.sqlite.roll_call()).sessions) == []
+    assert list((await world.sqlite.membership()).sessions) == []
 
 
 async def test_no_session_begins_while_nothing_can_be_written_to_the_object_store(world: World) -> None:
@@ -317,7 +317,7 @@ async def test_a_stop_while_a_new_tenure_begins_stops_that_one(world: World) -> 
     broker.stop()
     gate.set()
     await world.until_done(task, within_s=10.0)
-    assert list((await world.sqlite.roll_call()).sessions) == []
+    assert list((await world.sqlite.membership()).sessions) == []
     assert world.wal_sessions() == []
 
 
@@ -330,7 +330,7 @@ async def test_a_graceful_stop_flushes_ends_the_session_and_leaves_no_wal(world:
     for name in (ORDERS, CLICKS):
         await produce(broker, idempotent(b"a", sequence=0), name)
     await world.stop(broker, task, within_s=1.0)
-    assert list((await world.sqlite.roll_call()).sessions) == []
+    assert list((await world.sqlite.membership()).sessions) == []
     assert world.wal_sessions() == []
     assert len(await world.object_keys()) == 1
     assert broker.budget.used_bytes == 0
@@ -541,7 +541,7 @@ async def test_a_tenure_that_ends_while_a_log_is_being_opened_does_not_get_it(wo
     with pytest.raises(LeaseLost, match="ending"):
         await opening
     await world.until_done(task)
-    assert list((await world.sqlite.roll_call()).sessions) == []
+    assert list((await world.sqlite.membership()).sessions) == []
 
 
 async def test_a_log_of_a_deleted_topic_gives_way_to_its_successor_and_returns_its_memory(world: World) -> None:

@@ -190,7 +190,7 @@ class ChangeContract(MetadataScene):
         ear = await listening(store)
         opening = asyncio.create_task(store.open_session(new_session(ALICE)))
         assert await ear.next() == SESSIONS
-        assert [each.session_id for each in (await store.roll_call()).sessions] == [ALICE]
+        assert [each.session_id for each in (await store.membership()).sessions] == [ALICE]
         await opening
 
     async def test_listeners_are_called_in_the_order_of_changes(self, store: MetadataStore) -> None:

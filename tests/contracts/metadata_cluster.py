@@ -30,7 +30,7 @@ from tests.contracts.metadata_scene import (
 
 
 async def session_of(store: MetadataStore, session_id: SessionId) -> Session:
-    return next(each for each in (await store.roll_call()).sessions if each.session_id == session_id)
+    return next(each for each in (await store.membership()).sessions if each.session_id == session_id)
 
 
 class ClusterContract(MetadataScene):
@@ -41,7 +41,7 @@ class ClusterContract(MetadataScene):
     ) -> None:
         clock.advance(ms=TTL_MS)
         await ready.renew_session(BOB, TTL_MS)
-        roll = await ready.roll_call()
+        roll = await ready.membership()
         assert roll.now_ms == clock.now_ms()
         assert [(each.session_id, each.expires_at_ms > roll.now_ms) for each in roll.sessions] == [
             (ALICE, False),
@@ -51,7 +51,7 @@ class ClusterContract(MetadataScene):
     async def test_a_session_tells_where_its_unflushed_records_are(self, store: MetadataStore) -> None:
         await store.open_session(new_session(ALICE))
         await store.open_session(replace(new_session(BOB), wal="object"))
-        assert [(each.wal, each.wal_start) for each in (await store.roll_call()).sessions] == [
+        assert [(each.wal, each.wal_start) for each in (await store.membership()).sessions] == [
             ("disk", 0),
             ("object", 0),
         ]
@@ -60,11 +60,11 @@ class ClusterContract(MetadataScene):
         self, ready: MetadataStore
     ) -> None:
         await ready.renew_session(ALICE, TTL_MS, puts=PutReport(age_ms=400, failing=True))
-        roll = await ready.roll_call()
+        roll = await ready.membership()
         [alice] = [each for each in roll.sessions if each.session_id == ALICE]
         assert (roll.now_ms - alice.put_at_ms, alice.put_failing) == (400, True)
         await ready.renew_session(ALICE, TTL_MS, puts=PutReport(age_ms=None))
-        [again] = [each for each in (await ready.roll_call()).sessions if each.session_id == ALICE]
+        [again] = [each for each in (await ready.membership()).sessions if each.session_id == ALICE]
         assert (again.put_at_ms, again.put_failing) == (alice.put_at_ms, False)
 
     async def test_a_heartbeat_moves_the_start_of_the_wal_and_never_back(self, ready: MetadataStore) -> None:
@@ -245,7 +245,7 @@ class ClusterContract(MetadataScene):
         assert await store.forget_sessions(older_than_ms=2000, limit=10) == 1
         assert await store.forget_sessions(older_than_ms=2000, limit=10) == 0
         assert await store.forget_sessions(older_than_ms=0, limit=10) == 1
-        assert [each.session_id for each in (await store.roll_call()).sessions] == [names[3]]
+        assert [each.session_id for each in (await store.membership()).sessions] == [names[3]]
         assert (await store.open_session(new_session(names[0]))).state is SessionState.LIVE  # it was a stranger
 
     async def test_a_forgotten_session_can_do_nothing(self, ready: MetadataStore) -> None:
@@ -265,7 +265,7 @@ class ClusterContract(MetadataScene):
         await ready.claim_recovery(ALICE, by=BOB, proven_dead=True)
         clock.advance(ms=TTL_MS * 1000)
         assert await ready.forget_sessions(older_than_ms=0, limit=10) == 0
-        assert [each.session_id for each in (await ready.roll_call()).sessions] == [ALICE, BOB, CAROL]
+        assert [each.session_id for each in (await ready.membership()).sessions] == [ALICE, BOB, CAROL]
 
     async def test_a_recovered_session_is_forgotten_from_the_end_of_its_recovery_on(
         self, ready: MetadataStore, clock: ManualClock

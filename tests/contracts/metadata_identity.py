@@ -31,8 +31,8 @@ class IdentityContract(MetadataScene):
         await store.cluster_id("c")
         assert await store.begin_generation() == 1
         assert await store.begin_generation() == 2
-        await store.note_generation(2)
-        await store.note_generation(1)
+        await store.store_generation(2)
+        await store.store_generation(1)
         assert await store.identity() == DatabaseIdentity(cluster_id="c", begun=2, stored=2)
 
     async def test_sessions_are_known_in_whatever_state(self, ready: MetadataStore) -> None:
@@ -89,7 +89,9 @@ class IdentityContract(MetadataScene):
         merged = commit_of("merged", run_of(state, 0, 30, "merged"))
         await ready.adopt(Adoption(cluster_id="c", commits=[merged], replaced=rows))
         assert await spans(ready, part(0)) == [(0, 30)]
-        assert {each.key for each in await ready.doomed_objects(grace_ms=0, limit=9)} == {r.object_key for r in rows}
+        assert {each.key for each in await ready.objects_pending_deletion(grace_ms=0, limit=9)} == {
+            r.object_key for r in rows
+        }
         assert (await ready.sizes([part(0).topic_id]))[part(0)] == 1000
 
     async def test_an_object_that_rows_name_is_not_adopted_and_nothing_happens(self, ready: MetadataStore) -> None:

@@ -108,9 +108,9 @@ class LeaseContract(MetadataScene):
         )
         await ready.commit_segments(ALICE, [commit_of("own", run_of(orders, 5, 9, "own"))])
         await ready.delete_topic(ORDERS)
-        assert [each.key for each in await ready.doomed_objects(grace_ms=0, limit=10)] == ["own"]
+        assert [each.key for each in await ready.objects_pending_deletion(grace_ms=0, limit=10)] == ["own"]
         await ready.delete_topic(CLICKS)
-        assert {each.key for each in await ready.doomed_objects(grace_ms=0, limit=10)} == {"own", "shared"}
+        assert {each.key for each in await ready.objects_pending_deletion(grace_ms=0, limit=10)} == {"own", "shared"}
 
     # --- sessions
 
@@ -120,7 +120,7 @@ class LeaseContract(MetadataScene):
         assert (session.kafka, session.http) == (new_session(ALICE).kafka, new_session(ALICE).http)
         assert (session.started_at_ms, session.expires_at_ms) == (clock.now_ms(), clock.now_ms() + TTL_MS)
         assert session.claim == 0
-        assert list((await store.roll_call()).sessions) == [session]
+        assert list((await store.membership()).sessions) == [session]
         assert await store.now_ms() == clock.now_ms()
 
     async def test_node_ids_are_the_lowest_that_no_unended_session_uses(
@@ -135,7 +135,7 @@ class LeaseContract(MetadataScene):
         clock.advance(ms=TTL_MS + 1)
         await store.claim_recovery(names[2], by=names[3], proven_dead=True)
         assert (await store.open_session(new_session(names[5]))).node_id == 4
-        assert [session.node_id for session in (await store.roll_call()).sessions] == [1, 2, 3, 4]
+        assert [session.node_id for session in (await store.membership()).sessions] == [1, 2, 3, 4]
 
     async def test_a_node_id_never_means_another_address(self, store: MetadataStore) -> None:
         here, there = Address("10.0.0.1", 9092), Address("10.0.0.2", 9092)
@@ -166,7 +166,7 @@ class LeaseContract(MetadataScene):
     async def test_a_heartbeat_extends_the_session(self, ready: MetadataStore, clock: ManualClock) -> None:
         clock.advance(ms=TTL_MS - 1)
         await ready.renew_session(ALICE, TTL_MS)
-        alice = next(s for s in (await ready.roll_call()).sessions if s.session_id == ALICE)
+        alice = next(s for s in (await ready.membership()).sessions if s.session_id == ALICE)
         assert alice.expires_at_ms == clock.now_ms() + TTL_MS
 
     async def test_an_expired_session_that_nobody_claimed_is_live_again_by_a_heartbeat(
@@ -187,7 +187,7 @@ class LeaseContract(MetadataScene):
     async def test_ending_a_session_frees_its_leases(self, ready: MetadataStore) -> None:
         await lead(ready, ALICE, part(0), part(1))
         await ready.end_session(ALICE)
-        assert [s.session_id for s in (await ready.roll_call()).sessions] == [BOB]
+        assert [s.session_id for s in (await ready.membership()).sessions] == [BOB]
         assert {state.holder for state in await ready.partitions([ORDERS])} == {None}
         await lead(ready, BOB, part(0), part(1))
 

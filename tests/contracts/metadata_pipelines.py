@@ -104,7 +104,7 @@ async def beat(
         PipelineReport(name=PipelineName(name), epoch=epoch, status=status, events=events)
         for name, epoch in (running or {}).items()
     )
-    assigned = await store.beat(
+    assigned = await store.heartbeat_supervisor(
         Heartbeat(supervisor=supervisor, host=f"{supervisor}.example", slots=slots, running=listed),
         ttl_ms=LEASE_MS,
         max_events=max_events,
@@ -304,8 +304,8 @@ class PipelineContract(MetadataScene):
     async def test_a_supervisor_that_leaves_frees_all_at_once(self, store: MetadataStore) -> None:
         await put(store, "a", "b")
         await beat(store)
-        await store.leave(ANNA)
-        await store.leave(ANNA)
+        await store.remove_supervisor(ANNA)
+        await store.remove_supervisor(ANNA)
         assert await store.supervisors() == []
         assert (await beat(store, BERT)).keys() == {"a", "b"}
 
@@ -361,7 +361,7 @@ class PipelineContract(MetadataScene):
         await put(store, "revenue")
         told = Status(phase=Phase.RUNNING, revision=1, batch_id=7, progress={"generation": 1})
         await beat(store, running=await beat(store), status=told)
-        await store.leave(ANNA)
+        await store.remove_supervisor(ANNA)
         assert (await beat(store, BERT)).keys() == {"revenue"}
         status = (await find(store)).status
         assert (status.phase, status.batch_id, status.progress) == (Phase.STARTING, 7, {"generation": 1})
@@ -393,15 +393,15 @@ class PipelineContract(MetadataScene):
 
     async def test_workers_are_listed_while_they_are_alive(self, store: MetadataStore, clock: ManualClock) -> None:
         worker = SqlWorker(worker=WorkerId("w"), address="127.0.0.1:4000", token="secret", busy=1)
-        await store.beat_worker(worker, ttl_ms=LEASE_MS, max_workers=1)
-        await store.beat_worker(replace(worker, busy=2), ttl_ms=LEASE_MS, max_workers=1)
+        await store.heartbeat_worker(worker, ttl_ms=LEASE_MS, max_workers=1)
+        await store.heartbeat_worker(replace(worker, busy=2), ttl_ms=LEASE_MS, max_workers=1)
         with pytest.raises(PipelineLimit, match=r"sql\.max_workers"):
-            await store.beat_worker(replace(worker, worker=WorkerId("v")), ttl_ms=LEASE_MS, max_workers=1)
+            await store.heartbeat_worker(replace(worker, worker=WorkerId("v")), ttl_ms=LEASE_MS, max_workers=1)
         [found] = await store.workers()
         assert found == replace(worker, busy=2, expires_at_ms=await store.now_ms() + LEASE_MS)
         assert "secret" not in repr(found)
         clock.advance(ms=LEASE_MS)
         assert await store.workers() == []
-        await store.beat_worker(replace(worker, worker=WorkerId("v")), ttl_ms=LEASE_MS, max_workers=1)
+        await store.heartbeat_worker(replace(worker, worker=WorkerId("v")), ttl_ms=LEASE_MS, max_workers=1)
         await store.drop_worker(WorkerId("v"))
         assert await store.workers() == []

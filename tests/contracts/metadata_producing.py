@@ -59,7 +59,7 @@ async def init(
 async def begin(store: MetadataStore, name: str = "t", *partitions: PartitionId, fresh_id: int = 7) -> TransactionCall:
     """A new transactional id with a transaction under way."""
     call = TransactionCall(name, (await init(store, name, fresh_id=fresh_id)).producer)
-    await store.enlist(call, partitions, limit=100)
+    await store.add_transaction_partitions(call, partitions, limit=100)
     return call
 
 
@@ -146,7 +146,7 @@ class ProducingContract:
         second = await init(scene, fresh_id=8)
         assert second.producer == (7, 1)
         with pytest.raises(ProducerFenced):
-            await scene.enlist(TransactionCall("t", first.producer), [part(0)], limit=9)
+            await scene.add_transaction_partitions(TransactionCall("t", first.producer), [part(0)], limit=9)
         with pytest.raises(ProducerFenced):
             await init(scene, known=first.producer)
 
@@ -177,11 +177,11 @@ class ProducingContract:
     ) -> None:
         call = TransactionCall("t", (await init(scene)).producer)
         clock.advance(ms=5)
-        begun = await scene.enlist(call, [part(0)], limit=9)
+        begun = await scene.add_transaction_partitions(call, [part(0)], limit=9)
         assert (begun.state, begun.number) == (TransactionState.ONGOING, 1)
         assert begun.started_at_ms == clock.now_ms()
         clock.advance(ms=5)
-        more = await scene.enlist(call, [part(2), part(0)], limit=9)
+        more = await scene.add_transaction_partitions(call, [part(2), part(0)], limit=9)
         assert (more.number, more.started_at_ms, more.partitions) == (1, begun.started_at_ms, (part(0), part(2)))
         assert await scene.find_transaction("t") == more
 
@@ -189,20 +189,20 @@ class ProducingContract:
         call = await begin(scene, "t", part(0))
         before = await scene.find_transaction("t")
         clock.advance(ms=5)
-        assert await scene.enlist(call, [part(0)], limit=9) == before
-        assert await scene.enlist(call, [], limit=9) == before
+        assert await scene.add_transaction_partitions(call, [part(0)], limit=9) == before
+        assert await scene.add_transaction_partitions(call, [], limit=9) == before
 
     async def test_partitions_that_are_not_there_are_passed_over(self, scene: MetadataStore) -> None:
         call = await begin(scene, "t", part(0), part(3), part(0, CLICKS))
         found = await scene.find_transaction("t")
         assert found is not None
         assert found.partitions == (part(0),)
-        assert (await scene.enlist(call, [part(7)], limit=9)) == found
+        assert (await scene.add_transaction_partitions(call, [part(7)], limit=9)) == found
 
     async def test_partitions_of_several_topics_come_back(self, scene: MetadataStore) -> None:
         await scene.create_topic(topic(CLICKS, "clicks"))
         call = await begin(scene, "t", part(2), part(1, CLICKS))
-        both = await scene.enlist(call, [part(0)], limit=9)
+        both = await scene.add_transaction_partitions(call, [part(0)], limit=9)
         assert set(both.partitions) == {part(0), part(2), part(1, CLICKS)}
         found = await scene.find_transaction("t")
         assert found is not None
@@ -211,7 +211,7 @@ class ProducingContract:
     async def test_a_transaction_beyond_the_limit_is_refused_and_stays_as_it_was(self, scene: MetadataStore) -> None:
         call = await begin(scene, "t", part(0))
         with pytest.raises(TransactionTooLarge):
-            await scene.enlist(call, [part(1), part(2)], limit=2)
+            await scene.add_transaction_partitions(call, [part(1), part(2)], limit=2)
         found = await scene.find_transaction("t")
         assert found is not None
         assert found.partitions == (part(0),)
@@ -226,7 +226,7 @@ class ProducingContract:
         before = await scene.find_transaction("t")
         for call, error in strangers.items():
             with pytest.raises(error):
-                await scene.enlist(call, [part(1)], limit=9)
+                await scene.add_transaction_partitions(call, [part(1)], limit=9)
             with pytest.raises(error):
                 await end(scene, call)
         assert await scene.find_transaction("t") == before
@@ -241,9 +241,9 @@ class ProducingContract:
         assert ended.marker.number == 1
         following = TransactionCall("t", ended.producer)
         with pytest.raises(ConcurrentTransactions):
-            await scene.enlist(following, [part(0)], limit=9)
+            await scene.add_transaction_partitions(following, [part(0)], limit=9)
         await scene.complete_transaction("t", 1)
-        begun = await scene.enlist(following, [part(1)], limit=9)
+        begun = await scene.add_transaction_partitions(following, [part(1)], limit=9)
         assert (begun.number, begun.partitions) == (2, (part(1),))
         await scene.complete_transaction("t", 1)  # late, of the one before
         await scene.complete_transaction("t", 2)  # not decided
@@ -274,7 +274,7 @@ class ProducingContract:
         assert (ended.producer, ended.previous, ended.marked_as) == ((7, 1), (7, 0), (7, 1))
         await scene.complete_transaction("t", 1)
         with pytest.raises(ProducerFenced):
-            await scene.enlist(call, [part(0)], limit=9)
+            await scene.add_transaction_partitions(call, [part(0)], limit=9)
 
     async def test_there_is_nothing_to_end_before_it_begins(self, scene: MetadataStore) -> None:
         call = TransactionCall("t", (await init(scene)).producer)
@@ -355,7 +355,7 @@ class ProducingContract:
         left = await scene.transactions(after=None, limit=9)
         assert [each.transactional_id for each in left] == ["new", "open", "prepared"]
         with pytest.raises(UnknownProducerId):
-            await scene.enlist(TransactionCall("done", ProducerIdentity(2, 0)), [], limit=9)
+            await scene.add_transaction_partitions(TransactionCall("done", ProducerIdentity(2, 0)), [], limit=9)
 
     # --- offsets
 

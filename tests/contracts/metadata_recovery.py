@@ -45,7 +45,7 @@ class RecoveryContract(MetadataScene):
         clock.advance(ms=TTL_MS)
         claim = await ready.claim_recovery(ALICE, by=BOB, proven_dead=False)
         assert claim is not None
-        alice = next(s for s in (await ready.roll_call()).sessions if s.session_id == ALICE)
+        alice = next(s for s in (await ready.membership()).sessions if s.session_id == ALICE)
         assert (alice.state, alice.claim) == (SessionState.RECOVERING, claim)
 
     async def test_what_ended_or_never_was_can_not_be_claimed(self, ready: MetadataStore) -> None:
@@ -91,7 +91,7 @@ class RecoveryContract(MetadataScene):
         assert list(await ready.held_by(ALICE)) == [state]
         await ready.finish_recovery(ALICE, claim, [commit_of("k", run_of(state, 0, 5, "k"))])
         assert await state_of(ready, part(0)) == replace(state, holder=None, flushed_end=5)
-        assert [s.session_id for s in (await ready.roll_call()).sessions] == [BOB]
+        assert [s.session_id for s in (await ready.membership()).sessions] == [BOB]
         with pytest.raises(SessionLost):
             await ready.renew_session(ALICE, TTL_MS)
 

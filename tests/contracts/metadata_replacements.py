@@ -55,7 +55,7 @@ class ReplacementContract(MetadataScene):
         assert await ready.replace_runs(BOB, old[1:3], commit)
         assert await rows(ready) == [old[0], commit.runs[0], old[3]]
         assert (await state_of(ready, part(0))).flushed_end == 40
-        doomed = {each.key for each in await ready.doomed_objects(grace_ms=0, limit=9)}
+        doomed = {each.key for each in await ready.objects_pending_deletion(grace_ms=0, limit=9)}
         assert doomed == {run.object_key for run in old[1:3]}
         assert await ready.known_objects() == {run.object_key for run in old} | {"merged"}
 
@@ -80,10 +80,10 @@ class ReplacementContract(MetadataScene):
         await ready.commit_segments(ALICE, [commit_of("k", run_of(first, 0, 10, "k"), run_of(second, 0, 7, "k"))])
         old = await rows(ready)
         await ready.replace_runs(ALICE, old, merged(old))
-        assert not await ready.doomed_objects(grace_ms=0, limit=9)
+        assert not await ready.objects_pending_deletion(grace_ms=0, limit=9)
         old = await rows(ready, 1)
         await ready.replace_runs(ALICE, old, merged(old, "other"))
-        assert [each.key for each in await ready.doomed_objects(grace_ms=0, limit=9)] == ["k"]
+        assert [each.key for each in await ready.objects_pending_deletion(grace_ms=0, limit=9)] == ["k"]
 
     @pytest.mark.parametrize("change", ["replaced", "dropped", "one more", "one less", "other bytes", "deleted"])
     async def test_nothing_happens_unless_exactly_the_expected_rows_are_there(
@@ -261,7 +261,7 @@ class ReplacementContract(MetadataScene):
         replaced, _ = await asyncio.gather(ready.replace_runs(BOB, old, merged(old)), ready.delete_topic(ORDERS))
         expected = {run.object_key for run in old} | ({"merged"} if replaced else set())
         assert await ready.known_objects() == expected
-        assert {each.key for each in await ready.doomed_objects(grace_ms=0, limit=9)} == expected
+        assert {each.key for each in await ready.objects_pending_deletion(grace_ms=0, limit=9)} == expected
 
     # --- how far was compacted
 

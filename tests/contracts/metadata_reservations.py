@@ -81,7 +81,7 @@ class ReservationContract(MetadataScene):
         first, second = await self.abandoned(ready)
         assert await state_of(ready, part(0)) == replace(first, holder=None, flushed_end=100, reserved_until=100)
         assert await state_of(ready, part(1)) == replace(second, holder=None)
-        assert [each.session_id for each in (await ready.roll_call()).sessions] == [BOB]
+        assert [each.session_id for each in (await ready.membership()).sessions] == [BOB]
         assert list(await ready.abandoned_ranges(ALICE)) == [
             AbandonedRange(session_id=ALICE, partition=part(0), epoch=first.epoch, from_offset=10, until=100),
             AbandonedRange(session_id=ALICE, partition=part(1), epoch=second.epoch, from_offset=0, until=0),

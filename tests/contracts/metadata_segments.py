@@ -183,7 +183,7 @@ class SegmentContract(MetadataScene):
         await ready.commit_segments(ALICE, [commit])
         await ready.delete_topic(ORDERS)
         await ready.commit_segments(ALICE, [commit])
-        assert {each.key for each in await ready.doomed_objects(grace_ms=0, limit=9)} == {"k", "l"}
+        assert {each.key for each in await ready.objects_pending_deletion(grace_ms=0, limit=9)} == {"k", "l"}
 
     async def test_a_repeated_commit_may_bring_a_new_one_along(self, ready: MetadataStore) -> None:
         [state] = await lead(ready, ALICE, part(0))
@@ -204,7 +204,7 @@ class SegmentContract(MetadataScene):
         [state] = await lead(ready, ALICE, part(0))
         await publish(ready, ALICE, state, 10, 20)
         await ready.advance_log_start({part(0): 10})
-        [gone] = await ready.doomed_objects(grace_ms=0, limit=9)
+        [gone] = await ready.objects_pending_deletion(grace_ms=0, limit=9)
         await ready.forget_objects([gone.key])
         with pytest.raises(LeaseLost):
             await ready.commit_segments(ALICE, [commit_of(gone.key, run_of(state, 0, 10, gone.key))])
@@ -349,7 +349,7 @@ class SegmentContract(MetadataScene):
         await ready.advance_log_start({part(0): 20})
         assert await spans(ready, part(0)) == [(20, 30)]
         assert (await state_of(ready, part(0))).log_start == 20
-        assert len(await ready.doomed_objects(grace_ms=0, limit=9)) == 2
+        assert len(await ready.objects_pending_deletion(grace_ms=0, limit=9)) == 2
 
     async def test_the_newest_run_always_stays(self, ready: MetadataStore) -> None:
         [state] = await lead(ready, ALICE, part(0))
@@ -389,7 +389,7 @@ class SegmentContract(MetadataScene):
         await ready.delete_topic(ORDERS)
         assert await ready.partitions([ORDERS]) == []
         assert await ready.runs(part(0), from_offset=0, limit=9) == []
-        assert {doomed.key for doomed in await ready.doomed_objects(grace_ms=0, limit=100)} == known
+        assert {doomed.key for doomed in await ready.objects_pending_deletion(grace_ms=0, limit=100)} == known
 
     async def test_the_log_start_never_goes_back_nor_past_the_flushed_end(self, ready: MetadataStore) -> None:
         first, _ = await lead(ready, ALICE, part(0), part(1))
@@ -411,9 +411,9 @@ class SegmentContract(MetadataScene):
             ALICE, [commit_of("next", run_of(first, 5, 6, "next"), run_of(second, 5, 6, "next"))]
         )
         await ready.advance_log_start({part(0): 5})
-        assert list(await ready.doomed_objects(grace_ms=0, limit=9)) == []
+        assert list(await ready.objects_pending_deletion(grace_ms=0, limit=9)) == []
         await ready.advance_log_start({part(1): 5})
-        assert [each.key for each in await ready.doomed_objects(grace_ms=0, limit=9)] == ["shared"]
+        assert [each.key for each in await ready.objects_pending_deletion(grace_ms=0, limit=9)] == ["shared"]
 
     async def test_doomed_objects_wait_for_their_grace_by_the_stores_clock(
         self, ready: MetadataStore, clock: ManualClock
@@ -424,15 +424,15 @@ class SegmentContract(MetadataScene):
         doomed_at = clock.now_ms()
         clock.advance(ms=100)
         await ready.advance_log_start({part(0): 20})
-        assert list(await ready.doomed_objects(grace_ms=101, limit=9)) == []
-        [first] = await ready.doomed_objects(grace_ms=100, limit=9)
+        assert list(await ready.objects_pending_deletion(grace_ms=101, limit=9)) == []
+        [first] = await ready.objects_pending_deletion(grace_ms=100, limit=9)
         assert first.doomed_at_ms == doomed_at
         clock.advance(ms=100)
-        assert [each.doomed_at_ms for each in await ready.doomed_objects(grace_ms=100, limit=9)] == [
+        assert [each.doomed_at_ms for each in await ready.objects_pending_deletion(grace_ms=100, limit=9)] == [
             doomed_at,
             doomed_at + 100,
         ]
-        assert list(await ready.doomed_objects(grace_ms=100, limit=1)) == [first]
+        assert list(await ready.objects_pending_deletion(grace_ms=100, limit=1)) == [first]
 
     async def test_known_objects_are_the_live_and_the_doomed_until_forgotten(self, ready: MetadataStore) -> None:
         [state] = await lead(ready, ALICE, part(0))
@@ -440,11 +440,11 @@ class SegmentContract(MetadataScene):
         keys = await ready.known_objects()
         await ready.advance_log_start({part(0): 10})
         assert await ready.known_objects() == keys
-        [doomed] = await ready.doomed_objects(grace_ms=0, limit=9)
+        [doomed] = await ready.objects_pending_deletion(grace_ms=0, limit=9)
         await ready.forget_objects([doomed.key])
         await ready.forget_objects([doomed.key])
         assert await ready.known_objects() == keys - {doomed.key}
-        assert list(await ready.doomed_objects(grace_ms=0, limit=9)) == []
+        assert list(await ready.objects_pending_deletion(grace_ms=0, limit=9)) == []
 
     async def test_a_live_object_can_not_be_forgotten(self, ready: MetadataStore) -> None:
         [state] = await lead(ready, ALICE, part(0))

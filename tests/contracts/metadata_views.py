@@ -170,7 +170,7 @@ class ViewContract(MetadataScene):
         await beat(kept, BERT)
         with pytest.raises(PipelineMoved, match="its epoch is"):
             await kept.change_view(replace(stale, batch=1), max_rows=ROOM)
-        await kept.leave(BERT)
+        await kept.remove_supervisor(BERT)
         with pytest.raises(PipelineMoved, match="released"):
             await kept.change_view(replace(stale, batch=1), max_rows=ROOM)
         await kept.drop_pipeline(VIEW)
@@ -222,12 +222,14 @@ class ViewContract(MetadataScene):
         await put(ready, VIEW)
         epoch = (await beat(ready))[VIEW]
         fence = Fence(pipeline=VIEW, epoch=epoch)
-        await ready.place_segments(replace(placement(placed_run(state, 0, 10, "one"), epoch=0), fence=fence))
+        await ready.commit_external_segments(replace(placement(placed_run(state, 0, 10, "one"), epoch=0), fence=fence))
         clock.advance(ms=LEASE_MS)
         await beat(ready, BERT)
         stale = replace(placement(placed_run(state, 10, 20, "two"), epoch=1), fence=fence)
         with pytest.raises(PipelineMoved):
-            await ready.place_segments(stale)
+            await ready.commit_external_segments(stale)
         assert await spans(ready, part(0)) == [(0, 10)]
-        replayed = await ready.place_segments(replace(placement(placed_run(state, 0, 10, "one"), epoch=0), fence=fence))
+        replayed = await ready.commit_external_segments(
+            replace(placement(placed_run(state, 0, 10, "one"), epoch=0), fence=fence)
+        )
         assert replayed.is_replayed  # it had happened while the pipeline was its own

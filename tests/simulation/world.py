@@ -43,7 +43,7 @@ from .weather import Weather
 
 WAL_ROOT: Final = Path("/data/wal")
 PORT: Final = 9092
-FATEFUL: Final = frozenset({"claim_recovery", "finish_recovery", "acquire", "release", "place_segments"})
+FATEFUL: Final = frozenset({"claim_recovery", "finish_recovery", "acquire", "release", "commit_external_segments"})
 RETRIES: Final = RetrySettings(attempts=3, total_s=1.0, attempt_timeout_s=0.3, first_wait_s=0.02, max_wait_s=0.1)
 
 

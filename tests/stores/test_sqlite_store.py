@@ -155,7 +155,7 @@ async def test_sessions_from_before_their_ends_were_noted_ended_when_they_would_
     clock.advance(ms=1000)
     assert await store.forget_sessions(older_than_ms=1000, limit=10) == 1
     assert await store.forget_sessions(older_than_ms=999, limit=10) == 1
-    assert [each.session_id for each in (await store.roll_call()).sessions] == ["live"]
+    assert [each.session_id for each in (await store.membership()).sessions] == ["live"]
     await store.aclose()
 
 

@@ -147,7 +147,7 @@ async def test_an_agent_that_stops_hands_over_everything_before_it_ends(team: Te
         await team.produce(name, b"a")
     first.stop()
     await team.world.until_done(team.tasks[first])
-    assert [each.session_id for each in (await team.world.sqlite.roll_call()).sessions] == [
+    assert [each.session_id for each in (await team.world.sqlite.membership()).sessions] == [
         current(second).session.session_id
     ]
     await team.pass_time(1.2)
@@ -357,7 +357,7 @@ async def test_a_recoverer_that_dies_too_is_succeeded(team: Team) -> None:
     await team.kill(first)
     team.world.metadata.hold("finish_recovery")
     await team.pass_time(team.world.settings.lease.ttl_s)
-    (recovering,) = [s for s in (await team.world.sqlite.roll_call()).sessions if s.claimed_by is not None]
+    (recovering,) = [s for s in (await team.world.sqlite.membership()).sessions if s.claimed_by is not None]
     claimer = second if recovering.claimed_by == current(second).session.session_id else third
     other = third if claimer is second else second
     await team.kill(claimer)
@@ -373,11 +373,11 @@ async def test_recovery_begins_at_the_mark_as_it_stands_after_the_claim(
     """Whoever knew an older one would find the first object missing, and take that for the end of the log."""
     first = await team.join()
     await team.topic()
-    (known_long_ago,) = (await team.world.sqlite.roll_call()).sessions
+    (known_long_ago,) = (await team.world.sqlite.membership()).sessions
     await team.produce(ORDERS, b"a")
     await current(first).flusher.flush_all()
     await team.pass_time(team.world.settings.lease.renew_s + 1)
-    (session,) = (await team.world.sqlite.roll_call()).sessions
+    (session,) = (await team.world.sqlite.membership()).sessions
     assert known_long_ago.wal_start < session.wal_start
     await team.produce(ORDERS, b"b")
     await team.kill(first)

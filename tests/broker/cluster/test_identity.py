@@ -60,7 +60,7 @@ async def test_only_stores_that_belong_together_are_started_on_and_nothing_is_lo
         await stores.world.start()
     assert " do=" in str(refused.value)
     assert await contents(chosen) == before
-    assert (await stores.world.sqlite.roll_call()).sessions == []
+    assert (await stores.world.sqlite.membership()).sessions == []
 
 
 async def test_an_older_database_below_a_running_agent_ends_its_session_and_is_refused(stores: Stores) -> None:
@@ -207,7 +207,7 @@ async def test_a_start_that_fails_half_way_is_not_taken_for_an_older_store(world
             fail(call)
             with pytest.raises(Unavailable):
                 await world.start()
-        world.metadata.refuse("note_generation")
+        world.metadata.refuse("store_generation")
         with pytest.raises(Unavailable):
             await world.start()
         broker = await world.start()
@@ -243,7 +243,7 @@ async def test_of_two_databases_that_begin_the_same_generation_the_second_is_ref
     asking.set()
     with pytest.raises(Misconfigured, match="another database has begun this generation"):
         await starting
-    assert (await world.sqlite.roll_call()).sessions == []
+    assert (await world.sqlite.membership()).sessions == []
     await other.aclose()
 
 

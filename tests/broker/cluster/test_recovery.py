@@ -54,7 +54,7 @@ async def test_nothing_to_recover_is_nothing_recovered(world: World) -> None:
     broker = await world.start()
     assert broker.recovered.records == 0
     assert await world.object_keys() == []
-    assert len((await world.sqlite.roll_call()).sessions) == 1
+    assert len((await world.sqlite.membership()).sessions) == 1
 
 
 async def test_entries_below_the_flushed_end_are_not_published_again(world: World) -> None:
@@ -214,7 +214,7 @@ async def test_a_topic_deleted_during_the_recovery_is_left_out(world: World, del
     for name in (ORDERS, CLICKS):
         if name.topic not in deleted:
             assert await values_of(broker, name) == {0: b"a"}
-    assert len((await world.sqlite.roll_call()).sessions) == 1
+    assert len((await world.sqlite.membership()).sessions) == 1
 
 
 async def test_producers_are_known_after_a_recovery_from_segment_and_log_together(world: World) -> None:
@@ -246,7 +246,7 @@ async def test_several_sessions_that_died_one_after_the_other_are_all_recovered(
     world.kill()
     broker = await world.start()
     assert await values_of(broker) == {0: b"a", 1: b"b"}
-    assert len((await world.sqlite.roll_call()).sessions) == 1
+    assert len((await world.sqlite.membership()).sessions) == 1
     assert world.wal_sessions() == [current(broker).session.session_id]
 
 

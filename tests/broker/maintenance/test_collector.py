@@ -293,7 +293,7 @@ async def test_what_is_not_a_segment_is_nobodys_orphan(world: World) -> None:
     assert await broker.collector.sweep() == 0
 
 
-@pytest.mark.parametrize("call", ["identity", "roll_call", "sessions_among", "known_among"])
+@pytest.mark.parametrize("call", ["identity", "membership", "sessions_among", "known_among"])
 async def test_one_failing_query_deletes_nothing(world: World, call: str) -> None:
     broker = await world.start_with()
     await flushed(broker, b"a")
@@ -326,7 +326,7 @@ async def test_an_object_registered_during_the_sweep_is_not_taken_for_an_orphan(
     flushing = asyncio.ensure_future(current(broker).flusher.flush_all())
     await settle()
     world.clock.skip(ORPHAN_AGE_S + 1)
-    asking = world.metadata.hold("roll_call")
+    asking = world.metadata.hold("membership")
     sweeping = asyncio.ensure_future(broker.collector.sweep())
     await settle()
     gate.set()
@@ -355,7 +355,7 @@ async def test_maintenance_runs_by_itself_and_survives_a_store_that_is_away(make
     await flushed(broker, b"b", age_s=-DAY_S // 48)
     await end_a_session(world)
     await world.bucket.put_new(segment_key(NOBODY, 1), [b"left behind"])
-    for call in ("partitions", "doomed_objects", "known_among"):
+    for call in ("partitions", "objects_pending_deletion", "known_among"):
         world.metadata.refuse(call)
     await world.clock.advance(60)
     assert (await broker.earliest(ORDERS)).offset == 1
@@ -466,7 +466,7 @@ async def test_a_commit_that_races_with_the_sweep_has_its_objects_or_is_refused(
     """It has looked at its objects; they are given up, and deleted, before its transaction comes."""
     broker = await world.start_with(ORDERS)
     late = await written(broker, world.bucket, {ORDERS: [b"x"]})
-    going_on = world.metadata.hold("place_segments")
+    going_on = world.metadata.hold("commit_external_segments")
     placing = asyncio.ensure_future(broker.commits.commit(late))
     await settle()
     world.clock.skip(ORPHAN_AGE_S + 60)

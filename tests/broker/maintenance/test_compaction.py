@@ -459,7 +459,7 @@ def _sequence(key: str) -> int:
     return name.sequence
 
 
-@pytest.mark.parametrize("call", ["partitions", "roll_call", "cleaned"])
+@pytest.mark.parametrize("call", ["partitions", "membership", "cleaned"])
 async def test_a_failing_metadata_store_changes_nothing(world: World, broker: Broker, call: str) -> None:
     await written(broker, (b"a", b"1"), (b"a", b"2"))
     world.metadata.refuse(call)

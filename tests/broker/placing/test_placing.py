@@ -202,7 +202,7 @@ async def test_so_many_commits_at_once_and_no_more(make_world: MakeWorld) -> Non
     world = await make_world(placing=ExternalCommitSettings(max_commits=1))
     broker = await world.start()
     await broker.create_topic("orders", partitions=2, overrides={})
-    going_on = world.metadata.hold("place_segments")
+    going_on = world.metadata.hold("commit_external_segments")
     wanted = await written(broker, world.bucket, {ORDERS: [b"x"]})
     first = asyncio.ensure_future(broker.commits.commit(wanted))
     await settle()
@@ -217,7 +217,7 @@ async def test_so_many_commits_at_once_and_no_more(make_world: MakeWorld) -> Non
 
 async def test_appends_wait_while_a_commit_is_placed_and_keep_their_order(world: World, broker: Broker) -> None:
     await produce(broker, idempotent(b"0", sequence=0))
-    going_on = world.metadata.hold("place_segments")
+    going_on = world.metadata.hold("commit_external_segments")
     placing = asyncio.ensure_future(broker.commits.commit(await written(broker, world.bucket, {ORDERS: [b"x", b"y"]})))
     await world.clock.advance(1)
     waiting = [asyncio.ensure_future(produce(broker, idempotent(b"%d" % n, sequence=n))) for n in range(1, 5)]
@@ -354,7 +354,7 @@ async def test_a_hold_that_ends_while_its_lease_can_not_be_given_up_is_ended_lat
 
 async def test_a_late_transaction_fails_after_the_hold_expired(world: World, broker: Broker) -> None:
     await produce(broker, batch(b"a"))
-    going_on = world.metadata.hold("place_segments")
+    going_on = world.metadata.hold("commit_external_segments")
     placing = asyncio.ensure_future(broker.commits.commit(await written(broker, world.bucket, {ORDERS: [b"x"]})))
     await world.clock.advance(world.settings.placing.hold_s + 2)
     await produce(broker, batch(b"b"))
@@ -385,7 +385,7 @@ async def test_a_hold_that_was_given_up_before_it_began_holds_nothing(world: Wor
 async def test_a_transaction_without_an_answer_is_asked_for_again(world: World, broker: Broker) -> None:
     await produce(broker, batch(b"a"))
     before = broker.leader_epoch(ORDERS)
-    world.metadata.lose_answer("place_segments", times=2)
+    world.metadata.lose_answer("commit_external_segments", times=2)
     done = await commit(world, broker, await written(broker, world.bucket, {ORDERS: [b"x"]}))
     assert ranges(done) == [(0, 1, 2)]
     assert (await produce(broker, batch(b"b"))).base_offset == 2
@@ -398,7 +398,7 @@ async def test_a_transaction_that_never_happens_is_told_as_such_and_nothing_is_a
 ) -> None:
     await produce(broker, batch(b"a"))
     before = broker.leader_epoch(ORDERS)
-    world.metadata.refuse("place_segments", times=10_000)
+    world.metadata.refuse("commit_external_segments", times=10_000)
     wanted = await written(broker, world.bucket, {ORDERS: [b"x"]})
     with pytest.raises(Retriable):
         await until_done(world, broker.commits.commit(wanted), within_s=120)
@@ -411,7 +411,7 @@ async def test_a_transaction_that_never_happens_is_told_as_such_and_nothing_is_a
 
 async def test_a_transaction_whose_answers_are_all_lost_is_found_by_its_row(world: World, broker: Broker) -> None:
     await produce(broker, batch(b"a"))
-    world.metadata.lose_answer("place_segments", times=10_000)
+    world.metadata.lose_answer("commit_external_segments", times=10_000)
     wanted = await written(broker, world.bucket, {ORDERS: [b"x"]})
     done = await until_done(world, broker.commits.commit(wanted), within_s=120)
     assert (ranges(done), done.is_replayed) == ([(0, 1, 2)], True)

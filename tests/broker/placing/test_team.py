@@ -79,7 +79,7 @@ async def test_any_agent_places_in_the_partitions_of_all(team: Team) -> None:
         assert await append(team, name, batch(b"after")) == 7
 
 
-@pytest.mark.parametrize("step", ["acquire", "place_segments", "find_commit"])
+@pytest.mark.parametrize("step", ["acquire", "commit_external_segments", "find_commit"])
 async def test_a_coordinator_that_dies_before_a_step_leaves_nothing_half_done(team: Team, step: str) -> None:
     coordinator, other = team.agents[0], team.agents[1]
     for name in NAMES if step != "acquire" else ():
@@ -105,7 +105,7 @@ async def test_a_coordinator_that_dies_behind_the_transaction_is_not_needed(team
     coordinator, other = team.agents[0], team.agents[1]
     for name in NAMES:
         await append(team, name, batch(b"before"))
-    team.world.metadata.hold_answer("place_segments")
+    team.world.metadata.hold_answer("commit_external_segments")
     wanted = await written(coordinator, team.world.bucket, VALUES)
     dying = asyncio.ensure_future(coordinator.commits.commit(wanted))
     await team.pass_time(0.3)
@@ -129,7 +129,7 @@ async def test_a_commit_that_is_told_again_can_be_read_at_whoever_tells_it(team:
     for name in NAMES:
         await append(team, name, batch(b"before"))
     led = {other: [name for name in NAMES if await team.leader(name) is other] for other in others}
-    team.world.metadata.hold_answer("place_segments")
+    team.world.metadata.hold_answer("commit_external_segments")
     wanted = await written(coordinator, team.world.bucket, VALUES)
     dying = asyncio.ensure_future(coordinator.commits.commit(wanted))
     await team.pass_time(0.3)
@@ -147,7 +147,7 @@ async def test_a_leader_that_dies_while_it_holds_is_recovered_and_the_commit_goe
     for name in NAMES:
         await append(team, name, idempotent(b"before", sequence=0))
     victim = await another_leader(team, coordinator)
-    going_on = team.world.metadata.hold("place_segments")
+    going_on = team.world.metadata.hold("commit_external_segments")
     wanted = await written(coordinator, team.world.bucket, VALUES)
     placing = asyncio.ensure_future(coordinator.commits.commit(wanted))
     await team.pass_time(0.3)
@@ -187,7 +187,7 @@ async def test_partitions_that_move_meanwhile_are_placed_in_at_their_new_leader(
     for name in NAMES:
         await append(team, name, batch(b"before"))
     leaving = await another_leader(team, coordinator)
-    going_on = team.world.metadata.hold("place_segments")
+    going_on = team.world.metadata.hold("commit_external_segments")
     placing = asyncio.ensure_future(coordinator.commits.commit(await written(coordinator, team.world.bucket, VALUES)))
     await team.pass_time(0.3)
     leaving.stop()
@@ -221,13 +221,13 @@ async def test_messages_that_are_lost_cost_time_and_nothing_else(team: Team, los
 async def test_a_paused_coordinator_that_comes_back_places_nothing_late(team: Team) -> None:
     """Its transaction waits for so long that its holds are over; producers have gone on."""
     coordinator, other = team.agents[0], team.agents[1]
-    going_on = team.world.metadata.hold("place_segments")
+    going_on = team.world.metadata.hold("commit_external_segments")
     wanted = await written(coordinator, team.world.bucket, VALUES)
     paused = asyncio.ensure_future(coordinator.commits.commit(wanted))
     await team.pass_time(12)
     for name in NAMES:
         assert await append(team, name, batch(b"meanwhile")) == 0
-    del team.world.metadata._held["place_segments"]
+    del team.world.metadata._held["commit_external_segments"]
     done = await until_committed(team, other)
     assert [(each.base, each.end) for each in done.placed] == [(1, 3)] * PARTITIONS
     going_on.set()

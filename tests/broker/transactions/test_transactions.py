@@ -456,7 +456,7 @@ async def test_the_first_batches_of_a_request_are_asked_after_together(modern: b
         if not modern:
             await alice.add(ORDERS, CLICKS)
         await broker.open_ahead([ORDERS, CLICKS])
-        asked = "enlist" if modern else "find_transaction"
+        asked = "add_transaction_partitions" if modern else "find_transaction"
         before = world.metadata.count(asked)
         batches = {name: first_batch(alice, b"x") for name in (ORDERS, CLICKS)}
         told = await broker.verify_ahead(ProduceTransaction(alice.name, enlists=modern), batches)
@@ -485,7 +485,7 @@ async def test_requests_with_batches_of_nobody_ask_for_nothing() -> None:
         await broker.open_ahead([ORDERS, CLICKS])
         transaction = ProduceTransaction("alice", enlists=True)
         assert await broker.verify_ahead(transaction, {ORDERS: b"", CLICKS: b"nonsense"}) == transaction
-        assert world.metadata.count("enlist") == 0
+        assert world.metadata.count("add_transaction_partitions") == 0
 
 
 async def test_a_batch_is_not_placed_in_a_topic_that_took_the_name_while_it_was_asked_after() -> None:

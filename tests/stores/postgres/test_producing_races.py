@@ -105,7 +105,7 @@ async def test_producers_that_ask_two_agents_for_a_new_name_at_once_are_differen
 async def test_partitions_that_two_agents_enlist_at_once_are_all_there(pair: Pair) -> None:
     call = await begin(pair[0])
     await asyncio.gather(
-        *(pair[number % 2].enlist(call, [part(number % 3)], limit=9) for number in range(6)),
+        *(pair[number % 2].add_transaction_partitions(call, [part(number % 3)], limit=9) for number in range(6)),
     )
     found = await pair[0].find_transaction("t")
     assert found is not None
@@ -116,7 +116,7 @@ async def test_what_is_enlisted_while_a_transaction_ends_is_marked_or_refused(pa
     for number in range(1, 11):
         call = await begin(pair[0], f"t{number}", part(0), fresh_id=number)
         ended, enlisted = await asyncio.gather(
-            end(pair[0], call), pair[1].enlist(call, [part(1)], limit=9), return_exceptions=True
+            end(pair[0], call), pair[1].add_transaction_partitions(call, [part(1)], limit=9), return_exceptions=True
         )
         assert isinstance(ended, StoredTransaction)
         assert (part(1) in ended.partitions) == isinstance(enlisted, StoredTransaction)
@@ -142,7 +142,7 @@ async def test_a_name_that_is_forgotten_while_it_begins_is_gone_or_under_way(pai
     for number in range(1, 11):
         call = TransactionCall(f"t{number}", (await init(pair[0], f"t{number}", fresh_id=number)).producer)
         begun, forgotten = await asyncio.gather(
-            pair[0].enlist(call, [part(0)], limit=9),
+            pair[0].add_transaction_partitions(call, [part(0)], limit=9),
             pair[1].forget_transactions(older_than_ms=-60_000, limit=100),
             return_exceptions=True,
         )

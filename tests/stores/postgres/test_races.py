@@ -128,7 +128,7 @@ async def test_an_object_whose_last_two_runs_go_at_once_is_doomed(pair: Pair) ->
         await asyncio.gather(
             *(store.advance_log_start({state.partition: number}) for store, state in zip(pair, states, strict=True))
         )
-    doomed = {each.key for each in await pair[0].doomed_objects(grace_ms=-(10**12), limit=100)}
+    doomed = {each.key for each in await pair[0].objects_pending_deletion(grace_ms=-(10**12), limit=100)}
     assert doomed == {f"{number}" for number in range(9)}
     assert await pair[0].known_objects() == {f"{number}" for number in range(10)}
 
@@ -255,12 +255,12 @@ async def test_an_object_is_placed_or_given_up_and_never_both(pair: Pair) -> Non
         base = (await state_of(pair[0], part(0))).flushed_end
         key = f"k{number}"
         placed, given_up = await asyncio.gather(
-            pair[0].place_segments(placement(placed_run(state, base, base + 1, key), epoch=number)),
-            pair[1].give_up_objects([key]),
+            pair[0].commit_external_segments(placement(placed_run(state, base, base + 1, key), epoch=number)),
+            pair[1].abandon_objects([key]),
             return_exceptions=True,
         )
         assert given_up is None
-        doomed = key in {item.key for item in await pair[0].doomed_objects(grace_ms=0, limit=100)}
+        doomed = key in {item.key for item in await pair[0].objects_pending_deletion(grace_ms=0, limit=100)}
         assert isinstance(placed, CommitRefused) == doomed
 
 
@@ -268,7 +268,9 @@ async def test_one_placement_that_two_agents_make_at_once_happens_once(pair: Pai
     [state] = await lead(pair[0], ALICE, part(0))
     for number in range(20):
         rivals = [placement(placed_run(state, number, number + 1, f"{number}-{who}"), epoch=number) for who in range(2)]
-        done = await asyncio.gather(*(store.place_segments(each) for store, each in zip(pair, rivals, strict=True)))
+        done = await asyncio.gather(
+            *(store.commit_external_segments(each) for store, each in zip(pair, rivals, strict=True))
+        )
         assert sorted(each.is_replayed for each in done) == [False, True]
         assert done[0].placed == done[1].placed
     assert await spans(pair[0], part(0)) == [(n, n + 1) for n in range(20)]
@@ -300,14 +302,14 @@ async def given_up_between_look_and_insert(pair: Pair, key: str, work: Work[obje
 
     naming = asyncio.create_task(pair[0]._database.write(paused))
     await looked.wait()
-    giving_up = asyncio.create_task(pair[1].give_up_objects([key]))
+    giving_up = asyncio.create_task(pair[1].abandon_objects([key]))
     for _ in range(20):  # many more round trips than giving up needs when nothing holds it
         await pair[1].renew_session(BOB, TTL_MS)
     was_given_up = giving_up.done()
     go_on.set()
     await asyncio.gather(naming, giving_up)
     assert key in {run.object_key for run in await rows(pair[0])}
-    doomed = {item.key for item in await pair[0].doomed_objects(grace_ms=0, limit=100)}
+    doomed = {item.key for item in await pair[0].objects_pending_deletion(grace_ms=0, limit=100)}
     assert (key in doomed) == was_given_up
     return was_given_up
 

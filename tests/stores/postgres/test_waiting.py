@@ -183,7 +183,7 @@ async def test_a_step_that_keeps_failing_with_an_open_store_is_given_up_with_wor
 # --- whole agents
 
 
-@pytest.mark.parametrize("call", ["cluster_id", "open_session", "roll_call"])
+@pytest.mark.parametrize("call", ["cluster_id", "open_session", "membership"])
 async def test_an_agent_starts_although_the_server_restarts_just_then(
     server: RealPostgres, facts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:

@@ -198,6 +198,6 @@ async def test_only_json_that_is_not_too_large_changes_anything(
 
 
 async def test_a_metadata_store_that_is_away_is_told_as_such(site: Site) -> None:
-    site.team.world.metadata.refuse("roll_call", 1)
+    site.team.world.metadata.refuse("membership", 1)
     answer = await site.ports[0].get("/v1/agents")
     assert (answer.status_code, answer.json()["title"]) == (503, "Unavailable")

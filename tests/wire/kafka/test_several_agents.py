@@ -299,7 +299,7 @@ async def test_trouble_of_the_metadata_store_is_told_and_nothing_moves(
     request = AlterPartitionReassignmentsRequest(topics=asked)
     answer = await pair.first.client.call(request, AlterPartitionReassignmentsResponse, 1)
     assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-    monkeypatch.setattr(pair.metadata, "roll_call", fail)
+    monkeypatch.setattr(pair.metadata, "membership", fail)
     listed = await pair.first.client.call(ListPartitionReassignmentsRequest(), ListPartitionReassignmentsResponse, 0)
     assert listed.error_code == ErrorCode.KAFKA_STORAGE_ERROR
     elected = await pair.first.client.call(

@@ -82,7 +82,7 @@ class Oversight:
         """Every session that has not ended, by node id, with how much it holds."""
         topics = await self._catalogue.all()
         states = await self._doors.metadata.partitions([topic.topic_id for topic in topics])
-        roll = await self._doors.metadata.roll_call()
+        roll = await self._doors.metadata.membership()
         shards_of = {topic.topic_id for topic in topics if topic.name == OFFSETS_TOPIC}
         led = Counter(state.holder for state in states if state.partition.topic_id not in shards_of)
         shards = Counter(state.holder for state in states if state.partition.topic_id in shards_of)
@@ -104,7 +104,7 @@ class Oversight:
 
         Raise `UnknownAgent`, and `Rejected` when nobody would be left to take what it gives away.
         """
-        roll = await self._doors.metadata.roll_call()
+        roll = await self._doors.metadata.membership()
         session = _find_live(roll, node_id)
         if draining and not session.draining:
             _require_heirs(roll, session)
@@ -140,7 +140,7 @@ class Oversight:
         """
         topic = await self._topic_of(name)
         if node_id is not None:
-            self.require_takers([node_id], await self._doors.metadata.roll_call())
+            self.require_takers([node_id], await self._doors.metadata.membership())
         await self.pin({PartitionId(topic.topic_id, name.partition): node_id})
 
     async def pin(self, pins: Mapping[PartitionId, int | None]) -> None:
@@ -152,7 +152,7 @@ class Oversight:
             self._cluster.forget_leases(topic_id)
 
     async def roll(self) -> Membership:
-        return await self._doors.metadata.roll_call()
+        return await self._doors.metadata.membership()
 
     @staticmethod
     def require_takers(nodes: Sequence[int], roll: Membership) -> None:
@@ -169,7 +169,7 @@ class Oversight:
 
     async def _statuses(self, topics: Sequence[Topic], sizes: Mapping[PartitionId, int]) -> list[PartitionStatus]:
         states = await self._doors.metadata.partitions([topic.topic_id for topic in topics])
-        roll = await self._doors.metadata.roll_call()
+        roll = await self._doors.metadata.membership()
         sessions = {session.session_id: session for session in roll.sessions}
         by_id = {topic.topic_id: topic for topic in topics}
         return sorted(

@@ -60,7 +60,7 @@ class DamagedLogs:
         logs = [each for each in await self.list() if each.kept.session_id == session_id]
         if not logs:
             raise UnknownDamagedLog(session_id)
-        if any(each.session_id == session_id for each in (await self._doors.metadata.roll_call()).sessions):
+        if any(each.session_id == session_id for each in (await self._doors.metadata.membership()).sessions):
             raise Rejected(f"the session is not recovered yet; session={session_id}")
         gone = 0
         for each in logs:

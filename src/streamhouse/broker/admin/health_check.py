@@ -228,29 +228,29 @@ class Checkup:
         return judge_late(found, now_ms=await self._doors.metadata.now_ms())
 
     async def _sessions(self) -> Check:
-        return judge_sessions(await self._doors.metadata.roll_call(), self._doors.settings.lease)
+        return judge_sessions(await self._doors.metadata.membership(), self._doors.settings.lease)
 
     async def _leases(self) -> Check:
         """The roll is read last: a session that is over by then had freed what it held before."""
         metadata = self._doors.metadata
-        before = {session.session_id for session in (await metadata.roll_call()).sessions}
+        before = {session.session_id for session in (await metadata.membership()).sessions}
         topics = await self._catalogue.all()
         states = await metadata.partitions([topic.topic_id for topic in topics])
-        roll = await metadata.roll_call()
+        roll = await metadata.membership()
         ended = before - {session.session_id for session in roll.sessions}
         return judge_leases([state for state in states if state.holder not in ended], roll)
 
     async def _doomed(self) -> Check:
         settings = self._doors.settings.retention
         late_ms = round((settings.grace_s + 2 * settings.check_s) * 1000)
-        found = await self._doors.metadata.doomed_objects(grace_ms=late_ms, limit=MAX_LISTED)
+        found = await self._doors.metadata.objects_pending_deletion(grace_ms=late_ms, limit=MAX_LISTED)
         return judge_doomed(settings, overdue=len(found), more=len(found) == MAX_LISTED)
 
     async def _orphans(self) -> Check:
         """The names are read after the listing, so that what was registered meanwhile is among them."""
         settings = self._doors.settings.retention
         listed, more = await _first(self._doors.objects.list(SEGMENTS_PREFIX))
-        roll = await self._doors.metadata.roll_call()
+        roll = await self._doors.metadata.membership()
         alive = {session.session_id for session in roll.sessions}
         known = await self._doors.metadata.known_among([meta.key for meta in listed])
         late_ms = self._doors.clock.now_ms() - round((settings.orphan_age_s + 2 * settings.sweep_s) * 1000)
@@ -278,7 +278,7 @@ class Checkup:
     async def _wal_objects(self) -> Check:
         """Seals of sessions that are long over stay for a while; only objects of sessions on the roll wait."""
         listed, more = await _first(self._doors.objects.list(WAL_PREFIX))
-        roll = await self._doors.metadata.roll_call()
+        roll = await self._doors.metadata.membership()
         conditions = {each.session_id: condition_of(each, now_ms=roll.now_ms) for each in roll.sessions}
         waiting = [
             (conditions[name.session_id], meta.size_bytes)

@@ -232,7 +232,7 @@ class Adopter:
 
     async def require_no_agents(self) -> None:
         """Raise `Misconfigured` while a session lives: its agent would not learn of what is changed."""
-        roll = await self._metadata.roll_call()
+        roll = await self._metadata.membership()
         for session in roll.sessions:
             if session.expires_at_ms > roll.now_ms:
                 raise Misconfigured(
@@ -255,7 +255,7 @@ class Adopter:
         epochs += [each.run.epoch for candidates in survey.candidates.values() for each in candidates]
         epochs += [each.entry.epoch for entries in survey.entries.values() for each in entries]
         cluster_id = bucket.cluster_id or database.cluster_id or new_cluster_id(self._ids)
-        unended = {session.session_id for session in (await self._metadata.roll_call()).sessions}
+        unended = {session.session_id for session in (await self._metadata.membership()).sessions}
         await self._metadata.adopt(
             Adoption(
                 cluster_id=cluster_id,
@@ -275,7 +275,7 @@ class Adopter:
         await write_cluster_id(self._objects, cluster_id)
         generation = await self._metadata.begin_generation()
         await write_generation(self._objects, generation, f"{cluster_id} {COMMAND}")
-        await self._metadata.note_generation(generation)
+        await self._metadata.store_generation(generation)
         return generation
 
     async def _grow(self, topic: Topic, plan: Plan) -> None:

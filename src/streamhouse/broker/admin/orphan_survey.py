@@ -170,7 +170,7 @@ class Surveyor:
             if name is not None and meta.size_bytes > SEAL_BYTES:
                 logs.setdefault(name.session_id, []).append(meta)
         on_disk = await self._disk.dead_sessions(SessionId("")) if self._disk is not None else []
-        unended = {session.session_id: session.wal for session in (await self._metadata.roll_call()).sessions}
+        unended = {session.session_id: session.wal for session in (await self._metadata.membership()).sessions}
         known = await self._metadata.sessions_among(sorted({*logs, *on_disk}))
         for session_id, metas in logs.items():
             if session_id in unended or session_id not in known:

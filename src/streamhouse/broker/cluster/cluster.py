@@ -114,7 +114,7 @@ class Cluster:
         self._called(self._roll)
 
     async def refresh(self) -> None:
-        self._called(await self._doors.metadata.roll_call())
+        self._called(await self._doors.metadata.membership())
 
     def ask(self) -> None:
         """Have the roll read again soon."""

@@ -73,7 +73,7 @@ class Identity:
         """Begin a generation; raise `Misconfigured` when another database has begun it."""
         generation = await self._metadata.begin_generation()
         await write_generation(self._objects, generation, f"{self.cluster_id} {session_id}")
-        await self._metadata.note_generation(generation)
+        await self._metadata.store_generation(generation)
         self.known = max(self.known, generation)
         await write_topic_names(self._metadata, self._objects)
         if generation > KEPT:

@@ -250,7 +250,7 @@ class Commits:
         patience = self._doors.patience(self._settings.hold_s / 2)
         while True:
             try:
-                return await self._doors.metadata.place_segments(placement)
+                return await self._doors.metadata.commit_external_segments(placement)
             except Unavailable as error:
                 log.warning("commit without an answer, asked for again", extra={"why": str(error)})
                 await patience.pause(error)

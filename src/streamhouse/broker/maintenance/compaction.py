@@ -110,7 +110,7 @@ class Compactor:
             as_settled(state, settled.get(state.partition))
             for state in await self._doors.metadata.partitions(list(configs))
         ]
-        roll = await self._doors.metadata.roll_call()
+        roll = await self._doors.metadata.membership()
         return looked_after(states, configs, by=self._tenancy().session, sessions=roll.sessions)
 
     async def _clean(self, partitions: Sequence[Due]) -> None:

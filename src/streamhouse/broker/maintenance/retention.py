@@ -206,7 +206,7 @@ class Collector:
         """Delete doomed objects whose grace time is over; returns how many went."""
         grace_ms = round(self._settings.grace_s * 1000)
         gone = 0
-        while doomed := await self._doors.metadata.doomed_objects(grace_ms=grace_ms, limit=PAGE):
+        while doomed := await self._doors.metadata.objects_pending_deletion(grace_ms=grace_ms, limit=PAGE):
             deleted = [item.key for item in doomed if await self._delete(item.key)]
             await self._doors.metadata.forget_objects(deleted)
             gone += len(deleted)
@@ -236,7 +236,7 @@ class Collector:
         gone = 0
         async for unknown in self._unknown(PLACED_PREFIX, before_ms):
             orphans = [key for key in unknown if parse_placed_key(key) is not None]
-            await self._doors.metadata.give_up_objects(orphans)
+            await self._doors.metadata.abandon_objects(orphans)
             gone += len(orphans)
         self.deleted_orphans += gone
         return gone
@@ -244,7 +244,7 @@ class Collector:
     async def _sweep_segments(self, before_ms: int) -> int:
         gone = 0
         async for unknown in self._unknown(SEGMENTS_PREFIX, before_ms):
-            alive = {session.session_id for session in (await self._doors.metadata.roll_call()).sessions}
+            alive = {session.session_id for session in (await self._doors.metadata.membership()).sessions}
             names = {key: name for key in unknown if (name := parse_segment_key(key)) is not None}
             sessions = sorted({name.session_id for name in names.values()} - alive)
             ended = await self._doors.metadata.sessions_among(sessions)
@@ -297,7 +297,7 @@ class Collector:
         has ended, or the store never heard of it: then the log belongs to other metadata, and is left alone."""
         if not sessions:
             return set()
-        alive = {session.session_id for session in (await self._doors.metadata.roll_call()).sessions}
+        alive = {session.session_id for session in (await self._doors.metadata.membership()).sessions}
         ended: set[SessionId] = set()
         for session_id in sorted(set(sessions) - alive):
             with suppress(SessionLost):

@@ -61,7 +61,7 @@ class Supervision:
     async def beat(self, heartbeat: Heartbeat) -> Sequence[StoredPipeline]:
         """What the supervisor should run; whatever it runs beside that, it should stop, and list no more."""
         running = tuple(self._kept(each) for each in heartbeat.running)
-        assigned = await self._metadata.beat(
+        assigned = await self._metadata.heartbeat_supervisor(
             replace(heartbeat, running=running),
             ttl_ms=round(self._settings.ttl_s * 1000),
             max_events=self._settings.max_events,
@@ -89,7 +89,7 @@ class Supervision:
         return await self._metadata.supervisors()
 
     async def leave(self, supervisor: SupervisorId) -> None:
-        await self._metadata.leave(supervisor)
+        await self._metadata.remove_supervisor(supervisor)
         self._heard.pop(supervisor, None)
 
     def _kept(self, running: PipelineReport) -> PipelineReport:
@@ -116,7 +116,7 @@ class SqlWorkers:
         return self._settings.worker_ttl_s
 
     async def beat(self, worker: SqlWorker) -> None:
-        await self._metadata.beat_worker(
+        await self._metadata.heartbeat_worker(
             worker, ttl_ms=round(self._settings.worker_ttl_s * 1000), max_workers=self._settings.max_workers
         )
 

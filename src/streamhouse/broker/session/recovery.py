@@ -64,7 +64,7 @@ class Recovery:
         """Recover every session known to be dead: its WAL's lock is free, or nobody else can use these stores."""
         dead = set(await self._doors.wals.dead_sessions(self._by))
         if self._doors.alone:
-            dead |= {session.session_id for session in (await self._doors.metadata.roll_call()).sessions} - {self._by}
+            dead |= {session.session_id for session in (await self._doors.metadata.membership()).sessions} - {self._by}
         total = Recovered()
         for session_id in sorted(dead):
             claim = await self._doors.metadata.claim_recovery(session_id, by=self._by, proven_dead=True)
@@ -164,7 +164,7 @@ class Recovery:
         return report.is_loss
 
     async def _claimed(self, dead: SessionId) -> Session:
-        for session in (await self._doors.metadata.roll_call()).sessions:
+        for session in (await self._doors.metadata.membership()).sessions:
             if session.session_id == dead:
                 return session
         raise SessionLost(dead, why="somebody else has recovered it")

@@ -173,7 +173,7 @@ class Transactions:
         return ending.done() and not ending.cancelled() and ending.exception() is None and ending.result()
 
     async def _enlist(self, call: TransactionCall, partitions: Sequence[PartitionId]) -> None:
-        await self._metadata.enlist(call, partitions, limit=self._settings.max_partitions)
+        await self._metadata.add_transaction_partitions(call, partitions, limit=self._settings.max_partitions)
 
     async def _place(self, name: TopicPartition) -> PartitionId | StreamhouseError:
         if name.topic == OFFSETS_TOPIC:

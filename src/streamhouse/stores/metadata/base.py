@@ -210,7 +210,7 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore,
         """
         ...
 
-    async def roll_call(self) -> Membership:
+    async def membership(self) -> Membership:
         """All sessions that have not ended, by node id, and the store's clock, in one snapshot."""
         ...
 
@@ -367,7 +367,7 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore,
         ...
 
     # --- placing
-    async def place_segments(self, placement: ExternalCommit) -> StoredCommit:
+    async def commit_external_segments(self, placement: ExternalCommit) -> StoredCommit:
         """Publish segments that others wrote behind what several sessions hold, and remember the commit.
 
         All or nothing: raise `LeaseLost` naming the partitions whose guard failed, which is that of `commit_segments`
@@ -387,7 +387,7 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore,
         """Forget queries whose last commit was at least so long ago, oldest first; returns how many went."""
         ...
 
-    async def give_up_objects(self, keys: Sequence[str]) -> None:
+    async def abandon_objects(self, keys: Sequence[str]) -> None:
         """Doom objects that no row names: nobody places them from now on. Those that were placed stay."""
         ...
 
@@ -402,7 +402,7 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore,
         """
         ...
 
-    async def doomed_objects(self, *, grace_ms: int, limit: int) -> Sequence[PendingDeletion]:
+    async def objects_pending_deletion(self, *, grace_ms: int, limit: int) -> Sequence[PendingDeletion]:
         """Objects doomed at least `grace_ms` ago by the store's clock, oldest first."""
         ...
 

@@ -21,7 +21,7 @@ class IdentityStore(Protocol):
         """A number that nobody ever had, one higher than the last."""
         ...
 
-    async def note_generation(self, generation: int) -> None:
+    async def store_generation(self, generation: int) -> None:
         """Remember that the object store has this generation; a higher one stays."""
         ...
 

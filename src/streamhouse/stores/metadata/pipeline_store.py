@@ -70,7 +70,7 @@ class PipelineStore(Protocol):
         ...
 
     # --- supervisors
-    async def beat(
+    async def heartbeat_supervisor(
         self, heartbeat: Heartbeat, *, ttl_ms: int, max_events: int, max_supervisors: int
     ) -> Sequence[StoredPipeline]:
         """A supervisor is alive: renew what it runs and still owns, release what it owns and doesn't list, give it what
@@ -85,7 +85,7 @@ class PipelineStore(Protocol):
         """Those that are alive, by id."""
         ...
 
-    async def leave(self, supervisor: SupervisorId) -> None:
+    async def remove_supervisor(self, supervisor: SupervisorId) -> None:
         """A supervisor goes: all that it owns is free. No error when it isn't there."""
         ...
 
@@ -112,7 +112,7 @@ class PipelineStore(Protocol):
         ...
 
     # --- SQL workers
-    async def beat_worker(self, worker: SqlWorker, *, ttl_ms: int, max_workers: int) -> None:
+    async def heartbeat_worker(self, worker: SqlWorker, *, ttl_ms: int, max_workers: int) -> None:
         """A worker is alive. Raise `PipelineLimit` beyond `max_workers`."""
         ...
 

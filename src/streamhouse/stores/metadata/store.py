@@ -103,7 +103,7 @@ class SqlMetadataStore:
     renew_session = write_urgent(sessions.renew_session)
     drain_session = write(sessions.drain_session)
     end_session = write(sessions.end_session)
-    roll_call = read_snapshot(sessions.membership)
+    membership = read_snapshot(sessions.membership)
     acquire = write(sessions.acquire)
     release = write(sessions.release)
     claim_recovery = write(sessions.claim_recovery)
@@ -158,7 +158,7 @@ class SqlMetadataStore:
             partial(segments.advance_log_start, starts=starts, limit=DELETED_PER_TRANSACTION)
         )
 
-    doomed_objects = read_snapshot(segments.objects_pending_deletion)
+    objects_pending_deletion = read_snapshot(segments.objects_pending_deletion)
     stored_objects = read_one(segments.stored_objects)
     newest_objects = read_one(segments.newest_objects)
     ranges_of_object = read_one(segments.ranges_of_object)
@@ -167,11 +167,11 @@ class SqlMetadataStore:
 
     # --- external commits
 
-    place_segments = write(external_commits.commit_external_segments)
+    commit_external_segments = write(external_commits.commit_external_segments)
     find_commit = read_one(external_commits.find_commit)
     last_commit = read_one(external_commits.last_commit)
     forget_commits = write(external_commits.forget_commits)
-    give_up_objects = write(external_commits.abandon_objects)
+    abandon_objects = write(external_commits.abandon_objects)
     known_among = read_one(segments.known_among)
 
     # --- groups
@@ -188,7 +188,7 @@ class SqlMetadataStore:
     # --- transactions
 
     init_producer = write(transaction_procedures.init_producer)
-    enlist = write(transaction_procedures.add_partitions)
+    add_transaction_partitions = write(transaction_procedures.add_partitions)
     find_transaction = read_one(transaction_procedures.find_transaction)
     transaction_of = read_one(transaction_procedures.transaction_of_producer)
     end_transaction = write(transaction_procedures.end_transaction)
@@ -261,7 +261,7 @@ class SqlMetadataStore:
     drop_pipeline = write(pipeline_procedures.drop_pipeline)
     pipeline_events = read_one(pipeline_procedures.list_events)
 
-    async def beat(
+    async def heartbeat_supervisor(
         self, heartbeat: Heartbeat, *, ttl_ms: int, max_events: int, max_supervisors: int
     ) -> Sequence[StoredPipeline]:
         limits = pipeline_procedures.SupervisorLimits(
@@ -272,13 +272,13 @@ class SqlMetadataStore:
         )
 
     supervisors = read_snapshot(pipeline_procedures.list_supervisors)
-    leave = write(pipeline_procedures.remove_supervisor)
+    remove_supervisor = write(pipeline_procedures.remove_supervisor)
     views = read_one(sql_catalog.list_views)
     find_view = read_one(sql_catalog.find_view)
     change_view = write(sql_catalog.change_view)
     find_view_row = read_one(sql_catalog.find_view_row)
     view_rows = read_one(sql_catalog.list_view_rows)
-    beat_worker = write(sql_catalog.heartbeat_worker)
+    heartbeat_worker = write(sql_catalog.heartbeat_worker)
     workers = read_snapshot(sql_catalog.list_workers)
     drop_worker = write(sql_catalog.drop_worker)
 
@@ -286,7 +286,7 @@ class SqlMetadataStore:
 
     identity = read_one(identity_procedures.find_identity)
     begin_generation = write(identity_procedures.begin_generation)
-    note_generation = write(identity_procedures.store_generation)
+    store_generation = write(identity_procedures.store_generation)
     sessions_among = read_one(identity_procedures.sessions_among)
     adopt = write(orphan_adoption.adopt)
 

@@ -40,7 +40,7 @@ class TransactionStore(Protocol):
         """
         ...
 
-    async def enlist(
+    async def add_transaction_partitions(
         self, call: TransactionCall, partitions: Sequence[PartitionId], *, limit: int
     ) -> StoredTransaction:
         """Begin a transaction or add partitions to it; those that don't exist are passed over.
@@ -105,10 +105,11 @@ class TransactionStore(Protocol):
         *,
         begins: bool,
     ) -> None:
-        """Have offsets of a group decided with a transaction; those of partitions that don't exist are passed over.
+        """Store offsets of a group that are committed or dropped with a transaction; skips partitions that don't exist.
 
-        Raise `LeaseLost` unless the session is live and holds the group's shard under the epoch; as `enlist` does for
-        the caller; `InvalidTransactionState` unless a transaction is ongoing or `begins` here.
+        Raise `LeaseLost` unless the session is live and holds the group's shard under the epoch; the errors of
+        `add_transaction_partitions` for the caller; `InvalidTransactionState` unless a transaction is ongoing or
+        `begins` here.
         """
         ...
 
