@@ -15,7 +15,7 @@ def test_imports_are_left_alone_from_the_second_task_on() -> None:
     found = ran(
         """
         import gc
-        from streamhouse.spark.settling import settled
+        from streamhouse.spark.runtime.python_worker import settled
         settled()
         first = gc.get_freeze_count()
         imported = [[] for _ in range(1000)]
@@ -30,7 +30,7 @@ def test_cycles_of_later_tasks_are_still_collected() -> None:
     found = ran(
         """
         import gc
-        from streamhouse.spark.settling import settled
+        from streamhouse.spark.runtime.python_worker import settled
         gc.disable()
         for _ in range(5):
             settled()
@@ -49,7 +49,7 @@ def test_the_memory_of_a_buffer_is_there_for_the_next_one() -> None:
     found = ran(
         """
         import resource
-        from streamhouse.spark.settling import settled
+        from streamhouse.spark.runtime.python_worker import settled
         def faults():
             return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         settled()

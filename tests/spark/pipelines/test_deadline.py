@@ -22,7 +22,7 @@ RUNNER = (
     f"JVM = {JVM!r}"
     + """
 import subprocess, sys, time
-from streamhouse.spark.pipelines.deadline import DeadlineProcess
+from streamhouse.spark.pipelines.lease_guard import DeadlineProcess
 deadline = DeadlineProcess.start()
 jvm = subprocess.Popen([sys.executable, "-c", JVM], stdout=subprocess.PIPE)
 print(jvm.stdout.readline().decode().strip(), flush=True)
