@@ -24,7 +24,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, To
 
 from benchmarks.maintenance import Plan, ask, gets_of, run_job
 from streamhouse.spark.maintenance import compaction_job
-from streamhouse.spark.maintenance.compaction_job import Compacted
+from streamhouse.spark.maintenance.compaction_job import CompactionResult
 from tests.support.agent import LiveAgent
 
 TOPIC: Final = "accounts"
@@ -147,9 +147,9 @@ def _consume(agent: LiveAgent, plan: Updates) -> tuple[int, Found]:
 
 
 def measure(plan: Updates) -> dict[str, Any]:
-    done: list[Compacted] = []
+    done: list[CompactionResult] = []
 
-    def job(tasks: Any) -> Compacted:
+    def job(tasks: Any) -> CompactionResult:
         done.append(compaction_job.run(TOPIC, agents=agent.http, tasks=tasks))
         return done[0]
 

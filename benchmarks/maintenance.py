@@ -24,7 +24,7 @@ from aiokafka import AIOKafkaConsumer
 
 from benchmarks.process import cpu_s
 from streamhouse.spark.maintenance import merge_job
-from streamhouse.spark.maintenance.job import Done, SparkTasks
+from streamhouse.spark.maintenance.job import JobResult, SparkTasks
 from streamhouse.spark.maintenance.job_session import start_session
 from tests.support.agent import LiveAgent
 
@@ -135,7 +135,7 @@ async def _consume(agent: LiveAgent, count: int) -> None:
         await consumer.stop()
 
 
-def run_job(agent: LiveAgent, plan: Plan, job: Callable[[SparkTasks], Done]) -> JobCost:
+def run_job(agent: LiveAgent, plan: Plan, job: Callable[[SparkTasks], JobResult]) -> JobCost:
     """A job on a Spark that is there already: its start would hide everything else in a small run."""
     settings = {"spark.driver.memory": "1g"}
     spark = start_session("measured", agents=agent.http, master=f"local[{plan.cores}]", settings=settings)

@@ -36,8 +36,8 @@ from benchmarks.results import Run, Sample
 from benchmarks.script import Frame, add_flags, load_at_the_end, show
 from examples.nexmark.generate import TOPICS, Event, events
 from streamhouse.client.sync import SyncClient
-from streamhouse.spark.pipelines.query_builder import Builder
-from streamhouse.spark.pipelines.runner_protocol import job_of
+from streamhouse.spark.pipelines.query_builder import PipelineBuilder
+from streamhouse.spark.pipelines.runner_protocol import pipeline_job
 from streamhouse.sql.parser import parse
 from streamhouse.sql.statements import CreatePipeline, CreateTable, CreateView, Statement
 from tests.support.agent import LiveAgent
@@ -69,7 +69,7 @@ RESULTS: Final = results.FOLDER / "nexmark"
 class Bench:
     def __init__(self, spark: SparkSession, agent: LiveAgent, client: SyncClient, folder: Path) -> None:
         self._http = httpx.Client(base_url=f"http://{agent.http}", trust_env=False, timeout=60)
-        self._builder = Builder(spark, agents=agent.http, checkpoints=str(folder))
+        self._builder = PipelineBuilder(spark, agents=agent.http, checkpoints=str(folder))
         self._client = client
         self.samples: list[Sample] = []
         for each in _statements("tables"):
@@ -92,7 +92,7 @@ class Bench:
         heartbeat = {"host": "here", "slots": 1000, "running": []}
         told = self._http.post("/v1/supervisors/bench/heartbeat", json=heartbeat).json()
         [mine] = [each for each in told["assigned"] if each["pipeline"]["name"] == name]
-        return self._builder.build(job_of(mine["pipeline"], epoch=mine["epoch"])).main
+        return self._builder.build(pipeline_job(mine["pipeline"], epoch=mine["epoch"])).main
 
     def read_all(self, query: str) -> dict[str, float]:
         before_s, began = tree_cpu_s(), time.perf_counter()

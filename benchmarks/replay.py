@@ -27,8 +27,8 @@ from benchmarks.spark_write import ABOUT, CORES, Writes, rows_of, take_turns
 from streamhouse.client.loop_thread import LoopThread
 from streamhouse.client.sync import SyncClient
 from streamhouse.spark.replay import copy_job, restore_job
-from streamhouse.spark.replay.copy_job import CopyAsked
-from streamhouse.spark.replay.restore_job import RestoreAsked
+from streamhouse.spark.replay.copy_job import CopySpec
+from streamhouse.spark.replay.restore_job import RestoreSpec
 from tests.support.agent import LiveAgent
 
 PARTITIONS: Final = 4
@@ -54,11 +54,11 @@ class Replays:
 
     def writes(self, rows: DataFrame, records: int) -> Writes:
         def copied(key: str | None) -> None:
-            asked = CopyAsked(source=SOURCE, target=self._named(), key=key)
+            asked = CopySpec(source=SOURCE, target=self._named(), key=key)
             assert self._copy(asked) == records
 
         def restored(name: str, key: str | None) -> None:
-            asked = RestoreAsked(source=str(self._folder / name), topic=self._made(), key=key)
+            asked = RestoreSpec(source=str(self._folder / name), topic=self._made(), key=key)
             assert self._restore(asked) == records
 
         return {
@@ -80,10 +80,10 @@ class Replays:
     def _sink(self, rows: DataFrame, topic: str) -> None:
         rows.write.format("streamhouse").option("topic", topic).mode("append").save()
 
-    def _copy(self, asked: CopyAsked) -> int:
+    def _copy(self, asked: CopySpec) -> int:
         return copy_job.run(asked, agents=self._agent.http, start=lambda: self._spark, loop=self._loop).records
 
-    def _restore(self, asked: RestoreAsked) -> int:
+    def _restore(self, asked: RestoreSpec) -> int:
         return restore_job.run(asked, agents=self._agent.http, start=lambda: self._spark, loop=self._loop).records
 
     def _named(self) -> str:

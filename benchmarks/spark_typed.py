@@ -21,7 +21,7 @@ from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import NewRecord
 from streamhouse.schemas.base import ParsedSchema
 from streamhouse.spark.columns import typed_decoder
-from streamhouse.spark.columns.typed_columns import TypedShape, typed_schema
+from streamhouse.spark.columns.typed_columns import TypedRecordBatchBuilder, typed_schema
 from streamhouse.spark.columns.typed_decoder import ReaderSchema
 
 PLACE: Final = TopicPartition("orders", 0)
@@ -122,7 +122,7 @@ def batches(parsed: ParsedSchema, records: int, *, deep: bool) -> list[bytes]:
     return found
 
 
-def rate(shape: TypedShape, read: list[Columns], records: int, repeat: int) -> float:
+def rate(shape: TypedRecordBatchBuilder, read: list[Columns], records: int, repeat: int) -> float:
     took = []
     for _ in range(repeat):
         began = time.process_time()
@@ -134,7 +134,7 @@ def rate(shape: TypedShape, read: list[Columns], records: int, repeat: int) -> f
 
 def measured(name: str, schema: ReaderSchema, *, deep: bool, records: int, repeat: int) -> Figure:
     parsed = schema.parsed()
-    shape = TypedShape.of(typed_schema(schema, include_headers=False), schema, "localhost:1")
+    shape = TypedRecordBatchBuilder.of(typed_schema(schema, include_headers=False), schema, "localhost:1")
     read = [
         read_columns([batch], Selection(shape.wanted & ALL_COLUMNS), limit_bytes=1 << 26)
         for batch in batches(parsed, records, deep=deep)
@@ -142,7 +142,7 @@ def measured(name: str, schema: ReaderSchema, *, deep: bool, records: int, repea
     with patch.object(typed_decoder, "writer_schema", lambda address, schema_id: parsed):
         quick = rate(shape, read, records, repeat)
         with patch.object(typed_decoder, "quick_reader", lambda *schemas, has_text: None):
-            shape = TypedShape.of(typed_schema(schema, include_headers=False), schema, "localhost:1")
+            shape = TypedRecordBatchBuilder.of(typed_schema(schema, include_headers=False), schema, "localhost:1")
             slow = rate(shape, read, records, 1)
     return Figure(schema=name, records_per_s=quick, slow_records_per_s=slow)
 

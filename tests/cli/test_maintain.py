@@ -11,27 +11,27 @@ from streamhouse.cli.commands.spark import JobPlace, Phases
 from streamhouse.cli.dependencies import Doors
 from streamhouse.cli.main import app
 from streamhouse.errors import Unavailable
-from streamhouse.spark.maintenance.compaction_job import Compacted
-from streamhouse.spark.maintenance.job import Done, Progress
-from streamhouse.spark.maintenance.segment_rewrite import Costs
+from streamhouse.spark.maintenance.compaction_job import CompactionResult
+from streamhouse.spark.maintenance.job import JobResult, Progress
+from streamhouse.spark.maintenance.segment_rewrite import IoStats
 
-MERGED = Done(
+MERGED = JobResult(
     topic="orders",
     objects=2,
     runs_before=1204,
     runs_after=2,
     replaced_runs=1204,
     rounds=1,
-    costs=Costs(gets=602, read_bytes=4_103_022, puts=2, written_bytes=3_920_110),
+    costs=IoStats(gets=602, read_bytes=4_103_022, puts=2, written_bytes=3_920_110),
 )
 
 
 class MadeUpJobs(Doors):
-    def __init__(self, done: Done | BaseException) -> None:
+    def __init__(self, done: JobResult | BaseException) -> None:
         self.done = done
         self.asked: list[tuple[str, str, JobPlace, int]] = []
 
-    def maintain(self, kind: Any, topic: str, place: JobPlace, *, at_least: int, on_progress: Any) -> Done:
+    def maintain(self, kind: Any, topic: str, place: JobPlace, *, at_least: int, on_progress: Any) -> JobResult:
         self.asked.append((kind, topic, place, at_least))
         if isinstance(self.done, BaseException):
             raise self.done
@@ -51,12 +51,12 @@ def test_a_merge_is_told_in_one_line() -> None:
 
 
 def test_a_merge_without_anything_to_do_is_no_failure() -> None:
-    result = run(MadeUpJobs(Done(topic="orders", runs_before=1, runs_after=1)), "merge", "orders")
+    result = run(MadeUpJobs(JobResult(topic="orders", runs_before=1, runs_after=1)), "merge", "orders")
     assert (result.exit_code, result.stdout) == (0, "nothing to merge in orders: 1 run\n")
 
 
-@pytest.mark.parametrize(("kind", "done"), [("merge", Done), ("compact", Compacted)])
-def test_where_others_were_quicker_nobody_is_named(kind: str, done: type[Done]) -> None:
+@pytest.mark.parametrize(("kind", "done"), [("merge", JobResult), ("compact", CompactionResult)])
+def test_where_others_were_quicker_nobody_is_named(kind: str, done: type[JobResult]) -> None:
     result = run(MadeUpJobs(done(topic="orders", runs_before=9, runs_after=1, conflicts=2)), kind, "orders")
     told = f"nothing left to {kind} in orders: somebody else did it meanwhile\n"
     assert (result.exit_code, result.stdout) == (0, told)

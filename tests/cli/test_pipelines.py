@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from streamhouse.cli.dependencies import Doors
 from streamhouse.cli.main import app
 from streamhouse.client.http import Http
-from streamhouse.spark.agents.definition_applier import File, Problem, Validated, validated
+from streamhouse.spark.agents.definition_applier import DefinitionFile, FileDiagnostic, Validated, validated
 
 SQL = """
 CREATE TABLE orders (id BIGINT) WITH (connector = 'topic');
@@ -99,8 +99,8 @@ class MadeUpAgents(Doors):
         return httpx.Response(200, json={"outcome": outcome, "pipeline": {}})
 
     async def validate_definitions(
-        self, files: Sequence[File], agents: str, *, on_wait: Any
-    ) -> tuple[list[File], list[Problem]]:
+        self, files: Sequence[DefinitionFile], agents: str, *, on_wait: Any
+    ) -> tuple[list[DefinitionFile], list[FileDiagnostic]]:
         async def validate(text: str, python: Sequence[Mapping[str, Any]]) -> Validated:
             return self.checked, {each["name"]: self.wrong for each in python if self.wrong}
 

@@ -8,28 +8,28 @@ from typer.testing import CliRunner, Result
 from streamhouse.cli.dependencies import Doors
 from streamhouse.cli.main import app
 from streamhouse.errors import UnknownTopic
-from streamhouse.spark.replay.resumable_job import Replayed
+from streamhouse.spark.replay.resumable_job import ReplayResult
 
 
 class MadeUpReplays(Doors):
-    def __init__(self, done: Replayed | BaseException) -> None:
+    def __init__(self, done: ReplayResult | BaseException) -> None:
         self.done = done
         self.asked: list[tuple[str, dict[str, Any], str]] = []
 
-    def copy(self, asked: Any, place: Any, *, job_id: str, on_progress: Any) -> Replayed:
+    def copy(self, asked: Any, place: Any, *, job_id: str, on_progress: Any) -> ReplayResult:
         return self._did("copy", asked, job_id)
 
-    def restore(self, asked: Any, place: Any, *, job_id: str, on_progress: Any) -> Replayed:
+    def restore(self, asked: Any, place: Any, *, job_id: str, on_progress: Any) -> ReplayResult:
         return self._did("restore", asked, job_id)
 
-    def _did(self, what: str, asked: Any, job_id: str) -> Replayed:
+    def _did(self, what: str, asked: Any, job_id: str) -> ReplayResult:
         self.asked.append((what, dict(asked), job_id))
         if isinstance(self.done, BaseException):
             raise self.done
         return self.done
 
 
-COPIED = Replayed(job="nightly", topic="b", records=200, written_bytes=2048, steps=1)
+COPIED = ReplayResult(job="nightly", topic="b", records=200, written_bytes=2048, steps=1)
 
 
 def run(doors: MadeUpReplays, *typed: str) -> Result:

@@ -20,7 +20,7 @@ from streamhouse.format.run_rewrite import Rewritten
 from streamhouse.model.names import Epoch, PartitionId, TopicPartition
 from streamhouse.model.segment import Run, SegmentCommit, SegmentObject
 from streamhouse.spark.agents.run_replacements import ReplacingSegment, RunRow
-from streamhouse.spark.maintenance.segment_rewrite import Work, fetch, store_replacement
+from streamhouse.spark.maintenance.segment_rewrite import RewriteTask, fetch, store_replacement
 from streamhouse.stores.objects.base import ObjectExists, ObjectMissing
 
 from .churn import TOPIC
@@ -147,7 +147,7 @@ class Job(Client):
         if not runs:
             return None
         partition = runs[0].partition
-        work = Work(
+        work = RewriteTask(
             job=str(self._ids.uuid()),
             store="",
             topic=topic,

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from streamhouse.spark.datasource.data_source import StreamhouseSource
-from streamhouse.spark.datasource.data_writer import StreamWriter, stream_identity, stream_writer
+from streamhouse.spark.datasource.data_writer import StreamWriter, stream_commit_id, stream_writer
 from streamhouse.spark.datasource.write_options import write_options
 
 
@@ -30,7 +30,7 @@ def reach(place: str, epoch: int) -> None:
 
 class KilledWriter(StreamWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        epoch = stream_identity().epoch
+        epoch = stream_commit_id().epoch
         written = super().write(iterator)
         task = TaskContext.get()
         if os.environ.get("FAULT") == f"task:{epoch}" and task is not None and task.attemptNumber() < 2:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from streamhouse.model.external_commit import QueryId
-from streamhouse.spark.agents.commits import Commit, Placed, PlacingAgents, RunRow, SegmentRow
+from streamhouse.spark.agents.commits import CommitClient, CommitRequest, CommitResult, RunRow, SegmentRow
 from streamhouse.spark.datasource import data_writer
-from streamhouse.spark.datasource.write_options import Identity, WriteOptions
+from streamhouse.spark.datasource.write_options import CommitId, WriteOptions
 from streamhouse.spark.runtime import checkpoint_sync
 from streamhouse.spark.runtime.checkpoint_sync import CheckpointSync, write_synced
 
@@ -93,20 +93,20 @@ def test_a_commit_to_a_topic_comes_behind_the_sync(tmp_path: Path, monkeypatch: 
     disk = Disk(tmp_path)
     write(tmp_path, ["metadata", "offsets/3", "commits/2", "state/0/0/4.zip"])
 
-    async def commit(self: PlacingAgents, commit: Commit, *, timeout_s: float) -> Placed:
+    async def commit(self: CommitClient, commit: CommitRequest, *, timeout_s: float) -> CommitResult:
         disk.done.append(f"commit covers={commit.covers}")
-        return Placed(placed=[], replayed=False)
+        return CommitResult(placed=[], replayed=False)
 
     monkeypatch.setattr(checkpoint_sync, "_SYNC", CheckpointSync(disk.fsync))
-    monkeypatch.setattr(PlacingAgents, "commit", commit)
+    monkeypatch.setattr(CommitClient, "commit", commit)
     monkeypatch.setattr(data_writer, "fitting_segments", lambda options, identity, segments: segments)
     row = RunRow(
         topic="orders", partition=0, records=1, stored_base=0, stored_end=1, position=0, length=1, index_position=0,
         index_length=1, max_timestamp_ms=0,
     )  # fmt: skip
-    written = data_writer.Written(Identity(QueryId("q"), 3), (SegmentRow("key", 1, 0, (row,)),))
+    written = data_writer.TaskCommit(CommitId(QueryId("q"), 3), (SegmentRow("key", 1, 0, (row,)),))
     options = WriteOptions(agents="127.0.0.1:1", topic="orders", checkpoint=str(tmp_path))
-    data_writer.place(options, [written])
+    data_writer.commit_segments(options, [written])
     assert disk.done[-1] == 'commit covers={"offsets":{"orders":{"0":17}}}'
     assert set(disk.done[:-1]) >= {"offsets/3", "offsets", "commits/2", "state/0/0/4.zip", "metadata"}
 

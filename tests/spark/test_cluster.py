@@ -15,7 +15,7 @@ from streamhouse.dev.cluster import ClusterPlan, ClusterReady, LocalCluster
 from streamhouse.dev.postgres import find_binaries
 from streamhouse.dev.processes import StopSignals
 from streamhouse.spark.replay import copy_job
-from streamhouse.spark.replay.copy_job import CopyAsked
+from streamhouse.spark.replay.copy_job import CopySpec
 from tests.spark.conftest import BUCKET, send
 from tests.support.s3 import RealS3
 
@@ -84,9 +84,9 @@ def test_a_topic_is_copied_from_a_bucket_to_three_leaders_byte_for_byte(
         send(client, "sales", range(RECORDS))
         wait_until_flushed(client, "sales")
         send(client, "sales", range(RECORDS, RECORDS + 30))  # which leaders have, and nobody else
-        same = CopyAsked(source="sales", target="same")
+        same = CopySpec(source="sales", target="same")
         even = "int(string(value)) % 2 = 0"
-        rekeyed = CopyAsked(source="sales", target="rekeyed", key="value", partitions=12, where=even)
+        rekeyed = CopySpec(source="sales", target="rekeyed", key="value", partitions=12, where=even)
         counts = [
             copy_job.run(asked, agents=agents, start=lambda: spark, loop=loop, job_id=asked.target).records
             for asked in (same, rekeyed, same)

@@ -9,8 +9,8 @@ from streamhouse.client.sync import SyncClient
 from streamhouse.spark.columns.record_schema import record_schema
 from streamhouse.spark.datasource import stream_reader
 from streamhouse.spark.datasource.read_options import read_options
-from streamhouse.spark.datasource.split_reader import Output
-from streamhouse.spark.datasource.stream_reader import Driver, StreamReader
+from streamhouse.spark.datasource.split_reader import OutputSchema
+from streamhouse.spark.datasource.stream_reader import OffsetPoller, StreamReader
 from tests.spark.conftest import send
 from tests.support.agent import LiveAgent
 
@@ -24,17 +24,17 @@ LONG_S = 60
 def heard(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Grows with each wait, none of which takes time."""
     calls: list[str] = []
-    monkeypatch.setattr(Driver, "listen", lambda _: calls.append("listened"))
+    monkeypatch.setattr(OffsetPoller, "listen", lambda _: calls.append("listened"))
     return calls
 
 
 def reader_of(agent: LiveAgent, topic: str) -> StreamReader:
     options = read_options({"agents": agent.http, "topic": topic, "startingOffsets": "latest"}, streaming=True)
-    return StreamReader(options, Output(columns=record_schema(include_headers=False)))
+    return StreamReader(options, OutputSchema(columns=record_schema(include_headers=False)))
 
 
 def test_the_first_record_ends_the_wait(agent: LiveAgent, client: SyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_reader, "LISTEN_ALONE_S", LONG_S)
+    monkeypatch.setattr(stream_reader, "WAIT_ALONE_S", LONG_S)
     client.topics.create("heard", partitions=1)
     reader = reader_of(agent, "heard")
     start = reader.initialOffset()

@@ -15,10 +15,10 @@ from pyspark.sql import functions as f
 from examples.nexmark import generate as generator
 from streamhouse.client.sync import SyncClient
 from streamhouse.spark.connectors import ReadContext
-from streamhouse.spark.pipelines.query_builder import Builder
-from streamhouse.spark.pipelines.runner_protocol import Job, job_of
-from streamhouse.spark.query.catalog import Catalogue
-from streamhouse.spark.query.resolver import bind
+from streamhouse.spark.pipelines.query_builder import PipelineBuilder
+from streamhouse.spark.pipelines.runner_protocol import PipelineJob, pipeline_job
+from streamhouse.spark.query.catalog import Catalog
+from streamhouse.spark.query.resolver import resolve
 from streamhouse.sql.parser import parse
 from streamhouse.sql.statements import CreatePipeline, CreateTable, CreateView
 from tests.support.agent import LiveAgent
@@ -100,7 +100,7 @@ def _pipeline(each: CreatePipeline | CreateView) -> dict[str, Any]:
 class Runs:
     """Queries that have run to the end of their topics, each when it is asked for first."""
 
-    def __init__(self, builder: Builder, jobs: Mapping[str, Job]) -> None:
+    def __init__(self, builder: PipelineBuilder, jobs: Mapping[str, PipelineJob]) -> None:
         self._builder, self._jobs = builder, jobs
         self._over: set[str] = set()
 
@@ -122,9 +122,11 @@ def runs(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Runs:
     told = http.post("/v1/supervisors/me/heartbeat", json={"host": "here", "slots": 100, "running": []}).json()
-    jobs = {each["pipeline"]["name"]: job_of(each["pipeline"], epoch=each["epoch"]) for each in told["assigned"]}
+    jobs = {each["pipeline"]["name"]: pipeline_job(each["pipeline"], epoch=each["epoch"]) for each in told["assigned"]}
     assert jobs.keys() == statements.keys()
-    return Runs(Builder(spark, agents=keeper.http, checkpoints=str(tmp_path_factory.mktemp("checkpoints"))), jobs)
+    return Runs(
+        PipelineBuilder(spark, agents=keeper.http, checkpoints=str(tmp_path_factory.mktemp("checkpoints"))), jobs
+    )
 
 
 @pytest.mark.parametrize(
@@ -139,14 +141,14 @@ def test_a_stream_and_a_batch_say_the_same(
     name: str,
 ) -> None:
     runs.finish(name)
-    ran, reading = Catalogue(keeper.http), ReadContext(agents=keeper.http)
+    ran, reading = Catalog(keeper.http), ReadContext(agents=keeper.http)
     select = statements[name].select
     # Where windows are awaited, that of the closing events stays open.
     far = (generator.BEGIN + timedelta(milliseconds=EVENTS * SPACING_MS) + generator.FAR / 2).isoformat()
     only = f"(SELECT * FROM \\1 WHERE date_time < TIMESTAMP '{far}')" if "WATERMARK" in select else r"\1"
-    batch = bind(spark, STREAM.sub(only, WATERMARK.sub("", select)), ran, reading).frame
+    batch = resolve(spark, STREAM.sub(only, WATERMARK.sub("", select)), ran, reading).frame
     expected = lines(batch)
-    assert lines(bind(spark, f"SELECT {', '.join(batch.columns)} FROM {name}", ran, reading).frame) == expected
+    assert lines(resolve(spark, f"SELECT {', '.join(batch.columns)} FROM {name}", ran, reading).frame) == expected
     assert expected
 
 
@@ -158,8 +160,8 @@ def lines(frame: DataFrame) -> Counter[str]:
 def test_every_query_of_topics_is_bound(
     spark: SparkSession, keeper: LiveAgent, produced: None, statements: Mapping[str, CreatePipeline | CreateView]
 ) -> None:
-    ran, reading = Catalogue(keeper.http), ReadContext(agents=keeper.http)
+    ran, reading = Catalog(keeper.http), ReadContext(agents=keeper.http)
     for name, statement in statements.items():
         if name in BELOW:  # a view's columns are known when it has run
             continue
-        assert bind(spark, STREAM.sub(r"\1", WATERMARK.sub("", statement.select)), ran, reading).frame.columns, name
+        assert resolve(spark, STREAM.sub(r"\1", WATERMARK.sub("", statement.select)), ran, reading).frame.columns, name

@@ -8,12 +8,12 @@ from streamhouse.spark.datasource.read_options import (
     AGENTS_VARIABLE,
     EARLIEST,
     LATEST,
-    AllOffsets,
-    Assigned,
-    Names,
-    Pattern,
-    SomeOffsets,
-    Times,
+    Assign,
+    SpecificOffsets,
+    SpecificTimestamps,
+    Subscribe,
+    SubscribePattern,
+    UniformOffset,
     read_options,
 )
 
@@ -21,16 +21,16 @@ A = TopicPartition("a", 0)
 
 
 def test_what_is_read_is_said_in_one_of_four_ways() -> None:
-    assert read_options({"topic": "a"}, streaming=False).subscription == Names(("a",))
-    assert read_options({"subscribe": "a, b,a"}, streaming=False).subscription == Names(("a", "b"))
-    assert read_options({"subscribePattern": "a.*"}, streaming=False).subscription == Pattern("a.*")
-    assert read_options({"assign": '{"a":[0]}'}, streaming=False).subscription == Assigned((A,))
+    assert read_options({"topic": "a"}, streaming=False).subscription == Subscribe(("a",))
+    assert read_options({"subscribe": "a, b,a"}, streaming=False).subscription == Subscribe(("a", "b"))
+    assert read_options({"subscribePattern": "a.*"}, streaming=False).subscription == SubscribePattern("a.*")
+    assert read_options({"assign": '{"a":[0]}'}, streaming=False).subscription == Assign((A,))
 
 
 def test_a_batch_reads_everything_and_a_stream_what_comes() -> None:
     batch, stream = read_options({"topic": "a"}, streaming=False), read_options({"topic": "a"}, streaming=True)
-    assert (batch.start, batch.end) == (AllOffsets(EARLIEST), AllOffsets(LATEST))
-    assert stream.start == AllOffsets(LATEST)
+    assert (batch.start, batch.end) == (UniformOffset(EARLIEST), UniformOffset(LATEST))
+    assert stream.start == UniformOffset(LATEST)
 
 
 def test_times_go_before_offsets() -> None:
@@ -40,11 +40,11 @@ def test_times_go_before_offsets() -> None:
         "startingOffsetsByTimestamp": '{"a":{"0":1000}}',
         "startingTimestamp": "2000",
     }
-    assert read_options(given, streaming=False).start == Times({}, 2000)
+    assert read_options(given, streaming=False).start == SpecificTimestamps({}, 2000)
     del given["startingTimestamp"]
-    assert read_options(given, streaming=False).start == Times({A: 1000})
+    assert read_options(given, streaming=False).start == SpecificTimestamps({A: 1000})
     del given["startingOffsetsByTimestamp"]
-    assert read_options(given, streaming=False).start == SomeOffsets({A: 3})
+    assert read_options(given, streaming=False).start == SpecificOffsets({A: 3})
 
 
 def test_names_are_taken_in_any_case_and_kafkas_own_are_let_pass() -> None:

@@ -5,14 +5,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamhouse.model.names import TopicPartition
-from streamhouse.spark.agents.client import PartitionPlan, ReadPlan, RunRow, Span, joined
-from streamhouse.spark.datasource.split_planner import LEAST_SPLIT_BYTES, MIB, Piece, count_splits, pieces_of, splits_of
+from streamhouse.spark.agents.client import OffsetRange, PartitionPlan, ReadPlan, RunLocation, merge_pages
+from streamhouse.spark.datasource.split_planner import (
+    MIB,
+    MIN_SPLIT_BYTES,
+    SegmentRange,
+    count_splits,
+    segment_ranges,
+    splits_of,
+)
 
 ORDERS = TopicPartition("orders", 0)
 
 
-def run(base: int, end: int, *, length: int = 1000, max_timestamp_ms: int = 0) -> RunRow:
-    return RunRow(
+def run(base: int, end: int, *, length: int = 1000, max_timestamp_ms: int = 0) -> RunLocation:
+    return RunLocation(
         key=f"segments/{base}",
         base=base,
         end=end,
@@ -26,36 +33,42 @@ def run(base: int, end: int, *, length: int = 1000, max_timestamp_ms: int = 0) -
     )
 
 
-def plan(*runs: RunRow, log_start: int = 0, flushed_end: int = 0, end: int = 0, partition: int = 0) -> PartitionPlan:
+def plan(
+    *runs: RunLocation, log_start: int = 0, flushed_end: int = 0, end: int = 0, partition: int = 0
+) -> PartitionPlan:
     return PartitionPlan("orders", partition, log_start, end, flushed_end, list(runs))
 
 
-def ranges(pieces: list[Piece]) -> list[tuple[int, int, bool]]:
+def ranges(pieces: list[SegmentRange]) -> list[tuple[int, int, bool]]:
     return [(piece.start, piece.end, piece.run is None) for piece in pieces]
 
 
 def test_a_span_is_the_runs_that_hold_it_and_the_tail() -> None:
     told = plan(run(0, 10), run(12, 20), flushed_end=20, end=25)
-    assert ranges(list(pieces_of(told, Span(ORDERS, 5)))) == [(5, 10, False), (12, 20, False), (20, 25, True)]
-    assert ranges(list(pieces_of(told, Span(ORDERS, 5, 13)))) == [(5, 10, False), (12, 13, False)]
-    assert ranges(list(pieces_of(told, Span(ORDERS, 22, 99)))) == [(22, 25, True)]
+    assert ranges(list(segment_ranges(told, OffsetRange(ORDERS, 5)))) == [
+        (5, 10, False),
+        (12, 20, False),
+        (20, 25, True),
+    ]
+    assert ranges(list(segment_ranges(told, OffsetRange(ORDERS, 5, 13)))) == [(5, 10, False), (12, 13, False)]
+    assert ranges(list(segment_ranges(told, OffsetRange(ORDERS, 22, 99)))) == [(22, 25, True)]
 
 
 def test_what_lies_below_the_log_start_is_not_read() -> None:
     told = plan(run(0, 10), log_start=4, flushed_end=10, end=10)
-    assert ranges(list(pieces_of(told, Span(ORDERS, 0)))) == [(4, 10, False)]
+    assert ranges(list(segment_ranges(told, OffsetRange(ORDERS, 0)))) == [(4, 10, False)]
 
 
 def test_runs_that_are_too_old_are_left_out_but_the_tail_is_not() -> None:
     told = plan(run(0, 10, max_timestamp_ms=99), run(10, 20, max_timestamp_ms=100), flushed_end=20, end=21)
-    assert ranges(list(pieces_of(told, Span(ORDERS, 0), from_ms=100))) == [(10, 20, False), (20, 21, True)]
+    assert ranges(list(segment_ranges(told, OffsetRange(ORDERS, 0), from_ms=100))) == [(10, 20, False), (20, 21, True)]
 
 
 @pytest.mark.parametrize(
     ("total_bytes", "min_partitions", "count"),
     [
         (1, 1, 1),
-        (LEAST_SPLIT_BYTES, 1, 1),
+        (MIN_SPLIT_BYTES, 1, 1),
         (64 * MIB, 1, 4),
         (200 * MIB, 1, 8),
         (400 * MIB, 1, 12),
@@ -70,14 +83,14 @@ def test_as_many_splits_as_the_bytes_are_worth(total_bytes: float, min_partition
 
 def test_one_huge_partition_is_cut_evenly() -> None:
     told = plan(run(0, 1_000_000, length=640 * MIB), flushed_end=1_000_000, end=1_000_000)
-    splits = splits_of(list(pieces_of(told, Span(ORDERS, 0))), store="memory:", split_bytes=32 * MIB)
+    splits = splits_of(list(segment_ranges(told, OffsetRange(ORDERS, 0))), store="memory:", split_bytes=32 * MIB)
     assert len(splits) == 20
     assert {piece.end - piece.start for split in splits for piece in split.pieces} == {50_000}
 
 
 def test_a_task_has_no_more_records_than_somebody_allows_and_they_share_evenly() -> None:
     told = plan(run(0, 60), run(60, 90), flushed_end=90, end=100)
-    pieces = list(pieces_of(told, Span(ORDERS, 0)))
+    pieces = list(segment_ranges(told, OffsetRange(ORDERS, 0)))
     splits = splits_of(pieces, store="memory:", split_bytes=32 * MIB, max_records=30)
     assert [sum(piece.end - piece.start for piece in split.pieces) for split in splits] == [25, 25, 25, 25]
     offsets = [offset for split in splits for piece in split.pieces for offset in range(piece.start, piece.end)]
@@ -88,7 +101,7 @@ def test_small_runs_of_many_partitions_share_a_task() -> None:
     pieces = [
         piece
         for number in range(50)
-        for piece in pieces_of(plan(run(0, 9), flushed_end=9, end=9, partition=number), Span(ORDERS, 0))
+        for piece in segment_ranges(plan(run(0, 9), flushed_end=9, end=9, partition=number), OffsetRange(ORDERS, 0))
     ]
     (split,) = splits_of(pieces, store="memory:", split_bytes=32 * MIB)
     assert len(split.pieces) == 50
@@ -99,11 +112,11 @@ def test_small_runs_of_many_partitions_share_a_task() -> None:
     min_partitions=st.integers(1, 30),
 )
 def test_splits_hold_every_offset_once_and_in_order(lengths: list[tuple[int, int]], min_partitions: int) -> None:
-    runs, end = list[RunRow](), 0
+    runs, end = list[RunLocation](), 0
     for offsets, length in lengths:
         runs.append(run(end, end + offsets, length=length))
         end += offsets
-    pieces = list(pieces_of(plan(*runs, flushed_end=end, end=end + 7), Span(ORDERS, 0)))
+    pieces = list(segment_ranges(plan(*runs, flushed_end=end, end=end + 7), OffsetRange(ORDERS, 0)))
     splits = splits_of(pieces, store="memory:", split_bytes=32 * MIB, min_partitions=min_partitions)
     found = [offset for split in splits for piece in split.pieces for offset in range(piece.start, piece.end)]
     assert found == list(range(end + 7))
@@ -115,5 +128,5 @@ def test_splits_hold_every_offset_once_and_in_order(lengths: list[tuple[int, int
 def test_a_partition_on_two_pages_is_one_plan() -> None:
     first = ReadPlan("memory:", 900, [plan(run(0, 5), flushed_end=10, end=12)], "orders:0:5")
     second = ReadPlan("memory:", 900, [plan(run(5, 10), flushed_end=10, end=13)])
-    (one,) = joined([first, second])
+    (one,) = merge_pages([first, second])
     assert ([each.base for each in one.runs], one.end) == ([0, 5], 13)

@@ -15,11 +15,11 @@ def test_imports_are_left_alone_from_the_second_task_on() -> None:
     found = ran(
         """
         import gc
-        from streamhouse.spark.runtime.python_worker import settled
-        settled()
+        from streamhouse.spark.runtime.python_worker import prepare_worker_process
+        prepare_worker_process()
         first = gc.get_freeze_count()
         imported = [[] for _ in range(1000)]
-        settled()
+        prepare_worker_process()
         print(first > 1000, gc.get_freeze_count() >= first + 1000)
         """
     )
@@ -30,15 +30,15 @@ def test_cycles_of_later_tasks_are_still_collected() -> None:
     found = ran(
         """
         import gc
-        from streamhouse.spark.runtime.python_worker import settled
+        from streamhouse.spark.runtime.python_worker import prepare_worker_process
         gc.disable()
         for _ in range(5):
-            settled()
+            prepare_worker_process()
             cycle = []
             cycle.append(cycle)
         frozen = gc.get_freeze_count()
         del cycle
-        settled()
+        prepare_worker_process()
         print(gc.get_freeze_count() == frozen, gc.collect() >= 3)
         """
     )
@@ -49,10 +49,10 @@ def test_the_memory_of_a_buffer_is_there_for_the_next_one() -> None:
     found = ran(
         """
         import resource
-        from streamhouse.spark.runtime.python_worker import settled
+        from streamhouse.spark.runtime.python_worker import prepare_worker_process
         def faults():
             return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        settled()
+        prepare_worker_process()
         buffer = bytes(bytearray(b"x") * (8 << 20))
         del buffer
         before = faults()

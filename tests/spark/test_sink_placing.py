@@ -15,18 +15,18 @@ from streamhouse.client.sync import SyncClient
 from streamhouse.clock import Ids
 from streamhouse.errors import CommitRefused, Misconfigured, Unavailable, UnknownTopic
 from streamhouse.model.external_commit import QueryId
-from streamhouse.spark.agents.commits import FRESH_S, Commit, Placed, PlacingAgents, RunRow, SegmentRow
+from streamhouse.spark.agents.commits import FRESH_S, CommitClient, CommitRequest, CommitResult, RunRow, SegmentRow
 from streamhouse.spark.datasource import data_writer
 from streamhouse.spark.datasource.data_writer import (
     BatchWriter,
-    Destination,
-    Written,
+    TaskCommit,
+    WriteTarget,
     batch_writer,
-    place,
+    commit_segments,
     stream_writer,
 )
 from streamhouse.spark.datasource.segment_merge import MAX_MERGED_BYTES, plan_merge
-from streamhouse.spark.datasource.write_options import Identity, WriteOptions
+from streamhouse.spark.datasource.write_options import CommitId, WriteOptions
 from streamhouse.stores.objects.base import Refused
 from tests.spark.conftest import BUCKET
 from tests.support.agent import LiveAgent
@@ -56,16 +56,16 @@ def topic(sink_client: SyncClient) -> str:
 
 
 @pytest.fixture
-def destination(sink_agent: LiveAgent, topic: str) -> Destination:
+def destination(sink_agent: LiveAgent, topic: str) -> WriteTarget:
     options = WriteOptions(agents=sink_agent.http, topic=topic, commit_timeout_s=10)
-    return Destination.find(options, VALUES, overwrite=False)
+    return WriteTarget.find(options, VALUES, overwrite=False)
 
 
-def identity(epoch: int = 0) -> Identity:
-    return Identity(QueryId(str(uuid.uuid4())), epoch)
+def identity(epoch: int = 0) -> CommitId:
+    return CommitId(QueryId(str(uuid.uuid4())), epoch)
 
 
-def write(destination: Destination, values: Sequence[str], of: Identity) -> Written:
+def write(destination: WriteTarget, values: Sequence[str], of: CommitId) -> TaskCommit:
     return destination.write(iter([pa.record_batch({"value": list(values)})] if values else []), of)
 
 
@@ -74,32 +74,32 @@ def seen(client: SyncClient, topic: str) -> list[str]:
 
 
 def test_records_are_seen_when_they_are_committed_and_not_before(
-    destination: Destination, topic: str, sink_client: SyncClient
+    destination: WriteTarget, topic: str, sink_client: SyncClient
 ) -> None:
     of = identity()
     written = [write(destination, ["a", "b"], of), write(destination, ["c"], of), write(destination, [], of)]
     assert seen(sink_client, topic) == []
-    assert place(destination.options, [*written, None]) is not None
+    assert commit_segments(destination.options, [*written, None]) is not None
     assert seen(sink_client, topic) == ["a", "b", "c"]
 
 
 def test_a_commit_that_is_repeated_places_nothing_twice(
-    destination: Destination, topic: str, sink_client: SyncClient
+    destination: WriteTarget, topic: str, sink_client: SyncClient
 ) -> None:
     of = identity(3)
-    first = place(destination.options, [write(destination, ["a", "b"], of)])
-    again = place(destination.options, [write(destination, ["a", "b"], of)])  # as tasks do after a restart
+    first = commit_segments(destination.options, [write(destination, ["a", "b"], of)])
+    again = commit_segments(destination.options, [write(destination, ["a", "b"], of)])  # as tasks do after a restart
     assert first is not None
-    assert again == Placed(placed=first.placed, replayed=True)
+    assert again == CommitResult(placed=first.placed, replayed=True)
     assert seen(sink_client, topic) == ["a", "b"]
 
 
 def test_tries_of_a_task_that_nobody_commits_are_never_seen(
-    destination: Destination, topic: str, sink_client: SyncClient, sink_agent: LiveAgent
+    destination: WriteTarget, topic: str, sink_client: SyncClient, sink_agent: LiveAgent
 ) -> None:
     of = identity()
     tries = [write(destination, ["a", "b"], of) for _ in range(3)]  # failed, speculative, and the one that counts
-    place(destination.options, tries[1:2])
+    commit_segments(destination.options, tries[1:2])
     assert seen(sink_client, topic) == ["a", "b"]
     keys = {segment.key for each in tries for segment in each.segments}
     assert len(keys) == 3
@@ -107,13 +107,13 @@ def test_tries_of_a_task_that_nobody_commits_are_never_seen(
 
 
 def test_records_of_producers_and_of_the_sink_follow_each_other(
-    destination: Destination, topic: str, sink_client: SyncClient
+    destination: WriteTarget, topic: str, sink_client: SyncClient
 ) -> None:
     of = identity()
     for epoch in range(3):
         with sink_client.producer(topic) as producer:
             producer.enqueue(f"produced-{epoch}", key="k")
-        place(destination.options, [write(destination, [f"placed-{epoch}"] * 2, of._replace(epoch=epoch))])
+        commit_segments(destination.options, [write(destination, [f"placed-{epoch}"] * 2, of._replace(epoch=epoch))])
     records = list(sink_client.consume(topic, until="end"))
     assert sorted(record.text() for record in records) == sorted(
         [f"produced-{n}" for n in range(3)] + [f"placed-{n}" for n in range(3)] * 2
@@ -123,9 +123,9 @@ def test_records_of_producers_and_of_the_sink_follow_each_other(
         assert sorted(offsets) == list(range(len(offsets)))
 
 
-def test_an_empty_micro_batch_asks_nobody(destination: Destination) -> None:
-    assert place(destination.options, []) is None
-    assert place(destination.options, [write(destination, [], identity()), None]) is None
+def test_an_empty_micro_batch_asks_nobody(destination: WriteTarget) -> None:
+    assert commit_segments(destination.options, []) is None
+    assert commit_segments(destination.options, [write(destination, [], identity()), None]) is None
 
 
 def test_a_write_job_is_one_commit_and_abort_deletes_nothing(
@@ -158,59 +158,59 @@ def test_a_batch_that_says_which_commit_it_is_is_written_once(
 
 def test_an_unknown_topic_is_told_before_any_work_where_agents_make_none(sink_agent: LiveAgent) -> None:
     with pytest.raises(UnknownTopic, match="nowhere do=look at the option or column topic, or create it"):
-        Destination.find(WriteOptions(agents=sink_agent.http, topic="nowhere"), VALUES, overwrite=False)
+        WriteTarget.find(WriteOptions(agents=sink_agent.http, topic="nowhere"), VALUES, overwrite=False)
 
 
 def test_an_unknown_topic_in_a_row_is_told(sink_agent: LiveAgent) -> None:
     schema = StructType().add("topic", StringType()).add("value", StringType())
-    destination = Destination.find(WriteOptions(agents=sink_agent.http), schema, overwrite=False)
+    destination = WriteTarget.find(WriteOptions(agents=sink_agent.http), schema, overwrite=False)
     with pytest.raises(UnknownTopic, match="nowhere do="):
         destination.write(iter([pa.record_batch({"topic": ["nowhere"], "value": ["a"]})]), identity())
 
 
 def test_a_topic_is_made_where_agents_do_that(agent: LiveAgent) -> None:
     name = f"made-{uuid.uuid4()}"
-    found = Destination.find(WriteOptions(agents=agent.http, topic=name), VALUES, overwrite=False)
+    found = WriteTarget.find(WriteOptions(agents=agent.http, topic=name), VALUES, overwrite=False)
     assert found.target is not None
     assert found.target.name == name
 
 
 def test_topics_are_not_overwritten(sink_agent: LiveAgent, topic: str) -> None:
     with pytest.raises(Misconfigured, match="only ever appended"):
-        Destination.find(WriteOptions(agents=sink_agent.http, topic=topic), VALUES, overwrite=True)
+        WriteTarget.find(WriteOptions(agents=sink_agent.http, topic=topic), VALUES, overwrite=True)
 
 
 def test_a_topic_whose_schemas_agents_judge_is_told(sink_agent: LiveAgent, sink_client: SyncClient) -> None:
     name = f"judged-{uuid.uuid4()}"
     sink_client.topics.create(name, partitions=1, config={"streamhouse.schema.validation": "id"})
     with pytest.raises(Misconfigured, match=f"topic={name} do=write to a topic without"):
-        Destination.find(WriteOptions(agents=sink_agent.http, topic=name), VALUES, overwrite=False)
+        WriteTarget.find(WriteOptions(agents=sink_agent.http, topic=name), VALUES, overwrite=False)
 
 
 def test_a_segment_that_is_gone_is_told_and_nothing_is_placed(
-    destination: Destination, topic: str, sink_client: SyncClient, sink_agent: LiveAgent
+    destination: WriteTarget, topic: str, sink_client: SyncClient, sink_agent: LiveAgent
 ) -> None:
     written = write(destination, ["a"], identity())
     (sink_agent.data / "objects" / written.segments[0].key).unlink()
     with pytest.raises(CommitRefused, match="not in the object store"):
-        place(destination.options, [written])
+        commit_segments(destination.options, [written])
     assert seen(sink_client, topic) == []
 
 
-def test_a_bucket_that_may_not_be_written_is_told(tmp_path: Path, destination: Destination) -> None:
+def test_a_bucket_that_may_not_be_written_is_told(tmp_path: Path, destination: WriteTarget) -> None:
     with pytest.raises(Misconfigured, match=r"where this executor can't see them.*do="):
-        Destination(options=destination.options, store=f"file://{tmp_path}/nowhere", target=destination.target).write(
+        WriteTarget(options=destination.options, store=f"file://{tmp_path}/nowhere", target=destination.target).write(
             iter([]), identity()
         )
 
 
 @pytest.mark.s3
 def test_a_bucket_that_refuses_is_told(
-    bucket: RealS3, destination: Destination, monkeypatch: pytest.MonkeyPatch
+    bucket: RealS3, destination: WriteTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in {**bucket.environment, "AWS_SECRET_ACCESS_KEY": "wrong"}.items():
         monkeypatch.setenv(name, value)
-    refusing = Destination(options=destination.options, store=f"s3://{BUCKET}/refused", target=destination.target)
+    refusing = WriteTarget(options=destination.options, store=f"s3://{BUCKET}/refused", target=destination.target)
     with pytest.raises(Refused, match="do="):
         write(refusing, ["a"], identity())
 
@@ -249,13 +249,13 @@ class Scripted:
         return answer
 
 
-COMMIT = Commit(query=str(uuid.uuid4()), epoch=0, segments=())
+COMMIT = CommitRequest(query=str(uuid.uuid4()), epoch=0, segments=())
 DONE = HttpResponse(200, b'{"placed": [], "replayed": true}')
-Agents = Callable[[Scripted, ManualClock], PlacingAgents]
+Agents = Callable[[Scripted, ManualClock], CommitClient]
 
 
-def agents(http: Scripted, clock: ManualClock) -> PlacingAgents:
-    return PlacingAgents(http, clock=clock, ids=Ids())  # type: ignore[arg-type]
+def agents(http: Scripted, clock: ManualClock) -> CommitClient:
+    return CommitClient(http, clock=clock, ids=Ids())  # type: ignore[arg-type]
 
 
 async def test_a_commit_is_asked_for_again_until_somebody_answers() -> None:
@@ -305,7 +305,7 @@ def strict_agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveAgent
         yield running
 
 
-def keyed(destination: Destination, task: int, of: Identity) -> Written:
+def keyed(destination: WriteTarget, task: int, of: CommitId) -> TaskCommit:
     numbers = range(task * 40, task * 40 + 40)
     columns = {"key": [f"k{number % 40}" for number in numbers], "value": [str(number) for number in numbers]}
     return destination.write(iter([pa.record_batch(columns)]), of)
@@ -321,14 +321,14 @@ def test_a_commit_of_more_runs_than_agents_take_is_merged_before_it_is_asked_for
     with SyncClient(strict_agent.http) as client:
         client.topics.create(topic, partitions=4)
         options = WriteOptions(agents=strict_agent.http, topic=topic, commit_timeout_s=10)
-        destination, of = Destination.find(options, schema, overwrite=False), identity()
+        destination, of = WriteTarget.find(options, schema, overwrite=False), identity()
         written = [keyed(destination, task, of) for task in range(5)]
         assert sum(len(segment.runs) for message in written for segment in message.segments) == 20
         assert min(2 * segment.size_bytes for message in written for segment in message.segments) > 2500
-        placed = place(options, written)
+        placed = commit_segments(options, written)
         assert placed is not None
         assert len(placed.placed) == 4
-        again = place(options, [keyed(destination, task, of) for task in range(5)])
+        again = commit_segments(options, [keyed(destination, task, of) for task in range(5)])
         assert again is not None
         assert again.replayed
         by_key: dict[str, list[int]] = {}
@@ -343,7 +343,7 @@ def test_a_commit_that_can_not_be_made_smaller_is_refused_before_anything_is_sto
     with SyncClient(strict_agent.http) as client:
         client.topics.create("wide", partitions=8)
         options = WriteOptions(agents=strict_agent.http, topic="wide", commit_timeout_s=10)
-        destination = Destination.find(options, schema, overwrite=False)
+        destination = WriteTarget.find(options, schema, overwrite=False)
         of = identity()
         with pytest.raises(CommitRefused, match=r"partitions=7 limit=6 setting=placing\.max_runs do="):
             keyed(destination, 0, of)

@@ -42,10 +42,10 @@ from streamhouse.model.external_commit import QueryId
 from streamhouse.model.names import TopicId, TopicPartition
 from streamhouse.model.record import StoredRecord
 from streamhouse.model.topic import parse_topic_config
-from streamhouse.spark.agents.commits import SegmentRow, Target
+from streamhouse.spark.agents.commits import SegmentRow, TopicTarget
 from streamhouse.spark.datasource.input_rows import check_schema
-from streamhouse.spark.datasource.segment_writer import GATHER_BYTES, TaskWriter
-from streamhouse.spark.datasource.write_options import Identity, WriteOptions, write_options
+from streamhouse.spark.datasource.segment_writer import COALESCE_BYTES, SegmentWriter
+from streamhouse.spark.datasource.write_options import CommitId, WriteOptions, write_options
 
 NOW_MS = 1_750_000_000_000
 QUERY = QueryId("01234567-89ab-cdef-0123-456789abcdef")
@@ -100,19 +100,19 @@ class Bucket:
         }
 
 
-def target(name: str = "orders", partitions: int = 4, **settings: str) -> Target:
+def target(name: str = "orders", partitions: int = 4, **settings: str) -> TopicTarget:
     config = parse_topic_config({key.replace("_", "."): value for key, value in settings.items()})
     topic_id = TopicId(uuid.uuid5(uuid.NAMESPACE_DNS, name))
-    return Target(name=name, topic_id=topic_id, partitions=partitions, config=config)
+    return TopicTarget(name=name, topic_id=topic_id, partitions=partitions, config=config)
 
 
 def writer(
-    bucket: Bucket, targets: Mapping[str | None, Target] | Target, options: WriteOptions | None = None
-) -> TaskWriter:
-    known: Mapping[str | None, Target] = {None: targets} if isinstance(targets, Target) else targets
-    find: Callable[[str | None], Target] = known.__getitem__
+    bucket: Bucket, targets: Mapping[str | None, TopicTarget] | TopicTarget, options: WriteOptions | None = None
+) -> SegmentWriter:
+    known: Mapping[str | None, TopicTarget] = {None: targets} if isinstance(targets, TopicTarget) else targets
+    find: Callable[[str | None], TopicTarget] = known.__getitem__
     options = options or WriteOptions(topic="orders" if None in known else None)
-    return TaskWriter(options, Identity(QUERY, 7), target=find, put=bucket.put, clock=StillClock(), ids=Ids())
+    return SegmentWriter(options, CommitId(QUERY, 7), target=find, put=bucket.put, clock=StillClock(), ids=Ids())
 
 
 def rows(**columns: Any) -> pa.RecordBatch:
@@ -184,7 +184,7 @@ def test_slices_and_large_types_are_rows_like_others() -> None:
 
 def test_rows_go_to_the_topics_that_they_name_in_one_object() -> None:
     bucket = Bucket()
-    topics: dict[str | None, Target] = {name: target(name, 2) for name in ("orders", "returns")}
+    topics: dict[str | None, TopicTarget] = {name: target(name, 2) for name in ("orders", "returns")}
     names = ["returns", "orders", "orders", "returns", "orders"]
     batch = rows(value=list("abcde"), topic=names, partition=pa.array([0] * 5, pa.int32()))
     segments = writer(bucket, topics).write([batch])
@@ -235,8 +235,8 @@ def test_batches_and_objects_have_the_sizes_that_were_asked_for() -> None:
 def test_rows_are_encoded_in_pieces() -> None:
     bucket = Bucket()
     big = rows(
-        value=["v" * 1000] * (GATHER_BYTES // 1000 + 1),
-        partition=pa.array([0] * (GATHER_BYTES // 1000 + 1), pa.int32()),
+        value=["v" * 1000] * (COALESCE_BYTES // 1000 + 1),
+        partition=pa.array([0] * (COALESCE_BYTES // 1000 + 1), pa.int32()),
     )
     last = rows(value=["last"], partition=pa.array([0], pa.int32()))
     (segment,) = writer(bucket, target()).write([big, last])
@@ -284,7 +284,7 @@ def test_small_records_fit_under_any_limit_of_their_topic() -> None:
     ],
 )
 def test_what_an_agent_would_refuse_is_refused(
-    topic: Target, columns: dict[str, Any], error: type[StreamhouseError], text: str
+    topic: TopicTarget, columns: dict[str, Any], error: type[StreamhouseError], text: str
 ) -> None:
     with pytest.raises(error, match=text):
         writer(Bucket(), topic).write([rows(**columns)])
@@ -303,9 +303,9 @@ def test_an_upload_that_fails_fails_the_task() -> None:
         failed.set_exception(Unavailable("object store is away"))
         return failed
 
-    task = TaskWriter(
+    task = SegmentWriter(
         WriteOptions(topic="orders"),
-        Identity(QUERY, 0),
+        CommitId(QUERY, 0),
         target=lambda topic: target(),
         put=put,
         clock=StillClock(),
@@ -359,7 +359,7 @@ def test_a_stream_that_was_read_can_be_written_as_it_is() -> None:
 
 
 def test_options_are_understood_or_told() -> None:
-    assert write_options({"queryId": QUERY.upper(), "epochId": "7"}).identity == Identity(QUERY, 7)
+    assert write_options({"queryId": QUERY.upper(), "epochId": "7"}).identity == CommitId(QUERY, 7)
     given = {
         "Topic": "orders",
         "compression": "ZSTD",

@@ -14,8 +14,8 @@ from pyspark.sql.types import StructType
 from streamhouse.client.sync import SyncClient
 from streamhouse.model.names import TopicPartition
 from streamhouse.spark.datasource.read_options import read_options
-from streamhouse.spark.datasource.split_reader import Output
-from streamhouse.spark.datasource.stream_reader import Driver, StreamReader
+from streamhouse.spark.datasource.split_reader import OutputSchema
+from streamhouse.spark.datasource.stream_reader import OffsetPoller, StreamReader
 from tests.spark.conftest import LAZY, client_of, send
 from tests.support.agent import LiveAgent
 
@@ -128,7 +128,7 @@ def test_partitions_of_a_topic_that_was_made_again_are_seen_at_the_first_look(
 ) -> None:
     """Which partitions there are is remembered from one look to the next, but not of a topic that is gone."""
     client.topics.create("renewed", partitions=1)
-    driver = Driver(read_options({"agents": agent.http, "topic": "renewed"}, streaming=True))
+    driver = OffsetPoller(read_options({"agents": agent.http, "topic": "renewed"}, streaming=True))
     try:
         assert sorted(driver.look({}).ends) == [TopicPartition("renewed", 0)]
         client.topics.delete("renewed")
@@ -216,7 +216,7 @@ def test_a_stream_leaves_a_few_records_to_a_later_batch_but_not_for_ever(
     client.topics.create(topic, partitions=2)
     given = {"topic": topic, "agents": agent.http, "startingOffsets": "earliest"}
     options = read_options({**given, "minOffsetsPerTrigger": "10", "maxTriggerDelay": delay}, streaming=True)
-    reader = StreamReader(options, Output(columns=StructType()))
+    reader = StreamReader(options, OutputSchema(columns=StructType()))
     send(client, topic, range(5))
     try:
         first = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())

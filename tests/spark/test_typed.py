@@ -21,7 +21,7 @@ from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import NewRecord
 from streamhouse.schemas.languages import parse_schema
 from streamhouse.spark.columns import typed_decoder
-from streamhouse.spark.columns.typed_columns import TypedShape, check_typed, typed_schema
+from streamhouse.spark.columns.typed_columns import TypedRecordBatchBuilder, check_typed, typed_schema
 from streamhouse.spark.columns.typed_decoder import ReaderSchema, find_schema, latest_schema
 from tests.spark.conftest import Read
 from tests.support.agent import LiveAgent
@@ -95,7 +95,7 @@ def decoded(
     )
     wanted = only or typed_schema(schema, include_headers=False)
     check_typed(wanted, schema)
-    shape = TypedShape.of(wanted, schema, "localhost:1")
+    shape = TypedRecordBatchBuilder.of(wanted, schema, "localhost:1")
     found = read_columns([batch], Selection(shape.wanted & ALL_COLUMNS), limit_bytes=1 << 20)
     return pa.Table.from_batches([shape.record_batch(found, PLACE, shift=100)])
 
@@ -158,7 +158,9 @@ def test_records_of_an_older_schema_have_the_new_fields_default(monkeypatch: pyt
     new = {**old, "fields": [*old["fields"], {"name": "raw", "type": "bytes", "default": "\u00ff"}]}
     written = parse_schema("AVRO", json.dumps(old), {})
     monkeypatch.setattr(ReaderSchema, "parsed", lambda self: parse_schema("AVRO", json.dumps(new), {}))
-    shape = TypedShape.of(StructType().add("id", "long").add("raw", "binary"), reader("AVRO", new), "localhost:1")
+    shape = TypedRecordBatchBuilder.of(
+        StructType().add("id", "long").add("raw", "binary"), reader("AVRO", new), "localhost:1"
+    )
     monkeypatch.setattr(typed_decoder, "writer_schema", lambda address, schema_id: written)
     batch = encode_batch([NewRecord(value=b"\0\0\0\0\1" + written.encode({"id": 1}))], codec=Codec.NONE, now_ms=0)
     found = read_columns([batch], Selection(shape.wanted), limit_bytes=1 << 20)
@@ -211,7 +213,7 @@ def errors_of(monkeypatch: pytest.MonkeyPatch, only: str | None, *, keep_values:
     if only is not None:
         wanted = StructType([wanted[name] for name in only.split(",")])
     check_typed(wanted, schema, keep_errors=True)
-    shape = TypedShape.of(wanted, schema, "localhost:1", keep_errors=True, keep_values=keep_values)
+    shape = TypedRecordBatchBuilder.of(wanted, schema, "localhost:1", keep_errors=True, keep_values=keep_values)
     found = read_columns([batch], Selection(shape.wanted), limit_bytes=1 << 20)
     rows: list[dict[str, Any]] = shape.record_batch(found, PLACE, shift=100).to_pylist()
     return rows

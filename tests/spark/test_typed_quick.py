@@ -21,9 +21,9 @@ from streamhouse.model.record import NewRecord
 from streamhouse.schemas.base import ParsedSchema
 from streamhouse.schemas.languages import parse_schema
 from streamhouse.spark.columns import typed_decoder
-from streamhouse.spark.columns.typed_columns import TypedShape, typed_schema
+from streamhouse.spark.columns.typed_columns import TypedRecordBatchBuilder, typed_schema
 from streamhouse.spark.columns.typed_decoder import Decoded, Decoder, ReaderSchema
-from streamhouse.spark.columns.vectorized_decoder import quick_reader
+from streamhouse.spark.columns.vectorized_decoder import vectorized_decoder
 from tests.support.depth import examples
 
 pytestmark = pytest.mark.skipif(not IS_COMPILED, reason="built without a compiler")
@@ -143,7 +143,7 @@ PROTO_VALUES = st.tuples(
 
 
 def decoder(reader: ReaderSchema) -> Decoder:
-    shape = TypedShape.of(typed_schema(reader, include_headers=False), reader, "localhost:1")
+    shape = TypedRecordBatchBuilder.of(typed_schema(reader, include_headers=False), reader, "localhost:1")
     assert shape.decoder is not None
     return shape.decoder
 
@@ -261,7 +261,7 @@ def test_fields_of_an_older_or_newer_writer_go_by_their_names() -> None:
         patch.setattr(typed_decoder, "writer_schema", lambda address, schema_id: writer)
         own = [each for each in PARSED_FIELDS if each in ("f2", "f7", "f8", "f19")]
         kinds = typed_schema(SCHEMAS["AVRO"], include_headers=False)
-        shape = TypedShape.of(StructType([kinds[name] for name in own]), SCHEMAS["AVRO"], "localhost:1")
+        shape = TypedRecordBatchBuilder.of(StructType([kinds[name] for name in own]), SCHEMAS["AVRO"], "localhost:1")
         assert shape.decoder is not None
         found = shape.decoder.decode(column_of([payload]))
         assert shape.decoder._quick[1] is not None
@@ -299,5 +299,5 @@ def test_records_of_several_schemas_are_in_the_order_of_their_offsets() -> None:
 def test_a_writer_of_another_language_is_read_record_by_record() -> None:
     """Its values mean something else: a time may be a number in one, and a text in the other."""
     shape = decoder(SCHEMAS["AVRO"])
-    assert quick_reader(PARSED["JSON"], PARSED["AVRO"], shape.columns, has_text=False) is None
-    assert quick_reader(PARSED["AVRO"], PARSED["AVRO"], shape.columns, has_text=False) is not None
+    assert vectorized_decoder(PARSED["JSON"], PARSED["AVRO"], shape.columns, has_text=False) is None
+    assert vectorized_decoder(PARSED["AVRO"], PARSED["AVRO"], shape.columns, has_text=False) is not None

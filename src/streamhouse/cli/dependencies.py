@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from streamhouse.client.types import Group
     from streamhouse.config import Settings
     from streamhouse.dev.cluster import ClusterReady
-    from streamhouse.spark.agents.definition_applier import Applier, File, Problem
-    from streamhouse.spark.maintenance.job import Done, Progress
-    from streamhouse.spark.replay.resumable_job import Replayed
+    from streamhouse.spark.agents.definition_applier import DefinitionApplier, DefinitionFile, FileDiagnostic
+    from streamhouse.spark.maintenance.job import JobResult, Progress
+    from streamhouse.spark.replay.resumable_job import ReplayResult
     from streamhouse.spark.runtime.launch import Kind
     from streamhouse.spark.worker.discovery import Worker
     from streamhouse.spark.worker.worker_client import WorkerStatus
@@ -202,24 +202,24 @@ class Doors:
         with installed("spark"):
             run(supervise(plan, on_start=lambda told: on_start(told.name, told.log), news=on_news))
 
-    def read_definitions(self, paths: Sequence[Path]) -> "tuple[list[File], list[Problem]]":
+    def read_definitions(self, paths: Sequence[Path]) -> "tuple[list[DefinitionFile], list[FileDiagnostic]]":
         from streamhouse.spark.agents.definition_applier import find_files, read_files
 
         return read_files(find_files(paths))
 
     async def validate_definitions(
-        self, files: "Sequence[File]", agents: str, *, on_wait: Callable[[float], None]
-    ) -> "tuple[list[File], list[Problem]]":
+        self, files: "Sequence[DefinitionFile]", agents: str, *, on_wait: Callable[[float], None]
+    ) -> "tuple[list[DefinitionFile], list[FileDiagnostic]]":
         """Ask a SQL worker, which is started where there is none."""
         from streamhouse.spark.agents.definition_applier import validated
         from streamhouse.spark.worker.worker_client import worker_validation
 
         return await validated(files, worker_validation(agents, on_wait=on_wait))
 
-    def applier(self, http: "Http", begin: str | None) -> "Applier":
-        from streamhouse.spark.agents.definition_applier import Applier
+    def applier(self, http: "Http", begin: str | None) -> "DefinitionApplier":
+        from streamhouse.spark.agents.definition_applier import DefinitionApplier
 
-        return Applier(http, begin=begin)
+        return DefinitionApplier(http, begin=begin)
 
     def topic_columns(self, agents: str, topic: str) -> tuple[str, ...] | None:
         """Declared, registered or inferred, as every query finds them; None before anybody can know. Blocks."""
@@ -238,7 +238,7 @@ class Doors:
         *,
         at_least: int,
         on_progress: "Callable[[Progress], None]",
-    ) -> "Done":
+    ) -> "JobResult":
         """Blocks until the job is done. Spark is started when there is something to do."""
         with installed("spark"):
             from streamhouse.spark.maintenance import compaction_job, merge_job
@@ -264,7 +264,7 @@ class Doors:
         *,
         job_id: str,
         on_progress: "Callable[[Progress], None]",
-    ) -> "Replayed":
+    ) -> "ReplayResult":
         """Blocks until the copy is done. Spark is started when there is something to do."""
         with installed("spark"):
             from streamhouse.spark.replay import copy_job
@@ -272,7 +272,7 @@ class Doors:
 
         with running(f"streamhouse-copy-{asked['source']}", **asdict(place)) as (loop, start):
             run = partial(copy_job.run, agents=place.agents, start=start, loop=loop, job_id=job_id)
-            return run(copy_job.CopyAsked(**asked), on_progress=on_progress)
+            return run(copy_job.CopySpec(**asked), on_progress=on_progress)
 
     def restore(
         self,
@@ -281,7 +281,7 @@ class Doors:
         *,
         job_id: str,
         on_progress: "Callable[[Progress], None]",
-    ) -> "Replayed":
+    ) -> "ReplayResult":
         """Blocks until the restore is done. Spark is started when there is something to do."""
         with installed("spark"):
             from streamhouse.spark.replay import restore_job
@@ -289,7 +289,7 @@ class Doors:
 
         with running(f"streamhouse-restore-{asked['topic']}", **asdict(place)) as (loop, start):
             run = partial(restore_job.run, agents=place.agents, start=start, loop=loop, job_id=job_id)
-            return run(restore_job.RestoreAsked(**asked), on_progress=on_progress)
+            return run(restore_job.RestoreSpec(**asked), on_progress=on_progress)
 
     # --- SQL
 

@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 __all__ = ["open_session", "pipeline", "register", "spark_settings"]
 
-_PLACES: Final = {
+_MODULES: Final = {
     "open_session": "streamhouse.spark.runtime.session",
     "pipeline": "streamhouse.spark.pipelines.python_pipeline",
     "register": "streamhouse.spark.datasource.data_source",
     "spark_settings": "streamhouse.spark.runtime.launch",
 }
-_OF_SESSIONS: Final = ("open_session", "register")
+_NEED_PYSPARK: Final = ("open_session", "register")
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name in _OF_SESSIONS:
+    if name in _NEED_PYSPARK:
         check_pyspark(import_module("pyspark").__version__)
-    found = globals()[name] = getattr(import_module(_PLACES[name]), name)
+    found = globals()[name] = getattr(import_module(_MODULES[name]), name)
     return found
 
 

@@ -13,16 +13,16 @@ from typing import Any
 import asyncpg
 import pyarrow as pa
 
-from streamhouse.spark.connectors.postgresql.connection import opened
+from streamhouse.spark.connectors.postgresql.connection import connect
 from streamhouse.spark.connectors.postgresql.writer import (
     MicroBatch,
-    Target,
     TargetColumn,
+    WriteTable,
     prepare_progress,
     write_batch,
 )
 
-TARGET = Target(
+TARGET = WriteTable(
     connection="warehouse",
     schema="public",
     table="totals",
@@ -73,7 +73,7 @@ def batch(step: str) -> MicroBatch:
 
 
 async def count() -> int:
-    async with opened(TARGET.connection) as link:
+    async with connect(TARGET.connection) as link:
         return int(await link.fetchval("SELECT count(*) FROM totals"))
 
 

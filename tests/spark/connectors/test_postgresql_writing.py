@@ -18,11 +18,11 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.errors import Misconfigured, PipelineMoved, Rejected, Unavailable
-from streamhouse.spark.connectors.postgresql.connection import dsn_of, opened, variable_of
+from streamhouse.spark.connectors.postgresql.connection import connect, dsn_of, variable_of
 from streamhouse.spark.connectors.postgresql.writer import (
     MicroBatch,
-    Target,
     TargetColumn,
+    WriteTable,
     insert,
     prepare_progress,
     take_over,
@@ -40,7 +40,7 @@ TOTALS = "CREATE TABLE totals (id bigint PRIMARY KEY, total bigint)"
 KEYED = replace(TARGET, key=("id",))
 
 
-async def write(target: Target, micro_batch: MicroBatch, *batches: pa.RecordBatch) -> bool:
+async def write(target: WriteTable, micro_batch: MicroBatch, *batches: pa.RecordBatch) -> bool:
     await prepare_progress(target)
     return await write_batch(target, micro_batch, batches)
 
@@ -161,7 +161,7 @@ async def test_values_of_every_type_arrive(ask: Ask) -> None:
     columns += ", raw bytea, j jsonb, a int[]"
     await asyncio.to_thread(ask, f"CREATE TABLE kinds ({columns})")
     named = [each.strip().split(" ") for each in columns.replace("(10,2)", "").split(",")]
-    target = Target(
+    target = WriteTable(
         connection="warehouse",
         schema="public",
         table="kinds",
@@ -244,7 +244,7 @@ async def test_a_connection_that_can_not_be_opened_is_told_without_its_password(
 ) -> None:
     monkeypatch.setenv("STREAMHOUSE_CONNECTION_OTHER", dsn)
     with pytest.raises(kind) as caught:
-        await _first(opened("other"))
+        await _first(connect("other"))
     assert words in str(caught.value)
     assert "wrong-word" not in str(caught.value)
     assert PASSWORD not in str(caught.value)

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from streamhouse.errors import Rejected
 from streamhouse.model.table import Connector, Table
 from streamhouse.spark.connectors import ReadContext, WriteContext, find, materialized_view
-from streamhouse.spark.connectors.materialized_view import parted
+from streamhouse.spark.connectors.materialized_view import split_into_parts
 from streamhouse.spark.connectors.view_key import key_of, view_key
 from streamhouse.spark.connectors.view_query import mode_of
 from streamhouse.spark.runtime.jvm import check_plan, plain_query, unsupported
@@ -242,13 +242,13 @@ def test_a_key_that_is_not_there_is_told(lines: Lines, spark: SparkSession, keep
 
 
 def test_parts_have_limits() -> None:
-    assert parted([]) == [[]]
-    assert [len(part) for part in parted([b"x"] * (2 * materialized_view.PART_ROWS + 1))] == [
+    assert split_into_parts([]) == [[]]
+    assert [len(part) for part in split_into_parts([b"x"] * (2 * materialized_view.PART_ROWS + 1))] == [
         materialized_view.PART_ROWS,
         materialized_view.PART_ROWS,
         1,
     ]
-    assert [len(part) for part in parted([b"x" * materialized_view.PART_BYTES] * 3)] == [1, 1, 1]
+    assert [len(part) for part in split_into_parts([b"x" * materialized_view.PART_BYTES] * 3)] == [1, 1, 1]
 
 
 # --- what it keeps
@@ -281,14 +281,14 @@ def test_a_view_is_the_batch_result_across_micro_batches_late_records_and_restar
     monkeypatch.setattr(materialized_view, "PART_ROWS", 1)
     lines.add(*(play("10:00:03", user, 8) for user in ("ann", "bob", "cat", "dan")))
     with monkeypatch.context() as broken:
-        ask, asked = materialized_view._ask, itertools.count()
+        ask, asked = materialized_view._send, itertools.count()
 
         def third_fails(*args: Any) -> Any:
             if next(asked) == 2:
                 raise RuntimeError("killed between two parts")
             return ask(*args)
 
-        broken.setattr(materialized_view, "_ask", third_fails)
+        broken.setattr(materialized_view, "_send", third_fails)
         with pytest.raises(StreamingQueryException, match="killed between two parts"):
             kept.run(frame)
     kept.run(frame)

@@ -16,11 +16,11 @@ from pyspark.sql import DataFrame, SparkSession
 from streamhouse.client.sync import SyncClient
 from streamhouse.model.table import Column, Connector, Table
 from streamhouse.spark.connectors import ReadContext, materialized_view
-from streamhouse.spark.connectors.materialized_view import Computed, needs_versions, write_again
-from streamhouse.spark.pipelines.query_builder import Builder, ticks
-from streamhouse.spark.pipelines.runner_protocol import job_of
-from streamhouse.spark.query.catalog import Catalogue
-from streamhouse.spark.query.resolver import bind
+from streamhouse.spark.connectors.materialized_view import RefreshResult, needs_versions, write_full_refresh
+from streamhouse.spark.pipelines.query_builder import PipelineBuilder, refresh_clock
+from streamhouse.spark.pipelines.runner_protocol import pipeline_job
+from streamhouse.spark.query.catalog import Catalog
+from streamhouse.spark.query.resolver import resolve
 from tests.spark.connectors import test_view
 from tests.spark.connectors.test_view import Kept
 from tests.spark.sql.fakes import FakeDoor
@@ -111,9 +111,9 @@ class Bench:
             for each in self.topics
         ]
         agents = self.kept.writing.agents
-        catalogue = Catalogue(agents, door=FakeDoor(*tables))
+        catalogue = Catalog(agents, door=FakeDoor(*tables))
         reading = ReadContext(agents=agents, max_records_per_trigger=limit, with_versions=True)
-        return bind(self.spark, self.text, catalogue, reading).frame
+        return resolve(self.spark, self.text, catalogue, reading).frame
 
     def run(self, *, limit: int | None = None) -> dict[Any, Any]:
         self.kept.run(self.frame(limit=limit))
@@ -158,14 +158,14 @@ def test_a_batch_that_failed_between_its_parts_is_told_again(
     orders.put_at_random(3, 60)
     monkeypatch.setattr(materialized_view, "PART_ROWS", 1)
     with monkeypatch.context() as broken:
-        ask, asked = materialized_view._ask, itertools.count()
+        ask, asked = materialized_view._send, itertools.count()
 
         def third_fails(*args: Any) -> Any:
             if next(asked) == 2:
                 raise RuntimeError("killed between two parts")
             return ask(*args)
 
-        broken.setattr(materialized_view, "_ask", third_fails)
+        broken.setattr(materialized_view, "_send", third_fails)
         with pytest.raises(StreamingQueryException, match="killed between two parts"):
             made.run()
     assert made.run() == newest(orders)
@@ -245,7 +245,9 @@ def test_a_view_without_streams_has_the_newest_row_of_each_key(
     kept = made.kept
 
     def compute() -> None:
-        writer = write_again(ticks(spark), kept.table, kept.writing, lambda: Computed(frame=made.frame()))
+        writer = write_full_refresh(
+            refresh_clock(spark), kept.table, kept.writing, lambda: RefreshResult(frame=made.frame())
+        )
         assert writer.trigger(once=True).start().awaitTermination(120)
 
     compute()
@@ -261,7 +263,9 @@ def test_rows_of_a_whole_result_that_nothing_tells_apart_are_refused(
     orders.put(0, 1, {"id": 1, "n": 1})
     orders.put(0, 2, {"id": 1, "n": 2})
     kept = made.kept
-    writer = write_again(ticks(spark), kept.table, kept.writing, lambda: Computed(frame=made.frame()))
+    writer = write_full_refresh(
+        refresh_clock(spark), kept.table, kept.writing, lambda: RefreshResult(frame=made.frame())
+    )
     with pytest.raises(StreamingQueryException, match=r"several rows of the result have one key.*key=\[1\] rows=2"):
         writer.trigger(once=True).start().awaitTermination(120)
 
@@ -297,10 +301,10 @@ def test_a_supervisors_view_has_versions(
     http.put(f"/v1/pipelines/{name}", json=wanted).raise_for_status()
     told = http.post("/v1/supervisors/me/heartbeat", json={"host": "here", "slots": 100, "running": []}).json()
     [mine] = [each for each in told["assigned"] if each["pipeline"]["name"] == name]
-    builder = Builder(spark, agents=keeper.http, checkpoints=str(tmp_path))
+    builder = PipelineBuilder(spark, agents=keeper.http, checkpoints=str(tmp_path))
 
     def run() -> dict[int, int]:
-        assert builder.build(job_of(mine["pipeline"], epoch=mine["epoch"])).main.awaitTermination(120)
+        assert builder.build(pipeline_job(mine["pipeline"], epoch=mine["epoch"])).main.awaitTermination(120)
         rows = http.get(f"/v1/views/{name}/rows", params={"limit": 100}).json()["rows"]
         return {row["id"]: row["n"] for row in rows}
 

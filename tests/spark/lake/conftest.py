@@ -16,11 +16,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamhouse.model.table import Connector, Table
 from streamhouse.spark.connectors import ReadContext, WriteContext, find
-from streamhouse.spark.lake.connector import Step
-from streamhouse.spark.lake.table import Lake
-from streamhouse.spark.lake.table_options import open_lake, options_of
-from streamhouse.spark.pipelines.query_builder import Builder
-from streamhouse.spark.pipelines.runner_protocol import Job, job_of
+from streamhouse.spark.lake.connector import LakeBatchWriter
+from streamhouse.spark.lake.table import LakeTable
+from streamhouse.spark.lake.table_options import lake_options, open_table
+from streamhouse.spark.pipelines.query_builder import PipelineBuilder
+from streamhouse.spark.pipelines.runner_protocol import PipelineJob, pipeline_job
 from tests.support.agent import LiveAgent
 
 QUERY_ID = "11111111-2222-3333-4444-555555555555"
@@ -53,8 +53,8 @@ class Written:
     checkpoint: str
     epoch: int = 1
     query_id: str = QUERY_ID
-    lake: Lake = field(init=False)
-    step: Step = field(init=False)
+    lake: LakeTable = field(init=False)
+    step: LakeBatchWriter = field(init=False)
 
     def __post_init__(self) -> None:
         self.restart()
@@ -64,9 +64,9 @@ class Written:
         return self.table.options["location"]
 
     def restart(self) -> None:
-        options = options_of(self.table)
-        self.lake = open_lake(options)
-        self.step = Step(lake=self.lake, options=options, writing=self.writing())
+        options = lake_options(self.table)
+        self.lake = open_table(options)
+        self.step = LakeBatchWriter(lake=self.lake, options=options, writing=self.writing())
 
     def writing(self) -> WriteContext:
         return WriteContext(
@@ -166,13 +166,13 @@ def own_agent(tmp_path: Path) -> Iterator[LiveAgent]:
         yield running
 
 
-def job(agent: LiveAgent, name: str, **given: str) -> Job:
+def job(agent: LiveAgent, name: str, **given: str) -> PipelineJob:
     """The pipeline, taken as a supervisor takes it: agents place what its owner writes."""
     told = _told(agent, f"pipelines/{name}")
     if told["owner"] is None:
         _told(agent, "supervisors/test/heartbeat", {"host": "test", "slots": 4, "running": []})
         told = _told(agent, f"pipelines/{name}")
-    found = job_of(told, epoch=told["owner"]["epoch"])
+    found = pipeline_job(told, epoch=told["owner"]["epoch"])
     return replace(found, given={**found.given, "trigger": "available now", **given})
 
 
@@ -185,7 +185,7 @@ def _told(agent: LiveAgent, path: str, body: Any = None) -> Any:
         return json.load(answer)
 
 
-def run(builder: Builder, each: Job) -> None:
+def run(builder: PipelineBuilder, each: PipelineJob) -> None:
     """Until everything that is there is in the table, or among its dead letters."""
     built = builder.build(each)
     for query in (built.main, *built.others):

@@ -6,7 +6,7 @@ import pytest
 
 from streamhouse.errors import PipelineMoved, Unavailable
 from streamhouse.model.table import Connector
-from streamhouse.spark.lake.iceberg_table import IcebergLake
+from streamhouse.spark.lake.iceberg_table import IcebergLakeTable
 from tests.spark.lake.conftest import QUERY_ID, Make, Written
 
 pytestmark = pytest.mark.spark
@@ -135,7 +135,7 @@ def test_an_owner_may_start_its_query_again_and_again(make: Make, connector: Con
 def test_a_table_that_another_engine_made_is_not_committed_to_again_without_a_look(make: Make) -> None:
     """PyIceberg would load the table again, and put the commit behind whatever it finds."""
     first, second = make(Connector.ICEBERG), make(Connector.ICEBERG)
-    assert isinstance(first.lake, IcebergLake)
+    assert isinstance(first.lake, IcebergLakeTable)
     first.write(0, ORDERS, (1, 1))
     with first.lake._table().transaction() as transaction:
         transaction.remove_properties("commit.retry.num-retries")

@@ -12,7 +12,7 @@ import pytest
 from streamhouse.client.http import Http
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.errors import Unavailable
-from streamhouse.spark.pipelines.topic_tables import REFUSED_AGAIN_S, Following
+from streamhouse.spark.pipelines.topic_tables import RETRY_REJECTED_S, TopicTableReconciler
 
 ICEBERG = {"table.format": "iceberg"}
 
@@ -78,7 +78,7 @@ class Followed:
         self.news: list[tuple[str, str]] = []
         self.columns: tuple[str, ...] | None = None
         self.looked_at_columns = 0
-        self.following = Following(
+        self.following = TopicTableReconciler(
             http,
             self._columns,
             every_s=1.0,
@@ -190,7 +190,7 @@ async def test_columns_that_arent_there_are_not_looked_for_all_the_time(
     assert "table.key names no column of the topic; column=id" in said
     assert await followed.look() == []
     assert (followed.looked_at_columns, agents.kept["tables"]) == (1, {})
-    followed.clock.now_s += REFUSED_AGAIN_S
+    followed.clock.now_s += RETRY_REJECTED_S
     assert await followed.look() == []
     assert followed.looked_at_columns == 2
     agents.topics["orders"] = {**keyed, "table.key": "order_id"}

@@ -8,9 +8,9 @@ from pyspark.sql import SparkSession
 
 from streamhouse.errors import Unavailable
 from streamhouse.model.table import Column, Connector, Table
-from streamhouse.spark.pipelines.pipeline_tables import Growing, check_known, grown_catalogue
-from streamhouse.spark.query.catalog import NOTHING_YET, Catalogue, Extended
-from streamhouse.spark.query.resolver import Read
+from streamhouse.spark.pipelines.pipeline_tables import ColumnWatcher, check_known, grown_catalog
+from streamhouse.spark.query.catalog import EMPTY_TOPIC, Catalog, OverlayCatalog
+from streamhouse.spark.query.resolver import TableRef
 
 pytestmark = pytest.mark.spark
 
@@ -38,12 +38,12 @@ def columns(text: str) -> tuple[Column, ...]:
     return tuple(Column(name=name, type=kind) for name, kind in (each.split() for each in text.split(",")))
 
 
-def growing(door: MadeUpDoor) -> Growing:
-    bound = Catalogue("", door=door)
+def growing(door: MadeUpDoor) -> ColumnWatcher:
+    bound = Catalog("", door=door)
     table = bound.find("orders")
     assert table is not None
-    read = Read(name="orders", table=table, is_stream=True, origin=bound.origin("orders"))
-    return Growing(bound, Catalogue("", door=door), [read])
+    read = TableRef(name="orders", table=table, is_stream=True, origin=bound.origin("orders"))
+    return ColumnWatcher(bound, Catalog("", door=door), [read])
 
 
 def test_another_registered_schema_ends_the_query(spark: SparkSession) -> None:
@@ -74,11 +74,11 @@ def test_records_with_a_new_field_end_it_and_records_without_an_old_one_do_not(s
 
 
 def test_what_was_inferred_only_ever_grows(spark: SparkSession) -> None:
-    anew = Catalogue("", door=MadeUpDoor(records=[b'{"id": 1.5, "place": {"city": "x", "zip": 1}, "vip": true}']))
-    known = Extended(anew)
+    anew = Catalog("", door=MadeUpDoor(records=[b'{"id": 1.5, "place": {"city": "x", "zip": 1}, "vip": true}']))
+    known = OverlayCatalog(anew)
     kept = columns("id BIGINT,country STRING,place STRUCT<city:STRING>")
     known.add(Table(name="orders", connector=Connector.TOPIC, columns=kept, options={"format": "json"}))
-    found = grown_catalogue(known, anew, known.kept).find("orders")
+    found = grown_catalog(known, anew, known.kept).find("orders")
     assert found is not None
     assert [(each.name, each.type) for each in found.columns or ()] == [
         ("id", "bigint"),
@@ -90,4 +90,4 @@ def test_what_was_inferred_only_ever_grows(spark: SparkSession) -> None:
 
 def test_a_topic_without_records_is_waited_for() -> None:
     with pytest.raises(Unavailable, match="before there are records"):
-        check_known([Read(name="orders", table=ORDERS, is_stream=True, origin=NOTHING_YET)])
+        check_known([TableRef(name="orders", table=ORDERS, is_stream=True, origin=EMPTY_TOPIC)])

@@ -16,7 +16,7 @@ import duckdb
 import pytest
 from pyiceberg.table import StaticTable
 
-from streamhouse.spark.lake.table_options import open_lake, options_of
+from streamhouse.spark.lake.table_options import lake_options, open_table
 from streamhouse.spark.runtime.java import java_home
 from tests.spark.lake import killed_driver
 from tests.spark.lake.killed_driver import QUERY_ID, table_at
@@ -127,7 +127,7 @@ def test_each_key_is_there_once_with_its_last_value_whenever_the_driver_is_kille
     chance = random.Random(20)
     models = written(tmp_path / "changes", chance)
     drivers = Drivers(tmp_path)
-    lake = open_lake(options_of(table_at(drivers.location)))
+    lake = open_table(lake_options(table_at(drivers.location)))
     for _ in range(KILLS):
         assert drivers.killed(chance.uniform(0, SPREAD_S)) == -signal.SIGKILL, drivers.output
         last = lake.last_batch(QUERY_ID)

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
-from streamhouse.spark.lake.delta_table import DeltaLake
-from streamhouse.spark.lake.iceberg_table import IcebergLake
-from streamhouse.spark.lake.parquet_table import ParquetLake
+from streamhouse.spark.lake.delta_table import DeltaLakeTable
+from streamhouse.spark.lake.iceberg_table import IcebergLakeTable
+from streamhouse.spark.lake.parquet_table import ParquetLakeTable
 from streamhouse.spark.lake.table import Layout, Progress
-from streamhouse.spark.lake.table_options import Place
+from streamhouse.spark.lake.table_options import Location
 
 COMMITS, PARTITIONS = 100, 50
 SNAPSHOT_BYTES = 1024
@@ -30,7 +30,7 @@ def newest(folder: Path) -> str:
 
 
 def test_iceberg_metadata_has_the_offsets_once(tmp_path: Path) -> None:
-    lake = IcebergLake(LAYOUT, Place(root=str(tmp_path / "lake")))
+    lake = IcebergLakeTable(LAYOUT, Location(root=str(tmp_path / "lake")))
     lake.fit(SCHEMA)
     for batch in range(COMMITS):
         assert lake.last_batch("q") == (batch - 1 if batch else None)
@@ -46,11 +46,11 @@ def test_iceberg_metadata_has_the_offsets_once(tmp_path: Path) -> None:
     assert (lake.last_batch("q"), lake.last_batch("another")) == (COMMITS - 1, 0)
 
 
-@pytest.mark.parametrize("kind", [DeltaLake, ParquetLake])
+@pytest.mark.parametrize("kind", [DeltaLakeTable, ParquetLakeTable])
 def test_no_file_of_the_other_formats_grows_with_commits(
-    tmp_path: Path, kind: type[DeltaLake] | type[ParquetLake]
+    tmp_path: Path, kind: type[DeltaLakeTable] | type[ParquetLakeTable]
 ) -> None:
-    lake = kind(LAYOUT, Place(root=str(tmp_path / "lake")))
+    lake = kind(LAYOUT, Location(root=str(tmp_path / "lake")))
     lake.fit(SCHEMA)
     for batch in range(COMMITS // 4):
         lake.last_batch("q")

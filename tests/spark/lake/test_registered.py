@@ -15,7 +15,7 @@ from streamhouse.client.sync import SyncClient
 from streamhouse.client.types import NewSchema, Record
 from streamhouse.model.table import Connector
 from streamhouse.spark.pipelines.dead_letters import NO_KEY
-from streamhouse.spark.pipelines.query_builder import Builder
+from streamhouse.spark.pipelines.query_builder import PipelineBuilder
 from tests.spark.lake.conftest import Engines, Make, Written, job, run
 from tests.support.agent import LiveAgent
 
@@ -38,7 +38,7 @@ class Orders:
 
     agent: LiveAgent
     client: SyncClient
-    builder: Builder
+    builder: PipelineBuilder
     table: Written
 
     def produce(self, schema: NewSchema | None, *records: tuple[str | None, Any]) -> None:
@@ -66,7 +66,7 @@ class Orders:
 @pytest.fixture
 def orders(spark: SparkSession, own_agent: LiveAgent, make: Make, tmp_path: Path) -> Iterator[Orders]:
     table = make(Connector.ICEBERG, "id")
-    builder = Builder(spark, agents=own_agent.http, checkpoints=str(tmp_path / "checkpoints"))
+    builder = PipelineBuilder(spark, agents=own_agent.http, checkpoints=str(tmp_path / "checkpoints"))
     with SyncClient(own_agent.http) as client:
         client.topics.create("orders", partitions=1)
         client.schemas.register("orders-value", avro(*FIELDS))

@@ -19,8 +19,8 @@ from streamhouse.cli.main import app
 from streamhouse.client.http import Http
 from streamhouse.client.sync import SyncClient
 from streamhouse.clock import Ids, SystemClock
-from streamhouse.spark.pipelines.query_builder import Builder
-from streamhouse.spark.pipelines.topic_tables import Following
+from streamhouse.spark.pipelines.query_builder import PipelineBuilder
+from streamhouse.spark.pipelines.topic_tables import TopicTableReconciler
 from streamhouse.spark.query.catalog import topic_columns
 from tests.spark.lake.conftest import job, run
 from tests.spark.pipelines.live import LiveSupervisor, until
@@ -81,7 +81,7 @@ def looked(agent: LiveAgent, times: int) -> None:
     async def look() -> None:
         async with Http(agent.http) as http:
             columns = partial(topic_columns, agent.http)
-            following = Following(http, columns, every_s=1, clock=SystemClock(), ids=Ids())
+            following = TopicTableReconciler(http, columns, every_s=1, clock=SystemClock(), ids=Ids())
             for _ in range(times):
                 await following.look()
 
@@ -91,7 +91,7 @@ def looked(agent: LiveAgent, times: int) -> None:
 def test_the_table_that_a_setting_makes_is_filled_and_stays_when_the_setting_goes(
     spark: SparkSession, own_agent: LiveAgent, tmp_path: Path
 ) -> None:
-    builder = Builder(spark, agents=own_agent.http, checkpoints=str(tmp_path / "checkpoints"))
+    builder = PipelineBuilder(spark, agents=own_agent.http, checkpoints=str(tmp_path / "checkpoints"))
     location = own_agent.data / "lake" / "shop_orders_lake"
     with SyncClient(own_agent.http) as client:
         client.topics.create("shop.orders", partitions=1, config=SETTINGS)

@@ -12,9 +12,9 @@ from streamhouse.cli.main import app
 from streamhouse.client.sync import SyncClient
 from streamhouse.model.table import Connector
 from streamhouse.spark.connectors import ReadContext
-from streamhouse.spark.pipelines.query_builder import Builder
-from streamhouse.spark.query.catalog import Catalogue
-from streamhouse.spark.query.resolver import bind
+from streamhouse.spark.pipelines.query_builder import PipelineBuilder
+from streamhouse.spark.query.catalog import Catalog
+from streamhouse.spark.query.resolver import resolve
 from tests.spark.lake.conftest import Engines, Make, job, run
 from tests.support.agent import LiveAgent
 
@@ -37,7 +37,7 @@ def test_a_topic_with_changes_and_other_columns_is_what_sql_says_of_it(
     spark: SparkSession, own_agent: LiveAgent, make: Make, engines: Engines, tmp_path: Path
 ) -> None:
     table = make(Connector.ICEBERG, "id")
-    builder = Builder(spark, agents=own_agent.http, checkpoints=str(tmp_path / "checkpoints"))
+    builder = PipelineBuilder(spark, agents=own_agent.http, checkpoints=str(tmp_path / "checkpoints"))
     with SyncClient(own_agent.http) as client:
         client.topics.create("orders", partitions=1)
         produced(client, *[(str(each), {"id": each, "amount": 10, "country": None}) for each in range(4)])
@@ -48,7 +48,7 @@ def test_a_topic_with_changes_and_other_columns_is_what_sql_says_of_it(
         run(builder, job(own_agent, "orders_now", dead_letters="none"))
         produced(client, ("1", {"id": 1, "amount": 7, "country": "de", "vip": True}), ("2", None), ("9", None))
         run(builder, job(own_agent, "orders_now", dead_letters="none"))
-        said = bind(spark, LATEST, Catalogue(own_agent.http), ReadContext(agents=own_agent.http)).frame.first()
+        said = resolve(spark, LATEST, Catalog(own_agent.http), ReadContext(agents=own_agent.http)).frame.first()
     own_agent.stop()
     assert said is not None
     assert set(engines.sums(table).values()) == {tuple(said)} == {(3, 27, 1)}
@@ -59,7 +59,7 @@ def test_records_without_a_value_are_no_rows_of_a_table_that_is_only_appended_to
     spark: SparkSession, own_agent: LiveAgent, make: Make, engines: Engines, tmp_path: Path
 ) -> None:
     table = make(Connector.DELTA)
-    builder = Builder(spark, agents=own_agent.http, checkpoints=str(tmp_path / "checkpoints"))
+    builder = PipelineBuilder(spark, agents=own_agent.http, checkpoints=str(tmp_path / "checkpoints"))
     with SyncClient(own_agent.http) as client:
         client.topics.create("orders", partitions=1)
         produced(client, *[(str(each), {"id": each, "amount": 10, "country": "de"}) for each in range(3)])

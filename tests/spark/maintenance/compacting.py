@@ -12,13 +12,13 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
 from streamhouse.clock import SystemClock
-from streamhouse.spark.agents.run_replacements import Maintainers, MaintenancePlan
-from streamhouse.spark.datasource.split_planner import Split
-from streamhouse.spark.datasource.split_reader import Task
-from streamhouse.spark.maintenance.compaction_job import Compacted, compact
-from streamhouse.spark.maintenance.compaction_scan import Edges, busy_markers
-from streamhouse.spark.maintenance.retained_offsets import Bounds, KeyTask, Survivors
-from streamhouse.spark.maintenance.segment_rewrite import Costs
+from streamhouse.spark.agents.run_replacements import MaintenanceClient, MaintenancePlan
+from streamhouse.spark.datasource.split_planner import InputSplit
+from streamhouse.spark.datasource.split_reader import ReadTask
+from streamhouse.spark.maintenance.compaction_job import CompactionResult, compact
+from streamhouse.spark.maintenance.compaction_scan import Edges, markers_to_keep
+from streamhouse.spark.maintenance.retained_offsets import OffsetGroup, RetainedOffsets, ScanKeys
+from streamhouse.spark.maintenance.segment_rewrite import IoStats
 from tests.spark.maintenance.support import QUICK, ask, plan
 from tests.support.agent import LiveAgent
 
@@ -57,17 +57,17 @@ class Later(SystemClock):
 def agents_ahead(ahead_ms: int) -> Iterator[None]:
     """The agents' clocks say that it is so much later."""
 
-    async def told_later(self: Maintainers, topic: str) -> MaintenancePlan:
+    async def told_later(self: MaintenanceClient, topic: str) -> MaintenancePlan:
         told = await original(self, topic)
         return msgspec.structs.replace(told, now_ms=(told.now_ms or 0) + ahead_ms)
 
-    original = Maintainers.plan
+    original = MaintenanceClient.plan
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Maintainers, "plan", told_later)
+        patch.setattr(MaintenanceClient, "plan", told_later)
         yield
 
 
-def compact_later(agent: LiveAgent, topic: str, ahead_ms: int, **settings: Any) -> Compacted:
+def compact_later(agent: LiveAgent, topic: str, ahead_ms: int, **settings: Any) -> CompactionResult:
     """So much later, by every clock."""
     with agents_ahead(ahead_ms):
         return compact(topic, agents=agent.http, executors=HereExecutors(), clock=Later(ahead_ms), **settings)
@@ -76,9 +76,9 @@ def compact_later(agent: LiveAgent, topic: str, ahead_ms: int, **settings: Any) 
 @dataclass
 class HereSurvivors:
     latest: dict[int, list[int]]
-    before: Callable[[Bounds], None]
+    before: Callable[[OffsetGroup], None]
 
-    def rewrite(self, wanted: Bounds, act: Callable[[bytes], bytes]) -> bytes:
+    def rewrite(self, wanted: OffsetGroup, act: Callable[[bytes], bytes]) -> bytes:
         self.before(wanted)
         offsets = [each for each in self.latest.get(wanted.partition, ()) if wanted.start <= each < wanted.end]
         return act(np.array(offsets, np.int64).tobytes())
@@ -89,38 +89,38 @@ class HereExecutors:
 
     at_once = 1
 
-    def __init__(self, before: Callable[[Bounds], None] = lambda bounds: None) -> None:
+    def __init__(self, before: Callable[[OffsetGroup], None] = lambda bounds: None) -> None:
         self._before = before
-        self.rewritten: list[Bounds] = []
+        self.rewritten: list[OffsetGroup] = []
 
     def find(
         self,
-        splits: Sequence[Split],
-        bounds: Sequence[Bounds],
+        splits: Sequence[InputSplit],
+        bounds: Sequence[OffsetGroup],
         *,
-        task: Task,
+        task: ReadTask,
         records: int,
         on_read: Callable[[int], None],
-    ) -> tuple[Survivors, Costs]:
+    ) -> tuple[RetainedOffsets, IoStats]:
         assert list(bounds) == sorted(bounds)
         edges: Edges = []
-        read = KeyTask(splits=splits, task=task, add_costs=lambda gets, read_bytes: None, add_edges=edges.extend)
+        read = ScanKeys(splits=splits, task=task, add_costs=lambda gets, read_bytes: None, add_edges=edges.extend)
         numbers = pa.RecordBatch.from_arrays([pa.array(range(len(splits)), pa.int64())], names=["id"])
         latest: dict[tuple[int, int, int], int] = {}
         for batch in read([numbers]):
             for partition, high, low, offset in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 latest[partition, high, low] = max(offset, latest.get((partition, high, low), -1))
-        found: dict[int, list[int]] = busy_markers(edges)
+        found: dict[int, list[int]] = markers_to_keep(edges)
         for (partition, _, _), offset in sorted(latest.items(), key=lambda item: item[1]):
             found.setdefault(partition, []).append(offset)
 
         found = {partition: sorted(set(offsets)) for partition, offsets in found.items()}
 
-        def note(wanted: Bounds) -> None:
+        def note(wanted: OffsetGroup) -> None:
             self.rewritten.append(wanted)
             self._before(wanted)
 
-        return HereSurvivors(found, note), Costs()
+        return HereSurvivors(found, note), IoStats()
 
     def cancel(self) -> None: ...
 
@@ -132,13 +132,13 @@ class NoExecutors:
 
     def find(
         self,
-        splits: Sequence[Split],
-        bounds: Sequence[Bounds],
+        splits: Sequence[InputSplit],
+        bounds: Sequence[OffsetGroup],
         *,
-        task: Task,
+        task: ReadTask,
         records: int,
         on_read: Callable[[int], None],
-    ) -> tuple[Survivors, Costs]:
+    ) -> tuple[RetainedOffsets, IoStats]:
         raise AssertionError(f"there is nothing to do, but {len(bounds)} groups")
 
     def cancel(self) -> None: ...

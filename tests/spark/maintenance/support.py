@@ -9,7 +9,7 @@ import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.structs import OffsetAndTimestamp
 
-from streamhouse.spark.agents.run_replacements import MaintenancePlan, joined
+from streamhouse.spark.agents.run_replacements import MaintenancePlan, merge_pages
 from tests.support.agent import LiveAgent
 
 QUICK = ("--set", "flush.age_s=0.005", "--set", "flush.check_s=0.01", "--set", "compaction.merge_runs=0")
@@ -78,7 +78,7 @@ def plan(agent: LiveAgent, topic: str) -> MaintenancePlan:
         cursor = pages[-1].next if pages else None
         told = ask(agent, "/v1/maintenance/plan", {"topic": topic, "cursor": cursor})
         pages.append(msgspec.convert(told, MaintenancePlan))
-    return msgspec.structs.replace(pages[-1], partitions=joined(pages))
+    return msgspec.structs.replace(pages[-1], partitions=merge_pages(pages))
 
 
 def run_count(agent: LiveAgent, topic: str) -> int:

@@ -8,9 +8,9 @@ import pytest
 
 from streamhouse.errors import Misconfigured, Unavailable
 from streamhouse.spark.maintenance import compaction_job, compaction_plan, merge_job
-from streamhouse.spark.maintenance.compaction_job import Compacted, compact
+from streamhouse.spark.maintenance.compaction_job import CompactionResult, compact
 from streamhouse.spark.maintenance.job import Progress
-from streamhouse.spark.maintenance.retained_offsets import Bounds
+from streamhouse.spark.maintenance.retained_offsets import OffsetGroup
 from tests.spark.maintenance.compacting import (
     DAY_MS,
     STILL,
@@ -49,7 +49,7 @@ def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction_plan, "MAX_RUNS", 3)
 
 
-def compact_here(agent: LiveAgent, topic: str, *, ahead_ms: int = 0) -> Compacted:
+def compact_here(agent: LiveAgent, topic: str, *, ahead_ms: int = 0) -> CompactionResult:
     return compact_later(agent, topic, ahead_ms)
 
 
@@ -180,7 +180,7 @@ def test_runs_are_replaced_oldest_first(agent: LiveAgent) -> None:
             put(agent, "order", ("a", str(number)), partition=partition)
     executors = HereExecutors()
     done = compact("order", agents=agent.http, executors=executors)
-    assert executors.rewritten == [Bounds(each, *at) for each in (0, 1) for at in ((0, 3), (3, 6), (6, 8))]
+    assert executors.rewritten == [OffsetGroup(each, *at) for each in (0, 1) for at in ((0, 3), (3, 6), (6, 8))]
     assert [(each.partition, each.offset) for each in sorted(read_all(agent, "order", partitions=2))] == [
         (0, 7),
         (1, 7),
@@ -197,7 +197,7 @@ def test_runs_that_somebody_merged_meanwhile_are_planned_again(agent: LiveAgent)
     log = read_all(agent, "beside")
     merged: list[int] = []
 
-    def merge(bounds: Bounds) -> None:
+    def merge(bounds: OffsetGroup) -> None:
         if bounds.start == 3 and not merged:
             merged.append(merge_job.run("beside", agents=agent.http, tasks=HereTasks()).replaced_runs)
 
@@ -214,7 +214,7 @@ def test_records_above_the_pass_stay_though_a_merge_put_them_into_the_same_run(a
     for number in range(4):
         put(agent, "across", ("a", str(number)))
 
-    def more(bounds: Bounds) -> None:
+    def more(bounds: OffsetGroup) -> None:
         if run_count(agent, "across") == 4:
             put(agent, "across", ("a", "4"), ("a", "5"))
             merge_job.run("across", agents=agent.http, tasks=HereTasks())
@@ -228,7 +228,7 @@ def test_a_topic_that_was_made_again_is_left_alone(agent: LiveAgent) -> None:
     create(agent, "again", cleanup_policy="compact")
     put(agent, "again", ("a", "1"), ("a", "2"))
 
-    def remake(bounds: Bounds) -> None:
+    def remake(bounds: OffsetGroup) -> None:
         ask(agent, "/v1/topics/again", method="DELETE")
         create(agent, "again", cleanup_policy="compact")
         put(agent, "again", ("b", "1"), ("c", "2"))
@@ -243,7 +243,7 @@ def test_a_job_does_not_go_on_for_ever_against_others(agent: LiveAgent, monkeypa
     create(agent, "contested", cleanup_policy="compact")
     put(agent, "contested", ("a", "1"), ("a", "2"))
 
-    def rewrite(bounds: Bounds) -> None:
+    def rewrite(bounds: OffsetGroup) -> None:
         for _ in range(2):
             put(agent, "contested", ("b", "1"))
         merge_job.run("contested", agents=agent.http, tasks=HereTasks())

@@ -9,11 +9,11 @@ from pyspark.sql.types import StructType
 
 from streamhouse.errors import CorruptObject
 from streamhouse.spark.agents.run_replacements import RunRow
-from streamhouse.spark.columns.record_columns import Shape
-from streamhouse.spark.datasource.pushed_filters import NOTHING
+from streamhouse.spark.columns.record_columns import RecordBatchBuilder
+from streamhouse.spark.datasource.pushed_filters import NO_FILTERS
 from streamhouse.spark.datasource.read_options import read_options
 from streamhouse.spark.datasource.split_planner import plan_batch
-from streamhouse.spark.datasource.split_reader import Task, read_split
+from streamhouse.spark.datasource.split_reader import ReadTask, read_split
 from streamhouse.spark.maintenance import merge_job
 from streamhouse.spark.maintenance.compaction_job import compact
 from tests.spark.maintenance.compacting import HereExecutors
@@ -59,9 +59,9 @@ def test_a_task_that_reads_damage_fails_instead_of_passing_over_it(agent: LiveAg
     run = runs_of(agent, "orders")[2]
     flip(agent, run, run.position + 70 if what == "block" else run.index_position + 30)
     options = read_options({"topic": "orders", "agents": agent.http}, streaming=False)
-    splits = asyncio.run(plan_batch(options, NOTHING))
-    shape = Shape.of(StructType().add("value", "binary"))
-    task = Task(agents=agent.http, fail_on_data_loss=False)
+    splits = asyncio.run(plan_batch(options, NO_FILTERS))
+    shape = RecordBatchBuilder.of(StructType().add("value", "binary"))
+    task = ReadTask(agents=agent.http, fail_on_data_loss=False)
     with pytest.raises(CorruptObject, match=run.key):
         [batch for split in splits for batch in read_split(split, task, shape)]
 

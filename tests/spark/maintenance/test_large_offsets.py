@@ -11,11 +11,11 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 from pyspark.sql.types import StructType
 
-from streamhouse.spark.columns.record_columns import Shape
-from streamhouse.spark.datasource.pushed_filters import NOTHING
+from streamhouse.spark.columns.record_columns import RecordBatchBuilder
+from streamhouse.spark.datasource.pushed_filters import NO_FILTERS
 from streamhouse.spark.datasource.read_options import read_options
 from streamhouse.spark.datasource.split_planner import plan_batch
-from streamhouse.spark.datasource.split_reader import Task, read_split
+from streamhouse.spark.datasource.split_reader import ReadTask, read_split
 from streamhouse.spark.maintenance import merge_job
 from streamhouse.spark.maintenance.compaction_job import compact
 from tests.spark.maintenance.compacting import HereExecutors
@@ -56,9 +56,9 @@ def agent(tmp_path: Path) -> Iterator[LiveAgent]:
 
 def spark_offsets(agent: LiveAgent) -> list[tuple[int, int]]:
     options = read_options({"topic": "old", "agents": agent.http}, streaming=False)
-    shape = Shape.of(StructType().add("partition", "integer").add("offset", "long"))
-    task = Task(agents=agent.http)
-    splits = asyncio.run(plan_batch(options, NOTHING))
+    shape = RecordBatchBuilder.of(StructType().add("partition", "integer").add("offset", "long"))
+    task = ReadTask(agents=agent.http)
+    splits = asyncio.run(plan_batch(options, NO_FILTERS))
     rows = [row for split in splits for batch in read_split(split, task, shape) for row in batch.to_pylist()]
     return sorted((row["partition"], row["offset"]) for row in rows)
 

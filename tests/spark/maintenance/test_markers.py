@@ -10,10 +10,10 @@ from streamhouse.format.batch import Buffer, read_header
 from streamhouse.format.compaction import Terms, filtered
 from streamhouse.format.transactions import Aborted, shifted
 from streamhouse.model.transaction import AbortedTransaction
-from streamhouse.spark.maintenance.compaction_plan import TermsRow
-from streamhouse.spark.maintenance.compaction_scan import Edges, MarkerScan, busy_markers
-from streamhouse.spark.maintenance.retained_offsets import Bounds, busy_within, key_rows, merged
-from streamhouse.spark.maintenance.run_compaction import spent_aborts
+from streamhouse.spark.maintenance.compaction_plan import CompactionPolicyRow
+from streamhouse.spark.maintenance.compaction_scan import Edges, MarkerScan, markers_to_keep
+from streamhouse.spark.maintenance.retained_offsets import OffsetGroup, busy_within, key_rows, merged
+from streamhouse.spark.maintenance.run_compaction import obsolete_aborts
 from tests.format.kafka_cleaner import clean
 from tests.format.test_compaction_transactions import DAY_MS, ROUNDS, Cleaned, compact
 from tests.format.transactional_logs import LIMIT, NOW_MS, Written, entries, write
@@ -41,13 +41,13 @@ def by_tasks(
         for _, high, low, offset in zip(*(column.to_pylist() for column in rows.columns), strict=True):
             latest[high, low] = max(offset, latest.get((high, low), -1))
     offsets = merged(b"", sorted(latest.values()))
-    stays = merged(offsets, busy_within(busy_markers(edges), Bounds(0, 0, end)))
+    stays = merged(offsets, busy_within(markers_to_keep(edges), OffsetGroup(0, 0, end)))
     terms = Terms(end=end, now_ms=now_ms, delete_retention_ms=DAY_MS, limit_bytes=LIMIT, aborted=Aborted(aborted))
     left = [filtered(batch, stays, terms, keep_empty=batch is log[-1]) for batch in log]
-    row = TermsRow(
+    row = CompactionPolicyRow(
         end=end, last_end=0, now_ms=now_ms, later_now_ms=now_ms, delete_retention_ms=DAY_MS, aborted=tuple(aborted)
     )
-    return Cleaned([batch for batch in left if batch is not None], list(spent_aborts(log, stays, row)))
+    return Cleaned([batch for batch in left if batch is not None], list(obsolete_aborts(log, stays, row)))
 
 
 @given(ROUNDS, st.lists(st.integers(0, 40), max_size=6))

@@ -13,10 +13,10 @@ import pytest
 from streamhouse.client.http import Http
 from streamhouse.clock import SystemClock
 from streamhouse.errors import Misconfigured, Unavailable, UnknownTopic
-from streamhouse.spark.agents.client import MEETING_S
-from streamhouse.spark.agents.run_replacements import PATIENCE_S, Maintainers
+from streamhouse.spark.agents.client import CHECK_S
+from streamhouse.spark.agents.run_replacements import RETRY_TIMEOUT_S, MaintenanceClient
 from streamhouse.spark.maintenance import merge_job
-from streamhouse.spark.maintenance.job import Done, Progress
+from streamhouse.spark.maintenance.job import JobResult, Progress
 from streamhouse.spark.maintenance.merge_job import BY_POLICY, MergePolicy
 from tests.spark.maintenance.support import (
     HASTY,
@@ -48,7 +48,7 @@ def own(tmp_path: Path) -> Iterator[LiveAgent]:
         yield running
 
 
-def merge(agent: LiveAgent, topic: str, **given: object) -> Done:
+def merge(agent: LiveAgent, topic: str, **given: object) -> JobResult:
     return merge_job.run(topic, agents=agent.http, tasks=given.pop("tasks", HereTasks()), **given)  # type: ignore[arg-type]
 
 
@@ -79,7 +79,7 @@ async def test_small_runs_of_many_partitions_become_one_object_each(quick: LiveA
 
 def test_where_nothing_is_to_be_done_nothing_is_started(quick: LiveAgent) -> None:
     create(quick, "empty")
-    assert merge(quick, "empty", tasks=NoTasks()) == Done(topic="empty")
+    assert merge(quick, "empty", tasks=NoTasks()) == JobResult(topic="empty")
     create(quick, "little")
     trickle(quick, "little", 5)
     assert merge(quick, "little", tasks=NoTasks(), policy=BY_POLICY).runs_after == 5
@@ -106,13 +106,13 @@ def test_a_wrong_address_is_told_without_the_patience_that_agents_get_later(quic
     clock = Leaping()
 
     async def asked(address: str) -> None:
-        async with Maintainers(address, clock=clock) as maintainers:
+        async with MaintenanceClient(address, clock=clock) as maintainers:
             await maintainers.meet()
 
     asyncio.run(asked(quick.http))
     with pytest.raises(Unavailable, match="no agent answers on"):
         asyncio.run(asked("127.0.0.1:1"))
-    assert 0 < clock.leapt_s <= MEETING_S < PATIENCE_S
+    assert 0 < clock.leapt_s <= CHECK_S < RETRY_TIMEOUT_S
     with pytest.raises(Unavailable, match="doesn't speak HTTP"):
         merge_job.run("shared", agents=quick.bootstrap, tasks=NoTasks())
 
@@ -121,7 +121,7 @@ def test_a_wrong_address_is_told_without_the_patience_that_agents_get_later(quic
     "answer", [httpx.Response(404, text="Not Found"), httpx.Response(200, text="<html>"), httpx.Response(200, json={})]
 )
 async def test_another_server_is_not_taken_for_an_agent(answer: httpx.Response) -> None:
-    async with Maintainers("elsewhere:80") as maintainers:
+    async with MaintenanceClient("elsewhere:80") as maintainers:
         maintainers.agents.http = Http("elsewhere:80", transport=httpx.MockTransport(lambda request: answer))
         with pytest.raises(Misconfigured, match="what answers on elsewhere:80 is no agent"):
             await maintainers.meet()
@@ -166,7 +166,7 @@ async def test_a_topic_that_another_job_merges_at_the_same_time_is_merged_once(q
     create(quick, "contended", partitions=2)
     trickle(quick, "contended", 8, partitions=2)
     before = await consumed(quick, "contended", 16)
-    others: list[Done] = []
+    others: list[JobResult] = []
     tasks = HereTasks(lambda number: others.append(merge(quick, "contended")) if number == 0 else None)
     done = await asyncio.to_thread(merge, quick, "contended", tasks=tasks)
     assert (others[0].objects, done.objects, done.conflicts) == (2, 0, 2)
@@ -243,7 +243,7 @@ async def test_a_job_that_dies_leaves_old_or_new_and_what_it_left_is_collected(o
     with pytest.raises(Dead):
         await asyncio.to_thread(merge, own, "killed", tasks=HereTasks(dies), policy=small)
     job = "00000000-0000-0000-0000-000000000000"
-    for work in merge_job.works_of(plan(own, "killed"), small, job=job):
+    for work in merge_job.merge_tasks(plan(own, "killed"), small, job=job):
         merge_job.merge_task(msgspec.json.encode([work]))  # stored, and never registered
     assert len(placed_files(own)) > len(objects_of(own, "killed"))
     known = objects_of(own, "killed")

@@ -8,10 +8,19 @@ import pytest
 
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.config import MaintenanceSettings
-from streamhouse.spark.agents.client import Agents
-from streamhouse.spark.agents.run_replacements import Maintainers
+from streamhouse.spark.agents.client import AgentClient
+from streamhouse.spark.agents.run_replacements import MaintenanceClient
 from streamhouse.spark.maintenance import merge_job
-from streamhouse.spark.maintenance.scheduler import Backlog, Job, JobPlan, Kind, Rounds, Turns, backlog_of, jobs_for
+from streamhouse.spark.maintenance.scheduler import (
+    Backlog,
+    Job,
+    JobPlan,
+    Kind,
+    MaintenanceScheduler,
+    TopicLeases,
+    backlog_of,
+    jobs_for,
+)
 from tests.spark.maintenance.support import QUICK, HereTasks, create, plan, run_count, trickle
 from tests.support.agent import LiveAgent
 
@@ -60,13 +69,13 @@ class Jobs:
 
 
 @pytest.fixture
-async def maintainers(agent: LiveAgent) -> AsyncIterator[Maintainers]:
-    async with Maintainers(agent.http) as opened:
+async def maintainers(agent: LiveAgent) -> AsyncIterator[MaintenanceClient]:
+    async with MaintenanceClient(agent.http) as opened:
         yield opened
 
 
-def rounds_of(maintainers: Maintainers, jobs: Jobs, name: str) -> Rounds:
-    return Rounds(maintainers, jobs.start, SETTINGS, name=name, clock=SystemClock(), ids=Ids())
+def rounds_of(maintainers: MaintenanceClient, jobs: Jobs, name: str) -> MaintenanceScheduler:
+    return MaintenanceScheduler(maintainers, jobs.start, SETTINGS, name=name, clock=SystemClock(), ids=Ids())
 
 
 def test_what_agents_can_not_keep_up_with_is_due() -> None:
@@ -87,7 +96,7 @@ def test_a_backlog_is_what_a_job_would_merge(agent: LiveAgent) -> None:
 
 
 async def test_a_topic_that_is_due_is_merged_once_and_then_left_for_a_while(
-    agent: LiveAgent, maintainers: Maintainers
+    agent: LiveAgent, maintainers: MaintenanceClient
 ) -> None:
     create(agent, "due")
     trickle(agent, "due", 25)
@@ -100,7 +109,7 @@ async def test_a_topic_that_is_due_is_merged_once_and_then_left_for_a_while(
     assert rounds.jobs == 1
 
 
-async def test_of_two_supervisors_one_has_the_turn(agent: LiveAgent, maintainers: Maintainers) -> None:
+async def test_of_two_supervisors_one_has_the_turn(agent: LiveAgent, maintainers: MaintenanceClient) -> None:
     create(agent, "wanted")
     trickle(agent, "wanted", 25)
     jobs = Jobs(agent)
@@ -115,7 +124,7 @@ async def test_of_two_supervisors_one_has_the_turn(agent: LiveAgent, maintainers
 
 
 async def test_a_supervisor_that_ends_kills_its_job_and_its_turn_runs_out(
-    agent: LiveAgent, maintainers: Maintainers
+    agent: LiveAgent, maintainers: MaintenanceClient
 ) -> None:
     create(agent, "left")
     trickle(agent, "left", 25)
@@ -129,10 +138,10 @@ async def test_a_supervisor_that_ends_kills_its_job_and_its_turn_runs_out(
     assert jobs.killed == 1
     assert run_count(agent, "left") == 25
     topic_id = plan(agent, "left").topic_id
-    async with Agents(agent.http) as asked:
+    async with AgentClient(agent.http) as asked:
         later = Clock(ahead_ms=31_000)
-        assert await Turns(asked, name="bert", clock=SystemClock()).take(topic_id, for_s=30) is None
-        assert await Turns(asked, name="bert", clock=later).take(topic_id, for_s=30) is not None
+        assert await TopicLeases(asked, name="bert", clock=SystemClock()).take(topic_id, for_s=30) is None
+        assert await TopicLeases(asked, name="bert", clock=later).take(topic_id, for_s=30) is not None
 
 
 class Clock(SystemClock):
@@ -144,8 +153,8 @@ class Clock(SystemClock):
 
 
 async def test_a_turn_is_kept_by_its_owner_alone(agent: LiveAgent) -> None:
-    async with Agents(agent.http) as asked:
-        anna, bert = (Turns(asked, name=name, clock=SystemClock()) for name in ("anna", "bert"))
+    async with AgentClient(agent.http) as asked:
+        anna, bert = (TopicLeases(asked, name=name, clock=SystemClock()) for name in ("anna", "bert"))
         turn = await anna.take("some-topic", for_s=0)
         assert turn is not None
         taken = await bert.take("some-topic", for_s=30)

@@ -10,9 +10,15 @@ from streamhouse.format.records import Record, build_batch
 from streamhouse.format.transactions import NONE_ABORTED, Aborted
 from streamhouse.model.transaction import AbortedTransaction
 from streamhouse.spark.maintenance.compaction_scan import MarkerScan
-from streamhouse.spark.maintenance.retained_offsets import Bounds, GroupTask, key_rows, pack
+from streamhouse.spark.maintenance.retained_offsets import GroupTask, OffsetGroup, key_rows, pack
 
-BOUNDS = [Bounds(0, 5, 10), Bounds(0, 10, 2**40), Bounds(3, 0, 7), Bounds(4, 0, 1), Bounds(4, 1, 2)]
+BOUNDS = [
+    OffsetGroup(0, 5, 10),
+    OffsetGroup(0, 10, 2**40),
+    OffsetGroup(3, 0, 7),
+    OffsetGroup(4, 0, 1),
+    OffsetGroup(4, 1, 2),
+]
 
 
 def rows(partitions: list[int], offsets: list[int]) -> pa.RecordBatch:

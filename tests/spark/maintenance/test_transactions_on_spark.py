@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from streamhouse.cli.main import app
 from streamhouse.spark.maintenance import compaction_job, retained_offsets
 from streamhouse.spark.maintenance.job import SparkTasks
-from streamhouse.spark.pipelines.query_builder import Builder
+from streamhouse.spark.pipelines.query_builder import PipelineBuilder
 from tests.spark.lake.conftest import job, run
 from tests.spark.maintenance.compacting import STILL, create, final, read_all
 from tests.spark.maintenance.support import ask
@@ -94,7 +94,7 @@ def test_a_lake_table_has_what_was_committed(agent: LiveAgent, spark: SparkSessi
     flags = ["--topic", "laked", "--format", "parquet", "--location", str(location), "--agents", agent.http]
     made = CliRunner().invoke(app, ["tables", "create", "laked_table", *flags])
     assert made.exit_code == 0, made.output
-    builder = Builder(spark, agents=agent.http, checkpoints=str(tmp_path / "checkpoints"))
+    builder = PipelineBuilder(spark, agents=agent.http, checkpoints=str(tmp_path / "checkpoints"))
     run(builder, job(agent, "laked_table", dead_letters="none"))
     assert sorted(row.id for row in spark.read.parquet(str(location)).select("id").collect()) == [1, 3]
     alice.commit_transaction(30)

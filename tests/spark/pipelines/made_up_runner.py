@@ -11,17 +11,17 @@ import time
 
 from streamhouse.spark.pipelines.lease_guard import DeadlineProcess
 from streamhouse.spark.pipelines.runner_protocol import (
-    Begun,
     Ended,
     Event,
     Exit,
-    Figures,
+    Metrics,
     Ready,
     Renewed,
     Start,
+    Started,
     Stop,
+    encode_message,
     read_command,
-    written,
 )
 
 SLOW_S = 5.0
@@ -29,7 +29,7 @@ TICK_S = 0.05
 
 
 def tell(event: Event) -> None:
-    sys.stdout.buffer.write(written(event))
+    sys.stdout.buffer.write(encode_message(event))
     sys.stdout.buffer.flush()
 
 
@@ -68,8 +68,8 @@ def main() -> None:
             note(f"start {command.pipeline['name']} {command.epoch}")
             runs[command.run] = Run(command)
             runs[command.run].start()
-            tell(Begun(run=command.run))
-            tell(Figures(run=command.run, figures={"rows_in": 7, "batch_id": 1}))
+            tell(Started(run=command.run))
+            tell(Metrics(run=command.run, figures={"rows_in": 7, "batch_id": 1}))
         elif isinstance(command, Stop):
             note(f"stop {command.run}")
             runs[command.run].stop()

@@ -4,11 +4,11 @@ import random
 
 from streamhouse.clock import Ids
 from streamhouse.model.pipeline import Kind, Phase
-from streamhouse.spark.pipelines.query_metrics import LateRows, Totals, figures_of
-from streamhouse.spark.pipelines.restart_policy import Care, Lease, Patience, Stage
-from streamhouse.spark.pipelines.runner_protocol import Ended, Job, job_of
+from streamhouse.spark.pipelines.query_metrics import LateRows, Totals, query_metrics
+from streamhouse.spark.pipelines.restart_policy import Backoff, LeaseDeadline, LeaseStage, PipelineState
+from streamhouse.spark.pipelines.runner_protocol import Ended, PipelineJob, pipeline_job
 
-JOB = Job(
+JOB = PipelineJob(
     name="copies",
     epoch=7,
     kind=Kind.SQL,
@@ -21,11 +21,11 @@ JOB = Job(
 FAILED = Ended(run=1, how="failed", error="the agents are away")
 
 
-def care(patience: Patience | None = None) -> Care:
-    return Care(JOB, patience=patience or Patience(), ids=Ids(random.Random(1)), now=0.0)
+def care(patience: Backoff | None = None) -> PipelineState:
+    return PipelineState(JOB, patience=patience or Backoff(), ids=Ids(random.Random(1)), now=0.0)
 
 
-def fail(subject: Care, now: float, ended: Ended = FAILED) -> float:
+def fail(subject: PipelineState, now: float, ended: Ended = FAILED) -> float:
     """Start, begin and fail; returns how long it waits then."""
     subject.started(1)
     subject.begun(now, 0)
@@ -38,7 +38,7 @@ def test_a_new_pipeline_is_due_at_once() -> None:
 
 
 def test_waits_between_tries_double_up_to_a_limit() -> None:
-    subject = care(Patience(first_s=1, most_s=8))
+    subject = care(Backoff(first_s=1, most_s=8))
     waits = [fail(subject, 1.0) for _ in range(6)]
     for wait, longest in zip(waits, [1, 2, 4, 8, 8, 8], strict=True):
         assert longest / 2 <= wait <= longest
@@ -47,7 +47,7 @@ def test_waits_between_tries_double_up_to_a_limit() -> None:
 
 
 def test_patience_begins_anew_after_a_healthy_while() -> None:
-    subject = care(Patience(first_s=1, most_s=64, healthy_s=60))
+    subject = care(Backoff(first_s=1, most_s=64, healthy_s=60))
     for _ in range(5):
         fail(subject, 1.0)
     subject.started(2)
@@ -100,14 +100,14 @@ def test_lines_that_wait_for_a_heartbeat_are_bounded() -> None:
 
 
 def test_a_lease_is_let_go_before_agents_may_give_it_away() -> None:
-    lease = Lease()
-    assert lease.stage(1e9) is Stage.HELD  # nothing was taken yet
+    lease = LeaseDeadline()
+    assert lease.stage(1e9) is LeaseStage.HELD  # nothing was taken yet
     lease.renewed(100.0, 15.0)
-    assert lease.stage(108.9) is Stage.HELD
-    assert lease.stage(109.1) is Stage.STOP
-    assert lease.stage(112.1) is Stage.KILL
+    assert lease.stage(108.9) is LeaseStage.HELD
+    assert lease.stage(109.1) is LeaseStage.STOP
+    assert lease.stage(112.1) is LeaseStage.KILL
     lease.renewed(112.0, 15.0)
-    assert lease.stage(113.0) is Stage.HELD
+    assert lease.stage(113.0) is LeaseStage.HELD
 
 
 PROGRESS = {
@@ -131,7 +131,7 @@ def test_figures_come_from_the_last_micro_batch() -> None:
     totals = Totals()
     totals.add([PROGRESS])
     totals.add([PROGRESS])  # told again: counted once
-    figures = figures_of(PROGRESS, totals)
+    figures = query_metrics(PROGRESS, totals)
     assert figures["batch_id"] == 4
     assert figures["rows_in"] == 10
     assert figures["lag_records"] == 4  # 2 of partition 0, and partition 1, which is new
@@ -145,7 +145,7 @@ def test_rows_that_a_watermark_left_out_are_counted_over_micro_batches() -> None
     for batch, late in enumerate((2, 0, 3)):
         states = [{"numRowsTotal": 3, "numRowsDroppedByWatermark": late}, {"numRowsTotal": 1}]
         totals.add([{**PROGRESS, "batchId": batch, "stateOperators": states}] * 2)
-    assert figures_of(PROGRESS, totals)["late_rows"] == 5
+    assert query_metrics(PROGRESS, totals)["late_rows"] == 5
 
 
 def test_late_rows_are_counted_on_by_the_next_run_and_the_next_supervisor() -> None:
@@ -158,12 +158,14 @@ def test_late_rows_are_counted_on_by_the_next_run_and_the_next_supervisor() -> N
     assert subject.status(0)["late_rows"] == 6
     told = {"name": "c", "kind": "sql", "text": "x", "target": "c", "query_id": "q", "revision": 1, "generation": 2}
     status = {"batch_id": 7, "late_rows": 6, "progress": {"generation": 2}}
-    taken = Care(job_of({**told, "status": status}, epoch=8), patience=Patience(), ids=Ids(random.Random(1)), now=0.0)
+    taken = PipelineState(
+        pipeline_job({**told, "status": status}, epoch=8), patience=Backoff(), ids=Ids(random.Random(1)), now=0.0
+    )
     assert taken.status(0)["late_rows"] == 6
     taken.started(1)
     taken.told({"late_rows": 4})
     assert taken.status(0)["late_rows"] == 10
-    anew = job_of({**told, "generation": 3, "status": status}, epoch=9)
+    anew = pipeline_job({**told, "generation": 3, "status": status}, epoch=9)
     assert anew.late_rows == 0
 
 
@@ -178,7 +180,7 @@ def test_the_log_tells_of_late_rows_once_a_minute() -> None:
 
 def test_a_query_without_watermark_has_none() -> None:
     told = {**PROGRESS, "eventTime": {"watermark": "1970-01-01T00:00:00.000Z"}, "stateOperators": []}
-    figures = figures_of(told, Totals())
+    figures = query_metrics(told, Totals())
     assert figures["watermark_ms"] is None
     assert figures["state_rows"] is None
 
@@ -196,8 +198,8 @@ def test_a_generation_has_run_when_its_own_status_says_so() -> None:
         "shape": {"streams": ["orders"], "state": [], "target": "copies"},
     }
     status = {"batch_id": 3, "progress": {"generation": 1}}
-    assert not job_of({**told, "status": status}, epoch=1).has_run
-    job = job_of({**told, "status": {**status, "progress": {"generation": 2}}}, epoch=1)
+    assert not pipeline_job({**told, "status": status}, epoch=1).has_run
+    job = pipeline_job({**told, "status": {**status, "progress": {"generation": 2}}}, epoch=1)
     assert job.has_run
     assert job.is_alone
     assert job.shape is not None

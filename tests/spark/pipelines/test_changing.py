@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from streamhouse.client.http import Http
 from streamhouse.client.sync import SyncClient
-from streamhouse.spark.agents.definition_applier import Applier, Outcome, Validated, read_files, validated
-from streamhouse.spark.query.catalog import Catalogue
+from streamhouse.spark.agents.definition_applier import DefinitionApplier, Outcome, Validated, read_files, validated
+from streamhouse.spark.query.catalog import Catalog
 from streamhouse.spark.query.validation import validate
 from streamhouse.spark.worker.query_executor import checked_view
 from tests.support.agent import LiveAgent
@@ -48,12 +48,12 @@ class Files:
         files, wrong = await validated(files, self._validate)
         assert (problems, wrong) == ([], [])
         async with Http(self._agent.http, timeout_s=30) as http:
-            applier = Applier(http, begin=begin)
+            applier = DefinitionApplier(http, begin=begin)
             return [await applier.apply(change) for file in files for change in file.changes]
 
     async def _validate(self, text: str, python: Sequence[Mapping[str, Any]]) -> Validated:
         assert not python
-        return [checked_view(each) for each in validate(self._spark, Catalogue(self._agent.http), text)], {}
+        return [checked_view(each) for each in validate(self._spark, Catalog(self._agent.http), text)], {}
 
     def run(self, *names: str) -> None:
         """As if a supervisor had done a micro-batch of each."""

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from streamhouse.errors import CheckpointLost, Internal, Misconfigured
-from streamhouse.spark.runtime.checkpoint_folder import Before, check_versions, checkpoint_path, prepare
+from streamhouse.spark.runtime.checkpoint_folder import LastCommit, check_versions, checkpoint_path, prepare
 
 QUERY = "6a1f5d1e-0000-4000-8000-000000000001"
 OFFSETS = 'v1\n{"batchWatermarkMs":0}\n{"offsets":{"orders":{"0":17}}}'
@@ -24,13 +24,13 @@ class MemoryFolder:
 
 def test_a_new_query_has_the_pipelines_id() -> None:
     folder = MemoryFolder()
-    assert prepare(folder, query_id=QUERY, state=(), before=Before()) is None
+    assert prepare(folder, query_id=QUERY, state=(), before=LastCommit()) is None
     assert {name: json.loads(text) for name, text in folder.files.items()} == {"metadata": {"id": QUERY}}
 
 
 def test_a_checkpoint_that_is_there_is_left_alone() -> None:
     folder = MemoryFolder({"metadata": json.dumps({"id": QUERY})})
-    before = Before(epoch=3, progress={"offsets": OFFSETS}, has_run=True)
+    before = LastCommit(epoch=3, progress={"offsets": OFFSETS}, has_run=True)
     assert prepare(folder, query_id=QUERY, state=("aggregate",), before=before) is None
     assert list(folder.files) == ["metadata"]
 
@@ -38,12 +38,12 @@ def test_a_checkpoint_that_is_there_is_left_alone() -> None:
 def test_another_querys_checkpoint_is_refused() -> None:
     folder = MemoryFolder({"metadata": json.dumps({"id": "another"})})
     with pytest.raises(Internal):
-        prepare(folder, query_id=QUERY, state=(), before=Before())
+        prepare(folder, query_id=QUERY, state=(), before=LastCommit())
 
 
 def test_a_query_without_state_goes_on_from_its_last_commit() -> None:
     folder = MemoryFolder()
-    told = prepare(folder, query_id=QUERY, state=(), before=Before(epoch=3, progress={"offsets": OFFSETS}))
+    told = prepare(folder, query_id=QUERY, state=(), before=LastCommit(epoch=3, progress={"offsets": OFFSETS}))
     assert told is not None
     assert "micro-batch 3" in told
     assert {name for name in folder.files if name.startswith("offsets")} == {"offsets/2", "offsets/3"}
@@ -54,20 +54,20 @@ def test_a_query_without_state_goes_on_from_its_last_commit() -> None:
 
 def test_a_first_micro_batch_has_none_before_it() -> None:
     folder = MemoryFolder()
-    prepare(folder, query_id=QUERY, state=(), before=Before(epoch=0, progress={"offsets": OFFSETS}))
+    prepare(folder, query_id=QUERY, state=(), before=LastCommit(epoch=0, progress={"offsets": OFFSETS}))
     assert {name for name in folder.files if name.startswith("offsets")} == {"offsets/0"}
 
 
 @pytest.mark.parametrize(
     ("state", "before"),
     [
-        (("aggregate by window",), Before(epoch=3, progress={"offsets": OFFSETS})),
-        (("aggregate by window",), Before(has_run=True)),
-        ((), Before(epoch=3, progress=None)),
-        ((), Before(has_run=True)),
+        (("aggregate by window",), LastCommit(epoch=3, progress={"offsets": OFFSETS})),
+        (("aggregate by window",), LastCommit(has_run=True)),
+        ((), LastCommit(epoch=3, progress=None)),
+        ((), LastCommit(has_run=True)),
     ],
 )
-def test_what_cannot_be_put_back_is_said_with_what_to_do(state: tuple[str, ...], before: Before) -> None:
+def test_what_cannot_be_put_back_is_said_with_what_to_do(state: tuple[str, ...], before: LastCommit) -> None:
     folder = MemoryFolder()
     with pytest.raises(CheckpointLost, match="--from"):
         prepare(folder, query_id=QUERY, state=state, before=before)
@@ -81,7 +81,7 @@ def test_every_generation_has_a_folder_of_its_own() -> None:
 def test_the_state_of_a_join_has_versions_from_its_beginning() -> None:
     folder = MemoryFolder()
     check_versions(folder, ("join",), name="v")
-    prepare(folder, query_id=QUERY, state=("join",), before=Before())
+    prepare(folder, query_id=QUERY, state=("join",), before=LastCommit())
     folder.write("offsets/0", OFFSETS)
     check_versions(folder, ("join",), name="v")
     assert folder.read("versions") == "1"

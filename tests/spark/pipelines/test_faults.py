@@ -7,7 +7,7 @@ from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.errors import StreamingQueryException
 
 from streamhouse.errors import Misconfigured, Unavailable
-from streamhouse.spark.query.failure_classification import fault_of
+from streamhouse.spark.query.failure_classification import classify_failure
 
 WRAPPED = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: a task failed SQLSTATE: XXKST
 === Streaming Query ===
@@ -39,7 +39,7 @@ def fault(*messages: str, state: str | None = None) -> Any:
     cause: Thrown | None = None
     for message in reversed(messages):
         cause, state = Thrown(message, cause=cause, state=state), None
-    return fault_of(StreamingQueryException(WRAPPED), Thrown(WRAPPED, cause=cause, state="XXKST"))
+    return classify_failure(StreamingQueryException(WRAPPED), Thrown(WRAPPED, cause=cause, state="XXKST"))
 
 
 @pytest.mark.parametrize(
@@ -76,14 +76,14 @@ def test_a_spark_that_is_in_trouble_is_tried_again() -> None:
 
 
 def test_errors_before_the_start_are_told_as_they_are() -> None:
-    assert not fault_of(Misconfigured("no stream")).can_retry
-    assert fault_of(Unavailable("nobody is there")).can_retry
-    assert fault_of(KeyError("amont")).words == "KeyError: 'amont'"
-    assert not fault_of(KeyError("amont")).can_retry
+    assert not classify_failure(Misconfigured("no stream")).can_retry
+    assert classify_failure(Unavailable("nobody is there")).can_retry
+    assert classify_failure(KeyError("amont")).words == "KeyError: 'amont'"
+    assert not classify_failure(KeyError("amont")).can_retry
 
 
 def test_a_jvm_that_is_gone_is_no_fault_of_the_pipeline() -> None:
-    assert fault_of(Py4JNetworkError("Answer from Java side is empty")).can_retry
+    assert classify_failure(Py4JNetworkError("Answer from Java side is empty")).can_retry
 
 
 def test_words_are_bounded() -> None:

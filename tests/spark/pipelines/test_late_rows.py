@@ -8,14 +8,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from streamhouse.model.pipeline import Kind
-from streamhouse.spark.pipelines.query_builder import Built
-from streamhouse.spark.pipelines.query_run import Run
-from streamhouse.spark.pipelines.runner_protocol import Event, Figures, Job, Line
+from streamhouse.spark.pipelines.query_builder import StartedPipeline
+from streamhouse.spark.pipelines.query_run import QueryRun
+from streamhouse.spark.pipelines.runner_protocol import Event, LogLine, Metrics, PipelineJob
 from tests.spark.connectors.conftest import Lines
 
 pytestmark = pytest.mark.spark
 
-JOB = Job(name="late", epoch=1, kind=Kind.SQL, text="", target="late", query_id="q", revision=1, generation=1)
+JOB = PipelineJob(name="late", epoch=1, kind=Kind.SQL, text="", target="late", query_id="q", revision=1, generation=1)
 
 
 def play(at: str) -> str:
@@ -29,13 +29,13 @@ def test_a_record_beyond_the_watermark_is_counted_and_in_the_log(spark: SparkSes
         lines.add(play(at))
     counts = lines.stream().withWatermark("ts", "1 minute").groupBy(F.window("ts", "10 seconds")).count()
 
-    def build(job: Job) -> Built:
+    def build(job: PipelineJob) -> StartedPipeline:
         writer = counts.writeStream.format("noop").outputMode("update").trigger(availableNow=True)
-        return Built(main=writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start())
+        return StartedPipeline(main=writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start())
 
     told: list[Event] = []
-    Run(1, JOB, build=build, tell=told.append).run()
-    assert [each.figures["late_rows"] for each in told if isinstance(each, Figures)][-1] == 1
-    assert [(each.level, each.text) for each in told if isinstance(each, Line)] == [
+    QueryRun(1, JOB, build=build, tell=told.append).run()
+    assert [each.figures["late_rows"] for each in told if isinstance(each, Metrics)][-1] == 1
+    assert [(each.level, each.text) for each in told if isinstance(each, LogLine)] == [
         ("warning", "rows came later than the watermark allows and were left out; rows=1 since_start=1")
     ]

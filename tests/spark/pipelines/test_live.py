@@ -157,9 +157,9 @@ def test_figures_tell_how_it_runs(pipelines: Pipelines) -> None:
 
 
 def test_the_target_is_a_table_with_the_outputs_columns(pipelines: Pipelines, agent: LiveAgent) -> None:
-    from streamhouse.spark.query.catalog import Catalogue
+    from streamhouse.spark.query.catalog import Catalog
 
-    found = Catalogue(agent.http).find("copies")
+    found = Catalog(agent.http).find("copies")
     assert found is not None
     assert [(column.name, column.type) for column in found.columns or ()] == [("id", "bigint"), ("twice", "bigint")]
 

@@ -11,9 +11,9 @@ from pyspark.sql import Row, SparkSession
 from streamhouse.client.sync import SyncClient
 from streamhouse.model.identifiers import join_identifiers, quote_identifier
 from streamhouse.spark.connectors import ReadContext
-from streamhouse.spark.pipelines.query_builder import Builder
-from streamhouse.spark.query.catalog import Catalogue
-from streamhouse.spark.query.resolver import bind
+from streamhouse.spark.pipelines.query_builder import PipelineBuilder
+from streamhouse.spark.query.catalog import Catalog
+from streamhouse.spark.query.resolver import resolve
 from streamhouse.sql.definitions import changes_of
 from tests.spark.lake.conftest import job, run
 from tests.support.agent import LiveAgent
@@ -68,7 +68,7 @@ def applied(agent: LiveAgent, text: str) -> None:
 
 
 def asked(spark: SparkSession, agent: LiveAgent, text: str) -> list[Row]:
-    return bind(spark, text, Catalogue(agent.http), ReadContext(agents=agent.http)).frame.collect()
+    return resolve(spark, text, Catalog(agent.http), ReadContext(agents=agent.http)).frame.collect()
 
 
 def told(rows: list[Row]) -> list[dict[str, object]]:
@@ -80,7 +80,7 @@ def test_columns_of_any_name_are_read_written_and_kept_by_key(
 ) -> None:
     assert told(asked(spark, own_agent, f"SELECT {SHOWN} FROM `{TOPIC}`")) == ROWS
     applied(own_agent, places(tmp_path))
-    builder = Builder(spark, agents=own_agent.http, checkpoints=str(tmp_path / "checkpoints"))
+    builder = PipelineBuilder(spark, agents=own_agent.http, checkpoints=str(tmp_path / "checkpoints"))
     for pipeline in ("to.topic", "odd.view-1", "to.files"):
         run(builder, job(own_agent, pipeline))
     for table in ("odd.copies", "odd.view-1", "odd.files"):
@@ -103,7 +103,7 @@ def test_lake_tables_have_columns_of_any_name(
     spark: SparkSession, own_agent: LiveAgent, tmp_path: Path, connector: str, mode: str
 ) -> None:
     applied(own_agent, lake(tmp_path, connector, mode))
-    builder = Builder(spark, agents=own_agent.http, checkpoints=str(tmp_path / "checkpoints"))
+    builder = PipelineBuilder(spark, agents=own_agent.http, checkpoints=str(tmp_path / "checkpoints"))
     run(builder, job(own_agent, "to.lake"))
     assert told(asked(spark, own_agent, f"SELECT {SHOWN} FROM `odd.lake`")) == ROWS
     if mode == "append":

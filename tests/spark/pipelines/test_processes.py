@@ -17,9 +17,9 @@ import pytest
 
 from streamhouse.client.http import Http
 from streamhouse.clock import Ids, SystemClock
-from streamhouse.spark.agents.resources import SupervisorAgents
-from streamhouse.spark.pipelines.restart_policy import Patience
-from streamhouse.spark.pipelines.runner_process import Child, ChildPlan, OnEvent, start_child
+from streamhouse.spark.agents.resources import SupervisorClient
+from streamhouse.spark.pipelines.restart_policy import Backoff
+from streamhouse.spark.pipelines.runner_process import OnEvent, RunnerCommand, RunnerProcess, start_runner
 from streamhouse.spark.pipelines.supervisor import Supervisor
 from tests.support.agent import LiveAgent
 
@@ -41,18 +41,18 @@ class Place:
 
     def __init__(self, agent: LiveAgent, name: str, log: Path) -> None:
         self.name, self.log = name, log
-        self.child: Child | None = None
-        plan = ChildPlan(
+        self.child: RunnerProcess | None = None
+        plan = RunnerCommand(
             agents=agent.http, checkpoints="/nowhere", log=log, module="tests.spark.pipelines.made_up_runner"
         )
         self.http = Http(agent.http, timeout_s=2.0)
-        agents = SupervisorAgents(self.http, name=name, host="here", slots=16)
+        agents = SupervisorClient(self.http, name=name, host="here", slots=16)
         self.supervisor = Supervisor(
-            agents, partial(self._start, plan), clock=SystemClock(), ids=Ids(), patience=Patience(first_s=0.1)
+            agents, partial(self._start, plan), clock=SystemClock(), ids=Ids(), patience=Backoff(first_s=0.1)
         )
 
-    async def _start(self, plan: ChildPlan, key: str, on_event: OnEvent) -> Child:
-        self.child = await start_child(key, plan, on_event)
+    async def _start(self, plan: RunnerCommand, key: str, on_event: OnEvent) -> RunnerProcess:
+        self.child = await start_runner(key, plan, on_event)
         return self.child
 
     @property

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from streamhouse.spark.pipelines.python_validation import validate_python
-from streamhouse.spark.query.catalog import Catalogue
+from streamhouse.spark.query.catalog import Catalog
 from streamhouse.sql.definitions import PythonPipeline
 from tests.spark.sql.fakes import FakeDoor, topic
 
@@ -19,7 +19,7 @@ def problems(spark: SparkSession, body: str, **options: str) -> list[tuple[int, 
     text += textwrap.indent(textwrap.dedent(body).strip("\n"), "    ")
     door = FakeDoor(topic("orders", id="BIGINT", amount="DOUBLE", at="TIMESTAMP"), topic("products", id="BIGINT"))
     pipeline = PythonPipeline(name="copies", text=text, line=4, options=options)
-    found = validate_python(spark, Catalogue("127.0.0.1:1", door=door), [pipeline])  # no agent is asked for a record
+    found = validate_python(spark, Catalog("127.0.0.1:1", door=door), [pipeline])  # no agent is asked for a record
     return [(each.line, each.text) for each in found["copies"]]
 
 

@@ -14,8 +14,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from streamhouse.client.sync import SyncClient
-from streamhouse.spark.pipelines.query_builder import Builder
-from streamhouse.spark.pipelines.runner_protocol import Job, job_of
+from streamhouse.spark.pipelines.query_builder import PipelineBuilder
+from streamhouse.spark.pipelines.runner_protocol import PipelineJob, pipeline_job
 from streamhouse.spark.runtime.checkpoint_folder import checkpoint_path
 from tests.support.agent import LiveAgent
 
@@ -43,8 +43,8 @@ class Pipeline:
 
     http: httpx.Client
     client: SyncClient
-    builder: Builder
-    job: Job
+    builder: PipelineBuilder
+    job: PipelineJob
     source: str
     folder: Path
 
@@ -82,7 +82,9 @@ def start(spark: SparkSession, keeper: LiveAgent, http: httpx.Client, tmp_path: 
 
         def start(text: str, *, kind: str = "sql", checkpoints: str = "", **options: str) -> Pipeline:
             """`{name}` and `{source}` stand in the text for names of its own."""
-            builder = Builder(spark, agents=keeper.http, checkpoints=checkpoints or str(tmp_path / "checkpoints"))
+            builder = PipelineBuilder(
+                spark, agents=keeper.http, checkpoints=checkpoints or str(tmp_path / "checkpoints")
+            )
             number = next(NUMBERS)
             name, source = f"replayed-{number}", f"orders-{number}"
             client.topics.create(source, partitions=1)
@@ -95,7 +97,7 @@ def start(spark: SparkSession, keeper: LiveAgent, http: httpx.Client, tmp_path: 
             http.put(f"/v1/pipelines/{name}", json=definition).raise_for_status()
             told = http.post("/v1/supervisors/me/heartbeat", json={"host": "here", "slots": 100, "running": []}).json()
             [mine] = [each for each in told["assigned"] if each["pipeline"]["name"] == name]
-            job = job_of(mine["pipeline"], epoch=mine["epoch"])
+            job = pipeline_job(mine["pipeline"], epoch=mine["epoch"])
             job = replace(job, given={"trigger": "available now", **job.given})
             path = checkpoint_path(str(tmp_path / "checkpoints"), name, job.query_id, job.generation)
             return Pipeline(http=http, client=client, builder=builder, job=job, source=source, folder=Path(path))

@@ -6,10 +6,10 @@ from typing import Any, cast
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streamhouse.spark.pipelines.query_builder import Built
-from streamhouse.spark.pipelines.query_run import Run
+from streamhouse.spark.pipelines.query_builder import StartedPipeline
+from streamhouse.spark.pipelines.query_run import QueryRun
 from streamhouse.spark.pipelines.query_stop import stop_all
-from streamhouse.spark.pipelines.runner_protocol import Begun, Ended, Event
+from streamhouse.spark.pipelines.runner_protocol import Ended, Event, Started
 from tests.spark.pipelines.test_caring import JOB
 
 TIMEOUT_S = 30.0
@@ -66,17 +66,17 @@ class Told:
 
 def test_a_pipeline_runs_when_each_query_has_gone_through_a_trigger() -> None:
     main, letters, told = Query(), Query(), Told()
-    built = Built(main=cast(StreamingQuery, main), others=(cast(StreamingQuery, letters),))
-    run = Run(1, JOB, build=lambda job: built, tell=told)
+    built = StartedPipeline(main=cast(StreamingQuery, main), others=(cast(StreamingQuery, letters),))
+    run = QueryRun(1, JOB, build=lambda job: built, tell=told)
     run.start()
     main.progress = Progress(0)
     run.join(1.0)  # four looks at least
-    assert not any(isinstance(each, Begun) for each in told.events)
+    assert not any(isinstance(each, Started) for each in told.events)
     letters.progress = Progress(0)
-    told.wait_for(Begun)
+    told.wait_for(Started)
     run.stop()
     run.join(TIMEOUT_S)
-    assert sum(isinstance(each, Begun) for each in told.events) == 1
+    assert sum(isinstance(each, Started) for each in told.events) == 1
     assert told.events[-1] == Ended(run=1, how="stopped")
     assert not main.isActive
 

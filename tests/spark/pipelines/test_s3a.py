@@ -12,7 +12,7 @@ from obstore.store import S3Store
 from streamhouse.client.sync import SyncClient
 from streamhouse.dev.s3 import find_weed
 from streamhouse.model.table import Connector, Table
-from streamhouse.spark.lake.table_options import open_lake, options_of
+from streamhouse.spark.lake.table_options import lake_options, open_table
 from tests.spark.pipelines.live import LiveSupervisor, Pipelines, until
 from tests.support.agent import LiveAgent
 from tests.support.s3 import RealS3
@@ -126,7 +126,7 @@ class World:
 
     def lake_ids(self) -> list[int]:
         table = Table(name="lake", connector=Connector.ICEBERG, options={"location": str(self._lake)})
-        lake = open_lake(options_of(table))
+        lake = open_table(lake_options(table))
         lake.last_batch("")
         reader = lake.reader()
         batches = [batch for file in lake.live_files() for batch in reader.batches(file.token, ["id"])]

@@ -13,7 +13,7 @@ import pytest
 
 from streamhouse.client.sync import SyncClient
 from streamhouse.model.table import Connector, Table
-from streamhouse.spark.lake.table_options import open_lake, options_of
+from streamhouse.spark.lake.table_options import lake_options, open_table
 from tests.spark.pipelines.live import LiveSupervisor, Pipelines, below, owner_of, until
 from tests.support.agent import LiveAgent
 
@@ -74,7 +74,7 @@ class Targets:
 
     def ids_in(self, connector: Connector) -> list[int]:
         options = {"location": str(self._lake / connector.value)}
-        lake = open_lake(options_of(Table(name=connector.value, connector=connector, options=options)))
+        lake = open_table(lake_options(Table(name=connector.value, connector=connector, options=options)))
         lake.last_batch("")
         reader = lake.reader()
         batches = [batch for file in lake.live_files() for batch in reader.batches(file.token, ["id"])]

@@ -8,19 +8,19 @@ import pytest
 
 from streamhouse.clock import Ids
 from streamhouse.errors import Unavailable
-from streamhouse.spark.pipelines.runner_process import Child
+from streamhouse.spark.pipelines.runner_process import RunnerProcess
 from streamhouse.spark.pipelines.runner_protocol import (
-    Begun,
     Command,
     Ended,
     Event,
     Exit,
-    Figures,
+    Metrics,
     Ready,
     Renewed,
     Start,
+    Started,
     Stop,
-    job_of,
+    pipeline_job,
 )
 from streamhouse.spark.pipelines.supervisor import Supervisor
 
@@ -68,7 +68,7 @@ class MadeUpChild:
 
     def say(self, event: Event) -> None:
         self.is_ready = self.is_ready or isinstance(event, Ready)
-        self._on_event(cast(Child, self), event)
+        self._on_event(cast(RunnerProcess, self), event)
 
 
 def told(name: str, **changes: Any) -> dict[str, Any]:
@@ -105,9 +105,9 @@ class World:
 
     async def leave(self) -> None: ...
 
-    async def start(self, key: str, on_event: Any) -> Child:
+    async def start(self, key: str, on_event: Any) -> RunnerProcess:
         self.children[key] = MadeUpChild(key, on_event)
-        return cast(Child, self.children[key])
+        return cast(RunnerProcess, self.children[key])
 
     async def step(self) -> None:
         await self.supervisor.beat()
@@ -126,7 +126,7 @@ class World:
         child = self.children["shared"]
         child.say(Ready(jvm_pid=2, spark="4"))
         await self.supervisor.look()
-        child.say(Begun(run=1))
+        child.say(Started(run=1))
         return child
 
     @property
@@ -155,7 +155,7 @@ async def test_what_is_assigned_is_started_once_spark_is_ready(world: World) -> 
 
 async def test_figures_are_told_with_the_next_heartbeat(world: World) -> None:
     child = await world.started()
-    child.say(Figures(run=1, figures={"rows_in": 10, "batch_id": 3}))
+    child.say(Metrics(run=1, figures={"rows_in": 10, "batch_id": 3}))
     await world.step()
     (tells,) = world.running
     assert tells["status"]["phase"] == "running"
@@ -167,13 +167,13 @@ async def test_figures_are_told_with_the_next_heartbeat(world: World) -> None:
 
 async def test_a_runner_hears_how_far_its_pipeline_had_come(world: World) -> None:
     child = await world.started()
-    child.say(Figures(run=1, figures={"batch_id": 3, "progress": {"generation": 1}}))
+    child.say(Metrics(run=1, figures={"batch_id": 3, "progress": {"generation": 1}}))
     child.say(Ended(run=1, how="failed", error="no luck"))
     world.clock.now += 2
     await world.step()
     start = child.heard[-1]
     assert isinstance(start, Start)
-    assert job_of(start.pipeline, epoch=5).has_run
+    assert pipeline_job(start.pipeline, epoch=5).has_run
 
 
 async def test_a_new_owner_tells_on_how_far_a_pipeline_had_come(world: World) -> None:
@@ -215,8 +215,8 @@ async def test_a_failing_pipeline_is_tried_again_and_leaves_its_neighbour_alone(
     child = world.children["shared"]
     child.say(Ready(jvm_pid=2, spark="4"))
     await world.step()
-    child.say(Begun(run=1))
-    child.say(Begun(run=2))
+    child.say(Started(run=1))
+    child.say(Started(run=2))
     child.say(Ended(run=1, how="failed", error="a bad day"))
     await world.step()
     assert world.phases == {"copies": "backing off", "others": "running"}
@@ -359,7 +359,7 @@ async def test_pipelines_start_a_few_at_a_time(world: World) -> None:
     assert await started() == [1, 2]
     assert await started() == [1, 2]
     assert set(world.phases.values()) == {"starting"}
-    child.say(Begun(run=2))
+    child.say(Started(run=2))
     assert await started() == [1, 2, 3]
     child.say(Ended(run=1, how="failed", error="no luck", can_retry=False))
     assert await started() == [1, 2, 3, 4]

@@ -7,14 +7,14 @@ import sys
 from pyspark.sql import SparkSession
 
 from streamhouse.client.loop_thread import LoopThread
-from streamhouse.spark.agents.commits import Commit, Placed, PlacingAgents
+from streamhouse.spark.agents.commits import CommitClient, CommitRequest, CommitResult
 from streamhouse.spark.replay import copy_job
-from streamhouse.spark.replay.copy_job import CopyAsked
+from streamhouse.spark.replay.copy_job import CopySpec
 
-placed = PlacingAgents.commit
+placed = CommitClient.commit
 
 
-async def commit(self: PlacingAgents, commit: Commit, *, timeout_s: float) -> Placed:
+async def commit(self: CommitClient, commit: CommitRequest, *, timeout_s: float) -> CommitResult:
     """Ours, but for the place where everything ends without a goodbye."""
     reach("before", commit.epoch)
     done = await placed(self, commit, timeout_s=timeout_s)
@@ -35,9 +35,9 @@ def start() -> SparkSession:
 
 
 def main(agents: str, source: str, target: str, job: str, step_bytes: str) -> None:
-    PlacingAgents.commit = commit  # type: ignore[method-assign]
+    CommitClient.commit = commit  # type: ignore[method-assign]
     done = copy_job.run(
-        CopyAsked(source=source, target=target),
+        CopySpec(source=source, target=target),
         agents=agents,
         start=start,
         loop=LoopThread(),

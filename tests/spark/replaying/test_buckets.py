@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 from streamhouse.client.loop_thread import LoopThread
 from streamhouse.client.sync import SyncClient
 from streamhouse.errors import Misconfigured, Unavailable
-from streamhouse.spark.lake.table_options import delta_options, iceberg_properties, opened, place_of
+from streamhouse.spark.lake.table_options import delta_options, file_system, iceberg_properties, parse_location
 from streamhouse.spark.replay import restore_job
-from streamhouse.spark.replay.restore_job import RestoreAsked
+from streamhouse.spark.replay.restore_job import RestoreSpec
 from streamhouse.spark.replay.restore_sources import Kind, Reference, find_kind, open_source
 from tests.spark.conftest import BUCKET
 from tests.spark.replaying.kafka import named
@@ -53,14 +53,14 @@ PARTS = (rows("de", 1, 2, 3), rows("fr", 4, 5, 6))
 def make_parquet() -> str:
     for number, part in enumerate(PARTS):
         folder = f"{BUCKET}/restored/files/country={part['country'][0]}"
-        pq.write_table(part.drop_columns(["country"]), f"{folder}/{number}.parquet", filesystem=opened(ROOT))
+        pq.write_table(part.drop_columns(["country"]), f"{folder}/{number}.parquet", filesystem=file_system(ROOT))
     return f"{ROOT}/files/"
 
 
 def make_delta() -> str:
     location = f"{ROOT}/delta"
     for part in PARTS:
-        options = delta_options(place_of(location))
+        options = delta_options(parse_location(location))
         write_deltalake(location, part, mode="append", partition_by=["country"], storage_options=options)
     return location
 
@@ -82,7 +82,7 @@ def test_what_is_in_a_bucket_is_restored(
     spark: SparkSession, agent: LiveAgent, client: SyncClient, places: dict[Kind, str], kind: Kind
 ) -> None:
     topic, loop = named(kind), LoopThread()
-    asked = RestoreAsked(source=places[kind], topic=topic, key="id")
+    asked = RestoreSpec(source=places[kind], topic=topic, key="id")
     done = restore_job.run(asked, agents=agent.http, start=lambda: spark, loop=loop, step_bytes=1)
     loop.close()
     found = sorted((record.key, json.loads(record.text())) for record in client.consume(topic, until="end"))

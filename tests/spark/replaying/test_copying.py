@@ -11,14 +11,14 @@ from streamhouse.client.sync import SyncClient
 from streamhouse.errors import Misconfigured, Rejected, Unavailable, UnknownTopic
 from streamhouse.spark.maintenance.job import Progress
 from streamhouse.spark.replay import copy_job
-from streamhouse.spark.replay.copy_job import CopyAsked, CopyPlan, step_offsets
-from streamhouse.spark.replay.resumable_job import Replayed
+from streamhouse.spark.replay.copy_job import CopyPlan, CopySpec, step_offsets
+from streamhouse.spark.replay.resumable_job import ReplayResult
 from tests.spark.replaying.kafka import TIME_MS, fill, named, records_of
 from tests.support.agent import LiveAgent
 
 pytestmark = pytest.mark.spark
 
-Copy = Callable[..., Replayed]
+Copy = Callable[..., ReplayResult]
 
 
 @pytest.fixture
@@ -32,8 +32,8 @@ def loop() -> Iterator[LoopThread]:
 def copy(spark: SparkSession, agent: LiveAgent, loop: LoopThread) -> Copy:
     def run(
         source: str, target: str, *, job_id: str | None = None, step_bytes: int = 1 << 30, **asked: object
-    ) -> Replayed:
-        wanted = CopyAsked(source=source, target=target, **asked)  # type: ignore[arg-type]
+    ) -> ReplayResult:
+        wanted = CopySpec(source=source, target=target, **asked)  # type: ignore[arg-type]
         return copy_job.run(
             wanted, agents=agent.http, start=lambda: spark, loop=loop, job_id=job_id, step_bytes=step_bytes
         )
@@ -150,7 +150,7 @@ def test_a_wrong_address_is_told_before_anything_is_started(agent: LiveAgent, lo
     def start() -> SparkSession:
         raise AssertionError("there is nobody to copy from")
 
-    asked = CopyAsked(source=named("from"), target=named("to"))
+    asked = CopySpec(source=named("from"), target=named("to"))
     with pytest.raises(Unavailable, match="doesn't speak HTTP"):
         copy_job.run(asked, agents=agent.bootstrap, start=start, loop=loop)
 
@@ -162,7 +162,7 @@ def test_progress_only_grows_and_ends_with_everything(
     fill(agent, client, first)
     copy(first, source)
     seen: list[Progress] = []
-    asked = CopyAsked(source=source, target=target)
+    asked = CopySpec(source=source, target=target)
     copy_job.run(asked, agents=agent.http, start=lambda: spark, loop=loop, step_bytes=1000, on_progress=seen.append)
     assert [at.done_bytes for at in seen] == sorted(at.done_bytes for at in seen)
     assert seen[-1].done_bytes == seen[-1].total_bytes > 0

@@ -18,14 +18,14 @@ from streamhouse.client.sync import SyncClient
 from streamhouse.client.types import NewSchema
 from streamhouse.errors import Misconfigured
 from streamhouse.spark.replay import restore_job
-from streamhouse.spark.replay.restore_job import RestoreAsked, step_pieces
-from streamhouse.spark.replay.resumable_job import Replayed
+from streamhouse.spark.replay.restore_job import RestoreSpec, step_pieces
+from streamhouse.spark.replay.resumable_job import ReplayResult
 from tests.spark.replaying.kafka import fill, named, records_of
 from tests.support.agent import LiveAgent
 
 pytestmark = pytest.mark.spark
 
-Restore = Callable[..., Replayed]
+Restore = Callable[..., ReplayResult]
 NOON = dt.datetime(2026, 11, 15, 12, tzinfo=dt.UTC)
 NOON_MS = round(NOON.timestamp() * 1000)
 
@@ -36,8 +36,8 @@ def restore(spark: SparkSession, agent: LiveAgent) -> Iterator[Restore]:
 
     def run(
         source: object, topic: str, *, job_id: str | None = None, step_bytes: int = 1 << 30, **asked: object
-    ) -> Replayed:
-        wanted = RestoreAsked(source=str(source), topic=topic, **asked)  # type: ignore[arg-type]
+    ) -> ReplayResult:
+        wanted = RestoreSpec(source=str(source), topic=topic, **asked)  # type: ignore[arg-type]
         return restore_job.run(
             wanted, agents=agent.http, start=lambda: spark, loop=loop, job_id=job_id, step_bytes=step_bytes
         )

@@ -12,7 +12,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from streamhouse.errors import Misconfigured
 from streamhouse.spark.columns.record_schema import TYPES
-from streamhouse.spark.replay.restore_job import RestoreAsked, needed_columns
+from streamhouse.spark.replay.restore_job import RestoreSpec, needed_columns
 from streamhouse.spark.replay.restore_sources import Kind, Reference, find_kind, open_source
 
 
@@ -71,7 +71,7 @@ def test_only_the_columns_that_are_named_are_read(kind: Kind, tmp_path: Path) ->
 
 def test_records_are_read_without_where_they_were_unless_an_expression_may_ask_for_it() -> None:
     records = StructType([StructField(name, kind) for name, kind in TYPES.items()])
-    asked = RestoreAsked(source="backup", topic="orders")
+    asked = RestoreSpec(source="backup", topic="orders")
     assert needed_columns(records, asked) == ["key", "value", "partition", "timestamp", "headers"]
     assert needed_columns(records, replace(asked, where="offset > 7")) is None
     assert needed_columns(records, replace(asked, subject="orders-value")) is None

@@ -5,7 +5,7 @@ import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
-from streamhouse.spark.worker.discovery import Home, Worker
+from streamhouse.spark.worker.discovery import RuntimeDir, Worker
 
 
 class Health(BaseHTTPRequestHandler):
@@ -19,7 +19,7 @@ class Health(BaseHTTPRequestHandler):
 
 
 def main(folder: Path, what: str) -> None:
-    home = Home(folder)
+    home = RuntimeDir(folder)
     if what == "fail":
         sys.exit("no luck today")
     with home.alive() as ours:

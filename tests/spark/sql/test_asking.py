@@ -11,9 +11,9 @@ from streamhouse.errors import UnknownTopic
 from streamhouse.format.schema_id import prefix_of
 from streamhouse.spark.connectors import ReadContext
 from streamhouse.spark.connectors import topic as connector
-from streamhouse.spark.query.catalog import Catalogue
-from streamhouse.spark.query.resolver import bind
-from streamhouse.spark.query.schema_inference import SAMPLE_RECORDS, AgentsDoor
+from streamhouse.spark.query.catalog import Catalog
+from streamhouse.spark.query.resolver import resolve
+from streamhouse.spark.query.schema_inference import SAMPLE_RECORDS, AgentCatalogBackend
 from tests.spark.sql.fakes import columns
 from tests.support.agent import LiveAgent
 
@@ -21,8 +21,8 @@ SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}, "name": {"
 
 
 @pytest.fixture
-def door(agent: LiveAgent) -> AgentsDoor:
-    return AgentsDoor(agent.http)
+def door(agent: LiveAgent) -> AgentCatalogBackend:
+    return AgentCatalogBackend(agent.http)
 
 
 @pytest.fixture(scope="session")
@@ -39,14 +39,14 @@ def asked_users(agent: LiveAgent) -> str:
     return "asked-users"
 
 
-def test_every_topic_is_a_table(door: AgentsDoor, client: SyncClient) -> None:
+def test_every_topic_is_a_table(door: AgentCatalogBackend, client: SyncClient) -> None:
     client.topics.create("asked-plain")
     found = {table.name: table for table in door.tables()}
     assert found["asked-plain"].connector == "topic"
     assert found["asked-plain"].columns is None
 
 
-def test_a_sample_has_the_newest_and_the_oldest_records(door: AgentsDoor, client: SyncClient) -> None:
+def test_a_sample_has_the_newest_and_the_oldest_records(door: AgentCatalogBackend, client: SyncClient) -> None:
     client.topics.create("asked-many", partitions=1)
     with client.producer("asked-many") as producer:
         for number in range(3 * SAMPLE_RECORDS):
@@ -57,7 +57,7 @@ def test_a_sample_has_the_newest_and_the_oldest_records(door: AgentsDoor, client
     assert len(set(sample)) == len(sample)
 
 
-def test_a_small_topic_is_its_own_sample(door: AgentsDoor, client: SyncClient) -> None:
+def test_a_small_topic_is_its_own_sample(door: AgentCatalogBackend, client: SyncClient) -> None:
     client.topics.create("asked-few", partitions=3)
     with client.producer("asked-few") as producer:
         for number in range(10):
@@ -67,26 +67,26 @@ def test_a_small_topic_is_its_own_sample(door: AgentsDoor, client: SyncClient) -
     assert door.sample("asked-none") == []
 
 
-def test_a_topic_that_is_not_there_has_no_sample(door: AgentsDoor) -> None:
+def test_a_topic_that_is_not_there_has_no_sample(door: AgentCatalogBackend) -> None:
     with pytest.raises(UnknownTopic):
         door.sample("asked-nowhere")
 
 
-def test_registered_columns_are_those_of_the_latest_schema(door: AgentsDoor, asked_users: str) -> None:
+def test_registered_columns_are_those_of_the_latest_schema(door: AgentCatalogBackend, asked_users: str) -> None:
     assert door.fields(asked_users) == columns(id="bigint", name="string")
     assert door.fields("asked-unregistered") is None
 
 
 @pytest.mark.spark
 def test_a_registered_topic_is_read_by_its_schema(
-    spark: SparkSession, agent: LiveAgent, door: AgentsDoor, asked_users: str
+    spark: SparkSession, agent: LiveAgent, door: AgentCatalogBackend, asked_users: str
 ) -> None:
-    catalogue = Catalogue(agent.http, door=door)
+    catalogue = Catalog(agent.http, door=door)
     text = "SELECT name, _key, _offset FROM `asked-users` WHERE id > 0"
-    bound = bind(spark, text, catalogue, ReadContext(agents=agent.http))
+    bound = resolve(spark, text, catalogue, ReadContext(agents=agent.http))
     assert catalogue.origin(asked_users) == "registered"
     assert sorted(map(tuple, bound.frame.collect())) == [("a", "1", 0), ("c", "3", 2)]
-    counted = bind(spark, "SELECT count(*) FROM `asked-users`", catalogue, ReadContext(agents=agent.http))
+    counted = resolve(spark, "SELECT count(*) FROM `asked-users`", catalogue, ReadContext(agents=agent.http))
     assert counted.frame.collect()[0][0] == 3
     kept = connector.read(
         bound.frame.sparkSession, bound.reads[0].table, ReadContext(agents=agent.http, keeps_undecodable=True)

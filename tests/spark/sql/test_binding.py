@@ -11,9 +11,9 @@ from streamhouse.errors import StatementError
 from streamhouse.model.table import Column, Connector, Table
 from streamhouse.spark.connectors import ReadContext
 from streamhouse.spark.connectors import topic as connector
-from streamhouse.spark.query.catalog import Catalogue
-from streamhouse.spark.query.resolver import Bound, bind, check
-from streamhouse.spark.query.schema_inference import AgentsDoor
+from streamhouse.spark.query.catalog import Catalog
+from streamhouse.spark.query.resolver import ResolvedQuery, analyze, resolve
+from streamhouse.spark.query.schema_inference import AgentCatalogBackend
 from streamhouse.sql.options import Watermark
 from tests.spark.sql.fakes import FakeDoor, columns, topic
 from tests.support.agent import LiveAgent
@@ -27,7 +27,7 @@ ORDERS = [
 ]
 
 
-class Door(AgentsDoor):
+class Door(AgentCatalogBackend):
     """The agents' records, and tables that the test says there are."""
 
     def __init__(self, address: str, *tables: Table) -> None:
@@ -52,7 +52,7 @@ def orders(agent: LiveAgent) -> str:
 
 
 @pytest.fixture(scope="session")
-def catalogue(agent: LiveAgent, orders: str) -> Catalogue:
+def catalogue(agent: LiveAgent, orders: str) -> Catalog:
     declared = Table(
         name="orders",
         connector=Connector.TOPIC,
@@ -61,29 +61,29 @@ def catalogue(agent: LiveAgent, orders: str) -> Catalogue:
     )
     countries = topic("countries", "json", country="STRING", name="STRING")
     door = Door(agent.http, declared, topic(orders), countries, topic("shop.orders", "json", id="BIGINT"))
-    return Catalogue(agent.http, door=door)
+    return Catalog(agent.http, door=door)
 
 
 @pytest.fixture
-def bound(spark: SparkSession, agent: LiveAgent, catalogue: Catalogue) -> "Binder":
+def bound(spark: SparkSession, agent: LiveAgent, catalogue: Catalog) -> "Binder":
     return Binder(spark, agent.http, catalogue)
 
 
 class Binder:
-    def __init__(self, spark: SparkSession, agents: str, catalogue: Catalogue) -> None:
+    def __init__(self, spark: SparkSession, agents: str, catalogue: Catalog) -> None:
         self.spark, self.agents, self.catalogue = spark, agents, catalogue
 
-    def __call__(self, text: str, **reading: object) -> Bound:
-        return bind(self.spark, text, self.catalogue, ReadContext(agents=self.agents, **reading))  # type: ignore[arg-type]
+    def __call__(self, text: str, **reading: object) -> ResolvedQuery:
+        return resolve(self.spark, text, self.catalogue, ReadContext(agents=self.agents, **reading))  # type: ignore[arg-type]
 
-    def looked(self, text: str, **reading: object) -> Bound:
-        return check(self.spark, text, self.catalogue, ReadContext(agents=self.agents, **reading))  # type: ignore[arg-type]
+    def looked(self, text: str, **reading: object) -> ResolvedQuery:
+        return analyze(self.spark, text, self.catalogue, ReadContext(agents=self.agents, **reading))  # type: ignore[arg-type]
 
     def rows(self, text: str) -> list[tuple[object, ...]]:
         return sorted(tuple(row) for row in self(text).frame.collect())
 
 
-def used(found: Bound) -> dict[str, list[str]]:
+def used(found: ResolvedQuery) -> dict[str, list[str]]:
     return {read.name: [column.name for column in read.table.columns or ()] for read in found.reads}
 
 
@@ -242,7 +242,7 @@ def test_a_string_that_reads_like_a_plan_names_nothing(bound: Binder) -> None:
 
 def test_a_query_that_reads_nothing_asks_nobody(spark: SparkSession) -> None:
     door = FakeDoor()
-    found = bind(spark, "SELECT 1 + 1", Catalogue("nowhere:1", door=door), ReadContext(agents="nowhere:1"))
+    found = resolve(spark, "SELECT 1 + 1", Catalog("nowhere:1", door=door), ReadContext(agents="nowhere:1"))
     assert (found.frame.collect()[0][0], found.reads, door.asked) == (2, (), [])
 
 
@@ -274,10 +274,10 @@ def test_a_raw_topic_is_one_column(spark: SparkSession, agent: LiveAgent, orders
         columns=(Column(name="line", type="STRING"),),
         options={"topic": orders, "format": "raw"},
     )
-    found = bind(
+    found = resolve(
         spark,
         "SELECT line FROM raw WHERE line LIKE 'not%'",
-        Catalogue("x", door=FakeDoor(table)),
+        Catalog("x", door=FakeDoor(table)),
         ReadContext(agents=agent.http),
     )
     assert [tuple(row) for row in found.frame.collect()] == [("not JSON",)]

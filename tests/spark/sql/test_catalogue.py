@@ -1,7 +1,7 @@
 """Catalogue: which tables there are, and where their columns come from."""
 
 from streamhouse.model.table import Column, Connector, Table
-from streamhouse.spark.query.catalog import COLUMNS_TTL_S, TABLES_TTL_S, Catalogue, Extended, about_of
+from streamhouse.spark.query.catalog import COLUMNS_TTL_S, TABLES_TTL_S, Catalog, OverlayCatalog, metadata_columns_of
 from tests.spark.sql.fakes import FakeDoor, columns, topic
 
 
@@ -19,8 +19,8 @@ class HandClock:
         raise AssertionError("nothing sleeps here")
 
 
-def catalogue(door: FakeDoor, clock: HandClock | None = None) -> Catalogue:
-    return Catalogue("nowhere:1", door=door, clock=clock or HandClock())
+def catalogue(door: FakeDoor, clock: HandClock | None = None) -> Catalog:
+    return Catalog("nowhere:1", door=door, clock=clock or HandClock())
 
 
 def test_declared_columns_ask_nobody() -> None:
@@ -150,7 +150,7 @@ def test_a_changed_definition_is_seen() -> None:
 
 def test_an_extended_catalogue_knows_more_and_leaves_the_other_as_it_is() -> None:
     known = catalogue(FakeDoor(topic("orders", id="INT")))
-    extended = Extended(known)
+    extended = OverlayCatalog(known)
     extended.add(topic("users", name="STRING"))
     assert extended.find("users") is not None
     assert extended.find("orders") is not None
@@ -159,7 +159,7 @@ def test_an_extended_catalogue_knows_more_and_leaves_the_other_as_it_is() -> Non
 
 def test_records_have_columns_about_them_unless_they_have_such_themselves() -> None:
     table = topic("orders", "registry", _key="BIGINT", id="INT")
-    assert [column.name for column in about_of(table)] == [
+    assert [column.name for column in metadata_columns_of(table)] == [
         "_topic",
         "_partition",
         "_offset",
@@ -168,7 +168,7 @@ def test_records_have_columns_about_them_unless_they_have_such_themselves() -> N
         "_deleted",
     ]
     raw = Table(name="t", connector=Connector.TOPIC, options={"key_format": "raw"})
-    assert about_of(raw)[0] == Column(name="_key", type="BINARY")
+    assert metadata_columns_of(raw)[0] == Column(name="_key", type="BINARY")
 
 
 def test_a_topic_that_was_declared_a_moment_ago_has_its_columns_after_a_refresh() -> None:

@@ -13,10 +13,10 @@ from streamhouse.client.types import NewSchema
 from streamhouse.errors import Misconfigured
 from streamhouse.spark.connectors import ReadContext
 from streamhouse.spark.datasource.read_options import read_options
-from streamhouse.spark.lake.connector import latest, own_columns
-from streamhouse.spark.query.catalog import Catalogue
-from streamhouse.spark.query.resolver import bind
-from streamhouse.spark.query.schema_inference import AgentsDoor
+from streamhouse.spark.lake.connector import latest_per_key, own_columns
+from streamhouse.spark.query.catalog import Catalog
+from streamhouse.spark.query.resolver import resolve
+from streamhouse.spark.query.schema_inference import AgentCatalogBackend
 from streamhouse.spark.query.validation import validate
 from tests.spark.conftest import Read
 from tests.support.agent import LiveAgent
@@ -67,7 +67,7 @@ def plain(agent: LiveAgent) -> str:
 
 
 def frame_of(spark: SparkSession, agent: LiveAgent, text: str) -> DataFrame:
-    return bind(spark, text, Catalogue(agent.http), ReadContext(agents=agent.http)).frame
+    return resolve(spark, text, Catalog(agent.http), ReadContext(agents=agent.http)).frame
 
 
 def streamed(frame: DataFrame, tmp_path: Path) -> list[tuple[Any, ...]]:
@@ -100,7 +100,7 @@ def test_a_lake_table_goes_by_the_logs_order_and_keys(spark: SparkSession, agent
     text = f"SELECT *, _key, _partition, _offset, _deleted FROM `{registered}`"
     frame = frame_of(spark, agent, text.replace("SELECT *", "SELECT id % 2 AS id, id AS n"))
     assert own_columns(frame) == ["id", "n"]
-    assert sorted((row.id, row.n) for row in latest(frame, ["id"]).collect()) == [(0, 4), (1, 3)]
+    assert sorted((row.id, row.n) for row in latest_per_key(frame, ["id"]).collect()) == [(0, 4), (1, 3)]
     assert sorted(own_columns(frame_of(spark, agent, text))) == ["_error", "id"]
 
 
@@ -124,15 +124,15 @@ def test_a_prefix_is_for_typed_columns() -> None:
 
 
 def test_registered_columns_leave_these_names_to_the_log(agent: LiveAgent, registered: str) -> None:
-    found = AgentsDoor(agent.http).fields(registered)
+    found = AgentCatalogBackend(agent.http).fields(registered)
     assert found is not None
     assert sorted(column.name for column in found) == ["_error", "id"]
 
 
 def test_a_table_of_a_topic_cannot_declare_them(spark: SparkSession, agent: LiveAgent) -> None:
     text = "CREATE TABLE t (id INT, _offset STRING) WITH (connector = 'topic', topic = 'own-plain')"
-    (checked,) = validate(spark, Catalogue(agent.http), text)
+    (checked,) = validate(spark, Catalog(agent.http), text)
     (problem,) = checked.problems
     assert "_offset is known of every record" in problem.text
     files = "CREATE TABLE t (id INT, _offset STRING) WITH (connector = 'files', path = '/tmp/x')"
-    assert validate(spark, Catalogue(agent.http), files)[0].problems == ()
+    assert validate(spark, Catalog(agent.http), files)[0].problems == ()

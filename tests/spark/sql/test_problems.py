@@ -6,9 +6,9 @@ from pyspark.sql import SparkSession
 
 from streamhouse.errors import Misconfigured, StatementError
 from streamhouse.spark.connectors import ReadContext
-from streamhouse.spark.query.catalog import Catalogue
-from streamhouse.spark.query.error_messages import Problem, last_words, problems_of
-from streamhouse.spark.query.resolver import check
+from streamhouse.spark.query.catalog import Catalog
+from streamhouse.spark.query.error_messages import SqlDiagnostic, diagnostics_of, root_cause
+from streamhouse.spark.query.resolver import analyze
 from tests.spark.sql.fakes import FakeDoor, topic
 
 
@@ -33,10 +33,10 @@ def test_a_mistake_of_a_query_is_told_at_its_place(
     spark: SparkSession, select: str, line: int, column: int, text: str, hint: str
 ) -> None:
     before = "-- a file\nCREATE PIPELINE p AS INSERT INTO t\n"
-    catalogue = Catalogue("x", door=FakeDoor(topic("orders", id="BIGINT", amount="DOUBLE", country="STRING")))
+    catalogue = Catalog("x", door=FakeDoor(topic("orders", id="BIGINT", amount="DOUBLE", country="STRING")))
     with pytest.raises((PySparkException, StatementError)) as caught:
-        check(spark, select, catalogue, ReadContext(agents="x"))
-    (problem,) = problems_of(caught.value, before + select, len(before))
+        analyze(spark, select, catalogue, ReadContext(agents="x"))
+    (problem,) = diagnostics_of(caught.value, before + select, len(before))
     assert text in problem.text
     assert hint in problem.hint
     assert (problem.line, problem.column) == (line, column)
@@ -45,8 +45,8 @@ def test_a_mistake_of_a_query_is_told_at_its_place(
 
 
 def test_our_own_errors_keep_their_words() -> None:
-    (problem,) = problems_of(Misconfigured("no schema; do=register one"), "a\nb", 2)
-    assert problem == Problem(line=2, column=1, text="no schema", hint="register one")
+    (problem,) = diagnostics_of(Misconfigured("no schema; do=register one"), "a\nb", 2)
+    assert problem == SqlDiagnostic(line=2, column=1, text="no schema", hint="register one")
 
 
 def test_what_a_task_said_is_found_among_sparks_words() -> None:
@@ -56,6 +56,6 @@ Traceback (most recent call last):
 streamhouse.errors.partitions.DataLost: records are gone; partition=a-0
 
 Driver stacktrace:"""
-    assert last_words(text) == "records are gone; partition=a-0"
-    assert last_words("x\nValueError: not a number\n  at org.apache.spark") == "not a number"
-    assert last_words("[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012") == "Division by zero."
+    assert root_cause(text) == "records are gone; partition=a-0"
+    assert root_cause("x\nValueError: not a number\n  at org.apache.spark") == "not a number"
+    assert root_cause("[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012") == "Division by zero."

@@ -14,10 +14,10 @@ from streamhouse.model.pipeline import Shape, loses_place
 from streamhouse.model.table import Connector, Table
 from streamhouse.spark.connectors import ReadContext
 from streamhouse.spark.query import query_signature
-from streamhouse.spark.query.catalog import Catalogue
+from streamhouse.spark.query.catalog import Catalog
 from streamhouse.spark.query.query_signature import signature_of
-from streamhouse.spark.query.resolver import Bound, bind, check
-from streamhouse.spark.query.state_signature import Rows, shape_of
+from streamhouse.spark.query.resolver import ResolvedQuery, analyze, resolve
+from streamhouse.spark.query.state_signature import Rows, state_signature
 from streamhouse.sql.options import Watermark
 from tests.spark.sql.fakes import FakeDoor, columns, topic
 
@@ -34,18 +34,18 @@ READING = ReadContext(agents="127.0.0.1:1")
 class Shaper:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self._catalogue = Catalogue("x", door=FakeDoor(*TABLES))
+        self._catalogue = Catalog("x", door=FakeDoor(*TABLES))
 
-    def bound(self, text: str, reading: ReadContext = READING) -> Bound:
-        return check(self._spark, text, self._catalogue, reading)
+    def bound(self, text: str, reading: ReadContext = READING) -> ResolvedQuery:
+        return analyze(self._spark, text, self._catalogue, reading)
 
     def view(self, text: str, *, key: tuple[str, ...] = ("k",), reading: ReadContext = READING) -> Shape:
         bound = self.bound(text, reading)
-        return shape_of(bound.frame, bound.reads, rows=Rows(key=key))
+        return state_signature(bound.frame, bound.reads, rows=Rows(key=key))
 
     def pipeline(self, text: str, reading: ReadContext = READING) -> Shape:
         bound = self.bound(text, reading)
-        return shape_of(bound.frame, bound.reads)
+        return state_signature(bound.frame, bound.reads)
 
 
 @pytest.fixture
@@ -211,9 +211,9 @@ def test_a_watermark_of_the_options_counts_where_there_is_state(shape: Shaper) -
 
 def test_a_name_that_stands_for_another_place_is_another_stream(spark: SparkSession) -> None:
     def of(table: Table, text: str, *, is_same_text: bool = True) -> str | None:
-        old, new = (Catalogue("x", door=FakeDoor(*TABLES[1:], each)) for each in (ORDERS, table))
-        bounds = (check(spark, text, each, READING) for each in (old, new))
-        one, other = (shape_of(bound.frame, bound.reads) for bound in bounds)
+        old, new = (Catalog("x", door=FakeDoor(*TABLES[1:], each)) for each in (ORDERS, table))
+        bounds = (analyze(spark, text, each, READING) for each in (old, new))
+        one, other = (state_signature(bound.frame, bound.reads) for bound in bounds)
         return loses_place(one, other, is_same_text=is_same_text)
 
     assert "orders=topic other" in (
@@ -230,19 +230,19 @@ def test_a_view_without_a_stream_keeps_nothing(shape: Shaper) -> None:
 
 @pytest.mark.parametrize("text", [SUMS, WITH, JOIN, LOOKUP, WINDOW, UNION, ROWS, SELF, SUBQUERY])
 def test_frames_that_run_have_the_shape_of_those_that_are_validated(spark: SparkSession, text: str) -> None:
-    catalogue = Catalogue("x", door=FakeDoor(*TABLES))
+    catalogue = Catalog("x", door=FakeDoor(*TABLES))
     reading = replace(READING, watermarks=(Watermark(column="at", delay="1 hour"),))
-    one, other = (each(spark, text, catalogue, reading) for each in (check, bind))
-    assert shape_of(one.frame, one.reads) == shape_of(other.frame, other.reads)
-    assert shape_of(one.frame, one.reads, rows=Rows()) == shape_of(other.frame, other.reads, rows=Rows())
+    one, other = (each(spark, text, catalogue, reading) for each in (analyze, resolve))
+    assert state_signature(one.frame, one.reads) == state_signature(other.frame, other.reads)
+    assert state_signature(one.frame, one.reads, rows=Rows()) == state_signature(other.frame, other.reads, rows=Rows())
 
 
 def test_columns_that_a_table_has_got_since_are_nothing_to_a_query_that_uses_others(spark: SparkSession) -> None:
     more = replace(ORDERS, columns=(*(ORDERS.columns or ()), *columns(note="STRING")))
     shapes = []
     for table in (ORDERS, more):
-        bound = check(spark, WITH, Catalogue("x", door=FakeDoor(table)), READING)
-        shapes.append(shape_of(bound.frame, bound.reads, rows=Rows()))
+        bound = analyze(spark, WITH, Catalog("x", door=FakeDoor(table)), READING)
+        shapes.append(state_signature(bound.frame, bound.reads, rows=Rows()))
     assert shapes[0] == shapes[1]
 
 
@@ -252,7 +252,7 @@ def test_a_function_in_python_is_known_by_its_code(spark: SparkSession) -> None:
         exec(body, scope)
         made = F.udf(scope["f"], "int")
         frame = spark.readStream.format("rate").load().groupBy(made("value").alias("k")).count()
-        return shape_of(frame, code="").signature
+        return state_signature(frame, code="").signature
 
     one = signature("limit = 3\ndef f(x):\n    return x % limit\n")
     assert one == signature("# a comment\n\nlimit = 3\n\ndef f(x):\n    # another\n    return x % limit\n")
@@ -267,7 +267,7 @@ def test_rows_and_files_of_a_pipelines_own_are_part_of_it(spark: SparkSession, t
     def signature(table: DataFrame, code: str) -> str:
         stream = spark.readStream.format("rate").load()
         frame = stream.join(table, stream.value == table.id).groupBy("id").count()
-        return shape_of(frame, code=code).signature
+        return state_signature(frame, code=code).signature
 
     files = [signature(spark.read.parquet(str(tmp_path / name)), "") for name in ("one", "one", "other")]
     assert files[0] == files[1] != files[2]
@@ -282,14 +282,18 @@ def test_functions_over_groups_in_python_are_part_of_it(spark: SparkSession) -> 
                 yield pa.record_batch({"value": [each * factor for each in batch["value"].to_pylist()]})
 
         stream = spark.readStream.format("rate").load().select("value")
-        return shape_of(stream.mapInArrow(multiplied, "value BIGINT").groupBy("value").count(), code="").signature
+        return state_signature(
+            stream.mapInArrow(multiplied, "value BIGINT").groupBy("value").count(), code=""
+        ).signature
 
     assert signature(2) == signature(2) != signature(3)
 
 
 def test_a_view_that_starts_elsewhere_has_other_rows(shape: Shaper) -> None:
     bound = shape.bound(ROWS)
-    one, other = (shape_of(bound.frame, bound.reads, rows=Rows(starting=each)) for each in ("earliest", "latest"))
+    one, other = (
+        state_signature(bound.frame, bound.reads, rows=Rows(starting=each)) for each in ("earliest", "latest")
+    )
     assert loses_place(one, other) is not None
 
 
@@ -331,8 +335,8 @@ def test_a_shape_of_an_earlier_version_is_compared_by_what_it_has(shape: Shaper)
 def test_a_table_in_files_is_known_by_its_path(spark: SparkSession) -> None:
     def of(path: str) -> Shape:
         files = Table(name="products", connector=Connector.FILES, columns=PRODUCTS.columns, options={"path": path})
-        bound = check(spark, LOOKUP, Catalogue("x", door=FakeDoor(ORDERS, files)), READING)
-        return shape_of(bound.frame, bound.reads, rows=Rows())
+        bound = analyze(spark, LOOKUP, Catalog("x", door=FakeDoor(ORDERS, files)), READING)
+        return state_signature(bound.frame, bound.reads, rows=Rows())
 
     assert of("/a").tables == ("products=files /a",)
     assert loses_place(of("/a"), of("/b"), is_same_text=True) is not None

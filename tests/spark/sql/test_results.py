@@ -14,7 +14,7 @@ from streamhouse.spark.worker.result_formats import (
     JSON,
     NDJSON,
     arrow_stream,
-    chosen,
+    choose_format,
     csv_head,
     csv_of,
     ndjson_of,
@@ -110,7 +110,7 @@ def test_types_are_written_as_in_sql() -> None:
     ],
 )
 def test_the_format_is_the_first_that_is_accepted(accept: str | None, media: str | None) -> None:
-    assert chosen(accept) == media
+    assert choose_format(accept) == media
 
 
 def test_rows_of_nested_columns_are_json() -> None:

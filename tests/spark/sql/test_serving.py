@@ -15,9 +15,9 @@ import uvicorn
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.errors import BadSql, Mistake, QueryFailed
 from streamhouse.model.table import Column
-from streamhouse.spark.worker.http_app import Serving
+from streamhouse.spark.worker.http_app import WorkerApp
 from streamhouse.spark.worker.process import listen
-from streamhouse.spark.worker.query_executor import Question, Reply
+from streamhouse.spark.worker.query_executor import QueryRequest, QueryResult
 from streamhouse.spark.worker.running_queries import SqlLimits
 from streamhouse.sql.definitions import PythonPipeline
 
@@ -34,7 +34,7 @@ class FakeEngine:
     """Answers by the first word: rows, or what it stands for."""
 
     def __init__(self) -> None:
-        self.asked: list[Question] = []
+        self.asked: list[QueryRequest] = []
         self.cancelled: list[str] = []
         self.released: list[str] = []
         self.entered = threading.Semaphore(0)
@@ -42,7 +42,7 @@ class FakeEngine:
         self.was_cancelled = threading.Event()
         self.was_released = threading.Event()
 
-    def ask(self, question: Question, query_id: str) -> Reply:
+    def ask(self, question: QueryRequest, query_id: str) -> QueryResult:
         self.asked.append(question)
         if question.sql == "wait":
             self.entered.release()
@@ -52,8 +52,8 @@ class FakeEngine:
         if question.sql == "fail":
             raise QueryFailed("division by zero")
         if question.sql == "live":
-            return Reply(columns=COLUMNS, schema=SCHEMA, batches=self._live(), is_live=True)
-        return Reply(
+            return QueryResult(columns=COLUMNS, schema=SCHEMA, batches=self._live(), is_live=True)
+        return QueryResult(
             columns=COLUMNS, schema=SCHEMA, batches=iter([batch(1), batch(2)]), notes=("notes ä",), truncated=True
         )
 
@@ -85,7 +85,7 @@ class FakeEngine:
 
 
 class Scene:
-    def __init__(self, engine: FakeEngine, serving: Serving, client: httpx.AsyncClient) -> None:
+    def __init__(self, engine: FakeEngine, serving: WorkerApp, client: httpx.AsyncClient) -> None:
         self.engine, self.serving, self.client = engine, serving, client
 
     async def ask(self, sql: str, *, accept: str = "application/json", **more: Any) -> httpx.Response:
@@ -96,7 +96,7 @@ class Scene:
 async def scene() -> AsyncIterator[Scene]:
     """On a real socket: that somebody hangs up can't be played."""
     engine = FakeEngine()
-    serving = Serving(engine, token="own", agents_token="agents", limits=LIMITS, clock=SystemClock(), ids=Ids())
+    serving = WorkerApp(engine, token="own", agents_token="agents", limits=LIMITS, clock=SystemClock(), ids=Ids())
     listener = listen("127.0.0.1", 0)
     server = uvicorn.Server(uvicorn.Config(serving.app, lifespan="off", log_config=None, ws="none"))
     running = asyncio.create_task(server.serve(sockets=[listener]))

@@ -5,9 +5,9 @@ from pyspark.sql import SparkSession
 
 from streamhouse.model.pipeline import Shape, loses_place
 from streamhouse.spark.connectors import ReadContext
-from streamhouse.spark.query.catalog import Catalogue
-from streamhouse.spark.query.resolver import check
-from streamhouse.spark.query.state_signature import shape_of
+from streamhouse.spark.query.catalog import Catalog
+from streamhouse.spark.query.resolver import analyze
+from streamhouse.spark.query.state_signature import state_signature
 from tests.spark.sql.fakes import FakeDoor, topic
 
 pytestmark = pytest.mark.spark
@@ -17,22 +17,22 @@ PAYMENTS = topic("payments", id="BIGINT", paid="DOUBLE", at="TIMESTAMP")
 
 
 @pytest.fixture(scope="module")
-def catalogue() -> Catalogue:
-    return Catalogue("x", door=FakeDoor(ORDERS, PAYMENTS))
+def catalogue() -> Catalog:
+    return Catalog("x", door=FakeDoor(ORDERS, PAYMENTS))
 
 
 @pytest.fixture
-def shape(spark: SparkSession, catalogue: Catalogue) -> "Shaper":
+def shape(spark: SparkSession, catalogue: Catalog) -> "Shaper":
     return Shaper(spark, catalogue)
 
 
 class Shaper:
-    def __init__(self, spark: SparkSession, catalogue: Catalogue) -> None:
+    def __init__(self, spark: SparkSession, catalogue: Catalog) -> None:
         self.spark, self.catalogue = spark, catalogue
 
     def __call__(self, text: str) -> Shape:
-        bound = check(self.spark, text, self.catalogue, ReadContext(agents="x"))
-        return shape_of(bound.frame, bound.reads)
+        bound = analyze(self.spark, text, self.catalogue, ReadContext(agents="x"))
+        return state_signature(bound.frame, bound.reads)
 
 
 def test_filters_and_columns_are_no_state(shape: Shaper) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from streamhouse.errors import ChildFailed, Misconfigured
 from streamhouse.spark.worker import worker_client
-from streamhouse.spark.worker.discovery import Home, Worker, home_of
+from streamhouse.spark.worker.discovery import RuntimeDir, Worker, runtime_dir
 from streamhouse.spark.worker.worker_client import ensure_worker, find_worker, stop_worker, worker_status
 
 AGENTS = "127.0.0.1:8080"
@@ -28,14 +28,14 @@ class Launches:
         self.what = "serve"
         self.started: list[subprocess.Popen[bytes]] = []
 
-    def __call__(self, agents: str, home: Home) -> "subprocess.Popen[bytes]":
+    def __call__(self, agents: str, home: RuntimeDir) -> "subprocess.Popen[bytes]":
         with home.log.open("wb") as log:
             command = [sys.executable, str(STAND_IN), str(home.folder), self.what]
             self.started.append(subprocess.Popen(command, stdout=log, stderr=log))
         return self.started[-1]
 
 
-def wait_for_life(home: Home) -> None:
+def wait_for_life(home: RuntimeDir) -> None:
     while not home.has_worker():
         time.sleep(0.01)
 
@@ -77,7 +77,7 @@ async def test_one_that_died_is_replaced(launches: Launches) -> None:
 
 
 async def test_one_that_somebody_else_started_and_left_is_waited_for(launches: Launches) -> None:
-    home = home_of(AGENTS)
+    home = runtime_dir(AGENTS)
     process = launches(AGENTS, home)
     await asyncio.to_thread(wait_for_life, home)
     found = await ensure_worker(AGENTS)
@@ -89,32 +89,32 @@ async def test_one_that_can_not_start_tells_its_last_words_and_where_its_log_is(
     launches.what = "fail"
     with pytest.raises(ChildFailed, match="no luck today") as failure:
         await ensure_worker(AGENTS)
-    assert str(home_of(AGENTS).log) in str(failure.value)
+    assert str(runtime_dir(AGENTS).log) in str(failure.value)
     assert failure.value.last_lines == ("no luck today",)
 
 
 async def test_a_wrong_token_is_nobodys_worker(launches: Launches) -> None:
     found = await ensure_worker(AGENTS)
-    home_of(AGENTS).tell(Worker(address=found.address, token="guessed", pid=found.pid))
+    runtime_dir(AGENTS).tell(Worker(address=found.address, token="guessed", pid=found.pid))
     assert await find_worker(AGENTS) is None
 
 
 async def test_stopping_ends_it_and_nobody_else(launches: Launches) -> None:
     found = await ensure_worker(AGENTS)
     assert await stop_worker(AGENTS) == found
-    assert not home_of(AGENTS).has_worker()
+    assert not runtime_dir(AGENTS).has_worker()
     assert await stop_worker(AGENTS) is None  # the number may be another process's by now: it is not touched
 
 
 def test_the_folder_is_the_users_alone(tmp_path: Path) -> None:
     environ = {"STREAMHOUSE_SQL_FOLDER": str(tmp_path)}
-    home = home_of(AGENTS, environ)
+    home = runtime_dir(AGENTS, environ)
     assert stat.S_IMODE(home.folder.stat().st_mode) == 0o700
     home.tell(Worker(address="a:1", token="t"))
     assert stat.S_IMODE((home.folder / "worker.json").stat().st_mode) == 0o600
     home.folder.chmod(0o755)
     with pytest.raises(Misconfigured, match="others can look into"):
-        home_of(AGENTS, environ)
+        runtime_dir(AGENTS, environ)
 
 
 def test_without_java_the_shell_says_so_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,4 +123,4 @@ def test_without_java_the_shell_says_so_before_anything_starts(tmp_path: Path, m
 
     monkeypatch.setattr(worker_client, "java_home", none)
     with pytest.raises(Misconfigured, match="no Java"):
-        worker_client.launch(AGENTS, Home(tmp_path))
+        worker_client.launch(AGENTS, RuntimeDir(tmp_path))

@@ -8,9 +8,9 @@ from pyspark.sql import SparkSession
 
 from streamhouse.errors import StatementError, StreamhouseError
 from streamhouse.spark.connectors import ReadContext
-from streamhouse.spark.query.catalog import Catalogue
-from streamhouse.spark.query.resolver import bind, check
-from streamhouse.spark.worker.query_executor import Answering, Question
+from streamhouse.spark.query.catalog import Catalog
+from streamhouse.spark.query.resolver import analyze, resolve
+from streamhouse.spark.worker.query_executor import QueryExecutor, QueryRequest
 from streamhouse.spark.worker.running_queries import SqlLimits
 from streamhouse.spark.worker.untrusted_sql import (
     FUNCTION_GROUPS,
@@ -275,9 +275,9 @@ HIDDEN = "SELECT reflect('java.lang.System', 'getProperty', 'user.home')"
 )
 def test_what_is_judged_is_what_is_run(spark: SparkSession, text: str) -> None:
     """A comment ends where Spark says that it ends, and hides nothing."""
-    answering = Answering(spark, agents="127.0.0.1:1", limits=SqlLimits())
+    answering = QueryExecutor(spark, agents="127.0.0.1:1", limits=SqlLimits())
     try:
-        reply = answering.ask(Question(sql=text, is_untrusted=True), "hidden")
+        reply = answering.ask(QueryRequest(sql=text, is_untrusted=True), "hidden")
         told = str([batch.to_pylist() for batch in reply.batches])
     except StreamhouseError as error:
         told = str(error)
@@ -289,9 +289,9 @@ def test_a_table_that_the_workers_user_made_is_nobody_elses(spark: SparkSession)
     spark.sql("CREATE DATABASE IF NOT EXISTS streamhouse_guests")
     spark.sql("CREATE OR REPLACE GLOBAL TEMPORARY VIEW shared AS SELECT 1 AS x")
     spark.sql("CREATE TABLE IF NOT EXISTS secret USING parquet AS SELECT 1 AS x")
-    catalogue, reading = Catalogue("127.0.0.1:1", door=FakeDoor()), ReadContext(agents="127.0.0.1:1")
+    catalogue, reading = Catalog("127.0.0.1:1", door=FakeDoor()), ReadContext(agents="127.0.0.1:1")
     try:
-        assert bind(spark, "SELECT x FROM secret", catalogue, reading).frame.collect() == [(1,)]
+        assert resolve(spark, "SELECT x FROM secret", catalogue, reading).frame.collect() == [(1,)]
         for text in (
             "SELECT x FROM secret",
             "SELECT x FROM default.secret",
@@ -299,7 +299,7 @@ def test_a_table_that_the_workers_user_made_is_nobody_elses(spark: SparkSession)
             "SELECT x FROM secret WHERE x IN (WITH secret AS (SELECT 1 AS x) SELECT x FROM secret)",
             "DESCRIBE secret",
         ):
-            for judge in (bind, check):
+            for judge in (resolve, analyze):
                 with pytest.raises((StatementError, AnalysisException)):
                     judge(spark, text, catalogue, reading, is_untrusted=True)
     finally:
@@ -308,13 +308,13 @@ def test_a_table_that_the_workers_user_made_is_nobody_elses(spark: SparkSession)
 
 @pytest.mark.parametrize("text", ["SELECT current_user", "SELECT session_user AS x", "SELECT upper(user)"])
 def test_the_workers_user_is_nobodys_business(spark: SparkSession, text: str) -> None:
-    catalogue, reading = Catalogue("127.0.0.1:1", door=FakeDoor()), ReadContext(agents="127.0.0.1:1")
+    catalogue, reading = Catalog("127.0.0.1:1", door=FakeDoor()), ReadContext(agents="127.0.0.1:1")
     with pytest.raises(StatementError, match="through agents"):
-        bind(spark, text, catalogue, reading, is_untrusted=True)
+        resolve(spark, text, catalogue, reading, is_untrusted=True)
 
 
 @pytest.mark.parametrize("kind", ["INT, b STRING", "INT DEFAULT 1", "INT COMMENT 'x'", "STRING) || uuid() || ("])
 def test_a_columns_type_smuggles_nothing(spark: SparkSession, kind: str) -> None:
-    catalogue = Catalogue("127.0.0.1:1", door=FakeDoor(topic("orders", "json", a=kind)))
+    catalogue = Catalog("127.0.0.1:1", door=FakeDoor(topic("orders", "json", a=kind)))
     with pytest.raises(StatementError, match="without a type"):
-        bind(spark, "SELECT a FROM orders", catalogue, ReadContext(agents="127.0.0.1:1"), is_untrusted=True)
+        resolve(spark, "SELECT a FROM orders", catalogue, ReadContext(agents="127.0.0.1:1"), is_untrusted=True)

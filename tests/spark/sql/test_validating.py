@@ -7,9 +7,9 @@ from pyspark.sql import SparkSession
 
 from streamhouse.model.pipeline import Shape
 from streamhouse.model.table import Connector, Table
-from streamhouse.spark.query.catalog import Catalogue
-from streamhouse.spark.query.error_messages import Problem
-from streamhouse.spark.query.validation import Checked, validate
+from streamhouse.spark.query.catalog import Catalog
+from streamhouse.spark.query.error_messages import SqlDiagnostic
+from streamhouse.spark.query.validation import ValidatedStatement, validate
 from tests.spark.sql.fakes import FakeDoor, columns, topic
 
 pytestmark = pytest.mark.spark
@@ -37,10 +37,10 @@ class Checker:
         self.spark = spark
         self.door = FakeDoor(topic("orders", id="BIGINT", amount="DOUBLE", country="STRING", at="TIMESTAMP"))
 
-    def __call__(self, text: str) -> list[Checked]:
-        return validate(self.spark, Catalogue("nowhere:1", door=self.door), text)
+    def __call__(self, text: str) -> list[ValidatedStatement]:
+        return validate(self.spark, Catalog("nowhere:1", door=self.door), text)
 
-    def problem(self, text: str) -> Problem:
+    def problem(self, text: str) -> SqlDiagnostic:
         (problem,) = (problem for checked in self(text) for problem in checked.problems)
         return problem
 
@@ -148,7 +148,7 @@ def test_a_target_that_is_declared_takes_only_its_columns(check: Checker) -> Non
     text = """CREATE TABLE t (id BIGINT) WITH (connector = 'topic');
 CREATE PIPELINE p AS INSERT INTO t SELECT id, _key, amount AS euros FROM STREAM(orders)"""
     problem = check.problem(text)
-    assert problem == Problem(line=2, column=63, text="table t has no column euros", hint="there are id")
+    assert problem == SqlDiagnostic(line=2, column=63, text="table t has no column euros", hint="there are id")
 
 
 def test_a_view_is_written_by_its_own_query(check: Checker) -> None:
@@ -211,7 +211,7 @@ def test_a_command_behind_explain_is_refused_and_not_done(check: Checker, spark:
     ],
 )
 def test_statements_from_the_wire_are_judged_before_anything_is_made_of_them(check: Checker, text: str) -> None:
-    (found,) = validate(check.spark, Catalogue("nowhere:1", door=check.door), text, is_untrusted=True)
+    (found,) = validate(check.spark, Catalog("nowhere:1", door=check.door), text, is_untrusted=True)
     assert "through agents" in found.problems[0].text
 
 
@@ -371,6 +371,6 @@ def test_a_hint_that_is_followed_works(check: Checker, refused: str, hint: str, 
 
 def test_what_an_untrusted_definition_may_not_do_has_a_hint_that_fits(check: Checker) -> None:
     text = f"{VIEW} KEY (id) AS SELECT id, java_method('java.lang.System', 'exit', 1) AS x FROM STREAM(orders)"
-    (found,) = validate(check.spark, Catalogue("nowhere:1", door=check.door), text, is_untrusted=True)
+    (found,) = validate(check.spark, Catalog("nowhere:1", door=check.door), text, is_untrusted=True)
     assert "streamhouse sql" not in found.problems[0].hint
     assert "leave it out" in found.problems[0].hint

@@ -15,7 +15,7 @@ import pytest
 from pyarrow import parquet
 
 from streamhouse.client.sync import SyncClient
-from streamhouse.spark.worker.discovery import Worker, home_of
+from streamhouse.spark.worker.discovery import Worker, runtime_dir
 from streamhouse.spark.worker.worker_client import authorization, ensure_worker, find_worker, stop_worker
 from tests.support.agent import LiveAgent
 
@@ -166,6 +166,6 @@ def test_a_worker_that_was_killed_is_replaced(scene: tuple[LiveAgent, Worker]) -
     os.kill(worker.pid, signal.SIGKILL)
     done = streamhouse(agent, "SELECT 1 AS a", "--json")
     assert json.loads(done.stdout) == {"a": 1}
-    again = home_of(agent.http).told()
+    again = runtime_dir(agent.http).told()
     assert again is not None
     assert again.pid != worker.pid

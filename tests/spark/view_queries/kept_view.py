@@ -1,6 +1,6 @@
 """A view that a test keeps: the statement is validated, bound and run as a supervisor would, its rows end up here.
 
-Data path   statement -> `validate` -> `bind` -> the view's `write_stream` -> parts -> **KeptRows**
+Data path   statement -> `validate` -> `resolve` -> the view's `write_stream` -> parts -> **KeptRows**
 Owns        what agents do with parts of a micro-batch; that the view is compared when all of them are there
 """
 
@@ -20,9 +20,9 @@ from streamhouse.client.http import HttpResponse
 from streamhouse.format.metadata_values import found_by
 from streamhouse.model.table import Column, Connector, Table
 from streamhouse.spark.connectors import ReadContext, WriteContext, find, materialized_view
-from streamhouse.spark.query.catalog import Catalogue
-from streamhouse.spark.query.error_messages import Problem
-from streamhouse.spark.query.resolver import bind
+from streamhouse.spark.query.catalog import Catalog
+from streamhouse.spark.query.error_messages import SqlDiagnostic
+from streamhouse.spark.query.resolver import resolve
 from streamhouse.spark.query.validation import validate
 from streamhouse.sql.options import pipeline_options
 from streamhouse.sql.parser import parse
@@ -70,8 +70,8 @@ class Folders:
             made.write_text(lines(batch[name]))
             made.rename(self._root / name / f"{number}.json")
 
-    def catalogue(self) -> Catalogue:
-        return Catalogue("nowhere:1", door=FakeDoor(*(self._table(name) for name in (*STREAMS, "people"))))
+    def catalogue(self) -> Catalog:
+        return Catalog("nowhere:1", door=FakeDoor(*(self._table(name) for name in (*STREAMS, "people"))))
 
     def _table(self, name: str) -> Table:
         told = [each.split(" ") for each in (PEOPLE if name == "people" else COLUMNS).split(", ")]
@@ -80,22 +80,22 @@ class Folders:
         return Table(name=name, connector=Connector.FILES, columns=columns, options=options)
 
 
-def refused(spark: SparkSession, catalogue: Catalogue, statement: str) -> Problem | None:
+def refused(spark: SparkSession, catalogue: Catalog, statement: str) -> SqlDiagnostic | None:
     """Why it isn't applied."""
     [checked] = validate(spark, catalogue, statement)
     return next(iter(checked.problems), None)
 
 
 @contextmanager
-def running(spark: SparkSession, catalogue: Catalogue, statement: str, checkpoint: Path) -> Iterator["Running"]:
+def running(spark: SparkSession, catalogue: Catalog, statement: str, checkpoint: Path) -> Iterator["Running"]:
     [parsed] = parse(statement)
     assert isinstance(parsed, CreateView)
     options = pipeline_options(parsed.options)
     reading = ReadContext(agents="nowhere:1", watermarks=options.watermarks)
     kept = KeptRows()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(materialized_view, "_ask", kept.take)
-        bound = bind(spark, parsed.select, catalogue, reading)
+        patch.setattr(materialized_view, "_send", kept.take)
+        bound = resolve(spark, parsed.select, catalogue, reading)
         table = Table(name="v", connector=Connector.VIEW, key=parsed.key)
         mode = options.output or "update"
         writing = WriteContext(

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.spark.query.error_messages import last_words
+from streamhouse.spark.query.error_messages import root_cause
 from tests.spark.view_queries.grammar import View, make_view
 from tests.spark.view_queries.kept_view import Folders, refused, running
 from tests.spark.view_queries.records import COLUMNS, PEOPLE, STREAMS, Batch, lines, make_batches, people
@@ -61,7 +61,7 @@ def judge_view(spark: SparkSession, folder: Path, view: View, batches: Sequence[
                 folders.feed(batch)
                 found.append(run.settled())
     except (PySparkException, StreamhouseError, StreamingQueryException) as error:
-        said = last_words(str(error))
+        said = root_cause(str(error))
         if SEVERAL in said and any(_has_twice(view, rows) for rows in batch_results(spark, view.query, batches)):
             return Outcome(seed=seed, statement=view.statement, refused=said, hint=said.partition(" do=")[2])
         return Outcome(seed=seed, statement=view.statement, wrong=f"it failed: {said[:400]}")

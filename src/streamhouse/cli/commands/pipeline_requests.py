@@ -49,7 +49,7 @@ from streamhouse.errors import Rejected, Unavailable
 
 if TYPE_CHECKING:
     from streamhouse.client.http import Http
-    from streamhouse.spark.agents.definition_applier import File, Outcome, Problem
+    from streamhouse.spark.agents.definition_applier import DefinitionFile, FileDiagnostic, Outcome
 
 UNKNOWN: Final = "-"
 PHASES: Final = {
@@ -247,7 +247,7 @@ async def apply_files(
 
 async def checked_files(
     doors: Doors, paths: Sequence[Path], agents: str, validate_first: bool, as_json: bool
-) -> list["File"]:
+) -> list["DefinitionFile"]:
     """The files, which are right as far as anybody knows; ends the command where they aren't."""
     files, problems = doors.read_definitions(paths)
     if not problems and validate_first and any(file.changes for file in files):
@@ -269,14 +269,14 @@ def _starting(waited_s: float) -> str:
     return "starting Spark to validate …" + (f" {waited_s:.0f} s" if sys.stderr.isatty() else "")
 
 
-def _print_problems(problems: "Sequence[Problem]", as_json: bool) -> None:
+def _print_problems(problems: "Sequence[FileDiagnostic]", as_json: bool) -> None:
     if as_json:
         print_json({"problems": [_problem_json(problem) for problem in problems]})
     for problem in problems if not as_json else ():
         fail(str(problem))
 
 
-def _problem_json(problem: "Problem") -> dict[str, object]:
+def _problem_json(problem: "FileDiagnostic") -> dict[str, object]:
     return {
         "file": str(problem.path),
         "line": problem.line,

@@ -25,9 +25,9 @@ from streamhouse.clock import Ids, SystemClock
 
 if TYPE_CHECKING:
     from streamhouse.cli.dependencies import JobKind
-    from streamhouse.spark.maintenance.compaction_job import Compacted
-    from streamhouse.spark.maintenance.job import Done
-    from streamhouse.spark.replay.resumable_job import Replayed
+    from streamhouse.spark.maintenance.compaction_job import CompactionResult
+    from streamhouse.spark.maintenance.job import JobResult
+    from streamhouse.spark.replay.resumable_job import ReplayResult
 
 app = group("Rewrite a topic's segments on Apache Spark: fewer and larger, or only the latest of each key.")
 
@@ -89,7 +89,7 @@ def compact(
     log: Log = None,
     as_json: AsJson = False,
 ) -> None:
-    done = cast("Compacted", _run("compact", context, topic, job_place(agents, master, conf, log)))
+    done = cast("CompactionResult", _run("compact", context, topic, job_place(agents, master, conf, log)))
     if as_json:
         print_json(_as_json(done))
     elif not done.objects:
@@ -104,19 +104,19 @@ def compact(
         )
 
 
-def _run(kind: "JobKind", context: typer.Context, topic: str, place: JobPlace, *, at_least: int = 2) -> "Done":
+def _run(kind: "JobKind", context: typer.Context, topic: str, place: JobPlace, *, at_least: int = 2) -> "JobResult":
     with stoppable("what was rewritten stays; run it again for the rest"), progress_bar() as on_progress:
         return doors_of(context).maintain(kind, topic, place, at_least=at_least, on_progress=on_progress)
 
 
-def _nothing(kind: "JobKind", done: "Done", state: str = "") -> str:
+def _nothing(kind: "JobKind", done: "JobResult", state: str = "") -> str:
     """Agents, a supervisor or another command may have been quicker: who it was is not known here."""
     if done.conflicts:
         return f"nothing left to {kind} in {done.topic}: somebody else did it meanwhile"
     return f"nothing to {kind} in {done.topic}{state}"
 
 
-def _as_json(done: "Done") -> dict[str, Any]:
+def _as_json(done: "JobResult") -> dict[str, Any]:
     import msgspec
 
     told: dict[str, Any] = asdict(done)
@@ -238,7 +238,7 @@ def restore(
     _tell(done, as_json=as_json)
 
 
-def _tell(done: "Replayed", *, as_json: bool) -> None:
+def _tell(done: "ReplayResult", *, as_json: bool) -> None:
     if as_json:
         print_json(asdict(done))
     elif done.resumed_at >= done.steps:

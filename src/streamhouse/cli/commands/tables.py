@@ -24,7 +24,7 @@ from streamhouse.sql.options import a_duration_ms, a_file_size
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from streamhouse.spark.lake.table import Described
+    from streamhouse.spark.lake.table import TableSummary
 
 app = group("Topics as tables that other engines read: Iceberg, Delta or Parquet.")
 
@@ -278,7 +278,7 @@ def _looked_at(table: dict[str, Any]) -> tuple[dict[str, Any] | None, str | None
     with installed("lake"):
         from streamhouse.spark.lake.table_options import describe_table
     try:
-        found: Described | None = describe_table(table["name"], table["format"], table["options"])
+        found: TableSummary | None = describe_table(table["name"], table["format"], table["options"])
     except (StreamhouseError, OSError) as error:
         return None, str(error)
     if found is None:

@@ -29,20 +29,20 @@ from streamhouse.model.transaction import AbortedTransaction
 
 T = TypeVar("T")
 
-PATIENCE_S: Final = 20.0
+RETRY_TIMEOUT_S: Final = 20.0
 """How long an agent that is away is waited for: about as long as another one takes to lead in its place."""
-MEETING_S: Final = 2.0
+CHECK_S: Final = 2.0
 """And how long until somebody has answered at all: an address may be wrong."""
-MEETING_TIMEOUT_S: Final = 5.0
+CHECK_TIMEOUT_S: Final = 5.0
 FIRST_WAIT_S: Final = 0.1
 MAX_WAIT_S: Final = 2.0
 REQUEST_TIMEOUT_S: Final = 30.0
 MAX_BATCH_BYTES: Final = 8 * 1024 * 1024
-NOWHERE: Final = 2**63 - 1
+PAST_LOG_END: Final = 2**63 - 1
 """An offset that no log reaches: whoever asks from here is told ends, and no runs."""
 
 
-class Span(NamedTuple):
+class OffsetRange(NamedTuple):
     """Offsets [start, end) of a partition; up to its end where `end` is None."""
 
     place: TopicPartition
@@ -50,7 +50,7 @@ class Span(NamedTuple):
     end: int | None = None
 
 
-class RunRow(msgspec.Struct, frozen=True):
+class RunLocation(msgspec.Struct, frozen=True):
     """Offsets [base, end) of a partition in an object, where they count from `stored_base`."""
 
     key: str
@@ -88,7 +88,7 @@ class PartitionPlan(msgspec.Struct, frozen=True):
     log_start: int
     end: int
     flushed_end: int
-    runs: list[RunRow]
+    runs: list[RunLocation]
     topic_id: str = ""
     """Another one where a topic was deleted and made again; empty where an agent doesn't tell."""
     settled_end: int | None = None
@@ -134,10 +134,10 @@ class _OffsetsAtTime(msgspec.Struct, frozen=True):
     offsets: list[_OffsetAtTime]
 
 
-class Agents:
+class AgentClient:
     """Use it in `async with`, on one event loop."""
 
-    def __init__(self, address: str, *, clock: Clock | None = None, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, address: str, *, clock: Clock | None = None, patience_s: float = RETRY_TIMEOUT_S) -> None:
         self._clock = clock or SystemClock()
         self._patience_s = patience_s
         self._address = address
@@ -161,7 +161,7 @@ class Agents:
         that doesn't know would be taken for topics that are not there.
         """
         answer = await self._patiently(
-            lambda: self.http.ask("GET", "/v1/cluster", timeout_s=MEETING_TIMEOUT_S), patience_s=MEETING_S
+            lambda: self.http.ask("GET", "/v1/cluster", timeout_s=CHECK_TIMEOUT_S), patience_s=CHECK_S
         )
         if answer.status == 404 or (answer.status < 400 and not _is_cluster(answer)):
             raise Misconfigured(
@@ -174,23 +174,23 @@ class Agents:
         told = await self._asked("GET", "/v1/topics", kind=_Topics)
         return {topic.name: topic.partitions for topic in told.topics}
 
-    async def page(self, spans: Sequence[Span], cursor: str | None = None) -> ReadPlan:
+    async def page(self, spans: Sequence[OffsetRange], cursor: str | None = None) -> ReadPlan:
         """Where these spans stand, as much as fits into one answer."""
-        body = {"topics": _question(spans), "cursor": cursor}
+        body = {"topics": _plan_request_body(spans), "cursor": cursor}
         return await self._asked("POST", "/v1/read-plans", body=body, kind=ReadPlan)
 
-    async def plan(self, spans: Sequence[Span], *, first: ReadPlan | None = None) -> ReadPlan:
+    async def plan(self, spans: Sequence[OffsetRange], *, first: ReadPlan | None = None) -> ReadPlan:
         """Where these spans stand, every partition once; `first` is the first page, if that is there already."""
         page = first or await self.page(spans)
         pages = [page]
         while page.next is not None:
             page = await self.page(spans, page.next)
             pages.append(page)
-        return ReadPlan(store=page.store, grace_s=page.grace_s, partitions=joined(pages))
+        return ReadPlan(store=page.store, grace_s=page.grace_s, partitions=merge_pages(pages))
 
     async def extents(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionPlan]:
         """Where logs start and end now, without what lies between."""
-        plan = await self.plan([Span(place, NOWHERE) for place in places])
+        plan = await self.plan([OffsetRange(place, PAST_LOG_END) for place in places])
         return {each.place: each for each in plan.partitions}
 
     async def at_time(self, topic: str, time_ms: int) -> dict[int, int | None]:
@@ -211,7 +211,7 @@ class Agents:
         params = {"offset": offset, "max_bytes": 1, "wait_ms": round(wait_s * 1000)}
         answer = await self._answered("GET", path, params=params)
         if answer.status >= 400:
-            raise Unavailable(told_why(answer))
+            raise Unavailable(error_detail(answer))
         return bool(answer.content)
 
     async def answer(self, method: str, path: str, *, body: object = None) -> HttpResponse:
@@ -231,7 +231,7 @@ class Agents:
         if answer.status == 404:
             raise unknown_topic(answer, "create it, or look at the options topic, subscribe, assign")
         if answer.status >= 400:
-            raise Rejected(told_why(answer))
+            raise Rejected(error_detail(answer))
         try:
             return msgspec.json.decode(answer.content, type=kind)
         except msgspec.DecodeError as error:
@@ -242,7 +242,7 @@ class Agents:
     ) -> HttpResponse:
         answer = await self.http.ask(method, path, params=params, body=body)
         if answer.status >= 500:
-            raise Unavailable(told_why(answer))
+            raise Unavailable(error_detail(answer))
         return answer
 
     async def _patiently(
@@ -261,7 +261,7 @@ class Agents:
             wait_s = min(2 * wait_s, MAX_WAIT_S)
 
 
-def told_why(answer: HttpResponse) -> str:
+def error_detail(answer: HttpResponse) -> str:
     """The agent's own sentence."""
     try:
         told = msgspec.json.decode(answer.content)
@@ -271,7 +271,7 @@ def told_why(answer: HttpResponse) -> str:
     return str(detail or f"refused; status={answer.status}")
 
 
-def told_kind(answer: HttpResponse) -> str:
+def error_type(answer: HttpResponse) -> str:
     """The name of the agent's error; empty where it says none."""
     try:
         told = msgspec.json.decode(answer.content)
@@ -291,11 +291,11 @@ def _is_cluster(answer: HttpResponse) -> bool:
 def unknown_topic(answer: HttpResponse, cure: str | None = None) -> UnknownTopic:
     """The agent's sentence says already what it is that isn't there."""
     error = UnknownTopic.__new__(UnknownTopic)
-    StreamhouseError.__init__(error, told_why(answer) if cure is None else f"{told_why(answer)} do={cure}")
+    StreamhouseError.__init__(error, error_detail(answer) if cure is None else f"{error_detail(answer)} do={cure}")
     return error
 
 
-def joined(pages: Sequence[ReadPlan]) -> list[PartitionPlan]:
+def merge_pages(pages: Sequence[ReadPlan]) -> list[PartitionPlan]:
     """Every partition once, with the runs of all pages; what a later page says of its ends is newer."""
     found: dict[TopicPartition, PartitionPlan] = {}
     for plan in (plan for page in pages for plan in page.partitions):
@@ -311,7 +311,7 @@ def joined(pages: Sequence[ReadPlan]) -> list[PartitionPlan]:
     return list(found.values())
 
 
-def _question(spans: Sequence[Span]) -> list[dict[str, object]]:
+def _plan_request_body(spans: Sequence[OffsetRange]) -> list[dict[str, object]]:
     topics: dict[str, list[Mapping[str, object]]] = {}
     for span in spans:
         wanted = {"partition": span.place.partition, "from": span.start, "to": span.end}
@@ -323,13 +323,13 @@ MAX_CONNECTED: Final = 4
 
 
 @lru_cache(maxsize=MAX_CONNECTED)
-def _connected(address: str) -> tuple[LoopThread, Agents]:
+def _connected(address: str) -> tuple[LoopThread, AgentClient]:
     loop = LoopThread(name="streamhouse-asking")
     return loop, loop.run(_connect(address))
 
 
-async def _connect(address: str) -> Agents:
-    return Agents(address)
+async def _connect(address: str) -> AgentClient:
+    return AgentClient(address)
 
 
 def ask(address: str, method: str, path: str, body: Any = None) -> HttpResponse:

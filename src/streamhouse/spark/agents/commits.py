@@ -24,7 +24,7 @@ from streamhouse.model.names import TopicId
 from streamhouse.model.replay import is_replay
 from streamhouse.model.topic import TopicConfig, parse_topic_config
 from streamhouse.model.topic_settings import TOPIC_SETTINGS
-from streamhouse.spark.agents.client import told_kind, told_why
+from streamhouse.spark.agents.client import error_detail, error_type
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ LASTING: Final = ("CheckpointMismatch", "StaleCommit")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class TopicTarget:
     """A topic to write to, and what it demands."""
 
     name: str
@@ -84,7 +84,7 @@ class FenceRow(msgspec.Struct, frozen=True):
     epoch: int
 
 
-class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class CommitRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is to be placed, all or nothing; `progress` is any JSON, `covers` what it is made of (`model.replay`)."""
 
     query: str
@@ -95,17 +95,17 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     covers: str | None = None
 
 
-class PlacedRange(msgspec.Struct, frozen=True):
+class CommittedRange(msgspec.Struct, frozen=True):
     topic: str
     partition: int
     base: int
     end: int
 
 
-class Placed(msgspec.Struct, frozen=True):
+class CommitResult(msgspec.Struct, frozen=True):
     """Which offsets partitions got; `replayed`: an earlier try had succeeded."""
 
-    placed: list[PlacedRange]
+    placed: list[CommittedRange]
     replayed: bool
 
 
@@ -121,7 +121,7 @@ class _Topic(msgspec.Struct, frozen=True):
     effective_settings: dict[str, str]
 
 
-class CommitPlace(msgspec.Struct, frozen=True):
+class CommitSettings(msgspec.Struct, frozen=True):
     """Where segments are to be stored, and how many runs one commit may have; None: the agents don't say."""
 
     store: str
@@ -132,7 +132,7 @@ class Connected(NamedTuple):
     """Agents, and the thread whose event loop talks to them."""
 
     loop: LoopThread
-    agents: "PlacingAgents"
+    agents: "CommitClient"
 
 
 @lru_cache(maxsize=MAX_CONNECTED)
@@ -142,25 +142,25 @@ def connected(address: str) -> Connected:
     return Connected(loop, loop.run(_connect(address)))
 
 
-async def _connect(address: str) -> "PlacingAgents":
-    return PlacingAgents(Http(address, timeout_s=REQUEST_TIMEOUT_S), clock=SystemClock(), ids=Ids())
+async def _connect(address: str) -> "CommitClient":
+    return CommitClient(Http(address, timeout_s=REQUEST_TIMEOUT_S), clock=SystemClock(), ids=Ids())
 
 
-class PlacingAgents:
+class CommitClient:
     """Use it on one event loop."""
 
     def __init__(self, http: Http, *, clock: Clock, ids: Ids) -> None:
         self._http = http
         self._clock = clock
         self._ids = ids
-        self._targets: dict[str, tuple[float, Target]] = {}
-        self._place: tuple[float, CommitPlace] | None = None
+        self._targets: dict[str, tuple[float, TopicTarget]] = {}
+        self._place: tuple[float, CommitSettings] | None = None
         self._latest: dict[str, int] = {}
 
     def __repr__(self) -> str:
         return f"<PlacingAgents {self._http!r}>"
 
-    async def target(self, topic: str, *, timeout_s: float) -> Target:
+    async def target(self, topic: str, *, timeout_s: float) -> TopicTarget:
         """What there is to know of a topic, which is made where agents do that; raises `UnknownTopic`."""
         known = self._targets.get(topic)
         if known is None or self._clock.monotonic() > known[0]:
@@ -170,15 +170,15 @@ class PlacingAgents:
             self._targets[topic] = known
         return known[1]
 
-    async def commit_place(self, *, timeout_s: float) -> CommitPlace:
+    async def commit_place(self, *, timeout_s: float) -> CommitSettings:
         """Where segments are to be stored, and what a commit may have."""
         if self._place is None or self._clock.monotonic() > self._place[0]:
             ask = self._http.ask
             answer = await self._patiently(lambda: ask("POST", "/v1/read-plans", body={"topics": []}), timeout_s)
-            self._place = self._clock.monotonic() + STORE_FRESH_S, _decoded(answer, CommitPlace)
+            self._place = self._clock.monotonic() + STORE_FRESH_S, _decoded(answer, CommitSettings)
         return self._place[1]
 
-    async def _find_target(self, topic: str, timeout_s: float) -> Target:
+    async def _find_target(self, topic: str, timeout_s: float) -> TopicTarget:
         path = f"/v1/topics/{quote(topic, safe='')}"
         answer = await self._patiently(lambda: self._http.ask("GET", path), timeout_s)
         if answer.status == NOT_FOUND:
@@ -191,15 +191,15 @@ class PlacingAgents:
             )
         return _target(_decoded(answer, _Topic))
 
-    async def commit(self, commit: Commit, *, timeout_s: float) -> Placed:
+    async def commit(self, commit: CommitRequest, *, timeout_s: float) -> CommitResult:
         """Have segments placed; raises `Unavailable` when nobody answers in time, and it may or may not have happened:
         then it is asked for again, now or when the query is started again."""
         answer = await self._patiently(lambda: self._http.ask("POST", "/v1/commits", body=commit), timeout_s)
         if answer.status >= 400:
-            kind = Rejected if told_kind(answer) in LASTING else CommitRefused
-            raise kind(f"agents don't place what was written; query={commit.query} why={told_why(answer)}")
+            kind = Rejected if error_type(answer) in LASTING else CommitRefused
+            raise kind(f"agents don't place what was written; query={commit.query} why={error_detail(answer)}")
         self._note(commit.query, commit.epoch)
-        return _decoded(answer, Placed)
+        return _decoded(answer, CommitResult)
 
     async def check_empty(self, query: str, epoch: int, covers: str, *, timeout_s: float) -> None:
         """A micro-batch without rows commits nothing, and yet may not have the number of another one.
@@ -228,7 +228,7 @@ class PlacingAgents:
                 answer = await question()
                 if answer.status < 500 and answer.status != 429:
                     return answer
-                why, retry_after_s = told_why(answer), answer.retry_after_s
+                why, retry_after_s = error_detail(answer), answer.retry_after_s
             except Unavailable as error:
                 why = str(error)
             wait_s = max(self._ids.jitter(longest), retry_after_s)
@@ -243,16 +243,16 @@ class PlacingAgents:
 
 def _decoded(answer: HttpResponse, kind: type[T]) -> T:
     if answer.status >= 400:
-        raise Rejected(told_why(answer))
+        raise Rejected(error_detail(answer))
     try:
         return msgspec.json.decode(answer.content, type=kind)
     except msgspec.DecodeError as error:
         raise Rejected(f"unexpected answer of an agent; why={error} do=use the agents' version here") from None
 
 
-def _target(told: _Topic) -> Target:
+def _target(told: _Topic) -> TopicTarget:
     known = {name: text for name, text in told.effective_settings.items() if name in TOPIC_SETTINGS}
-    target = Target(
+    target = TopicTarget(
         name=told.name,
         topic_id=TopicId(UUID(told.id)),
         partitions=told.partitions,

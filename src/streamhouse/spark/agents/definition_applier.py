@@ -18,7 +18,7 @@ from streamhouse.client.http import Http, HttpResponse
 from streamhouse.errors import Rejected, StatementError, Unavailable
 from streamhouse.model.pipeline import DesiredState, Kind
 from streamhouse.model.table import LAKE
-from streamhouse.spark.agents.client import told_why
+from streamhouse.spark.agents.client import error_detail
 from streamhouse.sql.definitions import Change, changes_of
 
 SUFFIXES: Final = (".sql", ".py")
@@ -31,14 +31,14 @@ Validate = Callable[[str, Sequence[Mapping[str, Any]]], Awaitable[Validated]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class File:
+class DefinitionFile:
     path: Path
     text: str
     changes: tuple[Change, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class FileDiagnostic:
     """Something wrong in a file; `line` and `column` count from 1."""
 
     path: Path
@@ -79,20 +79,24 @@ def find_files(given: Iterable[Path]) -> list[Path]:
     return found
 
 
-def read_files(paths: Iterable[Path]) -> tuple[list[File], list[Problem]]:
+def read_files(paths: Iterable[Path]) -> tuple[list[DefinitionFile], list[FileDiagnostic]]:
     """What the files ask for, and what of it can't be understood."""
-    files: list[File] = []
-    problems: list[Problem] = []
+    files: list[DefinitionFile] = []
+    problems: list[FileDiagnostic] = []
     for path in paths:
         text = path.read_text(encoding="utf-8")
         try:
-            files.append(File(path=path, text=text, changes=changes_of(path, text)))
+            files.append(DefinitionFile(path=path, text=text, changes=changes_of(path, text)))
         except StatementError as error:
-            problems.append(Problem(path=path, line=error.line, column=error.column, text=error.text, hint=error.hint))
+            problems.append(
+                FileDiagnostic(path=path, line=error.line, column=error.column, text=error.text, hint=error.hint)
+            )
     return files, problems
 
 
-async def validated(files: Sequence[File], validate: Validate) -> tuple[list[File], list[Problem]]:
+async def validated(
+    files: Sequence[DefinitionFile], validate: Validate
+) -> tuple[list[DefinitionFile], list[FileDiagnostic]]:
     """The files with what Spark knows of their statements, and what it finds wrong.
 
     Statements of all SQL files are judged as one text, so that each knows what those before it create. Functions in
@@ -106,18 +110,18 @@ async def validated(files: Sequence[File], validate: Validate) -> tuple[list[Fil
     for file in queries:
         starts.append(text.count("\n"))
         text += file.text.rstrip() + ("" if file.text.rstrip().endswith(";") else "\n;") + "\n"
-    problems: list[Problem] = []
+    problems: list[FileDiagnostic] = []
     known: dict[str, Mapping[str, Any]] = {}
-    statements, in_python = await validate(text, [_sent(change) for _, change in python.values()])
+    statements, in_python = await validate(text, [_definition_body(change) for _, change in python.values()])
     for name, wrong in in_python.items():
-        problems += [Problem(path=python[name][0].path, **each) for each in wrong]
+        problems += [FileDiagnostic(path=python[name][0].path, **each) for each in wrong]
     for checked in statements:
         if checked.get("name"):
             known[checked["name"]] = checked
         for each in checked.get("problems") or ():
             at = max(number for number, start in enumerate(starts) if start < max(1, each["line"]))
             problems.append(
-                Problem(
+                FileDiagnostic(
                     path=queries[at].path,
                     line=each["line"] - starts[at],
                     column=each["column"],
@@ -132,7 +136,7 @@ def _is_python(change: Change) -> bool:
     return change.body is not None and change.body.get("kind") == Kind.PYTHON
 
 
-def _sent(change: Change) -> dict[str, Any]:
+def _definition_body(change: Change) -> dict[str, Any]:
     assert change.body is not None
     return {
         "name": change.name,
@@ -142,7 +146,7 @@ def _sent(change: Change) -> dict[str, Any]:
     }
 
 
-def _with_shapes(file: File, known: Mapping[str, Mapping[str, Any]]) -> File:
+def _with_shapes(file: DefinitionFile, known: Mapping[str, Mapping[str, Any]]) -> DefinitionFile:
     return replace(file, changes=tuple(_with_shape(change, known.get(change.name)) for change in file.changes))
 
 
@@ -165,7 +169,7 @@ def _is_as_written(kept: Mapping[str, Any], body: Mapping[str, Any]) -> bool:
     return all(kept.get(name) == body[name] for name in ("kind", "text", "options", "target"))
 
 
-class Applier:
+class DefinitionApplier:
     """Puts changes to agents; `begin`: where pipelines start that are new, or can't keep their place."""
 
     def __init__(self, http: Http, *, begin: str | None = None) -> None:
@@ -226,10 +230,10 @@ class Applier:
 
     def _outcome(self, change: Change, answer: HttpResponse, usual: str) -> Outcome:
         if answer.status >= 500:
-            raise Unavailable(told_why(answer))
+            raise Unavailable(error_detail(answer))
         if answer.status >= 400:
             return Outcome(
-                what=change.what, name=change.name, outcome="refused", why=told_why(answer), line=change.line
+                what=change.what, name=change.name, outcome="refused", why=error_detail(answer), line=change.line
             )
         told = msgspec.json.decode(answer.content) if answer.content else {}
         outcome = told.get("outcome") if isinstance(told, dict) else None

@@ -19,10 +19,10 @@ import msgspec
 
 from streamhouse.client.http import Http, HttpResponse
 from streamhouse.errors import Rejected, Unavailable, UnknownTopic
-from streamhouse.spark.agents.client import Agents, told_why
+from streamhouse.spark.agents.client import AgentClient, error_detail
 
 
-class SupervisorAgents:
+class SupervisorClient:
     """`name` never comes back: another life of a supervisor is another supervisor."""
 
     def __init__(self, http: Http, *, name: str, host: str, slots: int) -> None:
@@ -36,62 +36,64 @@ class SupervisorAgents:
     async def heartbeat(self, running: list[dict[str, Any]], *, is_leaving: bool = False) -> dict[str, Any]:
         """Who is leaving keeps what it still runs, and takes nothing more."""
         body = {"host": self._host, "slots": 0 if is_leaving else self._slots, "running": running}
-        return decoded(await self._http.ask("POST", f"{self._path}/heartbeat", body=body))
+        return decode_response(await self._http.ask("POST", f"{self._path}/heartbeat", body=body))
 
     async def leave(self) -> None:
-        decoded(await self._http.ask("DELETE", self._path))
+        decode_response(await self._http.ask("DELETE", self._path))
 
 
-def decoded(answer: HttpResponse) -> dict[str, Any]:
+def decode_response(answer: HttpResponse) -> dict[str, Any]:
     """What an agent tells; raises `Unavailable` or `Rejected` with its words where it refuses."""
     if answer.status >= 500 or answer.status == 429:
-        raise Unavailable(told_why(answer))
+        raise Unavailable(error_detail(answer))
     if answer.status >= 400:
-        raise Rejected(told_why(answer))
+        raise Rejected(error_detail(answer))
     told: dict[str, Any] = msgspec.json.decode(answer.content) if answer.content else {}
     return told
 
 
-JUDGING: Final = ("message.timestamp.", "streamhouse.schema.")
+VALIDATION_SETTINGS: Final = ("message.timestamp.", "streamhouse.schema.")
 """Settings that judge or change records when they come: what was taken once is not judged again."""
 
 
-class TopicFound(msgspec.Struct, frozen=True):
+class TopicInfo(msgspec.Struct, frozen=True):
     name: str
     partitions: int
     settings: dict[str, str]
 
 
-async def find_topic(agents: Agents, name: str) -> TopicFound | None:
+async def find_topic(agents: AgentClient, name: str) -> TopicInfo | None:
     answer = await agents.answer("GET", f"/v1/topics/{quote(name, safe='')}")
     if answer.status == 404:
         return None
     if answer.status >= 400:
-        raise Rejected(told_why(answer))
-    return msgspec.json.decode(answer.content, type=TopicFound)
+        raise Rejected(error_detail(answer))
+    return msgspec.json.decode(answer.content, type=TopicInfo)
 
 
-async def known_topic(agents: Agents, name: str) -> TopicFound:
+async def get_topic(agents: AgentClient, name: str) -> TopicInfo:
     found = await find_topic(agents, name)
     if found is None:
         raise UnknownTopic(name)
     return found
 
 
-async def made_topic(agents: Agents, name: str, *, partitions: int | None, settings: Mapping[str, str]) -> TopicFound:
+async def create_topic(
+    agents: AgentClient, name: str, *, partitions: int | None, settings: Mapping[str, str]
+) -> TopicInfo:
     """The topic, made with these where it isn't there; raises `Rejected` where it has other partitions than asked."""
     found = await find_topic(agents, name)
     if found is None:
-        kept = {key: value for key, value in settings.items() if not key.startswith(JUDGING)}
+        kept = {key: value for key, value in settings.items() if not key.startswith(VALIDATION_SETTINGS)}
         body = {"name": name, "settings": kept} | ({} if partitions is None else {"partitions": partitions})
         answer = await agents.answer("POST", "/v1/topics", body=body)
         if answer.status >= 400 and answer.status != 409:  # somebody, or an earlier try, was quicker
-            raise Rejected(told_why(answer))
-        return await known_topic(agents, name)
+            raise Rejected(error_detail(answer))
+        return await get_topic(agents, name)
     return found
 
 
-def check_partitions(found: TopicFound, asked: int | None) -> None:
+def check_partitions(found: TopicInfo, asked: int | None) -> None:
     if asked is not None and found.partitions != asked:
         raise Rejected(
             f"the topic is there with another number of partitions; topic={found.name} partitions={found.partitions}"

@@ -22,11 +22,11 @@ from streamhouse.model.names import Epoch, PartitionId, TopicId
 from streamhouse.model.segment import Run
 from streamhouse.model.topic import TopicConfig, parse_topic_config
 from streamhouse.model.topic_settings import TOPIC_SETTINGS
-from streamhouse.spark.agents.client import AbortedRow, Agents, told_why, unknown_topic
+from streamhouse.spark.agents.client import AbortedRow, AgentClient, error_detail, unknown_topic
 
 T = TypeVar("T")
 
-PATIENCE_S: Final = 60.0
+RETRY_TIMEOUT_S: Final = 60.0
 """How long agents that are away are waited for: a job has no user who waits for its next row."""
 NOT_FOUND, CONFLICT = 404, 409
 
@@ -161,11 +161,11 @@ class Replacement(msgspec.Struct, frozen=True, kw_only=True):
     spent: tuple[int, ...] = ()
 
 
-class Maintainers:
+class MaintenanceClient:
     """Agents that plan and register for jobs. Use it in `async with`, on one event loop."""
 
-    def __init__(self, address: str, *, clock: Clock | None = None, patience_s: float = PATIENCE_S) -> None:
-        self.agents = Agents(address, clock=clock, patience_s=patience_s)
+    def __init__(self, address: str, *, clock: Clock | None = None, patience_s: float = RETRY_TIMEOUT_S) -> None:
+        self.agents = AgentClient(address, clock=clock, patience_s=patience_s)
 
     def __repr__(self) -> str:
         return f"<Maintainers {self.agents!r}>"
@@ -191,14 +191,16 @@ class Maintainers:
         if answer.status == NOT_FOUND:
             raise unknown_topic(answer)
         if answer.status >= 400:
-            raise Rejected(told_why(answer))
+            raise Rejected(error_detail(answer))
 
     async def pages(self, topic: str) -> AsyncIterator[MaintenancePlan]:
         """A topic's runs, as many at a time as agents tell at once; a partition may go on in the next page."""
         cursor: str | None = None
         while True:
             body = {"topic": topic, "cursor": cursor}
-            page = _decoded(await self.agents.answer("POST", "/v1/maintenance/plan", body=body), MaintenancePlan)
+            page = _decode_response(
+                await self.agents.answer("POST", "/v1/maintenance/plan", body=body), MaintenancePlan
+            )
             yield page
             cursor = page.next
             if cursor is None:
@@ -207,7 +209,7 @@ class Maintainers:
     async def plan(self, topic: str) -> MaintenancePlan:
         """All runs of a topic, every partition once."""
         pages = [page async for page in self.pages(topic)]
-        return msgspec.structs.replace(pages[-1], partitions=joined(pages))
+        return msgspec.structs.replace(pages[-1], partitions=merge_pages(pages))
 
     async def replace(self, replacement: Replacement) -> bool:
         """Have runs replaced; False where others stand there by now: plan again.
@@ -219,11 +221,11 @@ class Maintainers:
         if answer.status in (NOT_FOUND, CONFLICT):  # the topic is gone, or its runs are others
             return False
         if answer.status >= 400:
-            raise CommitRefused(f"agents don't take what was rewritten; why={told_why(answer)}")
+            raise CommitRefused(f"agents don't take what was rewritten; why={error_detail(answer)}")
         return True
 
 
-def joined(pages: Sequence[MaintenancePlan]) -> list[PartitionPlan]:
+def merge_pages(pages: Sequence[MaintenancePlan]) -> list[PartitionPlan]:
     """Every partition once, with the runs of all pages; what a later page says of it is newer."""
     found: dict[int, PartitionPlan] = {}
     for plan in (plan for page in pages for plan in page.partitions):
@@ -235,11 +237,11 @@ def joined(pages: Sequence[MaintenancePlan]) -> list[PartitionPlan]:
     return list(found.values())
 
 
-def _decoded(answer: HttpResponse, kind: type[T]) -> T:
+def _decode_response(answer: HttpResponse, kind: type[T]) -> T:
     if answer.status == NOT_FOUND:
         raise unknown_topic(answer)
     if answer.status >= 400:
-        raise Rejected(told_why(answer))
+        raise Rejected(error_detail(answer))
     try:
         return msgspec.json.decode(answer.content, type=kind)
     except msgspec.DecodeError as error:

@@ -20,7 +20,7 @@ Make = Callable[[NodeColumn, int], pa.Array]
 """The array of a node; the number is how many entries its parent has, for those that have none of their own."""
 
 
-class NotQuick(Exception):
+class NotVectorizable(Exception):
     """A type that has no quick way: it is read record by record."""
 
 

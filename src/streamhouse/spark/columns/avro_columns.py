@@ -30,9 +30,9 @@ from streamhouse.schemas.avro.types import MISSING, Array, AvroType, Map, Record
 from streamhouse.spark.columns.column_types import (
     JSON_TEXT,
     MAX_DEPTH,
+    ColumnType,
     Convert,
     Field,
-    Kind,
     list_of,
     map_of,
     struct_of,
@@ -64,53 +64,58 @@ def fields_of(schema: AvroSchema) -> list[Field] | None:
     return _fields(schema.root, 0) if isinstance(schema.root, Record) else None
 
 
-def kind_of(schema: AvroSchema) -> Kind:
-    return _kind(schema.root, 0)
+def column_type(schema: AvroSchema) -> ColumnType:
+    return _column_type(schema.root, 0)
 
 
 def _fields(record: Record, depth: int) -> list[Field]:
     return [
-        Field(field.name, field.name, _kind(field.type, depth + 1), None if field.default is MISSING else field.default)
+        Field(
+            field.name,
+            field.name,
+            _column_type(field.type, depth + 1),
+            None if field.default is MISSING else field.default,
+        )
         for field in record.fields
     ]
 
 
-def _kind(kind: AvroType, depth: int) -> Kind:
+def _column_type(kind: AvroType, depth: int) -> ColumnType:
     if depth > MAX_DEPTH:  # a type that lies in itself ends here, too
         return JSON_TEXT
     if isinstance(kind, Record):
         return struct_of(_fields(kind, depth))
     if isinstance(kind, Array):
-        return list_of(_kind(kind.items, depth + 1))
+        return list_of(_column_type(kind.items, depth + 1))
     if isinstance(kind, Map):
-        return map_of(_kind(kind.values, depth + 1))
+        return map_of(_column_type(kind.values, depth + 1))
     if isinstance(kind, Union):
         return _union(kind, depth)
     return _single(kind)
 
 
-def _union(kind: Union, depth: int) -> Kind:
+def _union(kind: Union, depth: int) -> ColumnType:
     others = [branch for branch in kind.branches if branch.kind != "null"]
     if not others:
-        return Kind(NullType())
-    return _kind(others[0], depth + 1) if len(others) == 1 else JSON_TEXT
+        return ColumnType(NullType())
+    return _column_type(others[0], depth + 1) if len(others) == 1 else JSON_TEXT
 
 
-def _single(kind: AvroType) -> Kind:
+def _single(kind: AvroType) -> ColumnType:
     logical = logical_name(kind)
     if logical in _TIMES:
-        return Kind(*_TIMES[logical])
+        return ColumnType(*_TIMES[logical])
     if logical == "decimal":
         return _decimal(kind)
     if logical == "uuid":
-        return Kind(StringType())
+        return ColumnType(StringType())
     if kind.kind in ("bytes", "fixed"):
-        return Kind(BinaryType(), lambda value: value.encode("latin-1"))
-    return Kind(_PLAIN[kind.kind]) if kind.kind in _PLAIN else JSON_TEXT
+        return ColumnType(BinaryType(), lambda value: value.encode("latin-1"))
+    return ColumnType(_PLAIN[kind.kind]) if kind.kind in _PLAIN else JSON_TEXT
 
 
-def _decimal(kind: AvroType) -> Kind:
+def _decimal(kind: AvroType) -> ColumnType:
     precision, scale = int(str(kind.props["precision"])), int(str(kind.props.get("scale", 0)))
     if precision > MAX_DECIMAL_DIGITS:
-        return Kind(StringType())
-    return Kind(DecimalType(precision, scale), Decimal)
+        return ColumnType(StringType())
+    return ColumnType(DecimalType(precision, scale), Decimal)

@@ -35,7 +35,7 @@ MAX_DEPTH: Final = 20
 Convert = Callable[[Any], Any]
 
 
-class Kind(NamedTuple):
+class ColumnType(NamedTuple):
     """A type of Spark, and how its values are made, None ones left out; nothing where they are right already."""
 
     spark: DataType
@@ -52,7 +52,7 @@ class Field(NamedTuple):
 
     name: str
     key: str
-    kind: Kind
+    kind: ColumnType
     default: Any = None
 
 
@@ -60,15 +60,15 @@ def json_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-JSON_TEXT: Final = Kind(StringType(), json_text, has_text=True)
+JSON_TEXT: Final = ColumnType(StringType(), json_text, has_text=True)
 
 
-def struct_of(fields: Sequence[Field]) -> Kind:
+def struct_of(fields: Sequence[Field]) -> ColumnType:
     spark = StructType([StructField(field.name, field.kind.spark) for field in fields])
     if all(field.name == field.key and field.kind.convert is None and field.default is None for field in fields):
-        return Kind(spark)
+        return ColumnType(spark)
     has_text = any(field.kind.has_text for field in fields)
-    return Kind(spark, lambda value: {field.name: field_value(field, value) for field in fields}, has_text)
+    return ColumnType(spark, lambda value: {field.name: field_value(field, value) for field in fields}, has_text)
 
 
 def field_value(field: Field, value: Any) -> Any:
@@ -76,15 +76,15 @@ def field_value(field: Field, value: Any) -> Any:
     return field.kind.value(value.get(field.key, field.default))
 
 
-def list_of(items: Kind) -> Kind:
+def list_of(items: ColumnType) -> ColumnType:
     convert = items.convert
     if convert is None:
-        return Kind(ArrayType(items.spark))
-    return Kind(ArrayType(items.spark), lambda values: [items.value(value) for value in values], items.has_text)
+        return ColumnType(ArrayType(items.spark))
+    return ColumnType(ArrayType(items.spark), lambda values: [items.value(value) for value in values], items.has_text)
 
 
-def map_of(values: Kind, *, keys: Kind = Kind(StringType())) -> Kind:  # noqa: B008 (a tuple)
-    return Kind(
+def map_of(values: ColumnType, *, keys: ColumnType = ColumnType(StringType())) -> ColumnType:  # noqa: B008 (a tuple)
+    return ColumnType(
         MapType(keys.spark, values.spark),
         lambda entries: [(keys.value(key), values.value(value)) for key, value in entries.items()],
         values.has_text,
@@ -92,10 +92,10 @@ def map_of(values: Kind, *, keys: Kind = Kind(StringType())) -> Kind:  # noqa: B
 
 
 _PLAIN: Final = {
-    "string": Kind(StringType()),
-    "integer": Kind(LongType(), int),
-    "number": Kind(DoubleType(), float),
-    "boolean": Kind(BooleanType()),
+    "string": ColumnType(StringType()),
+    "integer": ColumnType(LongType(), int),
+    "number": ColumnType(DoubleType(), float),
+    "boolean": ColumnType(BooleanType()),
 }
 
 
@@ -105,9 +105,9 @@ def fields_of(schema: JsonSchema) -> list[Field] | None:
     return _fields(_resolved(root, root, 0), root, 0) if _is_object(_resolved(root, root, 0)) else None
 
 
-def kind_of(schema: JsonSchema) -> Kind:
+def column_type(schema: JsonSchema) -> ColumnType:
     root = json.loads(schema.text)
-    return _kind(root, root, 0)
+    return _column_type(root, root, 0)
 
 
 def _is_object(node: Any) -> bool:
@@ -115,24 +115,24 @@ def _is_object(node: Any) -> bool:
 
 
 def _fields(node: Mapping[str, Any], root: Any, depth: int) -> list[Field]:
-    return [Field(name, name, _kind(each, root, depth + 1)) for name, each in node["properties"].items()]
+    return [Field(name, name, _column_type(each, root, depth + 1)) for name, each in node["properties"].items()]
 
 
-def _kind(node: Any, root: Any, depth: int) -> Kind:
+def _column_type(node: Any, root: Any, depth: int) -> ColumnType:
     node = _resolved(node, root, depth)
     if depth > MAX_DEPTH or not isinstance(node, Mapping):
         return JSON_TEXT
     for word in ("oneOf", "anyOf"):
         if word in node:
             others = [each for each in node[word] if not (isinstance(each, Mapping) and each.get("type") == "null")]
-            return _kind(others[0], root, depth + 1) if len(others) == 1 else JSON_TEXT
+            return _column_type(others[0], root, depth + 1) if len(others) == 1 else JSON_TEXT
     if _is_object(node):
         return struct_of(_fields(node, root, depth))
     kind = _type(node)
     if kind == "array" and isinstance(node.get("items"), Mapping):
-        return list_of(_kind(node["items"], root, depth + 1))
+        return list_of(_column_type(node["items"], root, depth + 1))
     if kind == "object" and isinstance(node.get("additionalProperties"), Mapping):
-        return map_of(_kind(node["additionalProperties"], root, depth + 1))
+        return map_of(_column_type(node["additionalProperties"], root, depth + 1))
     return _PLAIN.get(kind or "", JSON_TEXT)
 
 

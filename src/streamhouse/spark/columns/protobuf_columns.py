@@ -24,22 +24,22 @@ from pyspark.sql.types import (
 
 from streamhouse.errors import Misconfigured
 from streamhouse.schemas.protobuf.schema import ProtobufSchema
-from streamhouse.spark.columns.column_types import JSON_TEXT, MAX_DEPTH, Field, Kind, list_of, map_of, struct_of
+from streamhouse.spark.columns.column_types import JSON_TEXT, MAX_DEPTH, ColumnType, Field, list_of, map_of, struct_of
 
-_LONG: Final = Kind(LongType(), int)
-_UNSIGNED: Final = Kind(DecimalType(20, 0), int)
+_LONG: Final = ColumnType(LongType(), int)
+_UNSIGNED: Final = ColumnType(DecimalType(20, 0), int)
 _SCALARS: Final = {
-    FieldDescriptor.TYPE_BOOL: Kind(BooleanType()),
-    FieldDescriptor.TYPE_STRING: Kind(StringType()),
-    FieldDescriptor.TYPE_BYTES: Kind(BinaryType(), b64decode),
-    FieldDescriptor.TYPE_FLOAT: Kind(FloatType(), float),
-    FieldDescriptor.TYPE_DOUBLE: Kind(DoubleType(), float),
-    FieldDescriptor.TYPE_ENUM: Kind(StringType(), str),
-    FieldDescriptor.TYPE_INT32: Kind(IntegerType()),
-    FieldDescriptor.TYPE_SINT32: Kind(IntegerType()),
-    FieldDescriptor.TYPE_SFIXED32: Kind(IntegerType()),
-    FieldDescriptor.TYPE_UINT32: Kind(LongType()),
-    FieldDescriptor.TYPE_FIXED32: Kind(LongType()),
+    FieldDescriptor.TYPE_BOOL: ColumnType(BooleanType()),
+    FieldDescriptor.TYPE_STRING: ColumnType(StringType()),
+    FieldDescriptor.TYPE_BYTES: ColumnType(BinaryType(), b64decode),
+    FieldDescriptor.TYPE_FLOAT: ColumnType(FloatType(), float),
+    FieldDescriptor.TYPE_DOUBLE: ColumnType(DoubleType(), float),
+    FieldDescriptor.TYPE_ENUM: ColumnType(StringType(), str),
+    FieldDescriptor.TYPE_INT32: ColumnType(IntegerType()),
+    FieldDescriptor.TYPE_SINT32: ColumnType(IntegerType()),
+    FieldDescriptor.TYPE_SFIXED32: ColumnType(IntegerType()),
+    FieldDescriptor.TYPE_UINT32: ColumnType(LongType()),
+    FieldDescriptor.TYPE_FIXED32: ColumnType(LongType()),
     FieldDescriptor.TYPE_INT64: _LONG,
     FieldDescriptor.TYPE_SINT64: _LONG,
     FieldDescriptor.TYPE_SFIXED64: _LONG,
@@ -47,16 +47,16 @@ _SCALARS: Final = {
     FieldDescriptor.TYPE_FIXED64: _UNSIGNED,
 }
 _OWN_FORM: Final = {
-    "google.protobuf.Timestamp": Kind(TimestampType(), lambda text: datetime.fromisoformat(text)),
-    "google.protobuf.Duration": Kind(StringType()),
-    "google.protobuf.FieldMask": Kind(StringType()),
-    "google.protobuf.BoolValue": Kind(BooleanType()),
-    "google.protobuf.StringValue": Kind(StringType()),
-    "google.protobuf.BytesValue": Kind(BinaryType(), b64decode),
-    "google.protobuf.FloatValue": Kind(FloatType(), float),
-    "google.protobuf.DoubleValue": Kind(DoubleType(), float),
-    "google.protobuf.Int32Value": Kind(IntegerType()),
-    "google.protobuf.UInt32Value": Kind(LongType()),
+    "google.protobuf.Timestamp": ColumnType(TimestampType(), lambda text: datetime.fromisoformat(text)),
+    "google.protobuf.Duration": ColumnType(StringType()),
+    "google.protobuf.FieldMask": ColumnType(StringType()),
+    "google.protobuf.BoolValue": ColumnType(BooleanType()),
+    "google.protobuf.StringValue": ColumnType(StringType()),
+    "google.protobuf.BytesValue": ColumnType(BinaryType(), b64decode),
+    "google.protobuf.FloatValue": ColumnType(FloatType(), float),
+    "google.protobuf.DoubleValue": ColumnType(DoubleType(), float),
+    "google.protobuf.Int32Value": ColumnType(IntegerType()),
+    "google.protobuf.UInt32Value": ColumnType(LongType()),
     "google.protobuf.Int64Value": _LONG,
     "google.protobuf.UInt64Value": _UNSIGNED,
     "google.protobuf.Any": JSON_TEXT,
@@ -79,24 +79,24 @@ def first_message(schema: ProtobufSchema) -> Descriptor:
 
 
 def _fields(message: Descriptor, depth: int) -> list[Field]:
-    return [Field(field.name, field.json_name, _kind(field, depth + 1)) for field in message.fields]
+    return [Field(field.name, field.json_name, _column_type(field, depth + 1)) for field in message.fields]
 
 
-def _kind(field: FieldDescriptor, depth: int) -> Kind:
+def _column_type(field: FieldDescriptor, depth: int) -> ColumnType:
     entry = field.message_type
     if entry is not None and entry.GetOptions().map_entry:
         key = _SCALARS[entry.fields_by_name["key"].type]
-        keys = Kind(StringType()) if isinstance(key.spark, BooleanType) else Kind(key.spark, _key(key))
+        keys = ColumnType(StringType()) if isinstance(key.spark, BooleanType) else ColumnType(key.spark, _key(key))
         return map_of(_one(entry.fields_by_name["value"], depth), keys=keys)
     return list_of(_one(field, depth)) if field.is_repeated else _one(field, depth)
 
 
-def _key(kind: Kind) -> type[int] | None:
+def _key(kind: ColumnType) -> type[int] | None:
     """Keys are texts in JSON, also those that are numbers."""
     return None if isinstance(kind.spark, StringType) else int
 
 
-def _one(field: FieldDescriptor, depth: int) -> Kind:
+def _one(field: FieldDescriptor, depth: int) -> ColumnType:
     message = field.message_type
     if message is None:
         return _SCALARS[field.type]

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from streamhouse.format.columnar_decoder import Binary, Column, Columns, Headers
 from streamhouse.model.names import TopicPartition
 
-_WANTED: Final = {
+_REQUIRED: Final = {
     "key": Column.KEY,
     "value": Column.VALUE,
     "offset": Column.OFFSET,
@@ -30,24 +30,24 @@ _MAX_MS: Final = (2**63 - 1) // 1000
 """Times beyond what microseconds in 64 bits can say are shown as the last that they can: year 294247."""
 
 
-def wanted_columns(names: Mapping[str, object] | list[str]) -> Column:
+def required_columns(names: Mapping[str, object] | list[str]) -> Column:
     """What must be read of records; topic and partition are known without."""
     wanted = Column(0)
     for name in names:
-        wanted |= _WANTED.get(name, Column(0))
+        wanted |= _REQUIRED.get(name, Column(0))
     return wanted
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class RecordBatchBuilder:
     """The columns of an answer, in Spark's order and with Spark's types."""
 
     arrow: pa.Schema
     wanted: Column
 
     @classmethod
-    def of(cls, schema: StructType) -> "Shape":
-        return cls(to_arrow_schema(schema, timezone="UTC"), wanted_columns(schema.fieldNames()))
+    def of(cls, schema: StructType) -> "RecordBatchBuilder":
+        return cls(to_arrow_schema(schema, timezone="UTC"), required_columns(schema.fieldNames()))
 
     def record_batch(self, columns: Columns, place: TopicPartition, *, shift: int = 0) -> pa.RecordBatch:
         """`shift` is what stored offsets lack."""

@@ -17,9 +17,9 @@ from pyspark.sql.types import BinaryType, BooleanType, DataType, StringType, Str
 from streamhouse.errors import InvalidRecordValue, Misconfigured
 from streamhouse.format.columnar_decoder import Column, Columns
 from streamhouse.model.names import TopicPartition
-from streamhouse.spark.columns.record_columns import ARRAYS, binary_array, wanted_columns
+from streamhouse.spark.columns.record_columns import ARRAYS, binary_array, required_columns
 from streamhouse.spark.columns.record_schema import TYPES
-from streamhouse.spark.columns.typed_decoder import Decoded, Decoder, ReaderSchema, fields_of, is_bare
+from streamhouse.spark.columns.typed_decoder import Decoded, Decoder, ReaderSchema, fields_of, is_single_column
 from streamhouse.spark.datasource.read_options import PREFIX
 
 _ALWAYS: Final = ("key", "topic", "partition", "offset", "timestamp")
@@ -68,7 +68,7 @@ def check_typed(schema: StructType, reader: ReaderSchema, *, keep_errors: bool =
 
 
 @dataclass(frozen=True, slots=True)
-class TypedShape:
+class TypedRecordBatchBuilder:
     """The columns of an answer, in Spark's order and with Spark's types; `decoder` is None where none is a field."""
 
     arrow: pa.Schema
@@ -88,7 +88,7 @@ class TypedShape:
         keep_errors: bool = False,
         keep_values: bool = False,
         prefix: str = PREFIX,
-    ) -> "TypedShape":
+    ) -> "TypedRecordBatchBuilder":
         parsed = reader.parsed()
         fields = fields_of(parsed)
         own = {field.name: field for field in fields}
@@ -97,14 +97,14 @@ class TypedShape:
         chosen = [name for name in schema.fieldNames() if name in own]
         if not chosen and not errors.isdisjoint(schema.fieldNames()):
             chosen = list(own)  # whether a record can be decoded is asked of all of it
-        wanted = wanted_columns([name.removeprefix(prefix) for name in names])
+        wanted = required_columns([name.removeprefix(prefix) for name in names])
         decoder = None
         if chosen:
             wanted |= Column.VALUE | Column.OFFSET
             kinds = to_arrow_schema(
                 StructType([StructField(name, own[name].kind.spark) for name in chosen]), timezone="UTC"
             )
-            decoder = Decoder(kinds, [own[name] for name in chosen], is_bare(fields), parsed, address)
+            decoder = Decoder(kinds, [own[name] for name in chosen], is_single_column(fields), parsed, address)
         return cls(to_arrow_schema(schema, timezone="UTC"), wanted, decoder, keep_errors, keep_values, prefix)
 
     def record_batch(self, columns: Columns, place: TopicPartition, *, shift: int = 0) -> pa.RecordBatch:
@@ -131,7 +131,10 @@ class TypedShape:
         decoded = self.decoder.decode(columns.value)
         if not decoded.wrong:
             return decoded
-        wrong = {row: _placed(error, columns, place, row, shift) for row, error in sorted(decoded.wrong.items())}
+        wrong = {
+            row: _with_record_position(error, columns, place, row, shift)
+            for row, error in sorted(decoded.wrong.items())
+        }
         if not self.keep_errors:
             first = next(iter(wrong.values()))
             help_ = "do=set decodeErrors=columns to be told in a column, or read it without schema=registry"
@@ -139,7 +142,7 @@ class TypedShape:
         return Decoded(_without(decoded.arrays, wrong), wrong)
 
 
-def _placed(
+def _with_record_position(
     error: InvalidRecordValue, columns: Columns, place: TopicPartition, row: int, shift: int
 ) -> InvalidRecordValue:
     assert columns.offset is not None

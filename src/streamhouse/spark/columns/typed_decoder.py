@@ -31,11 +31,11 @@ from streamhouse.schemas.base import ParsedSchema
 from streamhouse.schemas.json_schema import JsonSchema
 from streamhouse.schemas.languages import parse_schema
 from streamhouse.schemas.protobuf.schema import ProtobufSchema
-from streamhouse.spark.agents.client import Agents
+from streamhouse.spark.agents.client import AgentClient
 from streamhouse.spark.columns import avro_columns, column_types, protobuf_columns
 from streamhouse.spark.columns.arrow_builders import chosen_from
-from streamhouse.spark.columns.column_types import Field, Kind, field_value
-from streamhouse.spark.columns.vectorized_decoder import Quick, quick_reader
+from streamhouse.spark.columns.column_types import ColumnType, Field, field_value
+from streamhouse.spark.columns.vectorized_decoder import VectorizedDecoder, vectorized_decoder
 
 MAX_SCHEMAS: Final = 1_000
 VALUE: Final = "value"
@@ -71,7 +71,7 @@ async def latest_schema(address: str, topic: str) -> ReaderSchema:
 
 async def find_schema(address: str, topic: str) -> ReaderSchema | None:
     """The latest version of what a topic's values are; None where none is registered."""
-    async with Agents(address) as agents:
+    async with AgentClient(address) as agents:
         schemas = Schemas(agents.http)
         try:
             found = await schemas.latest(subject_of(topic))
@@ -85,11 +85,11 @@ async def find_schema(address: str, topic: str) -> ReaderSchema | None:
 def fields_of(schema: ParsedSchema) -> list[Field]:
     """The columns; what is no record has one, named `value`."""
     fields: list[Field] | None = None
-    kind: Kind | None = None
+    kind: ColumnType | None = None
     if isinstance(schema, AvroSchema):
-        fields, kind = avro_columns.fields_of(schema), avro_columns.kind_of(schema)
+        fields, kind = avro_columns.fields_of(schema), avro_columns.column_type(schema)
     elif isinstance(schema, JsonSchema):
-        fields, kind = column_types.fields_of(schema), column_types.kind_of(schema)
+        fields, kind = column_types.fields_of(schema), column_types.column_type(schema)
     elif isinstance(schema, ProtobufSchema):
         fields = protobuf_columns.fields_of(schema)
     if fields is not None:
@@ -98,7 +98,7 @@ def fields_of(schema: ParsedSchema) -> list[Field]:
     return [Field(VALUE, "", kind)]
 
 
-def is_bare(fields: list[Field]) -> bool:
+def is_single_column(fields: list[Field]) -> bool:
     """Whether a decoded value is the column itself."""
     return len(fields) == 1 and not fields[0].key
 
@@ -115,14 +115,14 @@ def writer_schema(address: str, schema_id: int) -> ParsedSchema:
 
 
 async def _by_id(address: str, schema_id: int) -> ParsedSchema:
-    async with Agents(address) as agents:
+    async with AgentClient(address) as agents:
         schemas = Schemas(agents.http)
         found = await schemas.by_id(schema_id)
         return parse_schema(found.type, found.text, await schemas.resolved(found))
 
 
 _UNFRAMED: Final = "it does not begin with the id of a schema"
-_MISFITS: Final = (ValueError, TypeError, ArithmeticError, AttributeError, pa.ArrowException)
+_FIELD_ERRORS: Final = (ValueError, TypeError, ArithmeticError, AttributeError, pa.ArrowException)
 
 Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 Numbers: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
@@ -152,7 +152,7 @@ class Decoder:
     is_bare: bool
     reader: ParsedSchema
     address: str
-    _quick: dict[int, Quick | None] = field(default_factory=dict)
+    _quick: dict[int, VectorizedDecoder | None] = field(default_factory=dict)
 
     def decode(self, values: Binary) -> Decoded:
         framed = framing_of(values)
@@ -201,10 +201,10 @@ class Decoder:
             which[rest] = first + 1
             yield self._one_by_one(writer, values, rest, wrong)
 
-    def _quick_way(self, schema_id: int, writer: ParsedSchema) -> Quick | None:
+    def _quick_way(self, schema_id: int, writer: ParsedSchema) -> VectorizedDecoder | None:
         if schema_id not in self._quick:
             has_text = self.is_bare or any(each.kind.has_text for each in self.fields)
-            self._quick[schema_id] = quick_reader(writer, self.reader, self.columns, has_text=has_text)
+            self._quick[schema_id] = vectorized_decoder(writer, self.reader, self.columns, has_text=has_text)
         return self._quick[schema_id]
 
     def _one_by_one(
@@ -225,7 +225,7 @@ class Decoder:
         column, own = self.columns.field(place), self.fields[place]
         try:
             return pa.array([self._value(own, value) for value in decoded], type=column.type)
-        except _MISFITS:
+        except _FIELD_ERRORS:
             return pa.array(list(self._fitting(column, own, decoded, wrong)), type=column.type)
 
     def _value(self, own: Field, value: Any) -> Any:
@@ -241,7 +241,7 @@ class Decoder:
             try:
                 made = self._value(own, value)
                 pa.array([made], type=column.type)
-            except _MISFITS as error:
+            except _FIELD_ERRORS as error:
                 reason = f"a value is none of the column's type; type={column.type} why={error}"
                 wrong.setdefault(row, InvalidRecordValue(reason, path=f"/{column.name}"))
                 made = None

@@ -16,7 +16,7 @@ from streamhouse.schemas.avro.canonical_form import logical_name
 from streamhouse.schemas.avro.types import MISSING, Array, AvroType, Enum, Fixed, Map, Record, Union, parts, shape_of
 from streamhouse.spark.columns.arrow_builders import (
     Make,
-    NotQuick,
+    NotVectorizable,
     Plan,
     RowPlan,
     absent,
@@ -54,12 +54,12 @@ _UNITS: Final = {"millis": (1000, 1), "micros": (1, 1), "nanos": (1, 1000)}
 
 
 def avro_plan(writer: AvroType, reader: AvroType, columns: pa.Schema) -> RowPlan:
-    """What is read of each record, and the columns; raises `NotQuick`."""
+    """What is read of each record, and the columns; raises `NotVectorizable`."""
     if not isinstance(writer, Record) or not isinstance(reader, Record):
-        raise NotQuick
+        raise NotVectorizable
     shape = shape_of(writer)
     if shape.recursive or shape.height > MAX_HEIGHT or shape_of(reader).recursive or _size(writer, {}) > MAX_NODES:
-        raise NotQuick
+        raise NotVectorizable
     plans, nodes = _fields(writer, reader, columns)
     return RowPlan(Node(op=Op.RECORD, children=nodes), plans)
 
@@ -86,7 +86,7 @@ def _fields(writer: Record, reader: Record, columns: pa.Schema) -> tuple[list[tu
     for column in columns:
         if column.name not in plans:
             if wanted[column.name].default not in (MISSING, None):
-                raise NotQuick
+                raise NotVectorizable
             plans[column.name] = len(nodes), absent(column.type)
             nodes.append(plans[column.name][1].node)
     return [plans[name] for name in columns.names], tuple(nodes)
@@ -114,13 +114,13 @@ def _single(reader: AvroType) -> AvroType:
         return reader
     others = [branch for branch in reader.branches if branch.kind != "null"]
     if len(others) != 1 or isinstance(others[0], Union):
-        raise NotQuick
+        raise NotVectorizable
     return others[0]
 
 
 def _items(writer: AvroType, reader: AvroType, kind: pa.DataType) -> Plan:
     if _may_be_empty(writer):
-        raise NotQuick
+        raise NotVectorizable
     return _plan(writer, reader, kind)
 
 
@@ -133,7 +133,7 @@ def _may_be_empty(kind: AvroType) -> bool:
 def _option(writer: Union, reader: AvroType, kind: pa.DataType) -> Plan:
     kinds = [branch.kind for branch in writer.branches]
     if len(kinds) != 2 or "null" not in kinds:
-        raise NotQuick
+        raise NotVectorizable
     null = kinds.index("null")
     inner = _plan(writer.branches[1 - null], reader, kind)
     node = Node(op=Op.OPTION, param=null, children=(inner.node,))
@@ -145,7 +145,7 @@ def _scalar(writer: AvroType, reader: AvroType, kind: pa.DataType) -> Plan:
     if logical == "decimal" or logical_name(writer) == "decimal":
         return _decimal(writer, reader, kind)
     if logical_name(writer) == "uuid" and isinstance(writer, Fixed):
-        raise NotQuick
+        raise NotVectorizable
     if logical is not None and "timestamp-" in logical:
         return _time(writer, logical, kind)
     if isinstance(writer, Enum) and reader.kind in ("enum", "string"):
@@ -164,12 +164,12 @@ def _plain(writer: AvroType, reader: AvroType, kind: pa.DataType) -> Make:
         return texts(kind)
     if writer.kind in ("bytes", "fixed") and reader.kind in ("bytes", "fixed"):
         return texts(kind)
-    raise NotQuick
+    raise NotVectorizable
 
 
 def _time(writer: AvroType, logical: str, kind: pa.DataType) -> Plan:
     if writer.kind != "long":
-        raise NotQuick
+        raise NotVectorizable
     times, by = _UNITS[logical.rpartition("-")[2]]
     return Plan(Node(op=Op.LONG), scaled(kind, times=times, by=by))
 
@@ -177,7 +177,7 @@ def _time(writer: AvroType, logical: str, kind: pa.DataType) -> Plan:
 def _decimal(writer: AvroType, reader: AvroType, kind: pa.DataType) -> Plan:
     same = logical_name(writer) == logical_name(reader) and writer.props.get("scale", 0) == reader.props.get("scale", 0)
     if not same or not pa.types.is_decimal128(kind):
-        raise NotQuick
+        raise NotVectorizable
     size = writer.size_bytes if isinstance(writer, Fixed) else -1
     return Plan(Node(op=Op.DECIMAL, param=size), fixed(kind))
 
@@ -190,7 +190,7 @@ def _leaf(writer: AvroType, *, is_wanted: bool = True) -> Node:
     if writer.kind == "null":
         return Node(op=Op.NULL, is_wanted=is_wanted)
     if writer.kind not in _SCALARS:
-        raise NotQuick
+        raise NotVectorizable
     return Node(op=_SCALARS[writer.kind], is_wanted=is_wanted)
 
 
@@ -201,7 +201,7 @@ def _skipped(kind: AvroType) -> Node:
         return _skip(Op.UNION, *(_skipped(branch) for branch in kind.branches))
     if isinstance(kind, Array):
         if _may_be_empty(kind.items):
-            raise NotQuick
+            raise NotVectorizable
         return _skip(Op.ARRAY, _skipped(kind.items))
     if isinstance(kind, Map):
         return _skip(Op.MAP, Node(op=Op.BYTES, is_wanted=False), _skipped(kind.values))

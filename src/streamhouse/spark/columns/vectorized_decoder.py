@@ -20,7 +20,7 @@ from streamhouse.schemas.avro import AvroSchema
 from streamhouse.schemas.base import ParsedSchema
 from streamhouse.schemas.json_schema import JsonSchema
 from streamhouse.schemas.protobuf.schema import ProtobufSchema
-from streamhouse.spark.columns.arrow_builders import NotQuick, RowPlan, chosen_from
+from streamhouse.spark.columns.arrow_builders import NotVectorizable, RowPlan, chosen_from
 from streamhouse.spark.columns.protobuf_columns import first_message
 from streamhouse.spark.columns.vectorized_avro import avro_plan
 from streamhouse.spark.columns.vectorized_protobuf import protobuf_plan
@@ -28,13 +28,15 @@ from streamhouse.spark.columns.vectorized_protobuf import protobuf_plan
 FEW_ROWS: Final = 16
 """So many rows, of which one is odd, are read one by one."""
 
-Quick = Callable[[Binary, bytearray], list[pa.Array]]
+VectorizedDecoder = Callable[[Binary, bytearray], list[pa.Array]]
 """Reads the rows whose state is `IS_READ`; the others, and those that it marks `IS_UNREADABLE`, are null."""
 
 _ODD: Final = (pa.ArrowException, OverflowError, ValueError)
 
 
-def quick_reader(writer: ParsedSchema, reader: ParsedSchema, columns: pa.Schema, *, has_text: bool) -> Quick | None:
+def vectorized_decoder(
+    writer: ParsedSchema, reader: ParsedSchema, columns: pa.Schema, *, has_text: bool
+) -> VectorizedDecoder | None:
     """The quick way from one schema to the columns of another one; None where there is none.
 
     `has_text`: some column is JSON text of whatever a record has there.
@@ -49,7 +51,7 @@ def quick_reader(writer: ParsedSchema, reader: ParsedSchema, columns: pa.Schema,
         is_json = isinstance(writer, JsonSchema) and isinstance(reader, JsonSchema)
         if is_json and not any(_has_map(field.type) for field in columns):
             return _json(columns)
-    except (NotQuick, Misconfigured):
+    except (NotVectorizable, Misconfigured):
         pass
     return None
 
@@ -61,14 +63,14 @@ def _has_map(kind: pa.DataType) -> bool:
     return any(_has_map(kind.field(at).type) for at in range(kind.num_fields))
 
 
-def _by_plan(plan: RowPlan) -> Quick:
+def _by_plan(plan: RowPlan) -> VectorizedDecoder:
     def read(values: Binary, states: bytearray) -> list[pa.Array]:
         return plan.arrays(decode_columns(plan.root, values, states), values.rows)
 
-    return lambda values, states: _patiently(read, values, states)
+    return lambda values, states: _decode_with_bisection(read, values, states)
 
 
-def _json(columns: pa.Schema) -> Quick:
+def _json(columns: pa.Schema) -> VectorizedDecoder:
     parsing = pj.ParseOptions(explicit_schema=columns, unexpected_field_behavior="ignore")
 
     def read(values: Binary, states: bytearray) -> list[pa.Array]:
@@ -85,7 +87,7 @@ def _json(columns: pa.Schema) -> Quick:
         arrays = [table.column(name).combine_chunks() for name in columns.names]
         return arrays if count == values.rows else [chosen_from([array], _spread(is_read)) for array in arrays]
 
-    return lambda values, states: _patiently(read, values, states)
+    return lambda values, states: _decode_with_bisection(read, values, states)
 
 
 def _check_texts(values: Binary, data: bytearray) -> None:
@@ -99,7 +101,7 @@ def _spread(is_read: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> pa.Array:
     return pa.array(np.cumsum(is_read) - 1, mask=~is_read)
 
 
-def _patiently(read: Quick, values: Binary, states: bytearray) -> list[pa.Array]:
+def _decode_with_bisection(read: VectorizedDecoder, values: Binary, states: bytearray) -> list[pa.Array]:
     """Odd records make a whole column fail: they are looked for by halves."""
     tried = bytearray(states)
     try:
@@ -107,12 +109,12 @@ def _patiently(read: Quick, values: Binary, states: bytearray) -> list[pa.Array]
         for array in arrays:
             array.validate(full=True)
     except _ODD:
-        return _in_halves(read, values, states)
+        return _bisect(read, values, states)
     states[:] = tried
     return arrays
 
 
-def _in_halves(read: Quick, values: Binary, states: bytearray) -> list[pa.Array]:
+def _bisect(read: VectorizedDecoder, values: Binary, states: bytearray) -> list[pa.Array]:
     if values.rows <= FEW_ROWS:
         states[:] = bytes(IS_UNREADABLE if state == IS_READ else state for state in states)
         nothing = bytearray(len(states))  # all null: the types of the columns, and no values
@@ -121,7 +123,7 @@ def _in_halves(read: Quick, values: Binary, states: bytearray) -> list[pa.Array]
     parts: list[Sequence[pa.Array]] = []
     for start, end in ((0, middle), (middle, values.rows)):
         some = states[start:end]
-        parts.append(_patiently(read, sliced(values, start, end), some))
+        parts.append(_decode_with_bisection(read, sliced(values, start, end), some))
         states[start:end] = some
     return [pa.concat_arrays(pair) for pair in zip(*parts, strict=True)]
 

@@ -17,7 +17,7 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 from streamhouse.format.payload_decoder import MAX_FIELDS, Node, Op
 from streamhouse.spark.columns.arrow_builders import (
     Make,
-    NotQuick,
+    NotVectorizable,
     Plan,
     RowPlan,
     absent,
@@ -53,7 +53,7 @@ _UNSIGNED: Final = {_T.TYPE_UINT64: Op.P_INT64, _T.TYPE_FIXED64: Op.P_FIXED64}
 
 
 def protobuf_plan(writer: Descriptor, reader: Descriptor, columns: pa.Schema) -> RowPlan:
-    """What is read of each message, and the columns; raises `NotQuick`."""
+    """What is read of each message, and the columns; raises `NotVectorizable`."""
     plans, nodes = _fields(writer, reader, columns, 0)
     return RowPlan(Node(op=Op.MESSAGE, children=nodes), plans)
 
@@ -62,7 +62,7 @@ def _fields(
     writer: Descriptor, reader: Descriptor, columns: pa.Schema, depth: int
 ) -> tuple[list[tuple[int, Plan]], tuple[Node, ...]]:
     if depth > MAX_HEIGHT or writer.is_extendable or any(field.is_required for field in writer.fields):
-        raise NotQuick
+        raise NotVectorizable
     written = {field.json_name: field for field in writer.fields}
     plans: list[tuple[int, Plan]] = []
     for place, column in enumerate(columns):
@@ -72,7 +72,7 @@ def _fields(
     nodes = [plan.node for _, plan in plans]
     nodes += _rivals(writer, {node.number for node in nodes})
     if len(nodes) > MAX_FIELDS or len(writer.oneofs) > MAX_FIELDS:
-        raise NotQuick
+        raise NotVectorizable
     return plans, tuple(nodes)
 
 
@@ -97,7 +97,7 @@ def _op(field: FieldDescriptor) -> Op:
 
 def _field(writer: FieldDescriptor, reader: FieldDescriptor, kind: pa.DataType, depth: int) -> Plan:
     if writer.type != reader.type or writer.is_repeated != reader.is_repeated:
-        raise NotQuick
+        raise NotVectorizable
     if writer.is_repeated:
         items = _one(writer, reader, kind.value_type if pa.types.is_list(kind) else _never(), depth)
         return Plan(Node(op=Op.LIST, number=writer.number, children=(items.node,)), list_of(items, kind))
@@ -108,7 +108,7 @@ def _field(writer: FieldDescriptor, reader: FieldDescriptor, kind: pa.DataType, 
 
 
 def _never() -> pa.DataType:
-    raise NotQuick  # a map
+    raise NotVectorizable  # a map
 
 
 def _one(writer: FieldDescriptor, reader: FieldDescriptor, kind: pa.DataType, depth: int) -> Plan:
@@ -127,7 +127,7 @@ def _one(writer: FieldDescriptor, reader: FieldDescriptor, kind: pa.DataType, de
         return Plan(Node(op=Op.P_BOOL), booleans)
     if writer.enum_type is not None and not writer.enum_type.is_closed:
         return Plan(Node(op=Op.P_INT32), _names(writer.enum_type))
-    raise NotQuick
+    raise NotVectorizable
 
 
 def _names(enum: EnumDescriptor) -> Make:
@@ -140,6 +140,6 @@ def _message(writer: Descriptor, reader: Descriptor, kind: pa.DataType, depth: i
         return Plan(Node(op=Op.MESSAGE, children=parts), timestamps(kind))
     own_form = writer.full_name.startswith(_OWN_FORM) or reader.full_name.startswith(_OWN_FORM)
     if own_form or not pa.types.is_struct(kind):
-        raise NotQuick
+        raise NotVectorizable
     plans, nodes = _fields(writer, reader, pa.schema(list(kind)), depth + 1)
     return Plan(Node(op=Op.MESSAGE, children=nodes), struct_of(plans, kind))

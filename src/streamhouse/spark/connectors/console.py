@@ -38,7 +38,7 @@ def _no_rows(table: Table) -> Rejected:
 
 def write_stream(frame: DataFrame, table: Table, writing: WriteContext) -> DataStreamWriter:
     def show(rows: DataFrame, batch_id: int) -> None:
-        text = shown(rows)
+        text = format_rows(rows)
         if text:
             log.info("batch %d\n%s", batch_id, text, extra={"pipeline": writing.pipeline})
 
@@ -47,7 +47,7 @@ def write_stream(frame: DataFrame, table: Table, writing: WriteContext) -> DataS
     )
 
 
-def shown(rows: DataFrame) -> str:
+def format_rows(rows: DataFrame) -> str:
     """The first rows as a table; nothing where there are none."""
     kept = rows.limit(MAX_ROWS + 1).toArrow()  # one job, and no more rows than are shown
     if not kept.num_rows:

@@ -33,7 +33,7 @@ from streamhouse.clock import SystemClock
 from streamhouse.errors import Rejected
 from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import Table
-from streamhouse.spark.agents.client import told_why
+from streamhouse.spark.agents.client import error_detail
 from streamhouse.spark.connectors import ReadContext, WriteContext
 from streamhouse.spark.connectors.record_order import newest_first, version_text, with_versions
 from streamhouse.spark.connectors.view_key import key_of, partition_columns, view_key
@@ -116,7 +116,7 @@ def _greatest(frame: DataFrame, key: Sequence[str], by: Column) -> DataFrame:
 
 
 def _field(frame: DataFrame, name: str) -> Column:
-    return plain(F.col(quote_identifier(name)), frame.schema[name].dataType)
+    return to_json_type(F.col(quote_identifier(name)), frame.schema[name].dataType)
 
 
 def _text(value: Column) -> Column:
@@ -125,9 +125,9 @@ def _text(value: Column) -> Column:
     return F.substring(array, F.lit(2), F.length(array) - 2)
 
 
-def plain(value: Column, kind: st.DataType) -> Column:
+def to_json_type(value: Column, kind: st.DataType) -> Column:
     """A value of a type that `to_json` writes as we want it."""
-    if not _is_touched(kind):
+    if not _is_changed(kind):
         return value
     match kind:
         case st.TimestampType():
@@ -135,28 +135,28 @@ def plain(value: Column, kind: st.DataType) -> Column:
         case st.TimestampNTZType():
             return _moment(value, "timestampNTZFormat")
         case st.StructType():
-            fields = (plain(value.getField(each.name), each.dataType).alias(each.name) for each in kind.fields)
+            fields = (to_json_type(value.getField(each.name), each.dataType).alias(each.name) for each in kind.fields)
             return F.when(value.isNotNull(), F.struct(*fields))
         case st.ArrayType():
-            return F.transform(value, lambda each: plain(each, kind.elementType))
+            return F.transform(value, lambda each: to_json_type(each, kind.elementType))
         case st.MapType():
-            return F.transform_values(value, lambda _, each: plain(each, kind.valueType))
+            return F.transform_values(value, lambda _, each: to_json_type(each, kind.valueType))
         case _:
             return value.cast("string")
 
 
-def _is_touched(kind: st.DataType) -> bool:
+def _is_changed(kind: st.DataType) -> bool:
     match kind:
         case st.TimestampType() | st.TimestampNTZType():
             return True
         case st.DecimalType():
             return kind.precision > EXACT_DIGITS
         case st.StructType():
-            return any(_is_touched(each.dataType) for each in kind.fields)
+            return any(_is_changed(each.dataType) for each in kind.fields)
         case st.ArrayType():
-            return _is_touched(kind.elementType)
+            return _is_changed(kind.elementType)
         case st.MapType():
-            return _is_touched(kind.valueType)
+            return _is_changed(kind.valueType)
         case _:
             return False
 
@@ -215,7 +215,7 @@ def _pages(agents: str, name: str) -> Iterator[pa.RecordBatch]:
     cursor: str | None = None
     while True:
         path = f"{_path(name)}/rows?limit={PAGE_ROWS}" + (f"&cursor={quote(cursor, safe='')}" if cursor else "")
-        page = msgspec.json.decode(_good(_ask(agents, "GET", path), name).content, type=_Page)
+        page = msgspec.json.decode(_check_response(_send(agents, "GET", path), name).content, type=_Page)
         if page.rows:
             yield pa.RecordBatch.from_pydict({TEXT: [bytes(each).decode() for each in page.rows]})
         cursor = page.cursor
@@ -226,7 +226,7 @@ def _pages(agents: str, name: str) -> Iterator[pa.RecordBatch]:
 def _schema(table: Table, agents: str) -> StructType:
     columns = [(each.name, each.type) for each in table.columns or ()]
     if table.columns is None:
-        told = msgspec.json.decode(_good(_ask(agents, "GET", _path(table.name)), table.name).content)
+        told = msgspec.json.decode(_check_response(_send(agents, "GET", _path(table.name)), table.name).content)
         columns = [(each["name"], each["type"]) for each in told["columns"] or ()]
         if not columns:
             raise Rejected(f"a view's columns aren't known before it has run; view={table.name} do=start it, and wait")
@@ -244,12 +244,12 @@ def write_stream(frame: DataFrame, table: Table, writing: WriteContext) -> DataS
     mode = mode_of(frame, key, writing.mode)
     if (error := unsupported(frame, (mode,))) is not None:
         raise error
-    step, frame = _step(frame, table, writing, mode=mode)
+    step, frame = _batch_writer(frame, table, writing, mode=mode)
     return frame.writeStream.outputMode(mode).option("checkpointLocation", writing.checkpoint).foreachBatch(step.write)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Computed:
+class RefreshResult:
     """A view's whole result as it was at a time; no frame: it is what it was. `on_written`: agents have it."""
 
     frame: DataFrame | None
@@ -257,16 +257,16 @@ class Computed:
     on_written: Callable[[], None] = lambda: None
 
 
-Compute = Callable[[], Computed]
+Compute = Callable[[], RefreshResult]
 
 
-def write_again(ticks: DataFrame, table: Table, writing: WriteContext, compute: Compute) -> DataStreamWriter:
+def write_full_refresh(ticks: DataFrame, table: Table, writing: WriteContext, compute: Compute) -> DataStreamWriter:
     """A writer that, for every micro-batch of `ticks`, puts what is computed in the place of all rows.
 
     What is computed depends on when that is, and not on the micro-batch: one that comes again is another result. So the
     view's own batches are counted, not those of `ticks`, and every result is taken.
     """
-    steps: list[_Step] = []
+    steps: list[ViewBatchWriter] = []
 
     def write(tick: DataFrame, batch_id: int) -> None:
         began_ms = SystemClock().now_ms()
@@ -274,7 +274,7 @@ def write_again(ticks: DataFrame, table: Table, writing: WriteContext, compute: 
         fresh_at_ms = began_ms if computed.fresh_at_ms is None else min(began_ms, computed.fresh_at_ms)
         number = _next_batch(writing.agents, table.name)
         if computed.frame is not None:
-            step, frame = _step(computed.frame, table, writing, mode="complete")
+            step, frame = _batch_writer(computed.frame, table, writing, mode="complete")
             steps[:] = [step]
             step.tell(frame, number, fresh_at_ms=fresh_at_ms)
             computed.on_written()
@@ -303,7 +303,9 @@ def needs_versions(frame: DataFrame, key: Sequence[str]) -> bool:
     return grouped is None
 
 
-def _step(frame: DataFrame, table: Table, writing: WriteContext, *, mode: str) -> tuple["_Step", DataFrame]:
+def _batch_writer(
+    frame: DataFrame, table: Table, writing: WriteContext, *, mode: str
+) -> tuple["ViewBatchWriter", DataFrame]:
     """What is done with each micro-batch, and the frame that these are of."""
     key = _key(frame, table, writing)
     columns = tuple((each.name, each.dataType.simpleString()) for each in frame.schema.fields)
@@ -313,7 +315,7 @@ def _step(frame: DataFrame, table: Table, writing: WriteContext, *, mode: str) -
     if not is_unique:
         by_offset = partition_columns(frame, key)
         frame, versions = with_versions(frame)
-    step = _Step(
+    step = ViewBatchWriter(
         name=table.name,
         writing=writing,
         key=key,
@@ -332,7 +334,7 @@ def _step(frame: DataFrame, table: Table, writing: WriteContext, *, mode: str) -
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Step:
+class ViewBatchWriter:
     """What is done with each micro-batch."""
 
     name: str
@@ -353,7 +355,7 @@ class _Step:
         found = changes(frame, self.rows, with_version=not self.is_complete).toArrow()
         if self.is_checked:
             self._check(found)
-        parts = parted([text.encode() for text in found.column(CHANGE).to_pylist()])
+        parts = split_into_parts([text.encode() for text in found.column(CHANGE).to_pylist()])
         sync_checkpoint(self.writing.checkpoint)
         for part, upserts in enumerate(parts):
             self._tell({**self._part(number, part, len(parts), upserts, fresh_at_ms), "covers": covers})
@@ -387,10 +389,10 @@ class _Step:
         }
 
     def _tell(self, body: dict[str, Any]) -> None:
-        _good(_ask(self.writing.agents, "POST", f"{_path(self.name)}/rows", body), self.name)
+        _check_response(_send(self.writing.agents, "POST", f"{_path(self.name)}/rows", body), self.name)
 
 
-def parted(texts: Sequence[bytes]) -> list[list[bytes]]:
+def split_into_parts(texts: Sequence[bytes]) -> list[list[bytes]]:
     """In parts that agents take; one without rows where there are none, since that is news as well."""
     parts: list[list[bytes]] = [[]]
     size = 0
@@ -417,27 +419,27 @@ def batch_time_ms(offsets: BatchOffsets | None, checkpoint: str, batch_id: int) 
 # --- agents
 
 
-def standing(address: str, name: str) -> tuple[tuple[int | None, int, bool | None], int | None]:
+def view_version(address: str, name: str) -> tuple[tuple[int | None, int, bool | None], int | None]:
     """A view's last change as agents know it, and the time up to which it is right."""
-    told = msgspec.json.decode(_good(_ask(address, "GET", _path(name)), name).content)
+    told = msgspec.json.decode(_check_response(_send(address, "GET", _path(name)), name).content)
     return (told.get("batch"), told.get("rows"), told.get("whole")), told.get("fresh_at_ms")
 
 
 def _next_batch(address: str, name: str) -> int:
     """The number behind the view's last batch: nobody but its owner changes it."""
-    (batch, *_), _ = standing(address, name)
+    (batch, *_), _ = view_version(address, name)
     return 0 if batch is None else batch + 1
 
 
-def _ask(address: str, method: str, path: str, body: object = None) -> HttpResponse:
+def _send(address: str, method: str, path: str, body: object = None) -> HttpResponse:
     """The same part told twice counts once, so all of it may be asked again."""
     loop, agents = connected(address)
     return loop.run(agents.answer(method, path, body=body))
 
 
-def _good(answer: HttpResponse, view: str) -> HttpResponse:
+def _check_response(answer: HttpResponse, view: str) -> HttpResponse:
     if answer.status >= 400:
-        raise Rejected(f"{told_why(answer)} view={view}")
+        raise Rejected(f"{error_detail(answer)} view={view}")
     return answer
 
 

@@ -29,14 +29,14 @@ from streamhouse.spark.connectors.record_order import VERSION, version_of
 from streamhouse.spark.connectors.topic_writer import topic_of, write_stream
 from streamhouse.sql.options import starting_time_ms
 
-__all__ = ["ABOUT", "ERROR", "VALUE", "about", "read", "read_stream", "write_stream"]
+__all__ = ["ERROR", "METADATA_COLUMNS", "VALUE", "metadata_columns", "read", "read_stream", "write_stream"]
 
 Reader = TypeVar("Reader", DataFrameReader, DataStreamReader)
 
 JSON: Final = "json"
 RAW: Final = "raw"
 REGISTRY: Final = "registry"
-ABOUT: Final[Mapping[str, str]] = {
+METADATA_COLUMNS: Final[Mapping[str, str]] = {
     "_key": "STRING",
     "_topic": "STRING",
     "_partition": "INT",
@@ -53,7 +53,7 @@ VALUE: Final = "_sh_value"
 NOT_JSON: Final = "the value is not JSON"
 OTHER_JSON: Final = "the value is JSON, but not an object with columns of these types"
 
-_IN_SOURCE: Final = {**ABOUT, "_key": "BINARY"}
+_IN_SOURCE: Final = {**METADATA_COLUMNS, "_key": "BINARY"}
 _PREFIX: Final = "_sh_"
 """Before names of columns about a record, where the source decodes records: no field of theirs has such a name."""
 _ORDERING: Final = ("timestamp", "partition", "offset")
@@ -61,10 +61,10 @@ _CORRUPT: Final = "_sh_corrupt"
 _OPTIONS: Final = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
 
 
-def about(table: Table) -> tuple[Column, ...]:
+def metadata_columns(table: Table) -> tuple[Column, ...]:
     """The columns about a record; its key is text unless the table says otherwise."""
-    key = "BINARY" if table.options.get("key_format") == RAW else ABOUT["_key"]
-    return tuple(Column(name=name, type=key if name == "_key" else kind) for name, kind in ABOUT.items())
+    key = "BINARY" if table.options.get("key_format") == RAW else METADATA_COLUMNS["_key"]
+    return tuple(Column(name=name, type=key if name == "_key" else kind) for name, kind in METADATA_COLUMNS.items())
 
 
 def read(spark: SparkSession, table: Table, reading: ReadContext) -> DataFrame:
@@ -107,11 +107,11 @@ def _reader(reader: Reader, table: Table, reading: ReadContext) -> Reader:
 
 def _rows(reader: DataFrameReader | DataStreamReader, table: Table, reading: ReadContext) -> DataFrame:
     columns = _known_columns(table)
-    own = [column for column in columns if column.name not in ABOUT]
+    own = [column for column in columns if column.name not in METADATA_COLUMNS]
     fmt = table.options.get("format", JSON)
     if fmt == REGISTRY:
         return _registry(reader, table, own, reading)
-    wanted = [column.name[1:] for column in columns if column.name in ABOUT]
+    wanted = [column.name[1:] for column in columns if column.name in METADATA_COLUMNS]
     needs_value = bool(own) or DELETED[1:] in wanted or reading.keeps_undecodable
     wanted += _ORDERING if reading.with_versions else ()
     loaded = dict.fromkeys(name for name in wanted if name != DELETED[1:])
@@ -136,7 +136,7 @@ def _loaded(reader: DataFrameReader | DataStreamReader, wanted: list[str], *, wi
     return reader.schema(", ".join(fields or ["partition INT"])).load()
 
 
-def _about(table: Table, column: Column, *, source: str) -> Expression:
+def _metadata(table: Table, column: Column, *, source: str) -> Expression:
     """A column about the record, from the source's column of this name."""
     found = F.col(quote_identifier(source))
     is_text = column.name == "_key" and table.options.get("key_format") != RAW
@@ -148,9 +148,9 @@ def _others(table: Table, frame: DataFrame) -> list[Expression]:
     found = [
         F.col("value").isNull().alias(DELETED)
         if column.name == DELETED
-        else _about(table, column, source=column.name[1:])
+        else _metadata(table, column, source=column.name[1:])
         for column in _known_columns(table)
-        if column.name in ABOUT
+        if column.name in METADATA_COLUMNS
     ]
     return [*found, *_version(frame)]
 
@@ -167,7 +167,7 @@ def _json(frame: DataFrame, table: Table, own: list[Column], *, keeps: bool) -> 
     bytes_ = [F.col("value").alias(VALUE)] if keeps else []
     rows = frame.select(*_others(table, frame), *bytes_, F.inline(F.array(parsed)))
     if not keeps:
-        return _ordered(rows.where(F.col(_CORRUPT).isNull()), table)
+        return _in_table_order(rows.where(F.col(_CORRUPT).isNull()), table)
     return _with_errors(rows, table)
 
 
@@ -177,7 +177,7 @@ def _with_errors(rows: DataFrame, table: Table) -> DataFrame:
     why = F.when(F.try_parse_json(corrupt).isNull(), F.lit(NOT_JSON)).otherwise(F.lit(OTHER_JSON))
     columns = [
         F.col(quote_identifier(column.name))
-        if column.name in ABOUT
+        if column.name in METADATA_COLUMNS
         else F.when(is_right, F.col(quote_identifier(column.name))).alias(column.name)
         for column in _known_columns(table)
     ]
@@ -192,7 +192,7 @@ def _raw(frame: DataFrame, table: Table, own: list[Column], *, keeps: bool) -> D
     value = [F.col("value").cast(column.type).alias(column.name) for column in own]
     errors = [F.lit(None).cast("string").alias(ERROR), F.lit(None).cast("binary").alias(VALUE)] if keeps else []
     rows = frame.select(*_others(table, frame), *value, *errors)
-    return rows if keeps else _ordered(rows, table)
+    return rows if keeps else _in_table_order(rows, table)
 
 
 def _registry(
@@ -201,7 +201,7 @@ def _registry(
     """The source decodes these itself, and tells in two columns what it can't."""
     columns, keeps = _known_columns(table), reading.keeps_undecodable
     fields = {column.name: column.type for column in own}
-    about = [column.name[1:] for column in columns if column.name in ABOUT]
+    about = [column.name[1:] for column in columns if column.name in METADATA_COLUMNS]
     about += _ORDERING if reading.with_versions else ()
     fields |= {_PREFIX + name: _IN_SOURCE[f"_{name}"] for name in about}
     decodes = bool(own) or keeps
@@ -214,8 +214,8 @@ def _registry(
     if reading.with_versions:
         frame = frame.withColumn(VERSION, version_of(topic_of(table), *(_PREFIX + name for name in _ORDERING)))
     shown = [
-        _about(table, column, source=_PREFIX + column.name[1:])
-        if column.name in ABOUT
+        _metadata(table, column, source=_PREFIX + column.name[1:])
+        if column.name in METADATA_COLUMNS
         else F.col(quote_identifier(column.name))
         for column in columns
     ]
@@ -225,5 +225,5 @@ def _registry(
     return (frame.where(F.col(ERROR).isNull()) if decodes else frame).select(*shown)
 
 
-def _ordered(rows: DataFrame, table: Table) -> DataFrame:
+def _in_table_order(rows: DataFrame, table: Table) -> DataFrame:
     return rows.select(*[F.col(quote_identifier(column.name)) for column in _known_columns(table)], *_version(rows))

@@ -108,8 +108,8 @@ def _change(plan: Plan, node: Any) -> Change:
     if kind == "Union":
         return _united(plan, node)
     if kind == "Window":
-        raise _refused("rows that depend on the rows around them, as OVER (…) has them,")
-    raise _refused(f"the result of {kind.upper()}")
+        raise _rejection("rows that depend on the rows around them, as OVER (…) has them,")
+    raise _rejection(f"the result of {kind.upper()}")
 
 
 def _replaced(change: Change) -> Change:
@@ -120,7 +120,7 @@ def _replaced(change: Change) -> Change:
 def _ordered(plan: Plan, node: Any, kind: str) -> Change:
     below = _change(plan, plan.inputs(node)[0])
     if below is Change.ADDED:
-        raise _refused("the order of a stream's rows, or a number of them,")
+        raise _rejection("the order of a stream's rows, or a number of them,")
     if kind == "GlobalLimit" and not _is_sorted(plan, node):
         raise Rejected(
             "LIMIT without ORDER BY may be any rows, other ones every time; do=ORDER BY columns that tell rows apart"
@@ -196,7 +196,7 @@ def _united(plan: Plan, node: Any) -> Change:
     if changes == {Change.ADDED}:
         return Change.ADDED
     if Change.ADDED in changes:
-        raise _refused("a UNION of rows that change and of rows that only come")
+        raise _rejection("a UNION of rows that change and of rows that only come")
     return Change.REPLACED
 
 
@@ -237,5 +237,5 @@ def _expressions(plan: Plan) -> Iterator[Any]:
             yield from walk_expression(each)
 
 
-def _refused(what: str) -> Rejected:
+def _rejection(what: str) -> Rejected:
     return Rejected(f"{what} can't be kept up to date on a stream; do={RECOMPUTE}")

@@ -12,17 +12,17 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from streamhouse.spark.datasource.pushed_filters import NOTHING, push
+from streamhouse.spark.datasource.pushed_filters import NO_FILTERS, translate_filters
 from streamhouse.spark.datasource.read_options import ReadOptions
 from streamhouse.spark.datasource.split_planner import plan_batch
-from streamhouse.spark.datasource.split_reader import Output, SplitPartition, read
-from streamhouse.spark.runtime.python_worker import settled
+from streamhouse.spark.datasource.split_reader import OutputSchema, StreamhouseInputPartition, read
+from streamhouse.spark.runtime.python_worker import prepare_worker_process
 
 
 class BatchReader(DataSourceReader):
-    def __init__(self, options: ReadOptions, output: Output) -> None:
+    def __init__(self, options: ReadOptions, output: OutputSchema) -> None:
         self._options, self._output = options, output
-        self._pushed = NOTHING
+        self._pushed = NO_FILTERS
 
     @property
     def pushFilters(self) -> "_PushFilters":
@@ -31,13 +31,13 @@ class BatchReader(DataSourceReader):
     def _push(self, filters: Iterable[Filter]) -> list[Filter]:
         filters = list(filters)
         prefix = self._options.metadata_prefix if self._options.typed else ""
-        self._pushed = push(filters, prefix=prefix, own=self._output.own)
+        self._pushed = translate_filters(filters, prefix=prefix, own=self._output.own)
         return filters
 
-    def partitions(self) -> list[SplitPartition]:
-        settled()
+    def partitions(self) -> list[StreamhouseInputPartition]:
+        prepare_worker_process()
         splits = asyncio.run(plan_batch(self._options, self._pushed))
-        return [SplitPartition(split, self._pushed) for split in splits]
+        return [StreamhouseInputPartition(split, self._pushed) for split in splits]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read(self._options, self._output, partition)

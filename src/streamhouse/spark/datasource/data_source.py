@@ -52,7 +52,7 @@ class StreamhouseSource(DataSource):
         options = read_options(dict(self.options), streaming=None)
         if not options.typed:
             return record_schema(include_headers=options.include_headers)
-        columns = _part("columns.typed_columns").typed_schema(
+        columns = _load("columns.typed_columns").typed_schema(
             _latest(options),
             include_headers=options.include_headers,
             keep_errors=options.keep_errors,
@@ -62,39 +62,39 @@ class StreamhouseSource(DataSource):
 
     def reader(self, schema: StructType) -> "BatchReader":
         options = read_options(dict(self.options), streaming=False)
-        return cast("BatchReader", _part("datasource.batch_reader").BatchReader(options, _output(options, schema)))
+        return cast("BatchReader", _load("datasource.batch_reader").BatchReader(options, _output(options, schema)))
 
     def streamReader(self, schema: StructType) -> "StreamReader":
         options = read_options(dict(self.options), streaming=True)
-        return cast("StreamReader", _part("datasource.stream_reader").StreamReader(options, _output(options, schema)))
+        return cast("StreamReader", _load("datasource.stream_reader").StreamReader(options, _output(options, schema)))
 
     def writer(self, schema: StructType, overwrite: bool) -> "BatchWriter":
-        options = _part("datasource.write_options").write_options(dict(self.options))
-        return cast("BatchWriter", _part("datasource.data_writer").batch_writer(options, schema, overwrite=overwrite))
+        options = _load("datasource.write_options").write_options(dict(self.options))
+        return cast("BatchWriter", _load("datasource.data_writer").batch_writer(options, schema, overwrite=overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> "StreamWriter":
-        options = _part("datasource.write_options").write_options(dict(self.options))
-        return cast("StreamWriter", _part("datasource.data_writer").stream_writer(options, schema, overwrite=overwrite))
+        options = _load("datasource.write_options").write_options(dict(self.options))
+        return cast("StreamWriter", _load("datasource.data_writer").stream_writer(options, schema, overwrite=overwrite))
 
 
-def _part(name: str) -> Any:
+def _load(name: str) -> Any:
     return import_module(f"streamhouse.spark.{name}")
 
 
 def _latest(options: ReadOptions) -> "ReaderSchema":
     return cast(
-        "ReaderSchema", asyncio.run(_part("columns.typed_decoder").latest_schema(options.agents, options.typed_topic))
+        "ReaderSchema", asyncio.run(_load("columns.typed_decoder").latest_schema(options.agents, options.typed_topic))
     )
 
 
 def _output(options: ReadOptions, schema: StructType) -> Any:
     """What rows are to look like; raises `Misconfigured` for columns that records don't have."""
-    output = _part("datasource.split_reader").Output
+    output = _load("datasource.split_reader").OutputSchema
     if not options.typed:
         check_schema(schema)
         return output(columns=schema)
     typed = _latest(options)
-    _part("columns.typed_columns").check_typed(
+    _load("columns.typed_columns").check_typed(
         schema, typed, keep_errors=options.keep_errors, prefix=options.metadata_prefix
     )
     return output(columns=schema, typed=typed)

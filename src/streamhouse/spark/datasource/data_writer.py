@@ -26,39 +26,39 @@ from streamhouse.errors import Internal, Misconfigured
 from streamhouse.format.segment import EncodedSegment
 from streamhouse.model.external_commit import QueryId
 from streamhouse.model.replay import RECORDS
-from streamhouse.spark.agents.commits import Commit, FenceRow, Placed, SegmentRow, Target, connected
+from streamhouse.spark.agents.commits import CommitRequest, CommitResult, FenceRow, SegmentRow, TopicTarget, connected
 from streamhouse.spark.datasource.input_rows import check_schema
 from streamhouse.spark.datasource.segment_merge import merge_segments, plan_merge
-from streamhouse.spark.datasource.segment_writer import Put, TaskWriter
-from streamhouse.spark.datasource.write_options import Identity, WriteOptions
+from streamhouse.spark.datasource.segment_writer import Put, SegmentWriter
+from streamhouse.spark.datasource.write_options import CommitId, WriteOptions
 from streamhouse.spark.runtime.checkpoint import BatchOffsets, local_reader, read_batch_offsets
 from streamhouse.spark.runtime.checkpoint_sync import sync_checkpoint
-from streamhouse.spark.runtime.object_store import Opened, opened
-from streamhouse.spark.runtime.python_worker import settled
+from streamhouse.spark.runtime.object_store import StoreHandle, open_store
+from streamhouse.spark.runtime.python_worker import prepare_worker_process
 
 QUERY_PROPERTY: Final = "sql.streaming.queryId"
 EPOCH_PROPERTY: Final = "streaming.sql.batchId"
 
 
 @dataclass(frozen=True)
-class Written(WriterCommitMessage):
+class TaskCommit(WriterCommitMessage):
     """What one task tells the driver."""
 
-    identity: Identity
+    identity: CommitId
     segments: tuple[SegmentRow, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Destination:
+class WriteTarget:
     """Where tasks write: found once, by the driver, so that a topic that isn't there is told before any work."""
 
     options: WriteOptions
     store: str
-    target: Target | None
+    target: TopicTarget | None
     max_runs: int | None = None
 
     @staticmethod
-    def find(options: WriteOptions, schema: StructType, *, overwrite: bool) -> "Destination":
+    def find(options: WriteOptions, schema: StructType, *, overwrite: bool) -> "WriteTarget":
         if overwrite:
             raise Misconfigured("records are only ever appended to a topic; do=use mode append, or delete the topic")
         check_schema(schema, topic=options.topic)
@@ -66,21 +66,21 @@ class Destination:
         timeout_s = options.commit_timeout_s
         target = None if options.topic is None else loop.run(agents.target(options.topic, timeout_s=timeout_s))
         found = loop.run(agents.commit_place(timeout_s=timeout_s))
-        return Destination(options=options, store=found.store, target=target, max_runs=found.max_commit_runs)
+        return WriteTarget(options=options, store=found.store, target=target, max_runs=found.max_commit_runs)
 
-    def write(self, batches: Iterator[pa.RecordBatch], identity: Identity) -> Written:
+    def write(self, batches: Iterator[pa.RecordBatch], identity: CommitId) -> TaskCommit:
         """What a task does."""
-        settled()
-        writer = TaskWriter(
+        prepare_worker_process()
+        writer = SegmentWriter(
             self.options,
             identity,
             target=self._targets(),
-            put=_put_into(opened(self.store)),
+            put=_put_into(open_store(self.store)),
             clock=SystemClock(),
             ids=Ids(),
             max_partitions=self.max_runs,
         )
-        return Written(identity, writer.write(batches))
+        return TaskCommit(identity, writer.write(batches))
 
     def _targets(self) -> "_Targets":
         return _Targets(self.options, self.target)
@@ -89,12 +89,12 @@ class Destination:
 class _Targets:
     """The topics of a task's rows; those that rows name are looked up when the first one comes."""
 
-    def __init__(self, options: WriteOptions, only: Target | None) -> None:
+    def __init__(self, options: WriteOptions, only: TopicTarget | None) -> None:
         self._options = options
         self._only = only
-        self._found: dict[str, Target] = {}
+        self._found: dict[str, TopicTarget] = {}
 
-    def __call__(self, topic: str | None) -> Target:
+    def __call__(self, topic: str | None) -> TopicTarget:
         if topic is None:
             if self._only is None:
                 raise Internal("rows name no topic, and there is no option topic")
@@ -105,16 +105,16 @@ class _Targets:
         return self._found[topic]
 
 
-def _put_into(store: Opened) -> Put:
+def _put_into(store: StoreHandle) -> Put:
     def put(key: str, encoded: EncodedSegment) -> "Future[None]":
         return asyncio.run_coroutine_threadsafe(store.store.put_new(key, encoded.body), store.loop.loop)
 
     return put
 
 
-def place(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -> Placed | None:
+def commit_segments(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -> CommitResult | None:
     """Commit what tasks wrote, in the order of the tasks; None where that is nothing."""
-    written = [message for message in messages if isinstance(message, Written)]
+    written = [message for message in messages if isinstance(message, TaskCommit)]
     segments = [segment for message in written for segment in message.segments]
     identities = {message.identity for message in written}
     if not identities:
@@ -131,10 +131,10 @@ def place(options: WriteOptions, messages: Sequence[WriterCommitMessage | None])
         return None
     if (checkpoint := options.progress_from or options.checkpoint) is not None:
         sync_checkpoint(checkpoint)
-    commit = Commit(
+    commit = CommitRequest(
         query=query,
         epoch=epoch,
-        segments=fitting_segments(options, Identity(query, epoch), segments),
+        segments=fitting_segments(options, CommitId(query, epoch), segments),
         progress=_progress(options, offsets),
         fence=None if options.fence is None else FenceRow(*options.fence),
         covers=covers or f"{RECORDS}{sum(run.records for segment in segments for run in segment.runs)}",
@@ -155,7 +155,7 @@ def _progress(options: WriteOptions, offsets: BatchOffsets | None) -> Any:
     return None if offsets is None or options.progress_from is None else offsets.progress
 
 
-def fitting_segments(options: WriteOptions, identity: Identity, segments: Sequence[SegmentRow]) -> Sequence[SegmentRow]:
+def fitting_segments(options: WriteOptions, identity: CommitId, segments: Sequence[SegmentRow]) -> Sequence[SegmentRow]:
     """The segments, or fewer that hold the same where agents wouldn't take so many runs in one commit."""
     loop, agents = connected(options.agents)
     found = loop.run(agents.commit_place(timeout_s=options.commit_timeout_s))
@@ -166,7 +166,7 @@ def fitting_segments(options: WriteOptions, identity: Identity, segments: Sequen
     timeout_s = options.commit_timeout_s
     topics = {run.topic for run in runs}
     topic_ids = {topic: loop.run(agents.target(topic, timeout_s=timeout_s)).topic_id for topic in topics}
-    store = opened(found.store)
+    store = open_store(found.store)
     merged = merge_segments(store.store, groups, topic_ids, identity, clock=SystemClock(), ids=Ids())
     return store.loop.run(merged)
 
@@ -174,7 +174,7 @@ def fitting_segments(options: WriteOptions, identity: Identity, segments: Sequen
 class BatchWriter(DataSourceArrowWriter):
     """A write job is a query of its own with a single commit, unless it is told which commit it is."""
 
-    def __init__(self, destination: Destination, identity: Identity) -> None:
+    def __init__(self, destination: WriteTarget, identity: CommitId) -> None:
         self._destination = destination
         self._identity = identity
 
@@ -182,8 +182,8 @@ class BatchWriter(DataSourceArrowWriter):
         return self._destination.write(iterator, self._identity)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        settled()
-        place(self._destination.options, messages)
+        prepare_worker_process()
+        commit_segments(self._destination.options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Nothing is deleted: a commit whose answer was lost may have happened. Agents collect what nobody placed."""
@@ -192,36 +192,36 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     """A query's micro-batches are its commits, by their numbers."""
 
-    def __init__(self, destination: Destination) -> None:
+    def __init__(self, destination: WriteTarget) -> None:
         self._destination = destination
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return self._destination.write(iterator, stream_identity())
+        return self._destination.write(iterator, stream_commit_id())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        settled()
-        place(self._destination.options, messages)
+        prepare_worker_process()
+        commit_segments(self._destination.options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """As for batches: what may be published stays."""
 
 
-def stream_identity() -> Identity:
+def stream_commit_id() -> CommitId:
     """The query and micro-batch of the running task; `commit` is told only the latter, so messages carry both."""
     task = TaskContext.get()
     query = None if task is None else task.getLocalProperty(QUERY_PROPERTY)
     epoch = None if task is None else task.getLocalProperty(EPOCH_PROPERTY)
     if query is None or epoch is None:
         raise Internal("a task doesn't know its query; was it started by Structured Streaming?")
-    return Identity(QueryId(query), int(epoch))
+    return CommitId(QueryId(query), int(epoch))
 
 
 def batch_writer(options: WriteOptions, schema: StructType, *, overwrite: bool) -> BatchWriter:
-    destination = Destination.find(options, schema, overwrite=overwrite)
-    return BatchWriter(destination, options.identity or Identity(QueryId(str(Ids().uuid())), 0))
+    destination = WriteTarget.find(options, schema, overwrite=overwrite)
+    return BatchWriter(destination, options.identity or CommitId(QueryId(str(Ids().uuid())), 0))
 
 
 def stream_writer(options: WriteOptions, schema: StructType, *, overwrite: bool) -> StreamWriter:
     if options.identity is not None:
         raise Misconfigured("a stream has its own queryId and epochId; do=leave these options to batches")
-    return StreamWriter(Destination.find(options, schema, overwrite=overwrite))
+    return StreamWriter(WriteTarget.find(options, schema, overwrite=overwrite))

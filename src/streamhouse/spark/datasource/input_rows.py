@@ -28,10 +28,10 @@ from streamhouse.errors import InvalidRecord, Misconfigured
 from streamhouse.format.columnar_encoder import BytesColumn, HeadersColumn, NumberColumn, RecordColumns
 
 KEY, VALUE, TOPIC, PARTITION, TIMESTAMP, HEADERS = "key", "value", "topic", "partition", "timestamp", "headers"
-MEANINGFUL: Final = (KEY, VALUE, TOPIC, PARTITION, TIMESTAMP, HEADERS)
+RECORD_COLUMNS: Final = (KEY, VALUE, TOPIC, PARTITION, TIMESTAMP, HEADERS)
 
 _MILLISECONDS: Final = pa.timestamp("ms")
-_NOTHING: Final = pa.py_buffer(b"")
+_EMPTY: Final = pa.py_buffer(b"")
 
 
 class TopicRows(NamedTuple):
@@ -82,13 +82,13 @@ _TYPES: Final[Mapping[str, tuple[Callable[[DataType], bool], str]]] = {
 }
 
 
-def meaningful(batch: pa.RecordBatch, *, with_topic: bool) -> pa.RecordBatch:
+def select_record_columns(batch: pa.RecordBatch, *, with_topic: bool) -> pa.RecordBatch:
     """The columns that become part of records, or say where they go."""
-    names = [name for name in batch.schema.names if name in MEANINGFUL and (with_topic or name != TOPIC)]
+    names = [name for name in batch.schema.names if name in RECORD_COLUMNS and (with_topic or name != TOPIC)]
     return batch.select(names)
 
 
-def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def concat_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     """The rows of all, one behind the other."""
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
@@ -125,7 +125,7 @@ def key_column(rows: pa.RecordBatch) -> BytesColumn | None:
     return _bytes(rows.column(KEY)) if KEY in rows.schema.names else None
 
 
-def wanted_partitions(rows: pa.RecordBatch) -> NumberColumn | None:
+def requested_partitions(rows: pa.RecordBatch) -> NumberColumn | None:
     return _numbers(rows.column(PARTITION)) if PARTITION in rows.schema.names else None
 
 
@@ -179,4 +179,4 @@ def _bits(validity: Any, column: Any) -> memoryview | None:
 
 
 def _view(buffer: Any) -> memoryview:
-    return memoryview(_NOTHING if buffer is None else buffer)
+    return memoryview(_EMPTY if buffer is None else buffer)

@@ -17,16 +17,23 @@ from typing import Any, Final, TypeAlias
 
 from streamhouse.errors import DataLost, Misconfigured
 from streamhouse.model.names import TopicPartition
-from streamhouse.spark.agents.client import PartitionPlan, Span
-from streamhouse.spark.datasource.read_options import EARLIEST, LATEST, AllOffsets, Edge, SomeOffsets, Times
+from streamhouse.spark.agents.client import OffsetRange, PartitionPlan
+from streamhouse.spark.datasource.read_options import (
+    EARLIEST,
+    LATEST,
+    OffsetLimit,
+    SpecificOffsets,
+    SpecificTimestamps,
+    UniformOffset,
+)
 
 log = logging.getLogger(__name__)
 
 Offsets: TypeAlias = dict[TopicPartition, int]
-Extents: TypeAlias = Mapping[TopicPartition, PartitionPlan]
+LogBounds: TypeAlias = Mapping[TopicPartition, PartitionPlan]
 AtTimes: TypeAlias = Mapping[TopicPartition, int | None]
 TopicIds: TypeAlias = Mapping[str, str]
-Lose: TypeAlias = Callable[[str, str], None]
+ReportDataLoss: TypeAlias = Callable[[str, str], None]
 """What is missing, and what to do."""
 
 OFFSETS: Final = "offsets"
@@ -39,7 +46,7 @@ START_EARLIER: Final = "start earlier (startingOffsets), or set failOnDataLoss=f
 NEW_QUERY: Final = "start with a new checkpointLocation, or set failOnDataLoss=false to go on without them"
 
 
-def losing(*, fails: bool, has_checkpoint: bool = False) -> Lose:
+def data_loss_reporter(*, fails: bool, has_checkpoint: bool = False) -> ReportDataLoss:
     """What is done when records are gone: fail with what to do, or say so and go on.
 
     Where a checkpoint says where to start, options don't: a query with another one does.
@@ -53,11 +60,13 @@ def losing(*, fails: bool, has_checkpoint: bool = False) -> Lose:
     return lose
 
 
-def starts_at(edge: Edge, extents: Extents, at_times: AtTimes, *, late_is_latest: bool, lose: Lose) -> Offsets:
+def starts_at(
+    edge: OffsetLimit, extents: LogBounds, at_times: AtTimes, *, late_is_latest: bool, lose: ReportDataLoss
+) -> Offsets:
     """The first offset to read of each partition."""
     found: Offsets = {}
     for place, extent in extents.items():
-        if isinstance(edge, Times) and edge.of(place) is not None and at_times.get(place) is None:
+        if isinstance(edge, SpecificTimestamps) and edge.of(place) is not None and at_times.get(place) is None:
             if not late_is_latest:
                 raise Misconfigured(
                     f"no record is so late; partition={place}"
@@ -65,13 +74,13 @@ def starts_at(edge: Edge, extents: Extents, at_times: AtTimes, *, late_is_latest
                 )
             found[place] = extent.end
             continue
-        asked = _asked(edge, place, at_times, default=EARLIEST)
+        asked = _requested_offset(edge, place, at_times, default=EARLIEST)
         found[place] = _start(place, asked, extent, lose)
     _check_named(edge, extents)
     return found
 
 
-def _start(place: TopicPartition, asked: int, extent: PartitionPlan, lose: Lose) -> int:
+def _start(place: TopicPartition, asked: int, extent: PartitionPlan, lose: ReportDataLoss) -> int:
     if asked == EARLIEST:
         return extent.log_start
     if asked == LATEST:
@@ -86,11 +95,11 @@ def _start(place: TopicPartition, asked: int, extent: PartitionPlan, lose: Lose)
     return asked
 
 
-def ends_at(edge: Edge, extents: Extents, at_times: AtTimes, *, lose: Lose) -> Offsets:
+def ends_at(edge: OffsetLimit, extents: LogBounds, at_times: AtTimes, *, lose: ReportDataLoss) -> Offsets:
     """The end of a batch for each partition: never beyond what is there now."""
     found: Offsets = {}
     for place, extent in extents.items():
-        asked = _asked(edge, place, at_times, default=LATEST)
+        asked = _requested_offset(edge, place, at_times, default=LATEST)
         if asked > extent.end:
             lose(f"the log ends before the end; partition={place} wanted={asked} end={extent.end}", END_EARLIER)
         found[place] = extent.end if asked == LATEST else min(asked, extent.end)
@@ -98,18 +107,24 @@ def ends_at(edge: Edge, extents: Extents, at_times: AtTimes, *, lose: Lose) -> O
     return found
 
 
-def _asked(edge: Edge, place: TopicPartition, at_times: AtTimes, *, default: int) -> int:
-    if isinstance(edge, AllOffsets):
+def _requested_offset(edge: OffsetLimit, place: TopicPartition, at_times: AtTimes, *, default: int) -> int:
+    if isinstance(edge, UniformOffset):
         return edge.offset
-    if isinstance(edge, SomeOffsets):
+    if isinstance(edge, SpecificOffsets):
         return edge.offsets.get(place, default)
     found = at_times.get(place)
     return default if found is None else found
 
 
-def _check_named(edge: Edge, extents: Extents) -> None:
+def _check_named(edge: OffsetLimit, extents: LogBounds) -> None:
     """A partition that isn't read has no business in the offsets: most often its topic is misspelt."""
-    named = edge.offsets if isinstance(edge, SomeOffsets) else edge.by_partition if isinstance(edge, Times) else {}
+    named = (
+        edge.offsets
+        if isinstance(edge, SpecificOffsets)
+        else edge.by_partition
+        if isinstance(edge, SpecificTimestamps)
+        else {}
+    )
     for place in named:
         if place not in extents:
             read = ", ".join(str(each) for each in sorted(extents)[:10]) or "none"
@@ -119,26 +134,26 @@ def _check_named(edge: Edge, extents: Extents) -> None:
             )
 
 
-def spans_between(starts: Offsets, ends: Offsets) -> list[Span]:
+def spans_between(starts: Offsets, ends: Offsets) -> list[OffsetRange]:
     """What there is to read; partitions without a start are new, and read from their beginning."""
-    spans = [Span(place, starts.get(place, 0), end) for place, end in sorted(ends.items())]
+    spans = [OffsetRange(place, starts.get(place, 0), end) for place, end in sorted(ends.items())]
     return [span for span in spans if span.end is not None and span.start < span.end]
 
 
 # --- streams --------------------------------------------------------------------------------------------------------
 
 
-def checked(starts: Offsets, extents: Extents, *, lose: Lose) -> Offsets:
+def resume_offsets(starts: Offsets, extents: LogBounds, *, lose: ReportDataLoss) -> Offsets:
     """Where a stream goes on: behind what it had, or where the log begins now, for what it must do without."""
     return {place: _start(place, offset, extents[place], lose) for place, offset in starts.items() if place in extents}
 
 
-def made_again(known: TopicIds, now: TopicIds) -> list[str]:
+def recreated_topics(known: TopicIds, now: TopicIds) -> list[str]:
     """Topics that are others than they were, under the same name."""
     return sorted(topic for topic, was in known.items() if was and now.get(topic, was) not in ("", was))
 
 
-def lose_topic(topic: str, *, fails: bool) -> None:
+def report_recreated_topic(topic: str, *, fails: bool) -> None:
     """What is done when the topic that a stream has read is gone, and another one has its name."""
     told = f"the topic was deleted and made again; topic={topic}"
     if fails:
@@ -153,7 +168,7 @@ def of_other_topics(offsets: Offsets, topics: Collection[str]) -> Offsets:
     return {place: offset for place, offset in offsets.items() if place.topic not in topics}
 
 
-def limited(starts: Offsets, ends: Offsets, most: float | None) -> Offsets:
+def rate_limit(starts: Offsets, ends: Offsets, most: float | None) -> Offsets:
     """Ends so that at most `most` offsets are read, and one at least: each partition by its share of what is waiting.
 
     No partition waits for ever beside a backlog: a share is one offset at least, and where there are fewer offsets
@@ -222,7 +237,7 @@ def batch_start(start: Mapping[str, Any], end: Mapping[str, Any]) -> Offsets:
     for a topic that was made again since the batch before."""
     if SINCE in end:
         return read_offsets(end[SINCE])
-    return of_other_topics(read_checkpoint(start), made_again(read_ids(start), read_ids(end)))
+    return of_other_topics(read_checkpoint(start), recreated_topics(read_ids(start), read_ids(end)))
 
 
 def is_initial(told: Mapping[str, Any]) -> bool:

@@ -21,13 +21,13 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from streamhouse.spark.agents.client import Span
+from streamhouse.spark.agents.client import OffsetRange
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pushed:
+class PushedFilters:
     """What may be left out: other partitions and topics, offsets and times outside [from, until). None: nothing."""
 
     topics: frozenset[str] | None = None
@@ -37,9 +37,9 @@ class Pushed:
     from_ms: int | None = None
     until_ms: int | None = None
 
-    def narrowed(self, spans: Iterable[Span]) -> list[Span]:
+    def narrowed(self, spans: Iterable[OffsetRange]) -> list[OffsetRange]:
         """What is left of spans that have an end."""
-        found: list[Span] = []
+        found: list[OffsetRange] = []
         for span in spans:
             topic, number = span.place
             if self.topics is not None and topic not in self.topics:
@@ -49,23 +49,23 @@ class Pushed:
             start = max(span.start, self.from_offset or 0)
             end = span.end if self.until_offset is None or span.end is None else min(span.end, self.until_offset)
             if end is None or start < end:
-                found.append(Span(span.place, start, end))
+                found.append(OffsetRange(span.place, start, end))
         return found
 
 
-NOTHING: Final = Pushed()
+NO_FILTERS: Final = PushedFilters()
 
 
-def push(filters: Iterable[Filter], *, prefix: str = "", own: Set[str] = frozenset()) -> Pushed:
+def translate_filters(filters: Iterable[Filter], *, prefix: str = "", own: Set[str] = frozenset()) -> PushedFilters:
     """What filters, all of which hold, say together. Columns may be named with a prefix.
 
     `own`: columns of the records themselves, which say nothing of the log, whatever their names.
     """
-    pushed = NOTHING
+    pushed = NO_FILTERS
     for each in filters:
         attribute: tuple[str, ...] = getattr(each, "attribute", ())
         if len(attribute) == 1 and attribute[0].startswith(prefix) and attribute[0] not in own:
-            narrow = _NARROW.get(attribute[0].removeprefix(prefix))
+            narrow = _TRANSLATIONS.get(attribute[0].removeprefix(prefix))
             pushed = narrow(pushed, each) if narrow is not None else pushed
     return pushed
 
@@ -76,7 +76,7 @@ def _values(each: Filter) -> Sequence[Any] | None:
     return each.value if isinstance(each, In) else None
 
 
-def _topics(pushed: Pushed, each: Filter) -> Pushed:
+def _topics(pushed: PushedFilters, each: Filter) -> PushedFilters:
     values = _values(each)
     if values is None:
         return pushed
@@ -84,7 +84,7 @@ def _topics(pushed: Pushed, each: Filter) -> Pushed:
     return replace(pushed, topics=found if pushed.topics is None else found & pushed.topics)
 
 
-def _partitions(pushed: Pushed, each: Filter) -> Pushed:
+def _partitions(pushed: PushedFilters, each: Filter) -> PushedFilters:
     values = _values(each)
     if values is None:
         return pushed
@@ -92,14 +92,14 @@ def _partitions(pushed: Pushed, each: Filter) -> Pushed:
     return replace(pushed, partitions=found if pushed.partitions is None else found & pushed.partitions)
 
 
-def _offsets(pushed: Pushed, each: Filter) -> Pushed:
+def _offsets(pushed: PushedFilters, each: Filter) -> PushedFilters:
     low, high = _range(each, lambda value: int(value))
     return replace(
         pushed, from_offset=_latest(pushed.from_offset, low), until_offset=_earliest(pushed.until_offset, high)
     )
 
 
-def _times(pushed: Pushed, each: Filter) -> Pushed:
+def _times(pushed: PushedFilters, each: Filter) -> PushedFilters:
     low, high = _range(each, _milliseconds)
     return replace(pushed, from_ms=_latest(pushed.from_ms, low), until_ms=_earliest(pushed.until_ms, high))
 
@@ -134,7 +134,7 @@ def _earliest(one: int | None, other: int | None) -> int | None:
     return other if one is None else one if other is None else min(one, other)
 
 
-_NARROW: Final[Mapping[str, Callable[[Pushed, Filter], Pushed]]] = {
+_TRANSLATIONS: Final[Mapping[str, Callable[[PushedFilters, Filter], PushedFilters]]] = {
     "topic": _topics,
     "partition": _partitions,
     "offset": _offsets,

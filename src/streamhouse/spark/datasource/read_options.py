@@ -59,22 +59,22 @@ _KNOWN: Final = (
     "metadataPrefix",
 )
 # Of jobs that come from Kafka's connector: what they tune isn't here.
-_WITHOUT_MEANING: Final = ("kafka.", "kafkaconsumer.", "fetchoffset.", "groupidprefix", "path", "checkpointlocation")
+_IGNORED: Final = ("kafka.", "kafkaconsumer.", "fetchoffset.", "groupidprefix", "path", "checkpointlocation")
 
 
-class AllOffsets(NamedTuple):
+class UniformOffset(NamedTuple):
     """The same place in every partition: EARLIEST or LATEST."""
 
     offset: int
 
 
-class SomeOffsets(NamedTuple):
+class SpecificOffsets(NamedTuple):
     """An offset for each partition, EARLIEST and LATEST among them."""
 
     offsets: Mapping[TopicPartition, int]
 
 
-class Times(NamedTuple):
+class SpecificTimestamps(NamedTuple):
     """The first record of a time or later, by partition; `others` is the time of all that are not named."""
 
     by_partition: Mapping[TopicPartition, int]
@@ -84,22 +84,22 @@ class Times(NamedTuple):
         return self.by_partition.get(place, self.others)
 
 
-Edge: TypeAlias = AllOffsets | SomeOffsets | Times
+OffsetLimit: TypeAlias = UniformOffset | SpecificOffsets | SpecificTimestamps
 
 
-class Names(NamedTuple):
+class Subscribe(NamedTuple):
     topics: tuple[str, ...]
 
 
-class Pattern(NamedTuple):
+class SubscribePattern(NamedTuple):
     pattern: str
 
 
-class Assigned(NamedTuple):
+class Assign(NamedTuple):
     places: tuple[TopicPartition, ...]
 
 
-Subscription: TypeAlias = Names | Pattern | Assigned
+Subscription: TypeAlias = Subscribe | SubscribePattern | Assign
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,8 +108,8 @@ class ReadOptions:
 
     agents: str
     subscription: Subscription
-    start: Edge
-    end: Edge
+    start: OffsetLimit
+    end: OffsetLimit
     late_start_is_latest: bool = False
     max_records: int | None = None
     max_bytes: int | None = None
@@ -132,7 +132,7 @@ class ReadOptions:
     @property
     def typed_topic(self) -> str:
         """The one topic whose schema gives the columns."""
-        if not isinstance(self.subscription, Names) or len(self.subscription.topics) != 1:
+        if not isinstance(self.subscription, Subscribe) or len(self.subscription.topics) != 1:
             raise Misconfigured("schema=registry is for one topic; do=name it with the option topic")
         return self.subscription.topics[0]
 
@@ -161,7 +161,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOpt
     return ReadOptions(
         agents=chosen_agents(options),
         subscription=_subscription(options),
-        start=_edge(options, "starting", AllOffsets(LATEST if streaming else EARLIEST)),
+        start=_offset_limit(options, "starting", UniformOffset(LATEST if streaming else EARLIEST)),
         end=_end(options, streaming),
         late_start_is_latest=_late_start_is_latest(options),
         max_records=_number(options, "maxOffsetsPerTrigger") or _number(options, "maxRecordsPerTrigger"),
@@ -183,7 +183,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOpt
 def _check_names(given: Mapping[str, str]) -> None:
     known = {name.lower(): name for name in _KNOWN}
     for name in given:
-        if name.lower() not in known and not name.lower().startswith(_WITHOUT_MEANING):
+        if name.lower() not in known and not name.lower().startswith(_IGNORED):
             close = difflib.get_close_matches(name.lower(), known, n=1)
             meant = f"did you mean {known[close[0]]}" if close else f"known are {', '.join(_KNOWN)}"
             raise Misconfigured(f"unknown option; option={name} do={meant}")
@@ -199,13 +199,13 @@ def _subscription(options: Mapping[str, str]) -> Subscription:
         )
     (name,), text = named, options[named[0].lower()]
     if name == "subscribePattern":
-        return Pattern(text)
+        return SubscribePattern(text)
     if name == "assign":
-        return Assigned(_assigned(text))
+        return Assign(_assigned(text))
     topics = tuple(dict.fromkeys(topic.strip() for topic in text.split(",") if topic.strip()))
     if not topics:
         raise Misconfigured(f"no topic is named; option={name} value={text!r} do=give names, with commas between")
-    return Names(topics)
+    return Subscribe(topics)
 
 
 def _assigned(text: str) -> tuple[TopicPartition, ...]:
@@ -219,27 +219,27 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
     return tuple(dict.fromkeys(places))
 
 
-def _edge(options: Mapping[str, str], which: str, default: Edge) -> Edge:
+def _offset_limit(options: Mapping[str, str], which: str, default: OffsetLimit) -> OffsetLimit:
     """Times go before offsets, one time for all before one for each, as in Kafka's connector."""
     if (time_ms := _number(options, f"{which}Timestamp", least=0)) is not None:
-        return Times({}, time_ms)
+        return SpecificTimestamps({}, time_ms)
     name = f"{which}OffsetsByTimestamp"
     if (text := options.get(name.lower())) is not None:
-        return Times(_by_partition(text, name))
+        return SpecificTimestamps(_by_partition(text, name))
     name = f"{which}Offsets"
     text = options.get(name.lower())
     if text is None:
         return default
     if text.strip().lower() in ("earliest", "latest"):
-        return AllOffsets(EARLIEST if text.strip().lower() == "earliest" else LATEST)
-    return SomeOffsets(_by_partition(text, name))
+        return UniformOffset(EARLIEST if text.strip().lower() == "earliest" else LATEST)
+    return SpecificOffsets(_by_partition(text, name))
 
 
-def _end(options: Mapping[str, str], streaming: bool | None) -> Edge:
-    end = _edge(options, "ending", AllOffsets(LATEST))
+def _end(options: Mapping[str, str], streaming: bool | None) -> OffsetLimit:
+    end = _offset_limit(options, "ending", UniformOffset(LATEST))
     if streaming and any(name.startswith("ending") for name in options):
         raise Misconfigured("a stream has no end; do=leave ending… out, or use trigger(availableNow=True)")
-    if end == AllOffsets(EARLIEST) or (isinstance(end, SomeOffsets) and EARLIEST in end.offsets.values()):
+    if end == UniformOffset(EARLIEST) or (isinstance(end, SpecificOffsets) and EARLIEST in end.offsets.values()):
         raise Misconfigured("a read can't end at earliest; do=give endingOffsets a number or latest")
     return end
 

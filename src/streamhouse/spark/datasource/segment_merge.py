@@ -25,7 +25,7 @@ from streamhouse.format.segment import RunInput, encode_segment
 from streamhouse.model.names import Epoch, PartitionId, TopicId, TopicPartition
 from streamhouse.spark.agents.commits import RunRow, SegmentRow
 from streamhouse.spark.datasource.segment_writer import segment_row
-from streamhouse.spark.datasource.write_options import Identity
+from streamhouse.spark.datasource.write_options import CommitId
 from streamhouse.stores.objects.base import ObjectStore
 
 MAX_MERGED_BYTES: Final = 256 * 1024 * 1024
@@ -158,7 +158,7 @@ async def merge_segments(
     store: ObjectStore,
     groups: Groups,
     topic_ids: Mapping[str, TopicId],
-    identity: Identity,
+    identity: CommitId,
     *,
     clock: Clock,
     ids: Ids,

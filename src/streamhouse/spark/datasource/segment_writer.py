@@ -20,21 +20,21 @@ from streamhouse.format.compression import Codec
 from streamhouse.format.object_keys import placed_segment_key
 from streamhouse.format.segment import EncodedSegment, RunInput, encode_segment
 from streamhouse.model.names import Epoch, PartitionId, TopicPartition
-from streamhouse.spark.agents.commits import RunRow, SegmentRow, Target
+from streamhouse.spark.agents.commits import RunRow, SegmentRow, TopicTarget
 from streamhouse.spark.datasource.input_rows import (
     TopicRows,
     by_topic,
-    joined,
+    concat_batches,
     key_column,
-    meaningful,
     null_keys,
     record_columns,
+    requested_partitions,
+    select_record_columns,
     time_range,
-    wanted_partitions,
 )
-from streamhouse.spark.datasource.write_options import Identity, WriteOptions
+from streamhouse.spark.datasource.write_options import CommitId, WriteOptions
 
-GATHER_BYTES: Final = 16 * 1024 * 1024
+COALESCE_BYTES: Final = 16 * 1024 * 1024
 """Of Arrow's columns, encoded at once: enough for full batches of many partitions, little beside an object."""
 
 Put = Callable[[str, EncodedSegment], "Future[None]"]
@@ -45,7 +45,7 @@ Put = Callable[[str, EncodedSegment], "Future[None]"]
 class _Run:
     """A partition's batches in the object that is being made; offsets count from 0."""
 
-    target: Target
+    target: TopicTarget
     partition: int
     batches: list[bytearray] = field(default_factory=list)
     end: int = 0
@@ -65,15 +65,15 @@ class _Run:
         )
 
 
-class TaskWriter:
+class SegmentWriter:
     """Rows of one try of one task."""
 
     def __init__(
         self,
         options: WriteOptions,
-        identity: Identity,
+        identity: CommitId,
         *,
-        target: Callable[[str | None], Target],
+        target: Callable[[str | None], TopicTarget],
         put: Put,
         clock: Clock,
         ids: Ids,
@@ -98,7 +98,7 @@ class TaskWriter:
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> tuple[SegmentRow, ...]:
         """Store all rows, and say where; raises for the first that its topic wouldn't take."""
-        for rows in gathered(batches, with_topic=self._options.topic is None):
+        for rows in coalesce_batches(batches, with_topic=self._options.topic is None):
             for part in by_topic(rows):
                 self._encode(part)
         self._end_segment()
@@ -120,11 +120,11 @@ class TaskWriter:
             if self._run_bytes >= self._options.segment_bytes:
                 self._end_segment()
 
-    def _partitions(self, rows: pa.RecordBatch, target: Target) -> bytearray:
+    def _partitions(self, rows: pa.RecordBatch, target: TopicTarget) -> bytearray:
         """Rows without a key go on where the last ones ended, and begin anywhere: small batches spread, too."""
         start = self._turns.get(target.name, int(self._ids.token(), 16) % target.partitions)
         refused, chosen, self._turns[target.name] = partition_rows(
-            rows.num_rows, key_column(rows), wanted_partitions(rows), count=target.partitions, start=start
+            rows.num_rows, key_column(rows), requested_partitions(rows), count=target.partitions, start=start
         )
         if refused is not None:
             asked = rows.column("partition")[refused].as_py()
@@ -133,14 +133,14 @@ class TaskWriter:
             )
         return chosen
 
-    def _add(self, target: Target, made: ColumnBatch, *, append_time_ms: int | None) -> None:
+    def _add(self, target: TopicTarget, made: ColumnBatch, *, append_time_ms: int | None) -> None:
         name = TopicPartition(target.name, made.partition)
         run = self._runs.get(name)
         if run is None:
             run = self._runs[name] = _Run(target, made.partition)
             self._names.add(name)
             self._check_partitions()
-        batch = smaller(made, self._options.codec, base_offset=run.end, append_time_ms=append_time_ms)
+        batch = compress_if_smaller(made, self._options.codec, base_offset=run.end, append_time_ms=append_time_ms)
         if len(batch) > target.config.max_message_bytes:
             raise RecordTooLarge(
                 f"{name} do=raise max.message.bytes of the topic, or make rows smaller;",
@@ -177,22 +177,22 @@ class TaskWriter:
             self._under_way = None
 
 
-def gathered(batches: Iterable[pa.RecordBatch], *, with_topic: bool) -> Iterator[pa.RecordBatch]:
-    """Rows in pieces of about `GATHER_BYTES`."""
+def coalesce_batches(batches: Iterable[pa.RecordBatch], *, with_topic: bool) -> Iterator[pa.RecordBatch]:
+    """Rows in pieces of about `COALESCE_BYTES`."""
     waiting: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
         if batch.num_rows:
-            waiting.append(meaningful(batch, with_topic=with_topic))
+            waiting.append(select_record_columns(batch, with_topic=with_topic))
             size += waiting[-1].nbytes
-        if size >= GATHER_BYTES:
-            yield joined(waiting)
+        if size >= COALESCE_BYTES:
+            yield concat_batches(waiting)
             waiting, size = [], 0
     if waiting:
-        yield joined(waiting)
+        yield concat_batches(waiting)
 
 
-def check_rules(rows: pa.RecordBatch, target: Target, *, now_ms: int) -> None:
+def check_rules(rows: pa.RecordBatch, target: TopicTarget, *, now_ms: int) -> None:
     """Raise for what an agent would refuse: the rules of `broker.rules`, for whole columns."""
     config = target.config
     if config.compacts and (missing := null_keys(rows)):
@@ -214,7 +214,7 @@ def check_rules(rows: pa.RecordBatch, target: Target, *, now_ms: int) -> None:
         )
 
 
-def smaller(made: ColumnBatch, codec: Codec, *, base_offset: int, append_time_ms: int | None) -> bytearray:
+def compress_if_smaller(made: ColumnBatch, codec: Codec, *, base_offset: int, append_time_ms: int | None) -> bytearray:
     """The batch as it is stored; not compressed where that would make it larger."""
     batch = finished(made, codec=codec, base_offset=base_offset, append_time_ms=append_time_ms)
     if codec == Codec.NONE or len(batch) < len(made.batch):

@@ -23,22 +23,38 @@ from typing import Final, TypeAlias
 from streamhouse.errors import Misconfigured, UnknownTopic
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.transaction import AbortedTransaction
-from streamhouse.spark.agents.client import Agents, PartitionPlan, ReadPlan, RunRow, Span
-from streamhouse.spark.datasource.offsets import AtTimes, Extents, Offsets, ends_at, losing, spans_between, starts_at
-from streamhouse.spark.datasource.pushed_filters import Pushed
-from streamhouse.spark.datasource.read_options import Assigned, Edge, Names, Pattern, ReadOptions, Subscription, Times
+from streamhouse.spark.agents.client import AgentClient, OffsetRange, PartitionPlan, ReadPlan, RunLocation
+from streamhouse.spark.datasource.offsets import (
+    AtTimes,
+    LogBounds,
+    Offsets,
+    data_loss_reporter,
+    ends_at,
+    spans_between,
+    starts_at,
+)
+from streamhouse.spark.datasource.pushed_filters import PushedFilters
+from streamhouse.spark.datasource.read_options import (
+    Assign,
+    OffsetLimit,
+    ReadOptions,
+    SpecificTimestamps,
+    Subscribe,
+    SubscribePattern,
+    Subscription,
+)
 
 MIB: Final = 1024 * 1024
-LEAST_SPLIT_BYTES: Final = 16 * MIB
+MIN_SPLIT_BYTES: Final = 16 * MIB
 """Less than this is not worth a task of its own: Spark spends as much CPU on a task of nothing as on reading 2 to 6."""
-WANTED_SPLITS: Final = 8
+TARGET_SPLITS: Final = 8
 """Of reads in between: enough for the cores of a small machine to end at the same time."""
 TAIL_RECORD_BYTES: Final = 256
 """What a record of the tail is taken to weigh, where no run tells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class SegmentRange:
     """Offsets [start, end) of a partition, in a run, or with the leader where `run` is None.
 
     In a run there may be records of `aborted` transactions; a leader leaves them out itself.
@@ -48,22 +64,22 @@ class Piece:
     start: int
     end: int
     weight: float
-    run: RunRow | None = None
+    run: RunLocation | None = None
     aborted: tuple[AbortedTransaction, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Split:
+class InputSplit:
     """What one task reads, in this order."""
 
     store: str
-    pieces: tuple[Piece, ...]
+    pieces: tuple[SegmentRange, ...]
 
 
-Pieces: TypeAlias = Sequence[Piece]
+SegmentRanges: TypeAlias = Sequence[SegmentRange]
 
 
-def pieces_of(plan: PartitionPlan, span: Span, *, from_ms: int | None = None) -> Iterator[Piece]:
+def segment_ranges(plan: PartitionPlan, span: OffsetRange, *, from_ms: int | None = None) -> Iterator[SegmentRange]:
     """The runs and the tail that hold a span, oldest first; of runs only those that have records since `from_ms`."""
     start = max(span.start, plan.log_start)
     end = plan.end if span.end is None else min(span.end, plan.end)
@@ -73,46 +89,46 @@ def pieces_of(plan: PartitionPlan, span: Span, *, from_ms: int | None = None) ->
         if first < last and (from_ms is None or run.max_timestamp_ms >= from_ms):
             weight = max(1.0, run.length * (last - first) / (run.end - run.base))
             aborted = void.within(first, last)
-            yield Piece(place=plan.place, start=first, end=last, weight=weight, run=run, aborted=aborted)
+            yield SegmentRange(place=plan.place, start=first, end=last, weight=weight, run=run, aborted=aborted)
     first = max(start, plan.segments_end)
     if first < end:
         weight = (end - first) * _record_bytes(plan.runs)
-        yield Piece(place=plan.place, start=first, end=end, weight=max(1.0, weight))
+        yield SegmentRange(place=plan.place, start=first, end=end, weight=max(1.0, weight))
 
 
-def _record_bytes(runs: Sequence[RunRow]) -> float:
+def _record_bytes(runs: Sequence[RunLocation]) -> float:
     offsets = sum(run.end - run.base for run in runs)
     return sum(run.length for run in runs) / offsets if offsets else TAIL_RECORD_BYTES
 
 
 def count_splits(total_bytes: float, *, split_bytes: int, min_partitions: int) -> int:
     """How many tasks are right for so many bytes."""
-    least = min(LEAST_SPLIT_BYTES, split_bytes)
+    least = min(MIN_SPLIT_BYTES, split_bytes)
     by_size = total_bytes / split_bytes
-    by_cores = min(WANTED_SPLITS, total_bytes / least)
+    by_cores = min(TARGET_SPLITS, total_bytes / least)
     return max(1, min_partitions, round(max(by_size, by_cores)))
 
 
 def splits_of(
-    pieces: Pieces, *, store: str, split_bytes: int, min_partitions: int = 1, max_records: int | None = None
-) -> list[Split]:
+    pieces: SegmentRanges, *, store: str, split_bytes: int, min_partitions: int = 1, max_records: int | None = None
+) -> list[InputSplit]:
     """Cut a row of pieces into splits of the same weight, none with more offsets than `max_records`; none is empty."""
     if not pieces:
         return []
     total = sum(piece.weight for piece in pieces)
     count = count_splits(total, split_bytes=split_bytes, min_partitions=min_partitions)
-    shares: Iterable[Pieces] = _dealt(pieces, total, count)
+    shares: Iterable[SegmentRanges] = _distribute(pieces, total, count)
     if max_records is not None:
         shares = [part for share in shares for part in _small(share, max_records)]
-    return [Split(store=store, pieces=tuple(share)) for share in shares if share]
+    return [InputSplit(store=store, pieces=tuple(share)) for share in shares if share]
 
 
-def _dealt(pieces: Iterable[Piece], total: float, count: int) -> Iterator[list[Piece]]:
+def _distribute(pieces: Iterable[SegmentRange], total: float, count: int) -> Iterator[list[SegmentRange]]:
     """A share ends where its part of the whole ends, so that roundings don't add up; the last one takes the rest."""
-    share: list[Piece] = []
+    share: list[SegmentRange] = []
     number, used = 1, 0.0
     for piece in pieces:
-        rest: Piece | None = piece
+        rest: SegmentRange | None = piece
         while rest is not None:
             room = total * number / count - used if number < count else rest.weight
             if room <= 0:
@@ -125,14 +141,14 @@ def _dealt(pieces: Iterable[Piece], total: float, count: int) -> Iterator[list[P
     yield share
 
 
-def _small(share: Pieces, most: int) -> Iterator[list[Piece]]:
+def _small(share: SegmentRanges, most: int) -> Iterator[list[SegmentRange]]:
     """As few even parts as have no more than so many offsets each."""
     offsets = sum(piece.end - piece.start for piece in share)
     parts = -(-offsets // most)
-    return _dealt([replace(piece, weight=piece.end - piece.start) for piece in share], offsets, max(1, parts))
+    return _distribute([replace(piece, weight=piece.end - piece.start) for piece in share], offsets, max(1, parts))
 
 
-def cut(piece: Piece, room: float) -> tuple[Piece, Piece | None]:
+def cut(piece: SegmentRange, room: float) -> tuple[SegmentRange, SegmentRange | None]:
     """As much of a piece as there is room for, an offset at least, and the rest."""
     offsets = piece.end - piece.start
     fitting = max(1, round(offsets * room / piece.weight))
@@ -143,14 +159,14 @@ def cut(piece: Piece, room: float) -> tuple[Piece, Piece | None]:
     return taken, replace(piece, start=middle, weight=piece.weight * (1 - share))
 
 
-def chosen(subscription: Subscription, topics: dict[str, int]) -> list[TopicPartition]:
+def select_partitions(subscription: Subscription, topics: dict[str, int]) -> list[TopicPartition]:
     """The partitions that somebody asked for, of those that there are."""
-    if isinstance(subscription, Assigned):
+    if isinstance(subscription, Assign):
         for place in subscription.places:
             if not 0 <= place.partition < topics.get(place.topic, 0):
                 raise _unknown(str(place), topics)
         return list(subscription.places)
-    if isinstance(subscription, Names):
+    if isinstance(subscription, Subscribe):
         for topic in subscription.topics:
             if topic not in topics:
                 raise _unknown(topic, topics)
@@ -160,7 +176,7 @@ def chosen(subscription: Subscription, topics: dict[str, int]) -> list[TopicPart
     return [TopicPartition(topic, number) for topic in names for number in range(topics[topic])]
 
 
-def _matching(subscription: Pattern, topics: dict[str, int]) -> list[str]:
+def _matching(subscription: SubscribePattern, topics: dict[str, int]) -> list[str]:
     try:
         pattern = re.compile(subscription.pattern)
     except re.error as error:
@@ -176,14 +192,14 @@ def _unknown(name: str, topics: dict[str, int]) -> UnknownTopic:
     return UnknownTopic(f"{name} known={known} do=create it, or look at the options topic, subscribe, assign")
 
 
-async def find_extents(agents: Agents, subscription: Subscription) -> Extents:
-    places = chosen(subscription, await agents.topics())
+async def find_log_bounds(agents: AgentClient, subscription: Subscription) -> LogBounds:
+    places = select_partitions(subscription, await agents.topics())
     return await agents.extents(places) if places else {}
 
 
-async def find_times(agents: Agents, edge: Edge, places: Iterable[TopicPartition]) -> AtTimes:
+async def find_times(agents: AgentClient, edge: OffsetLimit, places: Iterable[TopicPartition]) -> AtTimes:
     """The offsets of the times of an edge; empty where it has none."""
-    if not isinstance(edge, Times):
+    if not isinstance(edge, SpecificTimestamps):
         return {}
     wanted: dict[tuple[str, int], list[TopicPartition]] = {}
     for place in places:
@@ -198,18 +214,18 @@ async def find_times(agents: Agents, edge: Edge, places: Iterable[TopicPartition
     }
 
 
-async def find_starts(agents: Agents, options: ReadOptions, extents: Extents) -> Offsets:
+async def find_starts(agents: AgentClient, options: ReadOptions, extents: LogBounds) -> Offsets:
     times = await find_times(agents, options.start, extents)
-    lose = losing(fails=options.fail_on_data_loss)
+    lose = data_loss_reporter(fails=options.fail_on_data_loss)
     return starts_at(options.start, extents, times, late_is_latest=options.late_start_is_latest, lose=lose)
 
 
-async def plan_batch(options: ReadOptions, pushed: Pushed) -> list[Split]:
+async def plan_batch(options: ReadOptions, pushed: PushedFilters) -> list[InputSplit]:
     """The splits of a batch read."""
-    async with Agents(options.agents) as agents:
-        extents = await find_extents(agents, options.subscription)
+    async with AgentClient(options.agents) as agents:
+        extents = await find_log_bounds(agents, options.subscription)
         starts = await find_starts(agents, options, extents)
-        lose = losing(fails=options.fail_on_data_loss)
+        lose = data_loss_reporter(fails=options.fail_on_data_loss)
         ends = ends_at(options.end, extents, await find_times(agents, options.end, extents), lose=lose)
         spans = pushed.narrowed(spans_between(starts, ends))
         if not spans:
@@ -217,13 +233,15 @@ async def plan_batch(options: ReadOptions, pushed: Pushed) -> list[Split]:
         return make_splits(await agents.plan(spans), spans, options, pushed)
 
 
-def make_splits(plan: ReadPlan, spans: Sequence[Span], options: ReadOptions, pushed: Pushed) -> list[Split]:
+def make_splits(
+    plan: ReadPlan, spans: Sequence[OffsetRange], options: ReadOptions, pushed: PushedFilters
+) -> list[InputSplit]:
     plans = {each.place: each for each in plan.partitions}
     pieces = [
         piece
         for span in spans
         if span.place in plans
-        for piece in pieces_of(plans[span.place], span, from_ms=pushed.from_ms)
+        for piece in segment_ranges(plans[span.place], span, from_ms=pushed.from_ms)
     ]
     return splits_of(
         pieces,

@@ -31,14 +31,14 @@ from streamhouse.format.columnar_decoder import Column, Columns, Selection, read
 from streamhouse.format.run_index import RunIndex, decode_run_index
 from streamhouse.format.transactions import Aborted, committed_only, shifted
 from streamhouse.model.names import TopicPartition
-from streamhouse.spark.agents.client import Agents, PartitionPlan, RunRow, Span
-from streamhouse.spark.columns.record_columns import Shape
-from streamhouse.spark.datasource.pushed_filters import NOTHING, Pushed
+from streamhouse.spark.agents.client import AgentClient, OffsetRange, PartitionPlan, RunLocation
+from streamhouse.spark.columns.record_columns import RecordBatchBuilder
+from streamhouse.spark.datasource.pushed_filters import NO_FILTERS, PushedFilters
 from streamhouse.spark.datasource.read_options import ReadOptions
-from streamhouse.spark.datasource.split_planner import Piece, Split, pieces_of
+from streamhouse.spark.datasource.split_planner import InputSplit, SegmentRange, segment_ranges
 from streamhouse.spark.datasource.tail_reader import read_tail
-from streamhouse.spark.runtime.object_store import ahead, opened
-from streamhouse.spark.runtime.python_worker import settled
+from streamhouse.spark.runtime.object_store import open_store, prefetch
+from streamhouse.spark.runtime.python_worker import prepare_worker_process
 from streamhouse.stores.objects.base import ObjectMissing, ObjectStore
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ LIMIT_BYTES: Final = 256 * 1024 * 1024
 """Largest batch after decompression: what agents accept."""
 
 
-class Shaping(Protocol):
+class BatchBuilder(Protocol):
     """Columns as Spark wants them."""
 
     @property
@@ -68,7 +68,7 @@ class Shaping(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class ReadTask:
     """What holds for all splits of a read: where agents are, and which times are wanted."""
 
     agents: str
@@ -81,11 +81,11 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Get:
+class RangeRead:
     """Neighbouring blocks of a run, and the part of a piece that they hold."""
 
-    piece: Piece
-    run: RunRow
+    piece: SegmentRange
+    run: RunLocation
     blocks: Sequence[BlockEntry]
     start: int
     end: int
@@ -97,18 +97,18 @@ class Get:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Got:
+class RangeData:
     """The bytes of a GET, or None: the object is gone."""
 
-    get: Get
+    get: RangeRead
     data: bytes | None
 
 
-def read_split(split: Split, task: Task, shape: Shaping) -> Iterator[pa.RecordBatch]:
+def read_split(split: InputSplit, task: ReadTask, shape: BatchBuilder) -> Iterator[pa.RecordBatch]:
     """The records of a split in order; the first rows come while later ones are still on their way."""
-    settled()
-    place = opened(split.store)
-    for runs, piece in _in_turns(split.pieces):
+    prepare_worker_process()
+    place = open_store(split.store)
+    for runs, piece in _runs_and_tails(split.pieces):
         if piece is not None:
             decode, fails = partial(_shaped, task, shape), task.fail_on_data_loss
             yield from read_tail(piece, task.agents, decode, fail_on_data_loss=fails)
@@ -117,16 +117,16 @@ def read_split(split: Split, task: Task, shape: Shaping) -> Iterator[pa.RecordBa
             yield from _read_runs(place.loop, place.store, runs, task, decode_runs)
 
 
-def read_runs(split: Split, task: Task, decode: Callable[[Get, bytes], Iterator[T]]) -> Iterator[T]:
+def read_runs(split: InputSplit, task: ReadTask, decode: Callable[[RangeRead, bytes], Iterator[T]]) -> Iterator[T]:
     """What `decode` makes of the blocks of a split without a tail, in order, a GET at a time."""
-    settled()
-    place = opened(split.store)
+    prepare_worker_process()
+    place = open_store(split.store)
     return _read_runs(place.loop, place.store, split.pieces, task, decode)
 
 
-def _in_turns(pieces: Sequence[Piece]) -> Iterator[tuple[list[Piece], Piece | None]]:
+def _runs_and_tails(pieces: Sequence[SegmentRange]) -> Iterator[tuple[list[SegmentRange], SegmentRange | None]]:
     """Runs that follow each other are read together, the tails between them one by one."""
-    runs: list[Piece] = []
+    runs: list[SegmentRange] = []
     for piece in pieces:
         if piece.run is not None:
             runs.append(piece)
@@ -139,7 +139,9 @@ def _in_turns(pieces: Sequence[Piece]) -> Iterator[tuple[list[Piece], Piece | No
         yield runs, None
 
 
-def _shaped(task: Task, shape: Shaping, blocks: Sequence[bytes], piece: Piece) -> Iterator[pa.RecordBatch]:
+def _shaped(
+    task: ReadTask, shape: BatchBuilder, blocks: Sequence[bytes], piece: SegmentRange
+) -> Iterator[pa.RecordBatch]:
     """Batches whose offsets are final already."""
     selection = task.selection(shape.wanted, piece.start, piece.end)
     for columns in read_columns_in_parts(blocks, selection, limit_bytes=LIMIT_BYTES):
@@ -149,9 +151,9 @@ def _shaped(task: Task, shape: Shaping, blocks: Sequence[bytes], piece: Piece) -
 def _read_runs(
     loop: LoopThread,
     store: ObjectStore,
-    pieces: Sequence[Piece],
-    task: Task,
-    decode: Callable[[Get, bytes], Iterator[T]],
+    pieces: Sequence[SegmentRange],
+    task: ReadTask,
+    decode: Callable[[RangeRead, bytes], Iterator[T]],
     *,
     gone_key: str | None = None,
 ) -> Iterator[T]:
@@ -160,7 +162,7 @@ def _read_runs(
         if got.data is not None:
             yield from decode(got.get, got.data)
         elif gone_key is None:
-            elsewhere = _found_again(loop, got.get, task)
+            elsewhere = _replan_moved_segments(loop, got.get, task)
             yield from _read_runs(loop, store, elsewhere, task, decode, gone_key=got.get.run.key)
         elif got.get.run.key == gone_key:
             raise _missing(got.get)
@@ -168,7 +170,7 @@ def _read_runs(
             raise Unavailable(f"an object is gone though a plan names it; key={got.get.run.key} do=run the job again")
 
 
-def _missing(get: Get) -> MissingRecords:
+def _missing(get: RangeRead) -> MissingRecords:
     """For an object that a plan still names which was made after the object was not found. Whatever failOnDataLoss
     says: that is for records that were allowed to go."""
     return MissingRecords(
@@ -180,7 +182,7 @@ def _missing(get: Get) -> MissingRecords:
     )
 
 
-def _decoded(get: Get, data: bytes, *, task: Task, shape: Shaping) -> Iterator[pa.RecordBatch]:
+def _decoded(get: RangeRead, data: bytes, *, task: ReadTask, shape: BatchBuilder) -> Iterator[pa.RecordBatch]:
     shift = get.shift
     selection = task.selection(shape.wanted, get.start - shift, get.end - shift)
     void = Aborted(shifted(get.piece.aborted, -shift))
@@ -191,7 +193,7 @@ def _decoded(get: Get, data: bytes, *, task: Task, shape: Shaping) -> Iterator[p
             yield shape.record_batch(columns, get.piece.place, shift=shift)
 
 
-def raw_blocks(get: Get, data: bytes) -> Iterator[list[bytes]]:
+def raw_blocks(get: RangeRead, data: bytes) -> Iterator[list[bytes]]:
     """The batches of blocks as they are stored, as much at a time as becomes one Arrow batch."""
     view, first = memoryview(data), get.blocks[0].position
     for group in grouped(get.blocks, ARROW_BYTES, size=lambda entry: entry.raw_bytes):
@@ -201,46 +203,50 @@ def raw_blocks(get: Get, data: bytes) -> Iterator[list[bytes]]:
         ]
 
 
-async def _listed(source: AsyncIterator[Got]) -> AsyncIterator[list[Got]]:
+async def _listed(source: AsyncIterator[RangeData]) -> AsyncIterator[list[RangeData]]:
     async for each in source:
         yield [each]
 
 
-async def _bytes_of(store: ObjectStore, pieces: Sequence[Piece], from_ms: int | None) -> AsyncIterator[Got]:
-    async def indexes() -> AsyncIterator[Callable[[], Awaitable[list[Get]]]]:
+async def _bytes_of(
+    store: ObjectStore, pieces: Sequence[SegmentRange], from_ms: int | None
+) -> AsyncIterator[RangeData]:
+    async def indexes() -> AsyncIterator[Callable[[], Awaitable[list[RangeRead]]]]:
         for piece in pieces:
-            yield partial(_gets_of, store, piece, from_ms)
+            yield partial(_range_reads, store, piece, from_ms)
 
-    async def gets() -> AsyncIterator[Callable[[], Awaitable[Got]]]:
-        async for found in ahead(indexes(), depth=INDEXES_AHEAD):
+    async def gets() -> AsyncIterator[Callable[[], Awaitable[RangeData]]]:
+        async for found in prefetch(indexes(), depth=INDEXES_AHEAD):
             for get in found:
-                yield partial(_get, store, get)
+                yield partial(_read_range, store, get)
 
-    async for got in ahead(gets(), depth=GETS_AHEAD):
+    async for got in prefetch(gets(), depth=GETS_AHEAD):
         yield got
 
 
-async def _gets_of(store: ObjectStore, piece: Piece, from_ms: int | None) -> list[Get]:
+async def _range_reads(store: ObjectStore, piece: SegmentRange, from_ms: int | None) -> list[RangeRead]:
     run = piece.run
     assert run is not None
     try:
         data = await store.get_range(run.key, run.index_position, run.index_position + run.index_length)
     except ObjectMissing:
-        return [Get(piece=piece, run=run, blocks=(), start=piece.start, end=piece.end)]
-    return list(choose_gets(piece, run, decode_run_index(data, key=run.key), from_ms))
+        return [RangeRead(piece=piece, run=run, blocks=(), start=piece.start, end=piece.end)]
+    return list(plan_range_reads(piece, run, decode_run_index(data, key=run.key), from_ms))
 
 
-async def _get(store: ObjectStore, get: Get) -> Got:
+async def _read_range(store: ObjectStore, get: RangeRead) -> RangeData:
     if not get.blocks:
-        return Got(get=get, data=None)
+        return RangeData(get=get, data=None)
     start, end = get.blocks[0].position, get.blocks[-1].position + get.blocks[-1].stored_bytes
     try:
-        return Got(get=get, data=await store.get_range(get.run.key, start, end))
+        return RangeData(get=get, data=await store.get_range(get.run.key, start, end))
     except ObjectMissing:
-        return Got(get=get, data=None)
+        return RangeData(get=get, data=None)
 
 
-def choose_gets(piece: Piece, run: RunRow, index: RunIndex, from_ms: int | None) -> Iterator[Get]:
+def plan_range_reads(
+    piece: SegmentRange, run: RunLocation, index: RunIndex, from_ms: int | None
+) -> Iterator[RangeRead]:
     """The blocks of a piece, neighbours together."""
     wanted = [
         entry
@@ -249,7 +255,7 @@ def choose_gets(piece: Piece, run: RunRow, index: RunIndex, from_ms: int | None)
     ]
     for group in grouped(wanted, GET_BYTES, size=lambda entry: entry.stored_bytes):
         start, end = run.base + group[0].first, run.base + group[-1].end
-        yield Get(piece=piece, run=run, blocks=group, start=max(start, piece.start), end=min(end, piece.end))
+        yield RangeRead(piece=piece, run=run, blocks=group, start=max(start, piece.start), end=min(end, piece.end))
 
 
 def grouped(
@@ -269,10 +275,10 @@ def grouped(
         yield group
 
 
-def _found_again(loop: LoopThread, get: Get, task: Task) -> list[Piece]:
+def _replan_moved_segments(loop: LoopThread, get: RangeRead, task: ReadTask) -> list[SegmentRange]:
     """Where records are now whose object was merged into another one, or expired."""
     place, start, end = get.piece.place, get.start, get.end
-    plan = loop.run(_plan_again(task.agents, Span(place, start, end)))
+    plan = loop.run(_plan_again(task.agents, OffsetRange(place, start, end)))
     if plan.log_start > start:
         lost = f"partition={place} offsets={start} to {min(end, plan.log_start)}"
         if task.fail_on_data_loss:
@@ -281,28 +287,28 @@ def _found_again(loop: LoopThread, get: Get, task: Task) -> list[Piece]:
                 " do=keep them longer (retention.ms), or set failOnDataLoss=false to go on without"
             )
         log.warning("records expired while they were read; %s", lost)
-    pieces = list(pieces_of(plan, Span(place, start, end), from_ms=task.from_ms))
+    pieces = list(segment_ranges(plan, OffsetRange(place, start, end), from_ms=task.from_ms))
     if any(piece.run is None for piece in pieces):
         raise Unavailable(f"what was in segments is not there now; partition={place} offset={start} do=run it again")
     return pieces
 
 
-async def _plan_again(address: str, span: Span) -> PartitionPlan:
-    async with Agents(address) as agents:
+async def _plan_again(address: str, span: OffsetRange) -> PartitionPlan:
+    async with AgentClient(address) as agents:
         (plan,) = (await agents.plan([span])).partitions
         return plan
 
 
-class SplitPartition(InputPartition):
+class StreamhouseInputPartition(InputPartition):
     """A split on its way to a task."""
 
-    def __init__(self, split: Split, pushed: Pushed = NOTHING) -> None:
+    def __init__(self, split: InputSplit, pushed: PushedFilters = NO_FILTERS) -> None:
         super().__init__(split)
         self.split, self.pushed = split, pushed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Output:
+class OutputSchema:
     """What rows look like: the columns, and the schema that they are fields of, if they are."""
 
     columns: StructType
@@ -317,12 +323,12 @@ class Output:
             else frozenset(import_module("streamhouse.spark.columns.typed_columns").own_types(self.typed))
         )
 
-    def shape(self, options: ReadOptions) -> Shaping:
+    def shape(self, options: ReadOptions) -> BatchBuilder:
         if self.typed is None:
-            return Shape.of(self.columns)
+            return RecordBatchBuilder.of(self.columns)
         # The languages of schemas are loaded by tasks that need them.
         typed = import_module("streamhouse.spark.columns.typed_columns")
-        made = typed.TypedShape.of(
+        made = typed.TypedRecordBatchBuilder.of(
             self.columns,
             self.typed,
             options.agents,
@@ -330,14 +336,14 @@ class Output:
             keep_values=options.keep_values,
             prefix=options.metadata_prefix,
         )
-        return cast(Shaping, made)
+        return cast(BatchBuilder, made)
 
 
-def read(options: ReadOptions, output: Output, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+def read(options: ReadOptions, output: OutputSchema, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """What a task does."""
-    if not isinstance(partition, SplitPartition):  # Spark's own, when there is nothing to read
+    if not isinstance(partition, StreamhouseInputPartition):  # Spark's own, when there is nothing to read
         return iter(())
-    task = Task(
+    task = ReadTask(
         agents=options.agents,
         fail_on_data_loss=options.fail_on_data_loss,
         from_ms=partition.pushed.from_ms,

@@ -31,40 +31,46 @@ from streamhouse.client.loop_thread import LoopThread
 from streamhouse.clock import SystemClock
 from streamhouse.errors import Unavailable, UnknownTopic
 from streamhouse.model.names import TopicPartition
-from streamhouse.spark.agents.client import Agents, PartitionPlan, ReadPlan, Span
+from streamhouse.spark.agents.client import AgentClient, OffsetRange, PartitionPlan, ReadPlan
 from streamhouse.spark.datasource.offsets import (
     START_LATER,
     Offsets,
     batch_start,
-    checked,
     checkpoint,
+    data_loss_reporter,
     is_initial,
-    limited,
-    lose_topic,
-    losing,
-    made_again,
     of_other_topics,
+    rate_limit,
     read_checkpoint,
     read_ids,
+    recreated_topics,
+    report_recreated_topic,
+    resume_offsets,
     spans_between,
 )
-from streamhouse.spark.datasource.pushed_filters import NOTHING
+from streamhouse.spark.datasource.pushed_filters import NO_FILTERS
 from streamhouse.spark.datasource.read_options import ReadOptions
-from streamhouse.spark.datasource.split_planner import chosen, find_extents, find_starts, make_splits, pieces_of
-from streamhouse.spark.datasource.split_reader import Output, SplitPartition, read
+from streamhouse.spark.datasource.split_planner import (
+    find_log_bounds,
+    find_starts,
+    make_splits,
+    segment_ranges,
+    select_partitions,
+)
+from streamhouse.spark.datasource.split_reader import OutputSchema, StreamhouseInputPartition, read
 
 log = logging.getLogger(__name__)
 
-PLACES_FRESH_S: Final = 2.0
+PARTITIONS_TTL_S: Final = 2.0
 """For so long it holds which partitions there are: a look for new records is one question, not two."""
-LISTEN_S: Final = 0.05
+WAIT_S: Final = 0.05
 """How long a look waits for the first record of one partition: other partitions are looked at so often."""
-LISTEN_ALONE_S: Final = 0.2
+WAIT_ALONE_S: Final = 0.2
 """The same where there is no other partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class LogSnapshot:
     """What agents told at one moment, of everything behind `starts`."""
 
     starts: Offsets
@@ -79,7 +85,7 @@ class Look:
     def ids(self) -> dict[str, str]:
         return ids_of(self.plan.partitions)
 
-    def holds(self, spans: list[Span]) -> bool:
+    def holds(self, spans: list[OffsetRange]) -> bool:
         """Whether the plan says where all of these stand."""
         plans = {each.place: each for each in self.plan.partitions}
         return self.is_whole and all(
@@ -90,14 +96,14 @@ class Look:
         )
 
 
-class Begin(NamedTuple):
+class StartPosition(NamedTuple):
     """Where a query begins, and of which topics."""
 
     starts: Offsets
     ids: dict[str, str]
 
 
-class Driver:
+class OffsetPoller:
     """A stream's connection to the agents; lives in the driver's Python process only."""
 
     def __init__(self, options: ReadOptions) -> None:
@@ -105,7 +111,7 @@ class Driver:
         self._clock = SystemClock()
         self._loop = LoopThread(name="streamhouse-spark")
         self._agents = self._loop.run(_connect(options.agents))
-        self._look: Look | None = None
+        self._look: LogSnapshot | None = None
         self._places: tuple[float, list[TopicPartition]] | None = None
         self._grew: TopicPartition | None = None
         self._is_deaf = False
@@ -114,14 +120,14 @@ class Driver:
         self._loop.run(self._agents.__aexit__(None, None, None))
         self._loop.close()
 
-    def start(self) -> Begin:
+    def start(self) -> StartPosition:
         return self._loop.run(self._start())
 
-    async def _start(self) -> Begin:
-        extents = await find_extents(self._agents, self._options.subscription)
-        return Begin(await find_starts(self._agents, self._options, extents), ids_of(extents.values()))
+    async def _start(self) -> StartPosition:
+        extents = await find_log_bounds(self._agents, self._options.subscription)
+        return StartPosition(await find_starts(self._agents, self._options, extents), ids_of(extents.values()))
 
-    def look(self, starts: Offsets) -> Look:
+    def look(self, starts: Offsets) -> LogSnapshot:
         """Where everything behind `starts` stands now, partitions among it that are new."""
         before, self._look = self._look, self._loop.run(self._looked(starts))
         grown = grown_since(before, self._look)
@@ -135,17 +141,17 @@ class Driver:
 
     async def _listened(self, ends: Offsets) -> None:
         place = self._grew if self._grew in ends else next(iter(ends), None)
-        wait_s = LISTEN_ALONE_S if len(ends) == 1 else LISTEN_S
+        wait_s = WAIT_ALONE_S if len(ends) == 1 else WAIT_S
         if place is None or self._is_deaf:
-            await self._clock.sleep(LISTEN_S)
+            await self._clock.sleep(WAIT_S)
             return
         try:
             # If no look finds it, it is of a transaction that is open, and would be told again at once.
             self._is_deaf = await self._agents.wait_for_news(place, ends[place], wait_s=wait_s)
         except Unavailable:
-            await self._clock.sleep(LISTEN_S)
+            await self._clock.sleep(WAIT_S)
 
-    async def _looked(self, starts: Offsets) -> Look:
+    async def _looked(self, starts: Offsets) -> LogSnapshot:
         """Asks one question, as a rule: which partitions there are holds for a while."""
         was_known = self._places is not None and self._clock.monotonic() < self._places[0]
         try:
@@ -155,44 +161,44 @@ class Driver:
             if not was_known:
                 raise
         else:
-            if not was_known or self._look is None or not made_again(self._look.ids, look.ids):
+            if not was_known or self._look is None or not recreated_topics(self._look.ids, look.ids):
                 return look
             self._places = None  # which were another topic's: the new one may have more
         return await self._look_at(await self._chosen(), starts)
 
     async def _chosen(self) -> list[TopicPartition]:
         if self._places is None or self._clock.monotonic() >= self._places[0]:
-            places = chosen(self._options.subscription, await self._agents.topics())
-            self._places = self._clock.monotonic() + PLACES_FRESH_S, places
+            places = select_partitions(self._options.subscription, await self._agents.topics())
+            self._places = self._clock.monotonic() + PARTITIONS_TTL_S, places
         return self._places[1]
 
-    async def _look_at(self, places: list[TopicPartition], starts: Offsets) -> Look:
-        spans = [Span(place, starts.get(place, 0)) for place in places]
+    async def _look_at(self, places: list[TopicPartition], starts: Offsets) -> LogSnapshot:
+        spans = [OffsetRange(place, starts.get(place, 0)) for place in places]
         if not spans:
-            return Look(starts=starts, plan=ReadPlan(store="", grace_s=0, partitions=[]), is_whole=True)
+            return LogSnapshot(starts=starts, plan=ReadPlan(store="", grace_s=0, partitions=[]), is_whole=True)
         first = await self._agents.page(spans)
         if first.next is None:
-            return Look(starts=starts, plan=first, is_whole=True)
+            return LogSnapshot(starts=starts, plan=first, is_whole=True)
         # A long way behind: what this batch takes is planned when that is known.
         runs = {each.place: each.runs for each in first.partitions}
         extents = await self._agents.extents(places)
         known = [_with_runs(extent, runs.get(place, [])) for place, extent in extents.items()]
-        return Look(
+        return LogSnapshot(
             starts=starts, plan=ReadPlan(store=first.store, grace_s=first.grace_s, partitions=known), is_whole=False
         )
 
-    def plan(self, spans: list[Span]) -> ReadPlan:
+    def plan(self, spans: list[OffsetRange]) -> ReadPlan:
         """Where a batch's records stand; the last look is enough where it reached that far."""
         if self._look is not None and self._look.holds(spans):
             return self._look.plan
         return self._loop.run(self._agents.plan(spans))
 
 
-async def _connect(address: str) -> Agents:
-    return Agents(address)
+async def _connect(address: str) -> AgentClient:
+    return AgentClient(address)
 
 
-def grown_since(before: Look | None, now: Look) -> TopicPartition | None:
+def grown_since(before: LogSnapshot | None, now: LogSnapshot) -> TopicPartition | None:
     """The partition that has become longest since a look, if any has."""
     ends = {} if before is None else before.ends
     more = {place: end - ends.get(place, end) for place, end in now.ends.items()}
@@ -211,9 +217,9 @@ def ids_of(plans: Iterable[PartitionPlan]) -> dict[str, str]:
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Spark's names, our offsets."""
 
-    def __init__(self, options: ReadOptions, output: Output) -> None:
+    def __init__(self, options: ReadOptions, output: OutputSchema) -> None:
         self._options, self._output = options, output
-        self._opened: Driver | None = None
+        self._opened: OffsetPoller | None = None
         self._target: Offsets | None = None
         self._latest: Offsets | None = None
         self._is_idle = False
@@ -224,9 +230,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**self.__dict__, "_opened": None}
 
     @property
-    def _driver(self) -> Driver:
+    def _driver(self) -> OffsetPoller:
         if self._opened is None:
-            self._opened = Driver(self._options)
+            self._opened = OffsetPoller(self._options)
         return self._opened
 
     def initialOffset(self) -> dict[str, Any]:
@@ -261,18 +267,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise
             log.warning("a topic is gone, so there is nothing new: %s", error)
             return start
-        lost = made_again(read_ids(start), look.ids)
+        lost = recreated_topics(read_ids(start), look.ids)
         for topic in lost:
-            lose_topic(topic, fails=self._options.fail_on_data_loss)
+            report_recreated_topic(topic, fails=self._options.fail_on_data_loss)
         starts = of_other_topics(starts, lost)
         ids = {**read_ids(start), **look.ids}
-        lose = losing(fails=self._options.fail_on_data_loss, has_checkpoint=not is_initial(start))
+        lose = data_loss_reporter(fails=self._options.fail_on_data_loss, has_checkpoint=not is_initial(start))
         plans = {each.place: each for each in look.plan.partitions}
-        begins = {**{place: plan.log_start for place, plan in plans.items()}, **checked(starts, plans, lose=lose)}
+        begins = {
+            **{place: plan.log_start for place, plan in plans.items()},
+            **resume_offsets(starts, plans, lose=lose),
+        }
         self._latest = look.ends
         if not lost and self._waits(begins, look.ends):
             return start
-        ends = limited(begins, _targeted(begins, look.ends, self._target), self._most(look, begins, limit))
+        ends = rate_limit(begins, _targeted(begins, look.ends, self._target), self._most(look, begins, limit))
         ends = {**starts, **{place: max(end, begins[place]) for place, end in ends.items()}}
         if not lost and all(starts.get(place, begins.get(place)) == end for place, end in ends.items()):
             return start
@@ -291,7 +300,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return False
         return sum(end - begins[place] for place, end in ends.items()) < self._options.min_records
 
-    def _most(self, look: Look, begins: Offsets, limit: ReadLimit) -> float | None:
+    def _most(self, look: LogSnapshot, begins: Offsets, limit: ReadLimit) -> float | None:
         """How many offsets the next batch may take."""
         if isinstance(limit, ReadAllAvailable):
             return None
@@ -308,12 +317,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         plan = self._driver.plan(spans)
         fails = self._options.fail_on_data_loss
-        lost = made_again(read_ids(end), ids_of(plan.partitions))
+        lost = recreated_topics(read_ids(end), ids_of(plan.partitions))
         for topic in lost:
-            lose_topic(topic, fails=fails)
+            report_recreated_topic(topic, fails=fails)
         spans = [span for span in spans if span.place.topic not in lost]
-        _check_lost(spans, plan, fails=fails)
-        return [SplitPartition(split) for split in make_splits(plan, spans, self._options, NOTHING)]
+        _check_data_loss(spans, plan, fails=fails)
+        return [StreamhouseInputPartition(split) for split in make_splits(plan, spans, self._options, NO_FILTERS)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read(self._options, self._output, partition)
@@ -334,15 +343,17 @@ def _targeted(begins: Offsets, ends: Offsets, target: Mapping[TopicPartition, in
 def bytes_per_offset(plan: ReadPlan, starts: Offsets) -> float:
     """What an offset weighs on the average of what the plan names."""
     pieces = [
-        piece for each in plan.partitions for piece in pieces_of(each, Span(each.place, starts.get(each.place, 0)))
+        piece
+        for each in plan.partitions
+        for piece in segment_ranges(each, OffsetRange(each.place, starts.get(each.place, 0)))
     ]
     offsets = sum(piece.end - piece.start for piece in pieces)
     return max(1.0, sum(piece.weight for piece in pieces) / offsets) if offsets else 1.0
 
 
-def _check_lost(spans: list[Span], plan: ReadPlan, *, fails: bool) -> None:
+def _check_data_loss(spans: list[OffsetRange], plan: ReadPlan, *, fails: bool) -> None:
     """A batch that is read again, after a restart, may have expired since it was planned."""
-    lose = losing(fails=fails, has_checkpoint=True)
+    lose = data_loss_reporter(fails=fails, has_checkpoint=True)
     plans = {each.place: each for each in plan.partitions}
     for span in spans:
         if span.place not in plans:

@@ -18,8 +18,8 @@ import pyarrow as pa
 from streamhouse.client.loop_thread import LoopThread
 from streamhouse.errors import DataLost, Rejected, Unavailable
 from streamhouse.format.batch import spans
-from streamhouse.spark.agents.client import Agents, told_why
-from streamhouse.spark.datasource.split_planner import Piece
+from streamhouse.spark.agents.client import AgentClient, error_detail
+from streamhouse.spark.datasource.split_planner import SegmentRange
 
 log = logging.getLogger(__name__)
 
@@ -29,12 +29,12 @@ EMPTY_ANSWERS: Final = 10
 MAX_CONNECTED: Final = 8
 """Clusters whose agents a process keeps a connection to."""
 
-Decode = Callable[[Sequence[bytes], Piece], Iterator[pa.RecordBatch]]
+Decode = Callable[[Sequence[bytes], SegmentRange], Iterator[pa.RecordBatch]]
 
 
 class Connected(NamedTuple):
     loop: LoopThread
-    agents: Agents
+    agents: AgentClient
 
 
 @lru_cache(maxsize=MAX_CONNECTED)
@@ -44,21 +44,23 @@ def connected(address: str) -> Connected:
     return Connected(loop, loop.run(_connect(address)))
 
 
-async def _connect(address: str) -> Agents:
-    return Agents(address)
+async def _connect(address: str) -> AgentClient:
+    return AgentClient(address)
 
 
-def read_tail(piece: Piece, address: str, decode: Decode, *, fail_on_data_loss: bool) -> Iterator[pa.RecordBatch]:
+def read_tail(
+    piece: SegmentRange, address: str, decode: Decode, *, fail_on_data_loss: bool
+) -> Iterator[pa.RecordBatch]:
     """The records of a piece, in batches as the agent answers."""
     loop, agents = connected(address)
     offset, empty = piece.start, 0
     while offset < piece.end:
         answer = loop.run(agents.batches(piece.place, offset))
         if answer.status == OUT_OF_RANGE:
-            offset = _after_lost(loop, agents, piece, offset, told_why(answer), fails=fail_on_data_loss)
+            offset = _after_lost(loop, agents, piece, offset, error_detail(answer), fails=fail_on_data_loss)
             continue
         if answer.status >= 400:
-            raise Rejected(told_why(answer))
+            raise Rejected(error_detail(answer))
         data = answer.content
         following = max((span.end for span in spans(data)), default=offset)
         empty = 0 if following > offset else empty + 1
@@ -71,7 +73,9 @@ def read_tail(piece: Piece, address: str, decode: Decode, *, fail_on_data_loss: 
         offset = max(offset, following)
 
 
-def _after_lost(loop: LoopThread, agents: Agents, piece: Piece, offset: int, why: str, *, fails: bool) -> int:
+def _after_lost(
+    loop: LoopThread, agents: AgentClient, piece: SegmentRange, offset: int, why: str, *, fails: bool
+) -> int:
     """Where reading goes on after records that expired, or that are gone with their topic."""
     lost = f"records are gone; partition={piece.place} offset={offset} why={why}"
     if fails:

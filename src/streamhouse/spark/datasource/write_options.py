@@ -37,11 +37,11 @@ _KNOWN: Final = (
     "covers",
 )
 # What Spark itself hands on, and what jobs that come from Kafka's connector tune.
-_WITHOUT_MEANING: Final = ("kafka.", "path", "checkpointlocation", "queryname", "includeheaders")
+_IGNORED: Final = ("kafka.", "path", "checkpointlocation", "queryname", "includeheaders")
 _MAX_SEGMENT_BYTES: Final = 1024 * MIB
 
 
-class Identity(NamedTuple):
+class CommitId(NamedTuple):
     """Whose rows these are: the commit that will place them."""
 
     query: QueryId
@@ -68,7 +68,7 @@ class WriteOptions:
     """A task's object is ended above this, and the next one begun."""
     commit_timeout_s: float = 120.0
     """How long agents that are away are waited for before the query fails; it can be started again."""
-    identity: Identity | None = None
+    identity: CommitId | None = None
     """The commit that a batch is, where somebody says so: the same one again is not written again."""
     fence: Fence | None = None
     """The pipeline whose owner alone may commit; others are refused."""
@@ -94,7 +94,7 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         batch_bytes=_number(options, "batchBytes", defaults.batch_bytes, least=1, most=64 * MIB),
         segment_bytes=_number(options, "segmentBytes", defaults.segment_bytes, least=1, most=_MAX_SEGMENT_BYTES),
         commit_timeout_s=_number(options, "commitTimeout", int(defaults.commit_timeout_s), least=0, most=86_400),
-        identity=_identity(options),
+        identity=_commit_id(options),
         fence=_fence(options.get("fence")),
         progress_from=options.get("progressfrom") or None,
         progress=options.get("progress") or None,
@@ -106,13 +106,13 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
 def _check_names(given: Mapping[str, str]) -> None:
     known = {name.lower(): name for name in _KNOWN}
     for name in given:
-        if name.lower() not in known and not name.lower().startswith(_WITHOUT_MEANING):
+        if name.lower() not in known and not name.lower().startswith(_IGNORED):
             close = difflib.get_close_matches(name.lower(), known, n=1)
             meant = f"did you mean {known[close[0]]}" if close else f"known are {', '.join(_KNOWN)}"
             raise Misconfigured(f"unknown option of the sink; option={name} do={meant}")
 
 
-def _identity(options: Mapping[str, str]) -> Identity | None:
+def _commit_id(options: Mapping[str, str]) -> CommitId | None:
     query = options.get("queryid")
     if (query is None) != ("epochid" not in options):
         raise Misconfigured("queryId and epochId go together; do=give both, or neither")
@@ -120,7 +120,7 @@ def _identity(options: Mapping[str, str]) -> Identity | None:
         return None
     if not is_query_id(query.lower()):
         raise Misconfigured(f"not a UUID; option=queryId value={query!r} do=make one with uuid.uuid4() and keep it")
-    return Identity(QueryId(query.lower()), _number(options, "epochId", 0, least=0, most=MAX_EPOCH))
+    return CommitId(QueryId(query.lower()), _number(options, "epochId", 0, least=0, most=MAX_EPOCH))
 
 
 def _fence(text: str | None) -> Fence | None:

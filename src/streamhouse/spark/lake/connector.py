@@ -42,39 +42,39 @@ from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.replay import is_replay
 from streamhouse.model.table import Table
 from streamhouse.spark.connectors import ReadContext, WriteContext
-from streamhouse.spark.connectors.topic import ABOUT
+from streamhouse.spark.connectors.topic import METADATA_COLUMNS
 from streamhouse.spark.lake.data_files import FILE, file_rows, write_files
-from streamhouse.spark.lake.schema_evolution import fitted
-from streamhouse.spark.lake.table import Bounds, Lake, LiveFile, Progress
-from streamhouse.spark.lake.table_options import LakeOptions, open_lake, options_of
+from streamhouse.spark.lake.schema_evolution import align_columns
+from streamhouse.spark.lake.table import DataFile, KeyRange, LakeTable, Progress
+from streamhouse.spark.lake.table_options import LakeOptions, lake_options, open_table
 from streamhouse.spark.runtime.checkpoint import BatchOffsets
 from streamhouse.spark.runtime.checkpoint_sync import sync_checkpoint
 from streamhouse.spark.runtime.jvm import batch_offsets
 
 DELETED: Final = "_deleted"
-_PLACE: Final = ("_partition", "_offset")
+_POSITION: Final = ("_partition", "_offset")
 _LATEST: Final = "_sh_latest"
 _ROW: Final = "_sh_row"
 
 
 def own_columns(frame: DataFrame) -> list[str]:
     """Those that are stored: what is about a record is not, unless it is given a name of its own."""
-    return [name for name in frame.columns if name not in ABOUT]
+    return [name for name in frame.columns if name not in METADATA_COLUMNS]
 
 
-def told_once(frame: DataFrame) -> DataFrame:
+def drop_repeated_metadata(frame: DataFrame) -> DataFrame:
     """`SELECT *, _offset` has a column about the record twice; the first one is as good as the second."""
     seen: set[str] = set()
     names, kept = [], []
     for place, name in enumerate(frame.columns):
-        twice = name in seen and name in ABOUT
+        twice = name in seen and name in METADATA_COLUMNS
         names.append(f"{name}_{place}" if twice else name)
         kept += [] if twice else [name]
         seen.add(name)
     return frame if len(kept) == len(names) else frame.toDF(*names).select(*[quote_identifier(name) for name in kept])
 
 
-def keyed(frame: DataFrame, key: Sequence[str]) -> DataFrame:
+def fill_tombstone_keys(frame: DataFrame, key: Sequence[str]) -> DataFrame:
     """The same rows; those that are an end have the key of their record."""
     for name in key:
         if name not in frame.columns:
@@ -112,14 +112,14 @@ def has_key(key: Sequence[str]) -> Column:
     return found
 
 
-def latest(frame: DataFrame, key: Sequence[str]) -> DataFrame:
+def latest_per_key(frame: DataFrame, key: Sequence[str]) -> DataFrame:
     """One row for each key, the one with the last partition and offset: columns of the table, and `_deleted`.
 
     Records of a key are in one partition, in their order, as long as the number of partitions stays what it is.
     """
     own = own_columns(frame)
-    is_placed = all(name in frame.columns for name in _PLACE)
-    by = [F.col(name) for name in _PLACE] if is_placed else [F.monotonically_increasing_id()]
+    is_placed = all(name in frame.columns for name in _POSITION)
+    by = [F.col(name) for name in _POSITION] if is_placed else [F.monotonically_increasing_id()]
     row = F.struct(*[F.col(quote_identifier(name)) for name in own], _is_end(frame).alias(DELETED))
     rows = frame.where(has_key(key)).select(
         *[F.col(quote_identifier(name)) for name in key], row.alias(_ROW), F.struct(*by).alias(_LATEST)
@@ -134,7 +134,7 @@ def _is_end(frame: DataFrame) -> Column:
 
 log = logging.getLogger(__name__)
 
-CLEAR_EVERY_S: Final = 3600.0
+EXPIRE_EVERY_S: Final = 3600.0
 FENCE_TRIES: Final = 20
 """Commits of others that may come before an owner's epoch is in the table, at the start of a query."""
 ORPHANS_AFTER_MS: Final = 24 * 3600 * 1000
@@ -147,10 +147,10 @@ _PRUNED_BY: Final = (IntegerType, LongType, StringType, DateType)
 
 
 @dataclass(slots=True, kw_only=True)
-class Step:
+class LakeBatchWriter:
     """What is done with each micro-batch of one query."""
 
-    lake: Lake
+    lake: LakeTable
     options: LakeOptions
     writing: WriteContext
     clock: Clock = field(default_factory=SystemClock)
@@ -158,8 +158,8 @@ class Step:
 
     def take_over(self, frame: DataFrame) -> None:
         """Before the first micro-batch: the table is there, and belongs to this owner of the pipeline alone."""
-        frame = told_once(frame)
-        frame = keyed(frame, self.options.key) if self.options.key else frame
+        frame = drop_repeated_metadata(frame)
+        frame = fill_tombstone_keys(frame, self.options.key) if self.options.key else frame
         progress, tries = self.progress_of(-1), 0
         while True:
             try:
@@ -192,9 +192,9 @@ class Step:
         if self._is_there(progress):
             log.info("a micro-batch is there already; table=%s batch=%d", self.options.name, batch_id)
             return
-        frame = told_once(frame)
+        frame = drop_repeated_metadata(frame)
         if self.options.key:
-            self._change(keyed(frame, self.options.key), progress)
+            self._change(fill_tombstone_keys(frame, self.options.key), progress)
         else:
             self._append(frame, progress)
         self._clear(frame, progress)
@@ -209,7 +209,7 @@ class Step:
     def _append(self, frame: DataFrame, progress: Progress) -> None:
         own = _own(frame)
         schema = self.lake.fit(own.schema)
-        written = write_files(fitted(own, schema), self.lake.begin(progress))
+        written = write_files(align_columns(own, schema), self.lake.begin(progress))
         if written:
             sync_checkpoint(self.writing.checkpoint)
             self.lake.commit(written, (), progress)
@@ -219,11 +219,11 @@ class Step:
     def _change(self, frame: DataFrame, progress: Progress) -> None:
         own = _own(frame)
         schema = self.lake.fit(own.schema)
-        changes = latest(frame, self.options.key).persist(StorageLevel.MEMORY_AND_DISK)
+        changes = latest_per_key(frame, self.options.key).persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            keys = fitted(changes, StructType([schema[name] for name in self.options.key]))
+            keys = align_columns(changes, StructType([schema[name] for name in self.options.key]))
             touched = self._touched(keys, schema)
-            rows = fitted(changes.where(~F.col(DELETED)), schema)
+            rows = align_columns(changes.where(~F.col(DELETED)), schema)
             if touched:
                 kept = file_rows(frame.sparkSession, touched, self.lake.reader(), schema)
                 rows = rows.unionByName(
@@ -236,7 +236,7 @@ class Step:
         finally:
             changes.unpersist()
 
-    def _touched(self, keys: DataFrame, schema: StructType) -> list[LiveFile]:
+    def _touched(self, keys: DataFrame, schema: StructType) -> list[DataFile]:
         """Files that have a key that comes."""
         bounds = _bounds(keys, self.options.key)
         if bounds is None:
@@ -254,7 +254,7 @@ class Step:
     def _clear(self, frame: DataFrame, progress: Progress) -> None:
         """What fails here is tried again an hour later: the rows are where they belong."""
         now_s = self.clock.monotonic()
-        if self._cleared_at_s is not None and now_s - self._cleared_at_s < CLEAR_EVERY_S:
+        if self._cleared_at_s is not None and now_s - self._cleared_at_s < EXPIRE_EVERY_S:
             return
         self._cleared_at_s = now_s
         try:
@@ -286,10 +286,10 @@ def _own(frame: DataFrame) -> DataFrame:
     return frame.select(*[F.col(quote_identifier(name)) for name in own_columns(frame)])
 
 
-def chosen(files: Sequence[LiveFile], file_size_bytes: int) -> list[LiveFile]:
+def chosen(files: Sequence[DataFile], file_size_bytes: int) -> list[DataFile]:
     """The smallest files, if there are many."""
     small = sorted((each for each in files if each.size_bytes * 2 < file_size_bytes), key=lambda each: each.size_bytes)
-    found: list[LiveFile] = []
+    found: list[DataFile] = []
     total = 0
     for each in small:
         total += each.size_bytes
@@ -299,7 +299,7 @@ def chosen(files: Sequence[LiveFile], file_size_bytes: int) -> list[LiveFile]:
     return found if len(found) >= SMALL_FILES else []
 
 
-def _bounds(keys: DataFrame, key: Sequence[str]) -> Bounds | None:
+def _bounds(keys: DataFrame, key: Sequence[str]) -> KeyRange | None:
     """The range of the first key column where files know theirs; a range of no column where not; None without rows."""
     kind, name = keys.schema[key[0]].dataType, quote_identifier(key[0])
     found: Any = keys.agg(
@@ -308,8 +308,8 @@ def _bounds(keys: DataFrame, key: Sequence[str]) -> Bounds | None:
     if found is None or not found["n"]:
         return None
     if not isinstance(kind, _PRUNED_BY):
-        return Bounds(column="", least=None, greatest=None)
-    return Bounds(column=key[0], least=found["least"], greatest=found["greatest"])
+        return KeyRange(column="", least=None, greatest=None)
+    return KeyRange(column=key[0], least=found["least"], greatest=found["greatest"])
 
 
 def check_mode(options: LakeOptions, output: str) -> None:
@@ -327,7 +327,7 @@ def check_mode(options: LakeOptions, output: str) -> None:
 
 def read(spark: SparkSession, table: Table, reading: ReadContext) -> DataFrame:
     """The rows of the last commit, when the frame is made."""
-    lake = open_lake(options_of(table, is_written=False))
+    lake = open_table(lake_options(table, is_written=False))
     lake.last_batch("")  # the table as it is now
     schema = lake.columns()
     if table.columns is None:
@@ -348,11 +348,13 @@ def read_stream(spark: SparkSession, table: Table, reading: ReadContext) -> Data
 
 
 def write_stream(frame: DataFrame, table: Table, writing: WriteContext) -> DataStreamWriter:
-    options = options_of(table, writing.key)
+    options = lake_options(table, writing.key)
     check_mode(options, writing.mode)
     if options.key:
-        keyed(told_once(frame), options.key)  # a key that is no column is told before anything starts
-    step = Step(lake=open_lake(options), options=options, writing=writing)
+        fill_tombstone_keys(
+            drop_repeated_metadata(frame), options.key
+        )  # a key that is no column is told before anything starts
+    step = LakeBatchWriter(lake=open_table(options), options=options, writing=writing)
     step.take_over(frame)
     return (
         frame.writeStream.outputMode(writing.mode)

@@ -25,8 +25,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from streamhouse.clock import Ids
 from streamhouse.spark.columns.arrow_map import map_in_arrow
-from streamhouse.spark.lake.table import FilePlan, FileReader, LiveFile, WrittenFile
-from streamhouse.spark.lake.table_options import opened, within
+from streamhouse.spark.lake.table import DataFile, FilePlan, FileReader, NewDataFile
+from streamhouse.spark.lake.table_options import file_system, within
 
 ROW_GROUP_BYTES: Final = 16 * 1024 * 1024
 """Of Arrow, gathered before it is written."""
@@ -36,17 +36,17 @@ NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
 FILE: Final = "_sh_file"
 """The column that says which of the live files a row is in."""
 
-_TOLD: Final = "path STRING, size BIGINT, rows BIGINT, partition BINARY, footer BINARY"
+_RESULT: Final = "path STRING, size BIGINT, rows BIGINT, partition BINARY, footer BINARY"
 
 
 # --- writing
 
 
-def write_files(frame: DataFrame, plan: FilePlan) -> list[WrittenFile]:
+def write_files(frame: DataFrame, plan: FilePlan) -> list[NewDataFile]:
     """Write the rows by tasks; what comes back is a line for each file."""
-    told = map_in_arrow(frame, _task(plan), _TOLD).collect()
+    told = map_in_arrow(frame, _task(plan), _RESULT).collect()
     return [
-        WrittenFile(
+        NewDataFile(
             path=each["path"],
             size_bytes=each["size"],
             rows=each["rows"],
@@ -63,14 +63,14 @@ def _task(plan: FilePlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.Re
         writer = _Writer(plan, task_id=0 if context is None else context.partitionId())
         for batch in batches:
             writer.write(batch)
-            yield from _told(writer.take())
+            yield from _results(writer.take())
         writer.close()
-        yield from _told(writer.take())
+        yield from _results(writer.take())
 
     return task
 
 
-def _told(files: Sequence[WrittenFile]) -> Iterator[pa.RecordBatch]:
+def _results(files: Sequence[NewDataFile]) -> Iterator[pa.RecordBatch]:
     if files:
         yield pa.RecordBatch.from_pydict(
             {
@@ -113,9 +113,9 @@ class _Writer:
 
     def __init__(self, plan: FilePlan, *, task_id: int) -> None:
         self._plan, self._task_id = plan, task_id
-        self._files = opened(plan.data)
+        self._files = file_system(plan.data)
         self._open: dict[tuple[Any, ...], _Open] = {}
-        self._done: list[WrittenFile] = []
+        self._done: list[NewDataFile] = []
         self._kept = [name for name in plan.schema.names if name not in plan.drops]
         self._schema = pa.schema([plan.schema.field(name) for name in self._kept])
 
@@ -130,7 +130,7 @@ class _Writer:
             if found.sink.tell() >= self._plan.file_size_bytes:
                 self._end(partition)
 
-    def take(self) -> list[WrittenFile]:
+    def take(self) -> list[NewDataFile]:
         """Files that were finished since the last time."""
         done, self._done = self._done, []
         return done
@@ -182,7 +182,7 @@ class _Writer:
         footer = BytesIO()
         found.parquet.writer.metadata.write_metadata_file(footer)
         self._done.append(
-            WrittenFile(
+            NewDataFile(
                 path=found.path,
                 size_bytes=size_bytes,
                 rows=found.rows,
@@ -197,7 +197,7 @@ def _making(path: str) -> str:
     return path if path.startswith("s3://") else f"{path}.making"
 
 
-def footer_of(written: WrittenFile) -> pq.FileMetaData:
+def footer_of(written: NewDataFile) -> pq.FileMetaData:
     return pq.read_metadata(BytesIO(written.footer))
 
 
@@ -205,7 +205,7 @@ def footer_of(written: WrittenFile) -> pq.FileMetaData:
 
 
 def file_rows(
-    spark: SparkSession, files: Sequence[LiveFile], reader: FileReader, schema: StructType, *, with_file: bool = False
+    spark: SparkSession, files: Sequence[DataFile], reader: FileReader, schema: StructType, *, with_file: bool = False
 ) -> DataFrame:
     """Rows of these files, read by tasks; with the number of the file in `files` where that is wanted."""
     fields = [*schema.fields, *([StructField(FILE, LongType())] if with_file else [])]
@@ -223,12 +223,12 @@ def _reading(
         for batch in batches:
             for number, token in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
                 for rows in reader.batches(pickle.loads(token), names):
-                    yield _shaped(rows, arrow, number)
+                    yield _cast_columns(rows, arrow, number)
 
     return task
 
 
-def _shaped(rows: pa.RecordBatch, schema: pa.Schema, number: int) -> pa.RecordBatch:
+def _cast_columns(rows: pa.RecordBatch, schema: pa.Schema, number: int) -> pa.RecordBatch:
     arrays = [
         pa.repeat(pa.scalar(number, pa.int64()), rows.num_rows)
         if field.name == FILE

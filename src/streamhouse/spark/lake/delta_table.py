@@ -31,24 +31,24 @@ from streamhouse.errors import Rejected, Unavailable
 from streamhouse.model.table import IDENTITY
 from streamhouse.spark.lake.data_files import footer_of, spark_schema
 from streamhouse.spark.lake.hive_layout import FolderReader, check_folders, folder_plan, with_partitions
-from streamhouse.spark.lake.schema_evolution import Growth, grown, stored
+from streamhouse.spark.lake.schema_evolution import SchemaChange, evolve, stored
 from streamhouse.spark.lake.table import (
-    Bounds,
-    Clearing,
-    Described,
+    DataFile,
+    Expiry,
     FilePlan,
     FileReader,
+    KeyRange,
     Layout,
-    LiveFile,
-    NoTable,
+    NewDataFile,
     Progress,
-    WrittenFile,
+    TableNotFound,
+    TableSummary,
     check_commit,
     check_owner,
-    described,
     last_epoch,
+    summarize,
 )
-from streamhouse.spark.lake.table_options import Place, delta_options, within
+from streamhouse.spark.lake.table_options import Location, delta_options, within
 
 MAX_TEXT: Final = 32
 """Characters of a text in the statistics of a file."""
@@ -59,10 +59,10 @@ COVERS: Final = "streamhouse-covers-"
 _CONFIGURATION: Final = {"delta.logRetentionDuration": "interval 30 days"}
 
 
-class DeltaLake:
+class DeltaLakeTable:
     can_remove = True
 
-    def __init__(self, layout: Layout, place: Place) -> None:
+    def __init__(self, layout: Layout, place: Location) -> None:
         check_folders(layout.partitions, layout.name)
         self._layout, self._place = layout, place
         self._name, self._partitions = layout.name, layout.partitions
@@ -77,7 +77,7 @@ class DeltaLake:
     def fit(self, schema: StructType) -> StructType:
         wanted = stored(schema, has_small_numbers=True)
         table = self._load() or self._made(wanted)
-        growth = grown(self._name, self._columns(table), wanted)
+        growth = evolve(self._name, self._columns(table), wanted)
         if not growth.is_none:
             table = self._grow(table, growth)
         self._check_partitions(table)
@@ -110,7 +110,7 @@ class DeltaLake:
             raise Rejected(f"Delta refuses the table; table={self._name} why={_short(error)}") from None
         return self._found
 
-    def _grow(self, table: DeltaTable, growth: Growth) -> DeltaTable:
+    def _grow(self, table: DeltaTable, growth: SchemaChange) -> DeltaTable:
         extra = [each.name for each in self._partitions if each.transform != IDENTITY]
         arrow = to_arrow_schema(growth.schema, timezone="UTC")
         known = pa.schema(table.schema().to_arrow())
@@ -154,7 +154,7 @@ class DeltaLake:
 
     def _table(self) -> DeltaTable:
         if self._found is None and self._load() is None:
-            raise NoTable(f"no such Delta table; table={self._name} at={self._place.root}")
+            raise TableNotFound(f"no such Delta table; table={self._name} at={self._place.root}")
         assert self._found is not None
         return self._found
 
@@ -171,17 +171,17 @@ class DeltaLake:
     def begin(self, progress: Progress) -> FilePlan:
         return folder_plan(self._place.root, self._layout, self._columns(self._table()), progress)
 
-    def live_files(self, bounds: Bounds | None = None) -> list[LiveFile]:
+    def live_files(self, bounds: KeyRange | None = None) -> list[DataFile]:
         table = self._table()
         if pa.table(table.deletion_vectors()).num_rows:
             raise Rejected(f"rows were deleted by vectors, which aren't known here; table={self._name}")
         actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
         return [self._live(each) for each in actions if _may_have(each, bounds)]
 
-    def _live(self, action: Mapping[str, Any]) -> LiveFile:
+    def _live(self, action: Mapping[str, Any]) -> DataFile:
         values = {each.name: action.get(f"partition.{each.name}") for each in self._partitions}
         path = unquote(action["path"]) if "%" in action["path"] else action["path"]
-        return LiveFile(
+        return DataFile(
             path=path,
             size_bytes=action["size_bytes"],
             rows=action.get("num_records") or 0,
@@ -203,8 +203,8 @@ class DeltaLake:
 
     def commit(
         self,
-        written: Sequence[WrittenFile],
-        removed: Sequence[LiveFile],
+        written: Sequence[NewDataFile],
+        removed: Sequence[DataFile],
         progress: Progress,
         *,
         is_rewrite: bool = False,
@@ -242,7 +242,7 @@ class DeltaLake:
             raise Unavailable(f"another commit was quicker; table={self._name} why={_short(error)}") from None
         self._found = None  # what it knows is the version before
 
-    def _add(self, written: WrittenFile, now_ms: int, *, is_change: bool) -> AddAction:
+    def _add(self, written: NewDataFile, now_ms: int, *, is_change: bool) -> AddAction:
         values = {each.name: value for each, value in zip(self._partitions, written.partition, strict=True)}
         return AddAction(
             path=within(written.path).removeprefix(within(self._place.root) + "/"),
@@ -253,12 +253,12 @@ class DeltaLake:
             stats=json.dumps(statistics(footer_of(written), written.rows)),
         )
 
-    def _partition_texts(self, live: LiveFile) -> dict[str, str | None]:
+    def _partition_texts(self, live: DataFile) -> dict[str, str | None]:
         return {name: None if value is None else str(value) for name, value in live.token[1].items()}
 
     # --- clearing away
 
-    def clear(self, older_than_ms: int, orphans_before_ms: int) -> Clearing:
+    def clear(self, older_than_ms: int, orphans_before_ms: int) -> Expiry:
         """Files of versions before a time are deleted, and those that no version ever had."""
         now_ms = SystemClock().now_ms()
         hours = max(0, now_ms - min(older_than_ms, orphans_before_ms)) // 3_600_000
@@ -266,11 +266,11 @@ class DeltaLake:
         gone = table.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True)
         table.create_checkpoint()
         table.cleanup_metadata()
-        return Clearing(files=len(gone))
+        return Expiry(files=len(gone))
 
-    def describe(self) -> Described:
+    def describe(self) -> TableSummary:
         table = self._table()
-        return replace(described(self._columns(table), self.live_files()), version=str(table.version()))
+        return replace(summarize(self._columns(table), self.live_files()), version=str(table.version()))
 
 
 def _done(progress: Progress, now_ms: int) -> list[Transaction]:
@@ -319,7 +319,7 @@ def _json(value: Any) -> Any:
     return value.isoformat() if isinstance(value, date) else value
 
 
-def _may_have(action: Mapping[str, Any], bounds: Bounds | None) -> bool:
+def _may_have(action: Mapping[str, Any], bounds: KeyRange | None) -> bool:
     """Whether a file may have values within bounds, as far as its statistics tell."""
     if bounds is None:
         return True

@@ -32,7 +32,7 @@ from pyspark.sql.types import StructType
 from streamhouse.errors import Misconfigured
 from streamhouse.model.table import IDENTITY, WITH_NUMBER, Partition
 from streamhouse.spark.lake.table import FilePlan, Layout, Progress, begins_of
-from streamhouse.spark.lake.table_options import opened, within
+from streamhouse.spark.lake.table_options import file_system, within
 
 _FORMATS: Final[Mapping[str, str]] = {"year": "%Y", "month": "%Y-%m", "day": "%Y-%m-%d", "hour": "%Y-%m-%d-%H"}
 
@@ -126,7 +126,7 @@ class FolderReader:
 
     def batches(self, token: Any, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         path, values = token
-        with opened(path).open_input_file(within(path)) as source:
+        with file_system(path).open_input_file(within(path)) as source:
             file = pq.ParquetFile(source)
             there = [name for name in columns if name in file.schema_arrow.names]
             for batch in file.iter_batches(READ_ROWS, columns=there):

@@ -39,8 +39,8 @@ from pyiceberg.transforms import parse_transform
 from streamhouse.clock import Ids
 from streamhouse.model.table import IDENTITY, Partition
 from streamhouse.spark.lake.hive_layout import mapped
-from streamhouse.spark.lake.table_options import Place, iceberg_properties, opened, within
-from streamhouse.spark.runtime.object_store import opened as opened_store
+from streamhouse.spark.lake.table_options import Location, file_system, iceberg_properties, within
+from streamhouse.spark.runtime.object_store import open_store as opened_store
 from streamhouse.stores.objects.base import ObjectExists
 
 HINT: Final = "version-hint.text"
@@ -48,10 +48,10 @@ MAX_AHEAD: Final = 10_000
 """Versions that a hint may lag behind."""
 
 
-class FolderCatalog(MetastoreCatalog, NoopCatalog):
+class FileCatalog(MetastoreCatalog, NoopCatalog):
     """A catalog of one table, which is where it is."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Location) -> None:
         super().__init__("folder", **iceberg_properties())
         self._place = place
 
@@ -111,7 +111,7 @@ class FolderCatalog(MetastoreCatalog, NoopCatalog):
         raise CommitFailedException(f"a hint is too old to find the table's version; version={version}")
 
     def _hinted(self) -> int | None:
-        files, path = opened(self._place.root), within(self._place.under("metadata", HINT))
+        files, path = file_system(self._place.root), within(self._place.under("metadata", HINT))
         try:
             with files.open_input_stream(path) as stream:
                 text = stream.read().decode().strip()
@@ -120,7 +120,7 @@ class FolderCatalog(MetastoreCatalog, NoopCatalog):
         return int(text) if text.isdecimal() else None
 
     def _is_there(self, version: int) -> bool:
-        (found,) = opened(self._place.root).get_file_info([within(self._path(version))])
+        (found,) = file_system(self._place.root).get_file_info([within(self._path(version))])
         return bool(found.is_file)
 
     def _publish(self, version: int, metadata: TableMetadata) -> None:
@@ -146,7 +146,7 @@ class FolderCatalog(MetastoreCatalog, NoopCatalog):
         """A reader must never find half of it."""
         path = self._place.under("metadata", HINT)
         if self._place.is_bucket:
-            with opened(path).open_output_stream(within(path)) as stream:
+            with file_system(path).open_output_stream(within(path)) as stream:
                 stream.write(str(version).encode())
             return
         making = f"{path}.{version}"

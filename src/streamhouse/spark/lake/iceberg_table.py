@@ -27,7 +27,8 @@ from pyiceberg.io.pyarrow import (
     parquet_path_to_id_mapping,
     schema_to_pyarrow,
 )
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.manifest import DataFile as IcebergDataFile
+from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.table import FileScanTask, Table, Transaction
@@ -40,27 +41,27 @@ from pyspark.sql.types import StructType
 from streamhouse.errors import Misconfigured, Rejected, Unavailable
 from streamhouse.model.table import IDENTITY, WITH_NUMBER, Partition
 from streamhouse.spark.lake.data_files import footer_of, spark_schema
-from streamhouse.spark.lake.iceberg_metadata import FolderCatalog, values_of
-from streamhouse.spark.lake.schema_evolution import grown, stored
+from streamhouse.spark.lake.iceberg_metadata import FileCatalog, values_of
+from streamhouse.spark.lake.schema_evolution import evolve, stored
 from streamhouse.spark.lake.table import (
     PREFIX,
-    Bounds,
-    Clearing,
-    Described,
+    DataFile,
+    Expiry,
     FilePlan,
     FileReader,
+    KeyRange,
     Layout,
-    LiveFile,
-    NoTable,
+    NewDataFile,
     Progress,
-    WrittenFile,
+    TableNotFound,
+    TableSummary,
     begins_of,
     check_commit,
     check_owner,
-    described,
     last_epoch,
+    summarize,
 )
-from streamhouse.spark.lake.table_options import Place, iceberg_properties, opened, within
+from streamhouse.spark.lake.table_options import Location, file_system, iceberg_properties, within
 
 QUERY: Final = "streamhouse.query-id"
 BATCH: Final = "streamhouse.batch-id"
@@ -85,13 +86,13 @@ _PROPERTIES: Final[Mapping[str, str]] = {
 }
 
 
-class IcebergLake:
+class IcebergLakeTable:
     """`catalog` is the name of one that PyIceberg's own configuration knows; without, the folder itself is one."""
 
     can_remove = True
 
     def __init__(
-        self, layout: Layout, place: Place | None, *, catalog: str | None = None, identifier: str | None = None
+        self, layout: Layout, place: Location | None, *, catalog: str | None = None, identifier: str | None = None
     ) -> None:
         self._layout, self._place, self._name = layout, place, layout.name
         self._catalog: Catalog = load_catalog(catalog) if catalog else _folder(layout.name, place)
@@ -106,7 +107,7 @@ class IcebergLake:
     def fit(self, schema: StructType) -> StructType:
         wanted = stored(schema, has_small_numbers=False)
         table = self._load() or self._made(wanted)
-        growth = grown(self._name, _columns(table), wanted)
+        growth = evolve(self._name, _columns(table), wanted)
         if not growth.is_none:
             with self._told(), table.update_schema() as update:
                 update.union_by_name(to_arrow_schema(growth.schema, timezone="UTC"))
@@ -131,7 +132,7 @@ class IcebergLake:
             raise Rejected(f"Iceberg has no such type; table={self._name} why={error}") from None
         self._layout.check_columns(fields.column_names)
         spec = _spec(fields, self._layout)
-        if isinstance(self._catalog, FolderCatalog):
+        if isinstance(self._catalog, FileCatalog):
             self._found = self._catalog.begin_table(fields, spec, _PROPERTIES)
         else:
             location = self._place.root if self._place else None
@@ -150,7 +151,9 @@ class IcebergLake:
 
     def _table(self) -> Table:
         if self._found is None and self._load() is None:
-            raise NoTable(f"no such Iceberg table; table={self._name} at={self._place.root if self._place else ''}")
+            raise TableNotFound(
+                f"no such Iceberg table; table={self._name} at={self._place.root if self._place else ''}"
+            )
         assert self._found is not None
         return self._found
 
@@ -174,10 +177,10 @@ class IcebergLake:
             file_size_bytes=self._layout.file_size_bytes,
         )
 
-    def live_files(self, bounds: Bounds | None = None) -> list[LiveFile]:
+    def live_files(self, bounds: KeyRange | None = None) -> list[DataFile]:
         tasks = self._table().scan(row_filter=_between(bounds)).plan_files()
         return [
-            LiveFile(
+            DataFile(
                 path=task.file.file_path,
                 size_bytes=task.file.file_size_in_bytes,
                 rows=task.file.record_count,
@@ -205,8 +208,8 @@ class IcebergLake:
 
     def commit(
         self,
-        written: Sequence[WrittenFile],
-        removed: Sequence[LiveFile],
+        written: Sequence[NewDataFile],
+        removed: Sequence[DataFile],
         progress: Progress,
         *,
         is_rewrite: bool = False,
@@ -227,23 +230,23 @@ class IcebergLake:
                 for each in removed:
                     files.delete_data_file(each.token.file)
 
-    def _told(self) -> "_Told":
-        return _Told(self._name)
+    def _told(self) -> "_CommitProperties":
+        return _CommitProperties(self._name)
 
     # --- clearing away
 
-    def clear(self, older_than_ms: int, orphans_before_ms: int) -> Clearing:
+    def clear(self, older_than_ms: int, orphans_before_ms: int) -> Expiry:
         table = self._table()
         before = len(table.snapshots())
         with self._told():
             old = datetime.fromtimestamp(older_than_ms / 1000, UTC).replace(tzinfo=None)
             table.maintenance.expire_snapshots().older_than(old).commit()
         table = self._load() or table
-        return Clearing(snapshots=before - len(table.snapshots()), files=self._swept(table, orphans_before_ms))
+        return Expiry(snapshots=before - len(table.snapshots()), files=self._swept(table, orphans_before_ms))
 
     def _swept(self, table: Table, before_ms: int) -> int:
         """Delete files that no snapshot refers to: of snapshots that are gone, and of commits that never were."""
-        files, kept = opened(table.location()), _referred(table)
+        files, kept = file_system(table.location()), _referred(table)
         swept = 0
         for folder in ("data", "metadata"):
             under = fs.FileSelector(within(f"{table.location()}/{folder}"), recursive=True, allow_not_found=True)
@@ -254,7 +257,7 @@ class IcebergLake:
                     swept += 1
         return swept
 
-    def describe(self) -> Described:
+    def describe(self) -> TableSummary:
         table = self._table()
         progress = {
             name.removeprefix(PROGRESS): int(value)
@@ -262,16 +265,16 @@ class IcebergLake:
             if name.startswith(PROGRESS)
         }
         version = table.metadata_location.rsplit("/", 1)[-1]
-        return replace(described(_columns(table), self.live_files()), version=version, progress=progress)
+        return replace(summarize(_columns(table), self.live_files()), version=version, progress=progress)
 
 
-def _folder(name: str, place: Place | None) -> FolderCatalog:
+def _folder(name: str, place: Location | None) -> FileCatalog:
     if place is None:
         raise Misconfigured(f"an Iceberg table needs a location or a catalog; table={name}")
-    return FolderCatalog(place)
+    return FileCatalog(place)
 
 
-class _Told:
+class _CommitProperties:
     """What PyIceberg says when somebody else was quicker, in our words."""
 
     def __init__(self, name: str) -> None:
@@ -325,7 +328,7 @@ def _columns(table: Table) -> StructType:
     return spark_schema(schema_to_pyarrow(table.schema(), include_field_ids=False))
 
 
-def _between(bounds: Bounds | None) -> BooleanExpression:
+def _between(bounds: KeyRange | None) -> BooleanExpression:
     if bounds is None:
         return AlwaysTrue()
     kinds: tuple[Any, Any] = (GreaterThanOrEqual, LessThanOrEqual)
@@ -352,14 +355,14 @@ def _partition(field: PartitionField, schema: Schema) -> Partition:
     return Partition(column=column, transform=transform, width=int(rest.rstrip("]")) if rest else 0)
 
 
-def _data_file(written: WrittenFile, table: Table) -> DataFile:
+def _data_file(written: NewDataFile, table: Table) -> IcebergDataFile:
     schema = table.schema()
     statistics = data_file_statistics_from_parquet_metadata(
         parquet_metadata=footer_of(written),
         stats_columns=compute_statistics_plan(schema, table.properties),
         parquet_column_mapping=parquet_path_to_id_mapping(schema),
     )
-    return DataFile.from_args(
+    return IcebergDataFile.from_args(
         content=DataFileContent.DATA,
         file_path=written.path,
         file_format=FileFormat.PARQUET,

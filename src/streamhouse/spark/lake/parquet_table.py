@@ -24,35 +24,35 @@ from pyspark.sql.types import StructType
 from streamhouse.errors import Rejected
 from streamhouse.spark.lake.data_files import NO_VALUE
 from streamhouse.spark.lake.hive_layout import FolderReader, check_folders, folder_plan, with_partitions
-from streamhouse.spark.lake.schema_evolution import grown, stored
+from streamhouse.spark.lake.schema_evolution import evolve, stored
 from streamhouse.spark.lake.table import (
     PREFIX,
-    Bounds,
-    Clearing,
-    Described,
+    DataFile,
+    Expiry,
     FilePlan,
     FileReader,
+    KeyRange,
     Layout,
-    LiveFile,
-    NoTable,
+    NewDataFile,
     Progress,
-    WrittenFile,
+    TableNotFound,
+    TableSummary,
     begins_of,
     check_commit,
     check_owner,
-    described,
     last_epoch,
+    summarize,
 )
-from streamhouse.spark.lake.table_options import Place, within
+from streamhouse.spark.lake.table_options import Location, within
 
 NOTES: Final = "_streamhouse"
 """Readers leave folders alone that begin like this."""
 
 
-class ParquetLake:
+class ParquetLakeTable:
     can_remove = False
 
-    def __init__(self, layout: Layout, place: Place) -> None:
+    def __init__(self, layout: Layout, place: Location) -> None:
         check_folders(layout.partitions, layout.name)
         self._layout, self._place = layout, place
         self._name, self._partitions = layout.name, layout.partitions
@@ -67,7 +67,7 @@ class ParquetLake:
         wanted = stored(schema, has_small_numbers=True)
         found = self._noted("schema")
         old = StructType([]) if found is None else StructType.fromJson(found["columns"])
-        growth = grown(self._name, old, wanted)
+        growth = evolve(self._name, old, wanted)
         if growth.widened:
             raise Rejected(
                 f"columns of Parquet files keep their types; table={self._name} column={growth.widened[0]}"
@@ -81,7 +81,7 @@ class ParquetLake:
     def columns(self) -> StructType:
         found = self._noted("schema")
         if found is None:
-            raise NoTable(f"no such Parquet table; table={self._name} at={self._place.root}")
+            raise TableNotFound(f"no such Parquet table; table={self._name} at={self._place.root}")
         return StructType.fromJson(found["columns"])
 
     def _check_partitions(self, schema: StructType, found: Any) -> None:
@@ -121,7 +121,7 @@ class ParquetLake:
             self._note(f"begun-{progress.query_id}", {"batch": progress.batch_id})
         return folder_plan(self._place.root, self._layout, self.columns(), progress)
 
-    def live_files(self, bounds: Bounds | None = None) -> list[LiveFile]:
+    def live_files(self, bounds: KeyRange | None = None) -> list[DataFile]:
         """All files but those of a micro-batch that isn't finished."""
         unfinished = tuple(self._unfinished())
         return [
@@ -130,9 +130,9 @@ class ParquetLake:
             if not (unfinished and each.base_name.startswith(unfinished))
         ]
 
-    def _live(self, info: fs.FileInfo) -> LiveFile:
+    def _live(self, info: fs.FileInfo) -> DataFile:
         below = info.path.removeprefix(within(self._place.root) + "/")
-        return LiveFile(
+        return DataFile(
             path=below, size_bytes=info.size, rows=0, token=(self._place.under(below), dict(_values(below)))
         )
 
@@ -166,8 +166,8 @@ class ParquetLake:
 
     def commit(
         self,
-        written: Sequence[WrittenFile],
-        removed: Sequence[LiveFile],
+        written: Sequence[NewDataFile],
+        removed: Sequence[DataFile],
         progress: Progress,
         *,
         is_rewrite: bool = False,
@@ -184,14 +184,14 @@ class ParquetLake:
             self._delete(each.path for each in found if each.base_name.startswith(begins) and each.path not in kept)
         self._note(f"done-{progress.query_id}", {"batch": progress.batch_id, "covers": progress.covers})
 
-    def clear(self, older_than_ms: int, orphans_before_ms: int) -> Clearing:
+    def clear(self, older_than_ms: int, orphans_before_ms: int) -> Expiry:
         """There is nothing old: what is here is the table."""
-        return Clearing()
+        return Expiry()
 
-    def describe(self) -> Described:
+    def describe(self) -> TableSummary:
         files = self.live_files()
         rows = sum(_rows(self._files, within(each.token[0])) for each in files)
-        return described(self.columns(), files, rows=rows)
+        return summarize(self.columns(), files, rows=rows)
 
     # --- notes
 

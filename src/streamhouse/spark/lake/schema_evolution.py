@@ -37,7 +37,7 @@ _FRACTIONS: Final = (FloatType, DoubleType)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Growth:
+class SchemaChange:
     """What a table must become. `added` and `widened` are columns with dots for fields of structs."""
 
     schema: StructType
@@ -68,17 +68,17 @@ def _plain(kind: DataType, has_small: bool) -> DataType:
     return StringType() if isinstance(kind, StringType) else kind
 
 
-def widest(old: StructType, new: StructType) -> StructType:
+def merge_lenient(old: StructType, new: StructType) -> StructType:
     """`old` with what `new` adds; where types don't go together, the old one stays."""
     return _struct("", "", old, new, [], [], is_lenient=True)
 
 
-def grown(table: str, old: StructType, new: StructType) -> Growth:
+def evolve(table: str, old: StructType, new: StructType) -> SchemaChange:
     """A table of `old` that takes rows of `new`; raises `Rejected` with the column that can't be."""
     added: list[str] = []
     widened: list[str] = []
     schema = _struct(table, "", old, new, added, widened)
-    return Growth(schema=schema, added=tuple(added), widened=tuple(widened))
+    return SchemaChange(schema=schema, added=tuple(added), widened=tuple(widened))
 
 
 def _struct(
@@ -147,12 +147,12 @@ def _widens(narrow: DataType, wide: DataType) -> bool:
     return False
 
 
-def fitted(frame: DataFrame, schema: StructType) -> DataFrame:
+def align_columns(frame: DataFrame, schema: StructType) -> DataFrame:
     """Rows with all columns of the table, in its order; those that they don't have are null."""
-    return frame.select(*_fitted(frame, schema))
+    return frame.select(*_align(frame, schema))
 
 
-def _fitted(frame: DataFrame, schema: StructType) -> Iterator[Column]:
+def _align(frame: DataFrame, schema: StructType) -> Iterator[Column]:
     there = {each.name: each.dataType for each in frame.schema.fields}
     for each in schema.fields:
         name = quote_identifier(each.name)

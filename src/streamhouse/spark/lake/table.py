@@ -26,7 +26,7 @@ PREFIX: Final = "sh-"
 FILE_SIZE_BYTES: Final = 128 * 1024 * 1024
 
 
-class NoTable(Rejected):
+class TableNotFound(Rejected):
     """There is no table at this place: nobody made one yet, or it is elsewhere."""
 
 
@@ -119,7 +119,7 @@ class FilePlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenFile:
+class NewDataFile:
     """A data file that is there and belongs to nobody yet; `footer` is Parquet's own."""
 
     path: str
@@ -130,7 +130,7 @@ class WrittenFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LiveFile:
+class DataFile:
     """A data file of the table as it is; `token` is what its table's reader needs to read it."""
 
     path: str
@@ -148,7 +148,7 @@ class FileReader(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class KeyRange:
     """The least and the greatest value of a column among the rows that come: files beyond can't have their keys."""
 
     column: str
@@ -157,7 +157,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Clearing:
+class Expiry:
     """What became of old snapshots and files."""
 
     snapshots: int = 0
@@ -165,7 +165,7 @@ class Clearing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Described:
+class TableSummary:
     """A table for somebody who looks at it."""
 
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -176,9 +176,9 @@ class Described:
     progress: Mapping[str, int] = field(default_factory=dict)
 
 
-def described(columns: StructType, files: Sequence[LiveFile], *, rows: int | None = None) -> Described:
+def summarize(columns: StructType, files: Sequence[DataFile], *, rows: int | None = None) -> TableSummary:
     """A table of these columns and files; what only its kind can say is left out."""
-    return Described(
+    return TableSummary(
         columns={each.name: each.dataType.simpleString() for each in columns.fields},
         files=len(files),
         rows=sum(each.rows for each in files) if rows is None else rows,
@@ -186,7 +186,7 @@ def described(columns: StructType, files: Sequence[LiveFile], *, rows: int | Non
     )
 
 
-class Lake(Protocol):
+class LakeTable(Protocol):
     """One table. Whoever asks does so from one thread, on the driver."""
 
     can_remove: bool
@@ -200,7 +200,7 @@ class Lake(Protocol):
         ...
 
     def columns(self) -> StructType:
-        """Those of the table as it is; raises `NoTable` where there is none."""
+        """Those of the table as it is; raises `TableNotFound` where there is none."""
         ...
 
     def last_batch(self, query_id: str) -> int | None:
@@ -223,7 +223,7 @@ class Lake(Protocol):
         """How data files of a micro-batch are written."""
         ...
 
-    def live_files(self, bounds: Bounds | None = None) -> list[LiveFile]:
+    def live_files(self, bounds: KeyRange | None = None) -> list[DataFile]:
         """Files of the table as it was when `last_batch` was asked."""
         ...
 
@@ -231,8 +231,8 @@ class Lake(Protocol):
 
     def commit(
         self,
-        written: Sequence[WrittenFile],
-        removed: Sequence[LiveFile],
+        written: Sequence[NewDataFile],
+        removed: Sequence[DataFile],
         progress: Progress,
         *,
         is_rewrite: bool = False,
@@ -245,10 +245,10 @@ class Lake(Protocol):
         """
         ...
 
-    def clear(self, older_than_ms: int, orphans_before_ms: int) -> Clearing:
+    def clear(self, older_than_ms: int, orphans_before_ms: int) -> Expiry:
         """Forget snapshots that ended before a time, and delete files that nothing refers to any more."""
         ...
 
-    def describe(self) -> Described:
-        """Raises `NoTable` where there is none."""
+    def describe(self) -> TableSummary:
+        """Raises `TableNotFound` where there is none."""
         ...

@@ -32,7 +32,7 @@ import pyarrow.fs as fs
 from streamhouse.errors import Misconfigured
 from streamhouse.errors.base import install_command
 from streamhouse.model.table import Connector, Partition, Table, parse_partitions
-from streamhouse.spark.lake.table import FILE_SIZE_BYTES, Described, Lake, Layout, NoTable
+from streamhouse.spark.lake.table import FILE_SIZE_BYTES, LakeTable, Layout, TableNotFound, TableSummary
 from streamhouse.sql.options import a_duration_ms, a_file_size
 
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
@@ -42,7 +42,7 @@ REGION: Final = "us-east-1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Location:
     """`root` is an absolute path, or `s3://bucket/prefix`; neither ends with a slash."""
 
     root: str
@@ -59,24 +59,24 @@ class Place:
         return "/".join([self.root, *names])
 
     def files(self) -> fs.FileSystem:
-        return opened(self.root)
+        return file_system(self.root)
 
 
-def place_of(location: str) -> Place:
+def parse_location(location: str) -> Location:
     """`/lake/orders`, `file:///lake/orders` or `s3://bucket/lake/orders`; raises `Misconfigured` for the rest."""
     parts = urlsplit(location)
     if parts.scheme == "s3" and parts.netloc and not (parts.query or parts.fragment or "@" in parts.netloc):
-        return Place(root=location.rstrip("/"))
+        return Location(root=location.rstrip("/"))
     path = unquote(parts.path) if parts.scheme == "file" and not parts.netloc else location
     if os.path.isabs(path) and path.strip("/"):
-        return Place(root=os.path.normpath(path))
+        return Location(root=os.path.normpath(path))
     raise Misconfigured(
         f"no place for a lake table; location={location}"
         " do=an absolute folder that all of Spark sees, or s3://bucket/prefix"
     )
 
 
-def opened(path: str) -> fs.FileSystem:
+def file_system(path: str) -> fs.FileSystem:
     """The file system of a path or URL; paths within it are what `within` says."""
     return _bucket(os.environ) if path.startswith("s3://") else fs.LocalFileSystem()
 
@@ -118,7 +118,7 @@ def iceberg_properties(environ: Mapping[str, str] | None = None) -> dict[str, st
     return {name: value for name, value in told.items() if value}
 
 
-def delta_options(place: Place, environ: Mapping[str, str] | None = None) -> dict[str, str] | None:
+def delta_options(place: Location, environ: Mapping[str, str] | None = None) -> dict[str, str] | None:
     """What delta-rs must be told; the rest it reads from the environment itself."""
     if not place.is_bucket:
         return None
@@ -147,7 +147,7 @@ class LakeOptions:
 
     name: str
     connector: Connector
-    place: Place | None
+    place: Location | None
     key: tuple[str, ...] = ()
     partitions: tuple[Partition, ...] = ()
     file_size_bytes: int = FILE_SIZE_BYTES
@@ -156,7 +156,7 @@ class LakeOptions:
     identifier: str | None = None
 
 
-def options_of(table: Table, key: tuple[str, ...] = (), *, is_written: bool = True) -> LakeOptions:
+def lake_options(table: Table, key: tuple[str, ...] = (), *, is_written: bool = True) -> LakeOptions:
     """`key` is the pipeline's, where it has one; whoever only reads needs none. Raises `Misconfigured`."""
     given = table.options
     mode = given.get("mode", "append").lower()
@@ -175,7 +175,7 @@ def options_of(table: Table, key: tuple[str, ...] = (), *, is_written: bool = Tr
     return LakeOptions(
         name=table.name,
         connector=table.connector,
-        place=place_of(location) if location else None,
+        place=parse_location(location) if location else None,
         key=found if mode == UPSERT else (),
         partitions=parse_partitions(given["partition_by"]) if given.get("partition_by") else (),
         file_size_bytes=a_file_size(given["file_size"]) if given.get("file_size") else FILE_SIZE_BYTES,
@@ -185,10 +185,10 @@ def options_of(table: Table, key: tuple[str, ...] = (), *, is_written: bool = Tr
     )
 
 
-def open_lake(options: LakeOptions) -> Lake:
+def open_table(options: LakeOptions) -> LakeTable:
     """The table; its library is loaded when it is needed first."""
     try:
-        return _opened(options)
+        return _open(options)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "streamhouse":
             raise
@@ -197,27 +197,27 @@ def open_lake(options: LakeOptions) -> Lake:
         ) from None
 
 
-def _opened(options: LakeOptions) -> Lake:
+def _open(options: LakeOptions) -> LakeTable:
     module: Any = import_module(f"streamhouse.spark.lake.{options.connector.value}_table")
     layout = Layout(name=options.name, partitions=options.partitions, file_size_bytes=options.file_size_bytes)
-    lake: Lake
+    lake: LakeTable
     if options.connector is Connector.ICEBERG:
-        lake = module.IcebergLake(layout, options.place, catalog=options.catalog, identifier=options.identifier)
+        lake = module.IcebergLakeTable(layout, options.place, catalog=options.catalog, identifier=options.identifier)
     elif options.place is None:
         raise Misconfigured(f"only Iceberg tables have catalogs; table={options.name} do=say its location")
     elif options.connector is Connector.DELTA:
-        lake = module.DeltaLake(layout, options.place)
+        lake = module.DeltaLakeTable(layout, options.place)
     else:
-        lake = module.ParquetLake(layout, options.place)
+        lake = module.ParquetLakeTable(layout, options.place)
     return lake
 
 
-def describe_table(name: str, connector: str, options: Mapping[str, str]) -> Described | None:
+def describe_table(name: str, connector: str, options: Mapping[str, str]) -> TableSummary | None:
     """None where there is no table: nothing was committed yet."""
     table = Table(name=name, connector=Connector(connector), options=options)
-    lake = open_lake(options_of(table, is_written=False))
+    lake = open_table(lake_options(table, is_written=False))
     lake.last_batch("")  # the table as it is now
     try:
         return lake.describe()
-    except NoTable:
+    except TableNotFound:
         return None

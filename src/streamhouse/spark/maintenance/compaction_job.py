@@ -26,27 +26,33 @@ import msgspec
 from streamhouse.client.loop_thread import LoopThread
 from streamhouse.clock import Clock, Ids, SystemClock
 from streamhouse.errors import Unavailable
-from streamhouse.spark.agents.run_replacements import JobTime, Maintainers, MaintenancePlan, Replacement
+from streamhouse.spark.agents.run_replacements import JobTime, MaintenanceClient, MaintenancePlan, Replacement
 from streamhouse.spark.datasource.split_planner import splits_of
-from streamhouse.spark.datasource.split_reader import Task
-from streamhouse.spark.maintenance.compaction_plan import Aim, CompactWork, aims_of, pieces_of, works_of
-from streamhouse.spark.maintenance.job import MAX_TASKS, STARTING, TASKS_PER_CORE, Done, OnProgress, Progress
-from streamhouse.spark.maintenance.retained_offsets import Executors, Sessions, SparkExecutors, Survivors
+from streamhouse.spark.datasource.split_reader import ReadTask
+from streamhouse.spark.maintenance.compaction_plan import (
+    CompactionTarget,
+    CompactionTask,
+    compaction_targets,
+    rewrite_tasks,
+    segment_ranges,
+)
+from streamhouse.spark.maintenance.job import MAX_TASKS, STARTING, TASKS_PER_CORE, JobResult, OnProgress, Progress
+from streamhouse.spark.maintenance.retained_offsets import Executors, RetainedOffsets, Sessions, SparkExecutors
 from streamhouse.spark.maintenance.run_compaction import CompactResult, compact_task
-from streamhouse.spark.maintenance.segment_rewrite import Costs
+from streamhouse.spark.maintenance.segment_rewrite import IoStats
 
 T = TypeVar("T")
 
 SPLIT_BYTES: Final = 64 * 1024 * 1024
 """Of runs whose keys one task reads."""
-MAX_SPENT: Final = 10_000
+MAX_OBSOLETE_MARKERS: Final = 10_000
 """Of one request, as agents take them."""
 MAX_ROUNDS: Final = 30
 """Of planning again because others rewrote the same runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compacted(Done):
+class CompactionResult(JobResult):
     """What a pass did. `up_to`: the offset up to which a partition is clean now, for those that had something new."""
 
     records: int = 0
@@ -60,7 +66,7 @@ def run(
     agents: str,
     tasks: Sessions,
     on_progress: OnProgress = lambda at: None,
-) -> Compacted:
+) -> CompactionResult:
     """Compact all of a topic that may be compacted now, however little is new.
 
     Raises `Misconfigured` for a topic that isn't compacted, `Unavailable` when others rewrite it all the time.
@@ -75,7 +81,7 @@ def compact(
     executors: Executors,
     on_progress: OnProgress = lambda at: None,
     clock: Clock | None = None,
-) -> Compacted:
+) -> CompactionResult:
     """The same on any executors, at any time."""
     with ExitStack() as stack:
         loop = LoopThread(name="streamhouse-maintenance")
@@ -85,8 +91,8 @@ def compact(
         return _Pass(topic, agents, loop, maintainers, executors, on_progress, clock or SystemClock()).run()
 
 
-async def _opened(agents: str) -> Maintainers:
-    return Maintainers(agents)
+async def _opened(agents: str) -> MaintenanceClient:
+    return MaintenanceClient(agents)
 
 
 class _Pass:
@@ -98,7 +104,7 @@ class _Pass:
         topic: str,
         address: str,
         loop: LoopThread,
-        agents: Maintainers,
+        agents: MaintenanceClient,
         executors: Executors,
         on_progress: OnProgress,
         clock: Clock,
@@ -108,18 +114,18 @@ class _Pass:
         self._own_ms = clock.now_ms()
         self._now = JobTime(self._own_ms, self._own_ms)
         self._job = str(Ids().uuid())
-        self._done = Compacted(topic=topic)
+        self._done = CompactionResult(topic=topic)
         self._topic_id: str | None = None
         self._reached: dict[int, int] = {}
         self._total_bytes = self._done_bytes = 0
 
-    def run(self) -> Compacted:
+    def run(self) -> CompactionResult:
         self._loop.run(self._agents.meet())
         self._loop.run(self._agents.flush(self._done.topic))
         plan = self._plan()
         self._done = replace(self._done, runs_before=_runs(plan), runs_after=_runs(plan))
         self._now = plan.ages_at(self._own_ms)
-        aims = aims_of(plan, now_ms=self._now.earlier_ms)
+        aims = compaction_targets(plan, now_ms=self._now.earlier_ms)
         if not aims:
             return self._done
         works = list(self._works(plan, aims))
@@ -145,13 +151,15 @@ class _Pass:
         self._topic_id = plan.topic_id
         return plan
 
-    def _works(self, plan: MaintenancePlan, aims: Mapping[int, Aim]) -> Iterator[CompactWork]:
-        return works_of(plan, aims, job=self._job, now=self._now, reached=self._reached)
+    def _works(self, plan: MaintenancePlan, aims: Mapping[int, CompactionTarget]) -> Iterator[CompactionTask]:
+        return rewrite_tasks(plan, aims, job=self._job, now=self._now, reached=self._reached)
 
-    def _survivors(self, plan: MaintenancePlan, aims: Mapping[int, Aim], works: Sequence[CompactWork]) -> Survivors:
+    def _survivors(
+        self, plan: MaintenancePlan, aims: Mapping[int, CompactionTarget], works: Sequence[CompactionTask]
+    ) -> RetainedOffsets:
         """Read the keys of everything up to the aims."""
         splits = splits_of(
-            list(pieces_of(plan, aims)),
+            list(segment_ranges(plan, aims)),
             store=plan.store,
             split_bytes=SPLIT_BYTES,
             min_partitions=min(len(works), self._executors.at_once),
@@ -161,7 +169,7 @@ class _Pass:
         found, costs = self._executors.find(
             splits,
             [work.bounds for work in works],
-            task=Task(agents=self._address, fail_on_data_loss=False),
+            task=ReadTask(agents=self._address, fail_on_data_loss=False),
             records=sum(run.records for work in works for run in work.work.runs),
             on_read=self._note_read,
         )
@@ -171,14 +179,14 @@ class _Pass:
     def _note_read(self, read_bytes: int) -> None:
         self._on_progress(Progress("reading keys", min(read_bytes, self._total_bytes), self._total_bytes))
 
-    def _round(self, works: Sequence[CompactWork], survivors: Survivors) -> None:
+    def _round(self, works: Sequence[CompactionTask], survivors: RetainedOffsets) -> None:
         """Rewrite what is left, many at once; replace in order, and no further in a partition than somebody else let
         us."""
         stale: set[int] = set()
         self._tell()
         at_once = min(MAX_TASKS, TASKS_PER_CORE * self._executors.at_once)
 
-        def act(work: CompactWork) -> CompactResult | None:
+        def act(work: CompactionTask) -> CompactResult | None:
             if work.work.partition in stale:
                 return None
             answer = survivors.rewrite(work.bounds, partial(compact_task, msgspec.json.encode(work)))
@@ -199,21 +207,21 @@ class _Pass:
             self._executors.cancel()
             raise
 
-    def _forget(self, work: CompactWork, spent: Sequence[int]) -> bool:
+    def _forget(self, work: CompactionTask, spent: Sequence[int]) -> bool:
         """Have nobody told any more of transactions of which nothing is left, before their markers change or go."""
         where = work.work
-        for start in range(0, len(spent), MAX_SPENT):
+        for start in range(0, len(spent), MAX_OBSOLETE_MARKERS):
             asked = Replacement(
                 topic=where.topic,
                 topic_id=where.topic_id,
                 partition=where.partition,
-                spent=tuple(spent[start : start + MAX_SPENT]),
+                spent=tuple(spent[start : start + MAX_OBSOLETE_MARKERS]),
             )
             if not self._loop.run(self._agents.replace(asked)):
                 return False
         return True
 
-    def _register(self, work: CompactWork, result: CompactResult) -> bool:
+    def _register(self, work: CompactionTask, result: CompactResult) -> bool:
         if not self._forget(work, result.spent):
             return False
         for replacement in result.replacements:
@@ -227,7 +235,7 @@ class _Pass:
             self._done = replace(self._done, conflicts=self._done.conflicts + 1)
         return not result.is_gone
 
-    def _note(self, work: CompactWork, result: CompactResult) -> None:
+    def _note(self, work: CompactionTask, result: CompactResult) -> None:
         done = self._done
         self._done = replace(
             done,
@@ -240,10 +248,10 @@ class _Pass:
     def _tell(self) -> None:
         self._on_progress(Progress("rewriting", self._done_bytes, self._total_bytes))
 
-    def _count(self, costs: Costs) -> None:
+    def _count(self, costs: IoStats) -> None:
         self._done = replace(self._done, costs=self._done.costs + costs)
 
-    def _ended(self, plan: MaintenancePlan, aims: Mapping[int, Aim]) -> Compacted:
+    def _ended(self, plan: MaintenancePlan, aims: Mapping[int, CompactionTarget]) -> CompactionResult:
         """Nothing is left: note how far partitions are clean."""
         for partition, aim in aims.items():
             clean = Replacement(topic=plan.topic, topic_id=plan.topic_id, partition=partition, cleaned_to=aim.up_to)
@@ -257,10 +265,10 @@ def _runs(plan: MaintenancePlan) -> int:
 
 
 def in_order(
-    act: Callable[[CompactWork], T], works: Iterable[CompactWork], *, at_once: int
-) -> Iterator[tuple[CompactWork, T]]:
+    act: Callable[[CompactionTask], T], works: Iterable[CompactionTask], *, at_once: int
+) -> Iterator[tuple[CompactionTask, T]]:
     """What `act` makes of works, in their order, with so many under way."""
-    under_way: deque[tuple[CompactWork, Future[T]]] = deque()
+    under_way: deque[tuple[CompactionTask, Future[T]]] = deque()
     with ThreadPoolExecutor(at_once, thread_name_prefix="compacting") as threads:
         try:
             for work in works:

@@ -19,10 +19,10 @@ from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.transaction import AbortedTransaction
 from streamhouse.spark.agents import client as reading_agents
 from streamhouse.spark.agents.run_replacements import JobTime, MaintenancePlan, PartitionPlan, RunRow
-from streamhouse.spark.datasource.split_planner import Piece
+from streamhouse.spark.datasource.split_planner import SegmentRange
 from streamhouse.spark.datasource.split_reader import LIMIT_BYTES
-from streamhouse.spark.maintenance.retained_offsets import Bounds
-from streamhouse.spark.maintenance.segment_rewrite import Work
+from streamhouse.spark.maintenance.retained_offsets import OffsetGroup
+from streamhouse.spark.maintenance.segment_rewrite import RewriteTask
 
 MIB: Final = 1024 * 1024
 GROUP_BYTES: Final = 64 * MIB
@@ -33,7 +33,7 @@ MAX_RUNS: Final = 10_000
 """That one object takes the place of: agents take no more in one request."""
 
 
-class TermsRow(msgspec.Struct, frozen=True, kw_only=True):
+class CompactionPolicyRow(msgspec.Struct, frozen=True, kw_only=True):
     """`Terms` on their way to a task. A batch that ends at `last_end`, the log's end, stays as an empty one."""
 
     end: int
@@ -55,27 +55,27 @@ class TermsRow(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class CompactWork(msgspec.Struct, frozen=True, kw_only=True):
+class CompactionTask(msgspec.Struct, frozen=True, kw_only=True):
     """What a task rewrites, and by which terms; what the driver sends."""
 
-    work: Work
-    terms: TermsRow
+    work: RewriteTask
+    terms: CompactionPolicyRow
 
     @property
-    def bounds(self) -> Bounds:
+    def bounds(self) -> OffsetGroup:
         runs = self.work.runs
-        return Bounds(self.work.partition, runs[0].base, runs[-1].end)
+        return OffsetGroup(self.work.partition, runs[0].base, runs[-1].end)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Aim:
+class CompactionTarget:
     """How far a partition is compacted in this pass: offsets below `up_to`; the log ended at `last_end`."""
 
     up_to: int
     last_end: int
 
 
-def aims_of(plan: MaintenancePlan, *, now_ms: int) -> dict[int, Aim]:
+def compaction_targets(plan: MaintenancePlan, *, now_ms: int) -> dict[int, CompactionTarget]:
     """How far each partition is to be compacted; without those where nothing is new. Decides; touches nothing."""
     config = plan.config
     if not config.compacts:
@@ -83,7 +83,7 @@ def aims_of(plan: MaintenancePlan, *, now_ms: int) -> dict[int, Aim]:
             f"the topic is not compacted; topic={plan.topic}"
             f" do=streamhouse topics alter {plan.topic} --config cleanup.policy=compact"
         )
-    aims: dict[int, Aim] = {}
+    aims: dict[int, CompactionTarget] = {}
     for partition in plan.partitions:
         place = PartitionId(plan.id, partition.partition)
         runs = [row.run(place) for row in partition.runs]
@@ -91,13 +91,13 @@ def aims_of(plan: MaintenancePlan, *, now_ms: int) -> dict[int, Aim]:
             runs, config, cleaned_to=partition.cleaned_to, now_ms=now_ms, stable_end=partition.stable_end
         )
         if up_to is not None:
-            aims[partition.partition] = Aim(up_to=up_to, last_end=runs[-1].end)
+            aims[partition.partition] = CompactionTarget(up_to=up_to, last_end=runs[-1].end)
     return aims
 
 
-def works_of(
-    plan: MaintenancePlan, aims: Mapping[int, Aim], *, job: str, now: JobTime, reached: Mapping[int, int]
-) -> Iterator[CompactWork]:
+def rewrite_tasks(
+    plan: MaintenancePlan, aims: Mapping[int, CompactionTarget], *, job: str, now: JobTime, reached: Mapping[int, int]
+) -> Iterator[CompactionTask]:
     """What is left to rewrite: partition by partition, oldest first. `reached`: up to where it is done."""
     config = plan.config
     limits = merge_limits(config, at_least=1, below_bytes=0, max_bytes=GROUP_BYTES)
@@ -105,7 +105,7 @@ def works_of(
         aim = aims.get(partition.partition)
         if aim is None:
             continue
-        terms = TermsRow(
+        terms = CompactionPolicyRow(
             end=aim.up_to,
             last_end=aim.last_end,
             now_ms=now.earlier_ms,
@@ -120,7 +120,7 @@ def works_of(
         for group in rewritten_together(runs, limits, max_runs=MAX_RUNS, max_records=GROUP_RECORDS):
             chosen = tuple(rows[start : start + len(group)])
             start += len(group)
-            work = Work(
+            work = RewriteTask(
                 job=job,
                 store=plan.store,
                 topic=plan.topic,
@@ -129,17 +129,17 @@ def works_of(
                 runs=chosen,
             )
             aborted = void.within(group[0].base, group[-1].end)
-            yield CompactWork(work=work, terms=msgspec.structs.replace(terms, aborted=aborted))
+            yield CompactionTask(work=work, terms=msgspec.structs.replace(terms, aborted=aborted))
 
 
-def _left(partition: PartitionPlan, aim: Aim, reached: int) -> list[RunRow]:
+def _left(partition: PartitionPlan, aim: CompactionTarget, reached: int) -> list[RunRow]:
     """Where an agent merged runs across `up_to`, a run has records above it, which are left as they are."""
     if reached >= aim.up_to:
         return []
     return [row for row in partition.runs if row.end > reached and row.base < aim.up_to]
 
 
-def pieces_of(plan: MaintenancePlan, aims: Mapping[int, Aim]) -> Iterator[Piece]:
+def segment_ranges(plan: MaintenancePlan, aims: Mapping[int, CompactionTarget]) -> Iterator[SegmentRange]:
     """What the keys are read of."""
     for partition in plan.partitions:
         if (aim := aims.get(partition.partition)) is None:
@@ -150,12 +150,12 @@ def pieces_of(plan: MaintenancePlan, aims: Mapping[int, Aim]) -> Iterator[Piece]
             if start < end:
                 run, aborted = _readable(row), void.within(row.base, row.end)
                 weight = max(1.0, row.length)
-                yield Piece(place=place, start=start, end=end, weight=weight, run=run, aborted=aborted)
+                yield SegmentRange(place=place, start=start, end=end, weight=weight, run=run, aborted=aborted)
 
 
-def _readable(row: RunRow) -> reading_agents.RunRow:
+def _readable(row: RunRow) -> reading_agents.RunLocation:
     """The run as a plan for readers has it."""
-    return reading_agents.RunRow(
+    return reading_agents.RunLocation(
         key=row.key,
         base=row.base,
         end=row.end,

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias
 from streamhouse.format.batch import BatchHeader
 
 
-class Edge(NamedTuple):
+class ProducerEdge(NamedTuple):
     """At one end of a split: the last that was seen of a producer, or with `is_first` a marker that was the first."""
 
     partition: int
@@ -26,7 +26,7 @@ class Edge(NamedTuple):
     is_first: bool
 
 
-Edges: TypeAlias = list[Edge]
+Edges: TypeAlias = list[ProducerEdge]
 
 
 class MarkerScan:
@@ -54,16 +54,18 @@ class MarkerScan:
         producer, offset = (self.partition, header.producer_id), header.base_offset + self.shift
         before = self._last.get(producer)
         if before is None and header.is_control:
-            self._first.append(Edge(*producer, offset, is_marker=True, is_first=True))
+            self._first.append(ProducerEdge(*producer, offset, is_marker=True, is_first=True))
         self._last[producer] = offset, header.is_control
         return header.is_control and before is not None and not before[1]
 
     def edges(self) -> Edges:
-        last = [Edge(*key, offset, is_marker, is_first=False) for key, (offset, is_marker) in self._last.items()]
+        last = [
+            ProducerEdge(*key, offset, is_marker, is_first=False) for key, (offset, is_marker) in self._last.items()
+        ]
         return self._first + last
 
 
-def busy_markers(edges: Iterable[Edge]) -> dict[int, list[int]]:
+def markers_to_keep(edges: Iterable[ProducerEdge]) -> dict[int, list[int]]:
     """By partition, the offsets of those markers with something before them that no split could tell, ascending."""
     seen: dict[tuple[int, int], Edges] = {}
     for edge in edges:

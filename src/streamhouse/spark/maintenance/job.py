@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from streamhouse.spark.maintenance.job_session import stop_session
-from streamhouse.spark.maintenance.segment_rewrite import Costs
+from streamhouse.spark.maintenance.segment_rewrite import IoStats
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +34,7 @@ OnProgress = Callable[[Progress], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class JobResult:
     """What a job did to a topic. `conflicts`: objects that came too late, because somebody else rewrote the runs."""
 
     topic: str
@@ -44,7 +44,7 @@ class Done:
     replaced_runs: int = 0
     conflicts: int = 0
     rounds: int = 0
-    costs: Costs = field(default_factory=Costs)
+    costs: IoStats = field(default_factory=IoStats)
 
 
 class Tasks(Protocol):

@@ -19,10 +19,10 @@ from streamhouse.errors import Unavailable
 from streamhouse.format.run_rewrite import Rewritten, Source
 from streamhouse.model.log_cleanup import merge_limits, merges
 from streamhouse.model.names import PartitionId
-from streamhouse.spark.agents.run_replacements import Maintainers, MaintenancePlan, Replacement
-from streamhouse.spark.maintenance.job import Done, OnProgress, Progress, Tasks
-from streamhouse.spark.maintenance.segment_rewrite import Costs, Fetched, Work, fetch, store_replacement
-from streamhouse.spark.runtime.object_store import opened
+from streamhouse.spark.agents.run_replacements import MaintenanceClient, MaintenancePlan, Replacement
+from streamhouse.spark.maintenance.job import JobResult, OnProgress, Progress, Tasks
+from streamhouse.spark.maintenance.segment_rewrite import IoStats, RewriteTask, RunBytes, fetch, store_replacement
+from streamhouse.spark.runtime.object_store import open_store
 from streamhouse.stores.objects.base import ObjectMissing, ObjectStore
 
 MIB: Final = 1024 * 1024
@@ -30,7 +30,7 @@ MAX_RUNS: Final = 10_000
 """That one object takes the place of: agents take no more in one request."""
 MAX_RAW_BYTES: Final = 192 * MIB
 """Of one object before compression, which a task has in memory."""
-MAX_WORKS: Final = 64
+MAX_TASKS_PER_ROUND: Final = 64
 """Of one task, where they are small."""
 MAX_ROUNDS: Final = 12
 """Each round leaves less to do, or somebody else rewrites the same runs all the time."""
@@ -56,14 +56,14 @@ class _Result(msgspec.Struct, frozen=True, kw_only=True):
     """What a task answers. `gone`: works whose objects are no longer there, because others rewrote their runs."""
 
     replacements: list[Replacement] = []
-    costs: Costs = Costs()
+    costs: IoStats = IoStats()
     gone: int = 0
     work_bytes: int = 0
 
 
 def run(
     topic: str, *, agents: str, tasks: Tasks, on_progress: OnProgress = lambda at: None, policy: MergePolicy = BY_HAND
-) -> Done:
+) -> JobResult:
     """Merge a topic until nothing is left to merge; raises `Unavailable` when others undo it all the time."""
     loop = LoopThread(name="streamhouse-maintenance")
     try:
@@ -76,8 +76,8 @@ def run(
         loop.close()
 
 
-async def _opened(agents: str) -> Maintainers:
-    return Maintainers(agents)
+async def _opened(agents: str) -> MaintenanceClient:
+    return MaintenanceClient(agents)
 
 
 class _Merge:
@@ -87,7 +87,7 @@ class _Merge:
         self,
         topic: str,
         loop: LoopThread,
-        agents: Maintainers,
+        agents: MaintenanceClient,
         tasks: Tasks,
         on_progress: OnProgress,
         policy: MergePolicy,
@@ -95,11 +95,11 @@ class _Merge:
         self._loop, self._agents, self._tasks = loop, agents, tasks
         self._on_progress, self._policy = on_progress, policy
         self._job = str(Ids().uuid())
-        self._done = Done(topic=topic)
+        self._done = JobResult(topic=topic)
         self._ends: dict[int, int] = {}
         """Where partitions ended when the job began: what is written meanwhile would keep it from ending."""
 
-    def run(self) -> Done:
+    def run(self) -> JobResult:
         self._loop.run(self._agents.meet())
         for number in range(MAX_ROUNDS):
             plan = self._loop.run(self._agents.plan(self._done.topic))
@@ -108,7 +108,7 @@ class _Merge:
             if number == 0:
                 self._done = replace(self._done, runs_before=count)
                 self._ends = {each.partition: each.flushed_end for each in plan.partitions}
-            works = list(works_of(plan, self._policy, job=self._job, ends=self._ends))
+            works = list(merge_tasks(plan, self._policy, job=self._job, ends=self._ends))
             if not works:
                 return self._done
             if not self._round(works):
@@ -118,11 +118,13 @@ class _Merge:
             " do=run it again later"
         )
 
-    def _round(self, works: Sequence[Work]) -> bool:
+    def _round(self, works: Sequence[RewriteTask]) -> bool:
         """Whether another plan will show other runs."""
         total, done, is_changed = sum(work.stored_bytes for work in works), 0, False
         self._on_progress(Progress("rewriting", 0, total))
-        for answer in self._tasks.run(merge_task, map(msgspec.json.encode, packed(works, self._policy.target_bytes))):
+        for answer in self._tasks.run(
+            merge_task, map(msgspec.json.encode, pack_runs(works, self._policy.target_bytes))
+        ):
             result = msgspec.json.decode(answer, type=_Result)
             conflicts = self._done.conflicts + result.gone
             self._done = replace(self._done, costs=self._done.costs + result.costs, conflicts=conflicts)
@@ -145,9 +147,9 @@ class _Merge:
 # --- on the driver: what to do
 
 
-def works_of(
+def merge_tasks(
     plan: MaintenancePlan, policy: MergePolicy, *, job: str, ends: Mapping[int, int] | None = None
-) -> Iterator[Work]:
+) -> Iterator[RewriteTask]:
     """What there is to merge, below the `ends` of partitions. Decides; touches nothing."""
     limits = merge_limits(
         plan.config, at_least=policy.at_least, below_bytes=policy.below_bytes, max_bytes=policy.target_bytes
@@ -158,7 +160,7 @@ def works_of(
         end = partition.flushed_end if ends is None else ends.get(partition.partition, 0)
         runs = [row.run(PartitionId(plan.id, partition.partition)) for row in partition.runs if row.end <= end]
         for chosen in merges(runs, limits, max_runs=MAX_RUNS, apart_at=apart_at):
-            yield Work(
+            yield RewriteTask(
                 job=job,
                 store=plan.store,
                 topic=plan.topic,
@@ -168,12 +170,12 @@ def works_of(
             )
 
 
-def packed(works: Iterable[Work], target_bytes: int) -> Iterator[list[Work]]:
+def pack_runs(works: Iterable[RewriteTask], target_bytes: int) -> Iterator[list[RewriteTask]]:
     """Small works together, those of the same time next to each other: they often stand in the same objects."""
-    pack: list[Work] = []
+    pack: list[RewriteTask] = []
     size = 0
     for work in sorted(works, key=lambda work: (work.runs[0].max_timestamp_ms, work.partition)):
-        if pack and (size + work.stored_bytes > target_bytes or len(pack) >= MAX_WORKS):
+        if pack and (size + work.stored_bytes > target_bytes or len(pack) >= MAX_TASKS_PER_ROUND):
             yield pack
             pack, size = [], 0
         pack.append(work)
@@ -187,12 +189,12 @@ def packed(works: Iterable[Work], target_bytes: int) -> Iterator[list[Work]]:
 
 def merge_task(item: bytes) -> bytes:
     """What Spark runs."""
-    works = msgspec.json.decode(item, type=list[Work])
-    place = opened(works[0].store)
-    return msgspec.json.encode(place.loop.run(merge_works(place.store, works)))
+    works = msgspec.json.decode(item, type=list[RewriteTask])
+    place = open_store(works[0].store)
+    return msgspec.json.encode(place.loop.run(merge_all(place.store, works)))
 
 
-async def merge_works(store: ObjectStore, works: Sequence[Work]) -> _Result:
+async def merge_all(store: ObjectStore, works: Sequence[RewriteTask]) -> _Result:
     """An object for each work, or several where one would be too large decompressed."""
     size = sum(work.stored_bytes for work in works)
     try:
@@ -200,19 +202,19 @@ async def merge_works(store: ObjectStore, works: Sequence[Work]) -> _Result:
     except ObjectMissing:
         if len(works) == 1:
             return _Result(gone=1, work_bytes=size)
-        return _joined([await merge_works(store, [work]) for work in works])
+        return _joined([await merge_all(store, [work]) for work in works])
     results = [each async for each in _merged(store, works, fetched)]
     return _joined([_Result(costs=fetched.costs, work_bytes=size), *results])
 
 
-async def _merged(store: ObjectStore, works: Sequence[Work], fetched: Fetched) -> AsyncIterator[_Result]:
+async def _merged(store: ObjectStore, works: Sequence[RewriteTask], fetched: RunBytes) -> AsyncIterator[_Result]:
     for work in works:
         for moved in parts_of(work, fetched):
             replacement, costs = await store_replacement(store, work, moved, clock=SystemClock(), ids=Ids())
             yield _Result(replacements=[replacement], costs=costs)
 
 
-def parts_of(work: Work, fetched: Fetched) -> Iterator[list[Rewritten]]:
+def parts_of(work: RewriteTask, fetched: RunBytes) -> Iterator[list[Rewritten]]:
     """The work's runs, as many together as may be in memory decompressed; none that would be alone."""
     sources = [fetched.source(row, work.id) for row in work.runs]
     part: list[Source] = []
@@ -230,7 +232,7 @@ def parts_of(work: Work, fetched: Fetched) -> Iterator[list[Rewritten]]:
 def _joined(results: Sequence[_Result]) -> _Result:
     return _Result(
         replacements=[one for each in results for one in each.replacements],
-        costs=sum((each.costs for each in results), Costs()),
+        costs=sum((each.costs for each in results), IoStats()),
         gone=sum(each.gone for each in results),
         work_bytes=sum(each.work_bytes for each in results),
     )

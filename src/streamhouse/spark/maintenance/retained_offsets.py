@@ -23,10 +23,10 @@ from streamhouse.format.batch import Buffer, read_header
 from streamhouse.format.compaction import batch_keys
 from streamhouse.format.run_rewrite import batches_of
 from streamhouse.format.transactions import Aborted, shifted
-from streamhouse.spark.datasource.split_planner import Split
-from streamhouse.spark.datasource.split_reader import LIMIT_BYTES, Get, Task, raw_blocks, read_runs
-from streamhouse.spark.maintenance.compaction_scan import Edges, MarkerScan, busy_markers
-from streamhouse.spark.maintenance.segment_rewrite import Costs
+from streamhouse.spark.datasource.split_planner import InputSplit
+from streamhouse.spark.datasource.split_reader import LIMIT_BYTES, RangeRead, ReadTask, raw_blocks, read_runs
+from streamhouse.spark.maintenance.compaction_scan import Edges, MarkerScan, markers_to_keep
+from streamhouse.spark.maintenance.segment_rewrite import IoStats
 
 if TYPE_CHECKING:
     from pyspark import RDD
@@ -45,7 +45,7 @@ MARKER: Final = -1
 _INT64: Final = np.dtype("<i8")
 
 
-class Bounds(NamedTuple):
+class OffsetGroup(NamedTuple):
     """Offsets [start, end) of a partition that belong together."""
 
     partition: int
@@ -54,11 +54,11 @@ class Bounds(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyTask:
+class ScanKeys:
     """What a task of the first reading does: the keys of its split; pieces name the partition."""
 
-    splits: Sequence[Split]
-    task: Task
+    splits: Sequence[InputSplit]
+    task: ReadTask
     add_costs: Callable[[int, int], None]
     add_edges: Callable[[Edges], None]
 
@@ -67,11 +67,11 @@ class KeyTask:
             for number in batch.column(0).to_pylist():
                 yield from self._read(self.splits[number])
 
-    def _read(self, split: Split) -> Iterator[pa.RecordBatch]:
+    def _read(self, split: InputSplit) -> Iterator[pa.RecordBatch]:
         gets = read_bytes = 0
         scan = MarkerScan()
 
-        def decode(get: Get, data: bytes) -> Iterator[pa.RecordBatch]:
+        def decode(get: RangeRead, data: bytes) -> Iterator[pa.RecordBatch]:
             nonlocal gets, read_bytes
             gets, read_bytes = gets + 1, read_bytes + len(data)
             void = Aborted(shifted(get.piece.aborted, -get.shift))
@@ -113,7 +113,7 @@ class GroupTask:
     """Which group an offset belongs to; groups are numbered in the order of their bounds, and leave no gap between
     them."""
 
-    bounds: Sequence[Bounds]
+    bounds: Sequence[OffsetGroup]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         partitions = np.array([each.partition for each in self.bounds], np.int64)
@@ -136,10 +136,10 @@ def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_arrays([pa.array([packed], pa.binary())], names=["offsets"])
 
 
-class Survivors(Protocol):
+class RetainedOffsets(Protocol):
     """The offsets that stay."""
 
-    def rewrite(self, wanted: Bounds, act: Callable[[bytes], bytes]) -> bytes:
+    def rewrite(self, wanted: OffsetGroup, act: Callable[[bytes], bytes]) -> bytes:
         """What `act` makes, on an executor, of the sorted offsets of these bounds, and maybe of some around them. May
         be called by several threads."""
         ...
@@ -155,13 +155,13 @@ class Executors(Protocol):
 
     def find(
         self,
-        splits: Sequence[Split],
-        bounds: Sequence[Bounds],
+        splits: Sequence[InputSplit],
+        bounds: Sequence[OffsetGroup],
         *,
-        task: Task,
+        task: ReadTask,
         records: int,
         on_read: Callable[[int], None],
-    ) -> tuple[Survivors, Costs]:
+    ) -> tuple[RetainedOffsets, IoStats]:
         """The latest offset of each key in what the splits read; bounds are in the order of their offsets. `on_read` is
         told of bytes that were read so far."""
         ...
@@ -184,13 +184,13 @@ class SparkExecutors:
 
     def find(
         self,
-        splits: Sequence[Split],
-        bounds: Sequence[Bounds],
+        splits: Sequence[InputSplit],
+        bounds: Sequence[OffsetGroup],
         *,
-        task: Task,
+        task: ReadTask,
         records: int,
         on_read: Callable[[int], None],
-    ) -> tuple[Survivors, Costs]:
+    ) -> tuple[RetainedOffsets, IoStats]:
         spark = self._tasks.session
         gets, read_bytes = (spark.sparkContext.accumulator(0) for _ in range(2))
         lists: Any = _Lists()
@@ -203,21 +203,21 @@ class SparkExecutors:
         def add_edges(more: Edges) -> None:
             edges.add(more)
 
-        read = KeyTask(splits=splits, task=task, add_costs=add_costs, add_edges=add_edges)
-        found = SparkSurvivors(packed_survivors(spark, read, bounds, records=records), bounds)
+        read = ScanKeys(splits=splits, task=task, add_costs=add_costs, add_edges=add_edges)
+        found = SparkRetainedOffsets(pack_retained_offsets(spark, read, bounds, records=records), bounds)
         thread = ThreadPoolExecutor(1, thread_name_prefix="finding-keys")
         finding = thread.submit(found.find)
         try:
             while not wait([finding], LOOK_S).done:
                 on_read(read_bytes.value)
             finding.result()
-            found.busy = busy_markers(edges.value)
+            found.busy = markers_to_keep(edges.value)
         finally:
             if not finding.done():
                 self.cancel()
             # Not waited for: a job that Spark didn't know yet was not cancelled, and ends when Spark is stopped.
             thread.shutdown(wait=False)
-        return found, Costs(gets=gets.value, read_bytes=read_bytes.value)
+        return found, IoStats(gets=gets.value, read_bytes=read_bytes.value)
 
     def cancel(self) -> None:
         self._tasks.session.sparkContext.cancelAllJobs()
@@ -240,10 +240,10 @@ class Sessions(Protocol):
     def session(self) -> "SparkSession": ...
 
 
-class SparkSurvivors:
+class SparkRetainedOffsets:
     """The offsets that stay, in Spark's shuffle files, group by group."""
 
-    def __init__(self, packed: "RDD[Row]", bounds: Sequence[Bounds]) -> None:
+    def __init__(self, packed: "RDD[Row]", bounds: Sequence[OffsetGroup]) -> None:
         self._packed = packed
         self._bounds = bounds
         self._ends = [(each.partition, each.end) for each in bounds]
@@ -258,7 +258,7 @@ class SparkSurvivors:
         context = self._packed.context
         context.runJob(self._packed, _nothing, [0])
 
-    def rewrite(self, wanted: Bounds, act: Callable[[bytes], bytes]) -> bytes:
+    def rewrite(self, wanted: OffsetGroup, act: Callable[[bytes], bytes]) -> bytes:
         first = bisect_right(self._ends, (wanted.partition, wanted.start))
         numbers = []
         for number in range(first, len(self._bounds)):
@@ -276,7 +276,7 @@ class SparkSurvivors:
         return bytes(answer)
 
 
-def busy_within(busy: Mapping[int, Sequence[int]], wanted: Bounds) -> list[int]:
+def busy_within(busy: Mapping[int, Sequence[int]], wanted: OffsetGroup) -> list[int]:
     offsets = busy.get(wanted.partition, ())
     return list(offsets[bisect_left(offsets, wanted.start) : bisect_left(offsets, wanted.end)])
 
@@ -288,7 +288,9 @@ def merged(offsets: bytes, more: Sequence[int]) -> bytes:
     return np.union1d(np.frombuffer(offsets, _INT64), np.array(more, _INT64)).astype(_INT64).tobytes()
 
 
-def packed_survivors(spark: "SparkSession", read: KeyTask, bounds: Sequence[Bounds], *, records: int) -> "RDD[Row]":
+def pack_retained_offsets(
+    spark: "SparkSession", read: ScanKeys, bounds: Sequence[OffsetGroup], *, records: int
+) -> "RDD[Row]":
     """The offsets that stay, one value for each group."""
     own = spark.newSession()
     # Groups are tasks, one by one: nothing is to be put together because it is small.

@@ -15,9 +15,9 @@ from streamhouse.format.batch import Buffer, read_header
 from streamhouse.format.compaction import filtered, has_offset
 from streamhouse.format.run_rewrite import Rewritten, Source
 from streamhouse.spark.agents.run_replacements import Replacement
-from streamhouse.spark.maintenance.compaction_plan import CompactWork, TermsRow
-from streamhouse.spark.maintenance.segment_rewrite import Costs, Fetched, fetch, store_replacement
-from streamhouse.spark.runtime.object_store import opened
+from streamhouse.spark.maintenance.compaction_plan import CompactionPolicyRow, CompactionTask
+from streamhouse.spark.maintenance.segment_rewrite import IoStats, RunBytes, fetch, store_replacement
+from streamhouse.spark.runtime.object_store import open_store
 from streamhouse.stores.objects.base import ObjectMissing, ObjectStore
 
 MAX_RAW_BYTES: Final = 192 * 1024 * 1024
@@ -31,30 +31,30 @@ class CompactResult(msgspec.Struct, frozen=True):
     replacements: list[Replacement]
     records: int
     dropped_records: int
-    costs: Costs
+    costs: IoStats
     is_gone: bool = False
     spent: tuple[int, ...] = ()
 
 
 def compact_task(item: bytes, offsets: bytes) -> bytes:
     """What Spark runs."""
-    work = msgspec.json.decode(item, type=CompactWork)
-    place = opened(work.work.store)
-    return msgspec.json.encode(place.loop.run(compact_work(place.store, work, offsets)))
+    work = msgspec.json.decode(item, type=CompactionTask)
+    place = open_store(work.work.store)
+    return msgspec.json.encode(place.loop.run(run_compaction_task(place.store, work, offsets)))
 
 
-async def compact_work(store: ObjectStore, work: CompactWork, offsets: bytes) -> CompactResult:
+async def run_compaction_task(store: ObjectStore, work: CompactionTask, offsets: bytes) -> CompactResult:
     """Store what stays of a group's runs, unless all does. `offsets` are int64 numbers, sorted."""
     try:
         fetched = await fetch(store, work.work.runs)
     except ObjectMissing:
-        return CompactResult([], 0, 0, Costs(), is_gone=True)
+        return CompactResult([], 0, 0, IoStats(), is_gone=True)
     costs = fetched.costs
     replacements: list[Replacement] = []
     records = dropped = 0
     spent: list[int] = []
     for sources in in_memory([fetched.source(row, work.work.id) for row in work.work.runs]):
-        span = left_of(sources, fetched, offsets, work.terms)
+        span = compact_runs(sources, fetched, offsets, work.terms)
         spent += span.spent
         kept = sum(read_header(batch).record_count for _, batches in span.rewritten for batch in batches)
         records, dropped = records + kept, dropped + sum(source.run.records for source in sources) - kept
@@ -65,7 +65,7 @@ async def compact_work(store: ObjectStore, work: CompactWork, offsets: bytes) ->
     return CompactResult(replacements, records, dropped, costs, spent=tuple(spent))
 
 
-class Span(NamedTuple):
+class CompactedRuns(NamedTuple):
     """What stays of neighbouring runs, and those of them, from the first that differs to the last, that go; offsets of
     markers of aborted transactions that are spent."""
 
@@ -74,21 +74,23 @@ class Span(NamedTuple):
     spent: list[int]
 
 
-def left_of(sources: Iterable[Source], fetched: Fetched, offsets: bytes, terms: TermsRow) -> Span:
+def compact_runs(
+    sources: Iterable[Source], fetched: RunBytes, offsets: bytes, terms: CompactionPolicyRow
+) -> CompactedRuns:
     rewritten: list[Rewritten] = []
     differing: list[int] = []
     spent: list[int] = []
     for number, source in enumerate(sources):
         was = fetched.batches(source)
-        batches, differs = what_stays(was, offsets, terms)
-        spent += spent_aborts(was, offsets, terms)
+        batches, differs = compact_run(was, offsets, terms)
+        spent += obsolete_aborts(was, offsets, terms)
         rewritten.append(Rewritten(source, batches))
         if differs:
             differing.append(number)
-    return Span(rewritten, rewritten[differing[0] : differing[-1] + 1] if differing else [], spent)
+    return CompactedRuns(rewritten, rewritten[differing[0] : differing[-1] + 1] if differing else [], spent)
 
 
-def spent_aborts(batches: Iterable[Buffer], offsets: bytes, row: TermsRow) -> Iterator[int]:
+def obsolete_aborts(batches: Iterable[Buffer], offsets: bytes, row: CompactionPolicyRow) -> Iterator[int]:
     """The offsets of markers of aborted transactions of which nothing is left."""
     ends = {each.last_offset for each in row.aborted if each.last_offset < row.end}
     if not ends:
@@ -113,7 +115,7 @@ def in_memory(sources: Iterable[Source]) -> Iterator[list[Source]]:
         yield chosen
 
 
-def what_stays(batches: Iterable[Buffer], offsets: bytes, row: TermsRow) -> tuple[list[Buffer], bool]:
+def compact_run(batches: Iterable[Buffer], offsets: bytes, row: CompactionPolicyRow) -> tuple[list[Buffer], bool]:
     """The batches that stay of a run, and whether they are others than those that were there."""
     terms = row.terms
     stays: list[Buffer] = []

@@ -35,9 +35,9 @@ from streamhouse.config import MaintenanceSettings
 from streamhouse.errors import Rejected, StreamhouseError
 from streamhouse.model.log_cleanup import compact_up_to
 from streamhouse.model.names import PartitionId
-from streamhouse.spark.agents.client import Agents, told_why
-from streamhouse.spark.agents.run_replacements import Maintainers, MaintenancePlan
-from streamhouse.spark.maintenance.merge_job import BY_POLICY, works_of
+from streamhouse.spark.agents.client import AgentClient, error_detail
+from streamhouse.spark.agents.run_replacements import MaintenanceClient, MaintenancePlan
+from streamhouse.spark.maintenance.merge_job import BY_POLICY, merge_tasks
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ NAMESPACE: Final = uuid.UUID("6d61696e-7461-494e-8065-766572796461")
 NOT_FOUND, CONFLICT = 404, 409
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True):
+class LeaseState(msgspec.Struct, frozen=True, kw_only=True):
     """Whose turn it is, until when, and from when on the topic may be looked at again."""
 
     by: str
@@ -53,7 +53,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     next_at_ms: int
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True):
+class TopicLease(msgspec.Struct, frozen=True, kw_only=True):
     query: str
     number: int
 
@@ -67,35 +67,37 @@ class _Placed(msgspec.Struct, frozen=True):
     replayed: bool
 
 
-class Turns:
+class TopicLeases:
     """Those of one supervisor, on one event loop."""
 
-    def __init__(self, agents: Agents, *, name: str, clock: Clock) -> None:
+    def __init__(self, agents: AgentClient, *, name: str, clock: Clock) -> None:
         self._agents, self._name, self._clock = agents, name, clock
 
     def __repr__(self) -> str:
         return f"<Turns {self._name}>"
 
-    async def take(self, topic_id: str, *, for_s: float) -> Turn | None:
+    async def take(self, topic_id: str, *, for_s: float) -> TopicLease | None:
         """The turn, unless it is somebody else's, or the topic was looked after a short while ago."""
         query = str(uuid.uuid5(NAMESPACE, topic_id))
         last = await self._last(query)
         number, state = (0, None) if last is None else (last.epoch, _state(last.progress))
         if state is not None and not is_free(state, now_ms=self._clock.now_ms()):
             return None
-        return await self._next(Turn(query=query, number=number), for_s=for_s, pause_s=0)
+        return await self._next(TopicLease(query=query, number=number), for_s=for_s, pause_s=0)
 
-    async def keep(self, turn: Turn, *, for_s: float) -> Turn | None:
+    async def keep(self, turn: TopicLease, *, for_s: float) -> TopicLease | None:
         """The same turn for longer; None where it is somebody else's by now."""
         return await self._next(turn, for_s=for_s, pause_s=0)
 
-    async def end(self, turn: Turn, *, pause_s: float) -> None:
+    async def end(self, turn: TopicLease, *, pause_s: float) -> None:
         """Nobody looks after the topic for a while."""
         await self._next(turn, for_s=0, pause_s=pause_s)
 
-    async def _next(self, turn: Turn, *, for_s: float, pause_s: float) -> Turn | None:
+    async def _next(self, turn: TopicLease, *, for_s: float, pause_s: float) -> TopicLease | None:
         now_ms, number = self._clock.now_ms(), turn.number + 1
-        state = State(by=self._name, until_ms=now_ms + round(for_s * 1000), next_at_ms=now_ms + round(pause_s * 1000))
+        state = LeaseState(
+            by=self._name, until_ms=now_ms + round(for_s * 1000), next_at_ms=now_ms + round(pause_s * 1000)
+        )
         body = {"query": turn.query, "epoch": number, "progress": state, "segments": []}
         answer = await self._agents.answer("POST", "/v1/commits", body=body)
         if answer.status == CONFLICT:
@@ -105,27 +107,27 @@ class Turns:
             last = await self._last(turn.query)
             if last is None or (last.epoch, _state(last.progress)) != (number, state):
                 return None
-        return Turn(query=turn.query, number=number)
+        return TopicLease(query=turn.query, number=number)
 
     async def _last(self, query: str) -> _Commit | None:
         answer = await self._agents.answer("GET", f"/v1/commits/{query}")
         return None if answer.status == NOT_FOUND else _decoded(answer, _Commit)
 
 
-def is_free(state: State, *, now_ms: int) -> bool:
+def is_free(state: LeaseState, *, now_ms: int) -> bool:
     return now_ms >= max(state.until_ms, state.next_at_ms)
 
 
-def _state(progress: object) -> State | None:
+def _state(progress: object) -> LeaseState | None:
     try:
-        return msgspec.convert(progress, State)
+        return msgspec.convert(progress, LeaseState)
     except msgspec.ValidationError:
         return None
 
 
 def _decoded(answer: HttpResponse, kind: type[T]) -> T:
     if answer.status >= 400:
-        raise Rejected(told_why(answer))
+        raise Rejected(error_detail(answer))
     try:
         return msgspec.json.decode(answer.content, type=kind)
     except msgspec.DecodeError as error:
@@ -149,7 +151,7 @@ class Job(Protocol):
 
 
 StartJob = Callable[[Kind, str], Awaitable[Job]]
-News = Callable[[str, str], None]
+StatusCallback = Callable[[str, str], None]
 
 
 class Backlog(NamedTuple):
@@ -162,7 +164,7 @@ class Backlog(NamedTuple):
 
 def backlog_of(plan: MaintenancePlan, *, now_ms: int) -> Backlog:
     """What a job would work on. Decides; touches nothing."""
-    works = list(works_of(plan, BY_POLICY, job=""))
+    works = list(merge_tasks(plan, BY_POLICY, job=""))
     runs, size = sum(len(work.runs) for work in works), sum(work.stored_bytes for work in works)
     return Backlog(runs, size, _dirty_bytes(plan, now_ms) if plan.config.compacts else 0)
 
@@ -185,22 +187,22 @@ def jobs_for(backlog: Backlog, settings: MaintenanceSettings) -> Iterator[Kind]:
         yield "merge"
 
 
-class Rounds:
+class MaintenanceScheduler:
     """`run` goes on until it is cancelled; a job that is under way then is killed, which leaves old or new."""
 
     def __init__(
         self,
-        agents: Maintainers,
+        agents: MaintenanceClient,
         start: StartJob,
         settings: MaintenanceSettings,
         *,
         name: str,
         clock: Clock,
         ids: Ids,
-        news: News = lambda what, text: None,
+        news: StatusCallback = lambda what, text: None,
     ) -> None:
         self._agents, self._start, self._settings = agents, start, settings
-        self._turns = Turns(agents.agents, name=name, clock=clock)
+        self._turns = TopicLeases(agents.agents, name=name, clock=clock)
         self._clock, self._ids, self._news = clock, ids, news
         self.jobs = 0
 
@@ -237,13 +239,13 @@ class Rounds:
         if turn is not None:
             await self._turns.end(turn, pause_s=self._settings.every_s / 2)
 
-    async def _work(self, kind: Kind, topic: str, turn: Turn) -> Turn | None:
+    async def _work(self, kind: Kind, topic: str, turn: TopicLease) -> TopicLease | None:
         """Run a job while the turn is kept; None once it is somebody else's."""
         self._news(NEWS, f"{kind} {topic}")
         job = await self._start(kind, topic)
         self.jobs += 1
         ending = asyncio.ensure_future(job.wait())
-        kept: Turn | None = turn
+        kept: TopicLease | None = turn
         try:
             while kept is not None and not await self._ended(ending):
                 kept = await self._turns.keep(kept, for_s=self._settings.turn_s)

@@ -26,7 +26,7 @@ from streamhouse.format.segment import EncodedSegment, encode_segment
 from streamhouse.model.external_commit import QueryId
 from streamhouse.model.names import PartitionId, TopicId
 from streamhouse.spark.agents.run_replacements import ExpectedRun, Replacement, ReplacingRun, ReplacingSegment, RunRow
-from streamhouse.spark.runtime.object_store import ahead
+from streamhouse.spark.runtime.object_store import prefetch
 from streamhouse.stores.objects.base import ObjectStore
 
 GET_BYTES: Final = 8 * 1024 * 1024
@@ -36,7 +36,7 @@ GAP_BYTES: Final = 128 * 1024
 GETS_AHEAD: Final = 8
 
 
-class Work(msgspec.Struct, frozen=True, kw_only=True):
+class RewriteTask(msgspec.Struct, frozen=True, kw_only=True):
     """Consecutive runs of a partition that a task rewrites as one object; what the driver sends."""
 
     job: str
@@ -55,7 +55,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
         return sum(run.length + run.index_length for run in self.runs)
 
 
-class Costs(msgspec.Struct, frozen=True, kw_only=True):
+class IoStats(msgspec.Struct, frozen=True, kw_only=True):
     """What a task asked of the object store."""
 
     gets: int = 0
@@ -63,8 +63,8 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
     puts: int = 0
     written_bytes: int = 0
 
-    def __add__(self, other: "Costs") -> "Costs":
-        return Costs(
+    def __add__(self, other: "IoStats") -> "IoStats":
+        return IoStats(
             gets=self.gets + other.gets,
             read_bytes=self.read_bytes + other.read_bytes,
             puts=self.puts + other.puts,
@@ -81,12 +81,12 @@ class Range(NamedTuple):
 
 
 @dataclass(slots=True)
-class Fetched:
+class RunBytes:
     """Bytes of runs, as few requests brought them."""
 
     pieces: Mapping[str, Sequence[tuple[int, bytes]]]
     """By object: where each piece begins."""
-    costs: Costs
+    costs: IoStats
 
     def bytes(self, key: str, start: int, length: int) -> memoryview:
         for begin, data in self.pieces.get(key, ()):
@@ -109,7 +109,7 @@ class Fetched:
         return list(batches_of(served(stored, blocks, source)))
 
 
-async def fetch(store: ObjectStore, rows: Iterable[RunRow]) -> Fetched:
+async def fetch(store: ObjectStore, rows: Iterable[RunRow]) -> RunBytes:
     """Read runs and their indexes, those that lie close together in one request."""
     wanted = ranges_of(rows)
 
@@ -119,10 +119,10 @@ async def fetch(store: ObjectStore, rows: Iterable[RunRow]) -> Fetched:
 
     pieces: dict[str, list[tuple[int, bytes]]] = {}
     read_bytes = number = 0
-    async for data in ahead(gets(), depth=GETS_AHEAD):
+    async for data in prefetch(gets(), depth=GETS_AHEAD):
         pieces.setdefault(wanted[number].key, []).append((wanted[number].start, data))
         number, read_bytes = number + 1, read_bytes + len(data)
-    return Fetched(pieces=pieces, costs=Costs(gets=number, read_bytes=read_bytes))
+    return RunBytes(pieces=pieces, costs=IoStats(gets=number, read_bytes=read_bytes))
 
 
 def ranges_of(rows: Iterable[RunRow]) -> list[Range]:
@@ -148,8 +148,8 @@ def ranges_of(rows: Iterable[RunRow]) -> list[Range]:
 
 
 async def store_replacement(
-    store: ObjectStore, work: Work, rewritten: Sequence[Rewritten], *, clock: Clock, ids: Ids
-) -> tuple[Replacement, Costs]:
+    store: ObjectStore, work: RewriteTask, rewritten: Sequence[Rewritten], *, clock: Clock, ids: Ids
+) -> tuple[Replacement, IoStats]:
     """Store what stays of consecutive runs as one object; what the driver has to ask agents for."""
     encoded = encode_segment(list(run_inputs(rewritten)))
     key = placed_segment_key(QueryId(work.job), work.partition, ids.token())
@@ -159,7 +159,7 @@ async def store_replacement(
     replacement = Replacement(
         topic=work.topic, topic_id=work.topic_id, partition=work.partition, expected=expected, segment=segment
     )
-    return replacement, Costs(puts=1, written_bytes=encoded.size_bytes)
+    return replacement, IoStats(puts=1, written_bytes=encoded.size_bytes)
 
 
 def _expected(source: Source) -> ExpectedRun:

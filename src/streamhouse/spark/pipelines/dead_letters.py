@@ -19,10 +19,10 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from streamhouse.model.table import Column, Connector, Table
 from streamhouse.spark.connectors import ReadContext, WriteContext, find
-from streamhouse.spark.connectors.topic import ABOUT, DELETED, ERROR, VALUE
-from streamhouse.spark.lake.connector import has_key, keyed
+from streamhouse.spark.connectors.topic import DELETED, ERROR, METADATA_COLUMNS, VALUE
+from streamhouse.spark.lake.connector import fill_tombstone_keys, has_key
 from streamhouse.spark.pipelines.query_metrics import DEAD_LETTERS
-from streamhouse.spark.query.resolver import Read
+from streamhouse.spark.query.resolver import TableRef
 
 NO_KEY: Final = "the record has no key for the table: a column of it is null"
 DECODED: Final = ("json", "registry")
@@ -30,7 +30,7 @@ _WANTED: Final = ("_key", "_topic", "_partition", "_offset")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Letters:
+class DeadLetterQuery:
     """One stream's; `writing` has the checkpoint and the id of this query alone."""
 
     stream: str
@@ -44,8 +44,8 @@ class Letters:
 
 
 def dead_letter_streams(
-    session: SparkSession, topic: str, reads: tuple[Read, ...], reading: ReadContext, writing: WriteContext
-) -> Iterator[Letters]:
+    session: SparkSession, topic: str, reads: tuple[TableRef, ...], reading: ReadContext, writing: WriteContext
+) -> Iterator[DeadLetterQuery]:
     """A query for each stream in which something may be wrong; `writing.key`: what no row can be without."""
     for number, read in enumerate(each for each in reads if can_have(each)):
         own = replace(
@@ -57,33 +57,37 @@ def dead_letter_streams(
             key=(),
             before_batch=None,
         )
-        frame = _letters(session, read.table, reading, writing.pipeline, key=writing.key)
-        yield Letters(stream=read.name, frame=frame, topic=topic, writing=own)
+        frame = _dead_letters(session, read.table, reading, writing.pipeline, key=writing.key)
+        yield DeadLetterQuery(stream=read.name, frame=frame, topic=topic, writing=own)
 
 
-def can_have(read: Read) -> bool:
+def can_have(read: TableRef) -> bool:
     """Whether values of this stream are decoded at all."""
     is_decoded = read.table.connector is Connector.TOPIC and read.table.options.get("format") in DECODED
-    return read.is_stream and is_decoded and any(column.name not in ABOUT for column in read.table.columns or ())
+    return (
+        read.is_stream
+        and is_decoded
+        and any(column.name not in METADATA_COLUMNS for column in read.table.columns or ())
+    )
 
 
-def _letters(
+def _dead_letters(
     session: SparkSession, table: Table, reading: ReadContext, pipeline: str, *, key: tuple[str, ...] = ()
 ) -> DataFrame:
     """The same columns are decoded as in the pipeline: what it leaves out is what comes here.
 
     `key`: columns that no row of the target can be without. Where the stream has them, records without come too.
     """
-    own = [column for column in table.columns or () if column.name not in ABOUT]
+    own = [column for column in table.columns or () if column.name not in METADATA_COLUMNS]
     needs_key = bool(key) and {column.name for column in own}.issuperset(key)
     wanted_about = (*_WANTED, DELETED) if needs_key else _WANTED
-    about = [Column(name=name, type="BINARY" if name == "_key" else ABOUT[name]) for name in wanted_about]
+    about = [Column(name=name, type="BINARY" if name == "_key" else METADATA_COLUMNS[name]) for name in wanted_about]
     wanted = replace(table, columns=(*own, *about), options={**table.options, "key_format": "raw"})
     everything = replace(reading, keeps_undecodable=True, keeps_values=needs_key, watermarks=())
     rows = find(Connector.TOPIC).read_stream(session, wanted, everything)
     if needs_key:
         is_lost = F.col(ERROR).isNull() & ~has_key(key)
-        rows = keyed(rows, key).withColumn(ERROR, F.when(is_lost, F.lit(NO_KEY)).otherwise(F.col(ERROR)))
+        rows = fill_tombstone_keys(rows, key).withColumn(ERROR, F.when(is_lost, F.lit(NO_KEY)).otherwise(F.col(ERROR)))
     letters = rows.where(F.col(ERROR).isNotNull()).select(
         F.col("_key"), F.col(VALUE).alias("value"), _headers(pipeline).alias("_headers")
     )

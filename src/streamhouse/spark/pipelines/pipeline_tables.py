@@ -40,29 +40,29 @@ from streamhouse.clock import Clock, SystemClock
 from streamhouse.errors import Rejected, Unavailable
 from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import MADE_BY, Column, Connector, Table
-from streamhouse.spark.agents.client import ask, told_why
+from streamhouse.spark.agents.client import ask, error_detail
 from streamhouse.spark.connectors.topic_writer import topic_of
-from streamhouse.spark.lake.schema_evolution import widest
-from streamhouse.spark.pipelines.runner_protocol import Job
-from streamhouse.spark.query.catalog import NOTHING_YET, Catalogue, Extended
-from streamhouse.spark.query.resolver import Read
-from streamhouse.spark.runtime.checkpoint_folder import Before, Folder
+from streamhouse.spark.lake.schema_evolution import merge_lenient
+from streamhouse.spark.pipelines.runner_protocol import PipelineJob
+from streamhouse.spark.query.catalog import EMPTY_TOPIC, Catalog, OverlayCatalog
+from streamhouse.spark.query.resolver import TableRef
+from streamhouse.spark.runtime.checkpoint_folder import Folder, LastCommit
 from streamhouse.sql.options import PipelineOptions
 
 
-def with_kept(catalogue: Catalogue, folder: Folder, revision: int) -> Catalogue:
+def with_pinned(catalogue: Catalog, folder: Folder, revision: int) -> Catalog:
     """The catalogue, in which the tables of this revision are as they were."""
     text = folder.read(_name(revision))
     if text is None:
         return catalogue
-    known = Extended(catalogue)
+    known = OverlayCatalog(catalogue)
     for name, told in json.loads(text).items():
         columns = tuple(Column(name=column, type=kind) for column, kind in told["columns"])
         known.add(Table(name=name, connector=Connector.TOPIC, columns=columns, options=told["options"]))
     return known
 
 
-def keep(catalogue: Catalogue, folder: Folder, revision: int, reads: Iterable[Read]) -> None:
+def pin_columns(catalogue: Catalog, folder: Folder, revision: int, reads: Iterable[TableRef]) -> None:
     """Write down what was inferred, if anything was."""
     names = dict.fromkeys(r.name for r in reads if r.origin.startswith("inferred") or r.name in catalogue.kept)
     found = {name: table for name in names if (table := catalogue.find(name)) is not None}
@@ -88,9 +88,9 @@ LOOK_EVERY_S: Final = 1.0
 INFERRED: Final = "inferred"
 
 
-def grown_catalogue(known: Catalogue, anew: Catalogue, names: Iterable[str]) -> Catalogue:
+def grown_catalog(known: Catalog, anew: Catalog, names: Iterable[str]) -> Catalog:
     """A catalogue with columns that were kept and those that records have besides, now."""
-    found = Extended(known)
+    found = OverlayCatalog(known)
     for name in names:
         old, new = known.find(name), anew.find(name)
         if old is not None and new is not None and anew.origin(name).startswith(INFERRED):
@@ -102,7 +102,7 @@ def merged(old: Table, new: Table) -> Table:
     """What was inferred, and what is inferred now; a topic that had no columns of its own takes those of now."""
     if old.options.get("format") != new.options.get("format"):
         return new
-    columns = widest(_struct(old), _struct(new))
+    columns = merge_lenient(_struct(old), _struct(new))
     if columns.names == [each.name for each in old.columns or ()] and columns == _struct(old):
         return old
     told = tuple(Column(name=each.name, type=each.dataType.simpleString()) for each in columns.fields)
@@ -116,17 +116,17 @@ def _struct(table: Table) -> StructType:
     return found
 
 
-def check_known(reads: Iterable[Read]) -> None:
+def check_known(reads: Iterable[TableRef]) -> None:
     """A table's columns are for good: they aren't guessed from a topic that nobody has written to."""
     for read in reads:
-        if read.is_stream and read.origin == NOTHING_YET:
+        if read.is_stream and read.origin == EMPTY_TOPIC:
             raise Unavailable(f"its columns aren't known before there are records; stream={read.name}")
 
 
-class Growing:
+class ColumnWatcher:
     """Asked before each micro-batch; `bound` is the catalogue that the query was bound with."""
 
-    def __init__(self, bound: Catalogue, anew: Catalogue, reads: Iterable[Read], *, clock: Clock | None = None) -> None:
+    def __init__(self, bound: Catalog, anew: Catalog, reads: Iterable[TableRef], *, clock: Clock | None = None) -> None:
         self._bound = {
             read.name: table
             for read in reads
@@ -154,11 +154,11 @@ class Growing:
         return not is_raw and found.columns != bound.columns
 
 
-class Targets:
+class TargetTables:
     def __init__(self, agents: str) -> None:
         self._agents = agents
 
-    def topic(self, job: Job, found: Table | None, frame: DataFrame, options: PipelineOptions) -> Table:
+    def topic(self, job: PipelineJob, found: Table | None, frame: DataFrame, options: PipelineOptions) -> Table:
         """The target as a table over a topic that exists."""
         table = found or Table(name=job.target, connector=Connector.TOPIC)
         self.ensure_topic(topic_of(table), options.partitions)
@@ -170,16 +170,16 @@ class Targets:
         body = {"name": name} if partitions is None else {"name": name, "partitions": partitions}
         answer = self._asked("POST", "/v1/topics", body)
         if answer.status >= 400 and self._asked("GET", f"/v1/topics/{_quoted(name)}").status != 200:
-            raise Rejected(f"a topic can't be made; topic={name} why={told_why(answer)}")
+            raise Rejected(f"a topic can't be made; topic={name} why={error_detail(answer)}")
 
-    def last_commit(self, query_id: str) -> Before:
+    def last_commit(self, query_id: str) -> LastCommit:
         answer = self._asked("GET", f"/v1/commits/{query_id}")
         if answer.status >= 400:
-            return Before()
+            return LastCommit()
         told = msgspec.json.decode(answer.content)
-        return Before(epoch=told["epoch"], progress=told["progress"])
+        return LastCommit(epoch=told["epoch"], progress=told["progress"])
 
-    def _define(self, job: Job, table: Table, frame: DataFrame) -> None:
+    def _define(self, job: PipelineJob, table: Table, frame: DataFrame) -> None:
         """Say which columns its records have, unless somebody said so, or a registered schema does."""
         path = f"/v1/tables/{_quoted(table.name)}"
         answer = self._asked("GET", path)

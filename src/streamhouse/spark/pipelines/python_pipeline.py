@@ -24,9 +24,9 @@ from pyspark.sql import DataFrame, SparkSession
 from streamhouse.errors import Misconfigured
 from streamhouse.model.table import Column, Table
 from streamhouse.spark.connectors import ReadContext, find
-from streamhouse.spark.query.catalog import Catalogue, about_of
-from streamhouse.spark.query.resolver import Bound, Read, bind, check, cloned_session, watermarked
-from streamhouse.spark.query.table_references import Placeholders
+from streamhouse.spark.query.catalog import Catalog, metadata_columns_of
+from streamhouse.spark.query.resolver import ResolvedQuery, TableRef, analyze, cloned_session, resolve, watermarked
+from streamhouse.spark.query.table_references import EmptyRelations
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -35,12 +35,12 @@ F = TypeVar("F", bound=Callable[..., "DataFrame"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decorated:
+class PipelineFunction:
     name: str
     function: Callable[[Any], "DataFrame"]
 
 
-LOADING: Final[ContextVar[list[Decorated] | None]] = ContextVar("loading", default=None)
+LOADING: Final[ContextVar[list[PipelineFunction] | None]] = ContextVar("loading", default=None)
 """Set by whoever runs a file: functions note themselves there."""
 
 
@@ -58,7 +58,7 @@ def pipeline(*, into: str, name: str | None = None, **options: str | int) -> Cal
     def decorate(function: F) -> F:
         noted = LOADING.get()
         if noted is not None:
-            noted.append(Decorated(name=name or function.__name__, function=function))
+            noted.append(PipelineFunction(name=name or function.__name__, function=function))
         return function
 
     return decorate
@@ -67,10 +67,10 @@ def pipeline(*, into: str, name: str | None = None, **options: str | int) -> Cal
 class Tables:
     """What a pipeline's function is given: `tables.stream("orders")`, `tables.table("products")`, `tables.sql(…)`."""
 
-    def __init__(self, session: SparkSession, catalogue: Catalogue, reading: ReadContext) -> None:
+    def __init__(self, session: SparkSession, catalogue: Catalog, reading: ReadContext) -> None:
         self.spark = session
         self._catalogue, self._reading = catalogue, reading
-        self.reads: list[Read] = []
+        self.reads: list[TableRef] = []
 
     def __repr__(self) -> str:
         return f"<Tables read={[read.name for read in self.reads]}>"
@@ -96,13 +96,13 @@ class Tables:
 
         It knows the functions and temporary views that were registered on `tables.spark` before.
         """
-        bound = bind(cloned_session(self.spark), text, self._catalogue, self._reading, is_own=True)
+        bound = resolve(cloned_session(self.spark), text, self._catalogue, self._reading, is_own=True)
         self.reads += bound.reads
         return bound.frame
 
     def _note(self, name: str, table: Table, *, is_stream: bool) -> None:
         origin = self._catalogue.origin(name)
-        self.reads.append(Read(name=name, table=table, is_stream=is_stream, origin=origin))
+        self.reads.append(TableRef(name=name, table=table, is_stream=is_stream, origin=origin))
 
     def _found(self, name: str, columns: tuple[str, ...]) -> Table:
         table = self._catalogue.find(name, anew=True)
@@ -125,7 +125,7 @@ class EmptyTables(Tables):
         return self._empty(name, columns, is_stream=False)
 
     def sql(self, text: str) -> DataFrame:
-        bound = check(cloned_session(self.spark), text, self._catalogue, self._reading, is_own=True)
+        bound = analyze(cloned_session(self.spark), text, self._catalogue, self._reading, is_own=True)
         self.reads += bound.reads
         return bound.frame
 
@@ -137,36 +137,38 @@ class EmptyTables(Tables):
             read = find(table.connector)
             frame = (read.read_stream if is_stream else read.read)(self.spark, table, self._reading)
             known = tuple(Column(name=field.name, type=field.dataType.simpleString()) for field in frame.schema.fields)
-        return Placeholders(self.spark).frame(name, known, is_stream=is_stream)
+        return EmptyRelations(self.spark).frame(name, known, is_stream=is_stream)
 
 
 def _column(table: Table, name: str) -> Column:
-    known = {column.name: column for column in (*(table.columns or ()), *about_of(table))}
+    known = {column.name: column for column in (*(table.columns or ()), *metadata_columns_of(table))}
     if name not in known:
         raise Misconfigured(f"{table.name} has no column {name}; columns={', '.join(known)}")
     return known[name]
 
 
-def run_python(session: SparkSession, text: str, name: str, catalogue: Catalogue, reading: ReadContext) -> Bound:
+def run_python(session: SparkSession, text: str, name: str, catalogue: Catalog, reading: ReadContext) -> ResolvedQuery:
     """The frame of the pipeline of this name in a file."""
     return _frame_of(Tables(session, catalogue, reading), text, name)
 
 
-def check_python(session: SparkSession, text: str, name: str, catalogue: Catalogue, reading: ReadContext) -> Bound:
+def check_python(
+    session: SparkSession, text: str, name: str, catalogue: Catalog, reading: ReadContext
+) -> ResolvedQuery:
     """The same over tables without rows; raises what running it would raise, Spark's errors among it."""
     return _frame_of(EmptyTables(session, catalogue, reading), text, name)
 
 
-def _frame_of(tables: Tables, text: str, name: str) -> Bound:
+def _frame_of(tables: Tables, text: str, name: str) -> ResolvedQuery:
     frame = load(text, name).function(tables)
     if not isinstance(frame, DataFrame):
         raise Misconfigured(f"the function returned no DataFrame; pipeline={name} type={type(frame).__name__}")
-    return Bound(frame=frame, reads=tuple(tables.reads))
+    return ResolvedQuery(frame=frame, reads=tuple(tables.reads))
 
 
-def load(text: str, name: str) -> Decorated:
+def load(text: str, name: str) -> PipelineFunction:
     """Run a file, and find the function in it."""
-    noted: list[Decorated] = []
+    noted: list[PipelineFunction] = []
     token = LOADING.set(noted)
     try:
         exec(compile(text, f"{name}.py", "exec"), {"__name__": "streamhouse_pipeline", "__file__": f"{name}.py"})

@@ -21,8 +21,8 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.spark.connectors import ReadContext
 from streamhouse.spark.datasource.tail_reader import connected
 from streamhouse.spark.pipelines.python_pipeline import check_python
-from streamhouse.spark.query.catalog import Catalogue
-from streamhouse.spark.query.error_messages import Problem, problems_of
+from streamhouse.spark.query.catalog import Catalog
+from streamhouse.spark.query.error_messages import SqlDiagnostic, diagnostics_of
 from streamhouse.spark.query.resolver import own_session
 from streamhouse.spark.runtime.jvm import unsupported
 from streamhouse.sql.definitions import PythonPipeline
@@ -41,13 +41,13 @@ def is_allowed(agents: str) -> bool:
 
 
 def validate_python(
-    spark: SparkSession, catalogue: Catalogue, pipelines: Iterable[PythonPipeline]
-) -> dict[str, tuple[Problem, ...]]:
+    spark: SparkSession, catalogue: Catalog, pipelines: Iterable[PythonPipeline]
+) -> dict[str, tuple[SqlDiagnostic, ...]]:
     """For each pipeline what is wrong with it."""
     return {each.name: _problems(spark, catalogue, each) for each in pipelines}
 
 
-def _problems(spark: SparkSession, catalogue: Catalogue, pipeline: PythonPipeline) -> tuple[Problem, ...]:
+def _problems(spark: SparkSession, catalogue: Catalog, pipeline: PythonPipeline) -> tuple[SqlDiagnostic, ...]:
     options = pipeline_options(pipeline.options)
     reading = ReadContext(agents=catalogue.agents, watermarks=options.watermarks)
     try:
@@ -62,19 +62,19 @@ def _problems(spark: SparkSession, catalogue: Catalogue, pipeline: PythonPipelin
     return () if error is None else tuple(_placed(each, pipeline, error) for each in _words(error))
 
 
-def _words(error: BaseException) -> tuple[Problem, ...]:
+def _words(error: BaseException) -> tuple[SqlDiagnostic, ...]:
     if isinstance(error, StreamhouseError | PySparkException):
-        return problems_of(error, "")
+        return diagnostics_of(error, "")
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return (Problem(line=1, column=1, text=text, hint=""),)
+    return (SqlDiagnostic(line=1, column=1, text=text, hint=""),)
 
 
-def _placed(problem: Problem, pipeline: PythonPipeline, error: BaseException) -> Problem:
+def _placed(problem: SqlDiagnostic, pipeline: PythonPipeline, error: BaseException) -> SqlDiagnostic:
     """In the last line of the file that led to it, else where the function begins."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [each.lineno for each in frames if each.filename == f"{pipeline.name}.py" and each.lineno is not None]
     return replace(problem, line=lines[-1] if lines else pipeline.line, column=1)
 
 
-def _problem(pipeline: PythonPipeline, text: str, hint: str) -> Problem:
-    return Problem(line=pipeline.line, column=1, text=text, hint=hint)
+def _problem(pipeline: PythonPipeline, text: str, hint: str) -> SqlDiagnostic:
+    return SqlDiagnostic(line=pipeline.line, column=1, text=text, hint=hint)

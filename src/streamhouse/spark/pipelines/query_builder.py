@@ -29,21 +29,39 @@ from streamhouse.model.names import TopicPartition
 from streamhouse.model.pipeline import Kind, Shape
 from streamhouse.model.table import LAKE, Connector, Table
 from streamhouse.spark.connectors import ReadContext, WriteContext, find
-from streamhouse.spark.connectors.materialized_view import Computed, needs_versions, standing, write_again
+from streamhouse.spark.connectors.materialized_view import (
+    RefreshResult,
+    needs_versions,
+    view_version,
+    write_full_refresh,
+)
 from streamhouse.spark.connectors.view_key import key_of
 from streamhouse.spark.datasource.tail_reader import connected
-from streamhouse.spark.lake.table_options import options_of
+from streamhouse.spark.lake.table_options import lake_options
 from streamhouse.spark.pipelines.checkpoint_query import check_query
 from streamhouse.spark.pipelines.dead_letters import dead_letter_streams
-from streamhouse.spark.pipelines.pipeline_tables import Growing, Targets, check_known, grown_catalogue, keep, with_kept
+from streamhouse.spark.pipelines.pipeline_tables import (
+    ColumnWatcher,
+    TargetTables,
+    check_known,
+    grown_catalog,
+    pin_columns,
+    with_pinned,
+)
 from streamhouse.spark.pipelines.python_pipeline import run_python
 from streamhouse.spark.pipelines.query_stop import stop_all
-from streamhouse.spark.pipelines.runner_protocol import Job
-from streamhouse.spark.query.catalog import Catalogue
-from streamhouse.spark.query.error_messages import problems_of
-from streamhouse.spark.query.resolver import Bound, Read, bind, own_session
-from streamhouse.spark.query.state_signature import Rows, shape_of
-from streamhouse.spark.runtime.checkpoint_folder import Before, HadoopFolder, check_versions, checkpoint_path, prepare
+from streamhouse.spark.pipelines.runner_protocol import PipelineJob
+from streamhouse.spark.query.catalog import Catalog
+from streamhouse.spark.query.error_messages import diagnostics_of
+from streamhouse.spark.query.resolver import ResolvedQuery, TableRef, own_session, resolve
+from streamhouse.spark.query.state_signature import Rows, state_signature
+from streamhouse.spark.runtime.checkpoint_folder import (
+    HadoopFolder,
+    LastCommit,
+    check_versions,
+    checkpoint_path,
+    prepare,
+)
 from streamhouse.spark.runtime.jvm import unsupported
 from streamhouse.spark.worker.untrusted_sql import of_definition
 from streamhouse.sql.lexer import without_layout
@@ -63,35 +81,35 @@ def varies(select: str) -> bool:
     return VARYING.search(select) is not None
 
 
-def ticks(spark: SparkSession) -> DataFrame:
+def refresh_clock(spark: SparkSession) -> DataFrame:
     """A stream that always has something new, so that every trigger has its micro-batch."""
     return spark.readStream.format("rate").option("rowsPerSecond", 1).option("numPartitions", 1).load()
 
 
 @dataclass(slots=True)
-class Recomputing:
-    """`bind` makes the query's frame, of the tables as they are now.
+class ViewRefresh:
+    """`resolve` makes the query's frame, of the tables as they are now.
 
     `varies`: its result may change though they don't.
     """
 
-    bind: Callable[[], Bound]
+    bind: Callable[[], ResolvedQuery]
     agents: str
     varies: bool = False
     _seen: Hashable = field(default=None)
 
-    def __call__(self) -> Computed:
+    def __call__(self) -> RefreshResult:
         bound = self.bind()
         found, fresh_at_ms = self._state(bound.reads)
         if found is not None and found == self._seen:
-            return Computed(frame=None, fresh_at_ms=fresh_at_ms)
-        return Computed(frame=bound.frame, fresh_at_ms=fresh_at_ms, on_written=lambda: self._written(found))
+            return RefreshResult(frame=None, fresh_at_ms=fresh_at_ms)
+        return RefreshResult(frame=bound.frame, fresh_at_ms=fresh_at_ms, on_written=lambda: self._written(found))
 
     def _written(self, found: Hashable) -> None:
         """Only what agents have taken counts as seen."""
         self._seen = found
 
-    def _state(self, reads: Iterable[Read]) -> tuple[Hashable, int | None]:
+    def _state(self, reads: Iterable[TableRef]) -> tuple[Hashable, int | None]:
         """What the tables' contents go by, None where nobody can tell; and the time up to which all are right."""
         states: list[Hashable] = [None] if self.varies else []
         fresh_ms: list[int] = []
@@ -99,7 +117,7 @@ class Recomputing:
             if read.table.connector is Connector.TOPIC:
                 states.append(self._ends(read.table))
             elif read.table.connector is Connector.VIEW:
-                state, fresh_at_ms = standing(self.agents, read.table.name)
+                state, fresh_at_ms = view_version(self.agents, read.table.name)
                 states.append(str(state))
                 fresh_ms += [] if fresh_at_ms is None else [fresh_at_ms]
             else:
@@ -115,12 +133,12 @@ class Recomputing:
         return topic, tuple(sorted(parts))
 
 
-RECOMPUTED_EVERY: Final = "10 seconds"
+REFRESH_EVERY: Final = "10 seconds"
 """How often a view without streams is looked after, unless its trigger says otherwise: it costs the whole query."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Built:
+class StartedPipeline:
     """Queries that run: the pipeline's own, and those of its dead letters."""
 
     main: StreamingQuery
@@ -128,25 +146,25 @@ class Built:
     notes: tuple[str, ...] = ()
 
 
-class Builder:
+class PipelineBuilder:
     """May be used from several threads at once."""
 
     def __init__(self, spark: SparkSession, *, agents: str, checkpoints: str) -> None:
         self._spark, self._agents, self._checkpoints = spark, agents, checkpoints
-        self._targets = Targets(agents)
+        self._targets = TargetTables(agents)
 
-    def build(self, job: Job) -> Built:
+    def build(self, job: PipelineJob) -> StartedPipeline:
         """Start a pipeline's queries; raises for what is wrong with it."""
         options = _options(job)
         self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", job.name)
         path = checkpoint_path(self._checkpoints, job.name, job.query_id, job.generation)
         folder = HadoopFolder(self._spark, path)
-        anew = Catalogue(self._agents)
-        catalogue = with_kept(anew, folder, job.revision)
+        anew = Catalog(self._agents)
+        catalogue = with_pinned(anew, folder, job.revision)
         target = catalogue.find(job.target) if job.kind is not Kind.VIEW else None
         is_lake = target is not None and target.connector in LAKE
         if is_lake:
-            catalogue = grown_catalogue(catalogue, anew, catalogue.kept)
+            catalogue = grown_catalog(catalogue, anew, catalogue.kept)
         reading = ReadContext(
             agents=self._agents,
             starting=job.begins_at,
@@ -155,23 +173,23 @@ class Builder:
         )
         bound = self._bound(job, catalogue, reading)
         if not bound.frame.isStreaming and job.kind is Kind.VIEW:
-            _check_query(folder, job, shape_of(bound.frame, bound.reads))
+            _check_query(folder, job, state_signature(bound.frame, bound.reads))
             return self._recomputed(job, catalogue, reading, options, path)
         if not bound.frame.isStreaming:
             raise Misconfigured("it reads no stream, so it would be over at once; do=read one: FROM STREAM(orders)")
         code = job.text if job.kind is Kind.PYTHON else None
-        shape = shape_of(bound.frame, bound.reads, rows=rows_of(job, bound.frame), code=code)
+        shape = state_signature(bound.frame, bound.reads, rows=rows_of(job, bound.frame), code=code)
         if job.kind is Kind.VIEW and needs_versions(bound.frame, job.key):
             check_versions(folder, shape.state, name=job.name)
             bound = self._bound(job, catalogue, replace(reading, with_versions=True))
         table = self._target(job, catalogue, bound.frame, options)
         note = prepare(folder, query_id=job.query_id, state=shape.state, before=self._before(job, table))
         _check_query(folder, job, shape)
-        keep(catalogue, folder, job.revision, bound.reads)
+        pin_columns(catalogue, folder, job.revision, bound.reads)
         writing = self._writing(job, options, path, mode=output_mode(job, options, bound.frame))
         if is_lake:
             check_known(bound.reads)
-            writing = replace(writing, before_batch=Growing(catalogue, Catalogue(self._agents), bound.reads).check)
+            writing = replace(writing, before_batch=ColumnWatcher(catalogue, Catalog(self._agents), bound.reads).check)
         _activate(bound.frame.sparkSession)
         main = find(table.connector).write_stream(bound.frame, table, writing)
         queries = [_started(main, job.name, options)]
@@ -181,39 +199,39 @@ class Builder:
             stop_all(queries)
             raise
         notes = ((note,) if note else ()) + bound.notes
-        return Built(main=queries[0], others=tuple(queries[1:]), notes=notes)
+        return StartedPipeline(main=queries[0], others=tuple(queries[1:]), notes=notes)
 
     def _recomputed(
-        self, job: Job, catalogue: Catalogue, reading: ReadContext, options: PipelineOptions, path: str
-    ) -> Built:
+        self, job: PipelineJob, catalogue: Catalog, reading: ReadContext, options: PipelineOptions, path: str
+    ) -> StartedPipeline:
         table = Table(name=job.name, connector=Connector.VIEW, key=job.key)
-        before = Before(has_run=job.has_run)
+        before = LastCommit(has_run=job.has_run)
         prepare(HadoopFolder(self._spark, path), query_id=job.query_id, state=(), before=before)
         session = own_session(self._spark)
         is_varying = varies(statement_of(job).select)
         versioned = replace(reading, with_versions=bool(job.key))
-        compute = Recomputing(lambda: self._bound(job, catalogue, versioned), self._agents, is_varying)
+        compute = ViewRefresh(lambda: self._bound(job, catalogue, versioned), self._agents, is_varying)
         _activate(session)
         writing = self._writing(job, options, path, mode="append")
-        main = write_again(ticks(session), table, writing, compute)
+        main = write_full_refresh(refresh_clock(session), table, writing, compute)
         if "trigger" not in job.given:
-            options = replace(options, trigger=RECOMPUTED_EVERY)
-        return Built(main=_started(main, job.name, options))
+            options = replace(options, trigger=REFRESH_EVERY)
+        return StartedPipeline(main=_started(main, job.name, options))
 
-    def _bound(self, job: Job, catalogue: Catalogue, reading: ReadContext) -> Bound:
+    def _bound(self, job: PipelineJob, catalogue: Catalog, reading: ReadContext) -> ResolvedQuery:
         if job.kind is Kind.PYTHON:
             return run_python(own_session(self._spark), job.text, job.name, catalogue, reading)
         statement = statement_of(job)
         try:
             # Whoever reaches an agent can define a pipeline.
-            bound = bind(self._spark, statement.select, catalogue, reading, is_untrusted=True)
+            bound = resolve(self._spark, statement.select, catalogue, reading, is_untrusted=True)
         except (AnalysisException, ParseException, StatementError) as error:
             raise _wrong(of_definition(error), job.text, statement.select_start) from error
         if isinstance(statement, CreatePipeline) and statement.columns:
             return replace(bound, frame=renamed(bound.frame, statement.columns))
         return bound
 
-    def _target(self, job: Job, catalogue: Catalogue, frame: DataFrame, options: PipelineOptions) -> Table:
+    def _target(self, job: PipelineJob, catalogue: Catalog, frame: DataFrame, options: PipelineOptions) -> Table:
         if job.kind is Kind.VIEW:
             return Table(name=job.name, connector=Connector.VIEW, key=job.key)
         found = catalogue.find(job.target)
@@ -221,12 +239,12 @@ class Builder:
             return found
         return self._targets.topic(job, found, frame, options)
 
-    def _before(self, job: Job, table: Table) -> Before:
+    def _before(self, job: PipelineJob, table: Table) -> LastCommit:
         if table.connector is not Connector.TOPIC:
-            return Before(has_run=job.has_run)
+            return LastCommit(has_run=job.has_run)
         return replace(self._targets.last_commit(job.query_id), has_run=job.has_run)
 
-    def _writing(self, job: Job, options: PipelineOptions, path: str, *, mode: str) -> WriteContext:
+    def _writing(self, job: PipelineJob, options: PipelineOptions, path: str, *, mode: str) -> WriteContext:
         return WriteContext(
             agents=self._agents,
             pipeline=job.name,
@@ -242,8 +260,8 @@ class Builder:
 
     def _dead_letters(
         self,
-        job: Job,
-        bound: Bound,
+        job: PipelineJob,
+        bound: ResolvedQuery,
         reading: ReadContext,
         writing: WriteContext,
         options: PipelineOptions,
@@ -261,13 +279,13 @@ class Builder:
         return found
 
 
-def _check_query(folder: HadoopFolder, job: Job, shape: Shape) -> None:
+def _check_query(folder: HadoopFolder, job: PipelineJob, shape: Shape) -> None:
     shape = replace(shape, target=job.target)
     text = job.text if job.kind is Kind.PYTHON else without_layout(job.text)
     check_query(folder, name=job.name, text=text, shape=shape, has_run=job.has_run)
 
 
-def rows_of(job: Job, frame: DataFrame) -> Rows | None:
+def rows_of(job: PipelineJob, frame: DataFrame) -> Rows | None:
     """What decides the rows of a view besides its query; None for what is no view."""
     if job.kind is not Kind.VIEW:
         return None
@@ -280,17 +298,17 @@ def rows_of(job: Job, frame: DataFrame) -> Rows | None:
 
 def key_in(table: Table, writing: WriteContext) -> tuple[str, ...]:
     """Columns that no row of the target can be without."""
-    return options_of(table, writing.key).key if table.connector in LAKE else ()
+    return lake_options(table, writing.key).key if table.connector in LAKE else ()
 
 
-def _options(job: Job) -> PipelineOptions:
+def _options(job: PipelineJob) -> PipelineOptions:
     try:
         return job.options
     except ValueError as error:
         raise Misconfigured(f"an option can't be; it may be {error}") from None
 
 
-def statement_of(job: Job) -> CreatePipeline | CreateView:
+def statement_of(job: PipelineJob) -> CreatePipeline | CreateView:
     (statement,) = parse(job.text)
     if not isinstance(statement, CreatePipeline | CreateView):
         raise Internal(f"a pipeline's text is no pipeline; name={job.name}")
@@ -299,7 +317,7 @@ def statement_of(job: Job) -> CreatePipeline | CreateView:
 
 def _wrong(error: Exception, text: str, select_start: int) -> Misconfigured:
     """Spark's complaint in fewer words, with its place in the statement."""
-    (problem,) = problems_of(error, text, select_start)
+    (problem,) = diagnostics_of(error, text, select_start)
     hint = f" do={problem.hint}" if problem.hint else ""
     return Misconfigured(f"{problem.text}; line={problem.line} column={problem.column}{hint}")
 
@@ -314,7 +332,7 @@ def renamed(frame: DataFrame, columns: tuple[str, ...]) -> DataFrame:
     return frame.toDF(*columns)
 
 
-def output_mode(job: Job, options: PipelineOptions, frame: DataFrame) -> str:
+def output_mode(job: PipelineJob, options: PipelineOptions, frame: DataFrame) -> str:
     """What is asked for; else rows as they become final, or as they change where they never do."""
     if options.output is not None:
         return options.output

@@ -55,7 +55,7 @@ class LateRows:
         return f"rows came later than the watermark allows and were left out; rows={more} since_start={late_rows}"
 
 
-def figures_of(progress: Mapping[str, Any], totals: Totals) -> dict[str, Any]:
+def query_metrics(progress: Mapping[str, Any], totals: Totals) -> dict[str, Any]:
     """Fields of a status, from the last progress of a pipeline's main query."""
     states = progress.get("stateOperators") or []
     return {

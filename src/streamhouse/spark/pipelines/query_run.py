@@ -15,25 +15,25 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from streamhouse.clock import SystemClock
 from streamhouse.model.pipeline import GENERATION
-from streamhouse.spark.pipelines.query_builder import Built
-from streamhouse.spark.pipelines.query_metrics import LateRows, Totals, figures_of
+from streamhouse.spark.pipelines.query_builder import StartedPipeline
+from streamhouse.spark.pipelines.query_metrics import LateRows, Totals, query_metrics
 from streamhouse.spark.pipelines.query_stop import stop_all
-from streamhouse.spark.pipelines.runner_protocol import Begun, Ended, Event, Figures, Job, Line
-from streamhouse.spark.query.failure_classification import Fault, fault_of
+from streamhouse.spark.pipelines.runner_protocol import Ended, Event, LogLine, Metrics, PipelineJob, Started
+from streamhouse.spark.query.failure_classification import Failure, classify_failure
 
 log = logging.getLogger(__name__)
 
-LOOK_S: Final = 0.25
+POLL_S: Final = 0.25
 """How often queries are looked at."""
 
-Tell = Callable[[Event], None]
-Build = Callable[[Job], Built]
+SendEvent = Callable[[Event], None]
+Build = Callable[[PipelineJob], StartedPipeline]
 
 
-class Run(threading.Thread):
+class QueryRun(threading.Thread):
     """`stop` may be called at any time, also before there is a query."""
 
-    def __init__(self, number: int, job: Job, *, build: Build, tell: Tell) -> None:
+    def __init__(self, number: int, job: PipelineJob, *, build: Build, tell: SendEvent) -> None:
         super().__init__(name=f"pipeline-{job.name}-{number}", daemon=True)
         self.number, self.job = number, job
         self._build, self._tell = build, tell
@@ -57,7 +57,7 @@ class Run(threading.Thread):
             ended = self._lived()
         except Exception as error:  # whatever it is, it is this pipeline's alone
             log.warning("a pipeline failed; name=%s", self.job.name, exc_info=True)
-            ended = self._failed(fault_of(error))
+            ended = self._failed(classify_failure(error))
         self._tell(ended)
 
     def _lived(self) -> Ended:
@@ -66,23 +66,23 @@ class Run(threading.Thread):
         built = self._build(self.job)
         try:
             for note in built.notes:
-                self._tell(Line(run=self.number, text=note))
+                self._tell(LogLine(run=self.number, text=note))
             return self._watched(built)
         finally:
             stop_all([built.main, *built.others])
 
-    def _watched(self, built: Built) -> Ended:
+    def _watched(self, built: StartedPipeline) -> Ended:
         """Until a query fails, all of them are done, or somebody says stop."""
         queries, mains, others = [built.main, *built.others], Totals(), [Totals() for _ in built.others]
         while True:
-            is_over = self._stopping.wait(LOOK_S)
+            is_over = self._stopping.wait(POLL_S)
             self._tell_begun(queries)
             self._tell_figures(built, mains, others)
             if is_over:
                 return Ended(run=self.number, how="stopped")
             for query in queries:
                 if (error := query.exception()) is not None:
-                    return self._failed(fault_of(error, query._jsq.exception().get()))
+                    return self._failed(classify_failure(error, query._jsq.exception().get()))
             if not any(query.isActive for query in queries):
                 self._tell_figures(built, mains, others)  # of micro-batches since the last look
                 return Ended(run=self.number, how="done")
@@ -91,9 +91,9 @@ class Run(threading.Thread):
         """Once, when each has gone through a trigger: one micro-batch is done, or there was nothing to read."""
         if not self._has_begun and all(_progress(query) is not None for query in queries):
             self._has_begun = True
-            self._tell(Begun(run=self.number))
+            self._tell(Started(run=self.number))
 
-    def _tell_figures(self, built: Built, mains: Totals, others: Sequence[Totals]) -> None:
+    def _tell_figures(self, built: StartedPipeline, mains: Totals, others: Sequence[Totals]) -> None:
         """What is new since the last time."""
         last = _progress(built.main)
         if last is not None:
@@ -106,13 +106,13 @@ class Run(threading.Thread):
         seen = (None if last is None else last["timestamp"], dead)
         if last is not None and seen != self._told:
             self._told = seen
-            figures = figures_of(last, mains)
+            figures = query_metrics(last, mains)
             if line := self._late.line(mains.late_rows, self._clock.monotonic()):
-                self._tell(Line(run=self.number, text=line, level="warning"))
+                self._tell(LogLine(run=self.number, text=line, level="warning"))
             figures |= {"dead_letters": dead, "progress": {GENERATION: self.job.generation}}
-            self._tell(Figures(run=self.number, figures=figures))
+            self._tell(Metrics(run=self.number, figures=figures))
 
-    def _failed(self, fault: Fault) -> Ended:
+    def _failed(self, fault: Failure) -> Ended:
         if self.stopping:  # queries that are stopped half-way may say anything
             return Ended(run=self.number, how="stopped")
         return Ended(run=self.number, how="failed", error=fault.words, can_retry=fault.can_retry)

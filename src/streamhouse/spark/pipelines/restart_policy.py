@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from streamhouse.clock import Ids
 from streamhouse.model.pipeline import GENERATION, Phase
-from streamhouse.spark.pipelines.runner_protocol import Ended, Job
+from streamhouse.spark.pipelines.runner_protocol import Ended, PipelineJob
 
 STOP_AT: Final = 0.6
 """Of the lease's time: queries are asked to stop."""
@@ -31,13 +31,13 @@ END_AT: Final = 0.9
 """Of the lease's time: runners are killed by a process of their own, whatever their supervisor does."""
 
 
-class Stage(Enum):
+class LeaseStage(Enum):
     HELD = auto()
     STOP = auto()
     KILL = auto()
 
 
-class Lease:
+class LeaseDeadline:
     """All of a supervisor's pipelines are renewed by the same heartbeat."""
 
     def __init__(self) -> None:
@@ -55,10 +55,10 @@ class Lease:
         """Until when runners may go on if they hear nothing more; None before the first heartbeat."""
         return None if self._since is None else self._since + END_AT * self.ttl_s
 
-    def stage(self, now: float) -> Stage:
+    def stage(self, now: float) -> LeaseStage:
         if self._since is None or now < self._since + STOP_AT * self.ttl_s:
-            return Stage.HELD
-        return Stage.STOP if now < self._since + KILL_AT * self.ttl_s else Stage.KILL
+            return LeaseStage.HELD
+        return LeaseStage.STOP if now < self._since + KILL_AT * self.ttl_s else LeaseStage.KILL
 
 
 MAX_LINES: Final = 100
@@ -66,7 +66,7 @@ MAX_LINES: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class Backoff:
     """Waits between tries: doubled from `first_s` to `most_s`, begun anew after `healthy_s` without a failure."""
 
     first_s: float = 1.0
@@ -77,10 +77,10 @@ class Patience:
         return float(min(self.most_s, self.first_s * 2 ** min(failures - 1, 30)))
 
 
-class Care:
+class PipelineState:
     """One pipeline, as long as one supervisor owns one version of it under one epoch."""
 
-    def __init__(self, job: Job, *, patience: Patience, ids: Ids, now: float) -> None:
+    def __init__(self, job: PipelineJob, *, patience: Backoff, ids: Ids, now: float) -> None:
         self.job = job
         self._patience, self._ids = patience, ids
         self.phase = Phase.STARTING

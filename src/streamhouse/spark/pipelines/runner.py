@@ -21,27 +21,27 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from streamhouse.spark.pipelines.lease_guard import DeadlineProcess
-from streamhouse.spark.pipelines.query_builder import Builder
-from streamhouse.spark.pipelines.query_run import Run
+from streamhouse.spark.pipelines.query_builder import PipelineBuilder
+from streamhouse.spark.pipelines.query_run import QueryRun
 from streamhouse.spark.pipelines.runner_protocol import (
     Command,
     Event,
     Exit,
-    Line,
+    LogLine,
     Ready,
     Renewed,
     Start,
     Stop,
-    job_of,
+    encode_message,
+    pipeline_job,
     read_command,
-    written,
 )
 from streamhouse.spark.runtime.session import open_session
 from streamhouse.spark.worker.untrusted_sql import PLAIN_TEXT
 
 log = logging.getLogger(__name__)
 
-LOOK_S: Final = 1.0
+POLL_S: Final = 1.0
 STOP_TIMEOUT_S: Final = 20.0
 MAX_LINE: Final = 8000
 """Characters of one line in a pipeline's log."""
@@ -68,16 +68,16 @@ class Events:
 
     def tell(self, event: Event) -> None:
         with self._turn:
-            self._out.write(written(event))
+            self._out.write(encode_message(event))
             self._out.flush()
 
 
 class Runner:
     """Commands come one after the other; runs live in threads."""
 
-    def __init__(self, builder: Builder, events: Events) -> None:
+    def __init__(self, builder: PipelineBuilder, events: Events) -> None:
         self._builder, self._events = builder, events
-        self._runs: dict[int, Run] = {}
+        self._runs: dict[int, QueryRun] = {}
 
     def __repr__(self) -> str:
         return f"<Runner runs={len(self._runs)}>"
@@ -85,8 +85,8 @@ class Runner:
     def do(self, command: Command) -> None:
         self._runs = {number: run for number, run in self._runs.items() if run.is_alive()}
         if isinstance(command, Start):
-            job = job_of(command.pipeline, epoch=command.epoch)
-            run = Run(command.run, job, build=self._builder.build, tell=self._events.tell)
+            job = pipeline_job(command.pipeline, epoch=command.epoch)
+            run = QueryRun(command.run, job, build=self._builder.build, tell=self._events.tell)
             self._runs[command.run] = run
             run.start()
         elif isinstance(command, Stop) and (found := self._runs.get(command.run)) is not None:
@@ -96,7 +96,7 @@ class Runner:
         """A line for a pipeline's log, from somewhere that knows no run: the console's rows."""
         for run in list(self._runs.values()):
             if run.job.name == pipeline and not run.stopping:
-                self._events.tell(Line(run=run.number, text=text[:MAX_LINE]))
+                self._events.tell(LogLine(run=run.number, text=text[:MAX_LINE]))
 
     def stop(self) -> None:
         runs = list(self._runs.values())
@@ -106,7 +106,7 @@ class Runner:
             run.join(STOP_TIMEOUT_S)
 
 
-class Notes(logging.Handler):
+class LogForwarder(logging.Handler):
     """What is logged for a pipeline becomes a line of its own log."""
 
     def __init__(self, runner: Runner) -> None:
@@ -131,8 +131,8 @@ def main() -> None:
     spark = _spark(options)
     jvm_pid = int(spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
     threading.Thread(target=_watch, args=(spark,), name="watch", daemon=True).start()
-    runner = Runner(Builder(spark, agents=options.agents, checkpoints=options.checkpoints), events)
-    logging.getLogger().addHandler(Notes(runner))
+    runner = Runner(PipelineBuilder(spark, agents=options.agents, checkpoints=options.checkpoints), events)
+    logging.getLogger().addHandler(LogForwarder(runner))
     events.tell(Ready(jvm_pid=jvm_pid, spark=spark.version))
     for line in sys.stdin.buffer:
         command = read_command(line)
@@ -175,7 +175,7 @@ def _spark(options: argparse.Namespace) -> SparkSession:
 def _watch(spark: SparkSession) -> None:
     """End with the JVM: without it no query runs, and the supervisor should know at once."""
     while True:
-        threading.Event().wait(LOOK_S)
+        threading.Event().wait(POLL_S)
         try:
             spark._jsc.sc().isStopped()
         except (Py4JError, OSError):

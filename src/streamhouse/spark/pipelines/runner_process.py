@@ -19,16 +19,16 @@ from typing import Final
 
 import msgspec
 
-from streamhouse.spark.pipelines.runner_protocol import Command, Event, Exit, Ready, read_event, written
+from streamhouse.spark.pipelines.runner_protocol import Command, Event, Exit, Ready, encode_message, read_event
 
 MAX_LINE_BYTES: Final = 4 * 1024 * 1024
 MODULE: Final = "streamhouse.spark.pipelines.runner"
 
-OnEvent = Callable[["Child", Event], None]
+OnEvent = Callable[["RunnerProcess", Event], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChildPlan:
+class RunnerCommand:
     """What every runner of a supervisor is started with."""
 
     agents: str
@@ -45,7 +45,7 @@ class ChildPlan:
         return [sys.executable, "-m", self.module, *flags]
 
 
-class Child:
+class RunnerProcess:
     """A runner. `wait` returns when it is gone, whatever the reason."""
 
     def __init__(self, key: str, process: asyncio.subprocess.Process, on_event: OnEvent) -> None:
@@ -65,7 +65,7 @@ class Child:
         """A child that is gone hears nothing; `wait` tells."""
         stdin = self._process.stdin
         if stdin is not None and not stdin.is_closing():
-            stdin.write(written(command))
+            stdin.write(encode_message(command))
 
     async def wait(self) -> None:
         """Hand on its events until it is gone."""
@@ -98,7 +98,7 @@ class Child:
             os.killpg(self._process.pid, signal.SIGKILL)
 
 
-async def start_child(key: str, plan: ChildPlan, on_event: OnEvent) -> Child:
+async def start_runner(key: str, plan: RunnerCommand, on_event: OnEvent) -> RunnerProcess:
     command: Sequence[str] = plan.command(f"streamhouse-pipelines-{key}")
     handle = os.open(plan.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
@@ -112,4 +112,4 @@ async def start_child(key: str, plan: ChildPlan, on_event: OnEvent) -> Child:
         )
     finally:
         os.close(handle)
-    return Child(key, process, on_event)
+    return RunnerProcess(key, process, on_event)

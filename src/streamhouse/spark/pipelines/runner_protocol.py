@@ -24,7 +24,7 @@ from streamhouse.sql.options import PipelineOptions, pipeline_options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class PipelineJob:
     """`last_batch`: the micro-batch that this generation was last heard of at, wherever it ran.
 
     `late_rows`: how many rows of this generation a watermark has left out so far. `lineage` names the pipeline through
@@ -73,12 +73,12 @@ class Job:
         return self.starting or self.options.starting
 
 
-def job_of(told: Mapping[str, Any], *, epoch: int) -> Job:
+def pipeline_job(told: Mapping[str, Any], *, epoch: int) -> PipelineJob:
     """`told` is a pipeline as agents show it."""
     status = told.get("status") or {}
     shape = told.get("shape")
     is_its_own = (status.get("progress") or {}).get(GENERATION) == told["generation"]
-    return Job(
+    return PipelineJob(
         name=told["name"],
         epoch=epoch,
         kind=Kind(told["kind"]),
@@ -132,20 +132,20 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready", tag_field="e
     spark: str
 
 
-class Begun(msgspec.Struct, frozen=True, kw_only=True, tag="begun", tag_field="event"):
+class Started(msgspec.Struct, frozen=True, kw_only=True, tag="begun", tag_field="event"):
     """Each of its queries has done a micro-batch, or found nothing to read."""
 
     run: int
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True, tag="figures", tag_field="event"):
+class Metrics(msgspec.Struct, frozen=True, kw_only=True, tag="figures", tag_field="event"):
     """Fields of a status, those that are known."""
 
     run: int
     figures: dict[str, Any]
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True, tag="line", tag_field="event"):
+class LogLine(msgspec.Struct, frozen=True, kw_only=True, tag="line", tag_field="event"):
     """Something to read in the pipeline's log."""
 
     run: int
@@ -163,13 +163,13 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="ended", tag_field="e
 
 
 Command: TypeAlias = Start | Stop | Renewed | Exit
-Event: TypeAlias = Ready | Begun | Figures | Line | Ended
+Event: TypeAlias = Ready | Started | Metrics | LogLine | Ended
 
 _COMMANDS: Final[msgspec.json.Decoder[Command]] = msgspec.json.Decoder(Command)
 _EVENTS: Final[msgspec.json.Decoder[Event]] = msgspec.json.Decoder(Event)
 
 
-def written(message: Command | Event) -> bytes:
+def encode_message(message: Command | Event) -> bytes:
     return msgspec.json.encode(message) + b"\n"
 
 

@@ -21,15 +21,15 @@ from streamhouse.client.http import Http
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.config import MaintenanceSettings, PipelineSettings, TableSettings
 from streamhouse.errors import Misconfigured
-from streamhouse.spark.agents.resources import SupervisorAgents
-from streamhouse.spark.agents.run_replacements import Maintainers
-from streamhouse.spark.maintenance.scheduler import JobPlan, Rounds, start_job
-from streamhouse.spark.pipelines.runner_process import Child, ChildPlan, OnEvent, start_child
-from streamhouse.spark.pipelines.supervisor import News, Starts, Supervisor
-from streamhouse.spark.pipelines.topic_tables import Following
+from streamhouse.spark.agents.resources import SupervisorClient
+from streamhouse.spark.agents.run_replacements import MaintenanceClient
+from streamhouse.spark.maintenance.scheduler import JobPlan, MaintenanceScheduler, start_job
+from streamhouse.spark.pipelines.runner_process import OnEvent, RunnerCommand, RunnerProcess, start_runner
+from streamhouse.spark.pipelines.supervisor import StartLimits, StatusCallback, Supervisor
+from streamhouse.spark.pipelines.topic_tables import TopicTableReconciler
 from streamhouse.spark.runtime.java import java_home
 
-ASK_TIMEOUT_S: Final = 4.0
+REQUEST_TIMEOUT_S: Final = 4.0
 """Of a heartbeat: several fit into a lease."""
 DEFAULT_SLOTS: Final = 64
 
@@ -61,7 +61,9 @@ class SupervisorStarts:
     log: Path
 
 
-async def supervise(plan: SupervisorPlan, *, on_start: Callable[[SupervisorStarts], None], news: News) -> None:
+async def supervise(
+    plan: SupervisorPlan, *, on_start: Callable[[SupervisorStarts], None], news: StatusCallback
+) -> None:
     """Run pipelines until SIGTERM or SIGINT."""
     if find_spec("pyspark") is None:
         raise ModuleNotFoundError("No module named 'pyspark'", name="pyspark")
@@ -70,27 +72,31 @@ async def supervise(plan: SupervisorPlan, *, on_start: Callable[[SupervisorStart
     name = f"{plan.name or host}-{ids.token()[:8]}"
     log = plan.log or Path(tempfile.gettempdir()) / f"streamhouse-pipelines-{name}.log"
     on_start(SupervisorStarts(name=name, log=log))
-    children = ChildPlan(
+    children = RunnerCommand(
         agents=plan.agents,
-        checkpoints=usable_folder(plan.checkpoints),
+        checkpoints=check_folder(plan.checkpoints),
         log=log,
         master=plan.master,
         conf=plan.conf,
     )
     async with (
-        Http(plan.agents, timeout_s=ASK_TIMEOUT_S) as http,
+        Http(plan.agents, timeout_s=REQUEST_TIMEOUT_S) as http,
         Http(plan.agents) as asking,
-        Maintainers(plan.agents) as maintainers,
+        MaintenanceClient(plan.agents) as maintainers,
     ):
-        agents = SupervisorAgents(http, name=name, host=host, slots=plan.slots)
-        starts = Starts(at_once=plan.pipelines.max_starting, wait_s=plan.pipelines.start_wait_s)
+        agents = SupervisorClient(http, name=name, host=host, slots=plan.slots)
+        starts = StartLimits(at_once=plan.pipelines.max_starting, wait_s=plan.pipelines.start_wait_s)
         start = partial(_start, plan=children)
         supervisor = Supervisor(agents, start, clock=SystemClock(), ids=ids, starts=starts, news=news)
         columns, every_s = partial(_columns, plan.agents), plan.tables.follow_s
-        beside: list[_Beside] = [Following(asking, columns, every_s=every_s, clock=SystemClock(), ids=ids, news=news)]
+        beside: list[_Beside] = [
+            TopicTableReconciler(asking, columns, every_s=every_s, clock=SystemClock(), ids=ids, news=news)
+        ]
         if (settings := plan.maintenance) is not None:
             job = partial(start_job, JobPlan(agents=plan.agents, log=log, master=plan.master, conf=plan.conf))
-            beside.append(Rounds(maintainers, job, settings, name=name, clock=SystemClock(), ids=ids, news=news))
+            beside.append(
+                MaintenanceScheduler(maintainers, job, settings, name=name, clock=SystemClock(), ids=ids, news=news)
+            )
         await _run(supervisor, beside)
 
 
@@ -118,11 +124,11 @@ def _columns(agents: str, topic: str) -> tuple[str, ...] | None:
     return found
 
 
-async def _start(key: str, on_event: OnEvent, *, plan: ChildPlan) -> Child:
-    return await start_child(key, plan, on_event)
+async def _start(key: str, on_event: OnEvent, *, plan: RunnerCommand) -> RunnerProcess:
+    return await start_runner(key, plan, on_event)
 
 
-def usable_folder(checkpoints: str) -> str:
+def check_folder(checkpoints: str) -> str:
     """The path as Spark is to see it: a folder of this machine is made, and named from the root."""
     if "://" in checkpoints:
         return checkpoints

@@ -18,35 +18,35 @@ from typing import Any, Final, Protocol
 
 from streamhouse.clock import Clock, Ids
 from streamhouse.errors import Retriable, StreamhouseError
-from streamhouse.spark.pipelines.restart_policy import Care, Lease, Patience, Stage
-from streamhouse.spark.pipelines.runner_process import Child
+from streamhouse.spark.pipelines.restart_policy import Backoff, LeaseDeadline, LeaseStage, PipelineState
+from streamhouse.spark.pipelines.runner_process import RunnerProcess
 from streamhouse.spark.pipelines.runner_protocol import (
-    Begun,
     Ended,
     Event,
-    Figures,
-    Job,
-    Line,
+    LogLine,
+    Metrics,
+    PipelineJob,
     Ready,
     Renewed,
     Start,
+    Started,
     Stop,
-    job_of,
+    pipeline_job,
 )
 
 log = logging.getLogger(__name__)
 
 SHARED: Final = "shared"
-LOOK_S: Final = 0.1
+TICK_S: Final = 0.1
 HEARTBEAT_S: Final = 2.0
 """At least so often, or three times in a lease's time; sooner when something has happened."""
-SOONEST_S: Final = 0.3
+MIN_HEARTBEAT_S: Final = 0.3
 STOP_TIMEOUT_S: Final = 30.0
 """A run that hasn't stopped by then loses its runner, and so do its neighbours."""
 EXIT_TIMEOUT_S: Final = 25.0
 
 
-class Agents(Protocol):
+class SupervisorApi(Protocol):
     async def heartbeat(self, running: list[dict[str, Any]], *, is_leaving: bool = False) -> dict[str, Any]:
         """What this supervisor is to run from now on; raises `StreamhouseError` where nobody answers."""
         ...
@@ -55,7 +55,7 @@ class Agents(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Starts:
+class StartLimits:
     """How many pipelines start at the same time in one runner, and for how long one keeps its turn: each start has
     Python processes of its own, which Spark gives up on where all of them start at once."""
 
@@ -63,8 +63,8 @@ class Starts:
     wait_s: float = 30.0
 
 
-StartChild = Callable[[str, Callable[[Child, Event], None]], Awaitable[Child]]
-News = Callable[[str, str], None]
+StartRunner = Callable[[str, Callable[[RunnerProcess, Event], None]], Awaitable[RunnerProcess]]
+StatusCallback = Callable[[str, str], None]
 
 
 @dataclass(slots=True)
@@ -74,8 +74,8 @@ class _Run:
     `starts_until`: so long it counts as one that starts; None once it has begun.
     """
 
-    job: Job
-    child: Child
+    job: PipelineJob
+    child: RunnerProcess
     starts_until: float | None
     stop_at: float | None = None
     last: Mapping[str, Any] | None = None
@@ -86,24 +86,24 @@ class Supervisor:
 
     def __init__(
         self,
-        agents: Agents,
-        start_child: StartChild,
+        agents: SupervisorApi,
+        start_child: StartRunner,
         *,
         clock: Clock,
         ids: Ids,
-        patience: Patience | None = None,
-        starts: Starts | None = None,
-        news: News = lambda name, text: None,
+        patience: Backoff | None = None,
+        starts: StartLimits | None = None,
+        news: StatusCallback = lambda name, text: None,
     ) -> None:
         self._agents, self._start_child = agents, start_child
-        self._clock, self._ids, self._patience = clock, ids, patience or Patience()
-        self._starts = starts or Starts()
+        self._clock, self._ids, self._patience = clock, ids, patience or Backoff()
+        self._starts = starts or StartLimits()
         self._news = news
-        self._lease = Lease()
-        self._cares: dict[str, Care] = {}
+        self._lease = LeaseDeadline()
+        self._cares: dict[str, PipelineState] = {}
         self._told: dict[str, Mapping[str, Any]] = {}
         self._runs: dict[int, _Run] = {}
-        self._children: dict[str, Child | None] = {}
+        self._children: dict[str, RunnerProcess | None] = {}
         self._child_failures: dict[str, tuple[int, float]] = {}
         self._watching: set[asyncio.Task[None]] = set()
         self._next_run = 1
@@ -138,12 +138,12 @@ class Supervisor:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(HEARTBEAT_S, self._lease.ttl_s / 3)):
                     await self._has_news.wait()
-            await self._clock.sleep(SOONEST_S)
+            await self._clock.sleep(MIN_HEARTBEAT_S)
 
     async def beat(self) -> None:
         """Tell how everything is, and hear what to run."""
         sent_at, lines = self._clock.monotonic(), {name: len(care.lines) for name, care in self._cares.items()}
-        if (stage := self._lease.stage(sent_at)) is Stage.KILL:
+        if (stage := self._lease.stage(sent_at)) is LeaseStage.KILL:
             self._let_go(stage)  # first: a lease that is over may be somebody else's, and can't be renewed
         try:
             answer = await self._agents.heartbeat(self._running(), is_leaving=self._stopping.is_set())
@@ -181,7 +181,7 @@ class Supervisor:
             self._news(name, "let go")
             self._forget(name)
         for name, each in told.items():
-            job = job_of(each["pipeline"], epoch=each["epoch"])
+            job = pipeline_job(each["pipeline"], epoch=each["epoch"])
             care = self._cares.get(name)
             if care is not None and (care.job.epoch, care.job.version) == (job.epoch, job.version):
                 continue
@@ -189,7 +189,7 @@ class Supervisor:
                 self._forget(name)
             self._news(name, "taken" if care is None else "changed")
             self._told[name] = each["pipeline"]
-            self._cares[name] = Care(job, patience=self._patience, ids=self._ids, now=self._clock.monotonic())
+            self._cares[name] = PipelineState(job, patience=self._patience, ids=self._ids, now=self._clock.monotonic())
 
     def _forget(self, name: str) -> None:
         """Stop it; as long as it hasn't ended, it is told of as it was."""
@@ -206,13 +206,13 @@ class Supervisor:
         await self._ensure_child(SHARED)
         while not self._stopping.is_set():
             await self.look()
-            await self._clock.sleep(LOOK_S)
+            await self._clock.sleep(TICK_S)
 
     async def look(self) -> None:
         """Start what is due, end what should have ended; everything before the lease is over."""
         now = self._clock.monotonic()
         stage = self._lease.stage(now)
-        if stage is not Stage.HELD:
+        if stage is not LeaseStage.HELD:
             self._let_go(stage)
             return
         for child in {id(run.child): run.child for run in self._runs.values() if _is_late(run, now)}.values():
@@ -227,14 +227,14 @@ class Supervisor:
             if idle is not None and key not in wanted and not any(run.child is idle for run in self._runs.values()):
                 idle.exit() if idle.is_ready else idle.kill()  # one that starts would hear it when it has started
 
-    def _let_go(self, stage: Stage) -> None:
+    def _let_go(self, stage: LeaseStage) -> None:
         """The lease can't be renewed: whatever runs ends before somebody else may start it."""
         if self._cares:
             log.warning("agents don't answer; everything is stopped before the lease is over")
         for name in list(self._cares):
             self._news(name, "stopped: no agent answers")
             self._forget(name)
-        if stage is Stage.KILL:
+        if stage is LeaseStage.KILL:
             for child in self._busy():
                 child.kill()
 
@@ -243,7 +243,7 @@ class Supervisor:
         starting = [run for run in self._runs.values() if run.starts_until is not None and now < run.starts_until]
         return sum(_key(run.job) == key for run in starting) < self._starts.at_once
 
-    async def _start(self, care: Care) -> None:
+    async def _start(self, care: PipelineState) -> None:
         child = await self._ensure_child(_key(care.job))
         if child is None or not child.is_ready:
             return
@@ -257,7 +257,7 @@ class Supervisor:
 
     # --- children
 
-    async def _ensure_child(self, key: str) -> Child | None:
+    async def _ensure_child(self, key: str) -> RunnerProcess | None:
         """The runner of this key, started where there is none; None while one that died is waited for."""
         if key in self._children:
             return self._children[key]
@@ -272,7 +272,7 @@ class Supervisor:
         watching.add_done_callback(self._watching.discard)
         return child
 
-    async def _watch(self, child: Child) -> None:
+    async def _watch(self, child: RunnerProcess) -> None:
         await child.wait()
         now, now_ms = self._clock.monotonic(), self._clock.now_ms()
         if self._children.get(child.key) is child:
@@ -290,14 +290,14 @@ class Supervisor:
                 self._news(care.job.name, "its Spark ended")
         self._has_news.set()
 
-    def _heard(self, child: Child, event: Event) -> None:
+    def _heard(self, child: RunnerProcess, event: Event) -> None:
         if isinstance(event, Ready):
             self._child_failures.pop(child.key, None)
             self._news(child.key, f"Spark {event.spark} is ready")
             return
         care = self._care_of(event.run)
         now, now_ms = self._clock.monotonic(), self._clock.now_ms()
-        if isinstance(event, Begun) and event.run in self._runs:
+        if isinstance(event, Started) and event.run in self._runs:
             self._runs[event.run].starts_until = None
         if isinstance(event, Ended):
             self._runs.pop(event.run, None)
@@ -310,16 +310,16 @@ class Supervisor:
             care.ended(event, now, now_ms)
             told = "stopped" if event.how == "stopped" else care.phase.value
             self._news(care.job.name, told + (f": {event.error}" if event.error else ""))
-        elif isinstance(event, Begun):
+        elif isinstance(event, Started):
             care.begun(now, now_ms)
             self._has_news.set()
             self._news(care.job.name, "running")
-        elif isinstance(event, Figures):
+        elif isinstance(event, Metrics):
             care.told(event.figures)
-        elif isinstance(event, Line):
+        elif isinstance(event, LogLine):
             care.say(now_ms, event.level, event.text)
 
-    def _care_of(self, run: int) -> Care | None:
+    def _care_of(self, run: int) -> PipelineState | None:
         return next((care for care in self._cares.values() if care.run == run), None)
 
     # --- the end
@@ -333,20 +333,20 @@ class Supervisor:
         kill_at = self._clock.monotonic() + min(EXIT_TIMEOUT_S, STOP_TIMEOUT_S)
         while self._watching:
             now = self._clock.monotonic()
-            if now > kill_at or self._lease.stage(now) is Stage.KILL:
+            if now > kill_at or self._lease.stage(now) is LeaseStage.KILL:
                 for child in self._alive():
                     child.kill()
-            await self._clock.sleep(LOOK_S)
+            await self._clock.sleep(TICK_S)
 
-    def _alive(self) -> list[Child]:
+    def _alive(self) -> list[RunnerProcess]:
         return [child for child in self._children.values() if child is not None]
 
-    def _busy(self) -> list[Child]:
+    def _busy(self) -> list[RunnerProcess]:
         """Runners in which something runs."""
         return list({id(run.child): run.child for run in self._runs.values()}.values())
 
 
-def _key(job: Job) -> str:
+def _key(job: PipelineJob) -> str:
     """Which runner it belongs to."""
     return f"own-{job.name}" if job.is_alone else SHARED
 

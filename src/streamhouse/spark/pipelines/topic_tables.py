@@ -28,8 +28,8 @@ from streamhouse.config import without_password
 from streamhouse.errors import Rejected, Retriable, StreamhouseError
 from streamhouse.model.pipeline import DesiredState
 from streamhouse.model.table import lake_folder, parse_partitions
-from streamhouse.spark.agents.definition_applier import Applier
-from streamhouse.spark.agents.resources import decoded
+from streamhouse.spark.agents.definition_applier import DefinitionApplier
+from streamhouse.spark.agents.resources import decode_response
 from streamhouse.sql.definitions import changes_of
 from streamhouse.sql.lake_reconciliation import Kept, Known, decide, fitting, known_of
 from streamhouse.sql.lake_tables import TopicAsTable, statements_of
@@ -66,22 +66,22 @@ async def drop_table(http: Http, name: str, *, pipeline: str | None) -> None:
     for path in (*paths, path_of("tables", name)):
         answer = await http.ask("DELETE", path)
         if answer.status != NOT_FOUND:
-            decoded(answer)
+            decode_response(answer)
 
 
 async def kept_by(http: Http) -> Kept:
     """Every table and pipeline."""
-    tables = await asked(http, "GET", "/v1/tables")
-    pipelines = await asked(http, "GET", "/v1/pipelines")
+    tables = await send(http, "GET", "/v1/tables")
+    pipelines = await send(http, "GET", "/v1/pipelines")
     return Kept(
         tables={each["name"]: each for each in tables["tables"]},
         pipelines={each["name"]: each for each in pipelines["pipelines"]},
     )
 
 
-async def asked(http: Http, method: str, path: str, body: object = None) -> dict[str, Any]:
+async def send(http: Http, method: str, path: str, body: object = None) -> dict[str, Any]:
     """What an agent answers; raises `Rejected` or `Unavailable` with its words where it refuses."""
-    return decoded(await http.ask(method, path, body=body))
+    return decode_response(await http.ask(method, path, body=body))
 
 
 def path_of(what: str, name: str) -> str:
@@ -103,7 +103,7 @@ def default_location(store: str, wanted: TopicAsTable) -> str:
 
 
 async def _store(http: Http) -> str:
-    return str((await asked(http, "POST", "/v1/read-plans", {"topics": []}))["store"])
+    return str((await send(http, "POST", "/v1/read-plans", {"topics": []}))["store"])
 
 
 # --- columns
@@ -127,19 +127,19 @@ async def _check_columns(wanted: TopicAsTable, columns: Columns) -> None:
 
 
 async def _applied(http: Http, wanted: TopicAsTable, known: Known) -> str:
-    applier = Applier(http, begin=wanted.starting)
+    applier = DefinitionApplier(http, begin=wanted.starting)
     became: dict[str, str] = {}
     for change in changes_of(Path("table.sql"), statements_of(wanted)):
         outcome = await applier.apply(change)
         if outcome.outcome == "refused":
             if became.get("table") == "created":  # a table that nobody will ever write
-                await asked(http, "DELETE", path_of("tables", wanted.name))
+                await send(http, "DELETE", path_of("tables", wanted.name))
             raise Rejected(f"{outcome.what} {outcome.name}: {outcome.why}")
         became[outcome.what] = outcome.outcome
     # A pipeline reads its table's definition when it starts; one that is paused will do so anyway.
     is_paused = known.pipeline is not None and known.pipeline.get("wish") == DesiredState.PAUSE
     if became["pipeline"] == "unchanged" and became["table"] != "unchanged" and not is_paused:
-        await asked(http, "POST", f"{path_of('pipelines', wanted.name)}/restart", {"from": None})
+        await send(http, "POST", f"{path_of('pipelines', wanted.name)}/restart", {"from": None})
     return together(became["table"], became["pipeline"])
 
 
@@ -149,14 +149,14 @@ def together(table: str, pipeline: str) -> str:
 
 log = logging.getLogger(__name__)
 
-REFUSED_AGAIN_S: Final = 60.0
+RETRY_REJECTED_S: Final = 60.0
 """What agents, or the columns of a topic, have refused is asked for again after so long, or when it is changed."""
 
-News = Callable[[str, str], None]
+StatusCallback = Callable[[str, str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Refused:
+class _RejectedTable:
     """A table that could not be made."""
 
     wanted: TopicAsTable
@@ -164,7 +164,7 @@ class _Refused:
     again_at: float
 
 
-class Following:
+class TopicTableReconciler:
     """`run` goes on until it is cancelled."""
 
     def __init__(
@@ -175,12 +175,12 @@ class Following:
         every_s: float,
         clock: Clock,
         ids: Ids,
-        news: News = lambda name, text: None,
+        news: StatusCallback = lambda name, text: None,
     ) -> None:
         self._http, self._columns, self._every_s = http, columns, every_s
         self._clock, self._ids, self._news = clock, ids, news
         self._unwanted: frozenset[str] = frozenset()
-        self._refused: dict[str, _Refused] = {}
+        self._refused: dict[str, _RejectedTable] = {}
         self._said: Mapping[str, str] = {}
         self._is_away = False
 
@@ -201,7 +201,7 @@ class Following:
     async def look(self) -> None:
         """All topics once, in one answer."""
         kept = await kept_by(self._http)
-        topics = (await asked(self._http, "GET", "/v1/topics"))["topics"]  # last: no setting is older than its table
+        topics = (await send(self._http, "GET", "/v1/topics"))["topics"]  # last: no setting is older than its table
         decision = decide(topics, kept, unwanted_before=self._unwanted)
         self._unwanted = decision.unwanted
         refused = {**decision.refused, **await self._drop(decision.drop, kept)}
@@ -232,7 +232,7 @@ class Following:
         except Retriable:
             raise
         except StreamhouseError as error:  # one topic's trouble is not the next one's
-            self._refused[wanted.topic] = _Refused(wanted=wanted, why=str(error), again_at=now + REFUSED_AGAIN_S)
+            self._refused[wanted.topic] = _RejectedTable(wanted=wanted, why=str(error), again_at=now + RETRY_REJECTED_S)
             return
         self._refused.pop(wanted.topic, None)
         self._news(wanted.name, f"{created.outcome} by the settings of {wanted.topic}; location={created.location}")

@@ -17,20 +17,20 @@ from typing import Final, Protocol
 
 from streamhouse.clock import Clock, SystemClock
 from streamhouse.model.table import Column, Connector, Table
-from streamhouse.spark.connectors.topic import JSON, RAW, REGISTRY, about
+from streamhouse.spark.connectors.topic import JSON, RAW, REGISTRY, metadata_columns
 from streamhouse.spark.connectors.topic_writer import topic_of
-from streamhouse.spark.query.schema_inference import AgentsDoor, infer, is_json, is_text, objects_of
+from streamhouse.spark.query.schema_inference import AgentCatalogBackend, infer, is_json, is_text, objects_of
 
 TABLES_TTL_S: Final = 2.0
 COLUMNS_TTL_S: Final = 60.0
 """How long inferred and registered columns are good for; a changed definition is seen with the tables."""
-MAX_FOUND: Final = 1_000
+MAX_ENTRIES: Final = 1_000
 REGISTERED: Final = "registered"
-NOTHING_YET: Final = "no records yet"
+EMPTY_TOPIC: Final = "no records yet"
 """Where columns come from that nobody declared, in a topic that is empty."""
 
 
-class Door(Protocol):
+class CatalogBackend(Protocol):
     """What a catalogue asks; `asking.AgentsDoor` asks agents."""
 
     def tables(self) -> Sequence[Table]: ...
@@ -41,7 +41,7 @@ class Door(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class CatalogEntry:
     """A table with its columns, and a sentence on where they come from; `defined` is what was known without asking."""
 
     defined: Table
@@ -50,15 +50,15 @@ class Found:
     until_s: float
 
 
-class Catalogue:
+class Catalog:
     """`agents` are `host:port`, with commas between."""
 
-    def __init__(self, agents: str, *, door: Door | None = None, clock: Clock | None = None) -> None:
+    def __init__(self, agents: str, *, door: CatalogBackend | None = None, clock: Clock | None = None) -> None:
         self.agents = agents
-        self._door, self._clock = door or AgentsDoor(agents), clock or SystemClock()
+        self._door, self._clock = door or AgentCatalogBackend(agents), clock or SystemClock()
         self._tables: dict[str, Table] = {}
         self._tables_until_s: float | None = None
-        self._found: dict[str, Found] = {}
+        self._found: dict[str, CatalogEntry] = {}
 
     def __repr__(self) -> str:
         return f"<Catalogue {self.agents} tables={len(self._tables)} found={len(self._found)}>"
@@ -100,8 +100,8 @@ class Catalogue:
         """Ask anew which tables there are; columns of those that are the same stay known."""
         self._known(anew=True)
 
-    def _resolved(self, name: str, *, anew: bool = False) -> Found | None:
-        defined = _meant(name, self._known()) or _meant(name, self._known(anew=True))
+    def _resolved(self, name: str, *, anew: bool = False) -> CatalogEntry | None:
+        defined = _match_name(name, self._known()) or _match_name(name, self._known(anew=True))
         if defined is None:
             return None
         now_s = self._clock.monotonic()
@@ -110,13 +110,13 @@ class Catalogue:
         if found is None or is_old or (anew and self._is_registered_anew(found)):
             table, origin = self._with_columns(defined)
             ttl_s = COLUMNS_TTL_S if table.columns else TABLES_TTL_S
-            found = Found(defined=defined, table=table, origin=origin, until_s=now_s + ttl_s)
-            if len(self._found) >= MAX_FOUND:
+            found = CatalogEntry(defined=defined, table=table, origin=origin, until_s=now_s + ttl_s)
+            if len(self._found) >= MAX_ENTRIES:
                 self._found.clear()
             self._found[defined.name] = found
         return found
 
-    def _is_registered_anew(self, found: Found) -> bool:
+    def _is_registered_anew(self, found: CatalogEntry) -> bool:
         """Whether the registry has other columns now, the first ones among them."""
         defined = found.defined
         if defined.connector is not Connector.TOPIC or not _may_be_registered(defined):
@@ -142,10 +142,10 @@ class Catalogue:
         return columns_of(table, self._door.sample(topic_of(table)), fmt)
 
 
-class Extended(Catalogue):
+class OverlayCatalog(Catalog):
     """A catalogue that knows a few tables more, for as long as it lives: those of a file that is being read."""
 
-    def __init__(self, base: Catalogue) -> None:
+    def __init__(self, base: Catalog) -> None:
         super().__init__(base.agents, door=base._door, clock=base._clock)
         self._base, self._more = base, dict[str, Table]()
 
@@ -166,16 +166,16 @@ def columns_of(table: Table, sample: Sequence[bytes | None], fmt: str | None) ->
         number = len(objects_of(sample))
         return _as(table, JSON, infer(sample)), f"inferred from {number:,} JSON record{'s' if number != 1 else ''}"
     kind = "STRING" if is_text(sample) else "BINARY"
-    origin = "as they are" if sample else NOTHING_YET
+    origin = "as they are" if sample else EMPTY_TOPIC
     return _as(table, RAW, (Column(name="value", type=kind),)), origin
 
 
-def about_of(table: Table) -> tuple[Column, ...]:
+def metadata_columns_of(table: Table) -> tuple[Column, ...]:
     """The columns about a record, which are there when they are asked for by name."""
     if table.connector is not Connector.TOPIC:
         return ()
     own = {column.name for column in table.columns or ()}
-    return tuple(column for column in about(table) if column.name not in own)
+    return tuple(column for column in metadata_columns(table) if column.name not in own)
 
 
 def _as(table: Table, fmt: str, columns: tuple[Column, ...]) -> Table:
@@ -186,7 +186,7 @@ def _may_be_registered(table: Table) -> bool:
     return table.columns is None and table.options.get("format") in (None, REGISTRY)
 
 
-def _meant(name: str, tables: dict[str, Table]) -> Table | None:
+def _match_name(name: str, tables: dict[str, Table]) -> Table | None:
     if name in tables:
         return tables[name]
     alike = [table for known, table in tables.items() if known.lower() == name.lower()]
@@ -195,8 +195,8 @@ def _meant(name: str, tables: dict[str, Table]) -> Table | None:
 
 def topic_columns(agents: str, topic: str) -> tuple[str, ...] | None:
     """Declared, registered or inferred, as every query finds them; None before anybody can know. Blocks."""
-    catalogue = Catalogue(agents)
+    catalogue = Catalog(agents)
     found = catalogue.find(topic)
-    if found is None or not found.columns or catalogue.origin(topic) == NOTHING_YET:
+    if found is None or not found.columns or catalogue.origin(topic) == EMPTY_TOPIC:
         return None
     return tuple(column.name for column in found.columns)

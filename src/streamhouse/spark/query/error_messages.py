@@ -37,7 +37,7 @@ logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class SqlDiagnostic:
     """`line` and `column` are the file's, from 1."""
 
     line: int
@@ -46,34 +46,34 @@ class Problem:
     hint: str = ""
 
 
-def problems_of(error: BaseException, file_text: str, select_start: int = 0) -> tuple[Problem, ...]:
+def diagnostics_of(error: BaseException, file_text: str, select_start: int = 0) -> tuple[SqlDiagnostic, ...]:
     """What is wrong with the query that begins at `select_start` of a file."""
     if isinstance(error, StatementError):
         index = _index(file_text, select_start, error.line, error.column - 1)
         return (_at(file_text, index, error.text, error.hint),)
     if isinstance(error, PySparkException):
-        text, hint = words_of(error)
+        text, hint = describe_error(error)
         if isinstance(error, ParseException) and _OTHER_WINDOWS.search(file_text, select_start):
             hint = "windows are written GROUP BY window(column, '10 seconds'), or session_window(column, '10 minutes')"
         return (_at(file_text, _place_of(error, file_text, select_start), text, hint),)
     if isinstance(error, StreamhouseError):
         text, _, hint = str(error).partition(" do=")
         return (_at(file_text, select_start, text.removesuffix(";"), hint),)
-    return (_at(file_text, select_start, last_words(str(error) or type(error).__name__), ""),)
+    return (_at(file_text, select_start, root_cause(str(error) or type(error).__name__), ""),)
 
 
-def words_of(error: PySparkException) -> tuple[str, str]:
+def describe_error(error: PySparkException) -> tuple[str, str]:
     """What Spark complains about, and what to do."""
-    told = _told(error)
+    told = _message(error)
     condition = error.getCondition() or ""
     parameters: Mapping[str, str] = error.getMessageParameters() or {}
-    for known, words in _WORDS.items():
+    for known, words in _DESCRIPTIONS.items():
         if condition == known or condition.startswith(f"{known}."):
             return words(parameters, told)
     return told, _hint_by_text(told)
 
 
-def last_words(text: str) -> str:
+def root_cause(text: str) -> str:
     """What a failed task or source said at last; our own sentences first, without what Spark wraps around them."""
     ours = _OURS.findall(text)
     if ours:
@@ -83,7 +83,7 @@ def last_words(text: str) -> str:
     return _short(found.strip())
 
 
-def _told(error: PySparkException) -> str:
+def _message(error: PySparkException) -> str:
     text = str(error.getMessage() or error)
     ours = _OURS.findall(text)
     if ours:
@@ -98,9 +98,9 @@ def _short(text: str) -> str:
 # --- places
 
 
-def _at(file_text: str, index: int, text: str, hint: str) -> Problem:
+def _at(file_text: str, index: int, text: str, hint: str) -> SqlDiagnostic:
     line, column = position(file_text, index)
-    return Problem(line=line, column=column, text=text, hint=hint)
+    return SqlDiagnostic(line=line, column=column, text=text, hint=hint)
 
 
 def _place_of(error: PySparkException, file_text: str, select_start: int) -> int:
@@ -137,7 +137,7 @@ _ELSEWHERE: Final = {
     "PIPELINE": "a statement ends with ;",
 }
 """What people write who know other systems, by the word at which Spark's grammar gives up."""
-_Words = Callable[[Mapping[str, str], str], tuple[str, str]]
+_Describe = Callable[[Mapping[str, str], str], tuple[str, str]]
 
 
 def _column(parameters: Mapping[str, str], told: str) -> tuple[str, str]:
@@ -222,7 +222,7 @@ def _not_a_stream(parameters: Mapping[str, str], told: str) -> tuple[str, str]:
     return f"{name} is no stream", f"write {name} without STREAM"
 
 
-_WORDS: Final[Mapping[str, _Words]] = {
+_DESCRIPTIONS: Final[Mapping[str, _Describe]] = {
     "UNRESOLVED_COLUMN": _column,
     "UNRESOLVED_ROUTINE": _function,
     "TABLE_OR_VIEW_NOT_FOUND": _table,

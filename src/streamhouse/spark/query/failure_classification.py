@@ -16,7 +16,7 @@ from pyspark.errors import AnalysisException, ParseException, PySparkException
 import streamhouse.errors as errors
 from streamhouse.errors import Misconfigured, Rejected, StreamhouseError
 
-MAX_WORDS: Final = 400
+MAX_CHARS: Final = 400
 MAX_CAUSES: Final = 20
 
 _OURS: Final = re.compile(r"streamhouse\.errors\.\w+\.(\w+): (.+)")
@@ -24,40 +24,42 @@ _PYTHON: Final = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt|Exit|I
 _NOISE: Final = re.compile(r"(\s*SQLSTATE: \w+|\s*== (SQL|DataFrame)[\s\S]*|\s*=== Streaming Query ===[\s\S]*)")
 _WRAPPING: Final = ("[STREAM_FAILED]", "[FOREACH_BATCH_USER_FUNCTION_ERROR]")
 # Data that a query can't take (22) and what it may not say (42) stay the same, however often it is tried.
-_LASTING: Final = ("22", "42", "0A")
+_PERMANENT: Final = ("22", "42", "0A")
 # What our sinks and sources say, and a later try may not hear again.
-_PASSING: Final = (errors.CommitRefused,)
+_TRANSIENT: Final = (errors.CommitRefused,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class Failure:
     words: str
     can_retry: bool
 
 
-def fault_of(error: BaseException, origin: Any = None) -> Fault:
+def classify_failure(error: BaseException, origin: Any = None) -> Failure:
     """Words for somebody who wrote a query, not for somebody who wrote Spark; `origin` is the exception of Java."""
     if isinstance(error, StreamhouseError):
-        return Fault(words=str(error), can_retry=_may_pass(type(error)))
+        return Failure(words=str(error), can_retry=_is_retriable(type(error)))
     if isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError):  # nobody is there to answer
-        return Fault(words="the Spark that ran it ended", can_retry=True)
+        return Failure(words="the Spark that ran it ended", can_retry=True)
     thrown = _throwables(origin or getattr(error, "_origin", None))
     texts = [str(error), *(str(each.getMessage() or each.toString()) for each in thrown)]
     for text in reversed(texts):
         if found := _OURS.search(text):
             kind = getattr(errors, found[1], StreamhouseError)
-            return Fault(words=_short(found[2]), can_retry=_may_pass(kind))
+            return Failure(words=_short(found[2]), can_retry=_is_retriable(kind))
     lasting = isinstance(error, AnalysisException | ParseException) or any(
-        state.startswith(_LASTING) for state in _states(error, thrown)
+        state.startswith(_PERMANENT) for state in _states(error, thrown)
     )
-    return Fault(words=_words(error, texts), can_retry=not lasting and isinstance(error, PySparkException | OSError))
+    return Failure(
+        words=_message(error, texts), can_retry=not lasting and isinstance(error, PySparkException | OSError)
+    )
 
 
-def _may_pass(kind: type[StreamhouseError]) -> bool:
-    return issubclass(kind, _PASSING) or not issubclass(kind, Rejected | Misconfigured)
+def _is_retriable(kind: type[StreamhouseError]) -> bool:
+    return issubclass(kind, _TRANSIENT) or not issubclass(kind, Rejected | Misconfigured)
 
 
-def _words(error: BaseException, texts: list[str]) -> str:
+def _message(error: BaseException, texts: list[str]) -> str:
     """What Python said last inside of a task, else what Spark calls the error, else the last cause."""
     for text in reversed(texts):
         if "Traceback (most recent call last)" in text and (found := _PYTHON.findall(text)):
@@ -71,7 +73,7 @@ def _words(error: BaseException, texts: list[str]) -> str:
 
 def _short(text: str) -> str:
     words = " ".join(_NOISE.sub("", text).split())
-    return words if len(words) <= MAX_WORDS else words[: MAX_WORDS - 1] + "…"
+    return words if len(words) <= MAX_CHARS else words[: MAX_CHARS - 1] + "…"
 
 
 def _throwables(origin: Any) -> list[Any]:

@@ -26,10 +26,16 @@ from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import LAKE, Column, Connector, Table
 from streamhouse.spark.connectors import ReadContext, find
 from streamhouse.spark.datasource.data_source import register
-from streamhouse.spark.query.catalog import Catalogue, about_of
-from streamhouse.spark.query.table_references import Nature, Placeholders, names_in, nature_of, needed_columns
+from streamhouse.spark.query.catalog import Catalog, metadata_columns_of
+from streamhouse.spark.query.table_references import (
+    EmptyRelations,
+    StatementKind,
+    needed_columns,
+    statement_kind,
+    table_names,
+)
 from streamhouse.spark.runtime.jvm import plain_query
-from streamhouse.spark.worker.untrusted_sql import GUEST_DATABASE, check_analyzed, check_untrusted
+from streamhouse.spark.worker.untrusted_sql import UNTRUSTED_DATABASE, check_analyzed, check_untrusted
 from streamhouse.sql.lexer import Token, TokenKind, error_at, tokens_of
 from streamhouse.sql.options import Watermark
 
@@ -46,7 +52,7 @@ _OFF: Final = "spark.sql.streaming.unsupportedOperationCheck"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Read:
+class TableRef:
     """One name of a query: the table with the columns that are read of it, and whether it is read as a stream."""
 
     name: str
@@ -56,11 +62,11 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bound:
+class ResolvedQuery:
     """A query that can be run. `streams` and `tables` are the names it reads, each once, in the order of the text."""
 
     frame: DataFrame
-    reads: tuple[Read, ...]
+    reads: tuple[TableRef, ...]
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -76,68 +82,68 @@ class Bound:
         return tuple(note_of(read) for read in self.reads if read.origin.startswith("inferred"))
 
 
-def note_of(read: Read) -> str:
+def note_of(read: TableRef) -> str:
     columns = ", ".join(f"{column.name} {column.type}" for column in read.table.columns or ())
     return f"columns of {read.name} {read.origin}" + (f"; used: {columns}" if columns else "")
 
 
-def bind(
+def resolve(
     spark: SparkSession,
     text: str,
-    catalogue: Catalogue,
+    catalogue: Catalog,
     reading: ReadContext,
     *,
     is_untrusted: bool = False,
     is_own: bool = False,
-) -> Bound:
+) -> ResolvedQuery:
     """A query's frame, in a session of its own; raises `StatementError` for names, Spark's errors for the rest.
 
     `is_untrusted`: the text comes from the wire. It is judged first, and reads tables of the catalogue alone.
     `is_own`: the session that is given is for this query alone, so that it needs no other.
     """
-    if (asked := asked_to_explain(text)) is not None:
+    if (asked := parse_explain(text)) is not None:
         _check_explained(spark, asked)
-        bound = bind(spark, asked.query, catalogue, reading, is_untrusted=is_untrusted, is_own=is_own)
-        return explained(bound, asked.mode)
+        bound = resolve(spark, asked.query, catalogue, reading, is_untrusted=is_untrusted, is_own=is_own)
+        return explain(bound, asked.mode)
     session = spark if is_own else _session_for(spark, text, is_untrusted=is_untrusted)
     sources = _sources(session, text, catalogue, reading, is_untrusted=is_untrusted)
-    nature = nature_of(session, text)
-    _refuse_writing(text, sources)
-    if nature is Nature.QUERY:
-        needed = look(session, text, sources, reading)[1]
+    nature = statement_kind(session, text)
+    _reject_writes(text, sources)
+    if nature is StatementKind.QUERY:
+        needed = analyze_empty(session, text, sources, reading)[1]
     else:
         needed = {source.name: source.columns for source in sources}
     read = [source for source in sources if source.name in needed]
     reads = tuple(source.read(needed[source.name]) for source in read)
-    if nature is Nature.WORDS:
+    if nature is StatementKind.WORDS:
         placeholder_views(session, sources, reading)
     else:
         _make_views(session, read, reads, reading)
     frame = _query(session, text)
-    if is_untrusted and nature is Nature.QUERY:
+    if is_untrusted and nature is StatementKind.QUERY:
         check_analyzed(frame, text)
-    return Bound(frame=frame, reads=reads)
+    return ResolvedQuery(frame=frame, reads=reads)
 
 
-def check(
+def analyze(
     spark: SparkSession,
     text: str,
-    catalogue: Catalogue,
+    catalogue: Catalog,
     reading: ReadContext,
     *,
     is_untrusted: bool = False,
     is_own: bool = False,
-) -> Bound:
-    """The same as `bind`, but the frame has no rows, and nothing is asked of any place: for validation."""
-    if (asked := asked_to_explain(text)) is not None:
+) -> ResolvedQuery:
+    """The same as `resolve`, but the frame has no rows, and nothing is asked of any place: for validation."""
+    if (asked := parse_explain(text)) is not None:
         _check_explained(spark, asked)
-        looked = check(spark, asked.query, catalogue, reading, is_untrusted=is_untrusted, is_own=is_own)
+        looked = analyze(spark, asked.query, catalogue, reading, is_untrusted=is_untrusted, is_own=is_own)
         return replace(looked, frame=spark.createDataFrame([], "plan STRING"))
     session = spark if is_own else _session_for(spark, text, is_untrusted=is_untrusted)
     sources = _sources(session, text, catalogue, reading, is_untrusted=is_untrusted)
-    frame, needed = look(session, text, sources, reading)
+    frame, needed = analyze_empty(session, text, sources, reading)
     reads = tuple(source.read(needed[source.name]) for source in sources if source.name in needed)
-    return Bound(frame=frame, reads=reads)
+    return ResolvedQuery(frame=frame, reads=reads)
 
 
 def _session_for(spark: SparkSession, text: str, *, is_untrusted: bool) -> SparkSession:
@@ -145,8 +151,8 @@ def _session_for(spark: SparkSession, text: str, *, is_untrusted: bool) -> Spark
     if is_untrusted:
         check_untrusted(spark, text)
     session = own_session(spark)
-    if is_untrusted and session.catalog.databaseExists(GUEST_DATABASE):
-        session.catalog.setCurrentDatabase(GUEST_DATABASE)
+    if is_untrusted and session.catalog.databaseExists(UNTRUSTED_DATABASE):
+        session.catalog.setCurrentDatabase(UNTRUSTED_DATABASE)
     return session
 
 
@@ -178,14 +184,14 @@ def watermarked(frame: DataFrame, watermarks: Iterable[Watermark]) -> DataFrame:
 # --- EXPLAIN
 
 
-class Asked(NamedTuple):
+class ExplainRequest(NamedTuple):
     """How a plan is to be told, and the query, which stands where it stood in the text."""
 
     mode: str
     query: str
 
 
-def asked_to_explain(text: str) -> Asked | None:
+def parse_explain(text: str) -> ExplainRequest | None:
     tokens = tokens_of(text)
     if not next(tokens).says("EXPLAIN"):
         return None
@@ -193,28 +199,28 @@ def asked_to_explain(text: str) -> Asked | None:
     if first.says(*EXPLAIN_MODES):
         mode, first = first.value.lower(), next(tokens)
     before = "".join(sign if sign == "\n" else " " for sign in text[: first.start])
-    return Asked(mode, before + text[first.start :])
+    return ExplainRequest(mode, before + text[first.start :])
 
 
-def _check_explained(spark: SparkSession, asked: Asked) -> None:
+def _check_explained(spark: SparkSession, asked: ExplainRequest) -> None:
     """A command has no plan to show without being run."""
-    if nature_of(spark, asked.query) is not Nature.QUERY:
+    if statement_kind(spark, asked.query) is not StatementKind.QUERY:
         start = len(asked.query) - len(asked.query.lstrip())
         raise error_at(asked.query, start, "EXPLAIN shows the plan of a query", "EXPLAIN SELECT …")
 
 
-def explained(bound: Bound, mode: str = "simple") -> Bound:
+def explain(bound: ResolvedQuery, mode: str = "simple") -> ResolvedQuery:
     """A frame of one row and column: what is read of each name, and Spark's plan."""
     plan = bound.frame._jdf.queryExecution()
     jvm = bound.frame.sparkSession._jvm
     assert jvm is not None
     told = plan.explainString(jvm.org.apache.spark.sql.execution.ExplainMode.fromString(mode))
-    lines = ["== What is read ==", *(_told(read) for read in bound.reads), "", told]
+    lines = ["== What is read ==", *(_describe_table(read) for read in bound.reads), "", told]
     frame = bound.frame.sparkSession.createDataFrame([("\n".join(lines),)], "plan STRING")
     return replace(bound, frame=frame)
 
 
-def _told(read: Read) -> str:
+def _describe_table(read: TableRef) -> str:
     columns = read.table.columns
     used = "all columns" if columns is None else ", ".join(each.name for each in columns) or "the number of rows"
     origin = f", columns {read.origin}" if read.origin else ""
@@ -225,7 +231,7 @@ def _told(read: Read) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class UnresolvedTable:
     """A name, before it is known which of its columns are used. `frame` is there where only that tells the columns."""
 
     name: str
@@ -235,21 +241,21 @@ class Source:
     origin: str
     frame: DataFrame | None = None
 
-    def read(self, columns: Sequence[Column]) -> Read:
+    def read(self, columns: Sequence[Column]) -> TableRef:
         used = tuple(columns) if self.table.connector in NARROWED else self.table.columns
-        return Read(
+        return TableRef(
             name=self.name, table=replace(self.table, columns=used), is_stream=self.is_stream, origin=self.origin
         )
 
 
 def _sources(
-    session: SparkSession, text: str, catalogue: Catalogue, reading: ReadContext, *, is_untrusted: bool
-) -> list[Source]:
+    session: SparkSession, text: str, catalogue: Catalog, reading: ReadContext, *, is_untrusted: bool
+) -> list[UnresolvedTable]:
     tokens = [token for token in tokens_of(text) if token.kind in (TokenKind.WORD, TokenKind.NAME)]
     words = {token.value for token in tokens}
     streams: dict[str, bool] = {}
-    sources: list[Source] = []
-    for used in names_in(session, text):
+    sources: list[UnresolvedTable] = []
+    for used in table_names(session, text):
         at = _place_of(used.name, tokens)
         table = catalogue.find(used.name, anew=True)
         if table is None:
@@ -277,9 +283,9 @@ def _source(
     table: Table,
     is_stream: bool,
     words: set[str],
-    catalogue: Catalogue,
+    catalogue: Catalog,
     reading: ReadContext,
-) -> Source:
+) -> UnresolvedTable:
     frame = None
     columns = table.columns
     _check_types(session, table)
@@ -287,9 +293,11 @@ def _source(
         frame = _opened(session, table, reading, is_stream=is_stream)
         columns = tuple(Column(name=f.name, type=f.dataType.simpleString()) for f in frame.schema.fields)
     asked = {word.lower() for word in words} | {each.column.lower() for each in reading.watermarks}
-    extra = tuple(column for column in about_of(table) if column.name in asked)
+    extra = tuple(column for column in metadata_columns_of(table) if column.name in asked)
     origin = catalogue.origin(name)
-    return Source(name=name, table=table, columns=(*columns, *extra), is_stream=is_stream, origin=origin, frame=frame)
+    return UnresolvedTable(
+        name=name, table=table, columns=(*columns, *extra), is_stream=is_stream, origin=origin, frame=frame
+    )
 
 
 def _check_types(session: SparkSession, table: Table) -> None:
@@ -304,8 +312,8 @@ def _check_types(session: SparkSession, table: Table) -> None:
             ) from None
 
 
-def look(
-    session: SparkSession, text: str, sources: Sequence[Source], reading: ReadContext
+def analyze_empty(
+    session: SparkSession, text: str, sources: Sequence[UnresolvedTable], reading: ReadContext
 ) -> tuple[DataFrame, Mapping[str, tuple[Column, ...]]]:
     """The query over names without rows, and what it uses of each; tables that it reads nothing of are left out."""
     placeholders = placeholder_views(session, sources, reading)
@@ -327,15 +335,19 @@ def _query(session: SparkSession, text: str) -> DataFrame:
     return plain_query(frame) if frame.isStreaming else frame
 
 
-def placeholder_views(session: SparkSession, sources: Iterable[Source], reading: ReadContext) -> Placeholders:
-    placeholders = Placeholders(session)
+def placeholder_views(
+    session: SparkSession, sources: Iterable[UnresolvedTable], reading: ReadContext
+) -> EmptyRelations:
+    placeholders = EmptyRelations(session)
     for source in sources:
         frame = placeholders.frame(source.name, source.columns, is_stream=source.is_stream)
         _view(frame, source.name, source.is_stream, reading)
     return placeholders
 
 
-def _make_views(session: SparkSession, sources: Sequence[Source], reads: Sequence[Read], reading: ReadContext) -> None:
+def _make_views(
+    session: SparkSession, sources: Sequence[UnresolvedTable], reads: Sequence[TableRef], reading: ReadContext
+) -> None:
     for source, read in zip(sources, reads, strict=True):
         frame = None if source.table.connector in NARROWED else source.frame
         frame = frame or _opened(session, read.table, reading, is_stream=source.is_stream)
@@ -367,7 +379,7 @@ def _view(frame: DataFrame, name: str, is_stream: bool, reading: ReadContext) ->
 # --- names that are wrong
 
 
-def unknown(text: str, at: int, name: str, catalogue: Catalogue) -> StatementError:
+def unknown(text: str, at: int, name: str, catalogue: Catalog) -> StatementError:
     near = catalogue.near(name)
     known = catalogue.names()
     if near:
@@ -387,7 +399,7 @@ def _both(text: str, at: int, table: Table) -> StatementError:
     )
 
 
-def _refuse_writing(text: str, sources: Iterable[Source]) -> None:
+def _reject_writes(text: str, sources: Iterable[UnresolvedTable]) -> None:
     """Questions don't write to tables: Spark would only see a view of one, and complain of its own plan."""
     tokens = [token for token in tokens_of(text) if token.kind in (TokenKind.WORD, TokenKind.NAME)]
     target = next((token for token in tokens if not token.says(*_WRITING)), None)

@@ -32,10 +32,10 @@ from streamhouse.format.columnar_decoder import Column as RecordColumn
 from streamhouse.model.identifiers import quote_if_needed
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.table import Column, Connector, Table
-from streamhouse.spark.agents.client import Agents, PartitionPlan, told_why
+from streamhouse.spark.agents.client import AgentClient, PartitionPlan, error_detail
 from streamhouse.spark.columns.typed_columns import own_types
 from streamhouse.spark.columns.typed_decoder import find_schema
-from streamhouse.spark.connectors.topic import ABOUT
+from streamhouse.spark.connectors.topic import METADATA_COLUMNS
 
 MAX_COLUMNS: Final = 500
 MAX_DEPTH: Final = 10
@@ -48,28 +48,28 @@ _NUMBERS: Final = ("BIGINT", "DOUBLE")
 
 @dataclass(frozen=True, slots=True)
 class _Object:
-    fields: Mapping[str, "_Kind"]
+    fields: Mapping[str, "_JsonType"]
 
 
 @dataclass(frozen=True, slots=True)
 class _List:
-    items: "_Kind"
+    items: "_JsonType"
 
 
-_Kind = str | _Object | _List | None
+_JsonType = str | _Object | _List | None
 """None: nothing but nulls so far."""
 
 
 def infer(values: Iterable[bytes | None]) -> tuple[Column, ...]:
     """The columns of values that are JSON objects, in the order of their first appearance; others are passed over."""
-    kind: _Kind = _Object({})
+    kind: _JsonType = _Object({})
     for found in objects_of(values):
-        kind = _widened(kind, _kind_of(found, 0))
+        kind = _widened(kind, _json_type(found, 0))
     assert isinstance(kind, _Object)
     columns: dict[str, Column] = {}
     for name, each in kind.fields.items():
         # Spark's names have no case: of two that differ in it only, the first is seen.
-        if name not in ABOUT and len(columns) < MAX_COLUMNS:
+        if name not in METADATA_COLUMNS and len(columns) < MAX_COLUMNS:
             columns.setdefault(name.lower(), Column(name=name, type=_type_of(each)))
     return tuple(columns.values())
 
@@ -101,7 +101,7 @@ def is_text(values: Iterable[bytes | None]) -> bool:
     return True
 
 
-def _kind_of(value: Any, depth: int) -> _Kind:
+def _json_type(value: Any, depth: int) -> _JsonType:
     if value is None:
         return None
     if isinstance(value, bool):
@@ -111,16 +111,16 @@ def _kind_of(value: Any, depth: int) -> _Kind:
     if isinstance(value, float):
         return "DOUBLE"
     if isinstance(value, dict) and depth < MAX_DEPTH:
-        return _Object({name: _kind_of(each, depth + 1) for name, each in value.items()})
+        return _Object({name: _json_type(each, depth + 1) for name, each in value.items()})
     if isinstance(value, list) and depth < MAX_DEPTH:
-        items: _Kind = None
+        items: _JsonType = None
         for each in value:
-            items = _widened(items, _kind_of(each, depth + 1))
+            items = _widened(items, _json_type(each, depth + 1))
         return _List(items)
     return "STRING"
 
 
-def _widened(one: _Kind, other: _Kind) -> _Kind:
+def _widened(one: _JsonType, other: _JsonType) -> _JsonType:
     """The narrowest kind that both are."""
     if one is None or other is None or one == other:
         return other if one is None else one
@@ -132,7 +132,7 @@ def _widened(one: _Kind, other: _Kind) -> _Kind:
     return "DOUBLE" if one in _NUMBERS and other in _NUMBERS else "STRING"
 
 
-def _type_of(kind: _Kind) -> str:
+def _type_of(kind: _JsonType) -> str:
     if isinstance(kind, _List):
         return f"ARRAY<{_type_of(kind.items)}>"
     if isinstance(kind, _Object):
@@ -187,7 +187,7 @@ def _loop() -> LoopThread:
     return LoopThread(name="streamhouse-catalogue")
 
 
-class AgentsDoor:
+class AgentCatalogBackend:
     """Blocks while it asks; may be used from several threads at once."""
 
     def __init__(self, address: str) -> None:
@@ -205,12 +205,12 @@ class AgentsDoor:
         return self._loop.run(self._sample(topic))
 
     async def _tables(self) -> Sequence[Table]:
-        async with Agents(self._address) as agents:
+        async with AgentClient(self._address) as agents:
             answer = await agents.http.ask("GET", "/v1/tables")
         if answer.status >= 500:
-            raise Unavailable(told_why(answer))
+            raise Unavailable(error_detail(answer))
         if answer.status >= 400:
-            raise Rejected(told_why(answer))
+            raise Rejected(error_detail(answer))
         return [each.table() for each in msgspec.json.decode(answer.content, type=_Tables).tables]
 
     async def _fields(self, topic: str) -> tuple[Column, ...] | None:
@@ -218,11 +218,13 @@ class AgentsDoor:
         if schema is None:
             return None
         return tuple(
-            Column(name=name, type=kind.simpleString()) for name, kind in own_types(schema).items() if name not in ABOUT
+            Column(name=name, type=kind.simpleString())
+            for name, kind in own_types(schema).items()
+            if name not in METADATA_COLUMNS
         )
 
     async def _sample(self, topic: str) -> list[bytes | None]:
-        async with Agents(self._address) as agents:
+        async with AgentClient(self._address) as agents:
             partitions = (await agents.topics()).get(topic)
             if partitions is None:
                 raise UnknownTopic(topic)
@@ -240,7 +242,7 @@ def _ends(extent: PartitionPlan, share: int) -> Iterable[int]:
     return (newest, extent.log_start) if newest >= extent.log_start + share else (extent.log_start,)
 
 
-async def _sampled(agents: Agents, extent: PartitionPlan, offset: int, limit: int) -> list[bytes | None]:
+async def _sampled(agents: AgentClient, extent: PartitionPlan, offset: int, limit: int) -> list[bytes | None]:
     """So many values from an offset on. An answer ends where a segment does, so there may be more behind it."""
     found: list[bytes | None] = []
     for _ in range(SAMPLE_ANSWERS):
@@ -251,7 +253,7 @@ async def _sampled(agents: Agents, extent: PartitionPlan, offset: int, limit: in
     return found
 
 
-async def _batches(agents: Agents, place: TopicPartition, offset: int) -> bytes:
+async def _batches(agents: AgentClient, place: TopicPartition, offset: int) -> bytes:
     path = f"/v1/topics/{quote(place.topic, safe='')}/partitions/{place.partition}/batches"
     params: dict[str, str | int] = {"offset": offset, "max_bytes": SAMPLE_BYTES, "wait_ms": 0}
     answer = await agents.http.ask("GET", path, params=params)

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 from streamhouse.model.pipeline import Shape
 from streamhouse.model.table import Connector
 from streamhouse.spark.query.query_signature import VERSION, Signature, signature_of, stream_name
-from streamhouse.spark.query.resolver import Read
+from streamhouse.spark.query.resolver import TableRef
 from streamhouse.spark.runtime.jvm import Plan, analyzed_plan, id_of, kind_of, scala_seq
 
 _ID: Final = re.compile(r"#\d+L?(?:-T\d+ms)?")
@@ -38,8 +38,8 @@ class Rows:
     starting: str = ""
 
 
-def shape_of(
-    frame: DataFrame, reads: Iterable[Read] = (), *, rows: Rows | None = None, code: str | None = None
+def state_signature(
+    frame: DataFrame, reads: Iterable[TableRef] = (), *, rows: Rows | None = None, code: str | None = None
 ) -> Shape:
     """`reads` tell which columns a join keeps; without them a join is known by its condition alone.
 
@@ -76,7 +76,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def place_of(read: Read) -> str:
+def place_of(read: TableRef) -> str:
     """Where the rows of a name are; nothing where the name says it. Where a place is reached isn't part of it."""
     table = read.table
     if table.connector is Connector.VIEW:

@@ -52,7 +52,7 @@ _BY_NAME: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Used:
+class TableName:
     """A name in a query; `is_local` where the query itself has one of that name, in a WITH."""
 
     parts: tuple[str, ...]
@@ -64,7 +64,7 @@ class Used:
         return ".".join(self.parts)
 
 
-def names_in(session: SparkSession, text: str) -> list[Used]:
+def table_names(session: SparkSession, text: str) -> list[TableName]:
     """The tables that a query names; raises Spark's ParseException where it is none."""
     tree = parse_plan(session, text).toString()
     local = {name.strip().lower() for group in _CTE.findall(tree) for name in group.split(",")}
@@ -74,13 +74,13 @@ def names_in(session: SparkSession, text: str) -> list[Used]:
     found += [(parts, False) for parts in _DESCRIBED.findall(tree)]
     split = [(tuple(part.strip() for part in parts.split(",")), is_stream) for parts, is_stream in found]
     return [
-        Used(parts=parts, is_stream=is_stream, is_local=len(parts) == 1 and parts[0].lower() in local)
+        TableName(parts=parts, is_stream=is_stream, is_local=len(parts) == 1 and parts[0].lower() in local)
         for parts, is_stream in dict.fromkeys(split)
         if words.issuperset(parts)
     ]
 
 
-class Nature(Enum):
+class StatementKind(Enum):
     """QUERY: has rows. COMMAND: done as soon as it is asked, so it must be asked once. WORDS: only about columns."""
 
     QUERY = "query"
@@ -88,11 +88,11 @@ class Nature(Enum):
     WORDS = "words"
 
 
-def nature_of(session: SparkSession, text: str) -> Nature:
+def statement_kind(session: SparkSession, text: str) -> StatementKind:
     plan = parse_plan(session, text)
     if not _class(session, _COMMAND).isInstance(plan):
-        return Nature.QUERY
-    return Nature.WORDS if kind_of(plan).startswith(("Describe", "Show", "Explain")) else Nature.COMMAND
+        return StatementKind.QUERY
+    return StatementKind.WORDS if kind_of(plan).startswith(("Describe", "Show", "Explain")) else StatementKind.COMMAND
 
 
 def _class(session: SparkSession, name: str) -> Any:
@@ -100,7 +100,7 @@ def _class(session: SparkSession, name: str) -> Any:
     return session._jvm.java.lang.Class.forName(name)
 
 
-class Placeholders:
+class EmptyRelations:
     """Frames without rows that stand for tables, recognised in plans by the RDD that they are made of."""
 
     def __init__(self, session: SparkSession) -> None:
@@ -119,7 +119,7 @@ class Placeholders:
         return DataFrame(spark.internalCreateDataFrame(rows, schema, is_stream), self._session)
 
 
-def needed_columns(frame: DataFrame, placeholders: Placeholders) -> dict[str, frozenset[str]]:
+def needed_columns(frame: DataFrame, placeholders: EmptyRelations) -> dict[str, frozenset[str]]:
     """The columns that a query over placeholders uses of each, for those that it reads at all."""
     plan = optimized_plan(frame)
     used = _ids(plan.root.output())

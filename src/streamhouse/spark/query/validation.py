@@ -19,14 +19,14 @@ from streamhouse.errors import StatementError, StreamhouseError
 from streamhouse.model.pipeline import Shape
 from streamhouse.model.table import Column, Connector, Table
 from streamhouse.spark.connectors import ReadContext
-from streamhouse.spark.connectors.topic import ABOUT
+from streamhouse.spark.connectors.topic import METADATA_COLUMNS
 from streamhouse.spark.connectors.view_key import view_key
 from streamhouse.spark.connectors.view_query import RECOMPUTE, mode_of
-from streamhouse.spark.query.catalog import Catalogue, Extended, about_of
-from streamhouse.spark.query.error_messages import Problem, problems_of
-from streamhouse.spark.query.resolver import Bound, check
-from streamhouse.spark.query.state_signature import Rows, shape_of
-from streamhouse.spark.query.table_references import Nature, nature_of
+from streamhouse.spark.query.catalog import Catalog, OverlayCatalog, metadata_columns_of
+from streamhouse.spark.query.error_messages import SqlDiagnostic, diagnostics_of
+from streamhouse.spark.query.resolver import ResolvedQuery, analyze
+from streamhouse.spark.query.state_signature import Rows, state_signature
+from streamhouse.spark.query.table_references import StatementKind, statement_kind
 from streamhouse.spark.runtime.jvm import check_plan, unsupported
 from streamhouse.spark.worker.untrusted_sql import check_untrusted, of_definition
 from streamhouse.sql.lexer import position, tokens_of
@@ -48,7 +48,7 @@ _OF_RECORDS: Final = ("_key", "_timestamp", "_headers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
+class ValidatedStatement:
     """`kind`: table, pipeline, view, drop, show, query, or nothing where it couldn't be understood.
 
     `columns` are those of the result, `shape` is there for what runs continuously, `notes` are worth knowing.
@@ -60,26 +60,31 @@ class Checked:
     columns: tuple[Column, ...] = ()
     shape: Shape | None = None
     key: tuple[str, ...] = ()
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[SqlDiagnostic, ...] = ()
     notes: tuple[str, ...] = ()
 
 
-def validate(spark: SparkSession, catalogue: Catalogue, text: str, *, is_untrusted: bool = False) -> list[Checked]:
+def validate(
+    spark: SparkSession, catalogue: Catalog, text: str, *, is_untrusted: bool = False
+) -> list[ValidatedStatement]:
     """Every statement of a file, in the order of the file. `is_untrusted`: queries are judged by `untrusted` first."""
-    return validate_known(spark, Extended(catalogue), text, is_untrusted=is_untrusted)
+    return validate_known(spark, OverlayCatalog(catalogue), text, is_untrusted=is_untrusted)
 
 
-def validate_known(spark: SparkSession, known: Extended, text: str, *, is_untrusted: bool = False) -> list[Checked]:
+def validate_known(
+    spark: SparkSession, known: OverlayCatalog, text: str, *, is_untrusted: bool = False
+) -> list[ValidatedStatement]:
     """The same; `known` also has what the file creates afterwards."""
     statements, errors = parse_all(text)
     checked = [_checked(spark, known, statement, text, is_untrusted) for statement in statements]
     checked = [
-        replace(each, problems=(*each.problems, *_twice_there(n, statements, text))) for n, each in enumerate(checked)
+        replace(each, problems=(*each.problems, *_duplicate_names(n, statements, text)))
+        for n, each in enumerate(checked)
     ]
-    return sorted([*checked, *map(_not_understood, errors)], key=lambda each: each.line)
+    return sorted([*checked, *map(_syntax_error, errors)], key=lambda each: each.line)
 
 
-def _twice_there(index: int, statements: Sequence[Statement], text: str) -> list[Problem]:
+def _duplicate_names(index: int, statements: Sequence[Statement], text: str) -> list[SqlDiagnostic]:
     """A pipeline or view whose name an earlier statement has taken: it would change what that one makes."""
     statement = statements[index]
     if not isinstance(statement, CreatePipeline | CreateView) or statement.is_replace:
@@ -92,12 +97,14 @@ def _twice_there(index: int, statements: Sequence[Statement], text: str) -> list
     return [_problem(text, _place(statement, statement.name), f"{statement.name} is created a second time", hint)]
 
 
-def _not_understood(error: StatementError) -> Checked:
-    problem = Problem(line=error.line, column=error.column, text=error.text, hint=error.hint)
-    return Checked(kind="", name="", line=error.line, problems=(problem,))
+def _syntax_error(error: StatementError) -> ValidatedStatement:
+    problem = SqlDiagnostic(line=error.line, column=error.column, text=error.text, hint=error.hint)
+    return ValidatedStatement(kind="", name="", line=error.line, problems=(problem,))
 
 
-def _checked(spark: SparkSession, known: Extended, statement: Statement, text: str, is_untrusted: bool) -> Checked:
+def _checked(
+    spark: SparkSession, known: OverlayCatalog, statement: Statement, text: str, is_untrusted: bool
+) -> ValidatedStatement:
     line = position(text, statement.span[0])[0]
     kind, name = _KINDS[type(statement)], getattr(statement, "name", "")
     start = getattr(statement, "select_start", statement.span[0])
@@ -109,14 +116,14 @@ def _checked(spark: SparkSession, known: Extended, statement: Statement, text: s
         if isinstance(statement, CreatePipeline | CreateView):
             return _continuous(spark, known, statement, text, line, is_untrusted=is_untrusted)
         if isinstance(statement, Query):
-            if nature_of(spark, statement.text) is Nature.COMMAND:  # looking at it would do it
-                return Checked(kind=kind, name="", line=line)
-            bound = check(spark, statement.text, known, ReadContext(agents=known.agents), is_untrusted=is_untrusted)
-            return Checked(kind=kind, name="", line=line, columns=columns_of(bound.frame), notes=bound.notes)
+            if statement_kind(spark, statement.text) is StatementKind.COMMAND:  # looking at it would do it
+                return ValidatedStatement(kind=kind, name="", line=line)
+            bound = analyze(spark, statement.text, known, ReadContext(agents=known.agents), is_untrusted=is_untrusted)
+            return ValidatedStatement(kind=kind, name="", line=line, columns=columns_of(bound.frame), notes=bound.notes)
     except (StreamhouseError, PySparkException) as error:
         fitting = error if isinstance(statement, Query) else of_definition(error)
-        return Checked(kind=kind, name=name, line=line, problems=problems_of(fitting, text, start))
-    return Checked(kind=kind, name=name, line=line)
+        return ValidatedStatement(kind=kind, name=name, line=line, problems=diagnostics_of(fitting, text, start))
+    return ValidatedStatement(kind=kind, name=name, line=line)
 
 
 def _query_of(statement: Statement) -> str | None:
@@ -132,31 +139,33 @@ def columns_of(frame: DataFrame) -> tuple[Column, ...]:
 # --- tables
 
 
-def _table(spark: SparkSession, known: Extended, statement: CreateTable, text: str, line: int) -> Checked:
+def _table(
+    spark: SparkSession, known: OverlayCatalog, statement: CreateTable, text: str, line: int
+) -> ValidatedStatement:
     columns = statement.table.columns or ()
     problems = [each for column in columns if (each := _type_problem(spark, column, statement, text)) is not None]
     problems += [each for column in columns if (each := _reserved_problem(column, statement, text)) is not None]
     if not problems:
         known.add(statement.table)
-    return Checked(
+    return ValidatedStatement(
         kind="table", name=statement.name, line=line, columns=columns, key=statement.table.key, problems=tuple(problems)
     )
 
 
-def _type_problem(spark: SparkSession, column: Column, statement: CreateTable, text: str) -> Problem | None:
+def _type_problem(spark: SparkSession, column: Column, statement: CreateTable, text: str) -> SqlDiagnostic | None:
     try:
         spark._jsparkSession.sessionState().sqlParser().parseDataType(column.type)
     except PySparkException:
         found = text.find(column.type, *statement.span)
         line, at = position(text, max(found, statement.span[0]))
         hint = "STRING, BIGINT, DOUBLE, DECIMAL(9, 2), BOOLEAN, TIMESTAMP, DATE, ARRAY<…>, STRUCT<a: INT>, MAP<…>"
-        return Problem(line=line, column=at, text=f"there is no type {column.type}", hint=hint)
+        return SqlDiagnostic(line=line, column=at, text=f"there is no type {column.type}", hint=hint)
     return None
 
 
-def _reserved_problem(column: Column, statement: CreateTable, text: str) -> Problem | None:
+def _reserved_problem(column: Column, statement: CreateTable, text: str) -> SqlDiagnostic | None:
     """A field of a record's value that has the name of a column about the record: nobody could tell which is meant."""
-    if statement.table.connector is not Connector.TOPIC or column.name not in ABOUT:
+    if statement.table.connector is not Connector.TOPIC or column.name not in METADATA_COLUMNS:
         return None
     what = f"{column.name} is known of every record, and can't be a field of its value"
     hint = "leave it out: it is there when a query names it; a field of this name is read with format = 'raw'"
@@ -167,11 +176,11 @@ def _reserved_problem(column: Column, statement: CreateTable, text: str) -> Prob
 
 
 def _continuous(
-    spark: SparkSession, known: Extended, statement: Continuous, text: str, line: int, *, is_untrusted: bool
-) -> Checked:
+    spark: SparkSession, known: OverlayCatalog, statement: Continuous, text: str, line: int, *, is_untrusted: bool
+) -> ValidatedStatement:
     options = pipeline_options(statement.options)
     reading = ReadContext(agents=known.agents, watermarks=options.watermarks)
-    bound = check(spark, statement.select, known, reading, is_untrusted=is_untrusted)
+    bound = analyze(spark, statement.select, known, reading, is_untrusted=is_untrusted)
     columns = columns_of(bound.frame)
     key: tuple[str, ...] = ()
     rows: Rows | None = None
@@ -189,8 +198,8 @@ def _continuous(
     found += _key_problems(statement, key, columns, text)
     found += _watermark_problems(known, statement, options, bound, text)
     found += _stream_problems(bound, options, statement, text)
-    shape = replace(shape_of(bound.frame, bound.reads, rows=rows), target=target)
-    return Checked(
+    shape = replace(state_signature(bound.frame, bound.reads, rows=rows), target=target)
+    return ValidatedStatement(
         kind=_KINDS[type(statement)],
         name=statement.name,
         line=line,
@@ -204,7 +213,7 @@ def _continuous(
 
 def _named(
     columns: tuple[Column, ...], statement: CreatePipeline, text: str
-) -> tuple[tuple[Column, ...], list[Problem]]:
+) -> tuple[tuple[Column, ...], list[SqlDiagnostic]]:
     """The result's columns, under the names that the INSERT gives them."""
     names = statement.columns
     if names and len(names) != len(columns):
@@ -226,7 +235,9 @@ def _twice(columns: Iterable[Column]) -> list[str]:
     return [name for name, count in counts.items() if count > 1]
 
 
-def _target_problems(known: Extended, statement: CreatePipeline, columns: Sequence[Column], text: str) -> list[Problem]:
+def _target_problems(
+    known: OverlayCatalog, statement: CreatePipeline, columns: Sequence[Column], text: str
+) -> list[SqlDiagnostic]:
     table = known.find(statement.target)
     if table is not None and table.connector is Connector.VIEW:
         what = f"{table.name} is a view, which is written by its own query"
@@ -246,7 +257,9 @@ def _target_problems(known: Extended, statement: CreatePipeline, columns: Sequen
     ]
 
 
-def _target(known: Extended, statement: CreatePipeline, columns: Iterable[Column], options: PipelineOptions) -> Table:
+def _target(
+    known: OverlayCatalog, statement: CreatePipeline, columns: Iterable[Column], options: PipelineOptions
+) -> Table:
     """What later statements see of a target: its own definition, or the topic that it will be."""
     table = known.find(statement.target)
     if table is not None and (table.text is not None or table.connector is not Connector.TOPIC):
@@ -255,7 +268,9 @@ def _target(known: Extended, statement: CreatePipeline, columns: Iterable[Column
     return Table(name=statement.target, connector=Connector.TOPIC, columns=own, options={"format": options.fmt})
 
 
-def _key_problems(statement: Continuous, key: Sequence[str], columns: Sequence[Column], text: str) -> list[Problem]:
+def _key_problems(
+    statement: Continuous, key: Sequence[str], columns: Sequence[Column], text: str
+) -> list[SqlDiagnostic]:
     names = [column.name for column in columns]
     return [
         _problem(text, _place(statement, name), f"the key names no column: {name}", f"there are {', '.join(names)}")
@@ -265,14 +280,14 @@ def _key_problems(statement: Continuous, key: Sequence[str], columns: Sequence[C
 
 
 def _watermark_problems(
-    known: Extended, statement: Continuous, options: PipelineOptions, bound: Bound, text: str
-) -> list[Problem]:
+    known: OverlayCatalog, statement: Continuous, options: PipelineOptions, bound: ResolvedQuery, text: str
+) -> list[SqlDiagnostic]:
     """Watermarks whose column no stream has: nothing would come of them, and a window never be final."""
     tables = [table for name in bound.streams if (table := known.find(name)) is not None]
     if not tables or any(table.columns is None for table in tables):  # only the place itself knows them
         return []
     there = _listed(column for table in tables for column in table.columns or ())
-    names = {column.name for table in tables for column in (*(table.columns or ()), *about_of(table))}
+    names = {column.name for table in tables for column in (*(table.columns or ()), *metadata_columns_of(table))}
     return [
         _problem(text, _place(statement, each.column), f"no stream has the watermark's column {each.column}", hint)
         for hint in (f"there are {there}",)
@@ -281,7 +296,9 @@ def _watermark_problems(
     ]
 
 
-def _stream_problems(bound: Bound, options: PipelineOptions, statement: Continuous, text: str) -> list[Problem]:
+def _stream_problems(
+    bound: ResolvedQuery, options: PipelineOptions, statement: Continuous, text: str
+) -> list[SqlDiagnostic]:
     if not bound.frame.isStreaming and isinstance(statement, CreateView):  # computed anew when its tables change
         return []
     if not bound.frame.isStreaming:
@@ -293,13 +310,13 @@ def _stream_problems(bound: Bound, options: PipelineOptions, statement: Continuo
         return [_problem(text, _place(statement, statement.target), what, "INSERT INTO another topic")]
     check_plan(bound.frame)
     error = unsupported(bound.frame, modes_of(bound.frame, options, statement))
-    problems = list(problems_of(error, text, statement.select_start)) if error is not None else []
+    problems = list(diagnostics_of(error, text, statement.select_start)) if error is not None else []
     if isinstance(statement, CreateView):
         problems = [replace(each, hint=f"{each.hint}, or {RECOMPUTE}" if each.hint else RECOMPUTE) for each in problems]
     return problems
 
 
-def _topics_of(bound: Bound) -> set[str]:
+def _topics_of(bound: ResolvedQuery) -> set[str]:
     """The names and topics of a query's streams."""
     streams = [read.table for read in bound.reads if read.is_stream and read.table.connector is Connector.TOPIC]
     return {each for table in streams for each in (table.name, table.options.get("topic", table.name))}
@@ -315,9 +332,9 @@ def modes_of(frame: DataFrame, options: PipelineOptions, statement: Continuous) 
 # --- places
 
 
-def _problem(text: str, index: int, what: str, hint: str = "") -> Problem:
+def _problem(text: str, index: int, what: str, hint: str = "") -> SqlDiagnostic:
     line, column = position(text, index)
-    return Problem(line=line, column=column, text=what, hint=hint)
+    return SqlDiagnostic(line=line, column=column, text=what, hint=hint)
 
 
 def _place(statement: Continuous, name: str, *, after: int = 0) -> int:

@@ -16,14 +16,14 @@ import msgspec
 
 from streamhouse.errors import Misconfigured
 from streamhouse.model.names import TopicPartition
-from streamhouse.spark.agents.client import Agents, PartitionPlan, Span
-from streamhouse.spark.agents.resources import check_partitions, find_topic, known_topic, made_topic
-from streamhouse.spark.datasource.offsets import ends_at, losing
+from streamhouse.spark.agents.client import AgentClient, OffsetRange, PartitionPlan
+from streamhouse.spark.agents.resources import check_partitions, create_topic, find_topic, get_topic
+from streamhouse.spark.datasource.offsets import data_loss_reporter, ends_at
 from streamhouse.spark.datasource.read_options import ReadOptions, read_options
-from streamhouse.spark.datasource.split_planner import find_extents, find_starts, find_times
+from streamhouse.spark.datasource.split_planner import find_log_bounds, find_starts, find_times
 from streamhouse.spark.datasource.write_options import WriteOptions
 from streamhouse.spark.maintenance.job import STARTING, OnProgress
-from streamhouse.spark.replay.resumable_job import STEP_BYTES, Job, Memory, Replayed, check_rows, count_steps
+from streamhouse.spark.replay.resumable_job import STEP_BYTES, Job, JobState, ReplayResult, check_rows, count_steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +36,7 @@ COLUMNS: Final = ("timestamp", "headers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CopyAsked:
+class CopySpec:
     """A copy; times are of records, `until_ms` is the first that is left out. Expressions are Spark's SQL."""
 
     source: str
@@ -58,7 +58,7 @@ class CopyPlan(msgspec.Struct, frozen=True):
 
 
 def run(
-    asked: CopyAsked,
+    asked: CopySpec,
     *,
     agents: str,
     start: "Callable[[], SparkSession]",
@@ -66,17 +66,17 @@ def run(
     job_id: str | None = None,
     step_bytes: int = STEP_BYTES,
     on_progress: OnProgress = lambda at: None,
-) -> Replayed:
+) -> ReplayResult:
     """Copy, or go on with a copy of this job id; Spark is started when there is something to do."""
     if asked.source == asked.target:
         raise Misconfigured(f"a topic can't be copied into itself; topic={asked.source}")
     options = WriteOptions(agents=agents, topic=asked.target)
     job = Job("copy", job_id, msgspec.to_builtins(asked), options=options)
-    memory = loop.run(_planned(job, asked, agents, step_bytes))
+    memory = loop.run(_plan(job, asked, agents, step_bytes))
     plan = msgspec.convert(memory.plan, CopyPlan)
     if memory.done >= memory.steps or not any(_spans(asked.source, plan)):
         loop.run(_make_target(asked, agents))
-        return Replayed(job=job.job_id, topic=asked.target, steps=memory.steps, resumed_at=memory.done)
+        return ReplayResult(job=job.job_id, topic=asked.target, steps=memory.steps, resumed_at=memory.done)
     on_progress(STARTING)
     spark = start()
 
@@ -91,11 +91,11 @@ def run(
 # --- what is copied
 
 
-async def _planned(job: Job, asked: CopyAsked, address: str, step_bytes: int) -> Memory:
+async def _plan(job: Job, asked: CopySpec, address: str, step_bytes: int) -> JobState:
     """What an earlier run has decided, or else what is decided now; nothing is made or written."""
-    async with Agents(address) as agents:
+    async with AgentClient(address) as agents:
         await agents.meet()
-        source = await known_topic(agents, asked.source)
+        source = await get_topic(agents, asked.source)
         target = await find_topic(agents, asked.target)
         if target is not None:
             check_partitions(target, asked.partitions)
@@ -104,7 +104,7 @@ async def _planned(job: Job, asked: CopyAsked, address: str, step_bytes: int) ->
         if known is not None:
             return known
         starts, ends = await _edges(agents, asked, address)
-        spans = [Span(place, starts[place], ends[place]) for place in starts if starts[place] < ends[place]]
+        spans = [OffsetRange(place, starts[place], ends[place]) for place in starts if starts[place] < ends[place]]
         total = _stored_bytes((await agents.plan(spans)).partitions, ends) if spans else 0
         plan = CopyPlan(
             starts={str(place.partition): offset for place, offset in starts.items()},
@@ -112,30 +112,30 @@ async def _planned(job: Job, asked: CopyAsked, address: str, step_bytes: int) ->
             keeps_partitions=asked.key is None and partitions == source.partitions,
         )
         steps = count_steps(total, step_bytes)
-        return Memory(asked=job.asked, steps=steps, done=0, total_bytes=total, plan=msgspec.to_builtins(plan))
+        return JobState(asked=job.asked, steps=steps, done=0, total_bytes=total, plan=msgspec.to_builtins(plan))
 
 
-async def _make_target(asked: CopyAsked, address: str) -> None:
+async def _make_target(asked: CopySpec, address: str) -> None:
     """The target is there then: with partitions and settings of the source, where nothing else was asked for."""
-    async with Agents(address) as agents:
-        source = await known_topic(agents, asked.source)
+    async with AgentClient(address) as agents:
+        source = await get_topic(agents, asked.source)
         wanted = asked.partitions or source.partitions
-        target = await made_topic(agents, asked.target, partitions=wanted, settings=source.settings)
+        target = await create_topic(agents, asked.target, partitions=wanted, settings=source.settings)
         check_partitions(target, asked.partitions)
 
 
 async def _edges(
-    agents: Agents, asked: CopyAsked, address: str
+    agents: AgentClient, asked: CopySpec, address: str
 ) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
     options = _reading(asked, address)
-    extents = await find_extents(agents, options.subscription)
+    extents = await find_log_bounds(agents, options.subscription)
     starts = await find_starts(agents, options, extents)
     times = await find_times(agents, options.end, extents)
-    ends = ends_at(options.end, extents, times, lose=losing(fails=True))
+    ends = ends_at(options.end, extents, times, lose=data_loss_reporter(fails=True))
     return starts, {place: max(end, starts[place]) for place, end in ends.items()}
 
 
-def _reading(asked: CopyAsked, address: str) -> ReadOptions:
+def _reading(asked: CopySpec, address: str) -> ReadOptions:
     given = {"topic": asked.source, "agents": address, "startingOffsetsByTimestampStrategy": "latest"}
     if asked.from_ms is not None:
         given["startingTimestamp"] = str(asked.from_ms)
@@ -165,7 +165,7 @@ def step_offsets(plan: CopyPlan, step: int, steps: int) -> tuple[dict[str, int],
 
 
 def copied(
-    spark: "SparkSession", asked: CopyAsked, plan: CopyPlan, *, agents: str, step: int, steps: int
+    spark: "SparkSession", asked: CopySpec, plan: CopyPlan, *, agents: str, step: int, steps: int
 ) -> "DataFrame":
     starts, ends = step_offsets(plan, step, steps)
     frame = (

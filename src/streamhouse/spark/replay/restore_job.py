@@ -25,23 +25,23 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, ShortType, Stri
 from streamhouse.client.schemas import Schemas
 from streamhouse.errors import Misconfigured, UnknownSchema, UnknownSubject
 from streamhouse.format.schema_id import prefix_of
-from streamhouse.spark.agents.client import Agents
-from streamhouse.spark.agents.resources import check_partitions, find_topic, made_topic
+from streamhouse.spark.agents.client import AgentClient
+from streamhouse.spark.agents.resources import check_partitions, create_topic, find_topic
 from streamhouse.spark.columns.record_schema import TYPES
 from streamhouse.spark.columns.typed_decoder import writer_schema
 from streamhouse.spark.connectors.topic_writer import JSON_OPTIONS
 from streamhouse.spark.datasource.write_options import WriteOptions
 from streamhouse.spark.maintenance.job import STARTING, OnProgress
 from streamhouse.spark.replay.copy_job import expression
-from streamhouse.spark.replay.restore_sources import Kind, Reference, find_kind, open_source, opened
+from streamhouse.spark.replay.restore_sources import Kind, Reference, find_kind, open_cached, open_source
 from streamhouse.spark.replay.resumable_job import (
     STEP_BYTES,
     Job,
-    Memory,
-    Replayed,
+    JobState,
+    ReplayResult,
     check_rows,
     count_steps,
-    told_plainly,
+    describe_failure,
 )
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ KEPT: Final = ("key", "value", "timestamp", "headers", PARTITION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RestoreAsked:
+class RestoreSpec:
     """A restore. Expressions are Spark's SQL over the table's columns; None: see the module."""
 
     source: str
@@ -80,7 +80,7 @@ class RestorePlan(msgspec.Struct, frozen=True):
 
 
 def run(
-    asked: RestoreAsked,
+    asked: RestoreSpec,
     *,
     agents: str,
     start: "Callable[[], SparkSession]",
@@ -88,17 +88,17 @@ def run(
     job_id: str | None = None,
     step_bytes: int = STEP_BYTES,
     on_progress: OnProgress = lambda at: None,
-) -> Replayed:
+) -> ReplayResult:
     """Restore, or go on with a restore of this job id; Spark is started when there is something to do."""
     options = WriteOptions(agents=agents, topic=asked.topic)
     job = Job("restore", job_id, msgspec.to_builtins(asked), options=options)
-    memory = loop.run(_remembered(job, agents)) or _planned(job, asked, step_bytes)
+    memory = loop.run(_stored_plan(job, agents)) or _plan(job, asked, step_bytes)
     plan = msgspec.convert(memory.plan, RestorePlan)
     reference = Reference(plan.kind, asked.source, plan.version)
     source = open_source(reference)
     sizes, schema = source.sizes, spark_schema(source.schema)
     if memory.done >= memory.steps or not sizes:
-        return Replayed(job=job.job_id, topic=asked.topic, steps=memory.steps, resumed_at=memory.done)
+        return ReplayResult(job=job.job_id, topic=asked.topic, steps=memory.steps, resumed_at=memory.done)
     schema_id = None if asked.subject is None else loop.run(_schema_id(agents, asked.subject))
     written = None if schema_id is None else Written(agents, schema_id)
     on_progress(STARTING)
@@ -120,7 +120,7 @@ def run(
 
 
 async def _schema_id(address: str, subject: str) -> int:
-    async with Agents(address) as agents:
+    async with AgentClient(address) as agents:
         try:
             return (await Schemas(agents.http).latest(subject)).id
         except (UnknownSubject, UnknownSchema):
@@ -129,29 +129,29 @@ async def _schema_id(address: str, subject: str) -> int:
             ) from None
 
 
-async def _remembered(job: Job, address: str) -> Memory | None:
-    async with Agents(address) as agents:
+async def _stored_plan(job: Job, address: str) -> JobState | None:
+    async with AgentClient(address) as agents:
         await agents.meet()
         return await job.remembered(agents)
 
 
-def _planned(job: Job, asked: RestoreAsked, step_bytes: int) -> Memory:
+def _plan(job: Job, asked: RestoreSpec, step_bytes: int) -> JobState:
     kind = asked.kind or find_kind(asked.source)
     source = open_source(Reference(kind, asked.source))
     plan = RestorePlan(kind=kind, version=source.version, step_bytes=step_bytes)
     total = sum(source.sizes)
     steps = min(count_steps(total, step_bytes), max(1, len(source.sizes)))
-    return Memory(asked=job.asked, steps=steps, done=0, total_bytes=total, plan=msgspec.to_builtins(plan))
+    return JobState(asked=job.asked, steps=steps, done=0, total_bytes=total, plan=msgspec.to_builtins(plan))
 
 
-async def _prepared(asked: RestoreAsked, address: str, highest: Callable[[], int | None]) -> str:
+async def _prepared(asked: RestoreSpec, address: str, highest: Callable[[], int | None]) -> str:
     """The topic is there then: with as many partitions as were asked for, or as the rows name."""
-    async with Agents(address) as agents:
+    async with AgentClient(address) as agents:
         found = await find_topic(agents, asked.topic)
         if found is None:
             named = highest()
             partitions = asked.partitions if named is None else named + 1
-            found = await made_topic(agents, asked.topic, partitions=partitions, settings={})
+            found = await create_topic(agents, asked.topic, partitions=partitions, settings={})
         check_partitions(found, asked.partitions)
         return found.name
 
@@ -183,7 +183,7 @@ def rows_of(
     return numbers.mapInArrow(_reading(reference, to_arrow_schema(wanted, timezone="UTC"), names), wanted)
 
 
-def needed_columns(schema: StructType, asked: RestoreAsked) -> list[str] | None:
+def needed_columns(schema: StructType, asked: RestoreSpec) -> list[str] | None:
     """What of records becomes records again; None, all columns, where an expression may name any of them."""
     has_expressions = any(text is not None for text in (asked.where, asked.key, asked.value, asked.timestamp))
     if has_expressions or asked.subject is not None or not is_records(schema):
@@ -195,7 +195,7 @@ def _reading(
     reference: Reference, shape: pa.Schema, columns: list[str] | None
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        source = opened(reference)
+        source = open_cached(reference)
         for batch in batches:
             for piece in batch.column(0).to_pylist():
                 for rows in source.read(piece, columns):
@@ -234,7 +234,7 @@ def is_records(schema: StructType) -> bool:
     return set(types) <= set(TYPES) and isinstance(types.get("value"), StringType | BinaryType)
 
 
-def keeps_partition(schema: StructType, asked: RestoreAsked) -> bool:
+def keeps_partition(schema: StructType, asked: RestoreSpec) -> bool:
     kind = schema[PARTITION].dataType if PARTITION in schema.fieldNames() else None
     is_number = isinstance(kind, IntegerType | LongType | ShortType)
     return is_records(schema) and is_number and asked.key is None and asked.partitions is None
@@ -242,12 +242,12 @@ def keeps_partition(schema: StructType, asked: RestoreAsked) -> bool:
 
 def highest_partition(frame: "DataFrame") -> int | None:
     """The largest partition that rows name."""
-    with told_plainly():
+    with describe_failure():
         (row,) = frame.select(functions.max(PARTITION)).collect()
     return None if row[0] is None else int(row[0])
 
 
-def records_of(frame: "DataFrame", asked: RestoreAsked, written: "Written | None" = None) -> "DataFrame":
+def records_of(frame: "DataFrame", asked: RestoreSpec, written: "Written | None" = None) -> "DataFrame":
     """What the sink takes of a row."""
     if asked.where is not None:
         frame = frame.where(asked.where)
@@ -276,7 +276,7 @@ class Written(NamedTuple):
         return prefix_of(self.schema_id) + writer_schema(self.agents, self.schema_id).encode(json.loads(text))
 
 
-def _value(frame: "DataFrame", asked: RestoreAsked, written: Written | None) -> "Column":
+def _value(frame: "DataFrame", asked: RestoreSpec, written: Written | None) -> "Column":
     if written is None and (asked.value is not None or is_records(frame.schema)):
         column: Column = expression(frame, asked.value or "value", "value")
         return column
@@ -287,7 +287,7 @@ def _value(frame: "DataFrame", asked: RestoreAsked, written: Written | None) -> 
     return functions.udf(lambda each: written.encoded(each), BinaryType())(row).alias("value")
 
 
-def _time(frame: "DataFrame", asked: RestoreAsked) -> Any:
+def _time(frame: "DataFrame", asked: RestoreSpec) -> Any:
     """The time that was asked for, or a column that is one; None: that of the restore."""
     if asked.timestamp is not None:
         column = functions.expr(asked.timestamp)

@@ -81,7 +81,7 @@ def open_source(reference: Reference) -> Source:
 
 
 @lru_cache(maxsize=8)
-def opened(reference: Reference) -> Source:
+def open_cached(reference: Reference) -> Source:
     """For tasks: kept for the next piece, as Spark's Python workers live on."""
     return open_source(reference)
 

@@ -34,11 +34,11 @@ from streamhouse.client.loop_thread import LoopThread
 from streamhouse.clock import Ids
 from streamhouse.errors import Misconfigured, Rejected
 from streamhouse.model.external_commit import QueryId
-from streamhouse.spark.agents.client import Agents, told_why
-from streamhouse.spark.agents.commits import Commit, SegmentRow, connected
-from streamhouse.spark.datasource.data_writer import Destination, fitting_segments
+from streamhouse.spark.agents.client import AgentClient, error_detail
+from streamhouse.spark.agents.commits import CommitRequest, SegmentRow, connected
+from streamhouse.spark.datasource.data_writer import WriteTarget, fitting_segments
 from streamhouse.spark.datasource.input_rows import check_schema
-from streamhouse.spark.datasource.write_options import Identity, WriteOptions
+from streamhouse.spark.datasource.write_options import CommitId, WriteOptions
 from streamhouse.spark.maintenance.job import OnProgress, Progress
 from streamhouse.spark.maintenance.job_session import start_session, stop_session
 
@@ -49,12 +49,12 @@ if TYPE_CHECKING:
 STEP_BYTES: Final = 2 * 1024**3
 """Of stored bytes in a step: little to do again after a kill, much beside what a commit costs."""
 MAX_STEPS: Final = 100_000
-LOOK_S: Final = 0.5
+POLL_S: Final = 0.5
 NAMESPACE: Final = uuid.UUID("7f0c6c7e-5a0b-4e0e-9c39-0d6c0f2f6a51")
 WRITTEN: Final = "written binary"
 
 
-class Memory(msgspec.Struct, frozen=True):
+class JobState(msgspec.Struct, frozen=True):
     """What is stored with each commit of a job: its question, and what decides its steps."""
 
     asked: str
@@ -66,7 +66,7 @@ class Memory(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replayed:
+class ReplayResult:
     """What a job did. `resumed_at`: steps that an earlier run of the same job had done."""
 
     job: str
@@ -89,43 +89,45 @@ class Job:
     def __repr__(self) -> str:
         return f"<Job {self.job_id} query={self.query}>"
 
-    async def remembered(self, agents: Agents) -> Memory | None:
+    async def remembered(self, agents: AgentClient) -> JobState | None:
         """What an earlier run stored; None where there was none, or none that got so far."""
         answer = await agents.answer("GET", f"/v1/commits/{self.query}")
         if answer.status == 404:
             return None
         if answer.status >= 400:
-            raise Rejected(told_why(answer))
-        memory = msgspec.convert(msgspec.json.decode(answer.content)["progress"], Memory)
+            raise Rejected(error_detail(answer))
+        memory = msgspec.convert(msgspec.json.decode(answer.content)["progress"], JobState)
         if memory.asked != self.asked:
             raise Misconfigured(f"another job had this id; job={self.job_id} do=give it as it was, or another id")
         return memory
 
     def run(
         self,
-        memory: Memory,
+        memory: JobState,
         frame_of: "Callable[[int], DataFrame]",
         *,
         on_progress: OnProgress = lambda at: None,
         topic: str,
-    ) -> Replayed:
+    ) -> ReplayResult:
         """Do the steps that are not done; `frame_of` has the rows of a step."""
         records = written = 0
         for step in range(memory.done, memory.steps):
             share = _Share(step, memory, on_progress)
-            with told_plainly():
+            with describe_failure():
                 segments = self._write(frame_of(step), step, share)
             if not segments:
                 continue  # nothing of it stayed; the next commit says that it is done
             stored = msgspec.structs.replace(memory, done=step + 1)
-            segments = list(fitting_segments(self._options, Identity(self.query, step), segments))
-            commit = Commit(query=self.query, epoch=step, segments=segments, progress=msgspec.to_builtins(stored))
+            segments = list(fitting_segments(self._options, CommitId(self.query, step), segments))
+            commit = CommitRequest(
+                query=self.query, epoch=step, segments=segments, progress=msgspec.to_builtins(stored)
+            )
             loop, agents = connected(self._options.agents)
             placed = loop.run(agents.commit(commit, timeout_s=self._options.commit_timeout_s))
             records += sum(each.end - each.base for each in placed.placed)
             written += sum(segment.size_bytes for segment in segments)
         on_progress(Progress("done", memory.total_bytes, memory.total_bytes))
-        return Replayed(
+        return ReplayResult(
             job=self.job_id,
             topic=topic,
             records=records,
@@ -135,15 +137,15 @@ class Job:
         )
 
     def _write(self, frame: "DataFrame", step: int, share: "_Share") -> list[SegmentRow]:
-        destination = Destination.find(self._options, frame.schema, overwrite=False)
-        task = _writing(destination, Identity(self.query, step))
+        destination = WriteTarget.find(self._options, frame.schema, overwrite=False)
+        task = _writing(destination, CommitId(self.query, step))
         rows = _watched(frame.mapInArrow(task, WRITTEN), f"{self.query}-{step}", share)
         return [segment for row in rows for segment in msgspec.json.decode(bytes(row.written), type=list[SegmentRow])]
 
 
 def check_rows(frame_of: "Callable[[], DataFrame]", *, topic: str) -> None:
     """Have Spark look at a job's expressions, and see that records are made of them, before anything is written."""
-    with told_plainly():
+    with describe_failure():
         check_schema(frame_of().schema, topic=topic)
 
 
@@ -152,7 +154,7 @@ def count_steps(total_bytes: int, step_bytes: int) -> int:
 
 
 def _writing(
-    destination: Destination, identity: Identity
+    destination: WriteTarget, identity: CommitId
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         written = destination.write(batches, identity)
@@ -167,7 +169,7 @@ def _writing(
 class _Share:
     """A step's part of the whole."""
 
-    def __init__(self, step: int, memory: Memory, on_progress: OnProgress) -> None:
+    def __init__(self, step: int, memory: JobState, on_progress: OnProgress) -> None:
         self._begin = memory.total_bytes * step // memory.steps
         self._end = memory.total_bytes * (step + 1) // memory.steps
         self._total = memory.total_bytes
@@ -194,7 +196,7 @@ def _watched(frame: "DataFrame", group: str, share: _Share) -> "list[Row]":
     thread = ThreadPoolExecutor(1, thread_name_prefix="replay")
     collecting = thread.submit(collect)
     try:
-        while not wait([collecting], LOOK_S).done:
+        while not wait([collecting], POLL_S).done:
             if (part := _part_done(context, group)) is not None:
                 share.tell(part)
         return collecting.result()
@@ -216,7 +218,7 @@ def _part_done(context: "SparkContext", group: str) -> float | None:
 
 
 @contextmanager
-def told_plainly() -> Iterator[None]:
+def describe_failure() -> Iterator[None]:
     """What Spark says about an expression or a task, without its traces."""
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)  # it would print them as JSON besides

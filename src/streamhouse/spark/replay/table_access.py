@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.fs as pa_fs
 
 from streamhouse.errors import Misconfigured, StreamhouseError, Unavailable
-from streamhouse.spark.lake.table_options import delta_options, endpoint_of, opened, place_of, within
+from streamhouse.spark.lake.table_options import delta_options, endpoint_of, file_system, parse_location, within
 
 _CODE: Final = re.compile(r"AWS Error ([A-Z_]+)(?: \(HTTP status (\d+)\))?")
 _COLOR: Final = re.compile("\x1b\\[[0-9;]*m")
@@ -31,7 +31,7 @@ def is_bucket(url: str) -> bool:
 def located(url: str) -> tuple[Any, str]:
     """A file system, and the path in it."""
     if is_bucket(url):
-        return opened(url), within(url).rstrip("/")
+        return file_system(url), within(url).rstrip("/")
     absolute = url if "://" in url else str(Path(url).absolute())
     try:
         files, path = pa_fs.FileSystem.from_uri(absolute)
@@ -42,7 +42,7 @@ def located(url: str) -> tuple[Any, str]:
 
 def delta_access(url: str) -> dict[str, str] | None:
     """What delta-rs must be told to get there."""
-    return delta_options(place_of(url)) if is_bucket(url) else None
+    return delta_options(parse_location(url)) if is_bucket(url) else None
 
 
 def check_bucket(url: str) -> None:
@@ -51,7 +51,7 @@ def check_bucket(url: str) -> None:
         return
     name = urlsplit(url).netloc
     try:
-        found = opened(url).get_file_info(name)
+        found = file_system(url).get_file_info(name)
     except OSError as error:
         refused = unreadable(url, error)
         if isinstance(refused, Unavailable):

@@ -39,7 +39,7 @@ class Folder(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Before:
+class LastCommit:
     """What is known of a query's life so far: its last commit to a topic, and whether it has run at all."""
 
     epoch: int | None = None
@@ -51,7 +51,7 @@ def checkpoint_path(checkpoints: str, name: str, query_id: str, generation: int)
     return f"{checkpoints.rstrip('/')}/{name}-{query_id}/{generation}"
 
 
-def prepare(folder: Folder, *, query_id: str, state: Sequence[str], before: Before) -> str | None:
+def prepare(folder: Folder, *, query_id: str, state: Sequence[str], before: LastCommit) -> str | None:
     """Make the folder ready for its query; returns a sentence where its place had to be found elsewhere.
 
     Raises `CheckpointLost` where it can't be.
@@ -82,7 +82,7 @@ def check_versions(folder: Folder, state: Sequence[str], *, name: str) -> None:
     folder.write(VERSIONS, "1")
 
 
-def _put_back(folder: Folder, state: Sequence[str], before: Before) -> str:
+def _put_back(folder: Folder, state: Sequence[str], before: LastCommit) -> str:
     """Write the last micro-batch into the folder as one that is done."""
     offsets = (before.progress or {}).get(OFFSETS)
     if state:

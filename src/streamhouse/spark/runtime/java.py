@@ -29,9 +29,9 @@ from streamhouse.errors.base import install_command
 
 log = logging.getLogger(__name__)
 
-OLDEST: Final = 17
+MIN_JAVA: Final = 17
 VECTORS: Final = "jdk.incubator.vector"
-ASK_TIMEOUT_S: Final = 30.0
+RUN_TIMEOUT_S: Final = 30.0
 EXTRA: Final = install_command("spark")
 
 _SCRIPT: Final = """\
@@ -61,7 +61,7 @@ class Java:
 
     @property
     def will_do(self) -> bool:
-        return self.version >= OLDEST
+        return self.version >= MIN_JAVA
 
 
 def java_home(environ: Mapping[str, str] | None = None) -> Path:
@@ -80,7 +80,7 @@ def find_java(environ: Mapping[str, str]) -> Java:
         looked.append(f"{java.found_in} has Java {java.version}")
         log.warning("this Java is too old for Spark", extra={"home": str(java.home), "version": java.version})
     raise Misconfigured(
-        f"no Java of version {OLDEST} or later; looked={', '.join(looked)} do={EXTRA}, or set JAVA_HOME to one"
+        f"no Java of version {MIN_JAVA} or later; looked={', '.join(looked)} do={EXTRA}, or set JAVA_HOME to one"
     )
 
 
@@ -123,7 +123,7 @@ def examine(executable: Path, *, found_in: str) -> Java | None:
             has_vectors=VECTORS in facts["MODULES"].split(),
             found_in=found_in,
         )
-    return _asked(executable, found_in)
+    return _query_java(executable, found_in)
 
 
 def _release(path: Path) -> dict[str, str]:
@@ -133,7 +133,7 @@ def _release(path: Path) -> dict[str, str]:
         return {}
 
 
-def _asked(executable: Path, found_in: str) -> Java | None:
+def _query_java(executable: Path, found_in: str) -> Java | None:
     told = _run(executable, "-XshowSettings:properties", "-version")
     facts = dict(_PROPERTY.findall(told or ""))
     if "java.home" not in facts or "java.version" not in facts:
@@ -154,7 +154,7 @@ def _run(executable: Path, *arguments: str) -> str | None:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=ASK_TIMEOUT_S,
+            timeout=RUN_TIMEOUT_S,
             check=True,
         )
     except (OSError, subprocess.SubprocessError):

@@ -225,15 +225,15 @@ def spark_home() -> Path:
     return home
 
 
-OLDEST: Final = (4, 3)
+MIN_PYSPARK: Final = (4, 3)
 """Streams tell a Python source their limits since then."""
 
 
 def check_pyspark(version: str) -> None:
     """Raise `Misconfigured` for a PySpark that lacks parts, before an import of one of these fails."""
     found = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
-    if found < OLDEST:
+    if found < MIN_PYSPARK:
         raise Misconfigured(
-            f"this PySpark is too old; version={version} needs={OLDEST[0]}.{OLDEST[1]}"
+            f"this PySpark is too old; version={version} needs={MIN_PYSPARK[0]}.{MIN_PYSPARK[1]}"
             f" do={install_command('spark')} in the Python of driver and executors, with a Spark of that version"
         )

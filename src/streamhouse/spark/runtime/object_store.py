@@ -28,17 +28,17 @@ MAX_OPEN: Final = 8
 """Stores that a process keeps open: one for each cluster that its tasks read."""
 
 
-class Opened(NamedTuple):
+class StoreHandle(NamedTuple):
     loop: LoopThread
     store: ObjectStore
 
 
 @lru_cache(maxsize=MAX_OPEN)
-def opened(url: str) -> Opened:
+def open_store(url: str) -> StoreHandle:
     """The store that a plan names. Python workers of Spark live on, so the next task finds it open."""
     _check_folder(url)
     loop = LoopThread(name="streamhouse-spark")
-    return Opened(loop, loop.run(_open(url)))
+    return StoreHandle(loop, loop.run(_open(url)))
 
 
 async def _open(url: str) -> ObjectStore:
@@ -54,7 +54,7 @@ def _check_folder(url: str) -> None:
         )
 
 
-async def ahead(works: AsyncIterator[Callable[[], Awaitable[T]]], *, depth: int) -> AsyncIterator[T]:
+async def prefetch(works: AsyncIterator[Callable[[], Awaitable[T]]], *, depth: int) -> AsyncIterator[T]:
     """What works bring, in their order, with up to `depth` of them under way."""
     under_way: deque[asyncio.Future[T]] = deque()
     try:

@@ -155,7 +155,7 @@ _M_MMAP_THRESHOLD: Final = -3
 _calls: Final = count()
 
 
-def settled() -> None:
+def prepare_worker_process() -> None:
     """Called where work begins. Later calls change nothing, so that cycles which tasks leave behind are found."""
     number = next(_calls)
     if number < FREEZES:

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from streamhouse.client.http import Http, HttpResponse
 from streamhouse.errors import BadSql, Mistake, Rejected, Unavailable
-from streamhouse.spark.agents.client import told_why
-from streamhouse.spark.agents.definition_applier import Applier
+from streamhouse.spark.agents.client import error_detail
+from streamhouse.spark.agents.definition_applier import DefinitionApplier
 from streamhouse.sql.definitions import Change, change_of
 from streamhouse.sql.statements import Drop, Show, Statement
 
@@ -28,15 +28,15 @@ LISTS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-def listed(agents: str, statement: Show) -> pa.Table:
+def show(agents: str, statement: Show) -> pa.Table:
     """SHOW TABLES, PIPELINES, VIEWS."""
-    answer = asyncio.run(_asked(agents, "GET", f"/v1/{statement.kind}"))
+    answer = asyncio.run(_send(agents, "GET", f"/v1/{statement.kind}"))
     found = msgspec.json.decode(answer.content)[statement.kind]
     names = LISTS[statement.kind]
     return _table(names, [_row(statement.kind, each) for each in found])
 
 
-def changed(agents: str, statement: Statement, text: str, checked: Sequence[Mapping[str, Any]]) -> pa.Table:
+def apply_ddl(agents: str, statement: Statement, text: str, checked: Sequence[Mapping[str, Any]]) -> pa.Table:
     """CREATE and DROP; `checked` is what validation says of the text. Raises `BadSql` with all that is wrong."""
     wrong = [each for statement_told in checked for each in statement_told.get("problems") or ()]
     if wrong and not isinstance(statement, Drop):
@@ -60,16 +60,16 @@ def _with_shape(change: Change, checked: Sequence[Mapping[str, Any]]) -> Change:
 
 async def _applied(agents: str, change: Change) -> Any:
     async with Http(agents, timeout_s=REQUEST_TIMEOUT_S) as http:
-        return await Applier(http).apply(change)
+        return await DefinitionApplier(http).apply(change)
 
 
-async def _asked(agents: str, method: str, path: str) -> HttpResponse:
+async def _send(agents: str, method: str, path: str) -> HttpResponse:
     async with Http(agents, timeout_s=REQUEST_TIMEOUT_S) as http:
         answer = await http.ask(method, path)
     if answer.status >= 500:
-        raise Unavailable(told_why(answer))
+        raise Unavailable(error_detail(answer))
     if answer.status >= 400:
-        raise Rejected(told_why(answer))
+        raise Rejected(error_detail(answer))
     return answer
 
 

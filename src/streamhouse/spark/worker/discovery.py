@@ -62,12 +62,12 @@ def same_agents(agents: str) -> str:
     return ",".join(sorted({part.strip() for part in agents.split(",") if part.strip()}))
 
 
-def home_of(agents: str, environ: Mapping[str, str] | None = None) -> "Home":
+def runtime_dir(agents: str, environ: Mapping[str, str] | None = None) -> "RuntimeDir":
     """The folder for these agents, made where it isn't there."""
     environ = os.environ if environ is None else environ
     parts = (socket.gethostname(), same_agents(agents), __version__, sys.executable)
     name = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-    return Home(_private(base_folder(environ) / name))
+    return RuntimeDir(_private(base_folder(environ) / name))
 
 
 def base_folder(environ: Mapping[str, str]) -> Path:
@@ -95,7 +95,7 @@ def _private(folder: Path) -> Path:
     return folder
 
 
-class Home:
+class RuntimeDir:
     """What is in such a folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -167,14 +167,14 @@ class Home:
 
 log = logging.getLogger(__name__)
 
-BEAT_S: Final = 5.0
+HEARTBEAT_S: Final = 5.0
 AWAY_S: Final = 15.0
 """Between tries where no agent answers, or none knows what a worker is."""
 REQUEST_TIMEOUT_S: Final = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Announcement:
+class WorkerRegistration:
     """`token` is what agents show: it makes their callers untrusted."""
 
     worker: str
@@ -190,22 +190,24 @@ def reachable(host: str, agents: str) -> bool:
     return not is_loopback(host) or all(is_loopback(parse_address(each).host) for each in agents.split(","))
 
 
-async def announce(agents: str, announcement: Announcement, *, busy: Callable[[], int], clock: Clock, ids: Ids) -> None:
+async def register_worker(
+    agents: str, announcement: WorkerRegistration, *, busy: Callable[[], int], clock: Clock, ids: Ids
+) -> None:
     """Tell agents until cancelled, then that it is over."""
     path = f"/v1/sql/workers/{announcement.worker}"
     async with Http(agents, timeout_s=REQUEST_TIMEOUT_S) as http:
         try:
             while True:
                 body = {"address": announcement.address, "token": announcement.token, "busy": busy()}
-                was_told = await _told(http, f"{path}/heartbeat", body)
-                await clock.sleep(ids.jitter(BEAT_S) if was_told else AWAY_S)
+                was_told = await _send(http, f"{path}/heartbeat", body)
+                await clock.sleep(ids.jitter(HEARTBEAT_S) if was_told else AWAY_S)
         except asyncio.CancelledError:
             with suppress(StreamhouseError):
                 await http.ask("DELETE", path)
             raise
 
 
-async def _told(http: Http, path: str, body: dict[str, object]) -> bool:
+async def _send(http: Http, path: str, body: dict[str, object]) -> bool:
     try:
         answer = await http.ask("POST", path, body=body)
     except StreamhouseError as error:

@@ -42,14 +42,14 @@ from streamhouse.errors import (
     StreamhouseError,
     TooManyQueries,
 )
-from streamhouse.spark.worker.query_executor import Question, Reply
+from streamhouse.spark.worker.query_executor import QueryRequest, QueryResult
 from streamhouse.spark.worker.result_formats import (
     ARROW,
     CSV,
     JSON,
     NDJSON,
     arrow_stream,
-    chosen,
+    choose_format,
     csv_head,
     csv_of,
     json_of,
@@ -80,7 +80,7 @@ STATUS: Final[dict[type[StreamhouseError], int]] = {
 class Engine(Protocol):
     """What answers; every call blocks."""
 
-    def ask(self, question: Question, query_id: str) -> Reply: ...
+    def ask(self, question: QueryRequest, query_id: str) -> QueryResult: ...
     def cancel(self, query_id: str) -> bool: ...
     def release(self, query_id: str) -> None: ...
     def validate(self, text: str, *, is_untrusted: bool) -> list[dict[str, Any]]: ...
@@ -88,7 +88,7 @@ class Engine(Protocol):
     def complete(self) -> dict[str, Any]: ...
 
 
-class _Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _SqlBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     sql: str
     max_rows: int | None = None
     timeout_s: float | None = None
@@ -96,12 +96,12 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     query_id: str | None = None
 
 
-class _Checking(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _ValidateBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     text: str
     python: list[PythonPipeline] = []
 
 
-class _Query:
+class RunningQuery:
     """A query that runs: who ends it says why."""
 
     def __init__(self, query_id: str, *, ends_at: float | None) -> None:
@@ -117,7 +117,7 @@ class _Query:
         self.ended.set()
 
 
-class Serving:
+class WorkerApp:
     """The routes and what they share. `token` is the user's, `agents_token` the agents'."""
 
     def __init__(
@@ -125,7 +125,7 @@ class Serving:
     ) -> None:
         self._engine, self._limits, self._clock, self._ids = engine, limits, clock, ids
         self._tokens = {token: False, agents_token: True}
-        self._queries: dict[str, _Query] = {}
+        self._queries: dict[str, RunningQuery] = {}
         self._threads = ThreadPoolExecutor(limits.concurrency, thread_name_prefix="query")
         self._enders = ThreadPoolExecutor(CANCEL_THREADS, thread_name_prefix="cancel")
         self._born = self._asked_at = clock.monotonic()
@@ -162,11 +162,11 @@ class Serving:
     # --- routes
 
     async def _sql(self, request: Request, is_untrusted: bool) -> Response:
-        asked = await self._decoded(request, _Asked)
-        media = chosen(request.headers.get("accept"))
+        asked = await self._decoded(request, _SqlBody)
+        media = choose_format(request.headers.get("accept"))
         if media is None:
             return _problem(406, "NotAcceptable", "none of the accepted media types can be had")
-        question = Question(
+        question = QueryRequest(
             sql=asked.sql, max_rows=self._rows(asked.max_rows), starting=asked.starting, is_untrusted=is_untrusted
         )
         query, began = self._admitted(asked), self._clock.monotonic()
@@ -182,10 +182,10 @@ class Serving:
         return self._streamed(query, reply, question, media)
 
     async def _validate(self, request: Request, is_untrusted: bool) -> Response:
-        asked = await self._decoded(request, _Checking)
+        asked = await self._decoded(request, _ValidateBody)
         if asked.python and is_untrusted:
             return _problem(403, "Forbidden", "code in Python isn't run for callers of agents")
-        query = self._admitted(_Asked(sql=""))
+        query = self._admitted(_SqlBody(sql=""))
         try:
             checked = await self._answer(
                 query, request, lambda: self._engine.validate(asked.text, is_untrusted=is_untrusted)
@@ -200,7 +200,7 @@ class Serving:
         return Response(json_of({"statements": checked, "python": in_python}), media_type=JSON)
 
     async def _complete(self, request: Request, is_untrusted: bool) -> Response:
-        query = self._admitted(_Asked(sql=""))
+        query = self._admitted(_SqlBody(sql=""))
         try:
             words = await self._answer(query, request, self._engine.complete)
         finally:
@@ -221,7 +221,7 @@ class Serving:
 
     # --- a query's life
 
-    def _admitted(self, asked: _Asked) -> _Query:
+    def _admitted(self, asked: _SqlBody) -> RunningQuery:
         limit = self._limits.concurrency
         if len(self._queries) >= limit:
             raise TooManyQueries(limit=limit, retry_after_s=RETRY_AFTER_S)
@@ -229,11 +229,11 @@ class Serving:
         query_id = asked.query_id or self._ids.token()
         if query_id in self._queries:
             raise Rejected(f"a query with this id runs; query_id={query_id[:64]}")
-        query = _Query(query_id, ends_at=self._clock.monotonic() + timeout_s)
+        query = RunningQuery(query_id, ends_at=self._clock.monotonic() + timeout_s)
         self._queries[query_id] = query
         return query
 
-    async def _answer(self, query: _Query, request: Request, work: Callable[[], T]) -> T:
+    async def _answer(self, query: RunningQuery, request: Request, work: Callable[[], T]) -> T:
         """What the work gives, unless time is up, somebody cancels, or the asker leaves: then it is ended."""
         asking = asyncio.get_running_loop().run_in_executor(self._threads, work)
         gone = asyncio.create_task(_disconnected(request), name=f"disconnect-{query.id}")
@@ -246,7 +246,7 @@ class Serving:
             ended.cancel()
         if asking in done:
             return await asking
-        asking.add_done_callback(_unheard)
+        asking.add_done_callback(_log_late_failure)
         if gone in done:
             query.end(QueryCancelled("the asker went away"))
         elif not query.ended.is_set():
@@ -255,10 +255,10 @@ class Serving:
         assert query.why is not None
         raise query.why
 
-    def _left_s(self, query: _Query) -> float | None:
+    def _left_s(self, query: RunningQuery) -> float | None:
         return None if query.ends_at is None else max(0.0, query.ends_at - self._clock.monotonic())
 
-    def _end(self, query: _Query) -> None:
+    def _end(self, query: RunningQuery) -> None:
         self._later(self._engine.cancel, query.id)
 
     def _later(self, work: Callable[[str], object], query_id: str) -> None:
@@ -266,7 +266,7 @@ class Serving:
         with suppress(RuntimeError):
             self._enders.submit(work, query_id)
 
-    def _over(self, query: _Query, error: BaseException | None) -> None:
+    def _over(self, query: RunningQuery, error: BaseException | None) -> None:
         if self._queries.pop(query.id, None) is None:
             return
         self._asked_at = self._clock.monotonic()
@@ -282,7 +282,9 @@ class Serving:
 
     # --- answers
 
-    async def _whole(self, query: _Query, request: Request, reply: Reply, question: Question, began: float) -> Response:
+    async def _whole(
+        self, query: RunningQuery, request: Request, reply: QueryResult, question: QueryRequest, began: float
+    ) -> Response:
         rows: list[dict[str, Any]] = []
         truncated = reply.truncated
         limit = question.max_rows or self._limits.rows
@@ -303,7 +305,7 @@ class Serving:
         }
         return Response(json_of(told), media_type=JSON)
 
-    def _streamed(self, query: _Query, reply: Reply, question: Question, media: str) -> Response:
+    def _streamed(self, query: RunningQuery, reply: QueryResult, question: QueryRequest, media: str) -> Response:
         headers = {
             "streamhouse-query-id": query.id,
             "streamhouse-truncated": "true" if reply.truncated else "false",
@@ -313,7 +315,9 @@ class Serving:
         }
         return StreamingResponse(self._parts(query, reply, question, media), media_type=media, headers=headers)
 
-    async def _parts(self, query: _Query, reply: Reply, question: Question, media: str) -> AsyncIterator[bytes]:
+    async def _parts(
+        self, query: RunningQuery, reply: QueryResult, question: QueryRequest, media: str
+    ) -> AsyncIterator[bytes]:
         """The body, part by part. An asker who leaves ends it, and with it the query."""
         error: BaseException | None = None
         try:
@@ -333,7 +337,7 @@ class Serving:
         finally:
             self._over(query, error if error is not None or not reply.is_live else QueryCancelled("done"))
 
-    async def _batches(self, query: _Query, reply: Reply) -> AsyncIterator[pa.RecordBatch]:
+    async def _batches(self, query: RunningQuery, reply: QueryResult) -> AsyncIterator[pa.RecordBatch]:
         """A live query's end by time is its usual end."""
         if not reply.is_live:
             for batch in reply.batches:
@@ -424,7 +428,7 @@ async def _disconnected(request: Request) -> None:
             pass
 
 
-def _unheard(asking: "asyncio.Future[Any]") -> None:
+def _log_late_failure(asking: "asyncio.Future[Any]") -> None:
     """What a query says that nobody waits for any more."""
     if not asking.cancelled() and asking.exception() is not None:
         log.debug("an ended query failed", exc_info=asking.exception())

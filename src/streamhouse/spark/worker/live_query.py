@@ -21,13 +21,13 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
 TRIGGER: Final = "200 milliseconds"
-LOOK_S: Final = 0.2
+POLL_S: Final = 0.2
 STOP_TIMEOUT_MS: Final = "5000"
 MODES: Final = ("append", "update", "complete")
 """The first that Spark takes: what is added, else (an aggregate without watermark) what changed."""
 
 
-class Tail:
+class LiveQuery:
     """Iterate over it in a thread: it waits for rows, and yields an empty batch now and then where none come."""
 
     def __init__(self, frame: DataFrame, *, name: str, waiting_batches: int) -> None:
@@ -73,7 +73,7 @@ class Tail:
         for batch in frame.toArrow().cast(self.schema).to_batches():
             while not self._stopped.is_set():
                 try:
-                    self._batches.put(batch, timeout=LOOK_S)
+                    self._batches.put(batch, timeout=POLL_S)
                     break
                 except queue.Full:
                     continue
@@ -82,7 +82,7 @@ class Tail:
         nothing = pa.RecordBatch.from_pylist([], schema=self.schema)
         while not self._stopped.is_set():
             try:
-                yield self._batches.get(timeout=LOOK_S)
+                yield self._batches.get(timeout=POLL_S)
             except queue.Empty:
                 if not self._goes_on():
                     return

@@ -33,11 +33,18 @@ from pyspark.sql import SparkSession
 from streamhouse.clock import Clock, Ids, SystemClock
 from streamhouse.errors import Misconfigured, StreamhouseError
 from streamhouse.spark.runtime.session import open_session
-from streamhouse.spark.worker.discovery import Announcement, Home, Worker, announce, home_of, reachable
-from streamhouse.spark.worker.http_app import Serving
-from streamhouse.spark.worker.query_executor import Answering
+from streamhouse.spark.worker.discovery import (
+    RuntimeDir,
+    Worker,
+    WorkerRegistration,
+    reachable,
+    register_worker,
+    runtime_dir,
+)
+from streamhouse.spark.worker.http_app import WorkerApp
+from streamhouse.spark.worker.query_executor import QueryExecutor
 from streamhouse.spark.worker.running_queries import SqlLimits
-from streamhouse.spark.worker.untrusted_sql import GUEST_DATABASE, PLAIN_TEXT
+from streamhouse.spark.worker.untrusted_sql import PLAIN_TEXT, UNTRUSTED_DATABASE
 
 MASTER: Final = "local[*]"
 _CONTEXTS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
@@ -69,7 +76,7 @@ def open_engine(agents: str, *, limits: SqlLimits, folder: Path, master: str = M
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     quiet()
     spark = open_session("streamhouse-sql", agents=agents, master=master, settings=settings_of(limits, folder))
-    spark.sql(f"CREATE DATABASE IF NOT EXISTS {GUEST_DATABASE}")
+    spark.sql(f"CREATE DATABASE IF NOT EXISTS {UNTRUSTED_DATABASE}")
     spark.range(10).selectExpr("id", "CAST(id AS STRING) AS text").groupBy("text").count().limit(5).toArrow()
     return spark
 
@@ -82,7 +89,7 @@ def quiet() -> None:
 
 log = logging.getLogger(__name__)
 
-LOOK_S: Final = 1.0
+POLL_S: Final = 1.0
 GRACE_S: Final = 2
 STOP_SPARK_S: Final = 5.0
 FAILED: Final = 1
@@ -103,14 +110,14 @@ class WorkerPlan:
 
 def run_worker(plan: WorkerPlan, *, on_ready: Callable[[Worker], None] | None = None) -> None:
     """Blocks until the worker ends; raises `Misconfigured` where another one runs for these agents."""
-    home = home_of(plan.agents)
+    home = runtime_dir(plan.agents)
     with home.alive() as ours:
         if not ours:
             raise Misconfigured(f"a SQL worker runs for these agents; agents={plan.agents} do=streamhouse sql stop")
         home.forget()
         spark = open_engine(plan.agents, limits=plan.limits, folder=home.folder, master=plan.master)
         try:
-            asyncio.run(_Life(plan, home, spark, on_ready).run())
+            asyncio.run(_WorkerProcess(plan, home, spark, on_ready).run())
         finally:
             home.forget()
             _stop(spark)
@@ -142,16 +149,16 @@ class _Server(uvicorn.Server):
         yield
 
 
-class _Life:
+class _WorkerProcess:
     def __init__(
-        self, plan: WorkerPlan, home: Home, spark: SparkSession, on_ready: Callable[[Worker], None] | None
+        self, plan: WorkerPlan, home: RuntimeDir, spark: SparkSession, on_ready: Callable[[Worker], None] | None
     ) -> None:
         self._plan, self._home, self._on_ready = plan, home, on_ready
         self._clock: Clock = SystemClock()
         self._ids = ids = Ids()
         self._token, self._agents_token = ids.token(), ids.token()
-        self._answering = Answering(spark, agents=plan.agents, limits=plan.limits)
-        self._serving = Serving(
+        self._answering = QueryExecutor(spark, agents=plan.agents, limits=plan.limits)
+        self._serving = WorkerApp(
             self._answering,
             token=self._token,
             agents_token=self._agents_token,
@@ -203,16 +210,18 @@ class _Life:
         )
 
     async def _announce(self, worker: Worker) -> None:
-        told = Announcement(
+        told = WorkerRegistration(
             worker=f"{socket.gethostname()}-{worker.pid}-{self._agents_token[:8]}",
             address=worker.address,
             token=self._agents_token,
         )
-        await announce(self._plan.agents, told, busy=lambda: self._serving.busy, clock=self._clock, ids=self._ids)
+        await register_worker(
+            self._plan.agents, told, busy=lambda: self._serving.busy, clock=self._clock, ids=self._ids
+        )
 
     async def _end_idle(self, server: uvicorn.Server) -> None:
         while self._serving.idle_s < self._plan.limits.idle_s:
-            await self._clock.sleep(LOOK_S)
+            await self._clock.sleep(POLL_S)
         log.warning("nobody asked; the worker ends", extra={"idle_s": self._plan.limits.idle_s})
         _stop_serving(server)
 

@@ -34,12 +34,12 @@ from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import Column
 from streamhouse.spark.connectors import ReadContext
 from streamhouse.spark.pipelines.python_validation import is_allowed, validate_python
-from streamhouse.spark.query.catalog import Catalogue, Extended
-from streamhouse.spark.query.error_messages import problems_of
-from streamhouse.spark.query.resolver import bind
-from streamhouse.spark.query.validation import Checked, validate, validate_known
-from streamhouse.spark.worker.ddl import changed, listed
-from streamhouse.spark.worker.live_query import Tail
+from streamhouse.spark.query.catalog import Catalog, OverlayCatalog
+from streamhouse.spark.query.error_messages import diagnostics_of
+from streamhouse.spark.query.resolver import resolve
+from streamhouse.spark.query.validation import ValidatedStatement, validate, validate_known
+from streamhouse.spark.worker.ddl import apply_ddl, show
+from streamhouse.spark.worker.live_query import LiveQuery
 from streamhouse.spark.worker.result_formats import columns_of, unlike
 from streamhouse.spark.worker.running_queries import SqlLimits
 from streamhouse.sql.definitions import PythonPipeline
@@ -59,12 +59,12 @@ AS_TEXT: Final[tuple[type[DataType], ...]] = (
 )
 """Types that Arrow, or a file of rows, doesn't have."""
 
-LOOKED_INTO: Final = 50
+MAX_COMPLETION_TABLES: Final = 50
 """Tables whose columns a shell is told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class QueryRequest:
     """`max_rows` None: as many as usual. `starting` is where a live query begins: latest or earliest.
 
     `is_untrusted`: the caller came through an agent, and isn't the worker's own user.
@@ -77,7 +77,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class QueryResult:
     """Rows as they come; `is_live`: they come until somebody closes it. `truncated`: there are more."""
 
     columns: tuple[Column, ...]
@@ -91,15 +91,15 @@ class Reply:
 @dataclass(slots=True)
 class _Running:
     is_cancelled: bool = False
-    tails: list[Tail] = field(default_factory=list)
+    tails: list[LiveQuery] = field(default_factory=list)
 
 
-class Answering:
+class QueryExecutor:
     """One Spark, many questions."""
 
     def __init__(self, spark: SparkSession, *, agents: str, limits: SqlLimits) -> None:
         self._spark, self._agents, self._limits = spark, agents, limits
-        self._catalogue = Catalogue(agents)
+        self._catalogue = Catalog(agents)
         self._function_names: tuple[str, ...] = ()
         self._running: dict[str, _Running] = {}
         self._lock = Lock()
@@ -107,7 +107,7 @@ class Answering:
     def __repr__(self) -> str:
         return f"<Answering agents={self._agents} running={len(self._running)}>"
 
-    def ask(self, question: Question, query_id: str) -> Reply:
+    def ask(self, question: QueryRequest, query_id: str) -> QueryResult:
         """Blocks until the answer is there, or, of a live query, until it runs. Call `release` when done with it."""
         with self._lock:
             self._running[query_id] = _Running()
@@ -117,25 +117,25 @@ class Answering:
         except Exception as error:
             raise self._words(error, question.sql, query_id) from error
 
-    def _answer(self, question: Question, query_id: str) -> Reply:
+    def _answer(self, question: QueryRequest, query_id: str) -> QueryResult:
         statement = only(question.sql)
         if isinstance(statement, Show):
-            return _told_reply(listed(self._agents, statement))
+            return _text_result(show(self._agents, statement))
         if not isinstance(statement, Query):
             return self._change(statement, question)
         reading = ReadContext(
             agents=self._agents, starting=question.starting, max_records_per_trigger=self._limits.tail_records
         )
         text = question.sql[: statement.span[1]]
-        bound = bind(self._spark, text, self._catalogue, reading, is_untrusted=question.is_untrusted)
+        bound = resolve(self._spark, text, self._catalogue, reading, is_untrusted=question.is_untrusted)
         if bound.frame.isStreaming:
             return self._tail(bound.frame, query_id, bound.notes)
         return self._collect(bound.frame, question, bound.notes)
 
-    def _change(self, statement: Statement, question: Question) -> Reply:
+    def _change(self, statement: Statement, question: QueryRequest) -> QueryResult:
         checked = self.validate(question.sql, is_untrusted=question.is_untrusted)
         try:
-            return _told_reply(changed(self._agents, statement, question.sql, checked))
+            return _text_result(apply_ddl(self._agents, statement, question.sql, checked))
         finally:
             self._catalogue.forget()
 
@@ -149,7 +149,7 @@ class Answering:
             running = self._running.get(query_id)
         if running is not None and running.is_cancelled:
             return QueryCancelled("cancelled")
-        problems = problems_of(error, text)
+        problems = diagnostics_of(error, text)
         mistakes = [Mistake(each.line, each.column, each.text, each.hint) for each in problems]
         if isinstance(error, AnalysisException | ParseException):
             return BadSql(mistakes)
@@ -160,7 +160,7 @@ class Answering:
         try:
             for name in self._catalogue.names()[:1]:
                 question = f"SELECT * FROM {quote_identifier(name)} LIMIT 1"
-                bind(self._spark, question, self._catalogue, ReadContext(agents=self._agents)).frame.toArrow()
+                resolve(self._spark, question, self._catalogue, ReadContext(agents=self._agents)).frame.toArrow()
         except Exception as error:
             log.debug("not warmed", exc_info=error)
 
@@ -197,7 +197,7 @@ class Answering:
         if not is_allowed(self._agents):
             return {}
         self._catalogue.refresh()
-        known = Extended(self._catalogue)
+        known = OverlayCatalog(self._catalogue)
         validate_known(self._spark, known, text)
         found = validate_python(self._spark, known, pipelines)
         return {name: [asdict(each) for each in problems] for name, problems in found.items()}
@@ -205,8 +205,8 @@ class Answering:
     def complete(self) -> dict[str, Any]:
         """Names to complete with; columns of as many tables as are looked into for that."""
         names = self._catalogue.names()
-        tables = [{"name": name, "columns": self._columns(name)} for name in names[:LOOKED_INTO]]
-        tables += [{"name": name, "columns": []} for name in names[LOOKED_INTO:]]
+        tables = [{"name": name, "columns": self._columns(name)} for name in names[:MAX_COMPLETION_TABLES]]
+        tables += [{"name": name, "columns": []} for name in names[MAX_COMPLETION_TABLES:]]
         return {"tables": tables, "functions": list(self._functions())}
 
     def _columns(self, name: str) -> list[str]:
@@ -222,11 +222,11 @@ class Answering:
             self._function_names = tuple(row[0] for row in rows if row[0][:1].isalpha())
         return self._function_names
 
-    def _collect(self, frame: DataFrame, question: Question, notes: tuple[str, ...]) -> Reply:
+    def _collect(self, frame: DataFrame, question: QueryRequest, notes: tuple[str, ...]) -> QueryResult:
         wanted = min(question.max_rows or self._limits.rows, self._limits.max_rows)
         frame, columns = presentable(frame)
         table = frame.limit(wanted + 1).toArrow()
-        return Reply(
+        return QueryResult(
             columns=columns,
             schema=table.schema,
             batches=iter(table.slice(0, wanted).to_batches()),
@@ -234,13 +234,13 @@ class Answering:
             notes=notes,
         )
 
-    def _tail(self, frame: DataFrame, query_id: str, notes: tuple[str, ...]) -> Reply:
+    def _tail(self, frame: DataFrame, query_id: str, notes: tuple[str, ...]) -> QueryResult:
         frame, columns = presentable(frame)
-        tail = Tail(frame, name=query_id, waiting_batches=self._limits.tail_batches)
+        tail = LiveQuery(frame, name=query_id, waiting_batches=self._limits.tail_batches)
         with self._lock:
             self._running[query_id].tails.append(tail)
         tail.start()
-        return Reply(columns=columns, schema=tail.schema, batches=iter(tail), is_live=True, notes=notes)
+        return QueryResult(columns=columns, schema=tail.schema, batches=iter(tail), is_live=True, notes=notes)
 
 
 def presentable(frame: DataFrame) -> tuple[DataFrame, tuple[Column, ...]]:
@@ -269,12 +269,12 @@ def only(text: str) -> Statement:
     raise StatementError(line, column, "one statement at a time", "ask each by itself")
 
 
-def _told_reply(table: pa.Table) -> Reply:
+def _text_result(table: pa.Table) -> QueryResult:
     columns = tuple(Column(name=name, type="STRING") for name in table.column_names)
-    return Reply(columns=columns, schema=table.schema, batches=iter(table.to_batches()))
+    return QueryResult(columns=columns, schema=table.schema, batches=iter(table.to_batches()))
 
 
-def checked_view(checked: Checked) -> dict[str, Any]:
+def checked_view(checked: ValidatedStatement) -> dict[str, Any]:
     """What validation says of a statement, as it is told over HTTP."""
     columns, shape = checked.columns, checked.shape
     return {

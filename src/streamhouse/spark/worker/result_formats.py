@@ -31,7 +31,7 @@ Look = Callable[[Any], Any]
 _ENCODER: Final = msgspec.json.Encoder(decimal_format="number")
 
 
-def chosen(accept: str | None) -> str | None:
+def choose_format(accept: str | None) -> str | None:
     """The media type to answer with; None where none of those accepted can be had."""
     wanted = [part.partition(";")[0].strip().lower() for part in (accept or "*/*").split(",")]
     for each in wanted:

@@ -26,7 +26,7 @@ PLAIN_TEXT: Final = {"spark.sql.variable.substitute": "false"}
 but these letters. Spark's own default puts the variables and settings of its process there."""
 VARIABLE: Final = "${"
 """Refused in queries whatever the settings are: Spark's parser looks at those of the thread, not of the session."""
-GUEST_DATABASE: Final = "streamhouse_guests"
+UNTRUSTED_DATABASE: Final = "streamhouse_guests"
 """Of Spark's own, without tables: names of callers who aren't trusted never mean what the worker's user made."""
 
 DEFINITION_HINT: Final = (
@@ -99,7 +99,7 @@ _RUN_TIME_NAMES: Final = "UnresolvedIdentifier"
 def check_untrusted(session: SparkSession, text: str) -> None:
     """Raise `StatementError` for what may not be run for this caller, and Spark's ParseException for what is no SQL."""
     if VARIABLE in text:
-        raise _refused("${…} can't be used through agents: it stands for variables and settings of the process")
+        raise _rejection("${…} can't be used through agents: it stands for variables and settings of the process")
     plan = parse_plan(session, text)
     functions = _Functions(session)
     kind = kind_of(plan)
@@ -117,7 +117,7 @@ def check_analyzed(frame: DataFrame, text: str) -> None:
     for operator in walk_everything(frame._jdf.queryExecution().analyzed()):
         for expression in scala_seq(operator.expressions()):
             if any(kind_of(each) == "CurrentUser" for each in walk_expression(expression)):
-                raise _refused("the worker's user can't be asked for through agents: name a column, or leave it out")
+                raise _rejection("the worker's user can't be asked for through agents: name a column, or leave it out")
 
 
 def of_definition(error: Exception) -> Exception:
@@ -131,7 +131,7 @@ def _check(plan: Any, allowed: frozenset[str], functions: "_Functions") -> None:
     for operator in walk_everything(plan):
         kind = kind_of(operator)
         if kind not in allowed:
-            raise _refused(f"only queries can be asked through agents, and this is a {kind}")
+            raise _rejection(f"only queries can be asked through agents, and this is a {kind}")
         if kind in NAMING:
             _check_table(_parts(operator.multipartIdentifier()))
         if kind == "UnresolvedTableValuedFunction":
@@ -144,7 +144,7 @@ def _check_expression(expression: Any, functions: "_Functions") -> None:
     for each in walk_expression(expression):
         kind = kind_of(each)
         if _RUN_TIME_NAMES in kind:
-            raise _refused("IDENTIFIER can't be used through agents: it makes names of text")
+            raise _rejection("IDENTIFIER can't be used through agents: it makes names of text")
         if kind == "UnresolvedFunction":
             parts = _parts(each.nameParts())
             functions.check(_builtin_name(parts))
@@ -168,12 +168,12 @@ class _Functions:
             return
         found = self._registry.lookupFunction(self._identifier(name))
         if found.isDefined() and found.get().getGroup() not in FUNCTION_GROUPS:
-            raise _refused(f"{name} can't be used through agents: it reaches beyond its arguments")
+            raise _rejection(f"{name} can't be used through agents: it reaches beyond its arguments")
         self._known.add(name)
 
     def check_table_function(self, name: str) -> None:
         if name not in TABLE_FUNCTIONS:
-            raise _refused(f"{name} can't be used through agents: it reaches beyond its arguments")
+            raise _rejection(f"{name} can't be used through agents: it reaches beyond its arguments")
 
 
 def _parts(name: Any) -> tuple[str, ...]:
@@ -183,13 +183,15 @@ def _parts(name: Any) -> tuple[str, ...]:
 def _check_table(parts: tuple[str, ...]) -> None:
     if len(parts) > 1:
         named = ".".join(parts)
-        raise _refused(f"{named} can't be read through agents: tables there have one name, in backticks if it has dots")
+        raise _rejection(
+            f"{named} can't be read through agents: tables there have one name, in backticks if it has dots"
+        )
 
 
 def _builtin_name(parts: tuple[str, ...]) -> str:
     """`system.builtin.abs` is abs; functions of other places aren't for everybody."""
     if len(parts) > 1 and parts[:-1] not in _BUILTIN:
-        raise _refused(f"{'.'.join(parts)} can't be used through agents: only Spark's own functions can")
+        raise _rejection(f"{'.'.join(parts)} can't be used through agents: only Spark's own functions can")
     return parts[-1]
 
 
@@ -205,8 +207,8 @@ def _check_options(name: str, arguments: list[Any]) -> None:
         read = [str(each.value()) for each in texts if written_out and str(each.value()).lower() in OPTIONS_THAT_READ]
         if read or not written_out:
             what = f"the option {read[0]} of {name}" if read else f"options of {name} that aren't written out"
-            raise _refused(f"{what} can't be used through agents: it may read files")
+            raise _rejection(f"{what} can't be used through agents: it may read files")
 
 
-def _refused(what: str) -> StatementError:
+def _rejection(what: str) -> StatementError:
     return StatementError(1, 1, what, HINT)

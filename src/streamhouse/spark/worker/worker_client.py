@@ -31,12 +31,12 @@ from streamhouse.errors import ChildFailed, Misconfigured, Unavailable
 from streamhouse.errors.base import install_command
 from streamhouse.spark.agents.definition_applier import Validate, Validated
 from streamhouse.spark.runtime.java import java_home
-from streamhouse.spark.worker.discovery import Home, Worker, home_of, same_agents
+from streamhouse.spark.worker.discovery import RuntimeDir, Worker, runtime_dir, same_agents
 
 START_TIMEOUT_S: Final = 300.0
 """Spark takes 5 to 15 seconds; a machine that swaps, or has much else to do, takes minutes."""
-LOOK_S: Final = 0.1
-ASK_TIMEOUT_S: Final = 5.0
+POLL_S: Final = 0.1
+REQUEST_TIMEOUT_S: Final = 5.0
 STOP_TIMEOUT_S: Final = 15.0
 
 OnWait = Callable[[float], None]
@@ -54,14 +54,14 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def ensure_worker(
-    agents: str, *, on_wait: OnWait | None = None, clock: Clock | None = None, home: Home | None = None
+    agents: str, *, on_wait: OnWait | None = None, clock: Clock | None = None, home: RuntimeDir | None = None
 ) -> Worker:
     """The worker for these agents (`host:port,…`), started where there is none; it is ready when this returns.
 
     Raises `Misconfigured` where there is no Java or no PySpark, `ChildFailed` (with the log's path and last lines)
     where the worker ended, `Unavailable` where it is there and doesn't answer.
     """
-    clock, home = clock or SystemClock(), home or home_of(agents)
+    clock, home = clock or SystemClock(), home or runtime_dir(agents)
     found = await find_worker(agents, home=home)
     if found is not None:
         return found
@@ -77,9 +77,9 @@ async def ensure_worker(
     return found
 
 
-async def find_worker(agents: str, *, home: Home | None = None) -> Worker | None:
+async def find_worker(agents: str, *, home: RuntimeDir | None = None) -> Worker | None:
     """The worker that runs for these agents, if it answers."""
-    home = home or home_of(agents)
+    home = home or runtime_dir(agents)
     told = home.told()
     if told is None or not home.has_worker():
         return None
@@ -89,7 +89,7 @@ async def find_worker(agents: str, *, home: Home | None = None) -> Worker | None
 async def worker_status(worker: Worker) -> WorkerStatus | None:
     """None where nobody is there."""
     try:
-        async with httpx.AsyncClient(timeout=ASK_TIMEOUT_S, trust_env=False) as client:
+        async with httpx.AsyncClient(timeout=REQUEST_TIMEOUT_S, trust_env=False) as client:
             answer = await client.get(f"http://{worker.address}/health", headers=authorization(worker))
             answer.raise_for_status()
             return msgspec.json.decode(answer.content, type=WorkerStatus)
@@ -102,9 +102,9 @@ async def worker_status(worker: Worker) -> WorkerStatus | None:
         return None
 
 
-async def stop_worker(agents: str, *, clock: Clock | None = None, home: Home | None = None) -> Worker | None:
+async def stop_worker(agents: str, *, clock: Clock | None = None, home: RuntimeDir | None = None) -> Worker | None:
     """End the worker of these agents, with what it does; None where there is none."""
-    clock, home = clock or SystemClock(), home or home_of(agents)
+    clock, home = clock or SystemClock(), home or runtime_dir(agents)
     told = home.told()
     if told is None or not home.has_worker():  # the lock is the proof that the number is still this worker's
         return None
@@ -114,7 +114,7 @@ async def stop_worker(agents: str, *, clock: Clock | None = None, home: Home | N
         if clock.monotonic() > deadline:
             _signal(told.pid, signal.SIGKILL)
             break
-        await clock.sleep(LOOK_S)
+        await clock.sleep(POLL_S)
     return told
 
 
@@ -122,7 +122,7 @@ def authorization(worker: Worker) -> dict[str, str]:
     return {"authorization": f"Bearer {worker.token}"}
 
 
-def launch(agents: str, home: Home, *, flags: Sequence[str] = ()) -> "subprocess.Popen[bytes]":
+def launch(agents: str, home: RuntimeDir, *, flags: Sequence[str] = ()) -> "subprocess.Popen[bytes]":
     """A worker that starts, in a session of its own: what ends the shell doesn't end it."""
     if find_spec("pyspark") is None:
         raise Misconfigured(f"SQL needs Spark, which is not installed; do={install_command('spark')}")
@@ -137,7 +137,7 @@ def launch(agents: str, home: Home, *, flags: Sequence[str] = ()) -> "subprocess
 class _Waiting:
     """The time until a worker is there."""
 
-    def __init__(self, home: Home, clock: Clock, on_wait: OnWait | None) -> None:
+    def __init__(self, home: RuntimeDir, clock: Clock, on_wait: OnWait | None) -> None:
         self._home, self._clock, self._on_wait = home, clock, on_wait
         self._began = clock.monotonic()
 
@@ -166,7 +166,7 @@ class _Waiting:
             raise Unavailable(f"the SQL worker did not start in time; waited_s={waited_s:.0f} log={self._home.log}")
         if self._on_wait is not None:
             self._on_wait(waited_s)
-        await self._clock.sleep(LOOK_S)
+        await self._clock.sleep(POLL_S)
 
     def _failed(self, code: int | None) -> ChildFailed:
         words = self._home.last_words()

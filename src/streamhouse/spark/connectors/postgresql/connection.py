@@ -26,7 +26,7 @@ PREFIX: Final = "STREAMHOUSE_CONNECTION_"
 CONNECT_TIMEOUT_S: Final = 10.0
 STATEMENT_TIMEOUT_S: Final = 600.0
 """For one statement, a COPY of a whole table among them."""
-MAX_TOLD: Final = 200
+MAX_MESSAGE_CHARS: Final = 200
 """Characters of a server's own message in an error."""
 
 # Classes of SQL states after which the same statement may succeed: connections, conflicts, resources, the operator.
@@ -52,14 +52,14 @@ def dsn_of(connection: str, environ: Mapping[str, str] | None = None) -> str:
 
 
 @asynccontextmanager
-async def opened(connection: str) -> AsyncIterator[Any]:
+async def connect(connection: str) -> AsyncIterator[Any]:
     """A connection of one's own. Errors of the server, in here as well, are told in our words."""
     link: Any = None
     try:
         link = await _connect(connection)
         yield link
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
-        raise told(error, connection) from None
+        raise translate_error(error, connection) from None
     finally:
         if link is not None:
             link.terminate()  # whatever wasn't committed is not to be
@@ -82,7 +82,7 @@ async def _connect(connection: str) -> Any:
         ) from None
 
 
-def told(error: Exception, connection: str) -> StreamhouseError:
+def translate_error(error: Exception, connection: str) -> StreamhouseError:
     """What a server's or a network's error means to somebody who wrote a pipeline."""
     where = f"connection={connection}"
     if isinstance(error, asyncpg.InvalidAuthorizationSpecificationError):
@@ -100,7 +100,7 @@ def told(error: Exception, connection: str) -> StreamhouseError:
 
 def _message(error: asyncpg.PostgresError) -> str:
     text = " ".join(str(getattr(error, "message", "") or type(error).__name__).split())
-    return text if len(text) <= MAX_TOLD else text[: MAX_TOLD - 1] + "…"
+    return text if len(text) <= MAX_MESSAGE_CHARS else text[: MAX_MESSAGE_CHARS - 1] + "…"
 
 
 def _column(error: asyncpg.PostgresError) -> str | None:

@@ -36,23 +36,23 @@ from streamhouse.model.identifiers import quote_identifier, quote_postgresql_ide
 from streamhouse.model.table import Table
 from streamhouse.spark.columns.arrow_map import map_in_arrow
 from streamhouse.spark.connectors import ReadContext, WriteContext
-from streamhouse.spark.connectors.postgresql.connection import STATEMENT_TIMEOUT_S, opened, run
+from streamhouse.spark.connectors.postgresql.connection import STATEMENT_TIMEOUT_S, connect, run
 from streamhouse.spark.connectors.postgresql.table_schema import (
     UTC_MICROSECONDS,
-    FoundTable,
-    OutType,
+    ReadType,
+    TableInfo,
     check_readable,
     check_writable,
     find_table,
     missing_table,
-    out_type,
-    staged,
+    read_type,
+    staging_type,
 )
 from streamhouse.spark.connectors.postgresql.writer import (
     ORDINAL,
     MicroBatch,
-    Target,
     TargetColumn,
+    WriteTable,
     prepare_progress,
     take_over,
     write_batch,
@@ -65,19 +65,19 @@ BLOCK_BYTES: Final = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Extract:
+class CopyQuery:
     """What a task needs to read a table: names and types, no credentials."""
 
     connection: str
     table: str
-    columns: tuple[tuple[str, OutType], ...]
+    columns: tuple[tuple[str, ReadType], ...]
 
     @staticmethod
-    def of(table: FoundTable) -> "Extract":
+    def of(table: TableInfo) -> "CopyQuery":
         columns = tuple(
-            (column.name, out_type(column.typname, column.typmod, element=column.element)) for column in table.columns
+            (column.name, read_type(column.typname, column.typmod, element=column.element)) for column in table.columns
         )
-        return Extract(connection=table.connection, table=table.sql_name, columns=columns)
+        return CopyQuery(connection=table.connection, table=table.sql_name, columns=columns)
 
     @property
     def query(self) -> str:
@@ -90,7 +90,7 @@ class Extract:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as they are now; columns that Arrow can't make are texts, to be restored by Spark."""
         source, sink = os.pipe()
-        copying = _Copying(self, os.fdopen(sink, "wb"))
+        copying = _CopyThread(self, os.fdopen(sink, "wb"))
         copying.start()
         try:
             with os.fdopen(source, "rb") as lines:
@@ -126,10 +126,10 @@ class Extract:
 
 
 @dataclass(slots=True)
-class _Copying:
+class _CopyThread:
     """Brings rows into a pipe, on a thread of its own."""
 
-    extract: Extract
+    extract: CopyQuery
     sink: BinaryIO
     error: StreamhouseError | None = None
     _thread: threading.Thread | None = field(default=None, init=False)
@@ -155,7 +155,7 @@ class _Copying:
 
     async def _copy(self) -> None:
         texts = [name for name, kind in self.extract.columns if kind.is_quoted]
-        async with opened(self.extract.connection) as link:
+        async with connect(self.extract.connection) as link:
             await link.copy_from_query(
                 self.extract.query,
                 output=self.sink,
@@ -172,7 +172,7 @@ def _carried(arrow: Any) -> Any:
     return pa.int32() if pa.types.is_date32(arrow) else arrow
 
 
-def _restamped(batch: pa.RecordBatch, columns: tuple[tuple[str, OutType], ...]) -> pa.RecordBatch:
+def _restamped(batch: pa.RecordBatch, columns: tuple[tuple[str, ReadType], ...]) -> pa.RecordBatch:
     arrays = [
         array.view(kind.arrow) if array.type != kind.arrow else array
         for array, (_, kind) in zip(batch.columns, columns, strict=True)
@@ -180,7 +180,7 @@ def _restamped(batch: pa.RecordBatch, columns: tuple[tuple[str, OutType], ...]) 
     return pa.RecordBatch.from_arrays(arrays, names=[name for name, _ in columns])
 
 
-def arrow_schema(extract: Extract) -> str:
+def arrow_schema(extract: CopyQuery) -> str:
     """What `batches` yields, as Spark's SQL says it."""
     types = {pa.string(): "string", UTC_MICROSECONDS: "timestamp", pa.timestamp("us"): "timestamp_ntz"}
     told = ((name, types.get(kind.arrow) or kind.spark.simpleString()) for name, kind in extract.columns)
@@ -215,7 +215,7 @@ def read_stream(spark: SparkSession, table: Table, reading: ReadContext) -> Data
 def write_stream(frame: DataFrame, table: Table, writing: WriteContext) -> DataStreamWriter:
     target = find_target(frame, table, writing)
     run(prepare_progress(target))
-    step = _Step(target=target, writing=writing)
+    step = PostgresBatchWriter(target=target, writing=writing)
     run(take_over(target, step.micro_batch(-1)))
     return (
         frame.writeStream.outputMode(writing.mode)
@@ -224,7 +224,7 @@ def write_stream(frame: DataFrame, table: Table, writing: WriteContext) -> DataS
     )
 
 
-def find_target(frame: DataFrame, table: Table, writing: WriteContext) -> Target:
+def find_target(frame: DataFrame, table: Table, writing: WriteContext) -> WriteTable:
     """Where rows go; raises `Rejected` for whatever would stop the first of them."""
     connection, name = _place(table)
     key = writing.key or table.key
@@ -238,7 +238,7 @@ def find_target(frame: DataFrame, table: Table, writing: WriteContext) -> Target
         raise missing_table(connection, name, frame.schema, key)
     unique = check_writable(found, frame.schema, key)
     by_name = {column.name: column for column in found.columns}
-    return Target(
+    return WriteTable(
         connection=connection,
         schema=found.schema,
         table=found.name,
@@ -267,7 +267,7 @@ def _place(table: Table) -> tuple[str, str]:
 # --- reading
 
 
-def _chosen(found: FoundTable, table: Table) -> FoundTable:
+def _chosen(found: TableInfo, table: Table) -> TableInfo:
     """With the columns of the declaration alone, if it has any; what isn't wanted isn't read."""
     if table.columns is None:
         return found
@@ -279,8 +279,8 @@ def _chosen(found: FoundTable, table: Table) -> FoundTable:
     return replace(found, columns=tuple(known[each.name] for each in table.columns) or found.columns[:1])
 
 
-def _frame(spark: SparkSession, found: FoundTable) -> DataFrame:
-    extract = Extract.of(found)
+def _frame(spark: SparkSession, found: TableInfo) -> DataFrame:
+    extract = CopyQuery.of(found)
 
     def rows(tick: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in tick:
@@ -311,10 +311,10 @@ def _as_declared(frame: DataFrame, table: Table) -> DataFrame:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Step:
+class PostgresBatchWriter:
     """What is done with each micro-batch: one task takes all rows, and writes them in one transaction."""
 
-    target: Target
+    target: WriteTable
     writing: WriteContext
 
     def micro_batch(self, batch_id: int, covers: str | None = None) -> MicroBatch:
@@ -330,7 +330,7 @@ class _Step:
     def write(self, frame: DataFrame, batch_id: int) -> None:
         offsets = batch_offsets(frame.sparkSession, self.writing.checkpoint, batch_id)
         micro_batch = self.micro_batch(batch_id, None if offsets is None else offsets.covers)
-        columns = [staged(field.name, field.dataType) for field in frame.schema.fields]
+        columns = [staging_type(field.name, field.dataType) for field in frame.schema.fields]
         rows = frame.selectExpr(*columns)
         if self.target.key:
             rows = rows.withColumn(ORDINAL, F.monotonically_increasing_id())
@@ -350,7 +350,9 @@ def _error_of(kind: str, text: str) -> StreamhouseError:
     return error
 
 
-def _task(target: Target, micro_batch: MicroBatch) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _task(
+    target: WriteTable, micro_batch: MicroBatch
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """An error is a row: raised here it would be a page of traces, and lose what kind it is."""
         remaining = iter(batches)

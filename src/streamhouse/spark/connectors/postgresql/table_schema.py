@@ -25,14 +25,14 @@ from pyspark.sql.types import StructType
 from streamhouse.errors import Rejected
 from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.identifiers import quote_postgresql_identifier as quoted
-from streamhouse.spark.connectors.postgresql.connection import opened
+from streamhouse.spark.connectors.postgresql.connection import connect
 
 TEXT: Final = "text"
 UTC_MICROSECONDS: Final = pa.timestamp("us", "UTC")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutType:
+class ReadType:
     """How a column leaves the database: `select` makes its CSV, `arrow` reads it, `spark` is what it is to be.
 
     `{}` in `select` stands for the column; `restore` is an expression of Spark's where Arrow can't make the value.
@@ -45,21 +45,21 @@ class OutType:
     is_quoted: bool = False
 
 
-_STRING: Final = OutType(spark=st.StringType(), arrow=pa.string(), select="{}::text", is_quoted=True)
+_STRING: Final = ReadType(spark=st.StringType(), arrow=pa.string(), select="{}::text", is_quoted=True)
 _EPOCH: Final = "CASE WHEN isfinite({}) THEN (extract(epoch FROM {}) * 1000000)::bigint END"
-_SIMPLE: Final[Mapping[str, OutType]] = {
-    "bool": OutType(spark=st.BooleanType(), arrow=pa.bool_()),
-    "int2": OutType(spark=st.ShortType(), arrow=pa.int16()),
-    "int4": OutType(spark=st.IntegerType(), arrow=pa.int32()),
-    "int8": OutType(spark=st.LongType(), arrow=pa.int64()),
-    "float4": OutType(spark=st.FloatType(), arrow=pa.float32()),
-    "float8": OutType(spark=st.DoubleType(), arrow=pa.float64()),
-    "date": OutType(
+_SIMPLE: Final[Mapping[str, ReadType]] = {
+    "bool": ReadType(spark=st.BooleanType(), arrow=pa.bool_()),
+    "int2": ReadType(spark=st.ShortType(), arrow=pa.int16()),
+    "int4": ReadType(spark=st.IntegerType(), arrow=pa.int32()),
+    "int8": ReadType(spark=st.LongType(), arrow=pa.int64()),
+    "float4": ReadType(spark=st.FloatType(), arrow=pa.float32()),
+    "float8": ReadType(spark=st.DoubleType(), arrow=pa.float64()),
+    "date": ReadType(
         spark=st.DateType(), arrow=pa.date32(), select="CASE WHEN isfinite({}) THEN {} - DATE '1970-01-01' END"
     ),
-    "timestamptz": OutType(spark=st.TimestampType(), arrow=UTC_MICROSECONDS, select=_EPOCH),
-    "timestamp": OutType(spark=st.TimestampNTZType(), arrow=pa.timestamp("us"), select=_EPOCH),
-    "bytea": OutType(
+    "timestamptz": ReadType(spark=st.TimestampType(), arrow=UTC_MICROSECONDS, select=_EPOCH),
+    "timestamp": ReadType(spark=st.TimestampNTZType(), arrow=pa.timestamp("us"), select=_EPOCH),
+    "bytea": ReadType(
         spark=st.BinaryType(), arrow=pa.string(), select="encode({}, 'hex')", restore="unhex({})", is_quoted=True
     ),
 }
@@ -68,7 +68,7 @@ UNBOUNDED: Final = (38, 18)
 """Digits and scale of a numeric that says neither, as Spark's own reader has it."""
 
 
-def out_type(typname: str, typmod: int, *, element: str | None) -> OutType:
+def read_type(typname: str, typmod: int, *, element: str | None) -> ReadType:
     """What a column is in Spark; `element` is the type of an array's elements. What is not known is its text."""
     if element is not None:
         kind = _SIMPLE.get(element, _STRING).spark
@@ -76,20 +76,20 @@ def out_type(typname: str, typmod: int, *, element: str | None) -> OutType:
             kind = st.StringType()
         array = st.ArrayType(kind)
         restore = f"from_json({{}}, '{array.simpleString()}')"
-        return OutType(spark=array, arrow=pa.string(), select="to_jsonb({})::text", restore=restore, is_quoted=True)
+        return ReadType(spark=array, arrow=pa.string(), select="to_jsonb({})::text", restore=restore, is_quoted=True)
     if typname == "numeric":
         return _numeric(typmod)
     return _SIMPLE.get(typname, _STRING)
 
 
-def _numeric(typmod: int) -> OutType:
+def _numeric(typmod: int) -> ReadType:
     precision, scale = UNBOUNDED
     if typmod >= 4:  # PostgreSQL keeps both in one number, behind a header of four bytes; the scale may be negative
         precision, scale = (typmod - 4) >> 16, (((typmod - 4) & 0x7FF) ^ 1024) - 1024
     if not (0 <= scale <= precision <= MAX_DIGITS):
         precision, scale = UNBOUNDED
     select = f"NULLIF({{}}, 'NaN')::numeric({precision}, {scale})"
-    return OutType(spark=st.DecimalType(precision, scale), arrow=pa.decimal128(precision, scale), select=select)
+    return ReadType(spark=st.DecimalType(precision, scale), arrow=pa.decimal128(precision, scale), select=select)
 
 
 # --- into the database
@@ -102,7 +102,7 @@ _TIMES: Final = ("timestamptz", "timestamp")
 _NOT_FROM_TEXT: Final = (*_INTEGERS, *_FLOATS, "numeric", "bool", "bytea", "date", *_TIMES, "time", "timetz")
 
 
-def fits(spark: st.DataType, typname: str, *, is_array: bool) -> bool:
+def can_write(spark: st.DataType, typname: str, *, is_array: bool) -> bool:
     """Whether values of a type of Spark's can become values of a column."""
     if is_array:
         return isinstance(spark, st.ArrayType) and _is_plain(spark.elementType)
@@ -133,7 +133,7 @@ def _is_plain(kind: st.DataType) -> bool:
     return isinstance(kind, st.NumericType | st.StringType | st.BooleanType)
 
 
-def staged(name: str, spark: st.DataType) -> str:
+def staging_type(name: str, spark: st.DataType) -> str:
     """Spark's expression for a value as CSV carries it into the database."""
     column = quote_identifier(name)
     match spark:
@@ -145,7 +145,7 @@ def staged(name: str, spark: st.DataType) -> str:
             return column
 
 
-def suggested(spark: st.DataType) -> str:
+def suggested_type(spark: st.DataType) -> str:
     """The type that a column for such values might have."""
     match spark:
         case st.ByteType() | st.ShortType():
@@ -221,7 +221,7 @@ class UniqueKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoundTable:
+class TableInfo:
     connection: str
     schema: str
     name: str
@@ -241,16 +241,16 @@ class FoundTable:
         return f"{quoted(self.schema)}.{quoted(self.name)}"
 
 
-async def find_table(connection: str, name: str) -> FoundTable | None:
+async def find_table(connection: str, name: str) -> TableInfo | None:
     """The table as the connection's user sees it; None where there is none of the name."""
-    async with opened(connection) as link:
+    async with connect(connection) as link:
         found = await link.fetchrow(_FIND, name)
         if found is None:
             return None
         columns = await link.fetch(_COLUMNS, found["oid"])
         keys = await link.fetch(_KEYS, found["oid"])
     facts = {field: found[field] for field in ("schema", "name", "size_bytes", "may_read", "may_insert", "may_update")}
-    return FoundTable(
+    return TableInfo(
         connection=connection,
         **facts,
         columns=tuple(TableColumn(**dict(row)) for row in columns),
@@ -262,17 +262,17 @@ def missing_table(connection: str, name: str, schema: StructType | None = None, 
     told = f"no such table; connection={connection} table={name}"
     if schema is None:
         return Rejected(f"{told} do=create it, or correct the option table")
-    columns = [f"{quoted(field.name)} {suggested(field.dataType)}" for field in schema.fields]
+    columns = [f"{quoted(field.name)} {suggested_type(field.dataType)}" for field in schema.fields]
     columns += [f"PRIMARY KEY ({', '.join(map(quoted, key))})"] if key else []
     return Rejected(f"{told} do=create it: CREATE TABLE {name} ({', '.join(columns)})")
 
 
-def check_readable(table: FoundTable) -> None:
+def check_readable(table: TableInfo) -> None:
     if not table.may_read:
         raise Rejected(f"no rights to read; {table.told} do=GRANT SELECT ON {table.sql_name} TO the connection's user")
 
 
-def check_writable(table: FoundTable, schema: StructType, key: Sequence[str]) -> UniqueKey | None:
+def check_writable(table: TableInfo, schema: StructType, key: Sequence[str]) -> UniqueKey | None:
     """Raise `Rejected` unless rows of the schema can be written; returns the index that keeps the key unique."""
     _check_rights(table, upserts=bool(key))
     known = {column.name: column for column in table.columns}
@@ -281,7 +281,7 @@ def check_writable(table: FoundTable, schema: StructType, key: Sequence[str]) ->
         if column is None:
             raise Rejected(
                 f"the table has no such column; {table.told} column={field.name} columns={','.join(known)}"
-                f" do=ALTER TABLE {table.sql_name} ADD COLUMN {quoted(field.name)} {suggested(field.dataType)},"
+                f" do=ALTER TABLE {table.sql_name} ADD COLUMN {quoted(field.name)} {suggested_type(field.dataType)},"
                 " or leave it out"
             )
         _check_type(table, column, field.dataType)
@@ -294,7 +294,7 @@ def check_writable(table: FoundTable, schema: StructType, key: Sequence[str]) ->
     return _unique_key(table, schema, key) if key else None
 
 
-def _check_rights(table: FoundTable, *, upserts: bool) -> None:
+def _check_rights(table: TableInfo, *, upserts: bool) -> None:
     wanted = {"INSERT": table.may_insert}
     if upserts:  # a row that is there is looked at, and changed
         wanted |= {"UPDATE": table.may_update, "SELECT": table.may_read}
@@ -305,18 +305,18 @@ def _check_rights(table: FoundTable, *, upserts: bool) -> None:
         )
 
 
-def _check_type(table: FoundTable, column: TableColumn, kind: Any) -> None:
+def _check_type(table: TableInfo, column: TableColumn, kind: Any) -> None:
     told = f"{table.told} column={column.name}"
     if column.is_made:
         raise Rejected(f"the database fills this column by itself; {told} do=leave it out of the query")
-    if not fits(kind, column.typname, is_array=column.element is not None):
+    if not can_write(kind, column.typname, is_array=column.element is not None):
         raise Rejected(
             f"a column's type doesn't fit; {told} type={column.type} given={kind.simpleString()}"
-            f" do=CAST it in the query, or make the column {suggested(kind)}"
+            f" do=CAST it in the query, or make the column {suggested_type(kind)}"
         )
 
 
-def _unique_key(table: FoundTable, schema: StructType, key: Sequence[str]) -> UniqueKey:
+def _unique_key(table: TableInfo, schema: StructType, key: Sequence[str]) -> UniqueKey:
     if absent := [name for name in key if name not in schema.names]:
         raise Rejected(f"a column of the key isn't in the rows; {table.told} column={absent[0]} do=select it")
     for unique in table.keys:

@@ -23,7 +23,7 @@ import pyarrow.csv as csv
 from streamhouse.errors import PipelineMoved, Rejected
 from streamhouse.model.identifiers import quote_postgresql_identifier as quoted
 from streamhouse.model.replay import is_replay
-from streamhouse.spark.connectors.postgresql.connection import STATEMENT_TIMEOUT_S, opened
+from streamhouse.spark.connectors.postgresql.connection import STATEMENT_TIMEOUT_S, connect
 
 PROGRESS: Final = "streamhouse_progress"
 """Stands in the schema of the table that is written."""
@@ -67,7 +67,7 @@ class TargetColumn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class WriteTable:
     """What a task needs to write: names and types, no credentials. `nulls_match`: a key may have nulls."""
 
     connection: str
@@ -113,13 +113,13 @@ class MicroBatch:
 # --- statements
 
 
-def create_stage(target: Target) -> str:
+def create_stage(target: WriteTable) -> str:
     columns = [f"{quoted(each.name)} {'jsonb' if each.is_array else each.type}" for each in target.columns]
     columns += [f"{ORDINAL} bigint"] if target.key else []
     return f"CREATE TEMPORARY TABLE {STAGE} ({', '.join(columns)}) ON COMMIT DROP"
 
 
-def insert(target: Target) -> str:
+def insert(target: WriteTable) -> str:
     """From the stage into the table: of several rows of a key the last one, in place of the one that is there."""
     names = ", ".join(quoted(each.name) for each in target.columns)
     values = ", ".join(_unstaged(each) for each in target.columns)
@@ -146,7 +146,7 @@ def _unstaged(column: TargetColumn) -> str:
 # --- rows
 
 
-def as_csv(batch: pa.RecordBatch, target: Target) -> bytes:
+def as_csv(batch: pa.RecordBatch, target: WriteTable) -> bytes:
     """Rows as a COPY takes them: texts in quotes, nulls without; times in UTC."""
     _check_key(batch, target)
     arrays = [_in_utc(column) for column in batch.columns]
@@ -160,7 +160,7 @@ def _in_utc(column: Any) -> Any:
     return column.cast(pa.timestamp("us", "UTC")) if is_zoned else column
 
 
-def _check_key(batch: pa.RecordBatch, target: Target) -> None:
+def _check_key(batch: pa.RecordBatch, target: WriteTable) -> None:
     if target.nulls_match:
         return
     for name in target.key:
@@ -174,9 +174,9 @@ def _check_key(batch: pa.RecordBatch, target: Target) -> None:
 # --- the transaction
 
 
-async def prepare_progress(target: Target) -> None:
+async def prepare_progress(target: WriteTable) -> None:
     """Make sure that there is a table of progress, and that it can be written."""
-    async with opened(target.connection) as link:
+    async with connect(target.connection) as link:
         if await link.fetchval("SELECT to_regclass($1)", target.progress) is None:
             async with link.transaction():
                 await link.execute("SELECT pg_advisory_xact_lock($1)", _CREATION_LOCK)
@@ -190,7 +190,7 @@ async def prepare_progress(target: Target) -> None:
             )
 
 
-async def _add_covers(link: Any, target: Target) -> None:
+async def _add_covers(link: Any, target: WriteTable) -> None:
     """Of a table that an earlier version made."""
     try:
         await link.execute(_ADD_COVERS.format(progress=target.progress))
@@ -201,7 +201,7 @@ async def _add_covers(link: Any, target: Target) -> None:
         ) from None
 
 
-async def take_over(target: Target, owner: MicroBatch) -> None:
+async def take_over(target: WriteTable, owner: MicroBatch) -> None:
     """Write the owner's epoch: behind this nobody writes under a smaller one, nor does who is in the middle of it.
 
     Raises `PipelineMoved` where there is a larger one.
@@ -209,7 +209,7 @@ async def take_over(target: Target, owner: MicroBatch) -> None:
     begin, find, lock, raise_ = (
         text.format(progress=target.progress) for text in (_BEGIN_QUERY, _FIND_EPOCH, _LOCK_QUERY, _RAISE_EPOCH)
     )
-    async with opened(target.connection) as link:
+    async with connect(target.connection) as link:
         for name in owner.fenced:
             _check_owner(owner, await link.fetchval(find, name))
         for name in owner.fenced:
@@ -227,9 +227,9 @@ def _check_owner(this: MicroBatch, epoch: int | None) -> None:
         raise PipelineMoved(this.pipeline, epoch=this.epoch, why=f"its rows are written under epoch {epoch}")
 
 
-async def write_batch(target: Target, micro_batch: MicroBatch, batches: Iterable[pa.RecordBatch]) -> bool:
+async def write_batch(target: WriteTable, micro_batch: MicroBatch, batches: Iterable[pa.RecordBatch]) -> bool:
     """Write the rows and the progress, or neither; False where this micro-batch was written before."""
-    async with opened(target.connection) as link:
+    async with connect(target.connection) as link:
         async with link.transaction():
             if not await _is_next(link, target, micro_batch):
                 return False
@@ -249,7 +249,7 @@ async def write_batch(target: Target, micro_batch: MicroBatch, batches: Iterable
     return True
 
 
-async def _is_next(link: Any, target: Target, this: MicroBatch) -> bool:
+async def _is_next(link: Any, target: WriteTable, this: MicroBatch) -> bool:
     """Take the query's row of progress until the end.
 
     Raises `PipelineMoved` for who has lost the pipeline, `CheckpointMismatch` for another batch of a written number.
@@ -264,7 +264,7 @@ async def _is_next(link: Any, target: Target, this: MicroBatch) -> bool:
     return not is_replay(target.told, batch=this.batch_id, covers=this.covers, last=last, last_covers=known)
 
 
-async def _chunks(batches: Iterator[pa.RecordBatch], target: Target) -> AsyncIterator[bytes]:
+async def _chunks(batches: Iterator[pa.RecordBatch], target: WriteTable) -> AsyncIterator[bytes]:
     """Rows come from Spark through a socket that blocks, so they are waited for elsewhere."""
     loop = asyncio.get_running_loop()
 
