@@ -29,7 +29,7 @@ from streamhouse.broker.segments.block_cache import Block
 from streamhouse.broker.segments.disk_cache import DiskTier, open_disk_tier
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.config import FetchSettings
-from streamhouse.format.batch import place
+from streamhouse.format.batch import assign_offset
 from streamhouse.format.block import BlockEntry, decode_block
 from streamhouse.format.records import Record, build_batch
 from streamhouse.format.run_index import decode_run_index
@@ -51,7 +51,7 @@ def segment(*, shrinks: bool) -> tuple[bytes, list[BlockEntry]]:
     for _ in range(BLOCKS * 8):
         values = [_value(chance, shrinks=shrinks) for _ in range(128)]
         batch = memoryview(build_batch([Record(key=b"k", value=value, timestamp_ms=offset) for value in values]))
-        place(batch, base_offset=offset, leader_epoch=1)
+        assign_offset(batch, base_offset=offset, leader_epoch=1)
         batches.append(batch)
         offset += len(values)
     partition = PartitionId(TopicId(Ids().uuid()), 0)

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 
 from streamhouse.format import record_scanner
-from streamhouse.format.batch import HEADER_BYTES, place
+from streamhouse.format.batch import HEADER_BYTES, assign_offset
 from streamhouse.format.block import decode_block
 from streamhouse.format.records import Record, build_batch
 from streamhouse.format.run_index import decode_run_index
@@ -64,7 +64,7 @@ def build_run(value: Callable[[random.Random, int], bytes], record_bytes: int, m
     batches: list[bytearray] = []
     for number in range((mebibytes << 20) // len(different[0])):
         batch = bytearray(different[number % len(different)])
-        place(batch, base_offset=number * count, leader_epoch=1)
+        assign_offset(batch, base_offset=number * count, leader_epoch=1)
         batches.append(batch)
     end = len(batches) * count
     return RunInput(partition=PARTITION, epoch=Epoch(1), base=0, end=end, batches=batches, producers=b"")
@@ -95,15 +95,17 @@ def measure(name: str, run: RunInput) -> Figures:
         encode_mb_s=raw_mb / best_seconds(lambda: encode_segment([run])),
         encode_2_threads_mb_s=2 * raw_mb / two,
         decode_mb_s=raw_mb / best_seconds(lambda: [decode_block(stored, block) for stored, block in parts]),
-        validate_c_per_s=walk_per_s(record_scanner.walk_in_c, run, 500) if record_scanner.IS_COMPILED else None,
-        validate_python_per_s=walk_per_s(record_scanner.walk_in_python, run, 20),
+        validate_c_per_s=walk_per_s(record_scanner.scan_in_c, run, 500) if record_scanner.IS_COMPILED else None,
+        validate_python_per_s=walk_per_s(record_scanner.scan_in_python, run, 20),
     )
 
 
-def walk_per_s(walk: Callable[[memoryview, int, bool], record_scanner.Walked], run: RunInput, batches: int) -> float:
+def walk_per_s(
+    walk: Callable[[memoryview, int, bool], record_scanner.ScanResult], run: RunInput, batches: int
+) -> float:
     count = run.end // len(run.batches)
     payloads = [memoryview(batch)[HEADER_BYTES:] for batch in run.batches[:batches]]
-    assert walk(payloads[0], count, True).flaw is record_scanner.Flaw.NONE
+    assert walk(payloads[0], count, True).flaw is record_scanner.FieldError.NONE
     return len(payloads) * count / best_seconds(lambda: [walk(payload, count, True) for payload in payloads])
 
 

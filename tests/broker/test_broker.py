@@ -22,7 +22,7 @@ from streamhouse.errors import (
     Unavailable,
     UnknownTopic,
 )
-from streamhouse.format.batch import read_header, seal
+from streamhouse.format.batch import read_header, update_crc
 from streamhouse.format.records import Record, build_batch
 from streamhouse.model.names import TopicPartition
 from tests.broker.conftest import MakeWorld
@@ -93,7 +93,7 @@ async def test_nothing_half_a_batch_and_two_batches_are_refused(broker: Broker) 
 def lying(data: memoryview, *, count: int, last_delta: int) -> memoryview:
     data[23:27] = last_delta.to_bytes(4)
     data[57:61] = count.to_bytes(4)
-    seal(data)
+    update_crc(data)
     return data
 
 
@@ -198,12 +198,12 @@ async def test_a_topic_that_is_not_compacted_takes_records_without_keys(broker: 
 async def test_a_false_largest_timestamp_is_corrected_and_the_checksum_with_it(broker: Broker) -> None:
     data = batch(b"a", b"b", timestamps_ms=[NOW_MS - 5, NOW_MS - 9])
     data[35:43] = (NOW_MS + 10**12).to_bytes(8)
-    seal(data)
+    update_crc(data)
     await produce(broker, data)
     (stored,) = (await fetch(broker, 0)).records
     assert read_header(stored).max_timestamp_ms == NOW_MS - 5
     again = bytearray(stored)
-    seal(again)
+    update_crc(again)
     assert again == stored
     assert await broker.at_time(ORDERS, NOW_MS) is None
 

@@ -19,7 +19,7 @@ from streamhouse.errors import (
     StaleProducerEpoch,
     StreamhouseError,
 )
-from streamhouse.format.batch import place
+from streamhouse.format.batch import assign_offset
 from streamhouse.model.names import Epoch, PartitionId, TopicId
 from streamhouse.model.segment import Run, SegmentCommit, SegmentObject
 from streamhouse.model.transaction import AbortedTransaction, Marker, ProducerIdentity, TransactionCall
@@ -251,7 +251,7 @@ async def test_whoever_reads_while_all_that_was_aborted_is_deleted_is_told_so(wo
 
 def test_a_transaction_without_batches_among_those_read_is_not_told() -> None:
     def stored(base: int, data: memoryview) -> memoryview:
-        place(data, base_offset=base, leader_epoch=0)
+        assign_offset(data, base_offset=base, leader_epoch=0)
         return data
 
     aborted = [AbortedTransaction(7, 0, 3), AbortedTransaction(7, 4, 6), AbortedTransaction(8, 4, 9)]

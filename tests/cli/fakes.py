@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from streamhouse.agent import AgentReady
-from streamhouse.cli.dependencies import Doors
+from streamhouse.cli.dependencies import Dependencies
 from streamhouse.client.consumer import Consumer
 from streamhouse.client.delivery import Batch, Delivery
 from streamhouse.client.group_consumer import GroupConsumer
@@ -333,7 +333,7 @@ class FakeGroupConsumer(GroupConsumer):
         return {TopicPartition(self._topic, number): at for number, at in self._at.items()} if self._joined else None
 
 
-class FakeDoors(Doors):
+class FakeDoors(Dependencies):
     def __init__(self, world: World) -> None:
         self.world = world
 

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from streamhouse.cli.commands.consume import LOOK_AFTER_S, POLL_S, Watch
-from streamhouse.cli.commands.record_lines import Parts, as_json, columns, raw
-from streamhouse.cli.output import parse_when
+from streamhouse.cli.commands.consume import LOOK_AFTER_S, POLL_S, SilenceNotice
+from streamhouse.cli.commands.record_lines import RecordParts, as_json, columns, raw
+from streamhouse.cli.output import parse_time
 from streamhouse.client.types import Cluster, Record
 from streamhouse.errors import Unavailable
 from tests.cli.conftest import Run
@@ -109,9 +109,9 @@ def test_raw_lines_have_tabs_between_what_was_asked_for(run: Run, orders: World)
 
 
 def test_a_pipe_gets_the_values_own_bytes() -> None:
-    assert raw(Parts())(NASTY) == b"caf\xc3\xa9\nnext\xff\x07\n"
+    assert raw(RecordParts())(NASTY) == b"caf\xc3\xa9\nnext\xff\x07\n"
     empty = Record(topic="t", partition=0, offset=0, timestamp_ms=0, key=None, value=None)
-    assert raw(Parts(keys=True))(empty) == b"null\tnull\n"
+    assert raw(RecordParts(keys=True))(empty) == b"null\tnull\n"
 
 
 def test_json_keeps_bytes_that_are_no_text() -> None:
@@ -123,7 +123,7 @@ def test_json_keeps_bytes_that_are_no_text() -> None:
 
 
 def test_no_record_can_steer_the_terminal() -> None:
-    line = columns(Parts(keys=True, headers=True, offsets=True), coloured=False)(NASTY)
+    line = columns(RecordParts(keys=True, headers=True, offsets=True), coloured=False)(NASTY)
     assert line.count(b"\n") == 1
     assert b"\x1b" not in line
     assert b"\x07" not in line
@@ -142,13 +142,13 @@ def test_no_record_can_steer_the_terminal() -> None:
     ],
 )
 def test_times_as_people_write_them(text: str, expected: int) -> None:
-    assert parse_when(text, now_ms=10 * HOUR_MS) == expected
+    assert parse_time(text, now_ms=10 * HOUR_MS) == expected
 
 
 @pytest.mark.parametrize("text", ["", "-", "-1x", "soon", "2026-13-01"])
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"isoformat|not a number|unknown unit|month"):
-        parse_when(text, now_ms=0)
+        parse_time(text, now_ms=0)
 
 
 class FlakyAdmin(FakeAdmin):
@@ -162,7 +162,7 @@ SILENT_POLLS = int(LOOK_AFTER_S / POLL_S)
 
 
 async def test_reading_to_the_end_fails_when_the_agent_has_gone(world: World) -> None:
-    watch = Watch(FlakyAdmin(world, "127.0.0.1:9092"), patient=False)
+    watch = SilenceNotice(FlakyAdmin(world, "127.0.0.1:9092"), patient=False)
     for _ in range(SILENT_POLLS):
         await watch.after([])
     world.away = True
@@ -173,7 +173,7 @@ async def test_reading_to_the_end_fails_when_the_agent_has_gone(world: World) ->
 
 
 async def test_a_follower_waits_for_an_agent_and_says_so_once(world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    watch = Watch(FlakyAdmin(world, "127.0.0.1:9092"), patient=True)
+    watch = SilenceNotice(FlakyAdmin(world, "127.0.0.1:9092"), patient=True)
     world.away = True
     for _ in range(3 * SILENT_POLLS):
         await watch.after([])

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from streamhouse.cli.commands.offset_reset import Bounds, Target, decide
+from streamhouse.cli.commands.offset_reset import LogBounds, Target, new_offset
 from streamhouse.client.types import EARLIEST, Group
 from streamhouse.model.names import TopicPartition
 from tests.cli.conftest import Run
@@ -208,8 +208,8 @@ def test_a_partition_that_is_not_there_is_not_moved_to(run: Run, billing: World)
 
 
 def test_a_time_before_everything_is_the_beginning() -> None:
-    assert decide(Target(at=EARLIEST), Bounds(start=5, end=9, found=5), None) == 5
-    assert decide(Target(shift=1), Bounds(start=5, end=9), None) is None
+    assert new_offset(Target(at=EARLIEST), LogBounds(start=5, end=9, found=5), None) == 5
+    assert new_offset(Target(shift=1), LogBounds(start=5, end=9), None) is None
 
 
 # --- delete

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from streamhouse import __version__
-from streamhouse.cli.typer_setup import painted
+from streamhouse.cli.typer_setup import colorize
 from tests.cli.conftest import Run
 
 COMMANDS = [
@@ -76,7 +76,7 @@ def test_the_version_is_told(run: Run) -> None:
 
 def test_colours_leave_the_words_as_they_are(run: Run) -> None:
     text = run("consume", "--help").stdout
-    coloured = painted(text)
+    coloured = colorize(text)
     assert "\x1b[" in coloured
     stripped = coloured
     while "\x1b[" in stripped:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from streamhouse.cli.commands.spark import JobPlace, Phases
-from streamhouse.cli.dependencies import Doors
+from streamhouse.cli.commands.spark import JobProgress, SparkJobOptions
+from streamhouse.cli.dependencies import Dependencies
 from streamhouse.cli.main import app
 from streamhouse.errors import Unavailable
 from streamhouse.spark.maintenance.compaction_job import CompactionResult
@@ -26,12 +26,12 @@ MERGED = JobResult(
 )
 
 
-class MadeUpJobs(Doors):
+class MadeUpJobs(Dependencies):
     def __init__(self, done: JobResult | BaseException) -> None:
         self.done = done
-        self.asked: list[tuple[str, str, JobPlace, int]] = []
+        self.asked: list[tuple[str, str, SparkJobOptions, int]] = []
 
-    def maintain(self, kind: Any, topic: str, place: JobPlace, *, at_least: int, on_progress: Any) -> JobResult:
+    def maintain(self, kind: Any, topic: str, place: SparkJobOptions, *, at_least: int, on_progress: Any) -> JobResult:
         self.asked.append((kind, topic, place, at_least))
         if isinstance(self.done, BaseException):
             raise self.done
@@ -69,7 +69,7 @@ def test_ctrl_c_says_what_stays() -> None:
 
 
 def test_figures_begin_again_with_each_phase_and_promise_nothing_too_soon() -> None:
-    phases, mib = Phases(), 1024 * 1024
+    phases, mib = JobProgress(), 1024 * 1024
     assert phases.told(Progress("starting Spark", 0, 0), 0.0) == ""
     assert phases.told(Progress("reading keys", 0, 100 * mib), 60.0) == "0 B of 100.0 MiB"
     assert phases.told(Progress("reading keys", 50 * mib, 100 * mib), 61.0) == "50.0 MiB of 100.0 MiB", "too soon"
@@ -92,7 +92,7 @@ def test_flags_reach_the_job() -> None:
     doors = MadeUpJobs(MERGED)
     flags = ("--agents", "a:1,b:2", "--master", "local[3]", "--conf", "x.y=z", "--log", "l", "--at-least", "16")
     run(doors, "merge", "orders", *flags)
-    place = JobPlace(agents="a:1,b:2", master="local[3]", settings={"x.y": "z"}, log=Path("l"))
+    place = SparkJobOptions(agents="a:1,b:2", master="local[3]", settings={"x.y": "z"}, log=Path("l"))
     assert doors.asked == [("merge", "orders", place, 16)]
     run(doors, "compact", "orders", "--agents", "a:1")
     assert doors.asked[1][:2] == ("compact", "orders")

@@ -2,22 +2,31 @@
 
 import pytest
 
-from streamhouse.cli.output import Column, counted, fitting, plain_lines, seconds, shown, size, when
+from streamhouse.cli.output import (
+    Column,
+    counted,
+    escape_bytes,
+    format_time,
+    plain_lines,
+    seconds,
+    select_columns,
+    size,
+)
 
 COLUMNS = [Column("name"), Column("long", drop=1), Column("longer", drop=2)]
 ROWS = [["a" * 10, "b" * 10, "c" * 10]]
 
 
 def test_a_narrow_terminal_loses_the_columns_that_matter_least() -> None:
-    assert fitting(COLUMNS, ROWS, width=34) == [0, 1, 2]
-    assert fitting(COLUMNS, ROWS, width=33) == [0, 1]
-    assert fitting(COLUMNS, ROWS, width=21) == [0]
-    assert fitting(COLUMNS, ROWS, width=1) == [0]
+    assert select_columns(COLUMNS, ROWS, width=34) == [0, 1, 2]
+    assert select_columns(COLUMNS, ROWS, width=33) == [0, 1]
+    assert select_columns(COLUMNS, ROWS, width=21) == [0]
+    assert select_columns(COLUMNS, ROWS, width=1) == [0]
 
 
 def test_a_table_without_rows_fits_its_names() -> None:
-    assert fitting(COLUMNS, [], width=18) == [0, 1, 2]
-    assert fitting(COLUMNS, [], width=17) == [0, 1]
+    assert select_columns(COLUMNS, [], width=18) == [0, 1, 2]
+    assert select_columns(COLUMNS, [], width=17) == [0, 1]
 
 
 def test_a_pipe_gets_aligned_columns_that_are_never_cut() -> None:
@@ -34,9 +43,9 @@ def test_sizes(number: int, text: str) -> None:
 
 
 def test_times_that_no_calendar_knows_are_numbers() -> None:
-    assert when(0) == "1970-01-01 00:00:00.000Z"
-    assert when(-1) == "-"
-    assert when(2**63 - 1) == str(2**63 - 1)
+    assert format_time(0) == "1970-01-01 00:00:00.000Z"
+    assert format_time(-1) == "-"
+    assert format_time(2**63 - 1) == str(2**63 - 1)
 
 
 def test_counts_and_durations() -> None:
@@ -45,5 +54,5 @@ def test_counts_and_durations() -> None:
 
 
 def test_bytes_for_people_have_no_control_characters() -> None:
-    assert shown(b"\x00\t\x1b]0;x\x07\xc2\x9b31m") == "\\x00\\t\\x1b]0;x\\x07\\x9b31m"
-    assert shown(None) == "null"
+    assert escape_bytes(b"\x00\t\x1b]0;x\x07\xc2\x9b31m") == "\\x00\\t\\x1b]0;x\\x07\\x9b31m"
+    assert escape_bytes(None) == "null"

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner, Result
 
-from streamhouse.cli.dependencies import Doors
+from streamhouse.cli.dependencies import Dependencies
 from streamhouse.cli.main import app
 from streamhouse.client.http import Http
 from streamhouse.spark.agents.definition_applier import DefinitionFile, FileDiagnostic, Validated, validated
@@ -51,7 +51,7 @@ RUNNING = {
 }
 
 
-class MadeUpAgents(Doors):
+class MadeUpAgents(Dependencies):
     """Agents that keep what is put to them, and a Spark that finds what the test says."""
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from streamhouse.cli.commands.record_lines import LineSplitter, Shape
+from streamhouse.cli.commands.record_lines import LineFormat, LineSplitter
 from streamhouse.errors import RecordTooLarge
 from tests.cli.conftest import Run
 from tests.cli.fakes import World, gone
@@ -131,5 +131,5 @@ def test_lines_are_the_same_however_the_input_is_cut(chunk_bytes: int) -> None:
 
 
 def test_an_empty_marker_makes_an_empty_value_null() -> None:
-    assert Shape(key=b"k", null=b"").record(b"").value is None
-    assert Shape(key=b"k", null=b"").record(b"").key == b"k"
+    assert LineFormat(key=b"k", null=b"").record(b"").value is None
+    assert LineFormat(key=b"k", null=b"").record(b"").key == b"k"

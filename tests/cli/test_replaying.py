@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from streamhouse.cli.dependencies import Doors
+from streamhouse.cli.dependencies import Dependencies
 from streamhouse.cli.main import app
 from streamhouse.errors import UnknownTopic
 from streamhouse.spark.replay.resumable_job import ReplayResult
 
 
-class MadeUpReplays(Doors):
+class MadeUpReplays(Dependencies):
     def __init__(self, done: ReplayResult | BaseException) -> None:
         self.done = done
         self.asked: list[tuple[str, dict[str, Any], str]] = []

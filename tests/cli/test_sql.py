@@ -14,20 +14,22 @@ from pyarrow import parquet
 from typer.testing import CliRunner, Result
 
 from streamhouse.cli.main import app
-from streamhouse.cli.sql.query_request import ARROW, CSV, NDJSON, Ask, Number, Output, SqlRequest
+from streamhouse.cli.sql.query_request import ARROW, CSV, NDJSON, Number, Output, QueryRequest, SqlRequest
 from streamhouse.cli.sql.statement_runner import run_request
-from streamhouse.cli.sql.worker_connection import Head, Rows
+from streamhouse.cli.sql.worker_connection import ResultHeader, ResultStream
 from streamhouse.errors import BadSql, Mistake, Rejected
 from tests.cli.fakes import FakeDoors, World
 
 COLUMNS = (("id", "BIGINT"), ("name", "STRING"))
 
 
-class FakeRows(Rows):
+class FakeRows(ResultStream):
     """What a worker would answer with."""
 
     def __init__(self, accept: str, *, truncated: bool, is_live: bool) -> None:
-        self.head = Head(columns=COLUMNS, notes=("columns of t inferred",), truncated=truncated, is_live=is_live)
+        self.head = ResultHeader(
+            columns=COLUMNS, notes=("columns of t inferred",), truncated=truncated, is_live=is_live
+        )
         self._accept = accept
 
     async def rows(self) -> AsyncIterator[dict[str, Any]]:
@@ -48,7 +50,7 @@ class FakeRows(Rows):
 
 class FakeLink:
     def __init__(self, *, truncated: bool = False, is_live: bool = False) -> None:
-        self.asked: list[Ask] = []
+        self.asked: list[QueryRequest] = []
         self._truncated, self._is_live = truncated, is_live
 
     def __call__(self, agents: str, *, on_wait: Callable[[float], None]) -> "FakeLink":
@@ -67,7 +69,7 @@ class FakeLink:
         pass
 
     @asynccontextmanager
-    async def ask(self, ask: Ask) -> AsyncIterator[FakeRows]:
+    async def ask(self, ask: QueryRequest) -> AsyncIterator[FakeRows]:
         self.asked.append(ask)
         if "amout" in ask.sql:
             raise BadSql([Mistake(2, 8, "no column amout", "amount?")])
@@ -112,7 +114,7 @@ def test_a_statement_needs_no_command(doors: SqlDoors) -> None:
     assert result.exit_code == 0
     ((kind, asked),) = doors.asked
     assert (kind, asked.text, asked.agents, asked.output) == ("ask", "SELECT 1", "b:2", Output.CSV)
-    assert asked.ask("x") == Ask(sql="x", accept=CSV, max_rows=5, timeout_s=9.0)
+    assert asked.ask("x") == QueryRequest(sql="x", accept=CSV, max_rows=5, timeout_s=9.0)
 
 
 def test_flags_may_come_first(doors: SqlDoors) -> None:

@@ -2,7 +2,7 @@
 
 from streamhouse.cli.sql.query_request import Number
 from streamhouse.cli.sql.row_table import LiveTable, cell, fitted, record_lines, table_lines
-from streamhouse.cli.sql.statement_runner import mistake_lines
+from streamhouse.cli.sql.statement_runner import sql_error_lines
 from streamhouse.errors import Mistake
 
 COLUMNS = (("id", "BIGINT"), ("note", "STRING"))
@@ -70,7 +70,7 @@ def test_live_rows_keep_the_widths_of_the_first() -> None:
 
 def test_a_mistake_has_a_caret_under_its_place() -> None:
     text = "SELECT a\nFROM\torders WHERE amout > 1"
-    lines = mistake_lines(text, [Mistake(2, 19, "no column amout", "amount?")], colours=False, source="x.sql")
+    lines = sql_error_lines(text, [Mistake(2, 19, "no column amout", "amount?")], colours=False, source="x.sql")
     assert lines == [
         "error: no column amout (x.sql, line 2, column 19)",
         "  2 | FROM    orders WHERE amout > 1",
@@ -80,12 +80,12 @@ def test_a_mistake_has_a_caret_under_its_place() -> None:
 
 
 def test_a_mistake_without_a_place_is_said_all_the_same() -> None:
-    assert mistake_lines("SELECT 1", [Mistake(0, 0, "no")], colours=False) == ["error: no"]
+    assert sql_error_lines("SELECT 1", [Mistake(0, 0, "no")], colours=False) == ["error: no"]
 
 
 def test_of_a_very_long_line_the_part_around_the_place_is_shown() -> None:
     text = "SELECT " + "a, " * 200 + "wrong"
-    _, line, caret = mistake_lines(text, [Mistake(1, len(text) - 4, "no")], colours=False)
+    _, line, caret = sql_error_lines(text, [Mistake(1, len(text) - 4, "no")], colours=False)
     assert line.endswith("wrong")
     assert line.index("wrong") == caret.index("^")
     assert len(line) < 120

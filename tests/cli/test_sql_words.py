@@ -2,14 +2,14 @@
 
 import pytest
 
-from streamhouse.cli.sql.completion import Words, offers
+from streamhouse.cli.sql.completion import CompletionNames, completions
 from streamhouse.cli.sql.shell import is_complete
 
-WORDS = Words(tables={"orders": ("id", "amount"), "big-orders": ("total",)}, functions=("count", "concat"))
+WORDS = CompletionNames(tables={"orders": ("id", "amount"), "big-orders": ("total",)}, functions=("count", "concat"))
 
 
 def offered(text: str) -> list[str]:
-    return [word for word, _ in offers(text, WORDS)]
+    return [word for word, _ in completions(text, WORDS)]
 
 
 def test_tables_are_offered_where_tables_stand() -> None:

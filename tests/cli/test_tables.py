@@ -9,7 +9,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner, Result
 
-from streamhouse.cli.dependencies import Doors
+from streamhouse.cli.dependencies import Dependencies
 from streamhouse.cli.main import app
 from streamhouse.client.http import Http
 from streamhouse.sql.parser import parse
@@ -26,7 +26,7 @@ WRITER = {
 }
 
 
-class MadeUpAgents(Doors):
+class MadeUpAgents(Dependencies):
     """Agents that know some tables, and keep what is put to them; `columns` are those of every topic."""
 
     def __init__(

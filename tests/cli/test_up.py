@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from streamhouse.cli.commands.agent import typed_name
+from streamhouse.cli.commands.agent import configured_name
 from streamhouse.errors import Misconfigured
 from tests.cli.conftest import Run
 from tests.cli.fakes import World
@@ -90,11 +90,11 @@ def test_commands_to_try_can_be_typed_as_shown(monkeypatch: pytest.MonkeyPatch, 
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", "")
-    assert typed_name(str(program)) == ".venv/bin/streamhouse"
-    assert typed_name("/elsewhere/bin/streamhouse") == "/elsewhere/bin/streamhouse"
-    assert typed_name("/x/__main__.py") == "streamhouse"
+    assert configured_name(str(program)) == ".venv/bin/streamhouse"
+    assert configured_name("/elsewhere/bin/streamhouse") == "/elsewhere/bin/streamhouse"
+    assert configured_name("/x/__main__.py") == "streamhouse"
     monkeypatch.setenv("PATH", str(program.parent))
-    assert typed_name(str(program)) == "streamhouse"
+    assert configured_name(str(program)) == "streamhouse"
 
 
 def test_the_screen_warns_of_listeners_that_others_reach(run: Run, world: World) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from streamhouse.client.fetch_response import read_fetch_response
 from streamhouse.errors import CorruptBatch, CorruptObject, Rejected
-from streamhouse.format.batch import place
+from streamhouse.format.batch import assign_offset
 from streamhouse.format.records import Record, build_batch
 from tests.format.transactional_logs import Written
 
@@ -16,7 +16,7 @@ NOT_LEADER, OUT_OF_RANGE, CORRUPT = 6, 1, 2
 
 def batch(base: int, *values: bytes, **how: Any) -> bytes:
     made = build_batch([Record(value=value) for value in values], **how)
-    place(memoryview(made), base_offset=base, leader_epoch=1)
+    assign_offset(memoryview(made), base_offset=base, leader_epoch=1)
     return bytes(made)
 
 

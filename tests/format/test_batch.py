@@ -14,16 +14,16 @@ from streamhouse.format.batch import (
     HEADER_BYTES,
     BatchHeader,
     BatchSpan,
-    as_new,
+    assign_offset,
     check_batch,
     correct_max_timestamp,
     empty_batch,
-    place,
+    iter_batches,
     read_header,
-    seal,
-    shifted,
-    spans,
+    shift_offsets,
     stamp_append_time,
+    update_crc,
+    without_log_fields,
 )
 from streamhouse.format.records import Record, build_batch, read_records
 
@@ -43,7 +43,7 @@ def with_field(offset: int, code: str, value: int, *, sealed: bool = True) -> by
     batch = a_batch()
     struct.pack_into(">" + code, batch, offset, value)
     if sealed:
-        seal(batch)
+        update_crc(batch)
     return batch
 
 
@@ -163,11 +163,11 @@ def test_a_batch_is_read_where_it_stands_in_a_larger_buffer() -> None:
 def test_placing_changes_offset_and_epoch_and_keeps_the_checksum(base: int, epoch: int) -> None:
     batch = a_batch()
     before = read_header(batch)
-    place(batch, base_offset=base, leader_epoch=epoch)
+    assign_offset(batch, base_offset=base, leader_epoch=epoch)
     after = read_header(batch)
     assert after == before._replace(base_offset=base, leader_epoch=epoch)
     assert after.end == base + 3
-    place(batch, base_offset=0, leader_epoch=-1)
+    assign_offset(batch, base_offset=0, leader_epoch=-1)
     assert check_batch(batch) == before
 
 
@@ -184,15 +184,15 @@ def test_append_time_replaces_the_largest_timestamp_and_seals_again() -> None:
 def test_a_stored_batch_made_new_is_what_a_plain_client_sends(base: int, epoch: int, count: int) -> None:
     stored = a_batch(count, producer_id=7, producer_epoch=2, base_sequence=40)
     stamp_append_time(stored, 123_456)
-    place(stored, base_offset=base, leader_epoch=epoch)
+    assign_offset(stored, base_offset=base, leader_epoch=epoch)
     before = bytes(stored)
-    new = as_new(memoryview(stored))
+    new = without_log_fields(memoryview(stored))
     header = check_batch(new)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (-1, -1, -1)
     assert (header.is_log_append_time, header.is_transactional) == (False, False)
     correct_max_timestamp(new, 1000 + count - 1)
     plain = a_batch(count)
-    place(plain, base_offset=0, leader_epoch=-1)
+    assign_offset(plain, base_offset=0, leader_epoch=-1)
     assert new == plain
     assert stored == before, "the original is left alone"
 
@@ -211,7 +211,7 @@ def test_spans_find_consecutive_batches(counts: list[int], base: int) -> None:
         expected.append(BatchSpan(len(data), len(batch), base, base + count, 999 + count))
         data += batch
         base += count
-    assert spans(data) == spans(memoryview(bytes(data))) == expected
+    assert iter_batches(data) == iter_batches(memoryview(bytes(data))) == expected
 
 
 def test_spans_never_run_astray() -> None:
@@ -219,10 +219,10 @@ def test_spans_never_run_astray() -> None:
     for length in range(1, len(data)):
         if length != len(data) // 2:
             with pytest.raises(errors.CorruptBatch):
-                spans(data[:length])
+                iter_batches(data[:length])
     for declared in (-(2**31), -12, 0, HEADER_BYTES - 13, 2**31 - 1):
         with pytest.raises(errors.CorruptBatch):
-            spans(with_field(8, "i", declared))
+            iter_batches(with_field(8, "i", declared))
 
 
 @given(st.lists(st.integers(1, 4), max_size=5), OFFSETS, st.integers(-5, 2**61))
@@ -231,10 +231,10 @@ def test_shifted_batches_are_the_same_batches_elsewhere(counts: list[int], base:
     for count in counts:
         data += a_batch(count, base_offset=base)
         base += count
-    moved = shifted(data, by=by, leader_epoch=9)
-    assert [(s.base, s.end) for s in spans(moved)] == [(s.base + by, s.end + by) for s in spans(data)]
-    assert all(read_header(moved, s.position).leader_epoch == 9 for s in spans(moved))
-    assert shifted(moved, by=-by, leader_epoch=-1) == bytes(data)
+    moved = shift_offsets(data, by=by, leader_epoch=9)
+    assert [(s.base, s.end) for s in iter_batches(moved)] == [(s.base + by, s.end + by) for s in iter_batches(data)]
+    assert all(read_header(moved, s.position).leader_epoch == 9 for s in iter_batches(moved))
+    assert shift_offsets(moved, by=-by, leader_epoch=-1) == bytes(data)
 
 
 @pytest.mark.parametrize(("end", "reaches"), [(8, 8), (1_500_007, 1_500_007), (2**40, 7 + 2**31)])
@@ -243,5 +243,5 @@ def test_an_empty_batch_takes_readers_as_far_as_a_batch_may_reach(end: int, reac
     header = read_header(data)
     assert (header.base_offset, header.end, header.leader_epoch, header.record_count) == (7, reaches, 3, 0)
     assert header.crc == crc32c(bytes(data[21:]))
-    assert [(span.base, span.end) for span in spans(data)] == [(7, reaches)]
+    assert [(span.base, span.end) for span in iter_batches(data)] == [(7, reaches)]
     assert list(read_records(data, limit_bytes=1000)) == []

@@ -31,7 +31,7 @@ from streamhouse.format.columnar_encoder import (
 )
 from streamhouse.format.compression import Codec
 from streamhouse.format.partitioner import partition_for
-from streamhouse.format.record_scanner import Flaw
+from streamhouse.format.record_scanner import FieldError
 from streamhouse.format.records import decode_batch, encode_batch, validate_records
 from streamhouse.model.record import Header, NewRecord, StoredRecord
 from tests.support.depth import examples
@@ -128,7 +128,7 @@ def test_every_row_is_a_record_of_its_partition_in_its_order(
 ) -> None:
     partitions = data.draw(st.lists(st.integers(0, 4), min_size=len(records), max_size=len(records)))
     flaw, row, batches = encode(columns_of(records, first), _fixed("i", partitions), 5, NOW_MS, payload_bytes)
-    assert (flaw, row) == (Flaw.NONE, len(records))
+    assert (flaw, row) == (FieldError.NONE, len(records))
     assert stored(batches) == expected(records, partitions)
     for made in batches:
         assert made.records == 1 or len(made.batch) - HEADER_BYTES <= payload_bytes

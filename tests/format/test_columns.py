@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from streamhouse.errors import CorruptBatch, InvalidRecord
 from streamhouse.format import columnar_decoder as columns_module
-from streamhouse.format.batch import HEADER_BYTES, place, seal, stamp_append_time
+from streamhouse.format.batch import HEADER_BYTES, assign_offset, stamp_append_time, update_crc
 from streamhouse.format.columnar_decoder import (
     ALL_COLUMNS,
     Binary,
@@ -29,7 +29,7 @@ from streamhouse.format.columnar_decoder import (
 )
 from streamhouse.format.compression import Codec
 from streamhouse.format.record_codec import encode_in_python
-from streamhouse.format.record_scanner import Flaw
+from streamhouse.format.record_scanner import FieldError
 from streamhouse.format.records import Record, build_batch, decode_batch, encode_batch
 from streamhouse.model.record import Header, NewRecord, StoredRecord
 
@@ -61,7 +61,7 @@ def log_of(batches: Sequence[Sequence[NewRecord]], codec: Codec = Codec.NONE) ->
     end = 0
     for records in batches:
         batch = encode_batch(records, codec=codec, now_ms=NOW_MS)
-        place(batch, base_offset=end, leader_epoch=1)
+        assign_offset(batch, base_offset=end, leader_epoch=1)
         end += len(records)
         log.append(batch)
     return log
@@ -205,7 +205,7 @@ def test_a_lying_count_and_cut_off_batches_are_damage() -> None:
         read_columns([batch + batch[:-1]], Selection(), limit_bytes=LIMIT)
     for count in (-1, 2, 2**31 - 1):
         struct.pack_into(">i", batch, 57, count)
-        seal(batch)
+        update_crc(batch)
         with pytest.raises(CorruptBatch):
             read_columns([batch], Selection(), limit_bytes=LIMIT)
 
@@ -259,7 +259,7 @@ def test_c_and_python_agree_on_mutated_payloads() -> None:
         read = columns_in_c(payloads, selection)
         assert read == columns_in_python(payloads, selection), (payloads, selection)
         seen.add(read.flaw)
-    assert seen == set(Flaw) - {Flaw.OFFSET, Flaw.HEADERS}
+    assert seen == set(FieldError) - {FieldError.OFFSET, FieldError.HEADERS}
 
 
 def _mutated(records: Sequence[NewRecord], chance: random.Random) -> Payload:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from streamhouse.errors import CorruptBatch
 from streamhouse.format import compaction_kernel
 from streamhouse.format.batch import Buffer, read_header
-from streamhouse.format.compaction import KeyMap, Rules, Terms, batch_keys, compacted, filtered
+from streamhouse.format.compaction import CompactionPolicy, FilterRules, KeyMap, batch_keys, compact_batch, filter_batch
 from streamhouse.format.compaction_kernel import (
-    Wanted,
+    RecordFilter,
     filter_in_c,
     filter_in_python,
     key_hash,
@@ -67,7 +67,7 @@ def test_keys_are_the_same(records: list[Record], base: int) -> None:
 @given(st.binary(max_size=60), st.integers(0, 5), st.sampled_from([0, 2**63 - 1, -(2**63)]))
 def test_bytes_that_are_no_records_have_the_same_flaw(payload: bytes, count: int, base: int) -> None:
     assert keys_in_c(payload, count, base)[:2] == keys_in_python(payload, count, base)[:2]
-    wanted = Wanted(offsets_of([0, 1]))
+    wanted = RecordFilter(offsets_of([0, 1]))
     assert filter_in_c(payload, count, 0, wanted)[:2] == filter_in_python(payload, count, 0, wanted)[:2]
 
 
@@ -82,7 +82,7 @@ def test_what_stays_is_the_same(
     records: list[Record], base: int, stays: set[int], drop_tombstones: bool, retime_by: int | None
 ) -> None:
     payload = payload_of(build_batch(records, base_offset=base))
-    wanted = Wanted(offsets_of([base + each for each in stays]), drop_tombstones, retime_by)
+    wanted = RecordFilter(offsets_of([base + each for each in stays]), drop_tombstones, retime_by)
     assert filter_in_c(payload, len(records), base, wanted) == filter_in_python(payload, len(records), base, wanted)
 
 
@@ -94,10 +94,10 @@ def test_a_number_of_64_bits_is_itself(number: int) -> None:
 def test_a_batch_that_was_filtered_is_filtered_again() -> None:
     """Its offsets have gaps by then, and other offsets of the same list belong to other batches."""
     old = build_batch([Record(key=b"%d" % each, value=b"v") for each in range(10)], base_offset=100)
-    terms = Terms(end=200, now_ms=NOW_MS, delete_retention_ms=1000, limit_bytes=LIMIT)
-    once = filtered(old, offsets_of([3, 101, 104, 107, 109, 150]), terms)
+    terms = CompactionPolicy(end=200, now_ms=NOW_MS, delete_retention_ms=1000, limit_bytes=LIMIT)
+    once = filter_batch(old, offsets_of([3, 101, 104, 107, 109, 150]), terms)
     assert once is not None
-    twice = filtered(once, offsets_of([104, 109]), terms)
+    twice = filter_batch(once, offsets_of([104, 109]), terms)
     assert twice is not None
     assert [each.offset for each in read_records(twice, limit_bytes=LIMIT)] == [104, 109]
     assert read_header(twice).end == 110
@@ -116,11 +116,11 @@ def test_the_latest_offsets_of_a_log_and_its_key_map_leave_the_same(log: list[li
     for batch in batches:
         assert keys.add(batch)
         latest.update(batch_keys(batch, limit_bytes=LIMIT).each())
-    rules = Rules(latest=keys.latest, end=base, now_ms=NOW_MS, delete_retention_ms=1000, limit_bytes=LIMIT)
-    terms = Terms(end=base, now_ms=NOW_MS, delete_retention_ms=1000, limit_bytes=LIMIT)
+    rules = FilterRules(latest=keys.latest, end=base, now_ms=NOW_MS, delete_retention_ms=1000, limit_bytes=LIMIT)
+    terms = CompactionPolicy(end=base, now_ms=NOW_MS, delete_retention_ms=1000, limit_bytes=LIMIT)
     stays = offsets_of(list(latest.values()))
-    assert [compacted(batch, rules, keep_empty=True) for batch in batches] == [
-        filtered(batch, stays, terms, keep_empty=True) for batch in batches
+    assert [compact_batch(batch, rules, keep_empty=True) for batch in batches] == [
+        filter_batch(batch, stays, terms, keep_empty=True) for batch in batches
     ]
 
 
@@ -129,8 +129,8 @@ def test_agents_without_the_extension_compact_all_the_same(compiled: bool, monke
     monkeypatch.setattr(compaction_kernel, "IS_COMPILED", compiled)
     monkeypatch.setattr(compaction_kernel, "IS_COMPILED", compiled)
     batch = build_batch([Record(key=b"a", value=b"1"), Record(key=b"b"), Record(key=b"a", value=b"2")])
-    terms = Terms(end=3, now_ms=NOW_MS, delete_retention_ms=1000, limit_bytes=LIMIT)
-    new = filtered(batch, offsets_of([1, 2]), terms)
+    terms = CompactionPolicy(end=3, now_ms=NOW_MS, delete_retention_ms=1000, limit_bytes=LIMIT)
+    new = filter_batch(batch, offsets_of([1, 2]), terms)
     assert new is not None
     assert [(each.offset, each.value) for each in read_records(new, limit_bytes=LIMIT)] == [(1, None), (2, b"2")]
     assert read_header(new).base_timestamp_ms == NOW_MS + 1000
@@ -139,9 +139,9 @@ def test_agents_without_the_extension_compact_all_the_same(compiled: bool, monke
 def test_a_damaged_batch_is_not_compacted() -> None:
     batch = build_batch([Record(key=b"a", value=b"1"), Record(key=b"b")])
     batch[61] = 120
-    terms = Terms(end=3, now_ms=NOW_MS, delete_retention_ms=1000, limit_bytes=LIMIT)
+    terms = CompactionPolicy(end=3, now_ms=NOW_MS, delete_retention_ms=1000, limit_bytes=LIMIT)
     with pytest.raises(CorruptBatch):
-        filtered(batch, offsets_of([1]), terms)
+        filter_batch(batch, offsets_of([1]), terms)
     with pytest.raises(CorruptBatch):
         batch_keys(batch, limit_bytes=LIMIT)
 
@@ -149,4 +149,4 @@ def test_a_damaged_batch_is_not_compacted() -> None:
 def test_offsets_are_numbers_of_64_bits() -> None:
     payload = payload_of(build_batch([Record(key=b"a")]))
     with pytest.raises(ValueError, match="64 bits"):
-        filter_in_c(payload, 1, 0, Wanted(b"1234567"))
+        filter_in_c(payload, 1, 0, RecordFilter(b"1234567"))

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamhouse.format.batch import Buffer, read_header
-from streamhouse.format.compaction import KeyMap, Rules, Traversed, compacted
+from streamhouse.format.compaction import FilterRules, KeyMap, SeenTransactions, compact_batch
 from streamhouse.format.records import read_records
-from streamhouse.format.transactions import Aborted
+from streamhouse.format.transactions import AbortedTransactions
 from streamhouse.model.transaction import AbortedTransaction
 from tests.format.kafka_cleaner import clean, committed
 from tests.format.transactional_logs import KEYS, LIMIT, NOW_MS, STEPS, Written, entries, write
@@ -25,12 +25,12 @@ class Cleaned(NamedTuple):
 
 def compact(log: Sequence[Buffer], aborted: Sequence[AbortedTransaction], *, end: int, now_ms: int = NOW_MS) -> Cleaned:
     """A pass as agents make it."""
-    void = Aborted(aborted)
+    void = AbortedTransactions(aborted)
     keys = KeyMap(max_keys=1000, limit_bytes=LIMIT, aborted=void)
     for batch in log:
         if read_header(batch).base_offset < end:
             assert keys.add(batch)
-    rules = Rules(
+    rules = FilterRules(
         latest=keys.latest,
         end=end,
         now_ms=now_ms,
@@ -38,9 +38,9 @@ def compact(log: Sequence[Buffer], aborted: Sequence[AbortedTransaction], *, end
         limit_bytes=LIMIT,
         aborted=void,
     )
-    traversed, left = Traversed(), list[Buffer]()
+    traversed, left = SeenTransactions(), list[Buffer]()
     for batch in log:
-        new = compacted(batch, rules, keep_empty=batch is log[-1], traversed=traversed)
+        new = compact_batch(batch, rules, keep_empty=batch is log[-1], traversed=traversed)
         if new is not None:
             left.append(new)
     return Cleaned(left, traversed.spent)
@@ -120,8 +120,8 @@ def test_a_marker_stays_where_nobody_says_what_came_before_it() -> None:
     written = Written()
     written.send(7, (b"a", b"1"))
     written.finish(7, commit=True)
-    rules = Rules(latest={}, end=2, now_ms=NOW_MS, delete_retention_ms=0, limit_bytes=LIMIT)
-    assert compacted(written.log[1], rules) is written.log[1]
+    rules = FilterRules(latest={}, end=2, now_ms=NOW_MS, delete_retention_ms=0, limit_bytes=LIMIT)
+    assert compact_batch(written.log[1], rules) is written.log[1]
 
 
 ROUNDS = st.lists(st.tuples(st.lists(STEPS, max_size=12), st.sampled_from([0, DAY_MS // 2, 2 * DAY_MS])), max_size=6)

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamhouse.errors import CorruptBatch
-from streamhouse.format.batch import Buffer, read_header, spans
+from streamhouse.format.batch import Buffer, iter_batches, read_header
 from streamhouse.format.records import read_records
 from streamhouse.format.run_rewrite import batches_of
-from streamhouse.format.transactions import Aborted, committed_only, readable, shifted
+from streamhouse.format.transactions import AbortedTransactions, drop_aborted, readable, shifted
 from streamhouse.model.transaction import AbortedTransaction
 from tests.format.kafka_cleaner import committed
 from tests.format.transactional_logs import LIMIT, STEPS, Written, entries, write
@@ -29,7 +29,7 @@ def test_what_has_no_transactions_is_given_as_it_is() -> None:
     written.plain((b"a", b"1"))
     written.plain((b"b", b"2"))
     piece = b"".join(written.log)
-    (kept,) = committed_only([piece], ())
+    (kept,) = drop_aborted([piece], ())
     assert kept is piece
     (kept,) = readable([piece], ())
     assert kept is piece
@@ -45,7 +45,7 @@ def test_markers_and_aborted_batches_are_left_out_without_a_copy() -> None:
     written.finish(8, commit=True)
     written.finish(7, commit=True)
     piece = b"".join(written.log)
-    kept = committed_only([piece], written.aborted)
+    kept = drop_aborted([piece], written.aborted)
     assert offsets_of(kept) == [0, 1, 3, 5]
     assert [each.obj for each in kept if isinstance(each, memoryview)] == [piece] * len(kept)
 
@@ -56,8 +56,8 @@ def test_a_plain_batch_of_a_producer_that_aborts_stays() -> None:
     plain = bytearray(written.log[0])
     plain[22] &= ~0x10  # no transaction's
     aborted = [AbortedTransaction(7, 0, 9)]
-    assert committed_only([plain], aborted) == [plain]
-    assert committed_only([written.log[0]], aborted) == []
+    assert drop_aborted([plain], aborted) == [plain]
+    assert drop_aborted([written.log[0]], aborted) == []
 
 
 def test_who_goes_on_behind_the_last_batch_is_taken_over_what_it_may_not_see() -> None:
@@ -72,7 +72,7 @@ def test_who_goes_on_behind_the_last_batch_is_taken_over_what_it_may_not_see() -
 
 
 def test_overlapping_transactions_of_a_producer_are_both_known() -> None:
-    aborted = Aborted([AbortedTransaction(1, 0, 100), AbortedTransaction(1, 10, 20)])
+    aborted = AbortedTransactions([AbortedTransaction(1, 0, 100), AbortedTransaction(1, 10, 20)])
     assert all(aborted.voids(1, offset) for offset in (0, 15, 21, 100))
     assert not aborted.voids(1, 101)
     assert not aborted.voids(2, 15)
@@ -80,9 +80,9 @@ def test_overlapping_transactions_of_a_producer_are_both_known() -> None:
 
 def test_only_transactions_that_reach_into_a_range_are_told_with_it() -> None:
     aborted = [AbortedTransaction(1, 0, 4), AbortedTransaction(2, 2, 9), AbortedTransaction(3, 10, 12)]
-    assert Aborted(aborted).within(5, 10) == (aborted[1],)
-    assert Aborted(aborted).within(4, 11) == tuple(aborted)
-    assert Aborted(aborted).within(13, 100) == Aborted(()).within(0, 100) == ()
+    assert AbortedTransactions(aborted).within(5, 10) == (aborted[1],)
+    assert AbortedTransactions(aborted).within(4, 11) == tuple(aborted)
+    assert AbortedTransactions(aborted).within(13, 100) == AbortedTransactions(()).within(0, 100) == ()
     assert shifted(aborted[:1], 5) == (AbortedTransaction(1, 5, 9),)
 
 
@@ -91,7 +91,7 @@ def test_bytes_that_are_no_batches_are_not_guessed_at() -> None:
     written.plain((b"a", b"1"))
     for damaged in (bytes(written.log[0][:-1]), bytes(written.log[0]) + b"\0" * 30):
         with pytest.raises(CorruptBatch):
-            committed_only([damaged], ())
+            drop_aborted([damaged], ())
 
 
 RANGES = st.builds(
@@ -106,7 +106,7 @@ RANGES = st.builds(
 def test_looking_for_transactions_finds_what_looking_at_each_would(
     aborted: list[AbortedTransaction], start: int, end: int
 ) -> None:
-    known = Aborted(aborted)
+    known = AbortedTransactions(aborted)
     assert set(known.within(start, end)) == {each for each in aborted if each[1] < end and each[2] >= start}
     for producer in range(3):
         expected = any(each[0] == producer and each[1] <= start <= each[2] for each in aborted)
@@ -124,8 +124,8 @@ def test_a_reader_gets_what_a_consumer_would_and_arrives_where_it_does(
     log = written.log
     pieces: list[Buffer] = [b"".join(log[at : at + batches_each]) for at in range(0, len(log), batches_each)]
     expected = [item.offset for item in committed(entries(log), written.aborted)]
-    assert offsets_of(committed_only(pieces, written.aborted)) == expected
+    assert offsets_of(drop_aborted(pieces, written.aborted)) == expected
     found = readable(pieces, written.aborted)
     assert offsets_of(found) == expected
     if pieces:
-        assert spans(found[-1])[-1].end == written.end
+        assert iter_batches(found[-1])[-1].end == written.end

@@ -11,12 +11,12 @@ from streamhouse.format.object_keys import (
     MAX_SEQUENCE,
     SEGMENTS_PREFIX,
     WAL_PREFIX,
+    ExternalSegmentName,
     ObjectName,
-    PlacedName,
-    parse_placed_key,
+    external_segment_key,
+    parse_external_segment_key,
     parse_segment_key,
     parse_wal_key,
-    placed_segment_key,
     segment_key,
     wal_key,
 )
@@ -43,10 +43,10 @@ def test_one_kind_of_key_is_not_the_other(session: SessionId, sequence: int) -> 
 
 @given(st.uuids().map(str), st.integers(0, 2**63 - 1), st.uuids())
 def test_the_key_of_a_segment_to_be_placed_goes_both_ways(query: str, epoch: int, unique: uuid.UUID) -> None:
-    key = placed_segment_key(QueryId(query), epoch, unique.hex)
-    assert parse_placed_key(key) == PlacedName(QueryId(query), epoch, unique.hex)
+    key = external_segment_key(QueryId(query), epoch, unique.hex)
+    assert parse_external_segment_key(key) == ExternalSegmentName(QueryId(query), epoch, unique.hex)
     assert (parse_segment_key(key), parse_wal_key(key)) == (None, None)
-    assert parse_placed_key(key + "0") is None
+    assert parse_external_segment_key(key + "0") is None
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_the_key_of_a_segment_to_be_placed_goes_both_ways(query: str, epoch: int
 )
 def test_what_a_client_chose_is_no_part_of_a_key(query: str, epoch: int, unique: str) -> None:
     with pytest.raises(Internal):
-        placed_segment_key(QueryId(query), epoch, unique)
+        external_segment_key(QueryId(query), epoch, unique)
 
 
 @given(SESSIONS, SEQUENCES, SEQUENCES)

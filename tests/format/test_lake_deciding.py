@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from streamhouse.sql.definitions import changes_of
-from streamhouse.sql.lake_reconciliation import Decision, Kept, decide
-from streamhouse.sql.lake_tables import TopicAsTable, statements_of
+from streamhouse.sql.lake_reconciliation import ReconcilePlan, StoredDefinitions, reconcile
+from streamhouse.sql.lake_tables import LakeTableSpec, statements_of
 
 
 def topic(name: str = "orders", /, **settings: str) -> dict[str, Any]:
@@ -16,19 +16,21 @@ def topic(name: str = "orders", /, **settings: str) -> dict[str, Any]:
     return {"name": name, "settings": {"retention.ms": "1000", **named}}
 
 
-def kept(*tables: TopicAsTable, topics: tuple[str, ...] = ("orders",), but: tuple[dict[str, Any], ...] = ()) -> Kept:
+def kept(
+    *tables: LakeTableSpec, topics: tuple[str, ...] = ("orders",), but: tuple[dict[str, Any], ...] = ()
+) -> StoredDefinitions:
     """What agents keep once these tables were made; `but` are definitions of others."""
     changes = [change for table in tables for change in changes_of(Path("t.sql"), statements_of(table))]
     found: dict[str, dict[str, Any]] = {"table": {}, "pipeline": {}}
     for change in changes:
         found[change.what][change.name] = {"name": change.name, **(change.body or {})}
     named = [{"name": each, "connector": "topic"} for each in topics]
-    return Kept(
+    return StoredDefinitions(
         tables={**{each["name"]: each for each in (*named, *but)}, **found["table"]}, pipelines=found["pipeline"]
     )
 
 
-LAKE = TopicAsTable(
+LAKE = LakeTableSpec(
     name="orders_lake",
     topic="orders",
     connector="iceberg",
@@ -39,43 +41,43 @@ LAKE = TopicAsTable(
 BY_HAND = replace(LAKE, settings_of="")
 
 
-def refusal(decision: Decision) -> str:
+def refusal(decision: ReconcilePlan) -> str:
     assert (decision.make, decision.unwanted, decision.drop) == ((), frozenset(), ())
     (why,) = decision.refused.values()
     return why
 
 
 def test_topics_that_ask_for_nothing_are_left_alone() -> None:
-    decision = decide([topic(), topic("clicks", format="none", mode="upsert")], kept(BY_HAND))
-    assert decision == Decision(asked={}, refused={})
+    decision = reconcile([topic(), topic("clicks", format="none", mode="upsert")], kept(BY_HAND))
+    assert decision == ReconcilePlan(asked={}, refused={})
 
 
 def test_a_topic_that_asks_for_a_table_gets_one() -> None:
-    decision = decide([topic(format="iceberg")], kept())
+    decision = reconcile([topic(format="iceberg")], kept())
     assert decision.make == (replace(LAKE, location=""),)
     assert decision.refused == {}
 
 
 def test_a_table_that_is_as_it_is_asked_for_is_left_alone() -> None:
     for settings in ({}, {"location": "/lake/orders_lake"}, {"commit_interval_ms": "60000", "name": "orders_lake"}):
-        assert decide([topic(format="iceberg", **settings)], kept(LAKE)).make == ()
+        assert reconcile([topic(format="iceberg", **settings)], kept(LAKE)).make == ()
     keyed = replace(LAKE, mode="upsert", key=("a", "b"), options={"partition_by": "day(ts)"})
     asked = topic(format="iceberg", mode="upsert", key="a,b", partition_by="day(ts)")
-    assert decide([asked], kept(keyed)).make == ()
+    assert reconcile([asked], kept(keyed)).make == ()
 
 
 def test_another_commit_interval_changes_the_table() -> None:
-    (changed,) = decide([topic(format="iceberg", commit_interval_ms="5000")], kept(LAKE)).make
+    (changed,) = reconcile([topic(format="iceberg", commit_interval_ms="5000")], kept(LAKE)).make
     assert changed.commit_interval == "5000ms"
 
 
 def test_a_table_whose_pipeline_somebody_deleted_gets_it_again() -> None:
     without = replace_pipelines(kept(LAKE))
-    assert [each.name for each in decide([topic(format="iceberg")], without).make] == ["orders_lake"]
+    assert [each.name for each in reconcile([topic(format="iceberg")], without).make] == ["orders_lake"]
 
 
-def replace_pipelines(of: Kept) -> Kept:
-    return Kept(tables=of.tables, pipelines={})
+def replace_pipelines(of: StoredDefinitions) -> StoredDefinitions:
+    return StoredDefinitions(tables=of.tables, pipelines={})
 
 
 @pytest.mark.parametrize(
@@ -88,28 +90,28 @@ def replace_pipelines(of: Kept) -> Kept:
     ],
 )
 def test_what_would_be_another_table_is_refused_with_what_differs(settings: dict[str, str], told: str) -> None:
-    why = refusal(decide([topic(**settings)], kept(LAKE)))
+    why = refusal(reconcile([topic(**settings)], kept(LAKE)))
     assert told in why
     assert "do=set them back" in why
 
 
 def test_a_table_that_somebody_made_is_neither_taken_over_nor_ended() -> None:
-    assert "made by somebody, by command or in SQL" in refusal(decide([topic(format="iceberg")], kept(BY_HAND)))
-    assert decide([topic()], kept(BY_HAND), unwanted_before=frozenset({"orders_lake"})).drop == ()
-    assert decide([], kept(BY_HAND, topics=()), unwanted_before=frozenset({"orders_lake"})).drop == ()
+    assert "made by somebody, by command or in SQL" in refusal(reconcile([topic(format="iceberg")], kept(BY_HAND)))
+    assert reconcile([topic()], kept(BY_HAND), unwanted_before=frozenset({"orders_lake"})).drop == ()
+    assert reconcile([], kept(BY_HAND, topics=()), unwanted_before=frozenset({"orders_lake"})).drop == ()
 
 
 def test_a_name_that_means_something_else_is_refused() -> None:
     files = {"name": "orders_lake", "connector": "files"}
-    assert "set table.name of orders" in refusal(decide([topic(format="iceberg")], kept(but=(files,))))
-    decision = decide([topic(format="iceberg")], kept(topics=("orders", "orders_lake")))
+    assert "set table.name of orders" in refusal(reconcile([topic(format="iceberg")], kept(but=(files,))))
+    decision = reconcile([topic(format="iceberg")], kept(topics=("orders", "orders_lake")))
     assert "the name is taken" in refusal(decision)
 
 
 def test_of_two_topics_that_want_one_name_the_first_has_it() -> None:
     of_dots = replace(LAKE, name="a_b_lake", topic="a.b", settings_of="a.b")
     asked = [topic("a.b", format="iceberg"), topic("a-b", format="iceberg")]
-    decision = decide(asked, kept(of_dots, topics=("a.b", "a-b")))
+    decision = reconcile(asked, kept(of_dots, topics=("a.b", "a-b")))
     assert decision.make == ()
     assert "made by the settings of a.b" in decision.refused["a-b"]
     assert "a.b" not in decision.refused
@@ -120,29 +122,29 @@ def test_of_two_topics_that_want_one_name_the_first_has_it() -> None:
 
 @pytest.mark.parametrize("topics", [[], [topic()], [topic(format="none")]])
 def test_a_table_that_a_setting_made_ends_when_it_isnt_asked_for_twice_in_a_row(topics: list[dict[str, Any]]) -> None:
-    first = decide(topics, kept(LAKE, topics=tuple(each["name"] for each in topics)))
+    first = reconcile(topics, kept(LAKE, topics=tuple(each["name"] for each in topics)))
     assert (first.unwanted, first.drop) == (frozenset({"orders_lake"}), ())
-    second = decide(topics, kept(LAKE), unwanted_before=first.unwanted)
+    second = reconcile(topics, kept(LAKE), unwanted_before=first.unwanted)
     assert second.drop == ("orders_lake",)
 
 
 def test_a_setting_that_was_only_heard_of_late_ends_nothing() -> None:
-    decision = decide([topic(format="iceberg")], kept(LAKE), unwanted_before=frozenset({"orders_lake"}))
+    decision = reconcile([topic(format="iceberg")], kept(LAKE), unwanted_before=frozenset({"orders_lake"}))
     assert (decision.unwanted, decision.drop) == (frozenset(), ())
 
 
 def test_a_refused_change_ends_nothing() -> None:
-    decision = decide([topic(format="delta")], kept(LAKE), unwanted_before=frozenset({"orders_lake"}))
+    decision = reconcile([topic(format="delta")], kept(LAKE), unwanted_before=frozenset({"orders_lake"}))
     assert decision.drop == ()
     assert decision.refused
-    odd = decide([topic(format="hudi")], kept(LAKE), unwanted_before=frozenset({"orders_lake"}))
+    odd = reconcile([topic(format="hudi")], kept(LAKE), unwanted_before=frozenset({"orders_lake"}))
     assert (odd.drop, odd.unwanted) == ((), frozenset())
     assert "hudi" in odd.refused["orders"]
 
 
 def test_with_another_name_the_old_table_ends_before_the_new_one_begins() -> None:
     asked, at = [topic(format="iceberg", name="orders_now")], kept(LAKE)
-    first = decide(asked, at)
+    first = reconcile(asked, at)
     assert (first.make, first.unwanted) == ((), frozenset({"orders_lake"}))
-    assert decide(asked, at, unwanted_before=first.unwanted).drop == ("orders_lake",)
-    assert [each.name for each in decide(asked, kept()).make] == ["orders_now"]
+    assert reconcile(asked, at, unwanted_before=first.unwanted).drop == ("orders_lake",)
+    assert [each.name for each in reconcile(asked, kept()).make] == ["orders_now"]

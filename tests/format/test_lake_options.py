@@ -3,8 +3,8 @@
 import pytest
 
 from streamhouse.model.table import Partition, parse_partitions
-from streamhouse.sql.lake_tables import TopicAsTable, statements_of
-from streamhouse.sql.options import a_duration_ms, a_file_size
+from streamhouse.sql.lake_tables import LakeTableSpec, statements_of
+from streamhouse.sql.options import parse_duration_ms, parse_file_size
 from streamhouse.sql.parser import parse
 from streamhouse.sql.statements import CreatePipeline, CreateTable
 
@@ -27,17 +27,26 @@ def test_partitions_that_cant_be_say_what_can(text: str) -> None:
 
 
 def test_sizes_and_durations() -> None:
-    assert (a_file_size("128MiB"), a_file_size("1.5 gb"), a_file_size("65536")) == (2**27, 1_500_000_000, 65536)
-    assert [a_duration_ms(each) for each in ("500ms", "30s", "1m", "2 hours", "7d", "1w")] == [
+    assert (parse_file_size("128MiB"), parse_file_size("1.5 gb"), parse_file_size("65536")) == (
+        2**27,
+        1_500_000_000,
+        65536,
+    )
+    assert [parse_duration_ms(each) for each in ("500ms", "30s", "1m", "2 hours", "7d", "1w")] == [
         *(500, 30_000, 60_000, 7_200_000, 604_800_000, 604_800_000)
     ]
-    for check, text in (a_file_size, "1KiB"), (a_file_size, "big"), (a_duration_ms, "7"), (a_duration_ms, "soon"):
+    for check, text in (
+        (parse_file_size, "1KiB"),
+        (parse_file_size, "big"),
+        (parse_duration_ms, "7"),
+        (parse_duration_ms, "soon"),
+    ):
         with pytest.raises(ValueError, match="like"):
             check(text)
 
 
 def test_names_and_places_with_odd_signs_survive_being_statements() -> None:
-    table = TopicAsTable(
+    table = LakeTableSpec(
         name="my-orders.v2", topic="a.b-c", connector="delta", location="/it's", mode="upsert", key=("id",)
     )
     definition, pipeline = parse(statements_of(table))

@@ -5,22 +5,22 @@ from typing import Any
 
 import pytest
 
-from streamhouse.sql.lake_tables import OTHER_QUERY, TopicAsTable, differences, kept_table, statements_of
+from streamhouse.sql.lake_tables import OTHER_QUERY, LakeTableSpec, differences, statements_of, stored_table
 from streamhouse.sql.parser import parse
 from streamhouse.sql.statements import CreatePipeline, CreateTable
 
-TABLE = TopicAsTable(name="lake", topic="orders", connector="iceberg", location="/lake/orders")
+TABLE = LakeTableSpec(name="lake", topic="orders", connector="iceberg", location="/lake/orders")
 KEYED = replace(TABLE, mode="upsert", key=("id", "country"), options={"partition_by": "day(ts), country"})
 
 
-def kept(table: TopicAsTable) -> TopicAsTable:
+def kept(table: LakeTableSpec) -> LakeTableSpec:
     """As agents tell it."""
     definition, writer = parse(statements_of(table))
     assert isinstance(definition, CreateTable)
     assert isinstance(writer, CreatePipeline)
     told: dict[str, Any] = {"options": dict(writer.options), "key": list(table.key), "text": writer.text}
     made = definition.table
-    return kept_table({"name": made.name, "connector": made.connector.value, "options": dict(made.options)}, told)
+    return stored_table({"name": made.name, "connector": made.connector.value, "options": dict(made.options)}, told)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def kept(table: TopicAsTable) -> TopicAsTable:
         replace(TABLE, name="a.b"),
     ],
 )
-def test_a_table_doesnt_differ_from_itself(table: TopicAsTable) -> None:
+def test_a_table_doesnt_differ_from_itself(table: LakeTableSpec) -> None:
     assert differences(kept(table), table) == []
     assert kept(table).topic == table.topic
 
@@ -49,7 +49,7 @@ def test_a_table_doesnt_differ_from_itself(table: TopicAsTable) -> None:
         (replace(KEYED, topic="clicks"), "topic"),
     ],
 )
-def test_what_is_for_good_differs_by_its_name(wanted: TopicAsTable, what: str) -> None:
+def test_what_is_for_good_differs_by_its_name(wanted: LakeTableSpec, what: str) -> None:
     assert [each.what for each in differences(kept(KEYED), wanted)] == [what]
 
 
@@ -61,17 +61,17 @@ def test_other_words_for_the_same_are_no_difference() -> None:
 
 
 def test_a_table_that_nobody_writes_has_neither_topic_nor_key_to_differ_in() -> None:
-    alone = kept_table({"name": "lake", "connector": "iceberg", "options": {"location": "/lake/orders"}}, None)
+    alone = stored_table({"name": "lake", "connector": "iceberg", "options": {"location": "/lake/orders"}}, None)
     assert differences(alone, replace(TABLE, topic="clicks")) == []
 
 
 @pytest.mark.parametrize("text", ["SELECT id FROM STREAM(`orders`)", "SELECT * FROM STREAM(`orders`) WHERE id > 1"])
 def test_a_pipeline_that_somebody_wrote_is_not_taken_for_a_topic(text: str) -> None:
     told = {"text": f"CREATE PIPELINE lake AS INSERT INTO lake {text}", "options": {}, "key": []}
-    assert kept_table({"name": "lake", "connector": "iceberg"}, told).topic == OTHER_QUERY
+    assert stored_table({"name": "lake", "connector": "iceberg"}, told).topic == OTHER_QUERY
 
 
 def test_a_table_of_before_that_had_rows_of_nulls_is_still_the_same_table() -> None:
     told = {"text": "CREATE PIPELINE lake AS INSERT INTO lake SELECT * FROM STREAM(`orders`)", "options": {}, "key": []}
-    there = kept_table({"name": "lake", "connector": "iceberg", "options": {"location": "/lake/orders"}}, told)
+    there = stored_table({"name": "lake", "connector": "iceberg", "options": {"location": "/lake/orders"}}, told)
     assert differences(there, TABLE) == []

@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 
 from streamhouse.errors import CorruptBatch, InvalidRecord
 from streamhouse.format import record_codec
-from streamhouse.format.batch import HEADER_BYTES, check_batch, place, read_header, seal, stamp_append_time
+from streamhouse.format.batch import (
+    HEADER_BYTES,
+    assign_offset,
+    check_batch,
+    read_header,
+    stamp_append_time,
+    update_crc,
+)
 from streamhouse.format.compression import Codec
 from streamhouse.format.record_codec import (
     MAX_SCHEMA_IDS,
@@ -33,7 +40,7 @@ from streamhouse.format.record_codec import (
     schema_ids_in_c,
     schema_ids_in_python,
 )
-from streamhouse.format.record_scanner import Flaw
+from streamhouse.format.record_scanner import FieldError
 from streamhouse.format.records import Record, build_batch, decode_batch, encode_batch, schema_ids, validate_records
 from streamhouse.model.record import NewRecord, StoredRecord
 
@@ -83,7 +90,7 @@ def test_decoding_undoes_encoding(records: list[NewRecord], codec: Codec) -> Non
     header = check_batch(batch)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 2, 40)
     validate_records(batch, header, limit_bytes=LIMIT)
-    place(batch, base_offset=1000, leader_epoch=3)
+    assign_offset(batch, base_offset=1000, leader_epoch=3)
     assert decode_batch(batch, limit_bytes=LIMIT) == stored(records, 1000)
 
 
@@ -108,7 +115,7 @@ def test_a_batch_is_byte_for_byte_what_aiokafka_builds() -> None:
     for n, record in enumerate(new):
         builder.append(n, record.timestamp_ms, record.key, record.value, list(record.headers))
     theirs = bytearray(builder.build())
-    place(theirs, base_offset=0, leader_epoch=-1)
+    assign_offset(theirs, base_offset=0, leader_epoch=-1)
     assert encode_batch(new, codec=Codec.NONE, now_ms=0) == theirs
     assert encode_batch(tuple(new), codec=Codec.NONE, now_ms=0) == theirs
 
@@ -122,13 +129,13 @@ def test_no_records_make_no_batch() -> None:
 @pytest.mark.parametrize(
     ("bad", "flaw"),
     [
-        (NewRecord(b"v", timestamp_ms=2**63), Flaw.RANGE),
-        (NewRecord(b"v", timestamp_ms=-(2**63) - 1), Flaw.RANGE),
-        (NewRecord(b"v", timestamp_ms=-(2**63)), Flaw.RANGE),
-        (NewRecord(b"v", headers=(("\ud800", b""),)), Flaw.HEADER),
+        (NewRecord(b"v", timestamp_ms=2**63), FieldError.RANGE),
+        (NewRecord(b"v", timestamp_ms=-(2**63) - 1), FieldError.RANGE),
+        (NewRecord(b"v", timestamp_ms=-(2**63)), FieldError.RANGE),
+        (NewRecord(b"v", headers=(("\ud800", b""),)), FieldError.HEADER),
     ],
 )
-def test_what_no_batch_can_hold_is_named(encode: Encode, bad: NewRecord, flaw: Flaw) -> None:
+def test_what_no_batch_can_hold_is_named(encode: Encode, bad: NewRecord, flaw: FieldError) -> None:
     assert encode([NewRecord(b"first"), bad], NOW_MS, 61)[:2] == (flaw, 1)
 
 
@@ -230,7 +237,7 @@ def test_records_below_an_offset_are_left_out(decode: Decode) -> None:
     payload = payload_of([NewRecord(b"%d" % n) for n in range(10)])
     origin = Origin(100, NOW_MS, None)
     assert [r.offset for r in decode(payload, 10, origin, 104).records] == list(range(104, 110))
-    assert decode(payload, 10, origin, 110) == Decoded(Flaw.NONE, 10, [], len(payload))
+    assert decode(payload, 10, origin, 110) == Decoded(FieldError.NONE, 10, [], len(payload))
 
 
 @pytest.mark.parametrize("decode", DECODERS)
@@ -242,7 +249,7 @@ def test_records_are_decoded_a_part_at_a_time(decode: Decode) -> None:
     part = Part(max_records=3)
     while True:
         flaw, index, records, position = decode(payload, 10, origin, 2, part)
-        assert (flaw, len(records) <= 3) == (Flaw.NONE, True)
+        assert (flaw, len(records) <= 3) == (FieldError.NONE, True)
         taken += records
         if index == 10:
             break
@@ -257,7 +264,7 @@ def test_headers_beyond_the_limit_are_no_objects(decode: Decode) -> None:
     payload = payload_of([NewRecord(b"a"), NewRecord(b"b", headers=headers), NewRecord(b"c")])
     origin = Origin(0, NOW_MS, None)
     decoded = decode(payload, 3, origin, 0, Part(max_headers=49))
-    assert (decoded.flaw, decoded.record) == (Flaw.HEADERS, 1)
+    assert (decoded.flaw, decoded.record) == (FieldError.HEADERS, 1)
     assert [record.value for record in decoded.records] == [b"a"]
     assert [record.value for record in decode(payload, 3, origin, 2, Part(max_headers=49)).records] == [b"c"]
     assert len(decode(payload, 3, origin, 0, Part(max_headers=50)).records) == 3
@@ -270,7 +277,7 @@ def test_a_batch_of_countless_schema_ids_is_not_scanned_to_its_end(scan: Callabl
     found = scan(enough, MAX_SCHEMA_IDS, False).found
     assert (len(found.ids), found.is_cut) == (MAX_SCHEMA_IDS, False)
     flaw, record, found = scan(more, len(values), False)
-    assert (flaw, record, len(found.ids), found.is_cut) == (Flaw.NONE, MAX_SCHEMA_IDS, MAX_SCHEMA_IDS, True)
+    assert (flaw, record, len(found.ids), found.is_cut) == (FieldError.NONE, MAX_SCHEMA_IDS, MAX_SCHEMA_IDS, True)
     assert found.ids[7 * 500] == 500
 
 
@@ -278,7 +285,7 @@ def test_a_batch_of_countless_schema_ids_is_not_scanned_to_its_end(scan: Callabl
 @pytest.mark.parametrize("origin", [Origin(MAX_LONG, 0, None), Origin(0, MAX_LONG, None)])
 def test_numbers_that_leave_64_bits_are_a_flaw(decode: Decode, origin: Origin) -> None:
     payload = payload_of([NewRecord(b"", timestamp_ms=0), NewRecord(b"", timestamp_ms=1)])
-    assert decode(payload, 2, origin, 0)[:2] == (Flaw.RANGE, 1)
+    assert decode(payload, 2, origin, 0)[:2] == (FieldError.RANGE, 1)
 
 
 @pytest.mark.parametrize("decode", DECODERS)
@@ -348,7 +355,7 @@ def test_c_and_python_agree_on_mutated_payloads() -> None:
         for of_key in (True, False):
             assert schema_ids_in_c(payload, count, of_key) == schema_ids_in_python(payload, count, of_key), payload
         seen.add(decoded.flaw)
-    assert seen == set(Flaw) - {Flaw.OFFSET, Flaw.HEADERS}
+    assert seen == set(FieldError) - {FieldError.OFFSET, FieldError.HEADERS}
 
 
 def _mutated(payload: bytearray, chance: random.Random) -> bytes:
@@ -405,6 +412,6 @@ def test_the_first_record_without_an_id_is_named(bare: bytes) -> None:
 def test_malformed_records_have_no_ids() -> None:
     batch = encode_batch([NewRecord(b"\0\0\0\0\5")], codec=Codec.NONE, now_ms=NOW_MS)
     batch[HEADER_BYTES] = 99
-    seal(batch)
+    update_crc(batch)
     with pytest.raises(InvalidRecord, match="malformed"):
         schema_ids(batch, read_header(batch), limit_bytes=LIMIT, part="value")

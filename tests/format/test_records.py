@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamhouse.errors import CorruptBatch, InvalidRecord
-from streamhouse.format.batch import HEADER_BYTES, check_batch, place, read_header, seal, stamp_append_time
+from streamhouse.format.batch import (
+    HEADER_BYTES,
+    assign_offset,
+    check_batch,
+    read_header,
+    stamp_append_time,
+    update_crc,
+)
 from streamhouse.format.compression import Codec
 from streamhouse.format.records import (
     CHUNK_RECORDS,
@@ -96,7 +103,7 @@ def test_a_lying_count_is_refused(codec: Codec, count: int) -> None:
     batch = build_batch(MIXED, codec=codec)
     struct.pack_into(">i", batch, 23, count - 1)
     struct.pack_into(">i", batch, 57, count)
-    seal(batch)
+    update_crc(batch)
     with pytest.raises(InvalidRecord):
         validate_records(batch, read_header(batch), limit_bytes=LIMIT)
     with pytest.raises(CorruptBatch):
@@ -120,7 +127,7 @@ def test_a_payload_beyond_the_limit_is_refused(codec: Codec) -> None:
 def test_a_payload_that_its_codec_cannot_read_is_damage(codec: Codec) -> None:
     batch = build_batch(MIXED)
     struct.pack_into(">h", batch, 21, codec)
-    seal(batch)
+    update_crc(batch)
     with pytest.raises(CorruptBatch):
         validate_records(batch, check_batch(batch), limit_bytes=LIMIT)
 
@@ -128,14 +135,14 @@ def test_a_payload_that_its_codec_cannot_read_is_damage(codec: Codec) -> None:
 def test_the_summary_tells_the_truth_where_the_header_lies() -> None:
     batch = build_batch(MIXED)
     struct.pack_into(">q", batch, 35, 999_999)
-    seal(batch)
+    update_crc(batch)
     assert validate_records(batch, check_batch(batch), limit_bytes=LIMIT) == RecordsSummary(100, 300, 0)
 
 
 def test_a_timestamp_beyond_64_bits_is_refused() -> None:
     batch = build_batch([Record(timestamp_ms=0), Record(timestamp_ms=2**62)])
     struct.pack_into(">q", batch, 27, 2**63 - 1)
-    seal(batch)
+    update_crc(batch)
     with pytest.raises(InvalidRecord, match="timestamp"):
         validate_records(batch, check_batch(batch), limit_bytes=LIMIT)
 
@@ -147,7 +154,7 @@ def test_mutated_batches_are_refused_or_read_and_nothing_worse(
     batch = build_batch(records, codec=codec)
     for _ in range(data.draw(st.integers(1, 3))):
         batch[data.draw(st.integers(HEADER_BYTES, len(batch) - 1))] = data.draw(st.integers(0, 255))
-    seal(batch)
+    update_crc(batch)
     header = check_batch(batch)
     try:
         validate_records(batch, header, limit_bytes=LIMIT)
@@ -169,7 +176,7 @@ def test_the_first_record_at_a_time_is_found(codec: Codec, timestamp_ms: int, fo
 def test_append_time_is_the_time_of_every_record() -> None:
     batch = build_batch(MIXED)
     stamp_append_time(batch, 5000)
-    place(batch, base_offset=70, leader_epoch=1)
+    assign_offset(batch, base_offset=70, leader_epoch=1)
     assert {record.timestamp_ms for record in read_records(batch, limit_bytes=LIMIT)} == {5000}
     assert first_record_at(batch, 4000, limit_bytes=LIMIT) == (70, 5000)
     assert first_record_at(batch, 5001, limit_bytes=LIMIT) is None
@@ -180,7 +187,7 @@ def test_header_names_that_are_not_utf8_can_still_be_read() -> None:
     batch = build_batch([Record(headers=(("??", b"v"),))])
     at = batch.index(b"??")
     batch[at : at + 2] = b"\xff\xfe"
-    seal(batch)
+    update_crc(batch)
     assert read_records(batch, limit_bytes=LIMIT)[0].headers == (("\ufffd\ufffd", b"v"),)
 
 

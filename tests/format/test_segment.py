@@ -8,12 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamhouse.errors import CorruptObject, Internal
-from streamhouse.format.batch import spans
+from streamhouse.format.batch import iter_batches
 from streamhouse.format.block import LZ4, RAW, BlockEntry, decode_block
 from streamhouse.format.compression import Codec
 from streamhouse.format.records import Record, build_batch
 from streamhouse.format.run_index import RunIndex, decode_run_index
-from streamhouse.format.segment import FOOTER_BYTES, Directory, NeedMore, RunInput, encode_segment, read_directory
+from streamhouse.format.segment import (
+    FOOTER_BYTES,
+    Directory,
+    MoreBytesNeeded,
+    RunInput,
+    encode_segment,
+    read_directory,
+)
 from streamhouse.model.names import Epoch, PartitionId, TopicId
 from tests.format.segments import (
     CLICKS,
@@ -64,11 +71,11 @@ def test_reading_undoes_encoding(runs: list[RunInput], block_bytes: int) -> None
 def test_a_block_is_found_for_every_offset(run: RunInput, block_bytes: int) -> None:
     data = stored([run], block_bytes=block_bytes)
     index = index_of(data)
-    for span in spans(joined(run.batches)):
+    for span in iter_batches(joined(run.batches)):
         for offset in (span.base, span.end - 1):
             block = index.blocks[index.block_for(offset - index.stored_base)]
             raw = decode_block(block_bytes_of(data, block), block, key=KEY)
-            assert any(found.base <= offset < found.end for found in spans(raw))
+            assert any(found.base <= offset < found.end for found in iter_batches(raw))
     assert index.block_for(run.end - run.base) == len(index.blocks)
 
 
@@ -251,7 +258,7 @@ def test_one_suffix_finds_the_directory_or_says_what_it_takes() -> None:
     whole = directory_of(data)
     for length in range(0, len(data) + 1, 7):
         answer = read_directory(data[len(data) - length :], size_bytes=len(data), key=KEY)
-        if isinstance(answer, NeedMore):
+        if isinstance(answer, MoreBytesNeeded):
             assert length < answer.bytes <= len(data)
             again = read_directory(data[-answer.bytes :], size_bytes=len(data), key=KEY)
             assert isinstance(again, Directory) or length < FOOTER_BYTES

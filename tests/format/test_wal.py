@@ -15,15 +15,15 @@ from streamhouse.format.wal_file import (
     ENTRY_HEADER_BYTES,
     FILE_HEADER_BYTES,
     VERSION,
-    Damage,
+    CorruptRange,
     FileHeader,
-    Found,
+    ScannedEntry,
     WalEntry,
     decode_file_header,
     encode_entry,
     encode_file_header,
     scan,
-    summarise,
+    summarize,
 )
 from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId
 
@@ -48,11 +48,11 @@ def file_of(entries: list[WalEntry], header: FileHeader = HEADER) -> bytes:
 
 
 def entries_in(data: bytes) -> list[WalEntry]:
-    return [plain(item.entry) for item in scan(memoryview(data)) if isinstance(item, Found)]
+    return [plain(item.entry) for item in scan(memoryview(data)) if isinstance(item, ScannedEntry)]
 
 
-def damage_in(data: bytes) -> list[Damage]:
-    return [item for item in scan(memoryview(data)) if isinstance(item, Damage)]
+def damage_in(data: bytes) -> list[CorruptRange]:
+    return [item for item in scan(memoryview(data)) if isinstance(item, CorruptRange)]
 
 
 def plain(entry: WalEntry) -> WalEntry:
@@ -114,7 +114,7 @@ def test_a_flipped_bit_costs_the_entry_that_has_it_and_no_other() -> None:
             broken = bytearray(data)
             broken[at] ^= 1 << bit
             assert entries_in(bytes(broken)) == SMALL[:hit] + SMALL[hit + 1 :]
-            expected = Damage(positions[hit], positions[hit + 1] - positions[hit], tail=is_tail)
+            expected = CorruptRange(positions[hit], positions[hit + 1] - positions[hit], tail=is_tail)
             assert damage_in(bytes(broken)) == [expected]
 
 
@@ -133,7 +133,7 @@ def test_a_file_cut_anywhere_keeps_all_whole_entries() -> None:
         whole = [entry for entry, end in zip(SMALL, positions[1:], strict=True) if end <= length]
         assert entries_in(data[:length]) == whole
         cut = length - positions[len(whole)]
-        assert damage_in(data[:length]) == ([Damage(positions[len(whole)], cut, tail=True)] if cut else [])
+        assert damage_in(data[:length]) == ([CorruptRange(positions[len(whole)], cut, tail=True)] if cut else [])
 
 
 def test_a_file_cut_inside_its_header_has_no_entries() -> None:
@@ -150,7 +150,7 @@ def test_an_empty_file_is_not_damaged() -> None:
 def test_a_file_whose_header_is_gone_is_damaged_as_a_whole() -> None:
     data = bytearray(file_of(SMALL))
     data[0:FILE_HEADER_BYTES] = bytes(FILE_HEADER_BYTES)
-    assert list(scan(memoryview(data))) == [Damage(0, len(data), tail=True)]
+    assert list(scan(memoryview(data))) == [CorruptRange(0, len(data), tail=True)]
 
 
 @pytest.mark.parametrize("zeros", [1, ENTRY_HEADER_BYTES, 4096, 3 * 1024 * 1024])
@@ -164,7 +164,7 @@ def test_zeros_between_entries_are_damage() -> None:
     data = bytearray(file_of(SMALL))
     start, end = positions_of(SMALL)[1:3]
     data[start:end] = bytes(end - start)
-    assert damage_in(bytes(data)) == [Damage(start, end - start, tail=False)]
+    assert damage_in(bytes(data)) == [CorruptRange(start, end - start, tail=False)]
     assert entries_in(bytes(data)) == [SMALL[0], *SMALL[2:]]
 
 
@@ -225,7 +225,7 @@ def test_garbage_between_entries_is_skipped(garbage: bytes, chance: random.Rando
     lead, batch = encode_entry(SMALL[2], mark=HEADER.mark, position=len(data))
     data += lead + bytes(batch)
     assert entries_in(bytes(data)) == SMALL[:3]
-    assert damage_in(bytes(data)) == ([Damage(at, len(garbage), tail=False)] if garbage else [])
+    assert damage_in(bytes(data)) == ([CorruptRange(at, len(garbage), tail=False)] if garbage else [])
 
 
 def test_a_file_of_a_later_format_is_refused_not_called_damaged() -> None:
@@ -261,7 +261,7 @@ def test_the_bytes_are_what_the_document_says() -> None:
 def test_a_summary_tells_ranges_and_damage() -> None:
     data = bytearray(file_of(SMALL))
     data[positions_of(SMALL)[1]] ^= 1
-    summary = summarise(bytes(data))
+    summary = summarize(bytes(data))
     assert summary.header == HEADER
     assert summary.entries == 3
     assert [(damage.position, damage.tail) for damage in summary.damage] == [(positions_of(SMALL)[1], False)]
@@ -271,6 +271,6 @@ def test_a_summary_tells_ranges_and_damage() -> None:
 
 
 def test_a_summary_of_what_is_no_log_says_so() -> None:
-    summary = summarise(b"hello")
+    summary = summarize(b"hello")
     assert summary.header is None
-    assert summary.damage == (Damage(0, 5, tail=True),)
+    assert summary.damage == (CorruptRange(0, 5, tail=True),)

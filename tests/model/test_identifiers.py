@@ -14,9 +14,9 @@ from streamhouse.model.identifiers import (
     quote_string,
     split_identifiers,
 )
-from streamhouse.sql.lake_tables import TopicAsTable, kept_table, statements_of
-from streamhouse.sql.lexer import TokenKind, tokens_of
-from streamhouse.sql.options import pipeline_options, some_columns, some_watermarks
+from streamhouse.sql.lake_tables import LakeTableSpec, statements_of, stored_table
+from streamhouse.sql.lexer import TokenKind, tokenize
+from streamhouse.sql.options import parse_columns, parse_watermarks, pipeline_options
 from streamhouse.sql.parser import parse
 from streamhouse.sql.statements import CreatePipeline, CreateTable
 
@@ -40,15 +40,15 @@ NAMES = (
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_quoted_name_is_read_as_one_name(name: str) -> None:
-    token, end = tokens_of(quote_identifier(name))
+    token, end = tokenize(quote_identifier(name))
     assert (token.kind, token.value, end.kind) == (TokenKind.NAME, name, TokenKind.END)
-    token, end = tokens_of(quote_if_needed(name))
+    token, end = tokenize(quote_if_needed(name))
     assert (token.value, end.kind) == (name, TokenKind.END)
 
 
 @pytest.mark.parametrize("text", [*NAMES, "C:\\data\\'x'", "two\nlines", "", "ends with \\", "'; DROP TABLE x; --"])
 def test_a_quoted_string_is_read_as_one_string(text: str) -> None:
-    token, end = tokens_of(quote_string(text))
+    token, end = tokenize(quote_string(text))
     assert (token.kind, token.value, end.kind) == (TokenKind.TEXT, text, TokenKind.END)
 
 
@@ -59,7 +59,7 @@ def test_postgresql_has_quotes_of_its_own() -> None:
 @pytest.mark.parametrize("names", [NAMES, *((name,) for name in NAMES)])
 def test_a_list_of_names_is_read_as_it_was_written(names: tuple[str, ...]) -> None:
     assert split_identifiers(join_identifiers(names)) == names
-    assert some_columns(join_identifiers(names)) == names
+    assert parse_columns(join_identifiers(names)) == names
 
 
 @pytest.mark.parametrize("text", ["", " ", "a,", ",a", "a,,b", "`a", "a`b", "``"])
@@ -70,11 +70,11 @@ def test_what_is_no_list_of_names_is_refused(text: str) -> None:
 
 def test_watermarks_name_any_column() -> None:
     text = ", ".join(f"{quote_identifier(name)} {at + 1} seconds" for at, name in enumerate(NAMES))
-    assert [each.column for each in some_watermarks(text)] == list(NAMES)
+    assert [each.column for each in parse_watermarks(text)] == list(NAMES)
 
 
 def test_a_lake_table_of_odd_names_is_kept_as_it_was_asked_for() -> None:
-    asked = TopicAsTable(
+    asked = LakeTableSpec(
         name="shop.orders-1",
         topic="shop.orders",
         connector="delta",
@@ -90,7 +90,7 @@ def test_a_lake_table_of_odd_names_is_kept_as_it_was_asked_for() -> None:
     assert pipeline_options(pipeline.options).key == asked.key
     told = {"name": table.table.name, "connector": "delta", "options": table.table.options}
     writer = {"text": pipeline.text, "key": list(asked.key), "options": pipeline.options}
-    kept = kept_table(told, writer)
+    kept = stored_table(told, writer)
     assert (kept.name, kept.topic, kept.location, kept.key) == (asked.name, asked.topic, asked.location, asked.key)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from streamhouse.errors import InvalidRecordValue
 from streamhouse.schemas import avro
-from streamhouse.schemas.avro.decoder import MAX_EMPTY_ITEMS, can_be_quick, careful
+from streamhouse.schemas.avro.decoder import MAX_EMPTY_ITEMS, can_be_quick, read_checked
 from tests.schemas.test_avro_compatibility import schemas
 from tests.schemas.test_avro_texts import a_field, record
 from tests.support.depth import examples
@@ -272,7 +272,7 @@ def test_bytes_are_those_of_another_library_and_go_both_ways(pair: tuple[object,
     payload = ours.encode(value)
     assert payload == theirs.getvalue()
     comes_out = ours.decode(payload)
-    assert careful(ours.root)(payload) == comes_out
+    assert read_checked(ours.root)(payload) == comes_out
     assert ours.decode(ours.encode(comes_out)) == comes_out
 
 
@@ -287,7 +287,7 @@ def test_bytes_are_those_of_another_library_and_go_both_ways(pair: tuple[object,
 )
 def test_a_negative_index_is_none_from_the_end(kind: object, payload: bytes) -> None:
     ours = parsed(record(a_field(kind)))
-    for read in (ours.decode, careful(ours.root)):
+    for read in (ours.decode, read_checked(ours.root)):
         with pytest.raises(InvalidRecordValue):
             read(payload)
 
@@ -302,4 +302,4 @@ def test_the_quick_reader_and_the_careful_one_agree_on_any_bytes(schema: object,
         quick = ours.decode(payload)
     except InvalidRecordValue:
         return
-    assert json.dumps(careful(ours.root)(payload)) == json.dumps(quick)
+    assert json.dumps(read_checked(ours.root)(payload)) == json.dumps(quick)

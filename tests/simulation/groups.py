@@ -25,7 +25,7 @@ from streamhouse.errors import (
     StreamhouseError,
     UnknownMember,
 )
-from streamhouse.format.batch import HEADER_BYTES, spans
+from streamhouse.format.batch import HEADER_BYTES, iter_batches
 from streamhouse.model.group import CONSUMER, GroupState, OfferedProtocol
 from streamhouse.model.group_requests import Fetched
 from streamhouse.model.names import TopicPartition
@@ -289,7 +289,10 @@ class Member(GroupClient):
         for buffer in buffers:
             self.book.process(
                 self.group_id,
-                [buffer[span.position + HEADER_BYTES : span.position + span.size_bytes] for span in spans(buffer)],
+                [
+                    buffer[span.position + HEADER_BYTES : span.position + span.size_bytes]
+                    for span in iter_batches(buffer)
+                ],
             )
 
     async def _commit(self) -> None:

@@ -29,7 +29,7 @@ from crc32c import crc32c
 from streamhouse.broker.fetch.fetch import Fetched
 from streamhouse.broker.fetch.list_offsets import FoundOffset
 from streamhouse.errors import OffsetOutOfRange
-from streamhouse.format.batch import HEADER_BYTES, Buffer, read_header, spans
+from streamhouse.format.batch import HEADER_BYTES, Buffer, iter_batches, read_header
 from streamhouse.format.transactions import read_marker
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.transaction import Marker
@@ -198,7 +198,7 @@ class History:
         self.saw_bounds(log, before, high_watermark=got.high_watermark, log_start=got.log_start)
         at = offset
         for buffer in got.records:
-            for span in spans(buffer):
+            for span in iter_batches(buffer):
                 at = self._read(log, offset, at, memoryview(buffer)[span.position : span.position + span.size_bytes])
         # A log that ended meanwhile has an old high watermark; what was published since then may be read all the same.
         bounds = self._database.bounds(log.partition) if at > got.high_watermark else None

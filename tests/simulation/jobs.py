@@ -16,7 +16,7 @@ from streamhouse.broker.maintenance.jobs import MaintenancePlan
 from streamhouse.broker.maintenance.run_replacement import ExpectedRun, WantedReplacement
 from streamhouse.clock import Ids
 from streamhouse.errors import CommitRefused, Rejected, RunsChanged, StreamhouseError, UnknownTopic
-from streamhouse.format.run_rewrite import Rewritten
+from streamhouse.format.run_rewrite import RewrittenRun
 from streamhouse.model.names import Epoch, PartitionId, TopicPartition
 from streamhouse.model.segment import Run, SegmentCommit, SegmentObject
 from streamhouse.spark.agents.run_replacements import ReplacingSegment, RunRow
@@ -159,7 +159,7 @@ class Job(Client):
         bucket = ObjectDoor(self.loop, self.world.bucket, self.world.database, weather, detached=0.3)
         fetched = await fetch(bucket, work.runs)
         sources = [fetched.source(row, work.id) for row in work.runs]
-        rewritten = [Rewritten(source, fetched.batches(source)) for source in sources]
+        rewritten = [RewrittenRun(source, fetched.batches(source)) for source in sources]
         asked, _ = await store_replacement(bucket, work, rewritten, clock=self.world.clock, ids=self._ids)
         assert asked.segment is not None
         return WantedReplacement(

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from streamhouse.broker.external_commits.commit_request import WantedCommit, WantedRun, WantedSegment
 from streamhouse.config.fields import Address
 from streamhouse.errors import CommitRefused, StreamhouseError, Unavailable
-from streamhouse.format.batch import place
-from streamhouse.format.object_keys import placed_segment_key
+from streamhouse.format.batch import assign_offset
+from streamhouse.format.object_keys import external_segment_key
 from streamhouse.format.segment import RunInput, encode_segment
 from streamhouse.model.external_commit import FreezeRequest, FrozenPartition, Outcome, QueryId, StoredCommit
 from streamhouse.model.names import Epoch, TopicPartition
@@ -138,12 +138,12 @@ class Placer(Client):
             end, stored = 0, []
             for sent in each:
                 data = bytearray(sent.data)
-                place(memoryview(data), base_offset=end, leader_epoch=0)
+                assign_offset(memoryview(data), base_offset=end, leader_epoch=0)
                 stored.append(data)
                 end += sent.count
             inputs.append(RunInput(partition=partition, epoch=Epoch(0), base=0, end=end, batches=stored, producers=b""))
         encoded = encode_segment(inputs, block_bytes=300)
-        key = placed_segment_key(self._query, self._epoch, f"{self.chance.getrandbits(128):032x}")
+        key = external_segment_key(self._query, self._epoch, f"{self.chance.getrandbits(128):032x}")
         await self.world.bucket.put_new(key, encoded.body)
         runs = tuple(
             WantedRun(

@@ -23,7 +23,7 @@ from streamhouse.broker.dependencies import Peers
 from streamhouse.broker.fetch.fetch import Wanted
 from streamhouse.broker.wal.disk_quarantine import kept_root
 from streamhouse.errors import StreamhouseError, TopicExists
-from streamhouse.format.batch import Buffer, spans
+from streamhouse.format.batch import Buffer, iter_batches
 from streamhouse.format.loss_report import decode_report
 from streamhouse.format.object_keys import CLUSTER_KEY, GENERATIONS_PREFIX, TOPICS_PREFIX, WAL_PREFIX
 from streamhouse.model.names import TopicPartition
@@ -330,7 +330,7 @@ class Scenario:
                 raise read.got.error
             for buffer in read.copy:
                 view = memoryview(buffer)
-                batches += [view[span.position : span.position + span.size_bytes] for span in spans(buffer)]
+                batches += [view[span.position : span.position + span.size_bytes] for span in iter_batches(buffer)]
             if read.end >= read.got.high_watermark:
                 return batches
             offset = read.end

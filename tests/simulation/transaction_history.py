@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from streamhouse.broker.fetch.fetch import Fetched
-from streamhouse.format.batch import HEADER_BYTES, BatchHeader, Buffer, read_header, spans
+from streamhouse.format.batch import HEADER_BYTES, BatchHeader, Buffer, iter_batches, read_header
 from streamhouse.format.transactions import read_marker
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.transaction import ProducerIdentity
@@ -197,6 +197,6 @@ def group_of(transactional_id: str) -> str:
 def _batches(buffers: Sequence[Buffer]) -> Iterator[tuple[BatchHeader, Buffer]]:
     for buffer in buffers:
         view = memoryview(buffer)
-        for span in spans(buffer):
+        for span in iter_batches(buffer):
             data = view[span.position : span.position + span.size_bytes]
             yield read_header(data), data

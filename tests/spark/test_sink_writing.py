@@ -30,10 +30,10 @@ from streamhouse.errors import (
     Unavailable,
     UnknownTopic,
 )
-from streamhouse.format.batch import read_header, spans
+from streamhouse.format.batch import iter_batches, read_header
 from streamhouse.format.block import decode_block
 from streamhouse.format.compression import Codec
-from streamhouse.format.object_keys import parse_placed_key
+from streamhouse.format.object_keys import parse_external_segment_key
 from streamhouse.format.partitioner import partition_for
 from streamhouse.format.records import decode_batch
 from streamhouse.format.run_index import decode_run_index
@@ -89,7 +89,7 @@ class Bucket:
                     block = decode_block(body[entry.position : entry.position + entry.stored_bytes], entry)
                     name = TopicPartition(run.topic, run.partition)
                     found.setdefault(name, []).extend(
-                        block[span.position : span.position + span.size_bytes] for span in spans(block)
+                        block[span.position : span.position + span.size_bytes] for span in iter_batches(block)
                     )
         return found
 
@@ -136,7 +136,7 @@ def test_rows_stand_in_their_partitions_in_their_order_from_offset_0() -> None:
             StoredRecord(offset, NOW_MS, keys[n].encode(), f"value-{n}".encode(), ())
             for offset, n in enumerate(expected)
         ]
-    name = parse_placed_key(segment.key)
+    name = parse_external_segment_key(segment.key)
     assert name is not None
     assert (name.query, name.epoch) == (QUERY, 7)
     assert sum(run.records for run in segment.runs) == 500

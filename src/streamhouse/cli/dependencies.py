@@ -24,7 +24,7 @@ from streamhouse.errors.base import install_command
 
 if TYPE_CHECKING:
     from streamhouse.agent import AdoptionReport, AgentReady
-    from streamhouse.cli.commands.spark import JobPlace
+    from streamhouse.cli.commands.spark import SparkJobOptions
     from streamhouse.cli.sql.query_request import SqlRequest
     from streamhouse.client.cluster_client import ClusterClient
     from streamhouse.client.consumer import Consumer
@@ -50,7 +50,7 @@ T = TypeVar("T")
 JobKind: TypeAlias = Literal["merge", "compact"]
 
 
-class Doors:
+class Dependencies:
     """The real ones."""
 
     def admin(self, bootstrap: str, *, timeout_s: float = 10.0) -> "AbstractAsyncContextManager[Admin]":
@@ -234,7 +234,7 @@ class Doors:
         self,
         kind: JobKind,
         topic: str,
-        place: "JobPlace",
+        place: "SparkJobOptions",
         *,
         at_least: int,
         on_progress: "Callable[[Progress], None]",
@@ -260,7 +260,7 @@ class Doors:
     def copy(
         self,
         asked: Mapping[str, Any],
-        place: "JobPlace",
+        place: "SparkJobOptions",
         *,
         job_id: str,
         on_progress: "Callable[[Progress], None]",
@@ -277,7 +277,7 @@ class Doors:
     def restore(
         self,
         asked: Mapping[str, Any],
-        place: "JobPlace",
+        place: "SparkJobOptions",
         *,
         job_id: str,
         on_progress: "Callable[[Progress], None]",
@@ -296,16 +296,16 @@ class Doors:
     def ask_sql(self, request: "SqlRequest") -> int:
         """Run statements and print their rows; returns the exit code."""
         from streamhouse.cli.sql.statement_runner import run_request
-        from streamhouse.cli.sql.worker_connection import Link
+        from streamhouse.cli.sql.worker_connection import WorkerConnection
 
-        return run_request(request, Link)
+        return run_request(request, WorkerConnection)
 
     def sql_shell(self, request: "SqlRequest") -> int:
         """Blocks until the user leaves."""
         from streamhouse.cli.sql.shell import run_shell
-        from streamhouse.cli.sql.worker_connection import Link
+        from streamhouse.cli.sql.worker_connection import WorkerConnection
 
-        return run_shell(request, Link)
+        return run_shell(request, WorkerConnection)
 
     def run_sql_worker(self, plan: "Mapping[str, Any]", *, on_ready: "Callable[[Worker], None]") -> None:
         """Blocks until the worker has ended."""
@@ -349,9 +349,9 @@ def installed(extra: str) -> Iterator[None]:
         gc.enable()
 
 
-def doors_of(context: typer.Context) -> Doors:
-    found = context.find_object(Doors)
-    return Doors() if found is None else found
+def dependencies_of(context: typer.Context) -> Dependencies:
+    found = context.find_object(Dependencies)
+    return Dependencies() if found is None else found
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

@@ -31,9 +31,9 @@ from streamhouse.cli.commands import (
     transactions,
     wal,
 )
-from streamhouse.cli.output import fail
+from streamhouse.cli.output import print_error
 from streamhouse.cli.sql import command
-from streamhouse.cli.typer_setup import CONTEXT, HelpfulCommand, HelpfulGroup, described
+from streamhouse.cli.typer_setup import CONTEXT, Command, CommandGroup, help_text
 from streamhouse.errors import (
     ConcurrentTransactions,
     GroupNotFound,
@@ -63,7 +63,7 @@ HINTS: Final[Mapping[type[StreamhouseError], str]] = {
 }
 
 
-class Root(HelpfulGroup):
+class Root(CommandGroup):
     def main(
         self,
         args: Sequence[str] | None = None,
@@ -93,15 +93,15 @@ def _report(error: Exception) -> int:
         return _report_misuse(error)
     if isinstance(error, StreamhouseError):
         hint = next((text for kind, text in HINTS.items() if isinstance(error, kind)), "")
-        fail(f"{error}{hint}")
+        print_error(f"{error}{hint}")
         return MISUSED if isinstance(error, Misconfigured) else FAILED
     if isinstance(error, typer.Abort):
-        fail("stopped; nothing was done")
+        print_error("stopped; nothing was done")
         return FAILED
     if isinstance(error, OSError) and error.filename is not None:
-        fail(f"{(error.strerror or 'failed').lower()}; path={error.filename}")
+        print_error(f"{(error.strerror or 'failed').lower()}; path={error.filename}")
         return FAILED
-    fail(f"unexpected {type(error).__name__}: {error}; --debug before the command shows where")
+    print_error(f"unexpected {type(error).__name__}: {error}; --debug before the command shows where")
     return FAILED
 
 
@@ -112,7 +112,7 @@ def _report_misuse(error: TyperException) -> int:
         return MISUSED
     text = error.format_message().rstrip(".")
     see = f"; see: {context.command_path} --help" if context is not None else ""
-    fail(text[:1].lower() + text[1:] + see)
+    print_error(text[:1].lower() + text[1:] + see)
     return error.exit_code
 
 
@@ -123,7 +123,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     no_args_is_help=True,
     context_settings=CONTEXT,
-    help=described(
+    help=help_text(
         "StreamHouse: an event log that speaks Kafka's protocol and keeps its records in object storage.",
         "streamhouse up",
         "streamhouse topics create orders --partitions 3",
@@ -149,18 +149,16 @@ def root(
     pass
 
 
-app.command("up", cls=HelpfulCommand, help=agent.HELP, short_help="Run an agent.")(agent.up)
+app.command("up", cls=Command, help=agent.HELP, short_help="Run an agent.")(agent.up)
 app.add_typer(topics.app, name="topics")
-app.command("produce", cls=HelpfulCommand, help=produce.HELP, short_help="Write records to a topic.")(produce.produce)
-app.command("consume", cls=HelpfulCommand, help=consume.HELP, short_help="Read a topic.")(consume.consume)
+app.command("produce", cls=Command, help=produce.HELP, short_help="Write records to a topic.")(produce.produce)
+app.command("consume", cls=Command, help=consume.HELP, short_help="Read a topic.")(consume.consume)
 app.add_typer(groups.app, name="groups")
 app.add_typer(transactions.app, name="transactions")
 app.add_typer(schemas.app, name="schemas")
 app.add_typer(cluster.app, name="agents")
 app.add_typer(partitions.app, name="partitions")
-app.command("doctor", cls=HelpfulCommand, help=cluster.HELP, short_help="Ask every agent whether all is well.")(
-    cluster.doctor
-)
+app.command("doctor", cls=Command, help=cluster.HELP, short_help="Ask every agent whether all is well.")(cluster.doctor)
 app.add_typer(segments.app, name="segments")
 app.add_typer(wal.app, name="wal")
 app.add_typer(agent.app, name="config")
@@ -168,15 +166,15 @@ app.add_typer(pipelines.app, name="pipelines")
 app.add_typer(tables.app, name="tables")
 app.add_typer(command.app, name="sql")
 app.add_typer(spark_jobs.app, name="maintain")
-app.command("copy", cls=HelpfulCommand, help=spark_jobs.COPY_HELP, short_help="Copy a topic into another one.")(
+app.command("copy", cls=Command, help=spark_jobs.COPY_HELP, short_help="Copy a topic into another one.")(
     spark_jobs.copy
 )
-app.command(
-    "restore", cls=HelpfulCommand, help=spark_jobs.RESTORE_HELP, short_help="Put a table or files into a topic."
-)(spark_jobs.restore)
-app.command(
-    "recover", cls=HelpfulCommand, help=recover.HELP, short_help="Register what a lost or older database lacks."
-)(recover.recover)
+app.command("restore", cls=Command, help=spark_jobs.RESTORE_HELP, short_help="Put a table or files into a topic.")(
+    spark_jobs.restore
+)
+app.command("recover", cls=Command, help=recover.HELP, short_help="Register what a lost or older database lacks.")(
+    recover.recover
+)
 app.add_typer(spark.app, name="spark")
 app.add_typer(dev.app, name="dev")
 

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from streamhouse.cli.dependencies import Doors, run
+from streamhouse.cli.dependencies import Dependencies, run
 from streamhouse.config import load_settings, parse_address
 from streamhouse.errors import StreamhouseError
 
@@ -69,7 +69,7 @@ def complete_topic(incomplete: str) -> list[str]:
 
 
 async def _topic_names() -> list[str]:
-    async with Doors().admin(bootstrap_address(None), timeout_s=_COMPLETION_TIMEOUT_S) as admin:
+    async with Dependencies().admin(bootstrap_address(None), timeout_s=_COMPLETION_TIMEOUT_S) as admin:
         return [topic.name for topic in await admin.topics()]
 
 
@@ -81,7 +81,7 @@ def complete_group(incomplete: str) -> list[str]:
 
 
 async def _group_names() -> list[str]:
-    doors = Doors()
+    doors = Dependencies()
     async with doors.admin(bootstrap_address(None), timeout_s=_COMPLETION_TIMEOUT_S) as admin:
         return [group.name for group in await doors.groups(admin).all()]
 
@@ -94,7 +94,7 @@ def complete_transactional_id(incomplete: str) -> list[str]:
 
 
 async def _transactional_ids() -> list[str]:
-    async with asyncio.timeout(_COMPLETION_TIMEOUT_S), Doors().http(http_address(None)) as http:
+    async with asyncio.timeout(_COMPLETION_TIMEOUT_S), Dependencies().http(http_address(None)) as http:
         return [each.transactional_id for each in await http.transactions()]
 
 

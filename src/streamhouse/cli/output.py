@@ -41,7 +41,7 @@ def on_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def coloured() -> bool:
+def use_color() -> bool:
     return on_terminal() and not os.environ.get("NO_COLOR")
 
 
@@ -51,17 +51,17 @@ def console(*, stderr: bool = False) -> "Console":
     return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
 
 
-def say(text: str = "", *, bold: bool = False, dim: bool = False, color: str | None = None) -> None:
+def print_line(text: str = "", *, bold: bool = False, dim: bool = False, color: str | None = None) -> None:
     """A line for people; without colours where they are not wanted."""
-    typer.echo(typer.style(text, fg=color, bold=bold or None, dim=dim or None) if coloured() else text)
+    typer.echo(typer.style(text, fg=color, bold=bold or None, dim=dim or None) if use_color() else text)
 
 
-def note(text: str) -> None:
+def print_note(text: str) -> None:
     """Something to know that is no result."""
     typer.echo(text, err=True)
 
 
-def fail(text: str) -> None:
+def print_error(text: str) -> None:
     """The one line that an error gets."""
     line = " ".join(text.split())
     plain = bool(os.environ.get("NO_COLOR")) or not sys.stderr.isatty()
@@ -80,7 +80,7 @@ class StatusLine:
         if sys.stderr.isatty():
             typer.echo(f"\r{text.ljust(len(self._shown))}", err=True, nl=False)
         else:
-            note(text)
+            print_note(text)
         self._shown = text
 
     def clear(self) -> None:
@@ -110,7 +110,7 @@ def _print_rich(columns: Sequence[Column], rows: Sequence[Sequence[str]], indent
     from rich.text import Text
 
     screen = console()
-    kept = fitting(columns, rows, width=screen.width - indent)
+    kept = select_columns(columns, rows, width=screen.width - indent)
     table = Table(
         box=SIMPLE_HEAD,
         header_style="bold",
@@ -129,7 +129,7 @@ def _print_rich(columns: Sequence[Column], rows: Sequence[Sequence[str]], indent
     screen.print(Padding(table, (0, 0, 0, indent)))
 
 
-def fitting(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, width: int) -> list[int]:
+def select_columns(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, width: int) -> list[int]:
     """Which columns to show."""
     widths = [max(len(column.name), *(len(row[at]) for row in rows), 0) for at, column in enumerate(columns)]
     kept = list(range(len(columns)))
@@ -152,13 +152,13 @@ def _aligned(text: str, width: int, justify: str) -> str:
     return text.rjust(width) if justify == "right" else text.ljust(width)
 
 
-def print_facts(facts: Iterable[tuple[str, str]]) -> None:
+def print_properties(facts: Iterable[tuple[str, str]]) -> None:
     """Names and values, one pair a line."""
     pairs = list(facts)
     width = max(len(name) for name, _ in pairs)
     for name, value in pairs:
         label = name.ljust(width)
-        typer.echo(f"{typer.style(label, fg='cyan') if coloured() else label}  {value}")
+        typer.echo(f"{typer.style(label, fg='cyan') if use_color() else label}  {value}")
 
 
 _SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -190,7 +190,7 @@ def seconds(number: float) -> str:
     return f"{number * 1000:.0f} ms" if number < 1 else f"{number:.1f} s"
 
 
-def when(timestamp_ms: int) -> str:
+def format_time(timestamp_ms: int) -> str:
     """UTC, or the bare number where no calendar reaches; nothing for no timestamp."""
     if timestamp_ms < 0:
         return "-"
@@ -201,14 +201,14 @@ def when(timestamp_ms: int) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S}.{timestamp_ms % 1000:03d}Z"
 
 
-def shown(data: bytes | None) -> str:
+def escape_bytes(data: bytes | None) -> str:
     """Bytes as text that can't steer the terminal: control characters and broken UTF-8 are escaped."""
     if data is None:
         return "null"
     return data.decode("utf-8", "backslashreplace").translate(_ESCAPES)
 
 
-def parse_when(text: str, *, now_ms: int) -> int:
+def parse_time(text: str, *, now_ms: int) -> int:
     """Milliseconds since 1970 for `-1h`, `1731672000000` or `2026-11-15T12:00`; raises `ValueError`.
 
     A time without a zone is the local one.

@@ -21,66 +21,66 @@ from typing import Any, Final, Literal, get_args, get_origin
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from streamhouse.cli.output import coloured
+from streamhouse.cli.output import use_color
 
-UNSURE: Final = object()
+UNPARSED: Final = object()
 _PATH_CHECKS: Final = ("exists", "resolve_path", "writable")
 
 
-def quicken(param: Any) -> None:
+def use_fast_parsing(param: Any) -> None:
     """Put our own way before typer's, once."""
     if getattr(param, "_runtime_param", param) is None and hasattr(param, "type_descriptor"):
-        param._runtime_param = QuickCoercion()
+        param._runtime_param = FastCoercion()
 
 
-class QuickCoercion:
+class FastCoercion:
     """Stands where typer keeps its own, and steps aside for it."""
 
     def coerce(self, value: Any, *, param: Any, ctx: Any) -> Any:
         descriptor = param.type_descriptor
-        found = understood(value, descriptor.annotation, param.default, descriptor.parameter_info)
-        if found is not UNSURE:
+        found = parse_value(value, descriptor.annotation, param.default, descriptor.parameter_info)
+        if found is not UNPARSED:
             return found
         param._runtime_param = None
         return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
 
 
-def understood(value: Any, annotation: Any, default: Any, info: Any) -> Any:
-    """The value that a command gets, or `UNSURE`."""
+def parse_value(value: Any, annotation: Any, default: Any, info: Any) -> Any:
+    """The value that a command gets, or `UNPARSED`."""
     is_list = get_origin(annotation) is list
     if value is None:
         return () if is_list else None
     if default is not None and value is default:
         return value
     if not is_list:
-        return _understood_one(value, annotation, info)
+        return _parse_one(value, annotation, info)
     if not isinstance(value, list | tuple):
-        return UNSURE
-    found = [_understood_one(one, get_args(annotation)[0], info) for one in value]
-    return UNSURE if any(one is UNSURE for one in found) else found
+        return UNPARSED
+    found = [_parse_one(one, get_args(annotation)[0], info) for one in value]
+    return UNPARSED if any(one is UNPARSED for one in found) else found
 
 
-def _understood_one(value: Any, annotation: Any, info: Any) -> Any:
+def _parse_one(value: Any, annotation: Any, info: Any) -> Any:
     if not isinstance(value, str) or getattr(info, "parser", None) or getattr(info, "click_type", None):
-        return UNSURE
+        return UNPARSED
     if annotation is str:
         return value
     if annotation is int:
         return _whole_number(value, info)
     if get_origin(annotation) is Literal:
-        return value if value in get_args(annotation) else UNSURE
+        return value if value in get_args(annotation) else UNPARSED
     if annotation is Path:
-        return UNSURE if any(getattr(info, ask, False) for ask in _PATH_CHECKS) else Path(value)
-    return UNSURE
+        return UNPARSED if any(getattr(info, ask, False) for ask in _PATH_CHECKS) else Path(value)
+    return UNPARSED
 
 
 def _whole_number(value: str, info: Any) -> Any:
     if not (value.isascii() and value.isdigit()):
-        return UNSURE
+        return UNPARSED
     number = int(value)
     low, high = getattr(info, "min", None), getattr(info, "max", None)
     fits = (low is None or number >= low) and (high is None or number <= high)
-    return number if fits else UNSURE
+    return number if fits else UNPARSED
 
 
 MAX_WIDTH: Final = 100
@@ -92,7 +92,7 @@ _FIRST_COLUMN: Final = re.compile(r"^(  )(-[^\s,]*(?:, -[^\s,]*)*|[a-z-]+)(?=\s{
 _EXAMPLE: Final = re.compile(r"^(  +)((?:streamhouse|seq|cat|make) .*)$", re.MULTILINE)
 
 
-def painted(text: str) -> str:
+def colorize(text: str) -> str:
     """Headings bold, names of commands and options cyan, examples green."""
     text = _EXAMPLE.sub(lambda m: m[1] + typer.style(m[2], fg="green"), text)
     text = _FIRST_COLUMN.sub(lambda m: m[1] + typer.style(m[2], fg="cyan"), text)
@@ -100,37 +100,37 @@ def painted(text: str) -> str:
     return _USAGE.sub(typer.style("Usage:", bold=True), text)
 
 
-class HelpfulCommand(TyperCommand):
+class Command(TyperCommand):
     def get_params(self, ctx: Any) -> list[Any]:
         params: list[Any] = super().get_params(ctx)
         for param in params:
-            quicken(param)
+            use_fast_parsing(param)
         return params
 
     def get_help(self, ctx: Any) -> str:
         text: str = super().get_help(ctx)
-        return painted(text) if coloured() else text
+        return colorize(text) if use_color() else text
 
 
-class HelpfulGroup(TyperGroup):
+class CommandGroup(TyperGroup):
     def get_params(self, ctx: Any) -> list[Any]:
         params: list[Any] = super().get_params(ctx)
         for param in params:
-            quicken(param)
+            use_fast_parsing(param)
         return params
 
     def get_help(self, ctx: Any) -> str:
         text: str = super().get_help(ctx)
-        return painted(text) if coloured() else text
+        return colorize(text) if use_color() else text
 
 
-def group(about: str) -> typer.Typer:
+def command_group(about: str) -> typer.Typer:
     """A group of commands that explains itself when it is called without one."""
     return typer.Typer(
-        cls=HelpfulGroup, help=about, no_args_is_help=True, rich_markup_mode=None, context_settings=CONTEXT
+        cls=CommandGroup, help=about, no_args_is_help=True, rich_markup_mode=None, context_settings=CONTEXT
     )
 
 
-def described(about: str, *examples: str) -> str:
+def help_text(about: str, *examples: str) -> str:
     """Help text with its examples, which keep their line breaks."""
     return f"{about}\n\n\b\nExamples:\n" + "\n".join(f"  {example}" for example in examples) if examples else about

@@ -17,7 +17,7 @@ from streamhouse.client.types import Record
 from streamhouse.errors import CorruptBatch, CorruptObject, StreamhouseError, Unavailable
 from streamhouse.format.batch import HEADER_BYTES, read_header
 from streamhouse.format.records import iterate_batch
-from streamhouse.format.transactions import NONE_ABORTED, Aborted, read_marker
+from streamhouse.format.transactions import NONE_ABORTED, AbortedTransactions, read_marker
 from streamhouse.model.record import StoredRecord
 from streamhouse.model.transaction import AbortedTransaction
 
@@ -42,7 +42,7 @@ class Chunk:
         *,
         asked_from: int,
         batches: Iterable[memoryview],
-        void: Aborted = NONE_ABORTED,
+        void: AbortedTransactions = NONE_ABORTED,
     ) -> None:
         self.topic, self.partition, self.asked_from = topic, partition, asked_from
         self._batches = deque(batches)
@@ -141,7 +141,7 @@ def _aborted_list(told: Sequence[Any]) -> list[tuple[int, int]]:
     return next(([(each[0], each[1]) for each in field] for field in told if isinstance(field, list) and field), [])
 
 
-def aborted_in(batches: Iterable[memoryview], told: Sequence[tuple[int, int]]) -> Aborted:
+def aborted_in(batches: Iterable[memoryview], told: Sequence[tuple[int, int]]) -> AbortedTransactions:
     """The transactions with their ends: a producer's ends with its next marker that says so, if that came along."""
     if not told:
         return NONE_ABORTED
@@ -150,7 +150,7 @@ def aborted_in(batches: Iterable[memoryview], told: Sequence[tuple[int, int]]) -
         header = read_header(batch)
         if header.is_control and header.record_count and not read_marker(batch).is_commit:
             ends.setdefault(header.producer_id, []).append(header.base_offset)
-    return Aborted(
+    return AbortedTransactions(
         AbortedTransaction(producer, first, next((end for end in ends.get(producer, ()) if end >= first), NOWHERE))
         for producer, first in told
     )

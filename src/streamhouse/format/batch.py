@@ -172,7 +172,7 @@ def empty_batch(base_offset: int, end: int, *, leader_epoch: int) -> bytearray:
 def write_header(batch: bytearray, header: BatchHeader) -> None:
     """Write these fields in front of the records, in place, where there is room; size and checksum follow from them."""
     _HEADER.pack_into(batch, 0, header.base_offset, len(batch) - _PREFIX_BYTES, *header[2:])
-    seal(batch)
+    update_crc(batch)
 
 
 def check_batch(buffer: Buffer) -> BatchHeader:
@@ -243,7 +243,7 @@ def _check_producer(header: BatchHeader) -> None:
         raise InvalidRecord("transactional batch has no producer id")
 
 
-def place(buffer: bytearray | memoryview, *, base_offset: int, leader_epoch: int) -> None:
+def assign_offset(buffer: bytearray | memoryview, *, base_offset: int, leader_epoch: int) -> None:
     """Write what the log decides into a batch, in place."""
     _BASE.pack_into(buffer, 0, base_offset)
     _LENGTH.pack_into(buffer, _EPOCH_AT, leader_epoch)
@@ -254,23 +254,23 @@ def stamp_append_time(buffer: bytearray | memoryview, now_ms: int) -> None:
     (attributes,) = _ATTRIBUTES.unpack_from(buffer, _ATTRIBUTES_AT)
     _ATTRIBUTES.pack_into(buffer, _ATTRIBUTES_AT, attributes | _LOG_APPEND_TIME)
     _TIMESTAMP.pack_into(buffer, _MAX_TIMESTAMP_AT, now_ms)
-    seal(buffer)
+    update_crc(buffer)
 
 
 def correct_max_timestamp(buffer: bytearray | memoryview, max_timestamp_ms: int) -> BatchHeader:
     """Replace a largest timestamp that the records don't bear out, as Kafka does, in place; returns the new header."""
     _TIMESTAMP.pack_into(buffer, _MAX_TIMESTAMP_AT, max_timestamp_ms)
-    seal(buffer)
+    update_crc(buffer)
     return read_header(buffer)
 
 
-def number(buffer: bytearray | memoryview, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+def set_producer(buffer: bytearray | memoryview, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
     """Make the batch one of an idempotent producer, in place."""
     _PRODUCER.pack_into(buffer, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
-    seal(buffer)
+    update_crc(buffer)
 
 
-def as_new(batch: Buffer) -> bytearray:
+def without_log_fields(batch: Buffer) -> bytearray:
     """A copy of a stored batch as a client without idempotence would have sent it: no offset, no producer, and the
     records' own times. For records that are appended a second time."""
     header = read_header(batch)
@@ -285,12 +285,12 @@ def as_new(batch: Buffer) -> bytearray:
     return pack_batch(fresh, memoryview(batch)[HEADER_BYTES:])
 
 
-def seal(buffer: bytearray | memoryview) -> None:
+def update_crc(buffer: bytearray | memoryview) -> None:
     """Write the checksum of what the batch says now, in place; the buffer holds exactly one batch."""
     _CRC.pack_into(buffer, _CRC_AT, crc32c(memoryview(buffer)[_ATTRIBUTES_AT:]))
 
 
-def spans(buffer: Buffer) -> list[BatchSpan]:
+def iter_batches(buffer: Buffer) -> list[BatchSpan]:
     """Walk consecutive batches of bytes that were judged before; raises `CorruptBatch` rather than run astray."""
     found: list[BatchSpan] = []
     position, size = 0, len(buffer)
@@ -307,10 +307,10 @@ def spans(buffer: Buffer) -> list[BatchSpan]:
     return found
 
 
-def shifted(buffer: Buffer, *, by: int, leader_epoch: int) -> bytes:
+def shift_offsets(buffer: Buffer, *, by: int, leader_epoch: int) -> bytes:
     """A copy of consecutive batches whose offsets lie `by` higher, under the given leader epoch."""
     copy = bytearray(buffer)
-    for span in spans(copy):
+    for span in iter_batches(copy):
         _BASE.pack_into(copy, span.position, span.base + by)
         _LENGTH.pack_into(copy, span.position + _EPOCH_AT, leader_epoch)
     return bytes(copy)

@@ -53,7 +53,7 @@ class BlockEntry(NamedTuple):
     crc: int
 
 
-class BatchFacts(NamedTuple):
+class BatchSummary(NamedTuple):
     """What a block needs to know of a batch."""
 
     data: Buffer
@@ -69,19 +69,19 @@ class EncodedBlock(NamedTuple):
     entry: BlockEntry
 
 
-def batch_facts(data: Buffer) -> BatchFacts:
+def summarize_batch(data: Buffer) -> BatchSummary:
     """Read a placed batch's header; a buffer that isn't exactly one batch is a mistake of ours."""
     if len(data) < HEADER_BYTES:
         raise Internal(f"not a record batch; bytes={len(data)}")
     base, length, attributes, last_delta, max_timestamp_ms, records = _FACTS.unpack_from(data)
     if length + _PREFIX_BYTES != len(data):
         raise Internal(f"not exactly one record batch; declared={length + _PREFIX_BYTES} bytes={len(data)}")
-    return BatchFacts(data, base, base + last_delta + 1, max_timestamp_ms, records, bool(attributes & _CODEC_MASK))
+    return BatchSummary(data, base, base + last_delta + 1, max_timestamp_ms, records, bool(attributes & _CODEC_MASK))
 
 
-def grouped(batches: Iterable[BatchFacts], block_bytes: int) -> Iterator[list[BatchFacts]]:
+def group_into_blocks(batches: Iterable[BatchSummary], block_bytes: int) -> Iterator[list[BatchSummary]]:
     """Cut a run into blocks of at most `block_bytes`; a larger batch is a block of its own."""
-    block: list[BatchFacts] = []
+    block: list[BatchSummary] = []
     size = 0
     for batch in batches:
         if block and size + len(batch.data) > block_bytes:
@@ -93,10 +93,10 @@ def grouped(batches: Iterable[BatchFacts], block_bytes: int) -> Iterator[list[Ba
         yield block
 
 
-def encode_block(batches: Sequence[BatchFacts], *, stored_base: int, position: int) -> EncodedBlock:
+def encode_block(batches: Sequence[BatchSummary], *, stored_base: int, position: int) -> EncodedBlock:
     """The stored form of whole batches, and the index entry that finds them at `position`."""
     raw_bytes = sum(len(batch.data) for batch in batches)
-    codec, pieces = _stored(batches, raw_bytes)
+    codec, pieces = _encode_stored(batches, raw_bytes)
     crc = 0
     for piece in pieces:
         crc = crc32c(piece, crc)
@@ -113,7 +113,7 @@ def encode_block(batches: Sequence[BatchFacts], *, stored_base: int, position: i
     return EncodedBlock(pieces, entry)
 
 
-def _stored(batches: Sequence[BatchFacts], raw_bytes: int) -> tuple[int, list[Buffer]]:
+def _encode_stored(batches: Sequence[BatchSummary], raw_bytes: int) -> tuple[int, list[Buffer]]:
     compressed_bytes = sum(len(batch.data) for batch in batches if batch.compressed)
     if compressed_bytes * 2 >= raw_bytes:
         return RAW, _raw_pieces(batches, raw_bytes)
@@ -125,13 +125,13 @@ def _stored(batches: Sequence[BatchFacts], raw_bytes: int) -> tuple[int, list[Bu
     return RAW, [whole]
 
 
-def _raw_pieces(batches: Sequence[BatchFacts], raw_bytes: int) -> list[Buffer]:
+def _raw_pieces(batches: Sequence[BatchSummary], raw_bytes: int) -> list[Buffer]:
     if raw_bytes < len(batches) * _JOIN_BELOW_BYTES:
         return [_joined(batches)]
     return [batch.data for batch in batches]
 
 
-def _joined(batches: Sequence[BatchFacts]) -> Buffer:
+def _joined(batches: Sequence[BatchSummary]) -> Buffer:
     return batches[0].data if len(batches) == 1 else b"".join([batch.data for batch in batches])
 
 

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, TypeAlias
 from streamhouse.errors import InvalidRecord
 from streamhouse.format.batch import BatchHeader, Buffer, read_header
 from streamhouse.format.record_codec import Origin, decode_in_python
-from streamhouse.format.record_scanner import Flaw
+from streamhouse.format.record_scanner import FieldError
 from streamhouse.format.records import malformed, stored_payload
 from streamhouse.model.record import Header, StoredRecord
 
@@ -113,7 +113,7 @@ class Columns(NamedTuple):
 class ColumnsRead(NamedTuple):
     """The columns, or None and the flaw of a record of a payload."""
 
-    flaw: Flaw
+    flaw: FieldError
     payload: int
     record: int
     columns: Columns | None
@@ -186,7 +186,7 @@ def columns_in_c(payloads: Sequence[Payload], selection: Selection) -> ColumnsRe
         tuple(payloads), selection.columns, *selection.bounds
     )
     if flaw:
-        return ColumnsRead(Flaw(flaw), payload, record, None)
+        return ColumnsRead(FieldError(flaw), payload, record, None)
     offset, timestamp_ms, timestamp_type, *rest = buffers
     null_keys, null_values, headers, null_header_values = counts
     key = _binary(rows, null_keys, rest[0:3])
@@ -194,7 +194,7 @@ def columns_in_c(payloads: Sequence[Payload], selection: Selection) -> ColumnsRe
     names, header_values = _binary(headers, 0, rest[7:10]), _binary(headers, null_header_values, rest[10:13])
     lists = None if rest[6] is None or not names or not header_values else Headers(rest[6], names, header_values)
     return ColumnsRead(
-        Flaw.NONE, payload, record, Columns(rows, offset, timestamp_ms, timestamp_type, key, value, lists)
+        FieldError.NONE, payload, record, Columns(rows, offset, timestamp_ms, timestamp_type, key, value, lists)
     )
 
 
@@ -218,7 +218,7 @@ def columns_in_python(payloads: Sequence[Payload], selection: Selection) -> Colu
         chosen = [r for r in decoded if first <= r.offset <= last and earliest <= r.timestamp_ms <= latest]
         records += chosen
         types += [CREATE_TIME if append_ms is None else LOG_APPEND_TIME] * len(chosen)
-    return ColumnsRead(Flaw.NONE, len(payloads), at, _columns(records, types, selection.columns))
+    return ColumnsRead(FieldError.NONE, len(payloads), at, _columns(records, types, selection.columns))
 
 
 def _columns(records: Sequence[StoredRecord], types: Sequence[int], wanted: Column) -> Columns:

@@ -17,7 +17,7 @@ from streamhouse.errors import InvalidRecord
 from streamhouse.format.batch import HEADER_BYTES, BatchHeader, Buffer, pack_batch, write_header
 from streamhouse.format.compression import Codec, compress
 from streamhouse.format.partitioner import partition_for
-from streamhouse.format.record_scanner import Flaw, append_varint
+from streamhouse.format.record_scanner import FieldError, append_varint
 
 try:
     from streamhouse.format import _records
@@ -33,11 +33,11 @@ _MAX_FIELDS: Final = 2**31 - 1 - 32
 _LOG_APPEND_TIME: Final = 0x08
 
 _FLAW_TEXTS: Final = {
-    Flaw.KEY: "the column of keys is damaged",
-    Flaw.VALUE: "the column of values is damaged",
-    Flaw.HEADER_COUNT: "the column of headers is damaged",
-    Flaw.HEADER: "a header has no name",
-    Flaw.LENGTH: "it is too large for any batch",
+    FieldError.KEY: "the column of keys is damaged",
+    FieldError.VALUE: "the column of values is damaged",
+    FieldError.HEADER_COUNT: "the column of headers is damaged",
+    FieldError.HEADER: "a header has no name",
+    FieldError.LENGTH: "it is too large for any batch",
 }
 
 
@@ -99,7 +99,7 @@ class ColumnBatch(NamedTuple):
 class EncodedColumns(NamedTuple):
     """Batches by partition, rows of each in their order; or the flaw of a row, and none."""
 
-    flaw: Flaw
+    flaw: FieldError
     row: int
     batches: list[ColumnBatch]
 
@@ -163,16 +163,16 @@ def encode_columns_in_c(
     flaw, row, batches = _records.encode_columns(
         columns.rows, columns[1:], partitions, count, now_ms, payload_bytes, HEADER_BYTES
     )
-    return EncodedColumns(Flaw(flaw), row, [ColumnBatch(*batch) for batch in batches])
+    return EncodedColumns(FieldError(flaw), row, [ColumnBatch(*batch) for batch in batches])
 
 
 # --- the same in plain Python: the fallback, and the oracle for the one in C ----------------------------------------
 
 
-class _Found(Exception):
+class _Scanned(Exception):
     """A flaw on its way from a field to the encoder; never leaves this module."""
 
-    def __init__(self, flaw: Flaw) -> None:
+    def __init__(self, flaw: FieldError) -> None:
         self.flaw = flaw
 
 
@@ -183,8 +183,8 @@ def partition_rows_in_python(
     for row in range(rows):
         wanted = _number(given, row, "i")
         try:
-            own = _field(key, row, Flaw.KEY)
-        except _Found:
+            own = _field(key, row, FieldError.KEY)
+        except _Scanned:
             own = None
             if wanted is None:
                 return RowPartitions(row, bytearray(chosen.tobytes()), start)
@@ -211,7 +211,7 @@ def encode_columns_in_python(
         is_new = not made or made[-1].partition != chosen[row]
         try:
             fields, own_ms = _fields(columns, row), _number(columns.timestamp_ms, row, "q")
-        except _Found as found:
+        except _Scanned as found:
             return EncodedColumns(found.flaw, row, [])
         timestamp_ms = now_ms if own_ms is None else own_ms
         if is_new or not _fits(made[-1], fields, timestamp_ms, payload_bytes):
@@ -220,7 +220,7 @@ def encode_columns_in_python(
         last.batch.extend(_record(last, fields, timestamp_ms))
         latest_ms = max(last.max_timestamp_ms, timestamp_ms)
         made[-1] = last._replace(records=last.records + 1, max_timestamp_ms=latest_ms)
-    return EncodedColumns(Flaw.NONE, columns.rows, made)
+    return EncodedColumns(FieldError.NONE, columns.rows, made)
 
 
 def _fits(batch: ColumnBatch, fields: bytearray, timestamp_ms: int, payload_bytes: int) -> bool:
@@ -243,11 +243,11 @@ def _record(batch: ColumnBatch, fields: bytearray, timestamp_ms: int) -> bytearr
 def _fields(columns: RecordColumns, row: int) -> bytearray:
     """What a record has behind its numbers: key, value and headers."""
     fields = bytearray()
-    _append(fields, _field(columns.key, row, Flaw.KEY))
-    _append(fields, _field(columns.value, row, Flaw.VALUE))
+    _append(fields, _field(columns.key, row, FieldError.KEY))
+    _append(fields, _field(columns.value, row, FieldError.VALUE))
     _append_headers(fields, columns.headers, row)
     if len(fields) > _MAX_FIELDS:
-        raise _Found(Flaw.LENGTH)
+        raise _Scanned(FieldError.LENGTH)
     return fields
 
 
@@ -261,27 +261,27 @@ def _append_headers(to: bytearray, column: HeadersColumn | None, row: int) -> No
     if column is not None and _is_valid(column.validity, column.first + row):
         start, end = _ints(column.offsets)[column.first + row : column.first + row + 2]
         if not 0 <= start <= end <= min(_rows(column.names), _rows(column.values)):
-            raise _Found(Flaw.HEADER_COUNT)
+            raise _Scanned(FieldError.HEADER_COUNT)
     append_varint(to, end - start)
     for at in range(start, end):
         assert column is not None
-        name = _field(column.names, at, Flaw.HEADER)
+        name = _field(column.names, at, FieldError.HEADER)
         if name is None:
-            raise _Found(Flaw.HEADER)
+            raise _Scanned(FieldError.HEADER)
         _append(to, name)
-        _append(to, _field(column.values, at, Flaw.HEADER))
+        _append(to, _field(column.values, at, FieldError.HEADER))
 
 
 def _rows(column: BytesColumn) -> int:
     return max(0, len(_ints(column.offsets)) - column.first - 1)
 
 
-def _field(column: BytesColumn | None, row: int, flaw: Flaw) -> bytes | None:
+def _field(column: BytesColumn | None, row: int, flaw: FieldError) -> bytes | None:
     if column is None or not _is_valid(column.validity, column.first + row):
         return None
     start, end = _ints(column.offsets)[column.first + row : column.first + row + 2]
     if not 0 <= start <= end <= len(column.data):
-        raise _Found(flaw)
+        raise _Scanned(flaw)
     return bytes(column.data[start:end])
 
 

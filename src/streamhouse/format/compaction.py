@@ -25,29 +25,29 @@ from typing import Final
 from streamhouse.format.batch import BatchHeader, Buffer, pack_batch, read_header
 from streamhouse.format.compaction_kernel import (
     NO_KEYS,
-    Filtered,
+    FilteredRecords,
     KeyHash,
     Keys,
-    Wanted,
+    RecordFilter,
     filter_records,
     key_hash,
     read_keys,
-    retimed,
+    shift_timestamps,
     wrapped,
 )
 from streamhouse.format.compression import compress
 from streamhouse.format.records import stored_payload
-from streamhouse.format.transactions import NONE_ABORTED, Aborted
+from streamhouse.format.transactions import NONE_ABORTED, AbortedTransactions
 
 __all__ = [
+    "CompactionPolicy",
+    "FilterRules",
     "KeyHash",
     "KeyMap",
-    "Rules",
-    "Terms",
-    "Traversed",
+    "SeenTransactions",
     "batch_keys",
-    "compacted",
-    "filtered",
+    "compact_batch",
+    "filter_batch",
     "has_offset",
     "key_hash",
 ]
@@ -62,7 +62,7 @@ class KeyMap:
 
     max_keys: int
     limit_bytes: int
-    aborted: Aborted = NONE_ABORTED
+    aborted: AbortedTransactions = NONE_ABORTED
     latest: dict[KeyHash, int] = field(default_factory=dict)
     end: int = 0
 
@@ -76,7 +76,7 @@ class KeyMap:
         return True
 
 
-class Traversed:
+class SeenTransactions:
     """What was met of transactions, in a pass that reads a log from its start, batch by batch.
 
     A marker of whose transaction nothing was met on the way to it has nothing left to tell but how it ended.
@@ -106,7 +106,7 @@ class Traversed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class CompactionPolicy:
     """What decides about a record besides its key: nothing at or above `end` is touched, where no transaction may be
     open; of what lies below, these were aborted."""
 
@@ -114,7 +114,7 @@ class Terms:
     now_ms: int
     delete_retention_ms: int
     limit_bytes: int
-    aborted: Aborted = NONE_ABORTED
+    aborted: AbortedTransactions = NONE_ABORTED
     later_now_ms: int = 0
     """The time by another clock. Horizons are over by the earlier of the two and begin by the later, so that no clock
     that is wrong alone shortens `delete_retention_ms`."""
@@ -125,22 +125,22 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules(Terms):
+class FilterRules(CompactionPolicy):
     """What decides about a record: `latest` knows the keys of everything from the first dirty offset to `end`."""
 
     latest: Mapping[KeyHash, int]
 
 
-def batch_keys(batch: Buffer, *, limit_bytes: int, aborted: Aborted = NONE_ABORTED) -> Keys:
+def batch_keys(batch: Buffer, *, limit_bytes: int, aborted: AbortedTransactions = NONE_ABORTED) -> Keys:
     """The keys that a batch has a say in; markers and batches of aborted transactions have none."""
     header = read_header(batch)
-    if header.is_control or not header.record_count or _is_void(header, aborted):
+    if header.is_control or not header.record_count or _is_aborted(header, aborted):
         return NO_KEYS
     return read_keys(stored_payload(batch, header, limit_bytes), header)
 
 
-def compacted(
-    batch: Buffer, rules: Rules, *, keep_empty: bool = False, traversed: Traversed | None = None
+def compact_batch(
+    batch: Buffer, rules: FilterRules, *, keep_empty: bool = False, traversed: SeenTransactions | None = None
 ) -> Buffer | None:
     """What stays of a batch: itself if that is all, another one, or None. With `keep_empty` a batch without records
     stays where none does, so that readers get to its last offset.
@@ -153,7 +153,7 @@ def compacted(
     is_spent = traversed is not None and traversed.meet(header)
     if header.is_control:
         return _ended(batch, header, rules, keep_empty) if is_spent else batch
-    if _is_void(header, rules.aborted):
+    if _is_aborted(header, rules.aborted):
         return _emptied(batch, header) if keep_empty else None
     payload = _payload(batch, header, rules)
     latest = rules.latest.get
@@ -161,15 +161,17 @@ def compacted(
     return _filtered(batch, header, payload, stays.tobytes(), rules, keep_empty)
 
 
-def filtered(batch: Buffer, stays: Buffer, terms: Terms, *, keep_empty: bool = False) -> Buffer | None:
-    """As `compacted`, by the offsets that stay: int64 numbers, ascending; those that are the latest of their keys, and
-    those of markers that are not spent."""
+def filter_batch(batch: Buffer, stays: Buffer, terms: CompactionPolicy, *, keep_empty: bool = False) -> Buffer | None:
+    """Drop all records but those at the given offsets; see `compact_batch`.
+
+    `stays` are sorted int64 offsets: the latest of each key, and transaction markers that are still needed.
+    """
     header = read_header(batch)
     if header.base_offset >= terms.end:
         return batch
     if header.is_control:
         return batch if has_offset(stays, header.base_offset) else _ended(batch, header, terms, keep_empty)
-    if _is_void(header, terms.aborted):
+    if _is_aborted(header, terms.aborted):
         return _emptied(batch, header) if keep_empty else None
     return _filtered(batch, header, _payload(batch, header, terms), stays, terms, keep_empty)
 
@@ -181,30 +183,30 @@ def has_offset(stays: Buffer, offset: int) -> bool:
     return at < len(numbers) and numbers[at] == offset
 
 
-def _is_void(header: BatchHeader, aborted: Aborted) -> bool:
+def _is_aborted(header: BatchHeader, aborted: AbortedTransactions) -> bool:
     return header.is_transactional and aborted.voids(header.producer_id, header.base_offset)
 
 
-def _ended(batch: Buffer, header: BatchHeader, terms: Terms, keep_empty: bool) -> Buffer | None:
+def _ended(batch: Buffer, header: BatchHeader, terms: CompactionPolicy, keep_empty: bool) -> Buffer | None:
     """What stays of a marker that is spent. The last batch of a log stays as it is, for the sake of its offset."""
     if not header.record_count:
         return batch if keep_empty else None
     if header.has_delete_horizon:
         return batch if keep_empty or header.base_timestamp_ms > terms.now_ms else None
     by_ms = wrapped(header.base_timestamp_ms - terms.horizon_ms)
-    records = retimed(_payload(batch, header, terms), header, by_ms=by_ms)
+    records = shift_timestamps(_payload(batch, header, terms), header, by_ms=by_ms)
     return pack_batch(header.with_delete_horizon(terms.horizon_ms), compress(header.codec, records))
 
 
-def _payload(batch: Buffer, header: BatchHeader, terms: Terms) -> Buffer:
+def _payload(batch: Buffer, header: BatchHeader, terms: CompactionPolicy) -> Buffer:
     return stored_payload(batch, header, terms.limit_bytes) if header.record_count else b""
 
 
 def _filtered(
-    batch: Buffer, header: BatchHeader, payload: Buffer, stays: Buffer, terms: Terms, keep_empty: bool
+    batch: Buffer, header: BatchHeader, payload: Buffer, stays: Buffer, terms: CompactionPolicy, keep_empty: bool
 ) -> Buffer | None:
     horizon_ms = terms.horizon_ms
-    wanted = Wanted(
+    wanted = RecordFilter(
         offsets=stays,
         drop_tombstones=header.has_delete_horizon and header.base_timestamp_ms <= terms.now_ms,
         retime_by=None if header.has_delete_horizon else wrapped(header.base_timestamp_ms - horizon_ms),
@@ -230,7 +232,7 @@ def _emptied(batch: Buffer, header: BatchHeader) -> Buffer:
     )
 
 
-def _rebuilt(header: BatchHeader, records: Buffer, found: Filtered, horizon_ms: int) -> Buffer:
+def _rebuilt(header: BatchHeader, records: Buffer, found: FilteredRecords, horizon_ms: int) -> Buffer:
     latest_ms = header.base_timestamp_ms + found.latest_delta
     header = header._replace(
         max_timestamp_ms=header.max_timestamp_ms if header.is_log_append_time else latest_ms, record_count=found.kept

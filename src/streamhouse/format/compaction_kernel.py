@@ -21,7 +21,7 @@ from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
 from streamhouse.format.batch import BatchHeader, Buffer
-from streamhouse.format.record_scanner import Flaw, Place, append_varint, locate_in_python
+from streamhouse.format.record_scanner import FieldError, Place, append_varint, record_positions_in_python
 from streamhouse.format.records import malformed
 
 try:
@@ -58,7 +58,7 @@ class Keys(NamedTuple):
 class KeysRead(NamedTuple):
     """The keys up to the first flaw, and the record that has it."""
 
-    flaw: Flaw
+    flaw: FieldError
     record: int
     keys: Keys
 
@@ -82,18 +82,18 @@ def read_keys(payload: Buffer, header: BatchHeader) -> Keys:
 
 def keys_in_c(payload: Buffer, count: int, base_offset: int) -> KeysRead:
     flaw, record, *columns = _records.key_hashes(payload, count, base_offset)
-    return KeysRead(Flaw(flaw), record, Keys(*columns))
+    return KeysRead(FieldError(flaw), record, Keys(*columns))
 
 
 def keys_in_python(payload: Buffer, count: int, base_offset: int) -> KeysRead:
     """The same in plain Python: the fallback, and the oracle for the one in C."""
-    flaw, places = locate_in_python(payload, count)
+    flaw, places = record_positions_in_python(payload, count)
     view = memoryview(payload)
     hashes, tombstones, offsets = bytearray(), bytearray(), array("q")
     for record, (*_, offset_delta, key, key_length, value_length) in enumerate(places):
         offset = base_offset + offset_delta
         if not _MIN_LONG <= offset <= _MAX_LONG:
-            flaw, places = Flaw.RANGE, places[:record]
+            flaw, places = FieldError.RANGE, places[:record]
             break
         if key_length >= 0:
             hashes += key_hash(view[key : key + key_length])
@@ -110,7 +110,7 @@ except ImportError:  # built without a compiler
     IS_COMPILED = False
 
 
-class Wanted(NamedTuple):
+class RecordFilter(NamedTuple):
     """What stays: `offsets` is int64 numbers in the machine's order, ascending; records without a key never do.
 
     With `retime_by`, timestamp deltas grow by that, provided that a tombstone stays. Both are numbers of 64 bits, and
@@ -122,10 +122,10 @@ class Wanted(NamedTuple):
     retime_by: int | None = None
 
 
-class Filtered(NamedTuple):
+class FilteredRecords(NamedTuple):
     """What stays of a payload; `records` is None where none does, and where all do as they are."""
 
-    flaw: Flaw
+    flaw: FieldError
     record: int
     kept: int
     latest_delta: int
@@ -138,7 +138,7 @@ def wrapped(number: int) -> int:
     return (number + 2**63) % 2**64 - 2**63
 
 
-def filter_records(payload: Buffer, header: BatchHeader, wanted: Wanted) -> Filtered:
+def filter_records(payload: Buffer, header: BatchHeader, wanted: RecordFilter) -> FilteredRecords:
     """What stays of a batch whose records were decompressed; raises `CorruptBatch` where they are none."""
     act = filter_in_c if IS_COMPILED else filter_in_python
     found = act(payload, header.record_count, header.base_offset, wanted)
@@ -147,38 +147,38 @@ def filter_records(payload: Buffer, header: BatchHeader, wanted: Wanted) -> Filt
     return found
 
 
-def retimed(payload: Buffer, header: BatchHeader, *, by_ms: int) -> bytes:
+def shift_timestamps(payload: Buffer, header: BatchHeader, *, by_ms: int) -> bytes:
     """All records of a batch, which are few, with timestamp deltas that are larger by that."""
-    flaw, places = locate_in_python(payload, header.record_count)
+    flaw, places = record_positions_in_python(payload, header.record_count)
     if flaw:
         raise malformed(flaw, len(places))
-    return _retimed(memoryview(payload), places, by_ms=by_ms)
+    return _shift_timestamps(memoryview(payload), places, by_ms=by_ms)
 
 
-def filter_in_c(payload: Buffer, count: int, base_offset: int, wanted: Wanted) -> Filtered:
+def filter_in_c(payload: Buffer, count: int, base_offset: int, wanted: RecordFilter) -> FilteredRecords:
     flaw, record, kept, latest, is_retimed, records = _records.filter(payload, count, base_offset, *wanted)
-    return Filtered(Flaw(flaw), record, kept, latest, bool(is_retimed), records)
+    return FilteredRecords(FieldError(flaw), record, kept, latest, bool(is_retimed), records)
 
 
-def filter_in_python(payload: Buffer, count: int, base_offset: int, wanted: Wanted) -> Filtered:
+def filter_in_python(payload: Buffer, count: int, base_offset: int, wanted: RecordFilter) -> FilteredRecords:
     """The same in plain Python: the fallback, and the oracle for the one in C."""
-    flaw, places = locate_in_python(payload, count)
+    flaw, places = record_positions_in_python(payload, count)
     if flaw:
-        return Filtered(flaw, len(places), 0, 0, False, None)
+        return FilteredRecords(flaw, len(places), 0, 0, False, None)
     kept = _kept(places, base_offset, wanted)
     is_retimed = wanted.retime_by is not None and any(place[8] < 0 for place in kept)
     latest = max((place[4] for place in kept), default=0)
     if not kept or (len(kept) == count and not is_retimed):
-        return Filtered(Flaw.NONE, count, len(kept), latest, is_retimed, None)
+        return FilteredRecords(FieldError.NONE, count, len(kept), latest, is_retimed, None)
     view = memoryview(payload)
     if is_retimed:
-        records: Buffer = _retimed(view, kept, by_ms=wanted.retime_by or 0)
+        records: Buffer = _shift_timestamps(view, kept, by_ms=wanted.retime_by or 0)
     else:
         records = b"".join([view[place[0] : place[3]] for place in kept])
-    return Filtered(Flaw.NONE, count, len(kept), latest, is_retimed, records)
+    return FilteredRecords(FieldError.NONE, count, len(kept), latest, is_retimed, records)
 
 
-def _kept(places: list[Place], base_offset: int, wanted: Wanted) -> list[Place]:
+def _kept(places: list[Place], base_offset: int, wanted: RecordFilter) -> list[Place]:
     ends = base_offset + max((place[5] for place in places), default=0)
     offsets = {each for each in memoryview(wanted.offsets).cast("B").cast("q") if base_offset <= each <= ends}
     return [
@@ -188,7 +188,7 @@ def _kept(places: list[Place], base_offset: int, wanted: Wanted) -> list[Place]:
     ]
 
 
-def _retimed(payload: memoryview, kept: list[Place], *, by_ms: int) -> bytes:
+def _shift_timestamps(payload: memoryview, kept: list[Place], *, by_ms: int) -> bytes:
     """The records with other timestamp deltas, because they are counted from another base."""
     records = bytearray()
     for _, body, rest, end, timestamp_delta, *_ in kept:

@@ -96,18 +96,18 @@ _END: Final = b"\x00\x01"
 _NUL: Final = b"\x00\x02"
 
 
-def found_by(values: Sequence[Any]) -> str:
+def view_lookup_key(values: Sequence[Any]) -> str:
     """The text by which a key is found: the same for 1 and "1", as they come from a URL. Null is not "null"."""
     return json.dumps([None if value is None else _text(value) for value in values], ensure_ascii=True)
 
 
-def sorted_by(values: Sequence[Any]) -> str:
+def view_sort_key(values: Sequence[Any]) -> str:
     """Hex digits in the order of keys; equal only where keys are, but for numbers beyond any column's."""
     return b"".join(map(_place, values)).hex()
 
 
-def asked_for(texts: Sequence[str]) -> str:
-    """`found_by` of a key whose values are given as texts; objects and arrays as JSON."""
+def parse_view_lookup_key(texts: Sequence[str]) -> str:
+    """`view_lookup_key` of a key whose values are given as texts; objects and arrays as JSON."""
     return json.dumps([_same_json(text) for text in texts], ensure_ascii=True)
 
 

@@ -42,7 +42,7 @@ class ObjectName(NamedTuple):
     sequence: int
 
 
-class PlacedName(NamedTuple):
+class ExternalSegmentName(NamedTuple):
     """For which commit of a query a segment was written, and which of all that were."""
 
     query: QueryId
@@ -64,26 +64,26 @@ def is_query_id(text: str) -> bool:
     return _UUID.fullmatch(text) is not None
 
 
-def placed_prefix(query: QueryId, epoch: int) -> str:
+def external_segment_prefix(query: QueryId, epoch: int) -> str:
     """What all segments for a commit of a query begin with, and no others."""
     if not is_query_id(query) or not 0 <= epoch <= MAX_EPOCH:
         raise Internal(f"not a query's commit; query={query!r} epoch={epoch}")
     return f"{PLACED_PREFIX}{query}/{epoch:020d}/"
 
 
-def placed_segment_key(query: QueryId, epoch: int, unique: str) -> str:
+def external_segment_key(query: QueryId, epoch: int, unique: str) -> str:
     """A segment to be placed by a commit; `unique` is 32 hex digits that nobody else drew."""
     if not _UNIQUE.fullmatch(unique):
         raise Internal(f"not 32 hex digits; unique={unique!r}")
-    return placed_prefix(query, epoch) + unique
+    return external_segment_prefix(query, epoch) + unique
 
 
-def parse_placed_key(key: str) -> PlacedName | None:
+def parse_external_segment_key(key: str) -> ExternalSegmentName | None:
     """Which commit's segment the key names; None for any other key."""
     match = _PLACED.fullmatch(key, len(PLACED_PREFIX)) if key.startswith(PLACED_PREFIX) else None
     if match is None or int(match[3]) > MAX_EPOCH:
         return None
-    return PlacedName(QueryId(match[1]), int(match[3]), match[4])
+    return ExternalSegmentName(QueryId(match[1]), int(match[3]), match[4])
 
 
 def wal_key(session_id: SessionId, sequence: int) -> str:

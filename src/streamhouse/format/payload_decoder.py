@@ -97,7 +97,7 @@ class NodeColumn(NamedTuple):
 _NOTHING: Final = NodeColumn(0, 0, None, None, None, ())
 
 
-def flattened(root: Node) -> bytes:
+def flatten_nodes(root: Node) -> bytes:
     """The tree, breadth first: children stand behind each other, and behind their parents."""
     waiting, written = [root], bytearray()
     following = 1
@@ -117,7 +117,7 @@ def decode_columns(root: Node, values: Binary, states: bytearray) -> NodeColumn:
     """The columns of payloads that stand behind the ids of their schemas; `states` tells which to read, and is told
     which could not be. Raises `OverflowError` where columns would be much larger than their payloads."""
     limit_bytes = max(LEAST_LIMIT_BYTES, MAX_GROWTH * len(values.data))
-    nodes = flattened(root)
+    nodes = flatten_nodes(root)
     told = _schema_columns.decode(nodes, values.data, values.offsets, states, PREFIX_BYTES, limit_bytes)
     return _grown(root, iter(told))
 

@@ -5,7 +5,7 @@ Owns        a payload's bytes in both directions and the scan for schema ids, tw
             that could be built
 Leaves      the batch's header, compression and error texts to `format.records`; a record's structure to `record_walk`
 
-Bytes that are wrong end in a `Flaw` with the record it was found in; objects of wrong types end in a TypeError.
+Bytes that are wrong end in a `FieldError` with the record it was found in; objects of wrong types end in a TypeError.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,14 @@ from types import UnionType
 from typing import Final, NamedTuple
 
 from streamhouse.format.batch import Buffer
-from streamhouse.format.record_scanner import Flaw, FlawFound, Place, append_varint, read_place, read_varint
+from streamhouse.format.record_scanner import (
+    FieldError,
+    InvalidRecordField,
+    Place,
+    append_varint,
+    read_position,
+    read_varint,
+)
 from streamhouse.format.schema_id import MAGIC, PREFIX_BYTES
 from streamhouse.model.record import Header, NewRecord, StoredRecord
 
@@ -35,7 +42,7 @@ MAX_SCHEMA_IDS: Final = 2000
 class Encoded(NamedTuple):
     """Room for a header, then the records; or the flaw of the record at `record`."""
 
-    flaw: Flaw
+    flaw: FieldError
     record: int
     batch: bytearray
     base_timestamp_ms: int
@@ -45,7 +52,7 @@ class Encoded(NamedTuple):
 class Decoded(NamedTuple):
     """The records up to `record`, which stands at `position` and may have a flaw."""
 
-    flaw: Flaw
+    flaw: FieldError
     record: int
     records: list[StoredRecord]
     position: int
@@ -67,10 +74,10 @@ class Part(NamedTuple):
 ALL: Final = Part()
 
 
-class FoundTime(NamedTuple):
+class TimestampMatch(NamedTuple):
     """Offset and timestamp of a record, None where there is none; or the flaw of the record at `record`."""
 
-    flaw: Flaw
+    flaw: FieldError
     record: int
     found: tuple[int, int] | None
 
@@ -96,7 +103,7 @@ class SchemaIds(NamedTuple):
 
 
 class ScannedIds(NamedTuple):
-    flaw: Flaw
+    flaw: FieldError
     record: int
     found: SchemaIds
 
@@ -110,7 +117,7 @@ def encode(records: Sequence[NewRecord], now_ms: int, *, room_bytes: int) -> Enc
 
 def encode_in_c(records: Sequence[NewRecord], now_ms: int, room_bytes: int) -> Encoded:
     flaw, index, batch, base_ms, max_ms = _records.encode(records, now_ms, room_bytes)
-    return Encoded(Flaw(flaw), index, batch, base_ms, max_ms)
+    return Encoded(FieldError(flaw), index, batch, base_ms, max_ms)
 
 
 def encode_in_python(records: Sequence[NewRecord], now_ms: int, room_bytes: int) -> Encoded:
@@ -124,10 +131,10 @@ def encode_in_python(records: Sequence[NewRecord], now_ms: int, room_bytes: int)
             if index == 0:
                 base_ms = latest_ms = own_ms
             _append_record(batch, record, index, own_ms - base_ms)
-        except FlawFound as found:
+        except InvalidRecordField as found:
             return Encoded(found.flaw, index, bytearray(), 0, 0)
         latest_ms = max(latest_ms, own_ms)
-    return Encoded(Flaw.NONE, len(records), batch, base_ms, latest_ms)
+    return Encoded(FieldError.NONE, len(records), batch, base_ms, latest_ms)
 
 
 def decode(payload: Buffer, count: int, origin: Origin, *, from_offset: int = 0, part: Part = ALL) -> Decoded:
@@ -139,7 +146,7 @@ def decode(payload: Buffer, count: int, origin: Origin, *, from_offset: int = 0,
 
 def decode_in_c(payload: Buffer, count: int, origin: Origin, from_offset: int, part: Part = ALL) -> Decoded:
     flaw, record, records, position = _records.decode(payload, count, *origin, from_offset, StoredRecord, *part)
-    return Decoded(Flaw(flaw), record, records, position)
+    return Decoded(FieldError(flaw), record, records, position)
 
 
 def decode_in_python(payload: Buffer, count: int, origin: Origin, from_offset: int, part: Part = ALL) -> Decoded:
@@ -148,11 +155,11 @@ def decode_in_python(payload: Buffer, count: int, origin: Origin, from_offset: i
     records: list[StoredRecord] = []
     while index < count:
         if start is not None and (len(records) >= max_records or position - start >= max_bytes):
-            return Decoded(Flaw.NONE, index, records, position)
+            return Decoded(FieldError.NONE, index, records, position)
         try:
             most = 0 if start is None else max_headers
             place, offset, own_ms = _read_numbers(payload, position, origin, most)
-        except FlawFound as found:
+        except InvalidRecordField as found:
             return Decoded(found.flaw, index, records, position)
         if start is None and offset >= from_offset:
             start = position
@@ -160,31 +167,33 @@ def decode_in_python(payload: Buffer, count: int, origin: Origin, from_offset: i
         if offset >= from_offset:
             records.append(StoredRecord(offset, own_ms, *_read_fields(payload, place)))
         position, index = place[3], index + 1
-    return Decoded(Flaw.NONE if position == len(payload) else Flaw.LEFT_OVER, index, records, position)
+    return Decoded(FieldError.NONE if position == len(payload) else FieldError.LEFT_OVER, index, records, position)
 
 
-def find_time(payload: Buffer, count: int, origin: Origin, *, from_offset: int, timestamp_ms: int) -> FoundTime:
+def find_time(payload: Buffer, count: int, origin: Origin, *, from_offset: int, timestamp_ms: int) -> TimestampMatch:
     """The first record, at or above an offset, that is not older; what comes behind it is not looked at."""
     act = find_time_in_c if IS_COMPILED else find_time_in_python
     return act(payload, count, origin, from_offset, timestamp_ms)
 
 
-def find_time_in_c(payload: Buffer, count: int, origin: Origin, from_offset: int, timestamp_ms: int) -> FoundTime:
+def find_time_in_c(payload: Buffer, count: int, origin: Origin, from_offset: int, timestamp_ms: int) -> TimestampMatch:
     flaw, record, is_found, *found = _records.find_time(payload, count, *origin, from_offset, timestamp_ms)
-    return FoundTime(Flaw(flaw), record, (found[0], found[1]) if is_found else None)
+    return TimestampMatch(FieldError(flaw), record, (found[0], found[1]) if is_found else None)
 
 
-def find_time_in_python(payload: Buffer, count: int, origin: Origin, from_offset: int, timestamp_ms: int) -> FoundTime:
+def find_time_in_python(
+    payload: Buffer, count: int, origin: Origin, from_offset: int, timestamp_ms: int
+) -> TimestampMatch:
     position = 0
     for index in range(count):
         try:
             place, offset, own_ms = _read_numbers(payload, position, origin)
-        except FlawFound as found:
-            return FoundTime(found.flaw, index, None)
+        except InvalidRecordField as found:
+            return TimestampMatch(found.flaw, index, None)
         if offset >= from_offset and own_ms >= timestamp_ms:
-            return FoundTime(Flaw.NONE, index, (offset, own_ms))
+            return TimestampMatch(FieldError.NONE, index, (offset, own_ms))
         position = place[3]
-    return FoundTime(Flaw.NONE if position == len(payload) else Flaw.LEFT_OVER, max(count, 0), None)
+    return TimestampMatch(FieldError.NONE if position == len(payload) else FieldError.LEFT_OVER, max(count, 0), None)
 
 
 def scan_schema_ids(payload: Buffer, count: int, *, of_key: bool) -> ScannedIds:
@@ -194,7 +203,7 @@ def scan_schema_ids(payload: Buffer, count: int, *, of_key: bool) -> ScannedIds:
 
 def schema_ids_in_c(payload: Buffer, count: int, of_key: bool) -> ScannedIds:
     flaw, record, ids, unframed, is_cut = _records.schema_ids(payload, count, of_key, MAX_SCHEMA_IDS)
-    return ScannedIds(Flaw(flaw), record, SchemaIds(ids, None if unframed < 0 else unframed, is_cut))
+    return ScannedIds(FieldError(flaw), record, SchemaIds(ids, None if unframed < 0 else unframed, is_cut))
 
 
 def schema_ids_in_python(payload: Buffer, count: int, of_key: bool) -> ScannedIds:
@@ -202,20 +211,20 @@ def schema_ids_in_python(payload: Buffer, count: int, of_key: bool) -> ScannedId
     position = 0
     for index in range(count):
         try:
-            place = read_place(payload, position)
-        except FlawFound as found:
+            place = read_position(payload, position)
+        except InvalidRecordField as found:
             return ScannedIds(found.flaw, index, SchemaIds(ids, None))
         position = place[3]
         start, length = (place[6], place[7]) if of_key else _value_place(payload, place)
         if length < 0:
             continue
         if length < PREFIX_BYTES or payload[start] != MAGIC:
-            return ScannedIds(Flaw.NONE, index, SchemaIds(ids, index))
+            return ScannedIds(FieldError.NONE, index, SchemaIds(ids, index))
         schema_id = int.from_bytes(payload[start + 1 : start + PREFIX_BYTES], "big", signed=True)
         if len(ids) >= MAX_SCHEMA_IDS and schema_id not in ids:
-            return ScannedIds(Flaw.NONE, index, SchemaIds(ids, None, is_cut=True))
+            return ScannedIds(FieldError.NONE, index, SchemaIds(ids, None, is_cut=True))
         ids.setdefault(schema_id, index)
-    flaw = Flaw.NONE if position == len(payload) else Flaw.LEFT_OVER
+    flaw = FieldError.NONE if position == len(payload) else FieldError.LEFT_OVER
     return ScannedIds(flaw, max(count, 0), SchemaIds(ids, None))
 
 
@@ -223,12 +232,12 @@ def schema_ids_in_python(payload: Buffer, count: int, of_key: bool) -> ScannedId
 
 
 def _read_numbers(payload: Buffer, position: int, origin: Origin, max_headers: int = 0) -> tuple[Place, int, int]:
-    """A record with its offset and its time; raises `FlawFound`."""
-    place = read_place(payload, position, None, max_headers)
+    """A record with its offset and its time; raises `InvalidRecordField`."""
+    place = read_position(payload, position, None, max_headers)
     offset = origin.base_offset + place[5]
     own_ms = origin.base_timestamp_ms + place[4] if origin.append_time_ms is None else origin.append_time_ms
     if not (_MIN_LONG <= offset <= _MAX_LONG and _MIN_LONG <= own_ms <= _MAX_LONG):
-        raise FlawFound(Flaw.RANGE)
+        raise InvalidRecordField(FieldError.RANGE)
     return place, offset, own_ms
 
 
@@ -269,13 +278,13 @@ def _time_of(record: NewRecord, now_ms: int) -> int:
         return now_ms
     _is_a(int, record[3], "a timestamp")
     if not _MIN_LONG <= record[3] <= _MAX_LONG:
-        raise FlawFound(Flaw.RANGE)
+        raise InvalidRecordField(FieldError.RANGE)
     return record[3]
 
 
 def _append_record(batch: bytearray, record: NewRecord, offset_delta: int, timestamp_delta: int) -> None:
     if not _MIN_LONG <= timestamp_delta <= _MAX_LONG:
-        raise FlawFound(Flaw.RANGE)
+        raise InvalidRecordField(FieldError.RANGE)
     value, key, headers = record[:3]
     body = bytearray(1)
     append_varint(body, timestamp_delta)
@@ -287,7 +296,7 @@ def _append_record(batch: bytearray, record: NewRecord, offset_delta: int, times
     for header in headers:
         _append_header(body, header)
     if len(body) > _MAX_INT:
-        raise FlawFound(Flaw.LENGTH)
+        raise InvalidRecordField(FieldError.LENGTH)
     append_varint(batch, len(body))
     batch += body
 
@@ -301,7 +310,7 @@ def _append_header(body: bytearray, header: Header) -> None:
     try:
         encoded = name.encode()
     except UnicodeEncodeError:  # half of a surrogate pair, as JSON may have it
-        raise FlawFound(Flaw.HEADER) from None
+        raise InvalidRecordField(FieldError.HEADER) from None
     _append_field(body, encoded, "a header's name")
     _append_field(body, value, "a header's value")
 

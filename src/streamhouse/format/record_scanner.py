@@ -59,7 +59,7 @@ except ImportError:  # built without a compiler
     IS_COMPILED = False
 
 
-class Flaw(IntEnum):
+class FieldError(IntEnum):
     """What is wrong; the numbers are those of `enum flaw` in `_records.c`."""
 
     NONE = 0
@@ -77,10 +77,10 @@ class Flaw(IntEnum):
     HEADERS = 12
 
 
-class Walked(NamedTuple):
+class ScanResult(NamedTuple):
     """How a walk ended. The timestamps and null keys are those of all records only if there was no flaw."""
 
-    flaw: Flaw
+    flaw: FieldError
     record: int
     min_timestamp_delta: int
     max_timestamp_delta: int
@@ -93,106 +93,106 @@ delta), end; timestamp delta, offset delta; key, key length, value length (-1 fo
 record."""
 
 
-class FlawFound(Exception):
+class InvalidRecordField(Exception):
     """A flaw on its way from a field to the walk; never leaves the modules of this package."""
 
-    def __init__(self, flaw: Flaw) -> None:
+    def __init__(self, flaw: FieldError) -> None:
         self.flaw = flaw
 
 
-def walk(payload: Buffer, count: int, *, consecutive: bool = True, max_headers: int = 0) -> Walked:
+def scan(payload: Buffer, count: int, *, consecutive: bool = True, max_headers: int = 0) -> ScanResult:
     """Walk `count` records that fill the payload; `consecutive` ones have the offset deltas 0, 1, 2 and so on.
 
     None may have more than `max_headers`; 0: as many as it has room for.
     """
     if IS_COMPILED:
-        return walk_in_c(payload, count, consecutive, max_headers)
-    return walk_in_python(payload, count, consecutive, max_headers)
+        return scan_in_c(payload, count, consecutive, max_headers)
+    return scan_in_python(payload, count, consecutive, max_headers)
 
 
-def walk_in_c(payload: Buffer, count: int, consecutive: bool, max_headers: int = 0) -> Walked:
+def scan_in_c(payload: Buffer, count: int, consecutive: bool, max_headers: int = 0) -> ScanResult:
     flaw, record, *facts = _records.walk(payload, count, consecutive, max_headers)
-    return _flawed(Flaw(flaw), record) if flaw else Walked(Flaw.NONE, record, *facts)
+    return _failed(FieldError(flaw), record) if flaw else ScanResult(FieldError.NONE, record, *facts)
 
 
-def walk_in_python(payload: Buffer, count: int, consecutive: bool, max_headers: int = 0) -> Walked:
+def scan_in_python(payload: Buffer, count: int, consecutive: bool, max_headers: int = 0) -> ScanResult:
     """The same in plain Python: the fallback, and the oracle for the one in C."""
     least = most = null_keys = position = 0
     for index in range(count):
         try:
-            place = read_place(payload, position, index if consecutive else None, max_headers)
-        except FlawFound as found:
-            return _flawed(found.flaw, index)
+            place = read_position(payload, position, index if consecutive else None, max_headers)
+        except InvalidRecordField as found:
+            return _failed(found.flaw, index)
         least = place[4] if index == 0 else min(least, place[4])
         most = place[4] if index == 0 else max(most, place[4])
         null_keys += place[7] < 0
         position = place[3]
     if position < len(payload):
-        return _flawed(Flaw.LEFT_OVER, max(count, 0))
-    return Walked(Flaw.NONE, max(count, 0), least, most, null_keys)
+        return _failed(FieldError.LEFT_OVER, max(count, 0))
+    return ScanResult(FieldError.NONE, max(count, 0), least, most, null_keys)
 
 
-def locate_in_python(payload: Buffer, count: int) -> tuple[Flaw, list[Place]]:
+def record_positions_in_python(payload: Buffer, count: int) -> tuple[FieldError, list[Place]]:
     """Where each of `count` records that fill the payload stands, up to the first flaw; offsets may have gaps."""
     places: list[Place] = []
     position = 0
     for _ in range(count):
         try:
-            places.append(read_place(payload, position))
-        except FlawFound as found:
+            places.append(read_position(payload, position))
+        except InvalidRecordField as found:
             return found.flaw, places
         position = places[-1][3]
-    return (Flaw.NONE if position == len(payload) else Flaw.LEFT_OVER), places
+    return (FieldError.NONE if position == len(payload) else FieldError.LEFT_OVER), places
 
 
-def read_place(payload: Buffer, position: int, expected: int | None = None, max_headers: int = 0) -> Place:
+def read_position(payload: Buffer, position: int, expected: int | None = None, max_headers: int = 0) -> Place:
     """Where the parts of the record at `position` stand; its offset delta must be the `expected` one, if there is one.
 
-    Raises `FlawFound`.
+    Raises `InvalidRecordField`.
     """
     if position == len(payload):
-        raise FlawFound(Flaw.TOO_FEW)
+        raise InvalidRecordField(FieldError.TOO_FEW)
     try:
-        return _walk_record(payload, position, len(payload), expected, max_headers)
+        return _scan_record(payload, position, len(payload), expected, max_headers)
     except BadVarint:
-        raise FlawFound(Flaw.NUMBER) from None
+        raise InvalidRecordField(FieldError.NUMBER) from None
 
 
-def _flawed(flaw: Flaw, index: int) -> Walked:
-    return Walked(flaw, index, 0, 0, 0)
+def _failed(flaw: FieldError, index: int) -> ScanResult:
+    return ScanResult(flaw, index, 0, 0, 0)
 
 
-def _walk_record(payload: Buffer, start: int, payload_end: int, expected: int | None, max_headers: int) -> Place:
+def _scan_record(payload: Buffer, start: int, payload_end: int, expected: int | None, max_headers: int) -> Place:
     length, body = read_varint(payload, start, payload_end)
     if not 1 <= length <= payload_end - body:
-        raise FlawFound(Flaw.LENGTH)
+        raise InvalidRecordField(FieldError.LENGTH)
     end = body + length
     timestamp_delta, rest = read_varint(payload, body + 1, end, VARLONG)
     offset_delta, position = read_varint(payload, rest, end)
     if expected is not None and offset_delta != expected:
-        raise FlawFound(Flaw.OFFSET)
-    key_length, position = _skip_field(payload, position, end, least=-1, flaw=Flaw.KEY)
+        raise InvalidRecordField(FieldError.OFFSET)
+    key_length, position = _skip_field(payload, position, end, least=-1, flaw=FieldError.KEY)
     key = position - max(key_length, 0)
-    value_length, position = _skip_field(payload, position, end, least=-1, flaw=Flaw.VALUE)
+    value_length, position = _skip_field(payload, position, end, least=-1, flaw=FieldError.VALUE)
     if _skip_headers(payload, position, end, max_headers) != end:
-        raise FlawFound(Flaw.SIZE)
+        raise InvalidRecordField(FieldError.SIZE)
     return start, body, rest, end, timestamp_delta, offset_delta, key, key_length, value_length
 
 
 def _skip_headers(payload: Buffer, position: int, end: int, most: int) -> int:
     count, position = read_varint(payload, position, end)
     if not 0 <= count <= end - position:
-        raise FlawFound(Flaw.HEADER_COUNT)
+        raise InvalidRecordField(FieldError.HEADER_COUNT)
     if most and count > most:
-        raise FlawFound(Flaw.HEADERS)
+        raise InvalidRecordField(FieldError.HEADERS)
     for _ in range(count):
-        _, position = _skip_field(payload, position, end, least=0, flaw=Flaw.HEADER)
-        _, position = _skip_field(payload, position, end, least=-1, flaw=Flaw.HEADER)
+        _, position = _skip_field(payload, position, end, least=0, flaw=FieldError.HEADER)
+        _, position = _skip_field(payload, position, end, least=-1, flaw=FieldError.HEADER)
     return position
 
 
-def _skip_field(payload: Buffer, position: int, end: int, *, least: int, flaw: Flaw) -> tuple[int, int]:
+def _skip_field(payload: Buffer, position: int, end: int, *, least: int, flaw: FieldError) -> tuple[int, int]:
     length, position = read_varint(payload, position, end)
     if not least <= length <= end - position:
-        raise FlawFound(flaw)
+        raise InvalidRecordField(flaw)
     return length, position + max(length, 0)

@@ -17,11 +17,11 @@ from itertools import islice
 from typing import Final, Literal, NamedTuple
 
 from streamhouse.errors import CorruptBatch, InvalidRecord
-from streamhouse.format.batch import HEADER_BYTES, BatchHeader, Buffer, pack_batch, read_header, seal
+from streamhouse.format.batch import HEADER_BYTES, BatchHeader, Buffer, pack_batch, read_header, update_crc
 from streamhouse.format.compression import Codec, compress
 from streamhouse.format.decompression import decompress
 from streamhouse.format.record_codec import Origin, Part, SchemaIds, decode, encode, find_time, scan_schema_ids
-from streamhouse.format.record_scanner import Flaw, walk
+from streamhouse.format.record_scanner import FieldError, scan
 from streamhouse.model.record import NewRecord, StoredRecord
 
 NO_PRODUCER: Final = -1
@@ -51,24 +51,24 @@ _MAX_LONG: Final = 2**63 - 1
 _MAX_INT: Final = 2**31 - 1
 
 _NEW_FLAW_TEXTS: Final = {
-    Flaw.LENGTH: "a record is too large for any batch",
-    Flaw.HEADER: "a header's name is not Unicode text",
-    Flaw.RANGE: "its timestamp leaves 64 bits, or is too far from the first one's",
+    FieldError.LENGTH: "a record is too large for any batch",
+    FieldError.HEADER: "a header's name is not Unicode text",
+    FieldError.RANGE: "its timestamp leaves 64 bits, or is too far from the first one's",
 }
 
 _FLAW_TEXTS: Final = {
-    Flaw.TOO_FEW: "fewer records than the header says",
-    Flaw.LEFT_OVER: "more bytes than the records take",
-    Flaw.NUMBER: "a number is cut off or too long",
-    Flaw.LENGTH: "a record's length is impossible",
-    Flaw.OFFSET: "offset deltas are not 0, 1, 2",
-    Flaw.KEY: "a key's length is impossible",
-    Flaw.VALUE: "a value's length is impossible",
-    Flaw.HEADER_COUNT: "the number of headers is impossible",
-    Flaw.HEADER: "a header's length is impossible",
-    Flaw.SIZE: "a record's fields don't fill it",
-    Flaw.RANGE: "an offset or a timestamp leaves 64 bits",
-    Flaw.HEADERS: "more headers than a record may have",
+    FieldError.TOO_FEW: "fewer records than the header says",
+    FieldError.LEFT_OVER: "more bytes than the records take",
+    FieldError.NUMBER: "a number is cut off or too long",
+    FieldError.LENGTH: "a record's length is impossible",
+    FieldError.OFFSET: "offset deltas are not 0, 1, 2",
+    FieldError.KEY: "a key's length is impossible",
+    FieldError.VALUE: "a value's length is impossible",
+    FieldError.HEADER_COUNT: "the number of headers is impossible",
+    FieldError.HEADER: "a header's length is impossible",
+    FieldError.SIZE: "a record's fields don't fill it",
+    FieldError.RANGE: "an offset or a timestamp leaves 64 bits",
+    FieldError.HEADERS: "more headers than a record may have",
 }
 
 
@@ -113,7 +113,7 @@ def check_record_count(header: BatchHeader, max_records: int) -> None:
 
 def validate_payload(payload: Buffer, header: BatchHeader, *, max_headers: int) -> RecordsSummary:
     """As `validate_records`, for records that were decompressed."""
-    walked = walk(payload, header.record_count, max_headers=max_headers)
+    walked = scan(payload, header.record_count, max_headers=max_headers)
     if walked.flaw:
         raise _refused(walked.flaw, walked.record, max_headers)
     if header.is_log_append_time:
@@ -151,7 +151,7 @@ def encode_batch(
         raise InvalidRecord(f"records are too large for one batch; bytes={length} records={len(records)}")
     ids = (producer_id, producer_epoch, base_sequence)
     _HEADER.pack_into(batch, 0, 0, length, NO_EPOCH, _MAGIC, 0, codec, last, base_ms, max_ms, *ids, len(records))
-    seal(batch)
+    update_crc(batch)
     return batch
 
 
@@ -270,14 +270,14 @@ def stored_payload(batch: Buffer, header: BatchHeader, limit_bytes: int) -> Buff
     return decompress(header.codec, stored, limit_bytes=limit_bytes)
 
 
-def malformed(flaw: Flaw, index: int) -> CorruptBatch:
+def malformed(flaw: FieldError, index: int) -> CorruptBatch:
     """What to say of a stored batch whose record `index` is not one."""
     return CorruptBatch(f"records are malformed; record={index} why={_FLAW_TEXTS[flaw]}")
 
 
-def _refused(flaw: Flaw, index: int, max_headers: int = 0) -> InvalidRecord:
+def _refused(flaw: FieldError, index: int, max_headers: int = 0) -> InvalidRecord:
     """What to say of a produced batch whose record `index` is not one."""
-    limit = f" limit={max_headers}" if flaw is Flaw.HEADERS else ""
+    limit = f" limit={max_headers}" if flaw is FieldError.HEADERS else ""
     return InvalidRecord(f"records are malformed; record={index} why={_FLAW_TEXTS[flaw]}{limit}")
 
 
@@ -300,7 +300,7 @@ def _decoded(
         part = Part(position, index, CHUNK_RECORDS, CHUNK_BYTES, max_headers)
         flaw, index, records, position = decode(payload, count, origin, from_offset=from_offset, part=part)
         yield from records
-        if flaw is Flaw.HEADERS:
+        if flaw is FieldError.HEADERS:
             raise InvalidRecord(f"a record has too many headers to be read; record={index} limit={max_headers}")
         if flaw:
             raise malformed(flaw, index)

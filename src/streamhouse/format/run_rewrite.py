@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from streamhouse.format.batch import Buffer, shifted, spans
+from streamhouse.format.batch import Buffer, iter_batches, shift_offsets
 from streamhouse.format.block import BlockEntry, decode_block
 from streamhouse.format.run_index import RunIndex
 from streamhouse.format.segment import RunInput
@@ -29,7 +29,7 @@ class Source:
         return sum(block.raw_bytes for block in self.index.blocks)
 
 
-class Rewritten(NamedTuple):
+class RewrittenRun(NamedTuple):
     """What takes the place of a source: its batches, one per buffer."""
 
     source: Source
@@ -39,11 +39,11 @@ class Rewritten(NamedTuple):
 def batches_of(piece: Buffer) -> Iterator[memoryview]:
     """Consecutive batches, one by one, without a copy."""
     view = memoryview(piece)
-    for span in spans(view):
+    for span in iter_batches(view):
         yield view[span.position : span.position + span.size_bytes]
 
 
-def together(blocks: Sequence[BlockEntry], read_bytes: int) -> Iterator[list[BlockEntry]]:
+def group_adjacent_blocks(blocks: Sequence[BlockEntry], read_bytes: int) -> Iterator[list[BlockEntry]]:
     """Neighbouring blocks for one ranged read each."""
     group: list[BlockEntry] = []
     for block in blocks:
@@ -58,7 +58,7 @@ def together(blocks: Sequence[BlockEntry], read_bytes: int) -> Iterator[list[Blo
         yield group
 
 
-def served(stored: Buffer, blocks: Sequence[BlockEntry], source: Source) -> Buffer:
+def decode_run_blocks(stored: Buffer, blocks: Sequence[BlockEntry], source: Source) -> Buffer:
     """The batches of neighbouring blocks as they are served: with the offsets and the epoch that the run has by now."""
     run = source.run
     view, start = memoryview(stored), blocks[0].position
@@ -69,12 +69,12 @@ def served(stored: Buffer, blocks: Sequence[BlockEntry], source: Source) -> Buff
     raw = pieces[0] if len(pieces) == 1 else b"".join(pieces)
     shift = run.base - run.stored_base
     was_placed = shift or source.index.epoch != run.epoch
-    return shifted(raw, by=shift, leader_epoch=run.epoch) if was_placed else raw
+    return shift_offsets(raw, by=shift, leader_epoch=run.epoch) if was_placed else raw
 
 
-def run_inputs(rewritten: Sequence[Rewritten]) -> Iterator[RunInput]:
+def run_inputs(rewritten: Sequence[RewrittenRun]) -> Iterator[RunInput]:
     """One run for each epoch: where epochs end must stay known."""
-    group: list[Rewritten] = []
+    group: list[RewrittenRun] = []
     for item in rewritten:
         if group and item.source.run.epoch != group[0].source.run.epoch:
             yield _input(group)
@@ -83,7 +83,7 @@ def run_inputs(rewritten: Sequence[Rewritten]) -> Iterator[RunInput]:
     yield _input(group)
 
 
-def _input(group: Sequence[Rewritten]) -> RunInput:
+def _input(group: Sequence[RewrittenRun]) -> RunInput:
     first, last = group[0].source, group[-1].source
     return RunInput(
         partition=first.run.partition,

@@ -24,7 +24,7 @@ from crc32c import crc32c
 
 from streamhouse.errors import CorruptObject, Internal
 from streamhouse.format.batch import Buffer
-from streamhouse.format.block import BatchFacts, BlockEntry, batch_facts, encode_block, grouped
+from streamhouse.format.block import BatchSummary, BlockEntry, encode_block, group_into_blocks, summarize_batch
 from streamhouse.format.run_index import (
     RunIndex,
     encode_run_index,
@@ -74,7 +74,7 @@ class Directory:
 
 
 @dataclass(frozen=True, slots=True)
-class NeedMore:
+class MoreBytesNeeded:
     """The directory begins before the bytes at hand; the last `bytes` of the object hold it."""
 
     bytes: int
@@ -124,18 +124,18 @@ def _encode_run(run: DirectoryEntry) -> bytes:
     )
 
 
-def read_directory(suffix: Buffer, *, size_bytes: int, key: str) -> Directory | NeedMore:
+def read_directory(suffix: Buffer, *, size_bytes: int, key: str) -> Directory | MoreBytesNeeded:
     """List an object's runs from its last bytes, or say how many of them that takes."""
     if size_bytes < _LEAST_FILE_BYTES:
         raise CorruptObject(key, why=f"{size_bytes} bytes are too few for a segment")
     if len(suffix) > size_bytes:
         raise CorruptObject(key, why=f"suffix has {len(suffix)} bytes of an object of {size_bytes}")
     if len(suffix) < FOOTER_BYTES:
-        return NeedMore(_LEAST_DIRECTORY_BYTES + FOOTER_BYTES)
+        return MoreBytesNeeded(_LEAST_DIRECTORY_BYTES + FOOTER_BYTES)
     footer = _read_footer(memoryview(suffix)[-FOOTER_BYTES:], size_bytes, key)
     needed = footer.directory_length + FOOTER_BYTES
     if len(suffix) < needed:
-        return NeedMore(needed)
+        return MoreBytesNeeded(needed)
     runs = _read_runs(memoryview(suffix)[-needed:-FOOTER_BYTES], key)
     return Directory(version=footer.version, size_bytes=size_bytes, runs=runs)
 
@@ -235,7 +235,7 @@ def encode_segment(runs: Sequence[RunInput], *, block_bytes: int = 1 << 20) -> E
     """Lay runs out as one object. Most of the work runs outside the GIL: call it in a thread."""
     body: list[Buffer] = [encode_header()]
     position = len(body[0])
-    drafts: list[_Draft] = []
+    drafts: list[_RunDraft] = []
     for run in runs:
         draft = _encode_blocks(run, body, position=position, block_bytes=block_bytes)
         position += draft.length
@@ -253,7 +253,7 @@ def encode_segment(runs: Sequence[RunInput], *, block_bytes: int = 1 << 20) -> E
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Draft:
+class _RunDraft:
     """A run whose blocks stand, and whose index doesn't yet."""
 
     index: RunIndex
@@ -276,12 +276,12 @@ class _Draft:
         )
 
 
-def _encode_blocks(run: RunInput, body: list[Buffer], *, position: int, block_bytes: int) -> _Draft:
-    facts = [batch_facts(batch) for batch in run.batches]
+def _encode_blocks(run: RunInput, body: list[Buffer], *, position: int, block_bytes: int) -> _RunDraft:
+    facts = [summarize_batch(batch) for batch in run.batches]
     _check_order(run, facts)
     entries: list[BlockEntry] = []
     start = position
-    for batches in grouped(facts, block_bytes):
+    for batches in group_into_blocks(facts, block_bytes):
         block = encode_block(batches, stored_base=run.base, position=position)
         body.extend(block.pieces)
         entries.append(block.entry)
@@ -294,10 +294,10 @@ def _encode_blocks(run: RunInput, body: list[Buffer], *, position: int, block_by
         blocks=tuple(entries),
         producers=run.producers,
     )
-    return _Draft(index=index, position=start, length=position - start, records=sum(fact.records for fact in facts))
+    return _RunDraft(index=index, position=start, length=position - start, records=sum(fact.records for fact in facts))
 
 
-def _check_order(run: RunInput, facts: Sequence[BatchFacts]) -> None:
+def _check_order(run: RunInput, facts: Sequence[BatchSummary]) -> None:
     """A segment outlives whoever wrote it: offsets that overlap or leave the run are stopped here."""
     expected = run.base
     for fact in facts:

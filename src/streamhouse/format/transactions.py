@@ -95,7 +95,7 @@ _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
 
 
-class Aborted:
+class AbortedTransactions:
     """Transactions of one partition that were aborted; asked batch by batch."""
 
     __slots__ = ("_by_producer", "_firsts_behind", "_lasts", "_transactions")
@@ -147,7 +147,7 @@ def _ranges(found: Sequence[AbortedTransaction]) -> tuple[list[int], list[int]]:
     return [each.first_offset for each in found], list(accumulate((each.last_offset for each in found), max))
 
 
-NONE_ABORTED: Final = Aborted()
+NONE_ABORTED: Final = AbortedTransactions()
 
 
 def shifted(transactions: Iterable[AbortedTransaction], by: int) -> tuple[AbortedTransaction, ...]:
@@ -155,23 +155,23 @@ def shifted(transactions: Iterable[AbortedTransaction], by: int) -> tuple[Aborte
     return tuple(each._replace(first_offset=each[1] + by, last_offset=each[2] + by) for each in transactions)
 
 
-def committed_only(pieces: Sequence[Buffer], aborted: Iterable[AbortedTransaction]) -> list[Buffer]:
+def drop_aborted(pieces: Sequence[Buffer], aborted: Iterable[AbortedTransaction]) -> list[Buffer]:
     """What stays of consecutive batches, in stretches: all but control batches and those that are void."""
-    void = aborted if isinstance(aborted, Aborted) else Aborted(aborted)
+    void = aborted if isinstance(aborted, AbortedTransactions) else AbortedTransactions(aborted)
     kept: list[Buffer] = []
     for piece in pieces:
-        kept += [stretch.data for stretch in _stretches(piece, void) if stretch.stays]
+        kept += [stretch.data for stretch in _offset_ranges(piece, void) if stretch.stays]
     return kept
 
 
 def readable(pieces: Sequence[Buffer], aborted: Iterable[AbortedTransaction]) -> list[Buffer]:
-    """As `committed_only`, for who goes on behind the last batch that it got: where the last ones don't stay, a batch
+    """As `drop_aborted`, for who goes on behind the last batch that it got: where the last ones don't stay, a batch
     without records takes it over their offsets."""
-    void = aborted if isinstance(aborted, Aborted) else Aborted(aborted)
+    void = aborted if isinstance(aborted, AbortedTransactions) else AbortedTransactions(aborted)
     kept: list[Buffer] = []
-    last: _Stretch | None = None
+    last: _OffsetRange | None = None
     for piece in pieces:
-        for last in _stretches(piece, void):
+        for last in _offset_ranges(piece, void):
             if last.stays:
                 kept.append(last.data)
     if last is not None and not last.stays:
@@ -179,7 +179,7 @@ def readable(pieces: Sequence[Buffer], aborted: Iterable[AbortedTransaction]) ->
     return kept
 
 
-class _Stretch(NamedTuple):
+class _OffsetRange(NamedTuple):
     """Neighbouring batches that all stay, or all don't: offsets [base, end)."""
 
     data: Buffer
@@ -189,7 +189,7 @@ class _Stretch(NamedTuple):
     leader_epoch: int
 
 
-def _stretches(piece: Buffer, void: Aborted) -> Iterator[_Stretch]:
+def _offset_ranges(piece: Buffer, void: AbortedTransactions) -> Iterator[_OffsetRange]:
     """A piece as it is where all of it stays; views of it else."""
     size, position, begin = len(piece), 0, 0
     stays, base, end, epoch = True, 0, 0, -1
@@ -203,9 +203,9 @@ def _stretches(piece: Buffer, void: Aborted) -> Iterator[_Stretch]:
         is_void = attributes & _CONTROL or (attributes & _TRANSACTIONAL and void.voids(producer_id, first))
         if position == begin or stays == bool(is_void):
             if position > begin:
-                yield _Stretch(memoryview(piece)[begin:position], stays, base, end, epoch)
+                yield _OffsetRange(memoryview(piece)[begin:position], stays, base, end, epoch)
             begin, stays, base, epoch = position, not is_void, first, leader_epoch
         end = first + last_delta + 1
         position += batch_bytes
     if size:
-        yield _Stretch(piece if begin == 0 else memoryview(piece)[begin:], stays, base, end, epoch)
+        yield _OffsetRange(piece if begin == 0 else memoryview(piece)[begin:], stays, base, end, epoch)

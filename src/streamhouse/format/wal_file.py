@@ -62,13 +62,13 @@ class FileHeader:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ScannedEntry:
     position: int
     entry: WalEntry
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
+class CorruptRange:
     """Bytes [position, position + length) hold no good entry; nor does anything behind them when it is the tail."""
 
     position: int
@@ -118,7 +118,7 @@ def encode_entry(entry: WalEntry, *, mark: bytes, position: int) -> tuple[bytes,
     return _LEAD.pack(mark, crc32c(batch, crc32c(body))) + body, batch
 
 
-def scan(data: memoryview, header: FileHeader | None = None) -> Iterator[Found | Damage]:
+def scan(data: memoryview, header: FileHeader | None = None) -> Iterator[ScannedEntry | CorruptRange]:
     """Everything in a file in order of position: good entries, and damage between or behind them.
 
     After damage the next entry is found by looking for the mark and checking what follows it; a length is believed
@@ -128,27 +128,27 @@ def scan(data: memoryview, header: FileHeader | None = None) -> Iterator[Found |
     header = header or decode_file_header(data)
     if header is None:
         if not _is_blank(data, 0):
-            yield Damage(0, len(data), tail=True)
+            yield CorruptRange(0, len(data), tail=True)
         return
     for item in scan_entries(data, start=FILE_HEADER_BYTES, mark=header.mark):
-        if not (isinstance(item, Damage) and item.tail and _is_blank(data, item.position)):
+        if not (isinstance(item, CorruptRange) and item.tail and _is_blank(data, item.position)):
             yield item
 
 
-def scan_entries(data: memoryview, *, start: int, mark: bytes) -> Iterator[Found | Damage]:
+def scan_entries(data: memoryview, *, start: int, mark: bytes) -> Iterator[ScannedEntry | CorruptRange]:
     """Everything from `start` on; here zeros up to the end are damage like any other bytes that are no entry."""
     position = start
     while position < len(data):
         entry = _entry_at(data, position, mark)
         if entry is not None:
-            yield Found(position, entry)
+            yield ScannedEntry(position, entry)
             position += ENTRY_HEADER_BYTES + len(entry.batch)
             continue
         resumed = _next_entry(data, position + 1, mark)
         if resumed is None:
-            yield Damage(position, len(data) - position, tail=True)
+            yield CorruptRange(position, len(data) - position, tail=True)
             return
-        yield Damage(position, resumed - position, tail=False)
+        yield CorruptRange(position, resumed - position, tail=False)
         position = resumed
 
 
@@ -202,18 +202,18 @@ class FileSummary:
     header: FileHeader | None
     size_bytes: int
     entries: int
-    damage: tuple[Damage, ...]
+    damage: tuple[CorruptRange, ...]
     partitions: Mapping[PartitionId, PartitionSummary]
 
 
-def summarise(data: Buffer) -> FileSummary:
+def summarize(data: Buffer) -> FileSummary:
     """What `streamhouse wal inspect` shows of a file's bytes."""
     view = memoryview(data)
     header = decode_file_header(view)
-    damage: list[Damage] = []
+    damage: list[CorruptRange] = []
     partitions: dict[PartitionId, PartitionSummary] = {}
     for item in scan(view, header):
-        if isinstance(item, Damage):
+        if isinstance(item, CorruptRange):
             damage.append(item)
         else:
             partitions[item.entry.partition] = _add(partitions.get(item.entry.partition), item.entry)

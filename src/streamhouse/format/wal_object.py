@@ -16,7 +16,7 @@ from typing import Final
 from crc32c import crc32c
 
 from streamhouse.errors import Misconfigured
-from streamhouse.format.wal_file import MARK_BYTES, Damage, Found, WalEntry, scan_entries
+from streamhouse.format.wal_file import MARK_BYTES, CorruptRange, ScannedEntry, WalEntry, scan_entries
 from streamhouse.model.names import SessionId
 
 VERSION: Final = 1
@@ -66,17 +66,17 @@ class WalObject:
     """What an object holds for whoever asks for this session and sequence, and what of it can't be used, by
     position."""
 
-    items: Sequence[Found | Damage]
+    items: Sequence[ScannedEntry | CorruptRange]
     durable_below: int | None = None
     """As in the header; None also where no header can be read."""
 
     @property
     def entries(self) -> Sequence[WalEntry]:
-        return [item.entry for item in self.items if isinstance(item, Found)]
+        return [item.entry for item in self.items if isinstance(item, ScannedEntry)]
 
     @property
-    def damage(self) -> Sequence[Damage]:
-        return [item for item in self.items if isinstance(item, Damage)]
+    def damage(self) -> Sequence[CorruptRange]:
+        return [item for item in self.items if isinstance(item, CorruptRange)]
 
 
 def encode_header(header: ObjectHeader) -> bytes:
@@ -110,11 +110,11 @@ def read_object(data: memoryview, *, session: SessionId, sequence: int) -> WalOb
     """The entries of the object that was found under this name. Another's object has none: it is damage as a whole."""
     header = find_header(data[:COPY_BYTES], data[-COPY_BYTES:], session=session, sequence=sequence)
     if header is None:
-        return WalObject(items=(Damage(0, len(data), tail=True),))
+        return WalObject(items=(CorruptRange(0, len(data), tail=True),))
     items = list(scan_entries(data[: header.size_bytes - COPY_BYTES], start=COPY_BYTES, mark=header.mark))
-    is_whole = all(isinstance(item, Found) for item in items)
+    is_whole = all(isinstance(item, ScannedEntry) for item in items)
     if is_whole and len(items) != header.entries:  # cut between two entries
-        items.append(Damage(len(data), header.size_bytes - len(data), tail=True))
+        items.append(CorruptRange(len(data), header.size_bytes - len(data), tail=True))
     return WalObject(items=items, durable_below=header.durable_below)
 
 

@@ -31,7 +31,7 @@ DECORATOR: Final = "pipeline"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class DeclaredPipeline:
     """`line` is where the function begins."""
 
     name: str
@@ -49,14 +49,14 @@ class PythonPipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     options: dict[str, str] = {}
 
 
-def find_pipelines(text: str) -> tuple[Found, ...]:
+def find_pipelines(text: str) -> tuple[DeclaredPipeline, ...]:
     """Raises `StatementError` for a file that is no Python, or a decorator that can't be read."""
     try:
         tree = ast.parse(text)
     except SyntaxError as error:
         raise StatementError(error.lineno or 1, error.offset or 1, f"this is no Python: {error.msg}") from None
     found = [
-        _found(node, call)
+        _declared(node, call)
         for node in tree.body
         if isinstance(node, ast.FunctionDef)
         for call in node.decorator_list
@@ -76,7 +76,7 @@ def _is_ours(node: ast.expr) -> bool:
     )
 
 
-def _found(function: ast.FunctionDef, call: ast.Call) -> Found:
+def _declared(function: ast.FunctionDef, call: ast.Call) -> DeclaredPipeline:
     if call.args:
         raise _error(call.args[0], "@pipeline takes names only", '@pipeline(into="topic", …)')
     given: dict[str, str] = {}
@@ -91,7 +91,7 @@ def _found(function: ast.FunctionDef, call: ast.Call) -> Found:
     if "into" not in given:
         raise _error(call, "@pipeline doesn't say where rows go", '@pipeline(into="topic")')
     into, name = given.pop("into"), given.pop("name", function.name)
-    return Found(name=name, into=into, options=given, line=function.lineno)
+    return DeclaredPipeline(name=name, into=into, options=given, line=function.lineno)
 
 
 def _checked(keyword: ast.keyword, value: str) -> str:
@@ -115,7 +115,7 @@ PLACES: Final = {"table": "tables", "pipeline": "pipelines", "view": "pipelines"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class DefinitionChange:
     """One request. `what` is table, pipeline or view; `body` None: it is dropped. `line` counts from 1."""
 
     what: str
@@ -132,26 +132,30 @@ class Change:
         return f"/v1/{PLACES[self.what]}/{quote(self.name, safe='')}"
 
 
-def changes_of(path: PurePath, text: str) -> tuple[Change, ...]:
+def changes_of(path: PurePath, text: str) -> tuple[DefinitionChange, ...]:
     """What a file asks for, in its order; raises `StatementError`."""
     if path.suffix == ".py":
         return tuple(
-            Change(what="pipeline", name=found.name, body=python_body(found, text), line=found.line)
+            DefinitionChange(what="pipeline", name=found.name, body=python_body(found, text), line=found.line)
             for found in find_pipelines(text)
         )
     return tuple(change_of(statement, text) for statement in parse(text))
 
 
-def change_of(statement: Statement, text: str) -> Change:
+def change_of(statement: Statement, text: str) -> DefinitionChange:
     line, column = position(text, statement.span[0])
     if isinstance(statement, CreateTable):
         body = table_body(statement)
-        return Change(what="table", name=statement.name, body=body, line=line, is_optional=statement.if_not_exists)
+        return DefinitionChange(
+            what="table", name=statement.name, body=body, line=line, is_optional=statement.if_not_exists
+        )
     if isinstance(statement, CreatePipeline | CreateView):
         what = "view" if isinstance(statement, CreateView) else "pipeline"
-        return Change(what=what, name=statement.name, body=pipeline_body(statement), line=line)
+        return DefinitionChange(what=what, name=statement.name, body=pipeline_body(statement), line=line)
     if isinstance(statement, Drop):
-        return Change(what=statement.kind, name=statement.name, body=None, line=line, is_optional=statement.if_exists)
+        return DefinitionChange(
+            what=statement.kind, name=statement.name, body=None, line=line, is_optional=statement.if_exists
+        )
     assert isinstance(statement, Show | Query)
     raise StatementError(
         line,
@@ -188,7 +192,7 @@ def pipeline_body(statement: CreatePipeline | CreateView) -> dict[str, Any]:
     }
 
 
-def python_body(found: Found, text: str) -> dict[str, Any]:
+def python_body(found: DeclaredPipeline, text: str) -> dict[str, Any]:
     return {
         "kind": Kind.PYTHON.value,
         "text": text,

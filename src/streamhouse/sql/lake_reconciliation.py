@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from streamhouse.errors import AnotherTable, InvalidConfig, Rejected
 from streamhouse.model.table import LAKE, Connector, TableSettings, table_settings
-from streamhouse.sql.lake_tables import SETTINGS_OF, TopicAsTable, differences, is_same, kept_table
+from streamhouse.sql.lake_tables import SETTINGS_OF, LakeTableSpec, differences, is_same, stored_table
 
 Told: TypeAlias = Mapping[str, Any]
 
@@ -21,7 +21,7 @@ FORMATS: Final = tuple(each.value for each in LAKE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class StoredDefinitions:
     """What agents keep: tables and pipelines, each by its name."""
 
     tables: Mapping[str, Told]
@@ -29,19 +29,19 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class KnownTable:
     """What agents keep by a table's name: its definition, and the pipeline that fills it."""
 
     table: Told | None
     pipeline: Told | None
 
     @property
-    def as_asked(self) -> TopicAsTable | None:
+    def as_asked(self) -> LakeTableSpec | None:
         """As it would be asked for; None where there is no table."""
-        return kept_table(self.table, self.pipeline) if self.table else None
+        return stored_table(self.table, self.pipeline) if self.table else None
 
 
-def known_of(wanted: TopicAsTable, kept: Kept) -> Known:
+def lookup_table(wanted: LakeTableSpec, kept: StoredDefinitions) -> KnownTable:
     """Raises `Rejected` where the name means something else."""
     if kept.tables.get(wanted.topic, {}).get("connector") != Connector.TOPIC:
         raise Rejected(f"no such topic; topic={wanted.topic} do=streamhouse topics create {wanted.topic}")
@@ -50,10 +50,10 @@ def known_of(wanted: TopicAsTable, kept: Kept) -> Known:
         raise Rejected(f"the name is taken; name={wanted.name} by={table['connector']} do={cure}")
     if table is not None and table.get("columns") is not None:
         raise Rejected(f"it was declared with its columns; table={wanted.name} do=change it in SQL, or {cure}")
-    return Known(table=table, pipeline=_writer(wanted, kept))
+    return KnownTable(table=table, pipeline=_writer(wanted, kept))
 
 
-def _writer(wanted: TopicAsTable, kept: Kept) -> Told | None:
+def _writer(wanted: LakeTableSpec, kept: StoredDefinitions) -> Told | None:
     name = wanted.name
     for each in kept.pipelines.values():
         if each["name"] == name and each.get("target") != name:
@@ -65,11 +65,11 @@ def _writer(wanted: TopicAsTable, kept: Kept) -> Told | None:
     return kept.pipelines.get(name)
 
 
-def _another_name(wanted: TopicAsTable) -> str:
+def _another_name(wanted: LakeTableSpec) -> str:
     return f"set table.name of {wanted.settings_of} to another" if wanted.settings_of else "choose another name"
 
 
-def fitting(kept: TopicAsTable, wanted: TopicAsTable) -> TopicAsTable:
+def with_stored_values(kept: LakeTableSpec, wanted: LakeTableSpec) -> LakeTableSpec:
     """What is wanted of a table that is there; raises `Rejected` where it would have to be another one.
 
     A table stays where it is, and goes on where it is, unless somebody says otherwise.
@@ -91,7 +91,7 @@ def fitting(kept: TopicAsTable, wanted: TopicAsTable) -> TopicAsTable:
     return replace(wanted, starting=kept.starting) if kept.topic else wanted
 
 
-def _check_maker(kept: TopicAsTable, wanted: TopicAsTable) -> None:
+def _check_maker(kept: LakeTableSpec, wanted: LakeTableSpec) -> None:
     """What a setting made is changed and ended by settings; what somebody made, by nobody else."""
     if kept.settings_of == wanted.settings_of:
         return
@@ -108,20 +108,20 @@ def _check_maker(kept: TopicAsTable, wanted: TopicAsTable) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class ReconcilePlan:
     """`asked`: what settings ask for, by topic. `make`: of that, what is new or changed. `refused`: why a topic can't
     have what it asks for, by topic. `unwanted`: made by settings that don't ask for it now; `drop`: nor did before.
     """
 
-    asked: Mapping[str, TopicAsTable]
-    make: tuple[TopicAsTable, ...] = ()
+    asked: Mapping[str, LakeTableSpec]
+    make: tuple[LakeTableSpec, ...] = ()
     unwanted: frozenset[str] = frozenset()
     drop: tuple[str, ...] = ()
     refused: Mapping[str, str]
 
 
-def asked_for(settings: TableSettings) -> TopicAsTable:
-    return TopicAsTable(
+def desired_table(settings: TableSettings) -> LakeTableSpec:
+    return LakeTableSpec(
         name=settings.name,
         topic=settings.topic,
         connector=settings.format.value,
@@ -134,32 +134,34 @@ def asked_for(settings: TableSettings) -> TopicAsTable:
     )
 
 
-def decide(topics: Iterable[Told], kept: Kept, *, unwanted_before: frozenset[str] = frozenset()) -> Decision:
+def reconcile(
+    topics: Iterable[Told], kept: StoredDefinitions, *, unwanted_before: frozenset[str] = frozenset()
+) -> ReconcilePlan:
     """What to do so that topics with `table.format` are tables, and those that a setting made are ended without it.
 
     A table is dropped when it was unwanted the last time, too: agents may be a moment late to hear of a setting.
     """
-    asked, refused = _asked(topics)
+    asked, refused = _desired(topics)
     unwanted = {
         name: maker
         for name, table in kept.tables.items()
         if (maker := (table.get("options") or {}).get(SETTINGS_OF)) and maker not in refused
         if table["connector"] in FORMATS and not (maker in asked and asked[maker].name == name)
     }
-    make: list[TopicAsTable] = []
+    make: list[LakeTableSpec] = []
     for topic, wanted in asked.items():
         try:
-            if not _is_kept(wanted, kept) and topic not in unwanted.values():  # both may be in one place
+            if not _is_stored(wanted, kept) and topic not in unwanted.values():  # both may be in one place
                 make.append(wanted)
         except Rejected as error:
             refused[topic] = str(error)
     found = frozenset(unwanted)
     drop = tuple(sorted(found & unwanted_before))
-    return Decision(asked=asked, make=tuple(make), unwanted=found, drop=drop, refused=refused)
+    return ReconcilePlan(asked=asked, make=tuple(make), unwanted=found, drop=drop, refused=refused)
 
 
-def _asked(topics: Iterable[Told]) -> tuple[dict[str, TopicAsTable], dict[str, str]]:
-    asked: dict[str, TopicAsTable] = {}
+def _desired(topics: Iterable[Told]) -> tuple[dict[str, LakeTableSpec], dict[str, str]]:
+    asked: dict[str, LakeTableSpec] = {}
     refused: dict[str, str] = {}
     for topic in topics:
         try:
@@ -167,11 +169,11 @@ def _asked(topics: Iterable[Told]) -> tuple[dict[str, TopicAsTable], dict[str, s
         except InvalidConfig as error:
             refused[topic["name"]] = str(error)
         else:
-            asked |= {} if settings is None else {settings.topic: asked_for(settings)}
+            asked |= {} if settings is None else {settings.topic: desired_table(settings)}
     return asked, refused
 
 
-def _is_kept(wanted: TopicAsTable, kept: Kept) -> bool:
+def _is_stored(wanted: LakeTableSpec, kept: StoredDefinitions) -> bool:
     """Raises `Rejected` where it can't be had."""
-    there = known_of(wanted, kept).as_asked
-    return there is not None and is_same(there, fitting(there, wanted))
+    there = lookup_table(wanted, kept).as_asked
+    return there is not None and is_same(there, with_stored_values(there, wanted))

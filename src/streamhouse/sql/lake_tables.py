@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 from streamhouse.errors import StatementError
 from streamhouse.model.identifiers import join_identifiers, quote_identifier, quote_string
 from streamhouse.model.table import LAKE, Connector, Table, parse_partitions
-from streamhouse.sql.options import a_duration_ms
+from streamhouse.sql.options import parse_duration_ms
 from streamhouse.sql.parser import parse
 from streamhouse.sql.statements import CreatePipeline
 
@@ -28,7 +28,7 @@ _FORMER: Final = re.compile(r"SELECT \*[, a-z_]* FROM STREAM\(`((?:[^`]|``)+)`\)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicAsTable:
+class LakeTableSpec:
     """A topic as a lake table. `options` are those of the table, besides mode and location.
 
     `settings_of` is the topic whose settings ask for the table; empty where somebody made it by command or in SQL.
@@ -47,11 +47,11 @@ class TopicAsTable:
     options: Mapping[str, str] = field(default_factory=dict)
 
 
-def statements_of(table: TopicAsTable) -> str:
+def statements_of(table: LakeTableSpec) -> str:
     """`CREATE TABLE` and `CREATE PIPELINE`, each with a semicolon."""
     place = {"connector": table.connector, "location": table.location, "mode": table.mode, **table.options}
     place |= {SETTINGS_OF: table.settings_of} if table.settings_of else {}
-    pipeline = {"trigger": f"{a_duration_ms(table.commit_interval)} milliseconds"}
+    pipeline = {"trigger": f"{parse_duration_ms(table.commit_interval)} milliseconds"}
     pipeline |= {"key": join_identifiers(table.key)} if table.key else {}
     pipeline |= {"dead_letters": table.dead_letters} if table.dead_letters else {}
     pipeline |= {"starting": table.starting} if table.starting else {}
@@ -63,7 +63,7 @@ def statements_of(table: TopicAsTable) -> str:
     )
 
 
-def _query(table: TopicAsTable) -> str:
+def _query(table: LakeTableSpec) -> str:
     stream = f"STREAM({quote_identifier(table.topic)})"
     if table.mode == UPSERT:
         # Which record is the latest of its key, and which is the end of it, is told by columns about records.
@@ -87,11 +87,11 @@ class Difference:
         return f"{self.what} is {self.was or 'none'}, not {self.wanted or 'none'}"
 
 
-def kept_table(table: Mapping[str, Any], pipeline: Mapping[str, Any] | None) -> TopicAsTable:
+def stored_table(table: Mapping[str, Any], pipeline: Mapping[str, Any] | None) -> LakeTableSpec:
     """What agents keep, as it would be asked for; `topic` is empty where nobody writes the table."""
     options, writer = dict(table.get("options") or {}), pipeline or {}
     given = writer.get("options") or {}
-    return TopicAsTable(
+    return LakeTableSpec(
         name=table["name"],
         topic=_topic(writer["text"]) if pipeline else "",
         connector=table["connector"],
@@ -106,19 +106,19 @@ def kept_table(table: Mapping[str, Any], pipeline: Mapping[str, Any] | None) -> 
     )
 
 
-def is_same(kept: TopicAsTable, wanted: TopicAsTable) -> bool:
+def is_same(kept: LakeTableSpec, wanted: LakeTableSpec) -> bool:
     """Whether nothing has to be done to have what is wanted."""
     return replace(kept, commit_interval=_interval(kept)) == replace(wanted, commit_interval=_interval(wanted))
 
 
-def _interval(table: TopicAsTable) -> str:
+def _interval(table: LakeTableSpec) -> str:
     try:
-        return str(a_duration_ms(table.commit_interval))
+        return str(parse_duration_ms(table.commit_interval))
     except ValueError:  # somebody gave the pipeline another trigger
         return table.commit_interval
 
 
-def differences(kept: TopicAsTable, wanted: TopicAsTable) -> list[Difference]:
+def differences(kept: LakeTableSpec, wanted: LakeTableSpec) -> list[Difference]:
     """What of a table that is there is another than is asked for, and can't be changed: its files are as they are."""
     was, asked = (_for_good(each.connector, _table_options(each)) for each in (kept, wanted))
     if kept.topic:
@@ -165,13 +165,13 @@ def _for_good(connector: str, options: Mapping[str, str]) -> dict[str, str]:
         "format": connector,
         "mode": options.get("mode", "append").strip().lower(),
         "partition_by": _partitions(options.get("partition_by", "")),
-        "location": _place(options.get("location", "")),
+        "location": _location(options.get("location", "")),
         "catalog": options.get("catalog", ""),
         "table": options.get("table", ""),
     }
 
 
-def _table_options(table: TopicAsTable) -> dict[str, str]:
+def _table_options(table: LakeTableSpec) -> dict[str, str]:
     return {**table.options, "mode": table.mode, "location": table.location}
 
 
@@ -186,7 +186,7 @@ def _partitions(given: str) -> str:
         return given
 
 
-def _place(location: str) -> str:
+def _location(location: str) -> str:
     path = unquote(urlsplit(location).path) if location.startswith("file:") else location
     return path.rstrip("/")
 

@@ -72,7 +72,7 @@ def error_at(text: str, index: int, what: str, hint: str = "") -> StatementError
     return StatementError(line, column, what, hint)
 
 
-def tokens_of(text: str) -> Iterator[Token]:
+def tokenize(text: str) -> Iterator[Token]:
     """Every token, comments left out, and END at last; raises `StatementError` for what is never closed."""
     at = 0
     while (at := _without_space(text, at)) < len(text):
@@ -87,7 +87,7 @@ def without_layout(text: str) -> str:
     parts: list[str] = []
     end = -1
     try:
-        for token in tokens_of(text):
+        for token in tokenize(text):
             # `1e3` is a number, `1 e3` a number with a name; `X'1F'` are bytes.
             is_joined = token.start == end and token.kind in (TokenKind.WORD, TokenKind.TEXT)
             parts.append(f"{'' if is_joined else ' '}{token.kind} {token.value!r}")
@@ -104,10 +104,10 @@ def _without_space(text: str, at: int) -> int:
             at = space.end()
         if not text.startswith("/*", at):
             return at
-        at = _behind_comment(text, at)
+        at = _after_comment(text, at)
 
 
-def _behind_comment(text: str, start: int) -> int:
+def _after_comment(text: str, start: int) -> int:
     depth = 0
     for edge in _COMMENT_EDGE.finditer(text, start):
         depth += 1 if edge.group() == "/*" else -1
@@ -148,7 +148,7 @@ def _unescaped(body: str, quote: str) -> str:
     return _ESCAPE.sub(meant, body)
 
 
-class TokenSteps:
+class TokenCursor:
     """For parsers to build upon; `_at` is the token that comes next."""
 
     def __init__(self, text: str, tokens: Sequence[Token]) -> None:

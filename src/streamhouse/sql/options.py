@@ -29,7 +29,7 @@ from streamhouse.errors import InvalidTopicName, StatementError
 from streamhouse.model.identifiers import split_identifiers
 from streamhouse.model.names import check_topic_name
 from streamhouse.model.table import CONNECTION, Connector, parse_partitions
-from streamhouse.sql.lexer import TokenKind, tokens_of
+from streamhouse.sql.lexer import TokenKind, tokenize
 
 MIN_FILE_BYTES: Final = 64 * 1024
 
@@ -49,7 +49,7 @@ _DURATION: Final = re.compile(
 _UNITS_MS: Final[Mapping[str, int]] = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 
 
-def a_file_size(text: str) -> int:
+def parse_file_size(text: str) -> int:
     """In bytes."""
     found = _SIZE.fullmatch(text.strip())
     size = round(float(found[1]) * _SIZES[(found[2] or "b").lower()]) if found else 0
@@ -58,7 +58,7 @@ def a_file_size(text: str) -> int:
     return size
 
 
-def a_duration_ms(text: str) -> int:
+def parse_duration_ms(text: str) -> int:
     found = _DURATION.fullmatch(text.strip())
     if found is None:
         raise ValueError("a duration like '30s', '1m', '12h' or '7d'")
@@ -134,14 +134,14 @@ def one_of(*allowed: str) -> Check:
     return check
 
 
-def a_trigger(text: str) -> str:
+def parse_trigger(text: str) -> str:
     words = " ".join(text.lower().split())
     if words not in (AVAILABLE_NOW, ONCE) and not _INTERVAL.fullmatch(words):
         raise ValueError(f"an interval like '10 seconds', '{AVAILABLE_NOW}' or '{ONCE}'")
     return words
 
 
-def a_starting(text: str) -> str:
+def parse_starting_position(text: str) -> str:
     if text.strip().lower() in ("earliest", "latest"):
         return text.strip().lower()
     if starting_time_ms(text) is None and not _is_offsets(text):
@@ -162,7 +162,7 @@ def _is_offsets(text: str) -> bool:
     )
 
 
-def some_watermarks(text: str) -> tuple[Watermark, ...]:
+def parse_watermarks(text: str) -> tuple[Watermark, ...]:
     found: list[Watermark] = []
     at, more = 0, True
     while more:
@@ -175,7 +175,7 @@ def some_watermarks(text: str) -> tuple[Watermark, ...]:
     return tuple(found)
 
 
-def some_columns(text: str) -> tuple[str, ...]:
+def parse_columns(text: str) -> tuple[str, ...]:
     try:
         names = split_identifiers(text)
     except ValueError:
@@ -185,13 +185,13 @@ def some_columns(text: str) -> tuple[str, ...]:
     return names
 
 
-def a_number(text: str) -> int:
+def parse_whole_number(text: str) -> int:
     if not text.strip().isdecimal() or int(text) < 1:
         raise ValueError("a whole number from 1 on")
     return int(text)
 
 
-def a_topic(text: str) -> str:
+def parse_topic(text: str) -> str:
     try:
         check_topic_name(text)
     except InvalidTopicName as error:
@@ -199,14 +199,14 @@ def a_topic(text: str) -> str:
     return text
 
 
-def a_connection(text: str) -> str:
+def parse_connection(text: str) -> str:
     """The name of a variable's end, never an address or a password: whoever runs Spark says where it leads."""
     if not CONNECTION.fullmatch(text):
         raise ValueError("a name like 'warehouse', whose address is in STREAMHOUSE_CONNECTION_WAREHOUSE")
     return text
 
 
-def something(text: str) -> str:
+def parse_non_empty(text: str) -> str:
     if not text.strip():
         raise ValueError("a text that isn't empty")
     return text
@@ -219,42 +219,42 @@ def _isolation(text: str) -> bool:
 _FIELDS: Final = {"watermark": "watermarks", "format": "fmt", "isolation": "is_alone"}
 
 VIEW_OPTIONS: Final[Mapping[str, Check]] = {
-    "trigger": a_trigger,
-    "starting": a_starting,
-    "watermark": some_watermarks,
+    "trigger": parse_trigger,
+    "starting": parse_starting_position,
+    "watermark": parse_watermarks,
     "output": one_of("append", "update", "complete"),
-    "dead_letters": a_topic,
-    "max_records_per_trigger": a_number,
+    "dead_letters": parse_topic,
+    "max_records_per_trigger": parse_whole_number,
     "isolation": _isolation,
 }
 PIPELINE_OPTIONS: Final[Mapping[str, Check]] = {
     **VIEW_OPTIONS,
-    "key": some_columns,
+    "key": parse_columns,
     "format": one_of("json", "raw"),
-    "partitions": a_number,
+    "partitions": parse_whole_number,
 }
 _LAKE: Final[Mapping[str, Check]] = {
-    "location": something,
+    "location": parse_non_empty,
     "mode": one_of("append", "upsert"),
     "partition_by": parse_partitions,
-    "file_size": a_file_size,
-    "expire_snapshots": a_duration_ms,
-    "settings_of": a_topic,
+    "file_size": parse_file_size,
+    "expire_snapshots": parse_duration_ms,
+    "settings_of": parse_topic,
 }
 TABLE_OPTIONS: Final[Mapping[Connector, Mapping[str, Check]]] = {
     Connector.TOPIC: {
-        "topic": a_topic,
+        "topic": parse_topic,
         "format": one_of("json", "raw", "registry"),
         "key_format": one_of("text", "raw"),
     },
     Connector.FILES: {
-        "path": something,
+        "path": parse_non_empty,
         "format": one_of("parquet", "json", "csv"),
         "header": one_of("true", "false"),
     },
-    Connector.POSTGRESQL: {"connection": a_connection, "table": something},
+    Connector.POSTGRESQL: {"connection": parse_connection, "table": parse_non_empty},
     Connector.CONSOLE: {},
-    Connector.ICEBERG: {**_LAKE, "catalog": something, "table": something},
+    Connector.ICEBERG: {**_LAKE, "catalog": parse_non_empty, "table": parse_non_empty},
     Connector.DELTA: _LAKE,
     Connector.PARQUET: _LAKE,
 }
@@ -273,7 +273,7 @@ _NOT_TYPES: Final = ("DEFAULT", "GENERATED", "COMMENT", "NOT", "AS", "PRIMARY")
 def is_one_type(text: str) -> bool:
     """True for `STRUCT<a: INT, b: STRING>`; False for `INT, b STRING` and `INT DEFAULT f()`."""
     try:
-        tokens = list(tokens_of(text))[:-1]
+        tokens = list(tokenize(text))[:-1]
     except StatementError:
         return False
     depth = 0

@@ -21,7 +21,7 @@ from typing import Final
 from streamhouse.errors import InvalidTopicName, StatementError
 from streamhouse.model.names import check_topic_name
 from streamhouse.model.table import Column, Connector, Table
-from streamhouse.sql.lexer import Token, TokenKind, TokenSteps, error_at, position, tokens_of
+from streamhouse.sql.lexer import Token, TokenCursor, TokenKind, error_at, position, tokenize
 from streamhouse.sql.options import PIPELINE_OPTIONS, REQUIRED, TABLE_OPTIONS, VIEW_OPTIONS, Check
 from streamhouse.sql.statements import CreatePipeline, CreateTable, CreateView, Drop, Query, Show, Statement
 
@@ -79,7 +79,7 @@ def parse_all(text: str) -> tuple[tuple[Statement, ...], tuple[StatementError, .
 def _cut(text: str) -> Iterator[list[Token]]:
     """The tokens of each statement; semicolons end them."""
     tokens: list[Token] = []
-    for token in tokens_of(text):
+    for token in tokenize(text):
         if not token.is_sign(";") and token.kind is not TokenKind.END:
             tokens.append(token)
         elif tokens:
@@ -87,7 +87,7 @@ def _cut(text: str) -> Iterator[list[Token]]:
             tokens = []
 
 
-class _Parser(TokenSteps):
+class _Parser(TokenCursor):
     """One statement, from left to right."""
 
     def statement(self) -> Statement:
@@ -221,7 +221,7 @@ class _Parser(TokenSteps):
         for name in key:
             if name not in known:
                 raise self._error(
-                    self._tokens[self._at - 1], f"the primary key names no column: {name}", _meant(name, known)
+                    self._tokens[self._at - 1], f"the primary key names no column: {name}", _suggestion(name, known)
                 )
 
     def _column(self) -> tuple[Column, bool]:
@@ -314,7 +314,7 @@ class _Parser(TokenSteps):
     ) -> Mapping[str, str]:
         for name, (token, value) in given.items():
             if name not in allowed:
-                raise self._error(token, f"{what} has no option {token.value}", _meant(name, list(allowed)))
+                raise self._error(token, f"{what} has no option {token.value}", _suggestion(name, list(allowed)))
             try:
                 allowed[name](value.value)
             except ValueError as error:
@@ -361,6 +361,6 @@ class _Parser(TokenSteps):
         return token.value
 
 
-def _meant(name: str, known: Sequence[str]) -> str:
+def _suggestion(name: str, known: Sequence[str]) -> str:
     close = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {close[0]}" if close else f"there are {', '.join(known)}" if known else "there are none"

@@ -12,7 +12,7 @@ from streamhouse.model.table import Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Placed:
+class _Positioned:
     """`text` is the statement without its semicolon, `span` where it stands in the file."""
 
     text: str
@@ -20,7 +20,7 @@ class _Placed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreateTable(_Placed):
+class CreateTable(_Positioned):
     table: Table
     is_replace: bool = False
     if_not_exists: bool = False
@@ -31,7 +31,7 @@ class CreateTable(_Placed):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreatePipeline(_Placed):
+class CreatePipeline(_Positioned):
     """`columns` are those of the target that are named; `select` begins at `select_start` of the file."""
 
     name: str
@@ -44,7 +44,7 @@ class CreatePipeline(_Placed):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreateView(_Placed):
+class CreateView(_Positioned):
     name: str
     select: str
     select_start: int
@@ -54,7 +54,7 @@ class CreateView(_Placed):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drop(_Placed):
+class Drop(_Positioned):
     """`kind` is table, pipeline or view."""
 
     kind: str
@@ -63,14 +63,14 @@ class Drop(_Placed):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Show(_Placed):
+class Show(_Positioned):
     """`kind` is tables, pipelines or views."""
 
     kind: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Query(_Placed):
+class Query(_Positioned):
     """Whatever Spark is asked for."""
 
     @property

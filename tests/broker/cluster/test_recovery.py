@@ -10,7 +10,7 @@ from streamhouse.broker.broker import Broker
 from streamhouse.broker.wal.disk_files import session_dir
 from streamhouse.config import FlushSettings
 from streamhouse.errors import OutOfOrderSequence, Unavailable
-from streamhouse.format.batch import place
+from streamhouse.format.batch import assign_offset
 from streamhouse.format.wal_file import WalEntry
 from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId, TopicPartition
 from tests.broker.conftest import MakeWorld
@@ -85,7 +85,7 @@ async def test_entries_of_another_epoch_or_of_a_partition_not_held_are_ignored(w
 
 def _placed(value: bytes, offset: int) -> memoryview:
     data = batch(value)
-    place(data, base_offset=offset, leader_epoch=0)
+    assign_offset(data, base_offset=offset, leader_epoch=0)
     return data
 
 

@@ -11,7 +11,7 @@ from streamhouse.broker.maintenance.compaction import looked_after
 from streamhouse.broker.maintenance.run_rewriter import REWRITTEN_SEQUENCES
 from streamhouse.config import CompactionSettings, FlushSettings, RetentionSettings
 from streamhouse.errors import CorruptObject, SessionLost, Unavailable
-from streamhouse.format.batch import spans
+from streamhouse.format.batch import iter_batches
 from streamhouse.format.compression import Codec
 from streamhouse.format.object_keys import parse_segment_key
 from streamhouse.format.records import Record, build_batch
@@ -116,7 +116,7 @@ async def test_every_codec_is_kept(world: World, broker: Broker) -> None:
     codecs = [
         int.from_bytes(data[span.position + 21 : span.position + 23]) & 7
         for data in answer.records
-        for span in spans(data)
+        for span in iter_batches(data)
     ]
     assert codecs == list(Codec)
     assert [record.key for record in records_of(answer.records)] == [
@@ -198,12 +198,12 @@ async def test_the_last_offset_stays_within_reach_when_its_tombstone_is_gone(wor
     await broker.compactor.look()
     answer = await fetch(broker, 0)
     assert records_of(answer.records) == []
-    [last] = spans(answer.records[0])
+    [last] = iter_batches(answer.records[0])
     assert last.end == answer.high_watermark == 2
     assert partition == (await world.sqlite.partitions([partition.topic_id]))[0].partition
     await written(broker, (b"b", b"2"))
     await broker.compactor.look()
-    [only] = spans((await fetch(broker, 0)).records[0])
+    [only] = iter_batches((await fetch(broker, 0)).records[0])
     assert (only.base, only.end) == (2, 3)
 
 
@@ -590,7 +590,7 @@ async def read_all(broker: Broker) -> list[Record]:
         answer = await fetch(broker, offset, max_bytes=300)
         assert answer.error is None
         found += [record for record in records_of(answer.records) if record.offset >= offset]
-        ends = [span.end for data in answer.records for span in spans(data)]
+        ends = [span.end for data in answer.records for span in iter_batches(data)]
         if not ends:
             break
         offset = ends[-1]

@@ -14,10 +14,10 @@ from streamhouse.broker.maintenance.run_rewriter import TRIES
 from streamhouse.broker.produce.append import ProduceTransaction
 from streamhouse.config import CompactionSettings, TransactionSettings
 from streamhouse.errors import Unavailable
-from streamhouse.format.batch import Buffer, spans
+from streamhouse.format.batch import Buffer, iter_batches
 from streamhouse.format.records import Record, build_batch
 from streamhouse.format.run_rewrite import batches_of
-from streamhouse.format.transactions import committed_only
+from streamhouse.format.transactions import drop_aborted
 from streamhouse.model.transaction import AbortedTransaction, Marker, ProducerIdentity
 from tests.broker.conftest import MakeWorld
 from tests.broker.maintenance.test_compaction import COMPACT, cleaned_to, flush, later, partition_of, put, written
@@ -95,7 +95,9 @@ async def as_kafka(broker: Broker, *, is_committed: bool = True, max_bytes: int 
         following = end_of(found, offset)
         if following == offset:
             return view
-        view.log += [batch for data in found.records for batch in batches_of(data) if spans(batch)[0].end > offset]
+        view.log += [
+            batch for data in found.records for batch in batches_of(data) if iter_batches(batch)[0].end > offset
+        ]
         view.aborted |= set(found.aborted)
         offset = following
 
@@ -125,13 +127,13 @@ async def as_planned(broker: Broker) -> list[Item]:
     for run in plan.runs:
         source = await broker.compactor.rewriter.open(run)
         pieces += [piece async for piece in broker.compactor.rewriter.pieces(source)]
-    batches = [batch for data in committed_only(pieces, plan.aborted) for batch in batches_of(data)]
+    batches = [batch for data in drop_aborted(pieces, plan.aborted) for batch in batches_of(data)]
     read = [item for entry in entries(batches) for item in entry.items if item.offset < plan.settled_end]
     return read + await as_http(broker, start=plan.settled_end, end=plan.end)
 
 
 def end_of(found: Fetched, offset: int) -> int:
-    return max((span.end for data in found.records for span in spans(data)), default=offset)
+    return max((span.end for data in found.records for span in iter_batches(data)), default=offset)
 
 
 async def rows(world: World, broker: Broker) -> Sequence[AbortedTransaction]:

@@ -10,8 +10,8 @@ from streamhouse.broker.external_commits.commit_request import WantedCommit, Wan
 from streamhouse.broker.wal.object_recovery import ObjectWals
 from streamhouse.config.fields import Address
 from streamhouse.errors import Unavailable
-from streamhouse.format.batch import place
-from streamhouse.format.object_keys import placed_segment_key
+from streamhouse.format.batch import assign_offset
+from streamhouse.format.object_keys import external_segment_key
 from streamhouse.format.segment import RunInput, encode_segment
 from streamhouse.model.external_commit import FreezeRequest, FrozenPartition, Outcome, QueryId
 from streamhouse.model.names import Epoch, PartitionId, TopicPartition
@@ -39,7 +39,7 @@ async def write_segment(
         topic = await broker.topic(name.topic)
         batches = [batch(value, timestamp_ms=NOW_MS + number) for number, value in enumerate(given)]
         for number, each in enumerate(batches):
-            place(each, base_offset=number, leader_epoch=0)
+            assign_offset(each, base_offset=number, leader_epoch=0)
         inputs.append(
             RunInput(
                 partition=PartitionId(topic.topic_id, name.partition),
@@ -51,7 +51,7 @@ async def write_segment(
             )
         )
     encoded = encode_segment(inputs)
-    key = placed_segment_key(query, epoch, unique or uuid.uuid4().hex)
+    key = external_segment_key(query, epoch, unique or uuid.uuid4().hex)
     if put:
         await objects.put_new(key, encoded.body)
     runs = [

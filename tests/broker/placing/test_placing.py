@@ -26,7 +26,7 @@ from streamhouse.errors import (
     UnknownCommit,
     UnknownTopic,
 )
-from streamhouse.format.batch import read_header, spans
+from streamhouse.format.batch import iter_batches, read_header
 from streamhouse.model.external_commit import FreezeRequest, FreezeTarget, Outcome, QueryId, StoredCommit
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.segment import SegmentObject
@@ -98,7 +98,7 @@ async def test_placed_batches_are_served_with_their_offsets_and_the_leaders_epoc
     assert epoch > 0
     for offset, count in ((0, 2), (2, 1)):
         (data, *_) = (await fetch(broker, offset)).records
-        found = spans(data)
+        found = iter_batches(data)
         assert [span.base for span in found] == list(range(offset, offset + count))
         assert {int.from_bytes(bytes(data[span.position + 12 : span.position + 16])) for span in found} == {epoch}
 
@@ -465,7 +465,7 @@ async def test_placed_runs_are_merged_and_producers_are_known_after_it(make_worl
     expected = {0: b"a", 1: b"0", 2: b"1", 3: b"2", 4: b"3", 5: b"4"}
     assert await values_of(broker) == expected
     (data, *_) = (await fetch(broker, 1)).records
-    assert {int.from_bytes(bytes(data[span.position + 12 : span.position + 16])) for span in spans(data)} == {
+    assert {int.from_bytes(bytes(data[span.position + 12 : span.position + 16])) for span in iter_batches(data)} == {
         broker.leader_epoch(ORDERS)
     }
     await world.stop(broker, running)

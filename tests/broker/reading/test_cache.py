@@ -7,7 +7,7 @@ import pytest
 
 from streamhouse.broker.segments.block_cache import Block, SingleFlightCache
 from streamhouse.errors import Stopping, Unavailable
-from streamhouse.format.batch import place
+from streamhouse.format.batch import assign_offset
 from tests.broker.support import batch, settle
 
 
@@ -165,7 +165,7 @@ def block(*sizes: int) -> Block:
     data, offset = bytearray(), 10
     for size in sizes:
         each = batch(*[b"v"] * size)
-        place(each, base_offset=offset, leader_epoch=1)
+        assign_offset(each, base_offset=offset, leader_epoch=1)
         data += each
         offset += size
     return Block(bytes(data))

@@ -13,7 +13,7 @@ from streamhouse.broker.segments.reader import SegmentReader
 from streamhouse.clock import SystemClock
 from streamhouse.config import FetchSettings
 from streamhouse.errors import CorruptObject, MissingRecords, Unavailable
-from streamhouse.format.batch import place
+from streamhouse.format.batch import assign_offset
 from streamhouse.format.segment import RunInput, encode_segment
 from streamhouse.model.names import Epoch, PartitionId, TopicId
 from streamhouse.model.segment import Run
@@ -87,7 +87,7 @@ class Shelf:
 
 def _placed(offset: int) -> bytes:
     data = batch(f"value {offset}".encode())
-    place(data, base_offset=offset, leader_epoch=1)
+    assign_offset(data, base_offset=offset, leader_epoch=1)
     return bytes(data)
 
 

@@ -9,7 +9,7 @@ from streamhouse.broker.fetch.fetch import Wanted
 from streamhouse.broker.partition.log import Placed
 from streamhouse.broker.produce.append import ProduceTransaction
 from streamhouse.config import TransactionSettings
-from streamhouse.format.transactions import committed_only
+from streamhouse.format.transactions import drop_aborted
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.transaction import ProducerIdentity, TransactionCall
 from tests.broker.support import CLICKS, MANY_BYTES, ORDERS, World, batch, records_of
@@ -94,5 +94,5 @@ async def committed(broker: Broker, name: TopicPartition = ORDERS) -> Sequence[b
             raise got.error
         if not got.records:
             return found
-        found += [record.value for record in records_of(committed_only(got.records, got.aborted))]
+        found += [record.value for record in records_of(drop_aborted(got.records, got.aborted))]
         offset = max(record.offset for record in records_of(got.records)) + 1

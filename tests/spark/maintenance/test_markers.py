@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamhouse.format.batch import Buffer, read_header
-from streamhouse.format.compaction import Terms, filtered
-from streamhouse.format.transactions import Aborted, shifted
+from streamhouse.format.compaction import CompactionPolicy, filter_batch
+from streamhouse.format.transactions import AbortedTransactions, shifted
 from streamhouse.model.transaction import AbortedTransaction
 from streamhouse.spark.maintenance.compaction_plan import CompactionPolicyRow
 from streamhouse.spark.maintenance.compaction_scan import Edges, MarkerScan, markers_to_keep
@@ -36,14 +36,16 @@ def by_tasks(
         scan = MarkerScan()
         if first < last:
             scan.at(0, read_header(below[first]).base_offset, read_header(below[last - 1]).end, shift=0)
-        rows = key_rows(below[max(first - 1, 0) : last + 1], scan, void=Aborted(aborted))
+        rows = key_rows(below[max(first - 1, 0) : last + 1], scan, void=AbortedTransactions(aborted))
         edges += scan.edges()
         for _, high, low, offset in zip(*(column.to_pylist() for column in rows.columns), strict=True):
             latest[high, low] = max(offset, latest.get((high, low), -1))
     offsets = merged(b"", sorted(latest.values()))
     stays = merged(offsets, busy_within(markers_to_keep(edges), OffsetGroup(0, 0, end)))
-    terms = Terms(end=end, now_ms=now_ms, delete_retention_ms=DAY_MS, limit_bytes=LIMIT, aborted=Aborted(aborted))
-    left = [filtered(batch, stays, terms, keep_empty=batch is log[-1]) for batch in log]
+    terms = CompactionPolicy(
+        end=end, now_ms=now_ms, delete_retention_ms=DAY_MS, limit_bytes=LIMIT, aborted=AbortedTransactions(aborted)
+    )
+    left = [filter_batch(batch, stays, terms, keep_empty=batch is log[-1]) for batch in log]
     row = CompactionPolicyRow(
         end=end, last_end=0, now_ms=now_ms, later_now_ms=now_ms, delete_retention_ms=DAY_MS, aborted=tuple(aborted)
     )
@@ -84,7 +86,7 @@ def test_offsets_of_objects_that_were_placed_are_those_of_the_log() -> None:
     written.send(7, (b"a", b"3"))
     written.finish(7, commit=False)
     scan = MarkerScan()
-    void = Aborted(shifted(shifted(written.aborted, 100), -100))
+    void = AbortedTransactions(shifted(shifted(written.aborted, 100), -100))
     scan.at(0, 100, 110, shift=100)
     rows = key_rows(written.log, scan, void=void)
     assert sorted(rows.column(3).to_pylist()) == [100, 101, 102, 104]

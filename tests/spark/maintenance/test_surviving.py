@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from streamhouse.format.compaction_kernel import key_hash
 from streamhouse.format.records import Record, build_batch
-from streamhouse.format.transactions import NONE_ABORTED, Aborted
+from streamhouse.format.transactions import NONE_ABORTED, AbortedTransactions
 from streamhouse.model.transaction import AbortedTransaction
 from streamhouse.spark.maintenance.compaction_scan import MarkerScan
 from streamhouse.spark.maintenance.retained_offsets import GroupTask, OffsetGroup, key_rows, pack
@@ -43,7 +43,10 @@ def test_a_row_has_the_hash_of_a_key_and_its_offset_in_the_log() -> None:
 
 def test_batches_of_aborted_transactions_have_no_rows() -> None:
     batch = build_batch([Record(key=b"a")], producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
-    for void, rows in ((Aborted([AbortedTransaction(1, 0, 1)]), 0), (Aborted([AbortedTransaction(2, 0, 1)]), 1)):
+    for void, rows in (
+        (AbortedTransactions([AbortedTransaction(1, 0, 1)]), 0),
+        (AbortedTransactions([AbortedTransaction(2, 0, 1)]), 1),
+    ):
         assert key_rows([bytes(batch)], scan_of(0), void=void).num_rows == rows
 
 

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streamhouse.client.http import HttpResponse
-from streamhouse.format.metadata_values import found_by
+from streamhouse.format.metadata_values import view_lookup_key
 from streamhouse.model.table import Column, Connector, Table
 from streamhouse.spark.connectors import ReadContext, WriteContext, find, materialized_view
 from streamhouse.spark.query.catalog import Catalog
@@ -43,9 +43,9 @@ class KeptRows:
     def take(self, address: str, method: str, path: str, body: object = None) -> HttpResponse:
         part = msgspec.json.decode(msgspec.json.encode(body), type=PartRequest)
         for each in part.upserts:
-            self.rows[found_by(each.key)] = (part.batch, each.row)
+            self.rows[view_lookup_key(each.key)] = (part.batch, each.row)
         for key in part.deletes:
-            self.rows.pop(found_by(key), None)
+            self.rows.pop(view_lookup_key(key), None)
         if part.complete and part.part == part.parts - 1:
             self.rows = {key: kept for key, kept in self.rows.items() if kept[0] == part.batch}
         return HttpResponse(status=200, content=b"{}")

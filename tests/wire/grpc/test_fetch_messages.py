@@ -11,7 +11,7 @@ import pytest
 from streamhouse.broker.fetch.fetch import Fetched
 from streamhouse.config import GrpcSettings
 from streamhouse.errors import BatchTooLarge, Rejected
-from streamhouse.format.batch import place, spans
+from streamhouse.format.batch import assign_offset, iter_batches
 from streamhouse.format.compression import Codec
 from streamhouse.format.records import encode_batch
 from streamhouse.model.names import TopicPartition
@@ -41,7 +41,7 @@ def batches(*sizes: int, codec: Codec = Codec.NONE) -> bytes:
     found, offset = bytearray(), 0
     for size in sizes:
         batch = encode_batch([NewRecord(b"%010d" % (offset + n)) for n in range(size)], codec=codec, now_ms=1)
-        place(batch, base_offset=offset, leader_epoch=1)
+        assign_offset(batch, base_offset=offset, leader_epoch=1)
         found += batch
         offset += size
     return bytes(found)
@@ -255,7 +255,7 @@ class FakeReading:
                 name=name,
                 high_watermark=4,
                 log_start=0,
-                records=[memoryview(self._data[name])[spans(self._data[name])[offset // 2].position :]]
+                records=[memoryview(self._data[name])[iter_batches(self._data[name])[offset // 2].position :]]
                 if offset < 4
                 else [],
             )
@@ -272,7 +272,7 @@ def cut_short(data: bytes) -> bytes:
 
 
 def with_damaged_batch(data: bytes) -> bytes:
-    second = spans(data)[1]
+    second = iter_batches(data)[1]
     return data[: second.position + 70] + bytes(len(data) - second.position - 70)
 
 

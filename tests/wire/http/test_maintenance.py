@@ -11,7 +11,7 @@ import pytest
 from streamhouse.broker.broker import Broker
 from streamhouse.config import ExternalCommitSettings, PlanSettings, RetentionSettings
 from streamhouse.format.batch import Buffer
-from streamhouse.format.object_keys import placed_segment_key
+from streamhouse.format.object_keys import external_segment_key
 from streamhouse.format.segment import RunInput, encode_segment
 from streamhouse.model.external_commit import QueryId
 from streamhouse.model.names import Epoch, PartitionId, TopicPartition
@@ -82,7 +82,7 @@ async def rewritten(
         producers=b"",
     )
     encoded = encode_segment([given])
-    key = placed_segment_key(JOB, 0, uuid.uuid4().hex)
+    key = external_segment_key(JOB, 0, uuid.uuid4().hex)
     if put:
         await world.bucket.put_new(key, encoded.body)
     (entry,) = (layout.entry for layout in encoded.layouts)

@@ -18,7 +18,7 @@ from streamhouse.broker.wal.disk_recovery import LocalWals
 from streamhouse.clock import Clock, Ids, SystemClock
 from streamhouse.config import FlushSettings, KafkaSettings, Settings, WalSettings, parse_address
 from streamhouse.config.fields import Address
-from streamhouse.format.batch import spans
+from streamhouse.format.batch import iter_batches
 from streamhouse.format.records import Record, build_batch
 from streamhouse.stores.local_files import LocalFiles
 from streamhouse.stores.metadata.open import open_metadata_store
@@ -277,7 +277,7 @@ def batches_of(part: PartitionData) -> list[bytes]:
     """The batches of an answer, each one by itself."""
     assert isinstance(part.records, memoryview | bytes)
     data = bytes(part.records)
-    return [data[span.position : span.position + span.size_bytes] for span in spans(data)]
+    return [data[span.position : span.position + span.size_bytes] for span in iter_batches(data)]
 
 
 def as_sent(batch: bytes, original: Buffer) -> bytes:

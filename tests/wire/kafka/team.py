@@ -24,7 +24,7 @@ from streamhouse.config import (
 )
 from streamhouse.config.fields import Address
 from streamhouse.errors import StreamhouseError, Unavailable
-from streamhouse.format.batch import spans
+from streamhouse.format.batch import iter_batches
 from streamhouse.format.records import decode_batch
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.record import Receipt, StoredRecord
@@ -182,7 +182,7 @@ def receipts(answers: Sequence[Receipt | StreamhouseError]) -> list[Receipt]:
 def records_of(buffers: Sequence[Buffer]) -> list[StoredRecord]:
     found: list[StoredRecord] = []
     for buffer in buffers:
-        for span in spans(buffer):
+        for span in iter_batches(buffer):
             part = memoryview(buffer)[span.position : span.position + span.size_bytes]
             found += decode_batch(part, limit_bytes=MANY_BYTES)
     return found

@@ -12,7 +12,7 @@ from streamhouse.broker.fetch.fetch import Wanted
 from streamhouse.config import AgentClientSettings
 from streamhouse.config.fields import Address
 from streamhouse.errors import Overloaded, RecordTooLarge, Unavailable
-from streamhouse.format.batch import as_new, read_header
+from streamhouse.format.batch import read_header, without_log_fields
 from streamhouse.model.names import PartitionId, TopicId, TopicPartition
 from streamhouse.model.transaction import Marker, ProducerIdentity
 from streamhouse.wire.kafka.agent_client import KafkaAgentClient, appends
@@ -43,8 +43,8 @@ async def partition_of(served: Served, number: int = 0) -> tuple[Address, Partit
 async def test_a_batch_gets_its_offset_from_the_agent_that_was_asked(served: Served, peers: KafkaAgentClient) -> None:
     at, partition = await partition_of(served)
     batch = a_batch(b"a", b"b", producer_id=7, producer_epoch=0, base_sequence=3)
-    assert (await peers.append(at, partition, as_new(batch))).offset == 0
-    assert (await peers.append(at, partition, as_new(batch))).offset == 2
+    assert (await peers.append(at, partition, without_log_fields(batch))).offset == 0
+    assert (await peers.append(at, partition, without_log_fields(batch))).offset == 2
     (part,) = await fetch(await served.client(), fetch_request("orders", (0, 0)))
     assert [each[61:] for each in batches_of(part)] == [bytes(batch[61:])] * 2
 

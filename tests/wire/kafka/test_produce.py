@@ -12,7 +12,7 @@ from streamhouse.broker.partition.batch_decoder import Stored, Work
 from streamhouse.broker.partition.log import Placed
 from streamhouse.broker.produce.append import Inspection, ProduceTransaction
 from streamhouse.config import Settings
-from streamhouse.format.batch import read_header, seal
+from streamhouse.format.batch import read_header, update_crc
 from streamhouse.format.compression import Codec
 from streamhouse.format.records import Record, build_batch, read_records
 from streamhouse.model.names import TopicPartition
@@ -41,7 +41,7 @@ def with_field(offset: int, code: str, value: int, *, sealed: bool = True) -> by
     batch = a_batch(b"a", b"b", b"c")
     struct.pack_into(">" + code, batch, offset, value)
     if sealed:
-        seal(batch)
+        update_crc(batch)
     return batch
 
 
@@ -408,6 +408,6 @@ async def test_a_partition_that_is_named_twice_has_each_of_its_batches_checked(c
     good, bad = a_batch(b"x", codec=4), a_batch(b"y", b"z", codec=4)
     struct.pack_into(">i", bad, 23, 2)  # last offset delta
     struct.pack_into(">i", bad, 57, 3)  # record count
-    seal(bad)
+    update_crc(bad)
     answers = await produce(client, "orders", (0, bad), (1, bytearray(good)), (0, good))
     assert [answer.error_code for answer in answers] == [ErrorCode.INVALID_RECORD, ErrorCode.NONE, ErrorCode.NONE]

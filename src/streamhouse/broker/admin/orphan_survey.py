@@ -15,12 +15,12 @@ from streamhouse.format.object_keys import (
     PLACED_PREFIX,
     SEGMENTS_PREFIX,
     WAL_PREFIX,
-    parse_placed_key,
+    parse_external_segment_key,
     parse_segment_key,
     parse_wal_key,
 )
 from streamhouse.format.run_index import RunIndex, decode_run_index
-from streamhouse.format.segment import Directory, DirectoryEntry, NeedMore, RunLayout, read_directory
+from streamhouse.format.segment import Directory, DirectoryEntry, MoreBytesNeeded, RunLayout, read_directory
 from streamhouse.format.wal_file import WalEntry
 from streamhouse.format.wal_object import SEAL_BYTES, read_object
 from streamhouse.model.cluster import PartitionState
@@ -124,7 +124,7 @@ class Surveyor:
     async def _read_segment(self, found: Survey, meta: ObjectMeta) -> None:
         name = parse_segment_key(meta.key)
         if name is None:
-            if parse_placed_key(meta.key) is not None:
+            if parse_external_segment_key(meta.key) is not None:
                 why = "a Spark job wrote it, and its offsets stood in the database alone"
                 found.unusable.append(Unusable(key=meta.key, size_bytes=meta.size_bytes, why=why))
             return
@@ -142,10 +142,10 @@ class Surveyor:
     async def _directory(self, meta: ObjectMeta) -> tuple[Directory, bytes]:
         tail = await self._objects.get_suffix(meta.key, SUFFIX_BYTES)
         directory = read_directory(tail, size_bytes=meta.size_bytes, key=meta.key)
-        if isinstance(directory, NeedMore):
+        if isinstance(directory, MoreBytesNeeded):
             tail = await self._objects.get_suffix(meta.key, directory.bytes)
             directory = read_directory(tail, size_bytes=meta.size_bytes, key=meta.key)
-        if isinstance(directory, NeedMore):
+        if isinstance(directory, MoreBytesNeeded):
             raise CorruptObject(meta.key, why="directory can't be found")
         return directory, tail
 

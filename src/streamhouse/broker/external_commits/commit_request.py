@@ -13,8 +13,8 @@ from typing import Final
 from streamhouse.broker.dependencies import Doors
 from streamhouse.config import ExternalCommitSettings
 from streamhouse.errors import CommitRefused, CorruptObject
-from streamhouse.format.object_keys import is_query_id, parse_placed_key
-from streamhouse.format.segment import Directory, DirectoryEntry, NeedMore, read_directory
+from streamhouse.format.object_keys import is_query_id, parse_external_segment_key
+from streamhouse.format.segment import Directory, DirectoryEntry, MoreBytesNeeded, read_directory
 from streamhouse.model.external_commit import FrozenPartition, QueryId
 from streamhouse.model.names import Epoch, PartitionId, TopicPartition
 from streamhouse.model.pipeline import Fence
@@ -90,7 +90,7 @@ def _too_many(what: str, count: int, limit: int) -> CommitRefused:
 
 
 def _check_segment(commit: WantedCommit, wanted: WantedSegment) -> None:
-    name = parse_placed_key(wanted.segment.key)
+    name = parse_external_segment_key(wanted.segment.key)
     if name is None or (name.query, name.epoch) != (commit.query, commit.epoch):
         raise CommitRefused(f"the segment's name is not one of this commit; key={wanted.segment.key[:200]!r}")
     if not wanted.runs:
@@ -128,7 +128,7 @@ async def directory_of(doors: Doors, segment: SegmentObject) -> Directory:
         while True:
             suffix = await doors.objects.get_suffix(segment.key, length)
             found = read_directory(suffix, size_bytes=segment.size_bytes, key=segment.key)
-            if not isinstance(found, NeedMore):
+            if not isinstance(found, MoreBytesNeeded):
                 return found
             length = found.bytes
     except ObjectMissing:

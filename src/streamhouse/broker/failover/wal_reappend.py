@@ -36,7 +36,7 @@ from streamhouse.broker.fetch.list_offsets import FoundOffset
 from streamhouse.broker.partition.log import Placed
 from streamhouse.broker.wal.disk_recovery import DiskWalReading, DiskWals
 from streamhouse.errors import ConcurrentTransactions, NotLeader, StreamhouseError, Unavailable
-from streamhouse.format.batch import BatchHeader, as_new, read_header
+from streamhouse.format.batch import BatchHeader, read_header, without_log_fields
 from streamhouse.format.loss_report import LossReport, encode_report
 from streamhouse.format.transactions import read_marker
 from streamhouse.format.wal_file import WalEntry
@@ -299,7 +299,7 @@ class Returns:
         if header.is_transactional and await work.fates.is_void(name, entry, header):
             self.aborted_records += header.record_count
             return 0
-        await self._append(name, entry.partition, as_new(entry.batch), own)
+        await self._append(name, entry.partition, without_log_fields(entry.batch), own)
         return header.record_count
 
     async def _append(self, name: TopicPartition, partition: PartitionId, batch: bytearray, own: SessionId) -> None:

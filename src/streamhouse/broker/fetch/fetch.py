@@ -26,7 +26,7 @@ from streamhouse.errors import (
     Unavailable,
     UnknownLeaderEpoch,
 )
-from streamhouse.format.batch import Buffer, empty_batch, spans
+from streamhouse.format.batch import Buffer, empty_batch, iter_batches
 from streamhouse.limits import in_turns
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.transaction import AbortedTransaction
@@ -243,7 +243,7 @@ def is_damage_alone(found: Sequence[Fetched]) -> bool:
 
 def stops_short(got: Fetched) -> bool:
     """Whether there are durable records behind those found: in the next block, in the tail, or above a limit."""
-    return bool(got.records) and spans(got.records[-1])[-1].end < got.readable_end
+    return bool(got.records) and iter_batches(got.records[-1])[-1].end < got.readable_end
 
 
 def check_leader_epoch(log: PartitionLog, epoch: int) -> None:

@@ -28,7 +28,7 @@ from streamhouse.broker.dependencies import Doors
 from streamhouse.broker.fetch.list_offsets import FoundOffset
 from streamhouse.broker.segments.transaction_isolation import Settled, aborted_within
 from streamhouse.errors import InvalidPartitions, UnknownTopic
-from streamhouse.format.transactions import Aborted
+from streamhouse.format.transactions import AbortedTransactions
 from streamhouse.model.cluster import PartitionState
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.segment import Run
@@ -234,7 +234,7 @@ def clipped(span: Span, state: PartitionState, settled_end: int) -> range:
 
 def within(runs: Sequence[Run], aborted: Sequence[AbortedTransaction]) -> Sequence[AbortedTransaction]:
     """Those that reach into what the runs hold."""
-    return Aborted(aborted).within(runs[0].base, runs[-1].end) if runs else ()
+    return AbortedTransactions(aborted).within(runs[0].base, runs[-1].end) if runs else ()
 
 
 def _next_place(

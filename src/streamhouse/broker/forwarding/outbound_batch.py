@@ -25,7 +25,7 @@ from typing import Final, Protocol
 from streamhouse.broker.forwarding.producer_ids import Identity
 from streamhouse.broker.partition.producer_state import KEYS_FROM, SEQUENCES
 from streamhouse.errors import BadRecords, InvalidRecord, StreamhouseError
-from streamhouse.format.batch import BatchHeader, check_batch, number, read_header
+from streamhouse.format.batch import BatchHeader, check_batch, read_header, set_producer
 from streamhouse.format.compression import Codec
 from streamhouse.format.records import encode_batch
 from streamhouse.model.record import NewRecord
@@ -141,7 +141,7 @@ class RawLetter:
         copy = bytearray(self._source)
         if identity is not None and self.identity is None:
             check_batch(copy)  # or a new checksum would make damage look sound
-            number(copy, *identity)
+            set_producer(copy, *identity)
         return copy
 
     def leave_out(self, error: BadRecords) -> bool:
@@ -188,7 +188,7 @@ class RecordLetter:
         if made is None:
             made = await encode(self._records, codec=self._codec, now_ms=self._now_ms, size_bytes=self.size_bytes)
         if (numbers := self.identity or identity) is not None:
-            number(made, *numbers)
+            set_producer(made, *numbers)
         return made
 
     def leave_out(self, error: BadRecords) -> bool:

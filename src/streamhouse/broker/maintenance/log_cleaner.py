@@ -25,9 +25,9 @@ from streamhouse.broker.maintenance.run_rewriter import Forgetting, Rewriter
 from streamhouse.broker.segments.transaction_isolation import Settled, aborted_within
 from streamhouse.errors import Unavailable
 from streamhouse.format.batch import Buffer, read_header
-from streamhouse.format.compaction import KeyMap, Rules, Traversed, compacted
-from streamhouse.format.run_rewrite import Rewritten, Source, batches_of
-from streamhouse.format.transactions import Aborted
+from streamhouse.format.compaction import FilterRules, KeyMap, SeenTransactions, compact_batch
+from streamhouse.format.run_rewrite import RewrittenRun, Source, batches_of
+from streamhouse.format.transactions import AbortedTransactions
 from streamhouse.model.cluster import PartitionState
 from streamhouse.model.log_cleanup import DirtyRange, Extent, merge_limits
 from streamhouse.model.segment import Run
@@ -63,7 +63,7 @@ class Cleaner:
             return False
         aborted = await self._aborted(state, dirt.due_up_to)
         keys, reached = await self._map_keys(state, max(cleaned_to, state.log_start), dirt.due_up_to, aborted)
-        rules = Rules(
+        rules = FilterRules(
             latest=keys.latest,
             end=reached,
             now_ms=now_ms,
@@ -72,7 +72,7 @@ class Cleaner:
             limit_bytes=self._limit_bytes,
             aborted=aborted,
         )
-        traversed = Traversed()
+        traversed = SeenTransactions()
         async with aclosing(self._groups(state, reached, config)) as groups:
             async for group in groups:
                 if not await self._rewrite(group, rules, traversed, last_end=last_end):
@@ -111,11 +111,13 @@ class Cleaner:
                 last_end = run.end
         return dirt, last_end
 
-    async def _aborted(self, state: PartitionState, up_to: int) -> Aborted:
+    async def _aborted(self, state: PartitionState, up_to: int) -> AbortedTransactions:
         wanted = {state.partition: range(state.log_start, up_to)}
-        return Aborted((await aborted_within(self._doors.metadata, wanted)).get(state.partition, ()))
+        return AbortedTransactions((await aborted_within(self._doors.metadata, wanted)).get(state.partition, ()))
 
-    async def _map_keys(self, state: PartitionState, start: int, up_to: int, aborted: Aborted) -> tuple[KeyMap, int]:
+    async def _map_keys(
+        self, state: PartitionState, start: int, up_to: int, aborted: AbortedTransactions
+    ) -> tuple[KeyMap, int]:
         """The latest offset of each key at and above `start`, and how far it was possible to look."""
         keys = KeyMap(max_keys=self._settings.max_keys, limit_bytes=self._limit_bytes, aborted=aborted)
         async with aclosing(self._runs(state, start, up_to)) as runs:
@@ -146,9 +148,11 @@ class Cleaner:
         if group:
             yield group
 
-    async def _rewrite(self, group: Sequence[Source], rules: Rules, traversed: Traversed, *, last_end: int) -> bool:
+    async def _rewrite(
+        self, group: Sequence[Source], rules: FilterRules, traversed: SeenTransactions, *, last_end: int
+    ) -> bool:
         """Replace what changes; False when somebody else changed it first."""
-        rewritten: list[Rewritten] = []
+        rewritten: list[RewrittenRun] = []
         changed: list[int] = []
         spent_before = len(traversed.spent)
         for number, source in enumerate(group):
@@ -159,7 +163,7 @@ class Cleaner:
                 stays, differs = await self._rewriter.in_thread(work)
                 batches.extend(stays)
                 has_changed = has_changed or differs
-            rewritten.append(Rewritten(source, batches))
+            rewritten.append(RewrittenRun(source, batches))
             if has_changed:
                 changed.append(number)
         await self._forgetting.forget(group[0].run.partition, rules.aborted, traversed.spent[spent_before:])
@@ -176,17 +180,19 @@ def _add_keys(keys: KeyMap, piece: Buffer, start: int) -> bool:
     return all(keys.add(batch) for batch in batches_of(piece) if read_header(batch).end > start)
 
 
-def _what_stays(piece: Buffer, rules: Rules, traversed: Traversed, last_end: int) -> tuple[list[Buffer], bool]:
+def _what_stays(
+    piece: Buffer, rules: FilterRules, traversed: SeenTransactions, last_end: int
+) -> tuple[list[Buffer], bool]:
     """The batches that stay of a piece, and whether they are others than those that were there."""
     stays: list[Buffer] = []
     differs = False
     for batch in batches_of(piece):
-        new = compacted(batch, rules, keep_empty=read_header(batch).end == last_end, traversed=traversed)
+        new = compact_batch(batch, rules, keep_empty=read_header(batch).end == last_end, traversed=traversed)
         differs = differs or new is not batch
         if new is not None:
             stays.append(new)
     return stays, differs
 
 
-def _dropped(item: Rewritten) -> int:
+def _dropped(item: RewrittenRun) -> int:
     return item.source.run.records - sum(read_header(batch).record_count for batch in item.batches)

@@ -26,7 +26,7 @@ from streamhouse.format.object_keys import (
     PLACED_PREFIX,
     SEGMENTS_PREFIX,
     WAL_PREFIX,
-    parse_placed_key,
+    parse_external_segment_key,
     parse_segment_key,
     parse_wal_key,
 )
@@ -235,7 +235,7 @@ class Collector:
         are deleted when its grace time is over. Returns how many."""
         gone = 0
         async for unknown in self._unknown(PLACED_PREFIX, before_ms):
-            orphans = [key for key in unknown if parse_placed_key(key) is not None]
+            orphans = [key for key in unknown if parse_external_segment_key(key) is not None]
             await self._doors.metadata.abandon_objects(orphans)
             gone += len(orphans)
         self.deleted_orphans += gone

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from streamhouse.broker.dependencies import Doors
 from streamhouse.broker.maintenance.run_rewriter import Rewriter
 from streamhouse.format.batch import Buffer
-from streamhouse.format.run_rewrite import Rewritten, batches_of
+from streamhouse.format.run_rewrite import RewrittenRun, batches_of
 from streamhouse.model.cluster import PartitionState
 from streamhouse.model.log_cleanup import merge_limits, next_check, runs_to_merge
 from streamhouse.model.names import PartitionId
@@ -98,7 +98,7 @@ class Merger:
                 yield list(part)
 
     async def _merge(self, runs: Sequence[Run]) -> bool:
-        moved: list[Rewritten] = []
+        moved: list[RewrittenRun] = []
         size = 0
         for run in runs:
             source = await self._rewriter.open(run)
@@ -108,7 +108,7 @@ class Merger:
             batches: list[Buffer] = []
             async for piece in self._rewriter.pieces(source):
                 batches.extend(batches_of(piece))
-            moved.append(Rewritten(source, batches))
+            moved.append(RewrittenRun(source, batches))
         if not await self._rewriter.replace(moved):
             return False
         self.merges += 1

@@ -19,7 +19,7 @@ from streamhouse.broker.external_commits.commit_request import directory_of
 from streamhouse.broker.maintenance.run_rewriter import Forgetting
 from streamhouse.broker.segments.reader import SegmentReader
 from streamhouse.errors import CommitRefused, Internal, RunsChanged, Unavailable, UnknownTopic
-from streamhouse.format.object_keys import parse_placed_key
+from streamhouse.format.object_keys import parse_external_segment_key
 from streamhouse.format.segment import DirectoryEntry
 from streamhouse.model.names import PartitionId, SessionId, TopicId, TopicPartition
 from streamhouse.model.segment import Run, SegmentCommit
@@ -129,7 +129,7 @@ class Replacements:
             raise CommitRefused(f"the replacement is too large; runs={runs} limit={limit} setting=placing.max_runs")
         if not wanted.expected or not commit.runs:
             raise CommitRefused("a replacement needs runs that go, and runs that come")
-        if parse_placed_key(commit.segment.key) is None:
+        if parse_external_segment_key(commit.segment.key) is None:
             raise CommitRefused(
                 f"the segment's name is not placed/UUID/NUMBER/UNIQUE; key={commit.segment.key[:200]!r}"
             )

@@ -33,7 +33,7 @@ from streamhouse.errors import CorruptObject, Unavailable
 from streamhouse.format.batch import Buffer
 from streamhouse.format.object_keys import segment_key
 from streamhouse.format.run_index import decode_run_index
-from streamhouse.format.run_rewrite import Rewritten, Source, run_inputs, served, together
+from streamhouse.format.run_rewrite import RewrittenRun, Source, decode_run_blocks, group_adjacent_blocks, run_inputs
 from streamhouse.format.segment import encode_segment
 from streamhouse.model.names import PartitionId, SessionId
 from streamhouse.model.segment import Run, SegmentCommit, SegmentObject
@@ -129,12 +129,12 @@ class Rewriter:
 
     async def pieces(self, source: Source) -> AsyncGenerator[Buffer, None]:
         """The run's batches in order, as they are served, some blocks at a time."""
-        for blocks in together(source.index.blocks, self._settings.read_bytes):
+        for blocks in group_adjacent_blocks(source.index.blocks, self._settings.read_bytes):
             start, end = blocks[0].position, blocks[-1].position + blocks[-1].stored_bytes
             base = source.run.base
             with self._reader.named(source.run, base + blocks[0].first, base + blocks[-1].end):
                 stored = await self._get(source.run, start, end)
-                piece = await self.in_thread(partial(served, stored, blocks, source))
+                piece = await self.in_thread(partial(decode_run_blocks, stored, blocks, source))
             yield piece
 
     async def _get(self, run: Run, start: int, end: int) -> bytes:
@@ -150,7 +150,7 @@ class Rewriter:
         self.read_bytes += len(data)
         return data
 
-    async def replace(self, rewritten: Sequence[Rewritten]) -> bool:
+    async def replace(self, rewritten: Sequence[RewrittenRun]) -> bool:
         """Store what stays of consecutive runs, and put it in their place; False when they are no longer there."""
         session_id = self._session()
         inputs = list(run_inputs(rewritten))

@@ -150,7 +150,7 @@ class PartitionLog:
             append_time_ms = now_ms
             batches.stamp_append_time(data, now_ms)
             header = batches.read_header(data)
-        batches.place(data, base_offset=base, leader_epoch=self.epoch)
+        batches.assign_offset(data, base_offset=base, leader_epoch=self.epoch)
         header = header._replace(base_offset=base, leader_epoch=self.epoch)
         commit = self._wal.append((WalEntry(self.partition, self.epoch, base, end, data),))
         self.next_offset = end
@@ -175,7 +175,7 @@ class PartitionLog:
         if end > self.reserve.ask_at:
             self.reserve.need(end)
         data = memoryview(marker_batch(marker, now_ms=now_ms))
-        batches.place(data, base_offset=base, leader_epoch=self.epoch)
+        batches.assign_offset(data, base_offset=base, leader_epoch=self.epoch)
         commit = self._wal.append((WalEntry(self.partition, self.epoch, base, end, data),))
         self.next_offset = end
         self._tail.append(TailBatch(batches.read_header(data), base, end, data, now))

@@ -31,7 +31,7 @@ from streamhouse.errors import (
     UnknownView,
     UnknownViewRow,
 )
-from streamhouse.format.metadata_values import asked_for, found_by
+from streamhouse.format.metadata_values import parse_view_lookup_key, view_lookup_key
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.pipeline import Kind, PipelineName, StoredPipeline, ViewPage, ViewPart, ViewRow, ViewState
 from streamhouse.model.table import LAKE, Column, Connector, Table
@@ -153,7 +153,7 @@ class Views:
     async def row(self, view: View, key: Mapping[str, str]) -> ViewRow:
         """The row whose key's columns have these values, as texts; raises `UnknownViewRow`."""
         texts = [key[column] for column in view.key]
-        found = await self._metadata.find_view_row(view.kept.name, asked_for(texts))
+        found = await self._metadata.find_view_row(view.kept.name, parse_view_lookup_key(texts))
         if found is None:
             raise UnknownViewRow(view.kept.name, key=",".join(texts)[:200])
         return found
@@ -183,7 +183,7 @@ class Views:
         for key in (*(each.key for each in part.upserts), *part.deletes):
             if columns and len(key) != columns:
                 raise InvalidDefinition(f"a key has a value for each column; view={name} columns={columns}")
-            if len(found_by(key)) > limits.max_key_bytes:
+            if len(view_lookup_key(key)) > limits.max_key_bytes:
                 raise PipelineLimit(
                     f"bytes of a key of {name}", limit=limits.max_key_bytes, setting="views.max_key_bytes"
                 )

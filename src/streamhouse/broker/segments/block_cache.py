@@ -23,7 +23,7 @@ class Block:
 
     def __init__(self, data: bytes) -> None:
         self.data = memoryview(data)
-        self.spans: list[BatchSpan] = batches.spans(data)
+        self.spans: list[BatchSpan] = batches.iter_batches(data)
         self.ends = [span.end for span in self.spans]
 
     @property

@@ -154,7 +154,7 @@ class SegmentReader:
         whole = end == block.ends[-1]
         after = run.end if whole and number + 1 == len(index.blocks) else end + shift
         if shift or index.epoch != run.epoch:  # it was placed: whoever wrote it knew neither
-            piece = memoryview(batches.shifted(piece, by=shift, leader_epoch=run.epoch))
+            piece = memoryview(batches.shift_offsets(piece, by=shift, leader_epoch=run.epoch))
         return piece, after, whole
 
     async def index(self, run: Run) -> run_indexes.RunIndex:

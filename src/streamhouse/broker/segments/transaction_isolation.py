@@ -27,7 +27,7 @@ from streamhouse.broker.partition.stable_offset import KnownAborted, known_abort
 from streamhouse.broker.segments.producer_snapshots import load_producers
 from streamhouse.broker.segments.reader import SegmentReader
 from streamhouse.errors import OffsetOutOfRange, Retriable, StreamhouseError
-from streamhouse.format.batch import Buffer, read_header, spans
+from streamhouse.format.batch import Buffer, iter_batches, read_header
 from streamhouse.model.cluster import PartitionState
 from streamhouse.model.names import PartitionId
 from streamhouse.model.transaction import AbortedTransaction
@@ -153,7 +153,7 @@ class Voids:
         _require_kept(log, offset)
         if not log.has_aborted and offset >= log.aborted_known_from:
             return ()
-        end = spans(records[-1])[-1].end
+        end = iter_batches(records[-1])[-1].end
         start = min(offset, read_header(records[0]).base_offset)
         found = list(log.aborted_between(start, end))
         if start < log.aborted_known_from:
@@ -218,7 +218,7 @@ def _has_any(aborted: AbortedTransaction, bases: Sequence[int]) -> bool:
 
 def _written(records: Sequence[Buffer]) -> Sequence[_Written]:
     """The batches of transactions, without their markers."""
-    headers = (read_header(piece, span.position) for piece in records for span in spans(piece))
+    headers = (read_header(piece, span.position) for piece in records for span in iter_batches(piece))
     return [
         _Written(header.producer_id, header.base_offset)
         for header in headers

@@ -26,7 +26,7 @@ from streamhouse.broker.wal.disk_quarantine import discard_log, is_kept, kept_lo
 from streamhouse.broker.wal.disk_wal import DiskWal, open_disk_wal
 from streamhouse.clock import Clock, Ids
 from streamhouse.config import WalSettings
-from streamhouse.format.wal_file import Damage, Found, WalEntry, scan
+from streamhouse.format.wal_file import CorruptRange, ScannedEntry, WalEntry, scan
 from streamhouse.model.names import SessionId
 from streamhouse.stores.local_files import ByteRange, FileSystem, Lock, LockedError
 
@@ -162,7 +162,7 @@ class DiskWalReading:
         while some := await _in_thread(lambda: list(islice(found, _ENTRIES_AT_A_TIME))):
             self._damage = _add(self._damage, name, some)
             for item in some:
-                if isinstance(item, Found):
+                if isinstance(item, ScannedEntry):
                     yield item.entry
                 elif _is_loss(item, holes):
                     self._damage = replace(self._damage, losses=self._damage.losses + 1)
@@ -204,7 +204,7 @@ class DiskWalReading:
         remove_folder(self._files, self._directory)
 
 
-def _is_loss(damage: Damage, holes: Sequence[ByteRange]) -> bool:
+def _is_loss(damage: CorruptRange, holes: Sequence[ByteRange]) -> bool:
     """Whether acknowledged entries may have stood there. A loss of power may tear the end of a file, also of one that
     has a successor; not its beginning, nor what the disk does not give back."""
     end = damage.position + damage.length
@@ -212,8 +212,8 @@ def _is_loss(damage: Damage, holes: Sequence[ByteRange]) -> bool:
     return not damage.tail or damage.position == 0 or is_unreadable
 
 
-def _add(report: DamageReport, name: str, items: list[Found | Damage]) -> DamageReport:
-    damages = [item for item in items if isinstance(item, Damage)]
+def _add(report: DamageReport, name: str, items: list[ScannedEntry | CorruptRange]) -> DamageReport:
+    damages = [item for item in items if isinstance(item, CorruptRange)]
     skipped = [damage.length for damage in damages if not damage.tail]
     cut = [damage.length for damage in damages if damage.tail]
     places = (f"{name}@{damage.position}+{damage.length}" for damage in damages)

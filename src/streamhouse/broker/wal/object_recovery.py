@@ -39,7 +39,7 @@ from streamhouse.clock import Clock, Ids
 from streamhouse.config import WalSettings
 from streamhouse.errors import CorruptObject, StreamhouseError, Unavailable
 from streamhouse.format.object_keys import parse_wal_key, wal_key, wal_prefix
-from streamhouse.format.wal_file import Found, WalEntry
+from streamhouse.format.wal_file import ScannedEntry, WalEntry
 from streamhouse.format.wal_object import SEAL_BYTES, Seal, WalObject, decode_seal, encode_seal, read_object
 from streamhouse.model.names import SessionId
 from streamhouse.stores.objects.base import ObjectExists, ObjectMissing, ObjectStore
@@ -184,7 +184,7 @@ class ObjectWalReading:
         while (found := await self._next(sequence)) is not None:
             self._count(sequence, found)
             for item in found.items:
-                if isinstance(item, Found):
+                if isinstance(item, ScannedEntry):
                     yield item.entry
                 else:
                     self._damage = replace(self._damage, losses=self._damage.losses + 1)

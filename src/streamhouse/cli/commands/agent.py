@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import typer
 
 from streamhouse import __version__
-from streamhouse.cli.dependencies import doors_of
+from streamhouse.cli.dependencies import dependencies_of
 from streamhouse.cli.options import AsJson, ConfigFile, pairs
-from streamhouse.cli.output import Column, console, counted, on_terminal, print_json, print_table, say, size
-from streamhouse.cli.typer_setup import HelpfulCommand, described, group
+from streamhouse.cli.output import Column, console, counted, on_terminal, print_json, print_line, print_table, size
+from streamhouse.cli.typer_setup import Command, command_group, help_text
 from streamhouse.config import (
     Explained,
     Settings,
@@ -37,7 +37,7 @@ from streamhouse.config import (
 if TYPE_CHECKING:
     from streamhouse.agent import AgentReady
 
-HELP: Final = described(
+HELP: Final = help_text(
     "Run an agent: Kafka, HTTP and gRPC listeners over a folder, until Ctrl-C.",
     "streamhouse up",
     "streamhouse up --data /var/lib/streamhouse --fsync always",
@@ -92,8 +92,8 @@ def up(
     }
     flags |= {name: value for name, value in named.items() if value is not None}
     settings = load_settings(flags, os.environ, config)
-    doors_of(context).run_agent(settings, on_ready=lambda ready: show_ready(ready, settings))
-    say("stopped")
+    dependencies_of(context).run_agent(settings, on_ready=lambda ready: show_ready(ready, settings))
+    print_line("stopped")
 
 
 def show_ready(ready: "AgentReady", settings: Settings) -> None:
@@ -101,13 +101,13 @@ def show_ready(ready: "AgentReady", settings: Settings) -> None:
     if on_terminal():
         _show_panel(ready, settings, warning)
     else:
-        title, facts, hints = screen(ready, settings)
+        title, facts, hints = startup_screen(ready, settings)
         width = max(len(name) for name, _ in facts)
         lines = [title, *(f"  {name.ljust(width)}  {value}" for name, value in facts), *(f"  {hint}" for hint in hints)]
         typer.echo("\n".join([*lines, *([f"  WARNING: {warning}"] if warning else [])]))
 
 
-def screen(ready: "AgentReady", settings: Settings) -> tuple[str, list[tuple[str, str]], list[str]]:
+def startup_screen(ready: "AgentReady", settings: Settings) -> tuple[str, list[tuple[str, str]], list[str]]:
     """The words: a title, facts, and commands to try."""
     recovered = f", {counted(ready.recovered_records, 'record')} recovered" if ready.recovered_records else ""
     facts = [
@@ -117,11 +117,11 @@ def screen(ready: "AgentReady", settings: Settings) -> tuple[str, list[tuple[str
         ("data", str(ready.data)),
         ("metadata", without_password(ready.metadata_url)),
         ("records", without_password(ready.store_url)),
-        ("WAL", f"{_wal_words(ready.wal, settings)}{recovered}"),
+        ("WAL", f"{_describe_wal(ready.wal, settings)}{recovered}"),
         ("agent", f"node {ready.node_id}, session {ready.session_id}"),
     ]
     kafka = "" if str(ready.kafka) == _DEFAULT_KAFKA else f" -b {ready.kafka}"
-    name = typed_name(sys.argv[0])
+    name = configured_name(sys.argv[0])
     hints = [
         f"{name} topics create orders --partitions 3{kafka}",
         f"{name} produce orders hello{kafka}",
@@ -131,7 +131,7 @@ def screen(ready: "AgentReady", settings: Settings) -> tuple[str, list[tuple[str
     return f"StreamHouse {__version__} is running", facts, hints
 
 
-def typed_name(program: str) -> str:
+def configured_name(program: str) -> str:
     """How to call this command from here: by its name where the shell finds it, else by its path."""
     if os.path.basename(program) != "streamhouse" or shutil.which("streamhouse"):
         return "streamhouse"
@@ -139,7 +139,7 @@ def typed_name(program: str) -> str:
     return path if not path.startswith("..") else program
 
 
-def _wal_words(kind: str, settings: Settings) -> str:
+def _describe_wal(kind: str, settings: Settings) -> str:
     """The kind is the agent's choice where the settings leave it open."""
     if kind != "disk":
         return kind
@@ -157,7 +157,7 @@ def _show_panel(ready: "AgentReady", settings: Settings, warning: str) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    title, facts, hints = screen(ready, settings)
+    title, facts, hints = startup_screen(ready, settings)
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="cyan", no_wrap=True)
     grid.add_column(overflow="fold")
@@ -177,13 +177,13 @@ def _show_panel(ready: "AgentReady", settings: Settings, warning: str) -> None:
     )
 
 
-app = group("Show the settings.")
+app = command_group("Show the settings.")
 
 
 @app.command(
     "show",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "Show every setting: its value, where that comes from, and what it means. Flags of `streamhouse up` come "
         "first, then variables (STREAMHOUSE_WAL_FSYNC), then streamhouse.toml ([wal] fsync), then defaults.",
         "streamhouse config show",
@@ -217,10 +217,10 @@ def _show_sections(explained: Iterable[Explained]) -> None:
                 value.append(f"  from {_source(setting)}", style="yellow")
             table.add_row(f"  {setting.name.partition('.')[2]}", value)
             table.add_row("", Text(setting.about, style="dim"))
-        say(f"[{section}]", bold=True)
+        print_line(f"[{section}]", bold=True)
         screen.print(table)
-        say()
-    say("Set with STREAMHOUSE_<SECTION>_<FIELD>, or in streamhouse.toml below [section].", dim=True)
+        print_line()
+    print_line("Set with STREAMHOUSE_<SECTION>_<FIELD>, or in streamhouse.toml below [section].", dim=True)
 
 
 def _value(setting: Explained) -> str:

@@ -15,10 +15,20 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from msgspec.structs import replace
 
-from streamhouse.cli.dependencies import Doors, doors_of, run
+from streamhouse.cli.dependencies import Dependencies, dependencies_of, run
 from streamhouse.cli.options import AsJson, HttpAddress, http_address
-from streamhouse.cli.output import Column, StatusLine, count, counted, fail, print_json, print_table, say, when
-from streamhouse.cli.typer_setup import HelpfulCommand, described, group
+from streamhouse.cli.output import (
+    Column,
+    StatusLine,
+    count,
+    counted,
+    format_time,
+    print_error,
+    print_json,
+    print_line,
+    print_table,
+)
+from streamhouse.cli.typer_setup import Command, command_group, help_text
 from streamhouse.client.types import AgentStatus, Finding
 from streamhouse.clock import SystemClock
 from streamhouse.errors import StreamhouseError, Unavailable
@@ -27,7 +37,7 @@ if TYPE_CHECKING:
     from streamhouse.client.cluster_client import AgentHealth, ClusterHealth
     from streamhouse.client.http import Http
 
-app = group("List the agents of a cluster, and drain one.")
+app = command_group("List the agents of a cluster, and drain one.")
 
 LOOK_S: Final = 0.3
 STATES: Final = {"live": "green", "draining": "yellow", "expired": "red", "recovering": "yellow"}
@@ -35,22 +45,22 @@ STATES: Final = {"live": "green", "draining": "yellow", "expired": "red", "recov
 
 @app.command(
     "list",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "List the agents: where they listen, whether they live, and how much each one leads.",
         "streamhouse agents list",
         "streamhouse agents list --http 127.0.0.1:8081 --json",
     ),
 )
 def list_(context: typer.Context, http: HttpAddress = None, as_json: AsJson = False) -> None:
-    agents = run(_list(doors_of(context), http_address(http)))
+    agents = run(_list(dependencies_of(context), http_address(http)))
     if as_json:
         print_json({"agents": [as_fields(agent) for agent in agents]})
     else:
         _show_agents(agents)
 
 
-async def _list(doors: Doors, address: str) -> list[AgentStatus]:
+async def _list(doors: Dependencies, address: str) -> list[AgentStatus]:
     async with doors.http(address) as http:
         return await http.agents()
 
@@ -74,7 +84,7 @@ def _show_agents(agents: list[AgentStatus]) -> None:
     ]
     print_table(columns, [_row(agent) for agent in agents])
     alive = [agent for agent in agents if agent.is_alive]
-    say(
+    print_line(
         f"{counted(len(alive), 'agent')} alive, {counted(sum(a.partitions for a in agents), 'partition')} led", dim=True
     )
 
@@ -87,14 +97,14 @@ def _row(agent: AgentStatus) -> list[str]:
         agent.http,
         count(agent.partitions),
         count(agent.shards),
-        remaining(agent.expires_in_ms),
-        when(agent.started_at_ms)[:19],
+        format_remaining(agent.expires_in_ms),
+        format_time(agent.started_at_ms)[:19],
         agent.wal,
         agent.session,
     ]
 
 
-def remaining(ms: int | None) -> str:
+def format_remaining(ms: int | None) -> str:
     """Until a lease ends, or since it did."""
     if ms is None:
         return "-"
@@ -103,8 +113,8 @@ def remaining(ms: int | None) -> str:
 
 @app.command(
     "drain",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "Have an agent hand its partitions and groups over to the others and take no more; it goes on answering. "
         "Clients notice nothing. Stopping an agent does the same by itself.",
         "streamhouse agents drain 2 --wait",
@@ -122,27 +132,27 @@ def drain(
 ) -> None:
     if undo and wait:
         raise typer.BadParameter("there is nothing to wait for with --undo", param_hint="--wait")
-    agent = run(_drain(doors_of(context), http_address(http), node, undo=undo, wait_s=timeout if wait else None))
+    agent = run(_drain(dependencies_of(context), http_address(http), node, undo=undo, wait_s=timeout if wait else None))
     if as_json:
         print_json({"agent": as_fields(agent)})
     elif undo:
-        say(f"agent {node} takes its share again", color="green")
+        print_line(f"agent {node} takes its share again", color="green")
     elif agent.partitions or agent.shards:
-        say(f"agent {node} drains: {_left(agent)}; --wait waits for it, --undo stops it")
+        print_line(f"agent {node} drains: {_left(agent)}; --wait waits for it, --undo stops it")
     else:
-        say(
+        print_line(
             f"agent {node} is drained: it leads nothing and can be stopped; --undo lets it take its share",
             color="green",
         )
 
 
-async def _drain(doors: Doors, address: str, node: int, *, undo: bool, wait_s: float | None) -> AgentStatus:
+async def _drain(doors: Dependencies, address: str, node: int, *, undo: bool, wait_s: float | None) -> AgentStatus:
     async with doors.http(address) as http:
         agent = _find(await http.drain(node, draining=not undo), node)
-        return agent if wait_s is None else await _drained(http, agent, wait_s)
+        return agent if wait_s is None else await _wait_until_drained(http, agent, wait_s)
 
 
-async def _drained(http: "Http", agent: AgentStatus, wait_s: float) -> AgentStatus:
+async def _wait_until_drained(http: "Http", agent: AgentStatus, wait_s: float) -> AgentStatus:
     """Look until the agent holds nothing; it may end meanwhile, which is as good."""
     clock, line = SystemClock(), StatusLine()
     deadline = clock.monotonic() + wait_s
@@ -152,13 +162,13 @@ async def _drained(http: "Http", agent: AgentStatus, wait_s: float) -> AgentStat
             if clock.monotonic() >= deadline:
                 raise Unavailable(f"agent {agent.node} is not drained after {wait_s:g} s; it goes on: {_left(agent)}")
             await clock.sleep(LOOK_S)
-            agent = next((each for each in await http.agents() if each.session == agent.session), _gone(agent))
+            agent = next((each for each in await http.agents() if each.session == agent.session), _as_ended(agent))
     finally:
         line.clear()
     return agent
 
 
-def _gone(agent: AgentStatus) -> AgentStatus:
+def _as_ended(agent: AgentStatus) -> AgentStatus:
     return replace(agent, state="ended", partitions=0, shards=0)
 
 
@@ -177,7 +187,7 @@ WARNINGS: Final = 1
 FAILURES: Final = 2
 PAINT: Final = {"ok": "green", "warning": "yellow", "failure": "bold red"}
 
-HELP = described(
+HELP = help_text(
     "Ask every agent whether all is well: stores, clocks, sessions and leases, flushing, objects that should be gone. "
     "Exit code 0: all is well; 1: warnings; 2: failures, or nobody answers.",
     "streamhouse doctor",
@@ -187,9 +197,9 @@ HELP = described(
 
 def doctor(context: typer.Context, http: HttpAddress = None, as_json: AsJson = False) -> None:
     try:
-        checkup = run(doors_of(context).cluster_client(http_address(http)).examine())
+        checkup = run(dependencies_of(context).cluster_client(http_address(http)).examine())
     except StreamhouseError as error:
-        fail(str(error))
+        print_error(str(error))
         raise typer.Exit(FAILURES) from None
     if as_json:
         print_json(_as_json(checkup))
@@ -223,17 +233,17 @@ def _show_health(checkup: "ClusterHealth") -> None:
     failures = sum(finding.verdict == "failure" for finding in everything)
     if failures or warnings:
         text = f"{counted(failures, 'failure')}, {counted(warnings, 'warning')}"
-        say(f"{text} in {counted(len(everything), 'check')}", bold=True, color="red" if failures else "yellow")
+        print_line(f"{text} in {counted(len(everything), 'check')}", bold=True, color="red" if failures else "yellow")
     else:
-        say(f"all is well: {counted(len(everything), 'check')}", bold=True, color="green")
+        print_line(f"all is well: {counted(len(everything), 'check')}", bold=True, color="green")
 
 
 def _show_findings(title: str, findings: Sequence[Finding]) -> None:
     if findings:
-        say(title, bold=True)
+        print_line(title, bold=True)
         columns = [Column("verdict", paint=PAINT), Column("check", style="cyan"), Column("found", fold=True)]
         print_table(columns, [[each.verdict, each.name, each.text] for each in findings], indent=2)
-        say()
+        print_line()
 
 
 def _as_json(checkup: "ClusterHealth") -> dict[str, object]:

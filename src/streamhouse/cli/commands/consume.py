@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from streamhouse.cli.commands import record_lines
-from streamhouse.cli.commands.record_lines import Parts, Render, schema_reader, write_out
-from streamhouse.cli.dependencies import Doors, doors_of, run
+from streamhouse.cli.commands.record_lines import RecordParts, Render, schema_reader, write_out
+from streamhouse.cli.dependencies import Dependencies, dependencies_of, run
 from streamhouse.cli.options import (
     Bootstrap,
     HttpAddress,
@@ -33,8 +33,8 @@ from streamhouse.cli.options import (
     complete_group,
     http_address,
 )
-from streamhouse.cli.output import coloured, note, on_terminal, parse_when
-from streamhouse.cli.typer_setup import described
+from streamhouse.cli.output import on_terminal, parse_time, print_note, use_color
+from streamhouse.cli.typer_setup import help_text
 from streamhouse.client.types import LATEST, Record
 from streamhouse.clock import SystemClock
 from streamhouse.errors import Unavailable
@@ -50,7 +50,7 @@ POLL_S: Final = 0.5
 LOOK_AFTER_S: Final = 5.0
 
 
-class Watch:
+class SilenceNotice:
     """The consumer alone would wait for ever without a word."""
 
     def __init__(self, admin: "Admin", *, patient: bool) -> None:
@@ -69,11 +69,11 @@ class Watch:
             if not self._patient:
                 raise
             if not self._away:
-                note(f"{error} (waiting for it)")
+                print_note(f"{error} (waiting for it)")
             self._away = True
         else:
             if self._away:
-                note("the agent is back")
+                print_note("the agent is back")
             self._away = False
 
 
@@ -93,7 +93,7 @@ class GroupReader:
     schema: str | None
     http: str
 
-    async def read(self, doors: Doors, bootstrap: str) -> None:
+    async def read(self, doors: Dependencies, bootstrap: str) -> None:
         async with doors.admin(bootstrap) as admin, schema_reader(doors, self.http, self.schema) as reader:
             topic = await admin.topic(self.topic)
             ends = None if self.follow else await admin.offsets(topic, LATEST, committed=True)
@@ -109,8 +109,8 @@ class GroupReader:
 
     async def _copy(self, consumer: "GroupConsumer", admin: "Admin", ends: Mapping[int, int] | None) -> None:
         left = self.limit
-        watch = Watch(admin, patient=self.follow)
-        while ends is None or not reached(await consumer.positions(), ends):
+        watch = SilenceNotice(admin, patient=self.follow)
+        while ends is None or not has_reached(await consumer.positions(), ends):
             most = POLL_RECORDS if left is None else min(POLL_RECORDS, left)
             records = await consumer.poll(max_records=most, timeout_s=POLL_S)
             write_out(records, self.render)
@@ -122,12 +122,12 @@ class GroupReader:
                     return
 
 
-def reached(positions: Mapping[TopicPartition, int] | None, ends: Mapping[int, int]) -> bool:
+def has_reached(positions: Mapping[TopicPartition, int] | None, ends: Mapping[int, int]) -> bool:
     """Whether nothing is left of what was there at the start, in the partitions that are ours."""
     return positions is not None and all(offset >= ends.get(place.partition, 0) for place, offset in positions.items())
 
 
-HELP: Final = described(
+HELP: Final = help_text(
     "Read a topic: everything up to its present end, or with --follow what comes from now on. "
     "With --group, as a member of a consumer group, from where the group is. "
     "A terminal gets columns, a pipe the raw values.",
@@ -200,7 +200,7 @@ def consume(
         raise typer.BadParameter("give one of --from-beginning, --offset and --from-time", param_hint="--offset")
     if schema not in (None, "auto"):
         raise typer.BadParameter("records name their schemas themselves: give auto", param_hint="--schema")
-    render = _render(Parts(keys=with_keys, headers=with_headers, offsets=with_offsets), as_json)
+    render = _render(RecordParts(keys=with_keys, headers=with_headers, offsets=with_offsets), as_json)
     asked = "" if schema is None else http_address(http)
     reader: GroupReader | _Reader
     if group is not None:
@@ -220,9 +220,9 @@ def consume(
             http=asked,
         )
     else:
-        span = _span(_start(from_beginning, offset, from_time, follow=follow), follow, partition, limit)
+        span = _read_range(_start(from_beginning, offset, from_time, follow=follow), follow, partition, limit)
         reader = _Reader(topic=topic, span=span, render=render, schema=schema, http=asked)
-    _run(reader.read(doors_of(context), bootstrap_address(bootstrap)))
+    _run(reader.read(dependencies_of(context), bootstrap_address(bootstrap)))
 
 
 def _run(reading: Coroutine[Any, Any, None]) -> None:
@@ -233,7 +233,7 @@ def _run(reading: Coroutine[Any, Any, None]) -> None:
         raise typer.Exit(0) from None
 
 
-def _span(start: "Start", follow: bool, partitions: list[int] | None, limit: int | None) -> "ReadRange":
+def _read_range(start: "Start", follow: bool, partitions: list[int] | None, limit: int | None) -> "ReadRange":
     from streamhouse.client.reader import ReadRange
 
     return ReadRange(from_=start, until=None if follow else "end", partitions=partitions or None, limit=limit)
@@ -245,7 +245,7 @@ def _start(from_beginning: bool, offset: int | None, from_time: str | None, *, f
     if from_time is None:
         return "latest" if follow and not from_beginning else "earliest"
     try:
-        at_ms = parse_when(from_time, now_ms=SystemClock().now_ms())
+        at_ms = parse_time(from_time, now_ms=SystemClock().now_ms())
         return datetime.fromtimestamp(at_ms / 1000, UTC)
     except (ValueError, OverflowError, OSError):
         raise typer.BadParameter(
@@ -253,14 +253,14 @@ def _start(from_beginning: bool, offset: int | None, from_time: str | None, *, f
         ) from None
 
 
-def _render(parts: Parts, as_json: bool) -> Render:
+def _render(parts: RecordParts, as_json: bool) -> Render:
     if as_json:
         return record_lines.as_json
     if not on_terminal():
         return record_lines.raw(parts)
-    if parts == Parts():  # nothing was asked for: show what people want to see
-        parts = Parts(keys=True, headers=True, offsets=True)
-    return record_lines.columns(parts, coloured=coloured())
+    if parts == RecordParts():  # nothing was asked for: show what people want to see
+        parts = RecordParts(keys=True, headers=True, offsets=True)
+    return record_lines.columns(parts, coloured=use_color())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,7 +271,7 @@ class _Reader:
     schema: str | None
     http: str
 
-    async def read(self, doors: Doors, bootstrap: str) -> None:
+    async def read(self, doors: Dependencies, bootstrap: str) -> None:
         from streamhouse.client.reader import RecordReader
 
         async with doors.admin(bootstrap) as admin, schema_reader(doors, self.http, self.schema) as reader:
@@ -284,10 +284,10 @@ class _Reader:
 
             async with RecordReader(administrator, connect, self.topic, self.span, reader=reader) as reading:
                 if reading.is_empty and on_terminal():
-                    note(f"no records in {self.topic} there; --follow waits for some")
-                await self._copy(reading, Watch(admin, patient=self.span.until is None))
+                    print_note(f"no records in {self.topic} there; --follow waits for some")
+                await self._copy(reading, SilenceNotice(admin, patient=self.span.until is None))
 
-    async def _copy(self, reading: "RecordReader", watch: Watch) -> None:
+    async def _copy(self, reading: "RecordReader", watch: SilenceNotice) -> None:
         """Copy records out until there are enough."""
         while not await reading.is_over():
             records = await reading.poll(timeout_s=POLL_S)

@@ -12,26 +12,26 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from msgspec import structs
 
-from streamhouse.cli.commands.agent import typed_name
-from streamhouse.cli.dependencies import doors_of
+from streamhouse.cli.commands.agent import configured_name
+from streamhouse.cli.dependencies import dependencies_of
 from streamhouse.cli.options import pairs
-from streamhouse.cli.output import Column, counted, note, on_terminal, print_facts, print_table, say
-from streamhouse.cli.typer_setup import HelpfulCommand, described, group
+from streamhouse.cli.output import Column, counted, on_terminal, print_line, print_note, print_properties, print_table
+from streamhouse.cli.typer_setup import Command, command_group, help_text
 from streamhouse.config import LeaseSettings, parse_number, without_password
 from streamhouse.errors import ChildFailed
 
 if TYPE_CHECKING:
     from streamhouse.dev.cluster import ClusterReady
 
-app = group("Tools for development on one machine.")
+app = command_group("Tools for development on one machine.")
 
 MAX_AGENTS: Final = 50
 
 
 @app.command(
     "cluster",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "Run a cluster on this machine until Ctrl-C: a real PostgreSQL, a real S3 server and several agents without "
         "disks, all on loopback. What is in DIR is still there at the next start. An agent that is killed stays away, "
         "so that you can watch what the others do; --restart starts it again.",
@@ -72,24 +72,24 @@ def cluster(
 ) -> None:
     settings = {"wal.kind": "object"} | lease_settings(lease_ttl) | dict(pairs(setting or [], "--set"))
     if not as_json:
-        note(f"starting PostgreSQL, an S3 server and {counted(agents, 'agent')} in {folder} …")
+        print_note(f"starting PostgreSQL, an S3 server and {counted(agents, 'agent')} in {folder} …")
     try:
-        doors_of(context).run_cluster(
+        dependencies_of(context).run_cluster(
             agents=agents,
             folder=Path(folder),
             settings=settings,
             kafka_port=kafka_port,
             http_port=http_port,
             restart=restart,
-            on_ready=print_line if as_json else show,
-            on_news=note,
+            on_ready=print_ready_json if as_json else show,
+            on_news=print_note,
         )
     except ChildFailed as error:
         for line in error.last_lines:
-            note(f"  {line}")
+            print_note(f"  {line}")
         raise
     if not as_json:
-        say("stopped")
+        print_line("stopped")
 
 
 def lease_settings(ttl: str | None) -> dict[str, str]:
@@ -108,7 +108,7 @@ def lease_settings(ttl: str | None) -> dict[str, str]:
     return {f"lease.{name}": f"{value:g}" for name, value in scaled.items()}
 
 
-def print_line(ready: "ClusterReady") -> None:
+def print_ready_json(ready: "ClusterReady") -> None:
     typer.echo(
         json.dumps(
             {
@@ -131,16 +131,16 @@ def print_line(ready: "ClusterReady") -> None:
 
 
 def show(ready: "ClusterReady") -> None:
-    say(f"a cluster of {counted(len(ready.agents), 'agent')} is running", bold=True)
-    say()
+    print_line(f"a cluster of {counted(len(ready.agents), 'agent')} is running", bold=True)
+    print_line()
     columns = [Column("agent", style="cyan"), Column("Kafka"), Column("HTTP"), Column("gRPC"), Column("pid", "right")]
     rows = [
         [str(agent.node), str(agent.kafka), f"http://{agent.http}", str(agent.grpc or "off"), str(agent.pid)]
         for agent in ready.agents
     ]
     print_table(columns, rows, indent=2)
-    say()
-    print_facts(
+    print_line()
+    print_properties(
         [
             ("bootstrap", ready.bootstrap),
             ("PostgreSQL", without_password(ready.postgres)),
@@ -149,16 +149,16 @@ def show(ready: "ClusterReady") -> None:
             ("logs", str(ready.folder / "logs")),
         ]
     )
-    say()
-    say("Try, in another terminal:" if on_terminal() else "try:", dim=True)
+    print_line()
+    print_line("Try, in another terminal:" if on_terminal() else "try:", dim=True)
     for line in hints(ready):
-        say(f"  {line}", color="green")
-    say()
-    say("Ctrl-C stops everything; what is in the folder stays.", dim=True)
+        print_line(f"  {line}", color="green")
+    print_line()
+    print_line("Ctrl-C stops everything; what is in the folder stays.", dim=True)
 
 
 def hints(ready: "ClusterReady") -> list[str]:
-    name, first = typed_name(sys.argv[0]), ready.agents[0]
+    name, first = configured_name(sys.argv[0]), ready.agents[0]
     return [
         f"{name} topics create orders --partitions 6 -b {ready.bootstrap}",
         f"{name} produce orders hello -b {ready.bootstrap}",

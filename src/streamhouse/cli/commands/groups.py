@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamhouse.cli.commands.offset_reset import Move, Target, parse_target, parse_topics, plan
-from streamhouse.cli.dependencies import Doors, doors_of, run
+from streamhouse.cli.dependencies import Dependencies, dependencies_of, run
 from streamhouse.cli.options import AsJson, Bootstrap, GroupName, Yes, bootstrap_address
-from streamhouse.cli.output import Column, count, print_facts, print_json, print_table, say
-from streamhouse.cli.typer_setup import HelpfulCommand, described, group
+from streamhouse.cli.output import Column, count, print_json, print_line, print_properties, print_table
+from streamhouse.cli.typer_setup import Command, command_group, help_text
 from streamhouse.client.types import Group
 from streamhouse.errors import NonEmptyGroup
 from streamhouse.model.names import TopicPartition
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
     from streamhouse.client.group_lag import Standing
     from streamhouse.client.kafka_admin import Admin
 
-app = group("List, describe, reset and delete consumer groups.")
+app = command_group("List, describe, reset and delete consumer groups.")
 
 
 @app.command(
     "list",
-    cls=HelpfulCommand,
-    help=described("List the consumer groups.", "streamhouse groups list", "streamhouse groups list --json"),
+    cls=Command,
+    help=help_text("List the consumer groups.", "streamhouse groups list", "streamhouse groups list --json"),
 )
 def list_(context: typer.Context, bootstrap: Bootstrap = None, as_json: AsJson = False) -> None:
-    groups = run(_list(doors_of(context), bootstrap_address(bootstrap)))
+    groups = run(_list(dependencies_of(context), bootstrap_address(bootstrap)))
     if as_json:
         print_json([{"group": each.name, "state": each.state, "members": len(each.members)} for each in groups])
     elif groups:
         columns = [Column("group", style="cyan", fold=True), Column("state"), Column("members", "right")]
         print_table(columns, [[each.name, each.state, count(len(each.members))] for each in groups])
     else:
-        say("no groups yet; be the first member of one with: streamhouse consume TOPIC --group NAME")
+        print_line("no groups yet; be the first member of one with: streamhouse consume TOPIC --group NAME")
 
 
-async def _list(doors: Doors, bootstrap: str) -> list[Group]:
+async def _list(doors: Dependencies, bootstrap: str) -> list[Group]:
     async with doors.admin(bootstrap) as admin:
         return await doors.groups(admin).all()
 
@@ -53,8 +53,8 @@ async def _list(doors: Doors, bootstrap: str) -> list[Group]:
 
 @app.command(
     "describe",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "Show a group's members, what each one reads, and how far behind the group is. Where it has committed nothing,"
         " its lag counts from the log's start.",
         "streamhouse groups describe billing",
@@ -62,7 +62,7 @@ async def _list(doors: Doors, bootstrap: str) -> list[Group]:
     ),
 )
 def describe(context: typer.Context, name: GroupName, bootstrap: Bootstrap = None, as_json: AsJson = False) -> None:
-    told = run(_describe(doors_of(context), bootstrap_address(bootstrap), name))
+    told = run(_describe(dependencies_of(context), bootstrap_address(bootstrap), name))
     if as_json:
         print_json(told.as_json())
     else:
@@ -70,7 +70,7 @@ def describe(context: typer.Context, name: GroupName, bootstrap: Bootstrap = Non
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Described:
+class _GroupDescription:
     group: Group
     standings: "list[Standing]"
 
@@ -109,12 +109,12 @@ class _Described:
     def show(self) -> None:
         facts = [("group", self.group.name), ("state", self.group.state)]
         facts += [("protocol", self.group.protocol)] if self.group.protocol else []
-        print_facts([*facts, ("members", count(len(self.group.members))), ("lag", count(self.lag))])
+        print_properties([*facts, ("members", count(len(self.group.members))), ("lag", count(self.lag))])
         if self.standings:
-            say()
+            print_line()
             self._show_standings()
         if self.group.members:
-            say()
+            print_line()
             self._show_members()
 
     def _show_standings(self) -> None:
@@ -145,11 +145,11 @@ def _row(each: "Standing") -> list[str]:
     return [each.place.topic, str(each.place.partition), committed, str(each.end), lag, member]
 
 
-async def _describe(doors: Doors, bootstrap: str, name: str) -> _Described:
+async def _describe(doors: Dependencies, bootstrap: str, name: str) -> _GroupDescription:
     async with doors.admin(bootstrap) as admin:
         groups = doors.groups(admin)
         described_group = await groups.describe(name)
-        return _Described(group=described_group, standings=await doors.standings(admin, described_group))
+        return _GroupDescription(group=described_group, standings=await doors.standings(admin, described_group))
 
 
 async def _offsets(admin: "Admin", places: Iterable[TopicPartition], at: int) -> dict[TopicPartition, int]:
@@ -168,8 +168,8 @@ async def _offsets(admin: "Admin", places: Iterable[TopicPartition], at: int) ->
 
 @app.command(
     "reset",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "Move a group to other offsets. Shows what it would do; --execute does it. The group must have no members.",
         "streamhouse groups reset billing --to-earliest",
         "streamhouse groups reset billing --topic orders:0,2 --to-time -1h --execute",
@@ -201,7 +201,7 @@ def reset(
 ) -> None:
     target = parse_target(earliest=to_earliest, latest=to_latest, offset=to_offset, time=to_time, shift=shift_by)
     wanted = parse_topics(topic or [])
-    moves = run(_reset(doors_of(context), bootstrap_address(bootstrap), name, target, wanted, execute))
+    moves = run(_reset(dependencies_of(context), bootstrap_address(bootstrap), name, target, wanted, execute))
     if as_json:
         print_json({"group": name, "executed": execute, "partitions": [_move_as_json(move) for move in moves]})
     else:
@@ -221,15 +221,15 @@ def _show_moves(name: str, moves: list[Move], execute: bool) -> None:
         Column("moves", "right", drop=1),
     ]
     print_table(columns, [move.row() for move in moves])
-    say()
+    print_line()
     if execute:
-        say(f"moved {name}", color="green")
+        print_line(f"moved {name}", color="green")
     else:
-        say("nothing was changed; add --execute to do it", dim=True)
+        print_line("nothing was changed; add --execute to do it", dim=True)
 
 
 async def _reset(
-    doors: Doors,
+    doors: Dependencies,
     bootstrap: str,
     name: str,
     target: Target,
@@ -251,8 +251,8 @@ async def _reset(
 
 @app.command(
     "delete",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "Delete a group and what it committed. Asks first, unless told --yes. The group must have no members.",
         "streamhouse groups delete billing",
         "streamhouse groups delete billing --yes",
@@ -267,13 +267,13 @@ def delete(
 ) -> None:
     if not yes:
         typer.confirm(f"Delete {name} and all its offsets?", abort=True, err=True)
-    run(_delete(doors_of(context), bootstrap_address(bootstrap), name))
+    run(_delete(dependencies_of(context), bootstrap_address(bootstrap), name))
     if as_json:
         print_json({"deleted": name})
     else:
-        say(f"deleted {name}", color="green")
+        print_line(f"deleted {name}", color="green")
 
 
-async def _delete(doors: Doors, bootstrap: str, name: str) -> None:
+async def _delete(doors: Dependencies, bootstrap: str, name: str) -> None:
     async with doors.admin(bootstrap) as admin:
         await doors.groups(admin).delete(name)

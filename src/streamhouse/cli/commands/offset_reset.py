@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from streamhouse.cli.output import parse_when
+from streamhouse.cli.output import parse_time
 from streamhouse.client.types import EARLIEST, LATEST
 from streamhouse.clock import SystemClock
 from streamhouse.errors import InvalidPartitions, Rejected
@@ -47,7 +47,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class LogBounds:
     """A partition's first and next offset; `found` is the one at the target's end or time, -1 for none."""
 
     start: int
@@ -64,7 +64,7 @@ def parse_target(*, earliest: bool, latest: bool, offset: int | None, time: str 
     if time is None:
         return Target(offset=offset, shift=shift)
     try:
-        return Target(at=parse_when(time, now_ms=SystemClock().now_ms()))
+        return Target(at=parse_time(time, now_ms=SystemClock().now_ms()))
     except (ValueError, OverflowError):
         raise typer.BadParameter(
             f"{time!r} is not a time such as 2026-11-15T12:00, 1731672000000 or -1h", param_hint="--to-time"
@@ -84,7 +84,7 @@ def parse_topics(texts: list[str]) -> dict[str, list[int] | None]:
     return found
 
 
-def decide(target: Target, bounds: Bounds, before: int | None) -> int | None:
+def new_offset(target: Target, bounds: LogBounds, before: int | None) -> int | None:
     """The offset to move to, within the log; None where it can't be said."""
     if target.at is not None:  # no record is so late: the end
         wanted = bounds.found if bounds.found >= 0 else bounds.end
@@ -119,7 +119,7 @@ async def plan(
     return moves
 
 
-async def _bounds(admin: "Admin", topic: "Topic", target: Target, partitions: list[int] | None) -> dict[int, Bounds]:
+async def _bounds(admin: "Admin", topic: "Topic", target: Target, partitions: list[int] | None) -> dict[int, LogBounds]:
     known = {partition.partition for partition in topic.partitions}
     numbers = known if partitions is None else set(partitions)
     if not numbers <= known:
@@ -130,19 +130,19 @@ async def _bounds(admin: "Admin", topic: "Topic", target: Target, partitions: li
     starts, ends = await admin.offsets(topic, EARLIEST, numbers), await admin.offsets(topic, LATEST, numbers)
     found = {} if target.at is None else await admin.offsets(topic, target.at, numbers)
     return {
-        number: Bounds(start=starts[number], end=ends[number], found=found.get(number, -1))
+        number: LogBounds(start=starts[number], end=ends[number], found=found.get(number, -1))
         for number in sorted(numbers)
     }
 
 
 def _moves(
-    group: str, target: Target, topic: str, bounds: Mapping[int, Bounds], committed: Mapping[TopicPartition, int]
+    group: str, target: Target, topic: str, bounds: Mapping[int, LogBounds], committed: Mapping[TopicPartition, int]
 ) -> list[Move]:
     moves: list[Move] = []
     for number, each in bounds.items():
         place = TopicPartition(topic, number)
         before = committed.get(place)
-        after = decide(target, each, before)
+        after = new_offset(target, each, before)
         if after is None:
             raise Rejected(
                 f"the group has committed nothing there to shift from; group={group} partition={topic}-{number}"

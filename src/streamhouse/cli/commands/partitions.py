@@ -9,11 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from streamhouse.cli.commands.cluster import remaining
-from streamhouse.cli.dependencies import Doors, doors_of, run
+from streamhouse.cli.commands.cluster import format_remaining
+from streamhouse.cli.dependencies import Dependencies, dependencies_of, run
 from streamhouse.cli.options import AsJson, HttpAddress, complete_topic, http_address
-from streamhouse.cli.output import Column, StatusLine, count, counted, note, print_json, print_table, say, size
-from streamhouse.cli.typer_setup import HelpfulCommand, described, group
+from streamhouse.cli.output import (
+    Column,
+    StatusLine,
+    count,
+    counted,
+    print_json,
+    print_line,
+    print_note,
+    print_table,
+    size,
+)
+from streamhouse.cli.typer_setup import Command, command_group, help_text
 from streamhouse.client.types import PartitionStatus
 from streamhouse.clock import SystemClock
 from streamhouse.errors import Unavailable
@@ -22,15 +32,15 @@ if TYPE_CHECKING:
     from streamhouse.client.cluster_client import PartitionSurvey
     from streamhouse.client.http import Http
 
-app = group("List partitions with their leaders, and move one.")
+app = command_group("List partitions with their leaders, and move one.")
 
 LOOK_S: Final = 0.2
 
 
 @app.command(
     "list",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "List partitions: leader, epoch, lease, where the log begins, what is flushed, the high watermark, the last "
         "stable offset (below the high watermark: an open transaction holds readers of committed records back), size. "
         "Every leader is asked, because it alone knows both.",
@@ -48,19 +58,19 @@ def list_(
     http: HttpAddress = None,
     as_json: AsJson = False,
 ) -> None:
-    survey = run(doors_of(context).cluster_client(http_address(http)).partitions(topic))
+    survey = run(dependencies_of(context).cluster_client(http_address(http)).partitions(topic))
     for agent in survey.silent:
-        note(f"agent {agent.node} does not answer on http://{agent.http}; what only it knows is left out")
+        print_note(f"agent {agent.node} does not answer on http://{agent.http}; what only it knows is left out")
     shown = [each for each in survey.partitions if internal or topic or not each.topic.startswith("__")]
     if as_json:
-        print_json({"partitions": [as_fields(each) for each in shown], "silent": _silent(survey)})
+        print_json({"partitions": [as_fields(each) for each in shown], "silent": _silent_nodes(survey)})
     elif not shown:
-        say("no partitions yet; streamhouse topics create makes some")
+        print_line("no partitions yet; streamhouse topics create makes some")
     else:
         _show(shown)
 
 
-def _silent(survey: "PartitionSurvey") -> list[int]:
+def _silent_nodes(survey: "PartitionSurvey") -> list[int]:
     return [agent.node for agent in survey.silent]
 
 
@@ -85,9 +95,11 @@ def _show(partitions: Sequence[PartitionStatus]) -> None:
     print_table(columns, [_row(each) for each in partitions])
     idle = sum(each.leader is None for each in partitions)
     rest = f"; {count(idle)} in brackets: that agent leads once somebody asks for it" if idle else ""
-    say(f"{counted(len(partitions), 'partition')}, {size(sum(each.bytes for each in partitions))}{rest}", dim=True)
+    print_line(
+        f"{counted(len(partitions), 'partition')}, {size(sum(each.bytes for each in partitions))}{rest}", dim=True
+    )
     if held := sum(each.is_held_back for each in partitions):
-        say(
+        print_line(
             f"{counted(held, 'partition')} held back by open transactions; see: streamhouse transactions list --open",
             color="yellow",
         )
@@ -100,7 +112,7 @@ def _row(each: PartitionStatus) -> list[str]:
         leader(each),
         "-" if each.pinned_to is None else str(each.pinned_to),
         str(each.epoch),
-        remaining(each.lease_expires_in_ms),
+        format_remaining(each.lease_expires_in_ms),
         count(each.log_start),
         count(each.flushed_end),
         "?" if each.high_watermark is None else count(each.high_watermark),
@@ -125,8 +137,8 @@ def leader(each: PartitionStatus) -> str:
 
 @app.command(
     "move",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "Have an agent lead a partition from now on, or with --unpin leave it to the cluster again. No data moves, and "
         "clients go on without an error. While that agent is away, another one leads.",
         "streamhouse partitions move orders 3 --to 2",
@@ -148,14 +160,16 @@ def move(
 ) -> None:
     if (to is None) == (not unpin):
         raise typer.BadParameter("say where to: --to NODE, or --unpin", param_hint="--to")
-    moved = run(_move(doors_of(context), http_address(http), topic, partition, to, wait_s=timeout if wait else None))
+    moved = run(
+        _move(dependencies_of(context), http_address(http), topic, partition, to, wait_s=timeout if wait else None)
+    )
     if as_json:
         print_json({"partition": as_fields(moved)})
     else:
-        say(_said(moved), color=None if moved.is_moving else "green")
+        print_line(_describe_move(moved), color=None if moved.is_moving else "green")
 
 
-def _said(moved: PartitionStatus) -> str:
+def _describe_move(moved: PartitionStatus) -> str:
     name = f"{moved.topic}-{moved.partition}"
     if moved.is_moving:
         return f"{name} moves from agent {moved.leader} to agent {moved.owner}"
@@ -165,21 +179,21 @@ def _said(moved: PartitionStatus) -> str:
 
 
 async def _move(
-    doors: Doors, address: str, topic: str, partition: int, node: int | None, *, wait_s: float | None
+    doors: Dependencies, address: str, topic: str, partition: int, node: int | None, *, wait_s: float | None
 ) -> PartitionStatus:
     async with doors.http(address) as http:
         moved = await http.move(topic, partition, node)
-        return moved if wait_s is None else await _moved(http, moved, wait_s)
+        return moved if wait_s is None else await _wait_until_moved(http, moved, wait_s)
 
 
-async def _moved(http: "Http", moved: PartitionStatus, wait_s: float) -> PartitionStatus:
+async def _wait_until_moved(http: "Http", moved: PartitionStatus, wait_s: float) -> PartitionStatus:
     clock, line = SystemClock(), StatusLine()
     deadline = clock.monotonic() + wait_s
     try:
         while moved.is_moving:
-            line.show(_said(moved))
+            line.show(_describe_move(moved))
             if clock.monotonic() >= deadline:
-                raise Unavailable(f"{_said(moved)}, and has not arrived after {wait_s:g} s; it goes on")
+                raise Unavailable(f"{_describe_move(moved)}, and has not arrived after {wait_s:g} s; it goes on")
             await clock.sleep(LOOK_S)
             (moved,) = [each for each in await http.partitions(moved.topic) if each.partition == moved.partition]
     finally:

@@ -28,21 +28,21 @@ from urllib.parse import quote
 
 import typer
 
-from streamhouse.cli.dependencies import Doors
+from streamhouse.cli.dependencies import Dependencies
 from streamhouse.cli.output import (
     Column,
     StatusLine,
     console,
     count,
-    fail,
+    format_time,
     on_terminal,
-    print_facts,
+    print_error,
     print_json,
+    print_line,
+    print_properties,
     print_table,
-    say,
     seconds,
     size,
-    when,
 )
 from streamhouse.clock import SystemClock
 from streamhouse.errors import Rejected, Unavailable
@@ -104,7 +104,7 @@ def row_of(pipeline: Mapping[str, Any]) -> list[str]:
 
 def print_pipelines(pipelines: Sequence[Mapping[str, Any]]) -> None:
     if not pipelines:
-        say("no pipelines yet; write one into a file and: streamhouse pipelines apply FILE")
+        print_line("no pipelines yet; write one into a file and: streamhouse pipelines apply FILE")
         return
     print_table(COLUMNS, map(row_of, pipelines))
 
@@ -112,7 +112,7 @@ def print_pipelines(pipelines: Sequence[Mapping[str, Any]]) -> None:
 NO_ROOM: Final = "supervisors take no more; raise their --slots, or start another one: streamhouse pipelines run"
 
 
-def is_waiting_for_somebody(pipelines: Sequence[Mapping[str, Any]]) -> bool:
+def has_no_supervisor(pipelines: Sequence[Mapping[str, Any]]) -> bool:
     """Whether a pipeline should run, and is nobody's."""
     return any(
         each.get("wish") == "run" and phase_of(each) not in ("done", "failed") and not each.get("owner")
@@ -127,18 +127,18 @@ def has_no_room(supervisors: Sequence[Mapping[str, Any]]) -> bool:
 
 def print_pipeline(pipeline: Mapping[str, Any]) -> None:
     """Everything that is known of one."""
-    print_facts(facts_of(pipeline))
+    print_properties(properties_of(pipeline))
     columns = pipeline.get("columns")
     if columns:
-        say()
+        print_line()
         print_table(
             (Column("column", style="bold"), Column("type")), [(each["name"], each["type"]) for each in columns]
         )
-    say()
-    say(str(pipeline.get("text") or "").strip(), dim=True)
+    print_line()
+    print_line(str(pipeline.get("text") or "").strip(), dim=True)
 
 
-def facts_of(pipeline: Mapping[str, Any]) -> list[tuple[str, str]]:
+def properties_of(pipeline: Mapping[str, Any]) -> list[tuple[str, str]]:
     status, owner = _status(pipeline), pipeline.get("owner") or {}
     shape = pipeline.get("shape") or {}
     watermark = status.get("watermark_ms")
@@ -159,11 +159,11 @@ def facts_of(pipeline: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("lag", f"{_number(status.get('lag_records'))} records"),
         ("batch", f"{_number(status.get('batch_id'))} in {_milliseconds(status.get('batch_ms'))}"),
         ("state size", f"{_number(status.get('state_rows'))} rows, {_size(status.get('state_bytes'))}"),
-        ("watermark", UNKNOWN if watermark is None else when(watermark)),
+        ("watermark", UNKNOWN if watermark is None else format_time(watermark)),
         ("late rows", count(status.get("late_rows") or 0)),
         ("dead letters", count(status.get("dead_letters") or 0)),
         ("restarts", count(status.get("restarts") or 0)),
-        ("told", UNKNOWN if not told else when(told)),
+        ("told", UNKNOWN if not told else format_time(told)),
     ]
     return [*facts, ("error", str(status["error"]))] if status.get("error") else facts
 
@@ -188,7 +188,7 @@ def path_of(name: str) -> str:
     return f"/v1/pipelines/{quote(name, safe='')}"
 
 
-async def asked(http: "Http", method: str, path: str, body: object = None) -> dict[str, Any]:
+async def send_request(http: "Http", method: str, path: str, body: object = None) -> dict[str, Any]:
     """What an agent answers; raises `Rejected` or `Unavailable` with its words where it refuses."""
     import msgspec
 
@@ -204,49 +204,49 @@ async def asked(http: "Http", method: str, path: str, body: object = None) -> di
     return told
 
 
-def phase_now(pipeline: Mapping[str, Any]) -> str:
+def current_phase(pipeline: Mapping[str, Any]) -> str:
     """What it does as it is defined now; what was told of an older revision says nothing of this one."""
     told = (pipeline.get("status") or {}).get("revision") or 0
     is_older = 0 < told < pipeline.get("revision", 0) and pipeline.get("wish") == "run"
     return "waiting" if is_older else phase_of(pipeline)
 
 
-async def until_running(doors: Doors, address: str, names: Sequence[str]) -> None:
+async def wait_until_running(doors: Dependencies, address: str, names: Sequence[str]) -> None:
     """Wait until these pipelines run as they are defined now, and say so; raises `Rejected` where one fails."""
     status = StatusLine()
     async with doors.http(address) as http:
         while True:
-            found = [await asked(http, "GET", path_of(name)) for name in names]
-            waiting = [each for each in found if phase_now(each) not in ("running", "done", "paused")]
-            failed = [each for each in waiting if phase_now(each) == "failed"]
+            found = [await send_request(http, "GET", path_of(name)) for name in names]
+            waiting = [each for each in found if current_phase(each) not in ("running", "done", "paused")]
+            failed = [each for each in waiting if current_phase(each) == "failed"]
             if failed:
                 status.clear()
                 raise Rejected("; ".join(f"{each['name']} failed: {each['status']['error']}" for each in failed))
             if not waiting:
                 break
-            supervisors = (await asked(http, "GET", "/v1/supervisors"))["supervisors"]
+            supervisors = (await send_request(http, "GET", "/v1/supervisors"))["supervisors"]
             hint = "" if supervisors else "; nobody runs pipelines yet, start one with: streamhouse pipelines run"
-            if has_no_room(supervisors) and is_waiting_for_somebody(waiting):
+            if has_no_room(supervisors) and has_no_supervisor(waiting):
                 hint = f"; {NO_ROOM}"
             status.show(f"waiting for {', '.join(each['name'] for each in waiting)}{hint}")
             await SystemClock().sleep(0.5)
     status.clear()
     for each in found:
-        say(f"{phase_of(each)} {each['name']}", color="green")
+        print_line(f"{phase_of(each)} {each['name']}", color="green")
 
 
 async def apply_files(
-    doors: Doors, paths: Sequence[Path], agents: str, begin: str | None, validate_first: bool, as_json: bool
+    doors: Dependencies, paths: Sequence[Path], agents: str, begin: str | None, validate_first: bool, as_json: bool
 ) -> list["Outcome"]:
     async with doors.http(agents) as http:
-        files = await checked_files(doors, paths, agents, validate_first, as_json)
+        files = await validate_files(doors, paths, agents, validate_first, as_json)
         applier = doors.applier(http, begin)
         outcomes = [await applier.apply(change) for file in files for change in file.changes]
         return outcomes + await applier.settle()
 
 
-async def checked_files(
-    doors: Doors, paths: Sequence[Path], agents: str, validate_first: bool, as_json: bool
+async def validate_files(
+    doors: Dependencies, paths: Sequence[Path], agents: str, validate_first: bool, as_json: bool
 ) -> list["DefinitionFile"]:
     """The files, which are right as far as anybody knows; ends the command where they aren't."""
     files, problems = doors.read_definitions(paths)
@@ -259,7 +259,7 @@ async def checked_files(
         finally:
             status.clear()
     if problems:
-        _print_problems(problems, as_json)
+        _print_sql_errors(problems, as_json)
         raise typer.Exit(1)
     return files
 
@@ -269,14 +269,14 @@ def _starting(waited_s: float) -> str:
     return "starting Spark to validate …" + (f" {waited_s:.0f} s" if sys.stderr.isatty() else "")
 
 
-def _print_problems(problems: "Sequence[FileDiagnostic]", as_json: bool) -> None:
+def _print_sql_errors(problems: "Sequence[FileDiagnostic]", as_json: bool) -> None:
     if as_json:
-        print_json({"problems": [_problem_json(problem) for problem in problems]})
+        print_json({"problems": [_sql_error_json(problem) for problem in problems]})
     for problem in problems if not as_json else ():
-        fail(str(problem))
+        print_error(str(problem))
 
 
-def _problem_json(problem: "FileDiagnostic") -> dict[str, object]:
+def _sql_error_json(problem: "FileDiagnostic") -> dict[str, object]:
     return {
         "file": str(problem.path),
         "line": problem.line,
@@ -293,41 +293,41 @@ def outcome_json(outcome: "Outcome") -> dict[str, object]:
 LOGS_LIMIT: Final = 1000
 
 
-async def listed_once(doors: Doors, address: str) -> list[dict[str, Any]]:
+async def print_list(doors: Dependencies, address: str) -> list[dict[str, Any]]:
     async with doors.http(address) as http:
-        return await _listed(http)
+        return await _fetch_list(http)
 
 
-async def find_supervisors(doors: Doors, address: str) -> list[dict[str, Any]]:
+async def find_supervisors(doors: Dependencies, address: str) -> list[dict[str, Any]]:
     """Those whose lease is held, with the pipelines that each of them has."""
     async with doors.http(address) as http:
-        supervisors: list[dict[str, Any]] = (await asked(http, "GET", "/v1/supervisors"))["supervisors"]
+        supervisors: list[dict[str, Any]] = (await send_request(http, "GET", "/v1/supervisors"))["supervisors"]
         return supervisors
 
 
-async def _listed(http: "Http") -> list[dict[str, Any]]:
-    told = await asked(http, "GET", "/v1/pipelines")
+async def _fetch_list(http: "Http") -> list[dict[str, Any]]:
+    told = await send_request(http, "GET", "/v1/pipelines")
     pipelines: list[dict[str, Any]] = told["pipelines"]
     return pipelines
 
 
-async def watch_list(doors: Doors, address: str, as_json: bool) -> None:
+async def watch_list(doors: Dependencies, address: str, as_json: bool) -> None:
     """On a terminal the table is drawn over the last one; a pipe gets one after the other."""
     async with doors.http(address) as http:
         while True:
-            pipelines = await _listed(http)
+            pipelines = await _fetch_list(http)
             if on_terminal() and not as_json:
                 console().clear()
             print_json(pipelines) if as_json else print_pipelines(pipelines)
             await SystemClock().sleep(1.0)
 
 
-async def show_events(doors: Doors, address: str, name: str, limit: int, follow: bool, as_json: bool) -> None:
+async def show_events(doors: Dependencies, address: str, name: str, limit: int, follow: bool, as_json: bool) -> None:
     path = f"{path_of(name)}/events?limit={{}}"
     async with doors.http(address) as http:
         seen: list[Any] = []
         while True:
-            told = await asked(http, "GET", path.format(limit if not seen else LOGS_LIMIT))
+            told = await send_request(http, "GET", path.format(limit if not seen else LOGS_LIMIT))
             events = told["events"]
             fresh = [event for event in events if event not in seen]
             for event in fresh:
@@ -343,4 +343,4 @@ def _print_event(event: dict[str, Any], as_json: bool) -> None:
         typer.echo(json.dumps(event, ensure_ascii=False))
         return
     color = {"error": "red", "warning": "yellow"}.get(event["level"])
-    say(f"{when(event['at_ms'])}  {event['level']:<7}  {event['text']}", color=color)
+    print_line(f"{format_time(event['at_ms'])}  {event['level']:<7}  {event['text']}", color=color)

@@ -14,30 +14,30 @@ from streamhouse.cli.commands.pipeline_requests import (
     LOGS_LIMIT,
     NO_ROOM,
     apply_files,
-    asked,
-    checked_files,
     find_supervisors,
     has_no_room,
-    is_waiting_for_somebody,
-    listed_once,
+    has_no_supervisor,
     outcome_json,
     path_of,
+    print_list,
     print_pipeline,
     print_pipelines,
+    send_request,
     show_events,
-    until_running,
+    validate_files,
+    wait_until_running,
     watch_list,
 )
-from streamhouse.cli.dependencies import Doors, doors_of, run
+from streamhouse.cli.dependencies import Dependencies, dependencies_of, run
 from streamhouse.cli.options import Agents, AsJson, Yes, http_addresses
-from streamhouse.cli.output import counted, fail, note, print_json, say, when
-from streamhouse.cli.typer_setup import HelpfulCommand, described, group
+from streamhouse.cli.output import counted, format_time, print_error, print_json, print_line, print_note
+from streamhouse.cli.typer_setup import Command, command_group, help_text
 from streamhouse.clock import SystemClock
 
 if TYPE_CHECKING:
     pass
 
-app = group("Queries that never end: SQL and Python over topics, kept running on Apache Spark.")
+app = command_group("Queries that never end: SQL and Python over topics, kept running on Apache Spark.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
 Files = Annotated[
@@ -56,8 +56,8 @@ OUTCOMES: Final = {"created": "green", "changed": "green", "deleted": "green", "
 
 @app.command(
     "run",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "Run pipelines until Ctrl-C. Start as many of these as you like, anywhere: each pipeline is run by one of them "
         "at a time, and taken over when that one is gone.",
         "streamhouse pipelines run",
@@ -99,9 +99,9 @@ def run_pipelines(
             raise typer.BadParameter(f"{setting!r} is not NAME=VALUE", param_hint="--conf")
 
     def started(supervisor: str, log_path: Path) -> None:
-        say(f"supervisor {supervisor} takes pipelines; Spark's own words are in {log_path}", bold=True)
+        print_line(f"supervisor {supervisor} takes pipelines; Spark's own words are in {log_path}", bold=True)
 
-    doors_of(context).run_supervisor(
+    dependencies_of(context).run_supervisor(
         agents=http_addresses(agents),
         master=master,
         checkpoints=checkpoints,
@@ -111,9 +111,9 @@ def run_pipelines(
         conf=tuple(conf or ()),
         maintain=maintain,
         on_start=started,
-        on_news=lambda what, text: say(f"{when(SystemClock().now_ms())}  {what}: {text}"),
+        on_news=lambda what, text: print_line(f"{format_time(SystemClock().now_ms())}  {what}: {text}"),
     )
-    say("stopped")
+    print_line("stopped")
 
 
 # --- files
@@ -121,8 +121,8 @@ def run_pipelines(
 
 @app.command(
     "apply",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "Create and change tables, pipelines and views as files say. Everything is validated first. A pipeline that is "
         "changed goes on where it stands, while it keeps the same state and rows; else it is refused, and --from makes "
         "a new beginning.",
@@ -144,37 +144,37 @@ def apply(
     agents: Agents = None,
     as_json: AsJson = False,
 ) -> None:
-    outcomes = run(apply_files(doors_of(context), files, http_addresses(agents), begin, validate_first, as_json))
+    outcomes = run(apply_files(dependencies_of(context), files, http_addresses(agents), begin, validate_first, as_json))
     if as_json:
         print_json([outcome_json(outcome) for outcome in outcomes])
     for outcome in outcomes if not as_json else ():
-        say(f"{outcome.outcome} {outcome.what} {outcome.name}", color=OUTCOMES.get(outcome.outcome))
+        print_line(f"{outcome.outcome} {outcome.what} {outcome.name}", color=OUTCOMES.get(outcome.outcome))
     refused = [outcome for outcome in outcomes if outcome.outcome == "refused"]
     for outcome in refused:
-        fail(f"{outcome.what} {outcome.name}: {outcome.why}")
+        print_error(f"{outcome.what} {outcome.name}: {outcome.why}")
     if refused:
         raise typer.Exit(1)
     if wait:
         names = [each.name for each in outcomes if each.what != "table" and each.outcome not in ("deleted", "absent")]
-        run(until_running(doors_of(context), http_addresses(agents), list(dict.fromkeys(names))))
+        run(wait_until_running(dependencies_of(context), http_addresses(agents), list(dict.fromkeys(names))))
 
 
 @app.command(
     "validate",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "Say what is wrong in files, with line and column; nothing is changed.",
         "streamhouse pipelines validate orders.sql",
         "streamhouse pipelines validate pipelines/ --json",
     ),
 )
 def validate(context: typer.Context, files: Files, agents: Agents = None, as_json: AsJson = False) -> None:
-    checked = run(checked_files(doors_of(context), files, http_addresses(agents), True, as_json))
+    checked = run(validate_files(dependencies_of(context), files, http_addresses(agents), True, as_json))
     if as_json:
         print_json({"problems": []})
     else:
         number = sum(len(file.changes) for file in checked)
-        say(f"{counted(number, 'statement')} in {counted(len(checked), 'file')}: all right", color="green")
+        print_line(f"{counted(number, 'statement')} in {counted(len(checked), 'file')}: all right", color="green")
 
 
 # --- watching
@@ -182,8 +182,8 @@ def validate(context: typer.Context, files: Files, agents: Agents = None, as_jso
 
 @app.command(
     "list",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "Show all pipelines: what they do, how fast, how far behind.",
         "streamhouse pipelines list",
         "streamhouse pipelines list --watch",
@@ -196,38 +196,38 @@ def list_pipelines(
     agents: Agents = None,
     as_json: AsJson = False,
 ) -> None:
-    doors, address = doors_of(context), http_addresses(agents)
+    doors, address = dependencies_of(context), http_addresses(agents)
     if watch:
         run(watch_list(doors, address, as_json))
         return
-    pipelines = run(listed_once(doors, address))
+    pipelines = run(print_list(doors, address))
     print_json(pipelines) if as_json else print_pipelines(pipelines)
-    if as_json or not is_waiting_for_somebody(pipelines):
+    if as_json or not has_no_supervisor(pipelines):
         return
     supervisors = run(find_supervisors(doors, address))
     if not supervisors:
-        note("nobody runs them; start a supervisor, here or elsewhere: streamhouse pipelines run")
+        print_note("nobody runs them; start a supervisor, here or elsewhere: streamhouse pipelines run")
     elif has_no_room(supervisors):
-        note(NO_ROOM)
+        print_note(NO_ROOM)
 
 
 @app.command(
     "describe",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "Show everything that is known of a pipeline: figures, place, state, watermark, last error, text.",
         "streamhouse pipelines describe revenue",
     ),
 )
 def describe(context: typer.Context, name: Name, agents: Agents = None, as_json: AsJson = False) -> None:
-    pipeline = run(_one(doors_of(context), http_addresses(agents), "GET", name))
+    pipeline = run(_fetch_pipeline(dependencies_of(context), http_addresses(agents), "GET", name))
     print_json(pipeline) if as_json else print_pipeline(pipeline)
 
 
 @app.command(
     "logs",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "Show what a pipeline's supervisors said about it: starts, failures and why, restarts.",
         "streamhouse pipelines logs revenue",
         "streamhouse pipelines logs revenue --follow",
@@ -241,7 +241,7 @@ def logs(
     agents: Agents = None,
     as_json: AsJson = False,
 ) -> None:
-    run(show_events(doors_of(context), http_addresses(agents), name, limit, follow, as_json))
+    run(show_events(dependencies_of(context), http_addresses(agents), name, limit, follow, as_json))
 
 
 # --- changing
@@ -249,26 +249,26 @@ def logs(
 
 @app.command(
     "pause",
-    cls=HelpfulCommand,
-    help=described("Stop a pipeline; it keeps its place.", "streamhouse pipelines pause revenue"),
+    cls=Command,
+    help=help_text("Stop a pipeline; it keeps its place.", "streamhouse pipelines pause revenue"),
 )
 def pause(context: typer.Context, name: Name, agents: Agents = None, as_json: AsJson = False) -> None:
-    _changed(context, name, agents, as_json, "POST", "pause", f"paused {name}")
+    _change_state(context, name, agents, as_json, "POST", "pause", f"paused {name}")
 
 
 @app.command(
     "resume",
-    cls=HelpfulCommand,
-    help=described("Let a paused pipeline go on where it stands.", "streamhouse pipelines resume revenue"),
+    cls=Command,
+    help=help_text("Let a paused pipeline go on where it stands.", "streamhouse pipelines resume revenue"),
 )
 def resume(context: typer.Context, name: Name, agents: Agents = None, as_json: AsJson = False) -> None:
-    _changed(context, name, agents, as_json, "POST", "resume", f"resumed {name}")
+    _change_state(context, name, agents, as_json, "POST", "resume", f"resumed {name}")
 
 
 @app.command(
     "restart",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "Try a failed pipeline again from where it stands; with --from give it a new beginning, without its old state. "
         "What it wrote before stays.",
         "streamhouse pipelines restart revenue",
@@ -280,13 +280,13 @@ def restart(
     context: typer.Context, name: Name, begin: From = None, agents: Agents = None, as_json: AsJson = False
 ) -> None:
     told = f"restarted {name}" + (f" from {begin}" if begin else " where it stood")
-    _changed(context, name, agents, as_json, "POST", "restart", told, {"from": begin})
+    _change_state(context, name, agents, as_json, "POST", "restart", told, {"from": begin})
 
 
 @app.command(
     "delete",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "Stop a pipeline and forget it, with its place. What it wrote stays; a view's rows go with it. Asks first, "
         "unless told --yes.",
         "streamhouse pipelines delete revenue",
@@ -302,11 +302,11 @@ def delete(
 ) -> None:
     if not yes:
         typer.confirm(f"Delete the pipeline {name} and its place?", abort=True, err=True)
-    run(_one(doors_of(context), http_addresses(agents), "DELETE", name))
-    print_json({"deleted": name}) if as_json else say(f"deleted {name}", color="green")
+    run(_fetch_pipeline(dependencies_of(context), http_addresses(agents), "DELETE", name))
+    print_json({"deleted": name}) if as_json else print_line(f"deleted {name}", color="green")
 
 
-def _changed(
+def _change_state(
     context: typer.Context,
     name: str,
     agents: str | None,
@@ -316,12 +316,14 @@ def _changed(
     told: str,
     body: object = None,
 ) -> None:
-    answer = run(_one(doors_of(context), http_addresses(agents), method, name, f"/{verb}", body or {}))
-    print_json(answer) if as_json else say(told, color="green")
+    answer = run(
+        _fetch_pipeline(dependencies_of(context), http_addresses(agents), method, name, f"/{verb}", body or {})
+    )
+    print_json(answer) if as_json else print_line(told, color="green")
 
 
-async def _one(
-    doors: Doors, address: str, method: str, name: str, behind: str = "", body: object = None
+async def _fetch_pipeline(
+    doors: Dependencies, address: str, method: str, name: str, behind: str = "", body: object = None
 ) -> dict[str, Any]:
     async with doors.http(address) as http:
-        return await asked(http, method, f"{path_of(name)}{behind}", body)
+        return await send_request(http, method, f"{path_of(name)}{behind}", body)

@@ -21,12 +21,22 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
 
 import typer
 
-from streamhouse.cli.commands.record_lines import LineSplitter, Shape, chunks
+from streamhouse.cli.commands.record_lines import LineFormat, LineSplitter, chunks
 from streamhouse.cli.commands.schemas import chosen_schema
-from streamhouse.cli.dependencies import Doors, doors_of, run
+from streamhouse.cli.dependencies import Dependencies, dependencies_of, run
 from streamhouse.cli.options import AsJson, Bootstrap, HttpAddress, TopicName, bootstrap_address, http_address, pairs
-from streamhouse.cli.output import console, count, counted, fail, note, print_json, say, seconds, size
-from streamhouse.cli.typer_setup import described
+from streamhouse.cli.output import (
+    console,
+    count,
+    counted,
+    print_error,
+    print_json,
+    print_line,
+    print_note,
+    seconds,
+    size,
+)
+from streamhouse.cli.typer_setup import help_text
 from streamhouse.client.serde import SchemaWriter, Write
 from streamhouse.client.types import Acks, Compression
 from streamhouse.clock import SystemClock
@@ -37,7 +47,7 @@ if TYPE_CHECKING:
     from streamhouse.client.delivery import Delivery
     from streamhouse.client.producer import Producer
 
-HELP: Final = described(
+HELP: Final = help_text(
     "Write records to a topic: the values given, else the lines of --file or of standard input.",
     "streamhouse produce orders hello world",
     "streamhouse produce orders --key-separator : --header from=shop < file",
@@ -64,7 +74,7 @@ Headers = Annotated[
     list[str] | None, typer.Option("--header", "-H", metavar="KEY=VALUE", help="Header; may be repeated.")
 ]
 Partition = Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Default: by key.")]
-AcksAsked = Annotated[Acks, typer.Option("--acks", help="What a record waits for; all makes retries idempotent.")]
+AcksOption = Annotated[Acks, typer.Option("--acks", help="What a record waits for; all makes retries idempotent.")]
 Codec = Annotated[Compression, typer.Option("--compression", "-z", help="Codec of the batches.")]
 TimeoutS = Annotated[
     int, typer.Option("--timeout", metavar="S", min=1, help="Seconds that a record may take before it failed.")
@@ -91,7 +101,7 @@ def produce(
     key_separator: KeySeparator = None,
     header: Headers = None,
     partition: Partition = None,
-    acks: AcksAsked = "all",
+    acks: AcksOption = "all",
     compression: Codec = "none",
     timeout: TimeoutS = 30,
     null: Null = None,
@@ -104,15 +114,15 @@ def produce(
         raise typer.BadParameter("--key and --key-separator exclude each other", param_hint="--key-separator")
     if values and file is not None:
         raise typer.BadParameter("values and --file exclude each other", param_hint="--file")
-    shape = Shape(
+    shape = LineFormat(
         key=None if key is None else key.encode(),
         key_separator=None if key_separator is None else key_separator.replace("\\t", "\t").encode(),
         null=None if null is None else null.encode(),
         headers=tuple((name, value.encode()) for name, value in pairs(header or [], "--header")),
         partition=partition,
     )
-    tally = Tally()
-    work = _Work(
+    tally = DeliveryCounts()
+    work = _ProduceOptions(
         topic=topic,
         shape=shape,
         acks=acks,
@@ -123,20 +133,20 @@ def produce(
         http="" if schema is None else http_address(http),
     )
     try:
-        with _opened(values, file) as source:
-            run(_produce(doors_of(context), bootstrap_address(bootstrap), work, source, tally))
+        with _open_input(values, file) as source:
+            run(_produce(dependencies_of(context), bootstrap_address(bootstrap), work, source, tally))
     except KeyboardInterrupt:
-        _summarise(topic, tally, as_json)
+        _print_summary(topic, tally, as_json)
         raise typer.Exit(130) from None
-    _summarise(topic, tally, as_json)
+    _print_summary(topic, tally, as_json)
     if tally.failed:
         raise Rejected(f"{counted(tally.failed, 'record')} of {count(tally.failed + tally.stored)} failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Work:
+class _ProduceOptions:
     topic: str
-    shape: Shape
+    shape: LineFormat
     acks: Acks
     compression: Compression
     whole: bool
@@ -146,7 +156,7 @@ class _Work:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Source:
+class _Input:
     """Where records come from: values, or a stream of which the length may be known."""
 
     values: list[str] | None = None
@@ -156,21 +166,21 @@ class _Source:
 
 
 @contextmanager
-def _opened(values: list[str] | None, file: Path | None) -> Iterator[_Source]:
+def _open_input(values: list[str] | None, file: Path | None) -> Iterator[_Input]:
     if values:
-        yield _Source(values=values)
+        yield _Input(values=values)
     elif file is not None and str(file) != "-":
         with file.open("rb") as stream:
-            yield _Source(stream=stream, total_bytes=file.stat().st_size)
+            yield _Input(stream=stream, total_bytes=file.stat().st_size)
     else:
         interactive = sys.stdin.isatty()
         if interactive:
-            note("one record a line; Ctrl-D ends")
-        yield _Source(stream=sys.stdin.buffer, progress=not interactive)
+            print_note("one record a line; Ctrl-D ends")
+        yield _Input(stream=sys.stdin.buffer, progress=not interactive)
 
 
 @dataclass(slots=True)
-class Tally:
+class DeliveryCounts:
     """What became of the records."""
 
     stored: int = 0
@@ -191,10 +201,10 @@ class Tally:
             self.failures.append(f"record {number} failed: {error}")
 
 
-class Shipment:
+class DeliveryQueue:
     """Hands records over and waits for their deliveries in order, with a limit on how many are under way."""
 
-    def __init__(self, producer: "Producer", tally: Tally) -> None:
+    def __init__(self, producer: "Producer", tally: DeliveryCounts) -> None:
         self._producer, self._tally = producer, tally
         self._waiting: deque[tuple[int, int, Delivery]] = deque()
 
@@ -229,12 +239,14 @@ class Shipment:
             self._tally.store(size_bytes)
 
 
-async def _produce(doors: Doors, bootstrap: str, work: _Work, source: _Source, tally: Tally) -> None:
+async def _produce(
+    doors: Dependencies, bootstrap: str, work: _ProduceOptions, source: _Input, tally: DeliveryCounts
+) -> None:
     clock = SystemClock()
     await _check_topic(doors, bootstrap, work)
     started = clock.monotonic()
     async with _writer(doors, work) as write, _producer(doors, bootstrap, work, write) as producer:
-        shipment = Shipment(producer, tally)
+        shipment = DeliveryQueue(producer, tally)
         try:
             with Progress(source.total_bytes, wanted=source.stream is not None and source.progress) as progress:
                 await _send_lines(_lines(source, work.whole, progress), work.shape, shipment, tally)
@@ -245,7 +257,7 @@ async def _produce(doors: Doors, bootstrap: str, work: _Work, source: _Source, t
 
 
 def _producer(
-    doors: Doors, bootstrap: str, work: _Work, write: Write | None
+    doors: Dependencies, bootstrap: str, work: _ProduceOptions, write: Write | None
 ) -> "AbstractAsyncContextManager[Producer]":
     from streamhouse.client.producer import ProducerSettings
 
@@ -254,7 +266,7 @@ def _producer(
 
 
 @asynccontextmanager
-async def _writer(doors: Doors, work: _Work) -> AsyncIterator[Write | None]:
+async def _writer(doors: Dependencies, work: _ProduceOptions) -> AsyncIterator[Write | None]:
     """How values are written: by a schema, where one was named."""
     if work.schema is None:
         yield None
@@ -281,7 +293,7 @@ class JsonLines:
         return self._write(value)
 
 
-async def _check_topic(doors: Doors, bootstrap: str, work: _Work) -> None:
+async def _check_topic(doors: Dependencies, bootstrap: str, work: _ProduceOptions) -> None:
     """Fail at once, and with a reason, where the producer would wait and try again."""
     async with doors.admin(bootstrap) as admin:
         topic = await admin.topic(work.topic, create=True)
@@ -292,7 +304,7 @@ async def _check_topic(doors: Doors, bootstrap: str, work: _Work) -> None:
         )
 
 
-async def _lines(source: _Source, whole: bool, progress: "Progress") -> AsyncIterator[list[bytes]]:
+async def _lines(source: _Input, whole: bool, progress: "Progress") -> AsyncIterator[list[bytes]]:
     if source.stream is None:
         # Arguments that were not UTF-8 become the bytes that they were.
         yield [value.encode("utf-8", "surrogateescape") for value in source.values or []]
@@ -308,7 +320,9 @@ async def _lines(source: _Source, whole: bool, progress: "Progress") -> AsyncIte
     yield [b"".join(pieces)] if whole else splitter.finish()
 
 
-async def _send_lines(lines: AsyncIterator[list[bytes]], shape: Shape, shipment: Shipment, tally: Tally) -> None:
+async def _send_lines(
+    lines: AsyncIterator[list[bytes]], shape: LineFormat, shipment: DeliveryQueue, tally: DeliveryCounts
+) -> None:
     number = 0
     async for batch in lines:
         for line in batch:
@@ -351,9 +365,9 @@ class Progress:
             self._bar.advance(self._bar.task_ids[0], size_bytes)
 
 
-def _summarise(topic: str, tally: Tally, as_json: bool) -> None:
+def _print_summary(topic: str, tally: DeliveryCounts, as_json: bool) -> None:
     for text in tally.failures:
-        fail(text)
+        print_error(text)
     if as_json:
         print_json(
             {
@@ -366,7 +380,7 @@ def _summarise(topic: str, tally: Tally, as_json: bool) -> None:
         )
         return
     rate = tally.stored / tally.elapsed_s if tally.elapsed_s > 0 else 0
-    say(
+    print_line(
         f"{counted(tally.stored, 'record')}, {size(tally.bytes)} to {topic}"
         f" in {seconds(tally.elapsed_s)} ({count(rate)} records/s)",
         color="green" if not tally.failed else None,

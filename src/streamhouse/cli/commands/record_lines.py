@@ -24,8 +24,8 @@ from typing import Any, BinaryIO, Final
 
 import typer
 
-from streamhouse.cli.dependencies import Doors
-from streamhouse.cli.output import shown, when
+from streamhouse.cli.dependencies import Dependencies
+from streamhouse.cli.output import escape_bytes, format_time
 from streamhouse.client.serde import SchemaReader
 from streamhouse.client.types import Headers, Record
 from streamhouse.model.record import NewRecord
@@ -34,7 +34,7 @@ CHUNK_BYTES: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class LineFormat:
     """How a line becomes a record: what all records share, and how a line is told apart."""
 
     key: bytes | None = None
@@ -120,7 +120,7 @@ KEY_WIDTH: Final = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class RecordParts:
     """What a line shows beside the value."""
 
     keys: bool = False
@@ -153,7 +153,7 @@ def _text_or_base64(name: str, data: Any) -> dict[str, Any]:
         return {f"{name}_base64": base64.b64encode(data).decode()}
 
 
-def raw(parts: Parts) -> Render:
+def raw(parts: RecordParts) -> Render:
     """The value's own bytes and a newline, after what was asked for, with tabs between."""
 
     def render(record: Record) -> bytes:
@@ -175,25 +175,27 @@ def _raw(value: Any) -> bytes:
     return value if isinstance(value, bytes) else json.dumps(value, ensure_ascii=False).encode()
 
 
-def columns(parts: Parts, *, coloured: bool) -> Render:
+def columns(parts: RecordParts, *, coloured: bool) -> Render:
     """Aligned columns for a terminal; nothing in a record can steer it."""
 
     def paint(text: str, color: str | None = None, *, dim: bool = False) -> str:
         return typer.style(text, fg=color, dim=dim or None) if coloured else text
 
     def value(data: Any) -> str:
-        return paint("null", "magenta") if data is None else shown(_raw(data))
+        return paint("null", "magenta") if data is None else escape_bytes(_raw(data))
 
     def render(record: Record) -> bytes:
         cells: list[str] = []
         if parts.offsets:
             cells.append(paint(f"{record.partition:>3}:{record.offset:<{OFFSET_WIDTH}}", "cyan"))
-            cells.append(paint(when(record.timestamp_ms), dim=True))
+            cells.append(paint(format_time(record.timestamp_ms), dim=True))
         if parts.keys:
-            key = "-" if record.key is None else shown(record.key)
+            key = "-" if record.key is None else escape_bytes(record.key)
             cells.append(paint(key.ljust(KEY_WIDTH), "yellow"))
         if parts.headers and record.headers:
-            cells.append(paint(" ".join(f"{shown(k.encode())}={shown(v)}" for k, v in record.headers), "blue"))
+            cells.append(
+                paint(" ".join(f"{escape_bytes(k.encode())}={escape_bytes(v)}" for k, v in record.headers), "blue")
+            )
         cells.append(value(record.value))
         return "  ".join(cells).encode("utf-8", "replace") + b"\n"
 
@@ -208,7 +210,7 @@ def write_out(records: Iterable[Record], render: Render) -> None:
 
 
 @asynccontextmanager
-async def schema_reader(doors: Doors, http: str, schema: str | None) -> AsyncIterator[SchemaReader | None]:
+async def schema_reader(doors: Dependencies, http: str, schema: str | None) -> AsyncIterator[SchemaReader | None]:
     """What reads values by the schemas that they name, where that was asked for."""
     if schema is None:
         yield None

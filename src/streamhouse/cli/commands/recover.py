@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from streamhouse.cli.dependencies import doors_of
+from streamhouse.cli.dependencies import dependencies_of
 from streamhouse.cli.options import AsJson, ConfigFile, pairs
-from streamhouse.cli.output import Column, console, count, counted, print_json, print_table, say
-from streamhouse.cli.typer_setup import described
+from streamhouse.cli.output import Column, console, count, counted, print_json, print_line, print_table
+from streamhouse.cli.typer_setup import help_text
 from streamhouse.config import load_settings
 
 if TYPE_CHECKING:
     from streamhouse.agent import AdoptionReport
 
-HELP: Final = described(
+HELP: Final = help_text(
     "After the metadata database was lost, or restored from a copy: find what the object store and the write-ahead log "
     "hold and no row names, and register it at its own offsets. Without --apply nothing is changed. All agents must be "
     "stopped.",
@@ -62,7 +62,7 @@ def recover(
     flags |= {name: value for name, value in named.items() if value is not None}
     settings = load_settings(flags, os.environ, config)
     with _progress() as on_progress:
-        report = doors_of(context).recover(settings, apply=apply, take_over=take_over, on_progress=on_progress)
+        report = dependencies_of(context).recover(settings, apply=apply, take_over=take_over, on_progress=on_progress)
     if as_json:
         print_json(asdict(report))
     else:
@@ -70,7 +70,9 @@ def recover(
 
 
 def _show(report: "AdoptionReport") -> None:
-    say(f"cluster {report.cluster_id or 'without an id'}: {_PAIRINGS.get(report.pairing, report.pairing)}", bold=True)
+    print_line(
+        f"cluster {report.cluster_id or 'without an id'}: {_PAIRINGS.get(report.pairing, report.pairing)}", bold=True
+    )
     if report.findings:
         columns = [
             Column("action", paint=PAINT),
@@ -95,20 +97,22 @@ def _show(report: "AdoptionReport") -> None:
         ]
         print_table(columns, rows)
         if len(report.findings) > SHOWN:
-            say(f"the first {SHOWN} of {count(len(report.findings))}; --json names them all", dim=True)
+            print_line(f"the first {SHOWN} of {count(len(report.findings))}; --json names them all", dim=True)
     _show_sums(report)
 
 
 def _show_sums(report: "AdoptionReport") -> None:
     done = "registered" if report.is_applied else "to register"
-    say(f"{counted(report.count('register'), 'record')} {done}, {counted(report.count('missing'), 'record')} missing")
+    print_line(
+        f"{counted(report.count('register'), 'record')} {done}, {counted(report.count('missing'), 'record')} missing"
+    )
     if report.new_topics:
         made = "made anew" if report.is_applied else "to make anew"
-        say(f"topics {made}, with retention turned off until you set it: {', '.join(report.new_topics)}")
+        print_line(f"topics {made}, with retention turned off until you set it: {', '.join(report.new_topics)}")
     if report.is_applied:
-        say(f"agents start with generation {report.generation}", color="green")
+        print_line(f"agents start with generation {report.generation}", color="green")
     else:
-        say("nothing was changed; --apply does it, while all agents are stopped", dim=True)
+        print_line("nothing was changed; --apply does it, while all agents are stopped", dim=True)
 
 
 _PAIRINGS: Final = {

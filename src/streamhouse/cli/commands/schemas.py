@@ -17,10 +17,19 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 
 import typer
 
-from streamhouse.cli.dependencies import Doors, doors_of, run
+from streamhouse.cli.dependencies import Dependencies, dependencies_of, run
 from streamhouse.cli.options import AsJson, HttpAddress, Yes, http_address
-from streamhouse.cli.output import Column, counted, fail, on_terminal, print_facts, print_json, print_table, say
-from streamhouse.cli.typer_setup import HelpfulCommand, described, group
+from streamhouse.cli.output import (
+    Column,
+    counted,
+    on_terminal,
+    print_error,
+    print_json,
+    print_line,
+    print_properties,
+    print_table,
+)
+from streamhouse.cli.typer_setup import Command, command_group, help_text
 from streamhouse.client.types import NewSchema, Schema, SchemaRef, SchemaReference, Verdict
 from streamhouse.schemas.base import SchemaType
 
@@ -71,7 +80,7 @@ T = TypeVar("T")
 
 DETAILS = ("{oldSchema", "{compatibility", "{validateFields")  # what everybody knows who asked
 
-app = group("List, register, check and delete schemas, and say what may follow what.")
+app = command_group("List, register, check and delete schemas, and say what may follow what.")
 
 Kind = Annotated[
     Literal["AVRO", "JSON", "PROTOBUF"] | None,
@@ -92,8 +101,8 @@ File = Annotated[
 
 @app.command(
     "list",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "List the subjects with their latest schema.",
         "streamhouse schemas list",
         "streamhouse schemas list --prefix orders- --json",
@@ -107,11 +116,11 @@ def list_(
     http: HttpAddress = None,
     as_json: AsJson = False,
 ) -> None:
-    found = _asked(context, http, lambda schemas: schemas.all(prefix, latest=not every, deleted=deleted))
+    found = _send(context, http, lambda schemas: schemas.all(prefix, latest=not every, deleted=deleted))
     if as_json:
         print_json([as_fields(schema) for schema in found])
     elif not found:
-        say("no schemas yet; register one with: streamhouse schemas register SUBJECT FILE")
+        print_line("no schemas yet; register one with: streamhouse schemas register SUBJECT FILE")
     else:
         _show_list(found)
 
@@ -130,8 +139,8 @@ def _show_list(found: list[Schema]) -> None:
 
 @app.command(
     "register",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "Register a schema as the next version of a subject. One that is there already stays what it is. Producers "
         "look for the values of a topic under TOPIC-value.",
         "streamhouse schemas register orders-value order.avsc",
@@ -150,17 +159,17 @@ def register(
     as_json: AsJson = False,
 ) -> None:
     schema = read_schema(file, kind, reference or [], flag="FILE")
-    found = _asked(context, http, lambda schemas: schemas.register(subject, schema, normalize=normalize))
+    found = _send(context, http, lambda schemas: schemas.register(subject, schema, normalize=normalize))
     if as_json:
         print_json(as_fields(found))
     else:
-        say(f"{subject} has it as version {found.version}, with the id {found.id}", color="green")
+        print_line(f"{subject} has it as version {found.version}, with the id {found.id}", color="green")
 
 
 @app.command(
     "get",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "Show a schema: by subject the latest one, or a version; or by id. A pipe gets the text alone.",
         "streamhouse schemas get orders-value",
         "streamhouse schemas get orders-value:2 > order.avsc",
@@ -178,10 +187,10 @@ def get(
         raise typer.BadParameter("give a subject or --id", param_hint="SUBJECT")
     found: Schema | NewSchema
     if schema_id is not None:
-        found = _asked(context, http, lambda schemas: schemas.by_id(schema_id))
+        found = _send(context, http, lambda schemas: schemas.by_id(schema_id))
     else:
         ref = parse_ref(subject or "", "SUBJECT")
-        found = _asked(context, http, lambda schemas: schemas.get(ref.subject, ref.version))
+        found = _send(context, http, lambda schemas: schemas.get(ref.subject, ref.version))
     if as_json:
         print_json(as_fields(found))
     else:
@@ -196,8 +205,8 @@ def _show(schema: "Schema | NewSchema") -> None:
         ]
         if isinstance(schema, Schema):
             facts = [("subject", schema.subject), ("version", str(schema.version)), ("id", str(schema.id)), *facts]
-        print_facts(facts)
-        say()
+        print_properties(facts)
+        print_line()
     typer.echo(_pretty(schema.text) if on_terminal() else schema.text)
 
 
@@ -210,8 +219,8 @@ def _pretty(text: str) -> str:
 
 @app.command(
     "check",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "Say whether a schema may become the next version of a subject, and if not, why: exit code 1.",
         "streamhouse schemas check orders-value order.avsc",
         "streamhouse schemas check orders-value:2 order.avsc --json",
@@ -228,31 +237,31 @@ def check(
 ) -> None:
     ref = parse_ref(subject, "SUBJECT")
     schema = read_schema(file, kind, reference or [], flag="FILE")
-    verdict = _asked(context, http, lambda schemas: schemas.check(ref.subject, schema, version=ref.version))
+    verdict = _send(context, http, lambda schemas: schemas.check(ref.subject, schema, version=ref.version))
     if as_json:
         print_json({"compatible": verdict.compatible, "messages": list(verdict.messages)})
     else:
-        _show_verdict(subject, verdict)
+        _show_compatibility(subject, verdict)
     if not verdict.compatible:
         raise typer.Exit(1)
 
 
-def _show_verdict(subject: str, verdict: Verdict) -> None:
+def _show_compatibility(subject: str, verdict: Verdict) -> None:
     if verdict.compatible:
-        say(f"compatible: it may follow in {subject}", color="green")
+        print_line(f"compatible: it may follow in {subject}", color="green")
         return
     from streamhouse.client.schemas import explain_error
 
     shown = [explain_error(message) for message in verdict.messages if not message.startswith(DETAILS)]
     for message in shown:
-        say(f"  {message}")
-    fail(f"incompatible with {subject}: change the schema, or the level with: streamhouse schemas config")
+        print_line(f"  {message}")
+    print_error(f"incompatible with {subject}: change the schema, or the level with: streamhouse schemas config")
 
 
 @app.command(
     "delete",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "Delete a version of a subject, or all of them: it is not found by name any more, but records that name its id "
         "can still be read. --permanent deletes for good what was deleted before. Asks first, unless told --yes.",
         "streamhouse schemas delete orders-value:2",
@@ -270,17 +279,17 @@ def delete(
     ref = parse_ref(subject, "SUBJECT")
     if not yes:
         typer.confirm(f"Delete {subject}{' for good' if permanent else ''}?", abort=True, err=True)
-    versions = _asked(context, http, lambda schemas: schemas.delete(ref.subject, ref.version, permanent=permanent))
+    versions = _send(context, http, lambda schemas: schemas.delete(ref.subject, ref.version, permanent=permanent))
     if as_json:
         print_json({"subject": ref.subject, "deleted": versions})
     else:
-        say(f"deleted {counted(len(versions), 'version')} of {ref.subject}", color="green")
+        print_line(f"deleted {counted(len(versions), 'version')} of {ref.subject}", color="green")
 
 
 @app.command(
     "config",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "Show or set which versions a new schema must get along with: BACKWARD, FORWARD, FULL (each also "
         "_TRANSITIVE) or NONE; of a subject, or of all that have no level of their own.",
         "streamhouse schemas config",
@@ -298,11 +307,11 @@ def config(
 ) -> None:
     if reset and (level is not None or subject is None):
         raise typer.BadParameter("--reset is for a subject, and without --set", param_hint="--reset")
-    found = _asked(context, http, lambda schemas: _configured(schemas, subject, level, reset=reset))
+    found = _send(context, http, lambda schemas: _configured(schemas, subject, level, reset=reset))
     if as_json:
         print_json({"subject": subject, "compatibility": found})
     else:
-        say(f"{subject or 'all subjects'}: {found}")
+        print_line(f"{subject or 'all subjects'}: {found}")
 
 
 async def _configured(schemas: "Schemas", subject: str | None, level: str | None, *, reset: bool) -> str:
@@ -319,10 +328,10 @@ def as_fields(schema: "Schema | NewSchema") -> dict[str, object]:
     return {"subject": schema.subject, "version": schema.version, "id": schema.id, **told}
 
 
-def _asked(context: typer.Context, http: str | None, question: "Callable[[Schemas], Awaitable[T]]") -> T:
-    return run(_answer(doors_of(context), http_address(http), question))
+def _send(context: typer.Context, http: str | None, question: "Callable[[Schemas], Awaitable[T]]") -> T:
+    return run(_send_async(dependencies_of(context), http_address(http), question))
 
 
-async def _answer(doors: Doors, address: str, question: "Callable[[Schemas], Awaitable[T]]") -> T:
+async def _send_async(doors: Dependencies, address: str, question: "Callable[[Schemas], Awaitable[T]]") -> T:
     async with doors.http(address) as http:
         return await question(doors.schemas(http))

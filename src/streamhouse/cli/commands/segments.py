@@ -11,10 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from streamhouse.cli.dependencies import Doors, doors_of, run
+from streamhouse.cli.dependencies import Dependencies, dependencies_of, run
 from streamhouse.cli.options import AsJson, HttpAddress, complete_topic, http_address
-from streamhouse.cli.output import Column, count, counted, print_facts, print_json, print_table, say, size, when
-from streamhouse.cli.typer_setup import HelpfulCommand, described, group
+from streamhouse.cli.output import (
+    Column,
+    count,
+    counted,
+    format_time,
+    print_json,
+    print_line,
+    print_properties,
+    print_table,
+    size,
+)
+from streamhouse.cli.typer_setup import Command, command_group, help_text
 from streamhouse.errors import CorruptObject
 
 if TYPE_CHECKING:
@@ -22,7 +32,7 @@ if TYPE_CHECKING:
     from streamhouse.format.block import BlockEntry
     from streamhouse.format.segment import DirectoryEntry
 
-app = group("List registered segments, and look into a segment file.")
+app = command_group("List registered segments, and look into a segment file.")
 
 CODECS: Final = {0: "raw", 1: "lz4"}
 SUFFIX_BYTES: Final = 64 * 1024
@@ -30,8 +40,8 @@ SUFFIX_BYTES: Final = 64 * 1024
 
 @app.command(
     "list",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "List the segments that the agent has registered, one line for each partition's part.",
         "streamhouse segments list",
         "streamhouse segments list --topic orders --json",
@@ -46,15 +56,15 @@ def list_(
     http: HttpAddress = None,
     as_json: AsJson = False,
 ) -> None:
-    segments = run(_list(doors_of(context), http_address(http), topic, limit))
+    segments = run(_list(dependencies_of(context), http_address(http), topic, limit))
     if as_json:
         print_json({"segments": [{f: getattr(s, f) for f in s.__struct_fields__} for s in segments]})
     elif not segments:
-        say("no segments yet; records wait in the WAL until flush.age_s or flush.segment_bytes")
+        print_line("no segments yet; records wait in the WAL until flush.age_s or flush.segment_bytes")
     else:
         _show_list(segments)
         if len(segments) == limit:
-            say(f"the first {count(limit)}; --limit for more, --topic for one topic's", dim=True)
+            print_line(f"the first {count(limit)}; --limit for more, --topic for one topic's", dim=True)
 
 
 def _show_list(segments: "list[Segment]") -> None:
@@ -74,7 +84,7 @@ def _show_list(segments: "list[Segment]") -> None:
             f"[{s.base}, {s.end})",
             count(s.records),
             size(s.bytes),
-            when(s.max_timestamp_ms)[:19],
+            format_time(s.max_timestamp_ms)[:19],
             s.object,
         ]
         for s in segments
@@ -82,10 +92,10 @@ def _show_list(segments: "list[Segment]") -> None:
     print_table(columns, rows)
     objects = len({s.object for s in segments})
     total = f"{counted(sum(s.records for s in segments), 'record')}, {size(sum(s.bytes for s in segments))}"
-    say(f"{total} in {counted(objects, 'object')}; --json names them", dim=True)
+    print_line(f"{total} in {counted(objects, 'object')}; --json names them", dim=True)
 
 
-async def _list(doors: Doors, address: str, topic: str | None, limit: int) -> "list[Segment]":
+async def _list(doors: Dependencies, address: str, topic: str | None, limit: int) -> "list[Segment]":
     async with doors.http(address) as http:
         return await http.segments(topic, limit=limit)
 
@@ -115,8 +125,8 @@ class InspectedRun:
 
 @app.command(
     "inspect",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "Look into a segment file: runs, blocks, offsets, timestamps, compression, checksums. Exit code 1 on damage.",
         "streamhouse segments inspect data/objects/segments/s-0123/00000000000000000001",
         "streamhouse segments inspect FILE --json",
@@ -140,13 +150,13 @@ def inspect(
 
 def inspect_segment(data: bytes, *, key: str) -> Iterator[InspectedRun]:
     """Every run with every block checked; raises `CorruptObject` when the file can't be told apart at all."""
-    from streamhouse.format.segment import NeedMore, check_header, read_directory
+    from streamhouse.format.segment import MoreBytesNeeded, check_header, read_directory
 
     check_header(data, key=key)
     directory = read_directory(data[-SUFFIX_BYTES:], size_bytes=len(data), key=key)
-    if isinstance(directory, NeedMore):
+    if isinstance(directory, MoreBytesNeeded):
         directory = read_directory(data[-directory.bytes :], size_bytes=len(data), key=key)
-    if isinstance(directory, NeedMore):
+    if isinstance(directory, MoreBytesNeeded):
         raise CorruptObject(key, why="directory can't be found")
     for entry in directory.runs:
         yield _inspect_run(data, entry, key)
@@ -210,7 +220,7 @@ def _block_json(run: "DirectoryEntry", block: Block) -> dict[str, object]:
 
 def _show_inspected(file: Path, size_bytes: int, runs: list[InspectedRun], blocks: bool) -> None:
     stored, raw = sum(run.entry.length for run in runs), sum(run.raw_bytes for run in runs)
-    print_facts(
+    print_properties(
         [
             ("file", str(file)),
             ("size", f"{size(size_bytes)} ({size_bytes} bytes)"),
@@ -225,15 +235,17 @@ def _show_inspected(file: Path, size_bytes: int, runs: list[InspectedRun], block
 
 def _show_run(run: InspectedRun, blocks: bool) -> None:
     entry = run.entry
-    say()
-    say(f"topic {entry.partition.topic_id} partition {entry.partition.partition}", bold=True)
-    say(
+    print_line()
+    print_line(f"topic {entry.partition.topic_id} partition {entry.partition.partition}", bold=True)
+    print_line(
         f"  {counted(entry.records, 'record')}, {size(run.raw_bytes)} in {size(entry.length)}:"
         f" {_ratio(run.raw_bytes, entry.length)}"
     )
-    say(f"  offsets [{entry.base}, {entry.end}), epoch {entry.epoch}, newest {when(entry.max_timestamp_ms)}")
+    print_line(
+        f"  offsets [{entry.base}, {entry.end}), epoch {entry.epoch}, newest {format_time(entry.max_timestamp_ms)}"
+    )
     if run.why:
-        say(f"  {run.why}", color="red")
+        print_line(f"  {run.why}", color="red")
     if not blocks or not run.blocks:
         return
     columns = [
@@ -255,7 +267,7 @@ def _block_row(run: InspectedRun, number: int) -> list[str]:
     return [
         str(number),
         f"[{run.entry.base + entry.first}, {run.entry.base + entry.end})",
-        when(entry.max_timestamp_ms)[:19],
+        format_time(entry.max_timestamp_ms)[:19],
         str(entry.position),
         size(entry.stored_bytes),
         size(entry.raw_bytes),

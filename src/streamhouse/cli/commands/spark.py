@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from streamhouse.cli.dependencies import doors_of
+from streamhouse.cli.dependencies import dependencies_of
 from streamhouse.cli.options import AsJson, http_addresses, pairs
-from streamhouse.cli.output import console, note, print_json, size
-from streamhouse.cli.typer_setup import CONTEXT, HelpfulCommand, described, group
+from streamhouse.cli.output import console, print_json, print_note, size
+from streamhouse.cli.typer_setup import CONTEXT, Command, command_group, help_text
 from streamhouse.clock import SystemClock
 
 if TYPE_CHECKING:
     from streamhouse.spark.maintenance.job import Progress
 
-app = group("Read and write topics with Apache Spark.")
+app = command_group("Read and write topics with Apache Spark.")
 
 # What comes behind our own flags is Spark's, or the program's, `--help` among it.
 _PASSED_ON: Final[dict[str, Any]] = {
@@ -51,9 +51,9 @@ Agents = Annotated[
 
 @app.command(
     "shell",
-    cls=HelpfulCommand,
+    cls=Command,
     context_settings=_PASSED_ON,
-    help=described(
+    help=help_text(
         'Start PySpark\'s shell; `spark` is there, and format("streamhouse") known. Arguments behind our own are '
         "those of `pyspark`. Buckets are opened with the credentials in the environment.",
         "streamhouse spark shell",
@@ -62,14 +62,14 @@ Agents = Annotated[
     ),
 )
 def shell(context: typer.Context, agents: Agents = None) -> None:
-    doors_of(context).start_spark("shell", context.args, agents=http_addresses(agents))
+    dependencies_of(context).start_spark("shell", context.args, agents=http_addresses(agents))
 
 
 @app.command(
     "submit",
-    cls=HelpfulCommand,
+    cls=Command,
     context_settings=_PASSED_ON,
-    help=described(
+    help=help_text(
         "Run a program on Spark. Arguments behind our own are those of `spark-submit`, then the program and its "
         "arguments. Buckets are opened with the credentials in the environment.",
         "streamhouse spark submit orders.py --date 2026-11-15",
@@ -80,14 +80,14 @@ def shell(context: typer.Context, agents: Agents = None) -> None:
 def submit(context: typer.Context, agents: Agents = None) -> None:
     if not context.args:
         raise typer.BadParameter("which program? Name one, such as orders.py", param_hint="PROGRAM")
-    doors_of(context).start_spark("submit", context.args, agents=http_addresses(agents))
+    dependencies_of(context).start_spark("submit", context.args, agents=http_addresses(agents))
 
 
 @app.command(
     "pipelines",
-    cls=HelpfulCommand,
+    cls=Command,
     context_settings=_PASSED_ON,
-    help=described(
+    help=help_text(
         "Run a project of Spark's own declarative pipelines, with topics as sources and sinks. Arguments behind our "
         "own are those of `spark-pipelines`. For pipelines that are kept running, see: streamhouse pipelines.",
         "streamhouse spark pipelines run --spec spark-pipeline.yml",
@@ -95,13 +95,13 @@ def submit(context: typer.Context, agents: Agents = None) -> None:
     ),
 )
 def pipelines(context: typer.Context, agents: Agents = None) -> None:
-    doors_of(context).start_spark("pipelines", context.args, agents=http_addresses(agents))
+    dependencies_of(context).start_spark("pipelines", context.args, agents=http_addresses(agents))
 
 
 @app.command(
     "config",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "Print the settings for a Spark of your own, as lines of its spark-defaults.conf. None of them is needed to "
         "read and write; they make micro-batches quick.",
         "streamhouse spark config >> conf/spark-defaults.conf",
@@ -109,7 +109,7 @@ def pipelines(context: typer.Context, agents: Agents = None) -> None:
     ),
 )
 def config(context: typer.Context, agents: Agents = None, as_json: AsJson = False) -> None:
-    settings, lines = doors_of(context).spark_settings(None if agents is None else http_addresses(agents))
+    settings, lines = dependencies_of(context).spark_settings(None if agents is None else http_addresses(agents))
     if as_json:
         print_json(settings)
     else:
@@ -133,7 +133,7 @@ Log = Annotated[Path | None, typer.Option(metavar="FILE", help="Where Spark's ow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobPlace:
+class SparkJobOptions:
     """Which agents a job asks, and which Spark it runs on."""
 
     agents: str
@@ -142,9 +142,11 @@ class JobPlace:
     log: Path | None
 
 
-def job_place(agents: str | None, master: str | None, conf: list[str] | None, log: Path | None) -> JobPlace:
+def spark_job_options(
+    agents: str | None, master: str | None, conf: list[str] | None, log: Path | None
+) -> SparkJobOptions:
     settings = dict(pairs(conf or [], "--conf"))
-    return JobPlace(agents=http_addresses(agents), master=master, settings=settings, log=log)
+    return SparkJobOptions(agents=http_addresses(agents), master=master, settings=settings, log=log)
 
 
 @contextmanager
@@ -160,7 +162,7 @@ def progress_bar() -> "Iterator[Callable[[Progress], None]]":
         progress.BarColumn(),
         progress.TextColumn("{task.fields[figures]}"),
     )
-    phases, clock = Phases(), SystemClock()
+    phases, clock = JobProgress(), SystemClock()
     with progress.Progress(*columns, console=console(stderr=True), transient=True) as bar:
         task = bar.add_task("planning", total=None, figures="")
 
@@ -172,7 +174,7 @@ def progress_bar() -> "Iterator[Callable[[Progress], None]]":
         yield show
 
 
-class Phases:
+class JobProgress:
     """A job does one thing after another, and each has its own pace: figures begin again with each."""
 
     def __init__(self) -> None:
@@ -191,20 +193,20 @@ class Phases:
         moved, after_s = at.done_bytes - self._began_bytes, now_s - self._began_s
         if after_s < SURE_AFTER_S or moved < SURE_PART * at.total_bytes or at.done_bytes >= at.total_bytes:
             return figures
-        return f"{figures}, about {_clock_face(after_s * (at.total_bytes - at.done_bytes) / moved)} left"
+        return f"{figures}, about {_format_duration(after_s * (at.total_bytes - at.done_bytes) / moved)} left"
 
 
-def _clock_face(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 @contextmanager
-def stoppable(how_on: str) -> Iterator[None]:
+def interruptible(how_on: str) -> Iterator[None]:
     """Ctrl-C ends the command with one line that says how to go on."""
     try:
         yield
     except KeyboardInterrupt:
-        note(f"stopped; {how_on}")
+        print_note(f"stopped; {how_on}")
         raise typer.Exit(STOPPED) from None

@@ -16,11 +16,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from streamhouse.cli.commands.spark import Conf, JobPlace, Log, Master, job_place, progress_bar, stoppable
-from streamhouse.cli.dependencies import doors_of
+from streamhouse.cli.commands.spark import (
+    Conf,
+    Log,
+    Master,
+    SparkJobOptions,
+    interruptible,
+    progress_bar,
+    spark_job_options,
+)
+from streamhouse.cli.dependencies import dependencies_of
 from streamhouse.cli.options import Agents, AsJson, complete_topic
-from streamhouse.cli.output import counted, note, parse_when, print_json, say, size
-from streamhouse.cli.typer_setup import HelpfulCommand, described, group
+from streamhouse.cli.output import counted, parse_time, print_json, print_line, print_note, size
+from streamhouse.cli.typer_setup import Command, command_group, help_text
 from streamhouse.clock import Ids, SystemClock
 
 if TYPE_CHECKING:
@@ -29,15 +37,15 @@ if TYPE_CHECKING:
     from streamhouse.spark.maintenance.job import JobResult
     from streamhouse.spark.replay.resumable_job import ReplayResult
 
-app = group("Rewrite a topic's segments on Apache Spark: fewer and larger, or only the latest of each key.")
+app = command_group("Rewrite a topic's segments on Apache Spark: fewer and larger, or only the latest of each key.")
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
 
 
 @app.command(
     "merge",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "Move what a topic holds in many small pieces into large objects, so that it is read with few requests. "
         "Nothing changes for who reads or writes meanwhile. Agents merge by themselves, too: this is for what is much.",
         "streamhouse maintain merge orders",
@@ -56,13 +64,13 @@ def merge(
     log: Log = None,
     as_json: AsJson = False,
 ) -> None:
-    done = _run("merge", context, topic, job_place(agents, master, conf, log), at_least=at_least)
+    done = _run("merge", context, topic, spark_job_options(agents, master, conf, log), at_least=at_least)
     if as_json:
         print_json(_as_json(done))
     elif not done.objects:
-        say(_nothing("merge", done, f": {counted(done.runs_after, 'run')}"))
+        print_line(_nothing_message("merge", done, f": {counted(done.runs_after, 'run')}"))
     else:
-        say(
+        print_line(
             f"merged {done.topic}: {counted(done.runs_before, 'run')} became {done.runs_after:,};"
             f" {size(done.costs.read_bytes)} read with {counted(done.costs.gets, 'request')},"
             f" {counted(done.objects, 'object')} of {size(done.costs.written_bytes)} written",
@@ -72,8 +80,8 @@ def merge(
 
 @app.command(
     "compact",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "Keep only the latest record of each key, as Kafka does for topics whose cleanup.policy is compact. Any number "
         "of keys, in bounded memory. Agents compact by themselves, too: this is for what is much.",
         "streamhouse maintain compact accounts",
@@ -89,13 +97,13 @@ def compact(
     log: Log = None,
     as_json: AsJson = False,
 ) -> None:
-    done = cast("CompactionResult", _run("compact", context, topic, job_place(agents, master, conf, log)))
+    done = cast("CompactionResult", _run("compact", context, topic, spark_job_options(agents, master, conf, log)))
     if as_json:
         print_json(_as_json(done))
     elif not done.objects:
-        say(_nothing("compact", done))
+        print_line(_nothing_message("compact", done))
     else:
-        say(
+        print_line(
             f"compacted {done.topic}: {counted(done.dropped_records, 'record')} of"
             f" {done.records + done.dropped_records:,} went;"
             f" {size(done.costs.read_bytes)} read with {counted(done.costs.gets, 'request')},"
@@ -104,12 +112,14 @@ def compact(
         )
 
 
-def _run(kind: "JobKind", context: typer.Context, topic: str, place: JobPlace, *, at_least: int = 2) -> "JobResult":
-    with stoppable("what was rewritten stays; run it again for the rest"), progress_bar() as on_progress:
-        return doors_of(context).maintain(kind, topic, place, at_least=at_least, on_progress=on_progress)
+def _run(
+    kind: "JobKind", context: typer.Context, topic: str, place: SparkJobOptions, *, at_least: int = 2
+) -> "JobResult":
+    with interruptible("what was rewritten stays; run it again for the rest"), progress_bar() as on_progress:
+        return dependencies_of(context).maintain(kind, topic, place, at_least=at_least, on_progress=on_progress)
 
 
-def _nothing(kind: "JobKind", done: "JobResult", state: str = "") -> str:
+def _nothing_message(kind: "JobKind", done: "JobResult", state: str = "") -> str:
     """Agents, a supervisor or another command may have been quicker: who it was is not known here."""
     if done.conflicts:
         return f"nothing left to {kind} in {done.topic}: somebody else did it meanwhile"
@@ -123,14 +133,14 @@ def _as_json(done: "JobResult") -> dict[str, Any]:
     return {**told, "costs": msgspec.to_builtins(done.costs)}
 
 
-COPY_HELP = described(
+COPY_HELP = help_text(
     "Copy a topic into another one, on Apache Spark: all of it or a part, as it is, or with other keys, values and "
     "partitions. Each record comes once, also when the copy is killed and the same job is run again.",
     "streamhouse copy orders orders-copy",
     "streamhouse copy orders orders-eu --where \"get_json_object(value, '$.region') = 'eu'\" --from -7d",
     "streamhouse copy orders by-customer --key \"get_json_object(value, '$.customer')\" --partitions 12 --job nightly",
 )
-RESTORE_HELP = described(
+RESTORE_HELP = help_text(
     "Put Parquet files, or an Iceberg or Delta table, into a topic, on Apache Spark. A table with the columns that "
     "records have (key, value, timestamp, headers) is taken as records; of any other, rows become JSON objects.",
     "streamhouse restore ./backup --topic orders",
@@ -181,10 +191,10 @@ def copy(
         "from_ms": _time(from_time, "--from"),
         "until_ms": _time(until, "--until"),
     }
-    place, job_id = job_place(agents, master, conf, log), _told_job(job)
-    with _going_on(job_id), progress_bar() as on_progress:
-        done = doors_of(context).copy(asked, place, job_id=job_id, on_progress=on_progress)
-    _tell(done, as_json=as_json)
+    place, job_id = spark_job_options(agents, master, conf, log), _job_id(job)
+    with _resumable(job_id), progress_bar() as on_progress:
+        done = dependencies_of(context).copy(asked, place, job_id=job_id, on_progress=on_progress)
+    _print_result(done, as_json=as_json)
 
 
 def restore(
@@ -232,35 +242,35 @@ def restore(
         "partitions": partitions,
         "subject": subject,
     }
-    place, job_id = job_place(agents, master, conf, log), _told_job(job)
-    with _going_on(job_id), progress_bar() as on_progress:
-        done = doors_of(context).restore(asked, place, job_id=job_id, on_progress=on_progress)
-    _tell(done, as_json=as_json)
+    place, job_id = spark_job_options(agents, master, conf, log), _job_id(job)
+    with _resumable(job_id), progress_bar() as on_progress:
+        done = dependencies_of(context).restore(asked, place, job_id=job_id, on_progress=on_progress)
+    _print_result(done, as_json=as_json)
 
 
-def _tell(done: "ReplayResult", *, as_json: bool) -> None:
+def _print_result(done: "ReplayResult", *, as_json: bool) -> None:
     if as_json:
         print_json(asdict(done))
     elif done.resumed_at >= done.steps:
-        say(f"job {done.job} was done before: nothing was written to {done.topic}")
+        print_line(f"job {done.job} was done before: nothing was written to {done.topic}")
     else:
         more = f", after {counted(done.resumed_at, 'step')} of an earlier run" if done.resumed_at else ""
-        say(
+        print_line(
             f"wrote {counted(done.records, 'record')} ({size(done.written_bytes)}) to {done.topic}{more}", color="green"
         )
 
 
-def _going_on(job_id: str) -> AbstractContextManager[None]:
-    return stoppable(f"what was written stays; go on with the same command and --job {job_id}: nothing comes twice")
+def _resumable(job_id: str) -> AbstractContextManager[None]:
+    return interruptible(f"what was written stays; go on with the same command and --job {job_id}: nothing comes twice")
 
 
-def _told_job(job: str | None) -> str:
+def _job_id(job: str | None) -> str:
     """An id that can be given again, should this run not come to its end."""
     if job is not None:
         return job
     made = str(Ids().uuid())
     if sys.stderr.isatty():
-        note(f"job {made}: should it be interrupted, go on with --job {made}")
+        print_note(f"job {made}: should it be interrupted, go on with --job {made}")
     return made
 
 
@@ -268,7 +278,7 @@ def _time(text: str | None, flag: str) -> int | None:
     if text is None:
         return None
     try:
-        return parse_when(text, now_ms=SystemClock().now_ms())
+        return parse_time(text, now_ms=SystemClock().now_ms())
     except ValueError:
         raise typer.BadParameter(
             f"{text!r} is not a time such as 2026-11-15T12:00, 1731672000000 or -1h", param_hint=flag

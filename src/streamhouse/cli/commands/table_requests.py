@@ -12,12 +12,12 @@ from urllib.parse import unquote, urlsplit
 
 import typer
 
-from streamhouse.cli.commands.pipeline_requests import asked
-from streamhouse.cli.dependencies import Doors, installed
+from streamhouse.cli.commands.pipeline_requests import send_request
+from streamhouse.cli.dependencies import Dependencies, installed
 from streamhouse.config import without_password
 from streamhouse.errors import Rejected
-from streamhouse.sql.lake_reconciliation import FORMATS, Decision, Kept, Told, decide
-from streamhouse.sql.lake_tables import SETTINGS_OF, TopicAsTable
+from streamhouse.sql.lake_reconciliation import FORMATS, ReconcilePlan, StoredDefinitions, Told, reconcile
+from streamhouse.sql.lake_tables import SETTINGS_OF, LakeTableSpec
 
 if TYPE_CHECKING:
     from streamhouse.spark.pipelines.topic_tables import Created
@@ -26,7 +26,7 @@ PLACES: Final = "a folder or s3://bucket/prefix"
 NOBODY_YET: Final = "it isn't made yet; a supervisor does that, or says why it can't: streamhouse pipelines run"
 
 
-async def create_table(doors: Doors, address: str, wanted: TopicAsTable) -> "Created":
+async def create_table(doors: Dependencies, address: str, wanted: LakeTableSpec) -> "Created":
     """Have agents keep it; `location` may be empty. Raises `Rejected` before anything is changed."""
     with installed("lake"):
         from streamhouse.spark.pipelines import topic_tables
@@ -35,12 +35,12 @@ async def create_table(doors: Doors, address: str, wanted: TopicAsTable) -> "Cre
         return await topic_tables.create_table(http, wanted, partial(doors.topic_columns, address))
 
 
-async def drop_table(doors: Doors, address: str, name: str) -> str:
+async def drop_table(doors: Dependencies, address: str, name: str) -> str:
     """Have agents forget it; returns where its files stay. Raises `Rejected` where it would come back."""
     with installed("lake"):
         from streamhouse.spark.pipelines import topic_tables
 
-    table = find_table(await listed_tables(doors, address), name)
+    table = find_table(await fetch_tables(doors, address), name)
     if table["asked_by"]:
         raise Rejected(
             f"the settings of its topic ask for it; table={name} topic={table['asked_by']}"
@@ -51,31 +51,33 @@ async def drop_table(doors: Doors, address: str, name: str) -> str:
     return str(table["location"])
 
 
-async def listed_tables(doors: Doors, address: str) -> list[dict[str, Any]]:
+async def fetch_tables(doors: Dependencies, address: str) -> list[dict[str, Any]]:
     """Lake tables with those who write them, then those that topics ask for and that aren't there."""
     async with doors.http(address) as http:
-        tables = (await asked(http, "GET", "/v1/tables"))["tables"]
-        pipelines = (await asked(http, "GET", "/v1/pipelines"))["pipelines"]
-        topics = (await asked(http, "GET", "/v1/topics"))["topics"]
-    kept = Kept(tables={each["name"]: each for each in tables}, pipelines={each["name"]: each for each in pipelines})
-    return together(topics, kept)
+        tables = (await send_request(http, "GET", "/v1/tables"))["tables"]
+        pipelines = (await send_request(http, "GET", "/v1/pipelines"))["pipelines"]
+        topics = (await send_request(http, "GET", "/v1/topics"))["topics"]
+    kept = StoredDefinitions(
+        tables={each["name"]: each for each in tables}, pipelines={each["name"]: each for each in pipelines}
+    )
+    return table_list(topics, kept)
 
 
-def together(topics: list[Told], kept: Kept) -> list[dict[str, Any]]:
+def table_list(topics: list[Told], kept: StoredDefinitions) -> list[dict[str, Any]]:
     """`asked_by`: the topic whose settings ask for it now; `refused`: why these don't get what they ask for."""
-    decision = decide(topics, kept)
+    decision = reconcile(topics, kept)
     writers = {each.get("target"): each for each in kept.pipelines.values()}
     found = [
-        _told(each, writers.get(each["name"]), decision)
+        _table_json(each, writers.get(each["name"]), decision)
         for each in kept.tables.values()
         if each["connector"] in FORMATS
     ]
     there = {each["asked_by"] for each in found}
     missing = [each for topic, each in decision.asked.items() if topic not in there]
-    return found + [_not_there(each, decision.refused.get(each.topic, NOBODY_YET)) for each in missing]
+    return found + [_table_not_found(each, decision.refused.get(each.topic, NOBODY_YET)) for each in missing]
 
 
-def _told(table: Told, pipeline: Told | None, decision: Decision) -> dict[str, Any]:
+def _table_json(table: Told, pipeline: Told | None, decision: ReconcilePlan) -> dict[str, Any]:
     options = table.get("options") or {}
     maker = str(options.get(SETTINGS_OF, ""))
     asked_by = maker if maker in decision.asked and decision.asked[maker].name == table["name"] else None
@@ -91,7 +93,7 @@ def _told(table: Told, pipeline: Told | None, decision: Decision) -> dict[str, A
     }
 
 
-def _not_there(wanted: TopicAsTable, why: str) -> dict[str, Any]:
+def _table_not_found(wanted: LakeTableSpec, why: str) -> dict[str, Any]:
     return {
         "name": wanted.name,
         "format": wanted.connector,

@@ -8,25 +8,34 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from streamhouse.cli.commands.pipeline_requests import PHASES, UNKNOWN, phase_of, until_running
-from streamhouse.cli.commands.table_requests import create_table, drop_table, find_table, listed_tables, whole_location
-from streamhouse.cli.dependencies import doors_of, installed, run
+from streamhouse.cli.commands.pipeline_requests import PHASES, UNKNOWN, phase_of, wait_until_running
+from streamhouse.cli.commands.table_requests import create_table, drop_table, fetch_tables, find_table, whole_location
+from streamhouse.cli.dependencies import dependencies_of, installed, run
 from streamhouse.cli.options import Agents, AsJson, Yes, http_addresses
-from streamhouse.cli.output import Column, count, note, print_facts, print_json, print_table, say, size
-from streamhouse.cli.typer_setup import HelpfulCommand, described, group
+from streamhouse.cli.output import (
+    Column,
+    count,
+    print_json,
+    print_line,
+    print_note,
+    print_properties,
+    print_table,
+    size,
+)
+from streamhouse.cli.typer_setup import Command, command_group, help_text
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.identifiers import split_identifiers
 from streamhouse.model.table import WITH_NUMBER, Connector, parse_partitions
 from streamhouse.sql.lake_reconciliation import FORMATS
-from streamhouse.sql.lake_tables import UPSERT, TopicAsTable
-from streamhouse.sql.options import a_duration_ms, a_file_size
+from streamhouse.sql.lake_tables import UPSERT, LakeTableSpec
+from streamhouse.sql.options import parse_duration_ms, parse_file_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamhouse.spark.lake.table import TableSummary
 
-app = group("Topics as tables that other engines read: Iceberg, Delta or Parquet.")
+app = command_group("Topics as tables that other engines read: Iceberg, Delta or Parquet.")
 
 COLUMNS: Final = (
     Column("name", style="bold"),
@@ -41,7 +50,7 @@ NO_COMMIT: Final = "no commit yet"
 Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
 
 
-def _as(read: "Callable[[str], Any]") -> "Callable[[str | None], str | None]":
+def _checked_by(read: "Callable[[str], Any]") -> "Callable[[str | None], str | None]":
     """A flag's text as it is, where it can be understood."""
 
     def check(text: str | None) -> str | None:
@@ -55,7 +64,7 @@ def _as(read: "Callable[[str], Any]") -> "Callable[[str | None], str | None]":
     return check
 
 
-def _a_format(text: str) -> str:
+def _check_format(text: str) -> str:
     if text.lower() not in FORMATS:
         raise typer.BadParameter(f"{text!r} is none of {', '.join(FORMATS)}")
     return text.lower()
@@ -63,7 +72,7 @@ def _a_format(text: str) -> str:
 
 Topic = Annotated[str, typer.Option(help="The topic whose records are rows.", show_default=False)]
 Format = Annotated[
-    str, typer.Option("--format", metavar="iceberg|delta|parquet", callback=_a_format, show_default=False)
+    str, typer.Option("--format", metavar="iceberg|delta|parquet", callback=_check_format, show_default=False)
 ]
 Mode = Annotated[
     str, typer.Option(metavar="append|upsert", help="Rows are added, or replace and delete each other by key.")
@@ -73,7 +82,7 @@ PartitionBy = Annotated[
     str | None,
     typer.Option(
         metavar="TRANSFORM,…",
-        callback=_as(parse_partitions),
+        callback=_checked_by(parse_partitions),
         help="country, year(ts), month(ts), day(ts), hour(ts); for Iceberg also bucket(16, id), truncate(4, name).",
     ),
 ]
@@ -84,13 +93,18 @@ Location = Annotated[
         help="A folder or s3://bucket/prefix. Default: lake/NAME in the agents' data folder, or in their --store.",
     ),
 ]
-CommitInterval = Annotated[str, typer.Option(metavar="TIME", callback=_as(a_duration_ms), help="Time between commits.")]
+CommitInterval = Annotated[
+    str, typer.Option(metavar="TIME", callback=_checked_by(parse_duration_ms), help="Time between commits.")
+]
 FileSize = Annotated[
-    str | None, typer.Option(metavar="SIZE", callback=_as(a_file_size), help="Of data files. Default: 128MiB.")
+    str | None,
+    typer.Option(metavar="SIZE", callback=_checked_by(parse_file_size), help="Of data files. Default: 128MiB."),
 ]
 ExpireSnapshots = Annotated[
     str | None,
-    typer.Option(metavar="TIME", callback=_as(a_duration_ms), help="Old snapshots are kept so long. Default: 7d."),
+    typer.Option(
+        metavar="TIME", callback=_checked_by(parse_duration_ms), help="Old snapshots are kept so long. Default: 7d."
+    ),
 ]
 DeadLetters = Annotated[
     str | None, typer.Option(metavar="TOPIC", help="For records that don't fit. Default: NAME.dead-letters.")
@@ -106,8 +120,8 @@ Wait = Annotated[
 
 @app.command(
     "create",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "Keep a table that is always what a topic says: all of its records that have a value, or with --mode upsert "
         "the latest of each key, without those that were deleted. A pipeline writes it, so a supervisor must run: "
         "streamhouse pipelines run. The same command again changes the commit interval, file size, expiry and dead "
@@ -140,7 +154,7 @@ def create(
     _check_mode(fmt, mode, keys)
     _check_partitions(fmt, partition_by)
     given = {"partition_by": partition_by, "file_size": file_size, "expire_snapshots": expire_snapshots}
-    table = TopicAsTable(
+    table = LakeTableSpec(
         name=name,
         topic=topic,
         connector=fmt,
@@ -152,13 +166,13 @@ def create(
         starting=starting,
         options={option: value for option, value in given.items() if value is not None},
     )
-    created = run(create_table(doors_of(context), http_addresses(agents), table))
+    created = run(create_table(dependencies_of(context), http_addresses(agents), table))
     if as_json:
         print_json({"name": name, "location": created.location, "outcome": created.outcome})
     else:
-        say(f"{created.outcome} table {name} at {created.location}", color="green")
+        print_line(f"{created.outcome} table {name} at {created.location}", color="green")
     if wait:
-        run(until_running(doors_of(context), http_addresses(agents), [name]))
+        run(wait_until_running(dependencies_of(context), http_addresses(agents), [name]))
 
 
 def _check_mode(fmt: str, mode: str, key: tuple[str, ...]) -> None:
@@ -193,15 +207,17 @@ def _check_partitions(fmt: str, given: str | None) -> None:
 
 @app.command(
     "list",
-    cls=HelpfulCommand,
-    help=described("Show all lake tables, and how those who write them do.", "streamhouse tables list"),
+    cls=Command,
+    help=help_text("Show all lake tables, and how those who write them do.", "streamhouse tables list"),
 )
 def list_tables(context: typer.Context, agents: Agents = None, as_json: AsJson = False) -> None:
-    found = run(listed_tables(doors_of(context), http_addresses(agents)))
+    found = run(fetch_tables(dependencies_of(context), http_addresses(agents)))
     if as_json:
         print_json(found)
     elif not found:
-        say("no lake tables yet; make one of a topic: streamhouse tables create NAME --topic TOPIC --format iceberg")
+        print_line(
+            "no lake tables yet; make one of a topic: streamhouse tables create NAME --topic TOPIC --format iceberg"
+        )
     else:
         print_table(COLUMNS, map(_row, found))
 
@@ -223,22 +239,22 @@ def _row(table: dict[str, Any]) -> list[str]:
 
 @app.command(
     "describe",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "Show what is known of a lake table: its columns, rows and files, and who writes it. Rows and files are "
         "looked at from here, where the location can be reached.",
         "streamhouse tables describe orders_lake",
     ),
 )
 def describe(context: typer.Context, name: Name, agents: Agents = None, as_json: AsJson = False) -> None:
-    table = find_table(run(listed_tables(doors_of(context), http_addresses(agents))), name)
-    described_, why = _looked_at(table)
+    table = find_table(run(fetch_tables(dependencies_of(context), http_addresses(agents))), name)
+    described_, why = _table_summary(table)
     if as_json:
         print_json({**table, "contents": described_, "unknown": why})
         return
     pipeline = table["pipeline"] or {}
     status = pipeline.get("status") or {}
-    print_facts(
+    print_properties(
         [
             ("name", name),
             ("format", table["format"]),
@@ -255,10 +271,10 @@ def describe(context: typer.Context, name: Name, agents: Agents = None, as_json:
         ]
     )
     if described_ is not None:
-        say()
+        print_line()
         print_table((Column("column", style="bold"), Column("type")), list(described_["columns"].items()))
     elif why:
-        note(why)
+        print_note(why)
 
 
 def _contents(found: dict[str, Any] | None) -> list[tuple[str, str]]:
@@ -271,7 +287,7 @@ def _contents(found: dict[str, Any] | None) -> list[tuple[str, str]]:
     ]
 
 
-def _looked_at(table: dict[str, Any]) -> tuple[dict[str, Any] | None, str | None]:
+def _table_summary(table: dict[str, Any]) -> tuple[dict[str, Any] | None, str | None]:
     """What is in the table, as its own metadata says; else why it isn't known."""
     if table["location"] is None and "catalog" not in table["options"]:
         return None, NO_COMMIT
@@ -295,8 +311,8 @@ def _looked_at(table: dict[str, Any]) -> tuple[dict[str, Any] | None, str | None
 
 @app.command(
     "drop",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "Stop writing a lake table and forget it. Its files stay where they are, for whoever reads them.",
         "streamhouse tables drop orders_lake",
         "streamhouse tables drop orders_lake --yes",
@@ -311,8 +327,8 @@ def drop(
 ) -> None:
     if not yes:
         typer.confirm(f"Stop writing the table {name}? Its files stay.", abort=True, err=True)
-    location = run(drop_table(doors_of(context), http_addresses(agents), name))
+    location = run(drop_table(dependencies_of(context), http_addresses(agents), name))
     if as_json:
         print_json({"dropped": name, "location": location})
     else:
-        say(f"dropped {name}; its files stay at {location}", color="green")
+        print_line(f"dropped {name}; its files stay at {location}", color="green")

@@ -15,10 +15,20 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from streamhouse.cli.dependencies import Doors, doors_of, run
+from streamhouse.cli.dependencies import Dependencies, dependencies_of, run
 from streamhouse.cli.options import AsJson, Bootstrap, TopicName, Yes, bootstrap_address, pairs
-from streamhouse.cli.output import Column, count, counted, print_facts, print_json, print_table, say, size, when
-from streamhouse.cli.typer_setup import HelpfulCommand, described, group
+from streamhouse.cli.output import (
+    Column,
+    count,
+    counted,
+    format_time,
+    print_json,
+    print_line,
+    print_properties,
+    print_table,
+    size,
+)
+from streamhouse.cli.typer_setup import Command, command_group, help_text
 from streamhouse.errors import InvalidConfig
 
 if TYPE_CHECKING:
@@ -87,9 +97,9 @@ class TopicView:
         if self.sizes is not None:
             facts.append(("size", size(sum(self.sizes.values()))))
         if self.first_ms is not None and self.last_ms is not None:
-            facts.append(("time", f"{when(self.first_ms)} to {when(self.last_ms)}"))
-        print_facts(facts)
-        say()
+            facts.append(("time", f"{format_time(self.first_ms)} to {format_time(self.last_ms)}"))
+        print_properties(facts)
+        print_line()
         columns = [
             Column("partition", "right", "cyan"),
             Column("leader", drop=3),
@@ -102,7 +112,7 @@ class TopicView:
             Column("last", drop=1),
         ]
         print_table(columns, [self._row(partition) for partition in self.topic.partitions])
-        say()
+        print_line()
         self._show_configs(every_config)
 
     def _row(self, partition: "Partition") -> list[str]:
@@ -117,23 +127,23 @@ class TopicView:
             str(end),
             count(end - start),
             UNKNOWN if self.sizes is None else size(self.sizes.get(number, 0)),
-            UNKNOWN if times is None else when(times.first_ms),
-            UNKNOWN if times is None else when(times.last_ms),
+            UNKNOWN if times is None else format_time(times.first_ms),
+            UNKNOWN if times is None else format_time(times.last_ms),
         ]
 
     def _show_configs(self, every: bool) -> None:
         if self.configs is None:
-            say("settings: this agent does not tell them", dim=True)
+            print_line("settings: this agent does not tell them", dim=True)
             return
         shown = [config for config in self.configs if every or config.own]
         if shown:
             columns = [Column("setting", style="cyan"), Column("value", fold=True), Column("from")]
             print_table(columns, [[c.name, c.value or "", "topic" if c.own else "default"] for c in shown])
         else:
-            say("settings: all defaults; --all shows them", dim=True)
+            print_line("settings: all defaults; --all shows them", dim=True)
 
 
-async def view_topic(doors: Doors, bootstrap: str, name: str) -> TopicView:
+async def view_topic(doors: Dependencies, bootstrap: str, name: str) -> TopicView:
     async with doors.admin(bootstrap) as admin:
         topic = await admin.topic(name)
         starts, ends = await admin.offsets(topic, EARLIEST), await admin.offsets(topic, LATEST)
@@ -148,13 +158,13 @@ async def view_topic(doors: Doors, bootstrap: str, name: str) -> TopicView:
         )
 
 
-app = group("Create, list, describe, alter and delete topics.")
+app = command_group("Create, list, describe, alter and delete topics.")
 
 
 @app.command(
     "create",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "Create a topic.",
         "streamhouse topics create orders --partitions 3",
         "streamhouse topics create clicks --config retention.ms=3600000 --config message.timestamp.type=LogAppendTime",
@@ -173,14 +183,16 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     configs = dict(pairs(config or [], "--config"))
-    topic = run(_create(doors_of(context), bootstrap_address(bootstrap), name, partitions, configs))
+    topic = run(_create(dependencies_of(context), bootstrap_address(bootstrap), name, partitions, configs))
     if as_json:
         print_json({"name": topic.name, "partitions": len(topic.partitions), "configs": configs})
     else:
-        say(f"created {topic.name} with {counted(len(topic.partitions), 'partition')}", color="green")
+        print_line(f"created {topic.name} with {counted(len(topic.partitions), 'partition')}", color="green")
 
 
-async def _create(doors: Doors, bootstrap: str, name: str, partitions: int | None, configs: dict[str, str]) -> "Topic":
+async def _create(
+    doors: Dependencies, bootstrap: str, name: str, partitions: int | None, configs: dict[str, str]
+) -> "Topic":
     async with doors.admin(bootstrap) as admin:
         await admin.create_topic(name, partitions=partitions, configs=configs)
         return await admin.new_topic(name)
@@ -188,8 +200,8 @@ async def _create(doors: Doors, bootstrap: str, name: str, partitions: int | Non
 
 @app.command(
     "list",
-    cls=HelpfulCommand,
-    help=described("List the topics.", "streamhouse topics list", "streamhouse topics list --records --json"),
+    cls=Command,
+    help=help_text("List the topics.", "streamhouse topics list", "streamhouse topics list --records --json"),
 )
 def list_(
     context: typer.Context,
@@ -199,18 +211,18 @@ def list_(
     bootstrap: Bootstrap = None,
     as_json: AsJson = False,
 ) -> None:
-    topics = run(_list(doors_of(context), bootstrap_address(bootstrap), records))
+    topics = run(_list(dependencies_of(context), bootstrap_address(bootstrap), records))
     if as_json:
-        print_json([_listed(topic, number) for topic, number in topics])
+        print_json([_fetch_topics(topic, number) for topic, number in topics])
     elif topics:
         columns = [Column("topic", style="cyan", fold=True), Column("partitions", "right")]
         extra = [Column("records", "right")] if records else []
         print_table([*columns, *extra], [_row(topic, number) for topic, number in topics])
     else:
-        say("no topics yet; make one with: streamhouse topics create NAME")
+        print_line("no topics yet; make one with: streamhouse topics create NAME")
 
 
-def _listed(topic: "Topic", number: int | None) -> dict[str, object]:
+def _fetch_topics(topic: "Topic", number: int | None) -> dict[str, object]:
     told: dict[str, object] = {"name": topic.name, "partitions": len(topic.partitions), "internal": topic.internal}
     return told if number is None else told | {"records": number}
 
@@ -219,7 +231,7 @@ def _row(topic: "Topic", number: int | None) -> list[str]:
     return [topic.name, count(len(topic.partitions)), *([] if number is None else [count(number)])]
 
 
-async def _list(doors: Doors, bootstrap: str, records: bool) -> "list[tuple[Topic, int | None]]":
+async def _list(doors: Dependencies, bootstrap: str, records: bool) -> "list[tuple[Topic, int | None]]":
     async with doors.admin(bootstrap) as admin:
         topics = await admin.topics()
         if not records:
@@ -233,8 +245,8 @@ async def _list(doors: Doors, bootstrap: str, records: bool) -> "list[tuple[Topi
 
 @app.command(
     "describe",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "Show a topic's partitions (leader, epoch, offsets, size, time range) and its settings.",
         "streamhouse topics describe orders",
         "streamhouse topics describe orders --json",
@@ -247,7 +259,7 @@ def describe(
     bootstrap: Bootstrap = None,
     as_json: AsJson = False,
 ) -> None:
-    told = run(view_topic(doors_of(context), bootstrap_address(bootstrap), name))
+    told = run(view_topic(dependencies_of(context), bootstrap_address(bootstrap), name))
     if as_json:
         print_json(told.as_json())
     else:
@@ -256,8 +268,8 @@ def describe(
 
 @app.command(
     "alter",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "Change a topic's settings, or give it more partitions. Nothing changes unless everything asked for can.",
         "streamhouse topics alter orders --config retention.ms=3600000 --delete-config cleanup.policy",
         "streamhouse topics alter orders --partitions 6",
@@ -282,12 +294,12 @@ def alter(
     configs = _changes(config or [], delete_config or [])
     if not configs and partitions is None:
         raise typer.BadParameter("say what to change: --config, --delete-config or --partitions")
-    count, own = run(_alter(doors_of(context), bootstrap_address(bootstrap), name, configs, partitions))
+    count, own = run(_alter(dependencies_of(context), bootstrap_address(bootstrap), name, configs, partitions))
     if as_json:
         print_json({"name": name, "partitions": count, "configs": own})
         return
     settings = ", ".join(f"{key}={value}" for key, value in own.items()) or "all settings are the defaults"
-    say(f"altered {name}: {counted(count, 'partition')}, {settings}", color="green")
+    print_line(f"altered {name}: {counted(count, 'partition')}, {settings}", color="green")
 
 
 def _changes(config: list[str], delete_config: list[str]) -> dict[str, str | None]:
@@ -301,7 +313,7 @@ def _changes(config: list[str], delete_config: list[str]) -> dict[str, str | Non
 
 
 async def _alter(
-    doors: Doors, bootstrap: str, name: str, configs: Mapping[str, str | None], partitions: int | None
+    doors: Dependencies, bootstrap: str, name: str, configs: Mapping[str, str | None], partitions: int | None
 ) -> tuple[int, dict[str, str | None]]:
     """How many partitions there are and the topic's own settings, after the change. What was just set is told as it was
     set: the agent that is asked may be another one, which hears of it a moment later."""
@@ -323,8 +335,8 @@ async def _alter(
 
 @app.command(
     "delete",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "Delete a topic and its records. Asks first, unless told --yes.",
         "streamhouse topics delete orders",
         "streamhouse topics delete orders --yes",
@@ -339,13 +351,13 @@ def delete(
 ) -> None:
     if not yes:
         typer.confirm(f"Delete {name} and all its records?", abort=True, err=True)
-    run(_delete(doors_of(context), bootstrap_address(bootstrap), name))
+    run(_delete(dependencies_of(context), bootstrap_address(bootstrap), name))
     if as_json:
         print_json({"deleted": name})
     else:
-        say(f"deleted {name}", color="green")
+        print_line(f"deleted {name}", color="green")
 
 
-async def _delete(doors: Doors, bootstrap: str, name: str) -> None:
+async def _delete(doors: Dependencies, bootstrap: str, name: str) -> None:
     async with doors.admin(bootstrap) as admin:
         await admin.delete_topic(name)

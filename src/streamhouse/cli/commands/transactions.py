@@ -8,14 +8,24 @@ from typing import Annotated
 
 import typer
 
-from streamhouse.cli.dependencies import Doors, doors_of, run
+from streamhouse.cli.dependencies import Dependencies, dependencies_of, run
 from streamhouse.cli.options import AsJson, HttpAddress, TransactionalId, Yes, http_address
-from streamhouse.cli.output import Column, count, counted, print_facts, print_json, print_table, say, seconds, when
-from streamhouse.cli.typer_setup import HelpfulCommand, described, group
+from streamhouse.cli.output import (
+    Column,
+    count,
+    counted,
+    format_time,
+    print_json,
+    print_line,
+    print_properties,
+    print_table,
+    seconds,
+)
+from streamhouse.cli.typer_setup import Command, command_group, help_text
 from streamhouse.client.types import Transaction, TransactionAborted
 from streamhouse.config import parse_number
 
-app = group("List and describe transactions of producers, and abort one that is stuck.")
+app = command_group("List and describe transactions of producers, and abort one that is stuck.")
 
 PAINT = {
     "Ongoing": "yellow",
@@ -29,8 +39,8 @@ STATES = ("Empty", *PAINT)
 
 @app.command(
     "list",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "List transactional producers and what each of them has open.",
         "streamhouse transactions list",
         "streamhouse transactions list --open --longer-than 1min",
@@ -53,15 +63,15 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     open_for_ms = _open_for_ms(open_, longer_than)
-    found = run(_list(doors_of(context), http_address(http), _state(state), open_for_ms, limit))
+    found = run(_list(dependencies_of(context), http_address(http), _state(state), open_for_ms, limit))
     if as_json:
         print_json({"transactions": [as_fields(each) for each in found]})
     elif found:
         _show(found, limit)
     elif state is None and open_for_ms < 0:
-        say("no transactional producers yet; a Kafka client is one when it has a transactional.id")
+        print_line("no transactional producers yet; a Kafka client is one when it has a transactional.id")
     else:
-        say("none is so")
+        print_line("none is so")
 
 
 def _state(given: str | None) -> str | None:
@@ -84,7 +94,9 @@ def _open_for_ms(is_open: bool, longer_than: str | None) -> int:
         raise typer.BadParameter(f"{longer_than!r}: {error}, such as 90s", param_hint="--longer-than") from None
 
 
-async def _list(doors: Doors, address: str, state: str | None, open_for_ms: int, limit: int) -> list[Transaction]:
+async def _list(
+    doors: Dependencies, address: str, state: str | None, open_for_ms: int, limit: int
+) -> list[Transaction]:
     async with doors.http(address) as http:
         return await http.transactions(state=state, open_for_ms=open_for_ms, limit=limit)
 
@@ -101,9 +113,11 @@ def _show(found: list[Transaction], limit: int) -> None:
         Column("changed", drop=4),
     ]
     print_table(columns, [_row(each) for each in found])
-    say(f"{counted(len(found), 'transactional id')}, {count(sum(each.is_open for each in found))} open", dim=True)
+    print_line(
+        f"{counted(len(found), 'transactional id')}, {count(sum(each.is_open for each in found))} open", dim=True
+    )
     if len(found) == limit:
-        say("there may be more; --limit shows them", dim=True)
+        print_line("there may be more; --limit shows them", dim=True)
 
 
 def _row(each: Transaction) -> list[str]:
@@ -115,7 +129,7 @@ def _row(each: Transaction) -> list[str]:
         count(len(each.partitions)),
         str(each.producer_id),
         str(each.epoch),
-        when(each.changed_at_ms),
+        format_time(each.changed_at_ms),
     ]
 
 
@@ -133,8 +147,8 @@ def as_fields(each: Transaction) -> dict[str, object]:
 
 @app.command(
     "describe",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "Show a transactional producer, and the partitions of what it has open.",
         "streamhouse transactions describe payments-1",
         "streamhouse transactions describe payments-1 --json",
@@ -143,14 +157,14 @@ def as_fields(each: Transaction) -> dict[str, object]:
 def describe(
     context: typer.Context, transactional_id: TransactionalId, http: HttpAddress = None, as_json: AsJson = False
 ) -> None:
-    told = run(_describe(doors_of(context), http_address(http), transactional_id))
+    told = run(_describe(dependencies_of(context), http_address(http), transactional_id))
     if as_json:
         print_json(as_fields(told))
     else:
         _show_one(told)
 
 
-async def _describe(doors: Doors, address: str, transactional_id: str) -> Transaction:
+async def _describe(doors: Dependencies, address: str, transactional_id: str) -> Transaction:
     async with doors.http(address) as http:
         return await http.transaction(transactional_id)
 
@@ -161,13 +175,13 @@ def _show_one(told: Transaction) -> None:
         ("state", told.state),
         ("producer", f"{told.producer_id}, epoch {told.epoch}"),
         ("timeout", seconds(told.timeout_ms / 1000)),
-        ("changed", when(told.changed_at_ms)),
+        ("changed", format_time(told.changed_at_ms)),
     ]
     if told.started_at_ms is not None:
-        facts += [("began", when(told.started_at_ms)), ("open for", open_for(told))]
-    print_facts(facts)
+        facts += [("began", format_time(told.started_at_ms)), ("open for", open_for(told))]
+    print_properties(facts)
     if told.partitions:
-        say()
+        print_line()
         columns = [Column("topic", style="cyan", fold=True), Column("partition", "right")]
         print_table(columns, [[each.topic, str(each.partition)] for each in told.partitions])
 
@@ -177,8 +191,8 @@ def _show_one(told: Transaction) -> None:
 
 @app.command(
     "abort",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "Fence the producer of a transactional id, and abort what it has open: readers of committed records go on. "
         "A producer that still runs gets an error, and must start again. Asks first, unless told --yes.",
         "streamhouse transactions abort payments-1",
@@ -194,19 +208,19 @@ def abort(
 ) -> None:
     if not yes:
         typer.confirm(f"Fence {transactional_id} and abort what it has open?", abort=True, err=True)
-    done = run(_abort(doors_of(context), http_address(http), transactional_id))
+    done = run(_abort(dependencies_of(context), http_address(http), transactional_id))
     if as_json:
         print_json({"aborted": done.aborted, "before": as_fields(done.before), "after": as_fields(done.after)})
     else:
-        say(_said(done), color="green")
+        print_line(_describe_abort(done), color="green")
 
 
-async def _abort(doors: Doors, address: str, transactional_id: str) -> TransactionAborted:
+async def _abort(doors: Dependencies, address: str, transactional_id: str) -> TransactionAborted:
     async with doors.http(address) as http:
         return await http.abort_transaction(transactional_id)
 
 
-def _said(done: TransactionAborted) -> str:
+def _describe_abort(done: TransactionAborted) -> str:
     before = done.before
     fenced = f"fenced {before.transactional_id}, producer {before.producer_id} epoch {before.epoch}"
     if done.aborted:

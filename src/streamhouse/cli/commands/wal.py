@@ -9,23 +9,33 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamhouse.cli.dependencies import Doors, doors_of, run
+from streamhouse.cli.dependencies import Dependencies, dependencies_of, run
 from streamhouse.cli.options import AsJson, HttpAddress, Yes, http_address
-from streamhouse.cli.output import Column, count, counted, print_facts, print_json, print_table, say, size, when
-from streamhouse.cli.typer_setup import HelpfulCommand, described, group
+from streamhouse.cli.output import (
+    Column,
+    count,
+    counted,
+    format_time,
+    print_json,
+    print_line,
+    print_properties,
+    print_table,
+    size,
+)
+from streamhouse.cli.typer_setup import Command, command_group, help_text
 from streamhouse.client.types import DamagedLog, PartitionLoss
 from streamhouse.errors import CorruptObject, Rejected
 
 if TYPE_CHECKING:
     from streamhouse.format.wal_file import FileSummary
 
-app = group("Look into the write-ahead log, and at damaged ones that are kept.")
+app = command_group("Look into the write-ahead log, and at damaged ones that are kept.")
 
 
 @app.command(
     "inspect",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "Look into a WAL file, or all below a folder: entries, offsets per partition, damage. A torn tail is what a "
         "crash leaves behind; damage in the middle is not, and gives exit code 1.",
         "streamhouse wal inspect data/wal",
@@ -33,13 +43,13 @@ app = group("Look into the write-ahead log, and at damaged ones that are kept.")
     ),
 )
 def inspect(path: Annotated[Path, typer.Argument(metavar="PATH", show_default=False)], as_json: AsJson = False) -> None:
-    from streamhouse.format.wal_file import summarise
+    from streamhouse.format.wal_file import summarize
 
-    summaries = [(file, summarise(file.read_bytes())) for file in wal_files(path)]
+    summaries = [(file, summarize(file.read_bytes())) for file in wal_files(path)]
     if as_json:
         print_json({"files": [_file_json(file, summary) for file, summary in summaries]})
     elif not summaries:
-        say(f"no WAL files in {path}")
+        print_line(f"no WAL files in {path}")
     else:
         for file, summary in summaries:
             _show(file, summary)
@@ -82,7 +92,7 @@ def _file_json(file: Path, summary: "FileSummary") -> dict[str, object]:
 def _show(file: Path, summary: "FileSummary") -> None:
     header = summary.header
     session = f"{header.session}, file {header.sequence}" if header else "unknown: the header can't be read"
-    print_facts(
+    print_properties(
         [
             ("file", str(file)),
             ("session", session),
@@ -93,10 +103,10 @@ def _show(file: Path, summary: "FileSummary") -> None:
     )
     for damage in summary.damage:
         what = "torn tail, cut at the next start" if damage.tail else "DAMAGED, skipped at the next start"
-        say(f"  {what}: {counted(damage.length, 'byte')} at {damage.position}", color="red")
+        print_line(f"  {what}: {counted(damage.length, 'byte')} at {damage.position}", color="red")
     if summary.partitions:
         _show_partitions(summary)
-    say()
+    print_line()
 
 
 def _show_partitions(summary: "FileSummary") -> None:
@@ -119,7 +129,7 @@ def _show_partitions(summary: "FileSummary") -> None:
         ]
         for partition, told in sorted(summary.partitions.items())
     ]
-    say()
+    print_line()
     print_table(columns, rows, indent=2)
 
 
@@ -128,8 +138,8 @@ def _show_partitions(summary: "FileSummary") -> None:
 
 @app.command(
     "damaged",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "List write-ahead logs of dead sessions in which something was lost: which offsets are gone, and where the log "
         "is kept. What was intact is recovered. Shows those in the object store, and those on the disk of the agent "
         "that is asked.",
@@ -138,11 +148,11 @@ def _show_partitions(summary: "FileSummary") -> None:
     ),
 )
 def damaged(context: typer.Context, http: HttpAddress = None, as_json: AsJson = False) -> None:
-    logs = run(_damaged(doors_of(context), http_address(http)))
+    logs = run(_damaged(dependencies_of(context), http_address(http)))
     if as_json:
         print_json({"logs": [as_fields(each) for each in logs]})
     elif not logs:
-        say("no damaged write-ahead log is kept")
+        print_line("no damaged write-ahead log is kept")
     else:
         for each in logs:
             _show_damaged(each)
@@ -150,8 +160,8 @@ def damaged(context: typer.Context, http: HttpAddress = None, as_json: AsJson = 
 
 @app.command(
     "discard",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "Delete a damaged write-ahead log that is kept. Shows what would go, and asks first, unless told --yes. What "
         "was lost in it can't be looked for any more.",
         "streamhouse wal discard SESSION",
@@ -165,7 +175,7 @@ def discard(
     http: HttpAddress = None,
     as_json: AsJson = False,
 ) -> None:
-    doors, address = doors_of(context), http_address(http)
+    doors, address = dependencies_of(context), http_address(http)
     if not yes:
         for each in _of(run(_damaged(doors, address)), session):
             _show_damaged(each)
@@ -174,7 +184,7 @@ def discard(
     if as_json:
         print_json({"session": session, "files": files})
     else:
-        say(f"deleted the damaged log of {session}: {counted(files, 'file')}", color="green")
+        print_line(f"deleted the damaged log of {session}: {counted(files, 'file')}", color="green")
 
 
 def _of(logs: list[DamagedLog], session: str) -> list[DamagedLog]:
@@ -183,12 +193,12 @@ def _of(logs: list[DamagedLog], session: str) -> list[DamagedLog]:
     raise Rejected(f"no damaged write-ahead log is kept; session={session} do=streamhouse wal damaged")
 
 
-async def _damaged(doors: Doors, address: str) -> list[DamagedLog]:
+async def _damaged(doors: Dependencies, address: str) -> list[DamagedLog]:
     async with doors.http(address) as http:
         return await http.damaged_logs()
 
 
-async def _discard(doors: Doors, address: str, session: str) -> int:
+async def _discard(doors: Dependencies, address: str, session: str) -> int:
     async with doors.http(address) as http:
         return await http.discard_log(session)
 
@@ -203,17 +213,20 @@ def _loss_fields(loss: PartitionLoss) -> dict[str, object]:
 
 
 def _show_damaged(log: DamagedLog) -> None:
-    print_facts(
+    print_properties(
         [
             ("session", log.session),
             ("kept", f"{log.where}, {counted(log.files, 'file')}, {size(log.bytes)}"),
-            ("found", when(log.found_at_ms) if log.found_at_ms is not None else "unknown: the report can't be read"),
+            (
+                "found",
+                format_time(log.found_at_ms) if log.found_at_ms is not None else "unknown: the report can't be read",
+            ),
             ("lost", "acknowledged records, perhaps" if log.loss else "nothing but a torn end"),
             ("places", ", ".join(log.places[:10]) or "-"),
         ]
     )
     if log.partitions:
-        say()
+        print_line()
         columns = [
             Column("topic", style="cyan", fold=True),
             Column("part", "right"),
@@ -222,7 +235,7 @@ def _show_damaged(log: DamagedLog) -> None:
             Column("in no segment"),
         ]
         print_table(columns, [_loss_row(each) for each in log.partitions], indent=2)
-    say()
+    print_line()
 
 
 def _loss_row(loss: PartitionLoss) -> list[str]:

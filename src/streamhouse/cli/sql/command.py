@@ -10,17 +10,17 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from streamhouse.cli.dependencies import doors_of
+from streamhouse.cli.dependencies import dependencies_of
 from streamhouse.cli.options import Agents, AsJson, http_addresses
-from streamhouse.cli.output import count, note, on_terminal, print_facts, print_json, say, seconds
+from streamhouse.cli.output import count, on_terminal, print_json, print_line, print_note, print_properties, seconds
 from streamhouse.cli.sql.query_request import Output, SqlRequest
-from streamhouse.cli.typer_setup import CONTEXT, HelpfulCommand, HelpfulGroup, described
+from streamhouse.cli.typer_setup import CONTEXT, Command, CommandGroup, help_text
 
 ASK: Final = "ask"
 """The command that is meant where none is named; nobody has to write it."""
 
 
-class SqlGroup(HelpfulGroup):
+class SqlGroup(CommandGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args or args[0] not in (*self.commands, "--help", "-h"):
             args = [ASK, *args]
@@ -33,7 +33,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings=CONTEXT,
     no_args_is_help=False,
-    help=described(
+    help=help_text(
         "Ask topics in SQL, with Spark: `streamhouse sql [STATEMENT]`, or no statement for a shell. Every topic is a "
         "table; FROM STREAM(topic) shows rows as they are written. Spark is started on first use and stays for the "
         "next question. `streamhouse sql ask --help` has the flags.",
@@ -48,15 +48,15 @@ app = typer.Typer(
 
 @app.command(
     ASK,
-    cls=HelpfulCommand,
-    help=described(
-        "Run statements, or start the shell. The word `ask` may be left out.",
+    cls=Command,
+    help=help_text(
+        "Run statements, or start the shell. The word `run_sql` may be left out.",
         'streamhouse sql "SELECT * FROM orders LIMIT 10"',
         "streamhouse sql -f report.sql --csv",
         "cat report.sql | streamhouse sql --json",
     ),
 )
-def ask(
+def run_sql(
     context: typer.Context,
     statement: Annotated[str | None, typer.Argument(help="SQL; several statements with ; between.")] = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="Run the statements of a file.")] = None,
@@ -87,7 +87,7 @@ def ask(
         raise typer.BadParameter("either a statement or a file, not both", param_hint="--file")
     if parquet is not None and not parquet.absolute().parent.is_dir():
         raise typer.BadParameter(f"there is no folder {parquet.parent}", param_hint="--parquet")
-    text, source = _given(statement, file)
+    text, source = _statement_text(statement, file)
     request = SqlRequest(
         agents=http_addresses(agents),
         text=text or "",
@@ -98,11 +98,11 @@ def ask(
         timeout_s=timeout,
         starting=beginning,
     )
-    doors = doors_of(context)
+    doors = dependencies_of(context)
     raise typer.Exit(doors.sql_shell(request) if text is None else doors.ask_sql(request))
 
 
-def _given(statement: str | None, file: Path | None) -> tuple[str | None, str]:
+def _statement_text(statement: str | None, file: Path | None) -> tuple[str | None, str]:
     """The statements and what they are called; None: nobody said any, and somebody sits there who can."""
     if file is not None:
         return file.read_text(encoding="utf-8"), str(file)
@@ -124,8 +124,8 @@ def _output(as_json: bool, as_csv: bool, parquet: Path | None) -> Output:
 
 @app.command(
     "serve",
-    cls=HelpfulCommand,
-    help=described(
+    cls=Command,
+    help=help_text(
         "Run the SQL worker here, with limits of your own: shells of this user find it, and agents pass "
         "POST /v1/sql on to it. Without this, the first question starts one.",
         "streamhouse sql serve",
@@ -155,27 +155,27 @@ def serve(
         "timeout_s": float(timeout),
         "idle_s": float(idle) or float("inf"),
     }
-    note("starting Spark …")
-    doors_of(context).run_sql_worker(
-        plan, on_ready=lambda worker: say(f"ready on http://{worker.address} for the agents {worker.agents}")
+    print_note("starting Spark …")
+    dependencies_of(context).run_sql_worker(
+        plan, on_ready=lambda worker: print_line(f"ready on http://{worker.address} for the agents {worker.agents}")
     )
 
 
 @app.command(
     "status",
-    cls=HelpfulCommand,
-    help=described("Say whether a SQL worker runs for these agents.", "streamhouse sql status"),
+    cls=Command,
+    help=help_text("Say whether a SQL worker runs for these agents.", "streamhouse sql status"),
 )
 def status(context: typer.Context, agents: Agents = None, as_json: AsJson = False) -> None:
-    found = doors_of(context).sql_worker(http_addresses(agents))
+    found = dependencies_of(context).sql_worker(http_addresses(agents))
     if as_json:
         told = None if found is None else {"address": found[0].address, "pid": found[0].pid, "log": found[0].log}
         print_json({"running": told is not None, **(told or {}), **({} if found is None else {"busy": found[1].busy})})
     elif found is None:
-        say("no SQL worker runs; the first question starts one")
+        print_line("no SQL worker runs; the first question starts one")
     else:
         worker, state = found
-        print_facts(
+        print_properties(
             [
                 ("address", worker.address),
                 ("agents", worker.agents),
@@ -189,9 +189,9 @@ def status(context: typer.Context, agents: Agents = None, as_json: AsJson = Fals
 
 @app.command(
     "stop",
-    cls=HelpfulCommand,
-    help=described("End the SQL worker of these agents, with what it does.", "streamhouse sql stop"),
+    cls=Command,
+    help=help_text("End the SQL worker of these agents, with what it does.", "streamhouse sql stop"),
 )
 def stop(context: typer.Context, agents: Agents = None) -> None:
-    found = doors_of(context).stop_sql_worker(http_addresses(agents))
-    say("no SQL worker runs" if found is None else f"stopped the SQL worker {found.pid}")
+    found = dependencies_of(context).stop_sql_worker(http_addresses(agents))
+    print_line("no SQL worker runs" if found is None else f"stopped the SQL worker {found.pid}")

@@ -38,7 +38,7 @@ MAX_OFFERED: Final = 200
 
 
 @dataclass(slots=True)
-class Words:
+class CompletionNames:
     """Names that are known; the shell asks for them anew now and then."""
 
     tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Words:
         self.functions = tuple(told.get("functions") or ())
 
 
-def offers(text: str, words: Words) -> Iterator[tuple[str, str]]:
+def completions(text: str, words: CompletionNames) -> Iterator[tuple[str, str]]:
     """What may come at the end of the text instead of its last word, with a word on what it is."""
     typed = _WORD.search(text)
     begun = typed[0] if typed else ""
@@ -58,17 +58,19 @@ def offers(text: str, words: Words) -> Iterator[tuple[str, str]]:
         yield from ((name, about) for name, about in COMMANDS.items() if name.startswith(begun))
         return
     if _PLACE_OF_TABLE.search(before) or before.lstrip().startswith("\\d"):
-        yield from _fitting(begun, words.tables, "table")
+        yield from _matching(begun, words.tables, "table")
         return
     if not begun:
         return
-    yield from _fitting(begun, _columns(text, words), "column")
-    yield from _fitting(begun, words.functions, "function")
-    yield from ((word if begun.isupper() else _cased(word, begun), "") for word in KEYWORDS if _begins(word, begun))
-    yield from _fitting(begun, words.tables, "table")
+    yield from _matching(begun, _columns(text, words), "column")
+    yield from _matching(begun, words.functions, "function")
+    yield from (
+        (word if begun.isupper() else _match_case(word, begun), "") for word in KEYWORDS if _starts_with(word, begun)
+    )
+    yield from _matching(begun, words.tables, "table")
 
 
-def _columns(text: str, words: Words) -> Sequence[str]:
+def _columns(text: str, words: CompletionNames) -> Sequence[str]:
     """Columns of the tables that the text names."""
     mentioned = {(match[1] or match[2]).lower() for match in _MENTIONED.finditer(text)}
     found = [columns for name, columns in words.tables.items() if name.lower() in mentioned]
@@ -77,29 +79,29 @@ def _columns(text: str, words: Words) -> Sequence[str]:
     )
 
 
-def _fitting(begun: str, names: Iterable[str], about: str) -> Iterator[tuple[str, str]]:
-    return ((quote_if_needed(name), about) for name in names if _begins(name, begun))
+def _matching(begun: str, names: Iterable[str], about: str) -> Iterator[tuple[str, str]]:
+    return ((quote_if_needed(name), about) for name in names if _starts_with(name, begun))
 
 
-def _begins(name: str, begun: str) -> bool:
+def _starts_with(name: str, begun: str) -> bool:
     return name.lower().startswith(begun.lower())
 
 
-def _cased(word: str, begun: str) -> str:
+def _match_case(word: str, begun: str) -> str:
     return word.lower() if begun[:1].islower() else word
 
 
-class WordCompleter(Completer):
+class NameCompleter(Completer):
     """For prompt_toolkit."""
 
-    def __init__(self, words: Words) -> None:
+    def __init__(self, words: CompletionNames) -> None:
         self._words = words
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
         text = document.text_before_cursor
         typed = _WORD.search(text)
         length = len(typed[0]) if typed else 0
-        for number, (word, about) in enumerate(offers(text, self._words)):
+        for number, (word, about) in enumerate(completions(text, self._words)):
             if number >= MAX_OFFERED:
                 return
             yield Completion(word, start_position=-length, display_meta=about)

@@ -35,7 +35,7 @@ class Number(str):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class QueryRequest:
     """A question; `timeout_s` and `max_rows` None: as the worker likes. `starting`: where a live query begins."""
 
     sql: str
@@ -62,9 +62,9 @@ class SqlRequest:
     timeout_s: float | None = None
     starting: str = "latest"
 
-    def ask(self, sql: str) -> Ask:
+    def ask(self, sql: str) -> QueryRequest:
         usual = SHOWN_ROWS if self.output is Output.TABLE else FILE_ROWS
-        return Ask(
+        return QueryRequest(
             sql=sql,
             accept=ACCEPTED[self.output],
             max_rows=self.max_rows or usual,

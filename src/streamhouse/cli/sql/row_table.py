@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import typer
 from rich.cells import cell_len, chop_cells, set_cell_size
 
-from streamhouse.cli.output import shown
+from streamhouse.cli.output import escape_bytes
 from streamhouse.cli.sql.query_request import Number
 
 NULL: Final = "NULL"
@@ -41,7 +41,7 @@ def cell(value: Any, kind: str = "") -> Cell:
     if kind == "BINARY" and isinstance(value, str):
         return Cell(_bytes(value))
     text = value if isinstance(value, str) else _nested(value)
-    return Cell(shown(text.encode("utf-8", "surrogatepass")))
+    return Cell(escape_bytes(text.encode("utf-8", "surrogatepass")))
 
 
 def _bytes(value: str) -> str:
@@ -50,7 +50,7 @@ def _bytes(value: str) -> str:
         data.decode()
     except UnicodeDecodeError:
         return "0x" + data.hex()
-    return shown(data)
+    return escape_bytes(data)
 
 
 def _nested(value: Any) -> str:

@@ -26,16 +26,23 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.lexers import PygmentsLexer
 from pygments.lexers.sql import SqlLexer  # type: ignore[import-untyped]
 
-from streamhouse.cli.output import StatusLine, fail, note, say
-from streamhouse.cli.sql.completion import COMMANDS, WordCompleter, Words
-from streamhouse.cli.sql.query_request import SHOWN_ROWS, Ask, SqlRequest
-from streamhouse.cli.sql.statement_runner import Screen, complain, in_place, show_answer, starting_words, statements_of
-from streamhouse.cli.sql.worker_connection import Link
+from streamhouse.cli.output import StatusLine, print_error, print_line, print_note
+from streamhouse.cli.sql.completion import COMMANDS, CompletionNames, NameCompleter
+from streamhouse.cli.sql.query_request import SHOWN_ROWS, QueryRequest, SqlRequest
+from streamhouse.cli.sql.statement_runner import (
+    Display,
+    in_place,
+    print_sql_errors,
+    show_result,
+    startup_message,
+    statements_of,
+)
+from streamhouse.cli.sql.worker_connection import WorkerConnection
 from streamhouse.clock import SystemClock
 from streamhouse.errors import BadSql, StatementError, StreamhouseError
 from streamhouse.model.identifiers import quote_if_needed
 from streamhouse.spark.worker.discovery import base_folder
-from streamhouse.sql.lexer import TokenKind, tokens_of
+from streamhouse.sql.lexer import TokenKind, tokenize
 
 PROMPT: Final = "sql> "
 MORE: Final = "...> "
@@ -50,7 +57,7 @@ def is_complete(text: str) -> bool:
     if not stripped or stripped.startswith("\\") or "\\watch" in stripped.rpartition(";")[2]:
         return True
     try:
-        signs = [token for token in tokens_of(text) if token.kind is not TokenKind.END]
+        signs = [token for token in tokenize(text) if token.kind is not TokenKind.END]
     except StatementError:  # a string or a comment that isn't closed yet
         return False
     return bool(signs) and signs[-1].is_sign(";")
@@ -59,9 +66,9 @@ def is_complete(text: str) -> bool:
 class Shell:
     """One person's; `connect` opens the link."""
 
-    def __init__(self, request: SqlRequest, connect: Callable[..., Link]) -> None:
+    def __init__(self, request: SqlRequest, connect: Callable[..., WorkerConnection]) -> None:
         self._request, self._connect = request, connect
-        self._words, self._screen, self._status = Words(), Screen(), StatusLine()
+        self._words, self._screen, self._status = CompletionNames(), Display(), StatusLine()
         self._waited_s = 0.0
         self._last = ""
         self._learnt_at: float | None = None
@@ -80,20 +87,20 @@ class Shell:
     def _on_wait(self, waited_s: float) -> None:
         self._waited_s = waited_s
 
-    async def _prepare(self, link: Link) -> None:
+    async def _prepare(self, link: WorkerConnection) -> None:
         """Errors are told when somebody asks something: that tries again."""
         with suppress(StreamhouseError, OSError):
             await link.connect()
             await self._learn(link)
 
-    async def _learn(self, link: Link) -> None:
+    async def _learn(self, link: WorkerConnection) -> None:
         with suppress(StreamhouseError, OSError):
             self._words.learn(await link.complete())
             self._learnt_at = self._clock.monotonic()
 
-    async def _prompts(self, link: Link) -> None:
+    async def _prompts(self, link: WorkerConnection) -> None:
         session = self._session(link)
-        say("SQL on topics, with Spark. \\? helps, \\q leaves; statements end with ;", dim=True)
+        print_line("SQL on topics, with Spark. \\? helps, \\q leaves; statements end with ;", dim=True)
         while True:
             try:
                 text = (await session.prompt_async(PROMPT)).strip()
@@ -106,17 +113,17 @@ class Shell:
             if text:
                 await self._cancellable(self._obey(link, text))
 
-    def _session(self, link: Link) -> "PromptSession[str]":
+    def _session(self, link: WorkerConnection) -> "PromptSession[str]":
         return PromptSession(
             history=FileHistory(str(_history_file())),
-            completer=WordCompleter(self._words),
+            completer=NameCompleter(self._words),
             complete_in_thread=True,
             lexer=PygmentsLexer(SqlLexer),
             multiline=True,
             prompt_continuation=MORE,
             key_bindings=_bindings(),
             enable_open_in_editor=True,
-            bottom_toolbar=lambda: None if link.is_connected or not self._waited_s else starting_words(self._waited_s),
+            bottom_toolbar=lambda: None if link.is_connected or not self._waited_s else startup_message(self._waited_s),
             refresh_interval=0.5,
         )
 
@@ -129,16 +136,16 @@ class Shell:
             await task
         except asyncio.CancelledError:
             self._status.clear()
-            note("cancelled")
+            print_note("cancelled")
         except (StreamhouseError, OSError) as error:
             self._status.clear()
-            fail(_words(error))
+            print_error(_words(error))
         finally:
             loop.remove_signal_handler(signal.SIGINT)
 
     # --- what is typed
 
-    async def _obey(self, link: Link, text: str) -> None:
+    async def _obey(self, link: WorkerConnection, text: str) -> None:
         sql, watch, seconds = text.rpartition("\\watch")
         if watch:
             await self._watch(link, sql.strip() or self._last, seconds.strip())
@@ -147,73 +154,73 @@ class Shell:
         else:
             await self._ask(link, text)
 
-    async def _command(self, link: Link, text: str) -> None:
+    async def _command(self, link: WorkerConnection, text: str) -> None:
         name, _, given = text.partition(" ")
         given = given.strip().rstrip(";")
         if name == "\\d":
-            await self._ask(link, f"DESCRIBE {_as_name(given)}" if given else "SHOW TABLES", keep=False)
+            await self._ask(link, f"DESCRIBE {_quote_name(given)}" if given else "SHOW TABLES", keep=False)
         elif name == "\\x":
             self._screen.as_records = not self._screen.as_records
-            say("rows below each other" if self._screen.as_records else "rows as a table", dim=True)
+            print_line("rows below each other" if self._screen.as_records else "rows as a table", dim=True)
         elif name == "\\timing":
             self._screen.timing = not self._screen.timing
-            say(f"timing is {'on' if self._screen.timing else 'off'}", dim=True)
+            print_line(f"timing is {'on' if self._screen.timing else 'off'}", dim=True)
         elif name == "\\i" and given:
             await self._ask(link, await asyncio.to_thread(_read, given), keep=False)
         elif name == "\\e":
             await self._edit(link)
         else:
             if name != "\\?":
-                note(f"{name} is no command, or lacks what it is about")
+                print_note(f"{name} is no command, or lacks what it is about")
             for command, about in COMMANDS.items():
                 typer.echo(f"  {command:<9} {about}")
             typer.echo("  Tab completes, Ctrl-C ends a query, Ctrl-X Ctrl-E edits what is typed.")
 
-    async def _ask(self, link: Link, text: str, *, keep: bool = True) -> None:
+    async def _ask(self, link: WorkerConnection, text: str, *, keep: bool = True) -> None:
         if keep:
             self._last = text
         try:
             await self._connected(link)
             for statement in statements_of(text):
-                ask = Ask(
+                ask = QueryRequest(
                     sql=in_place(text, statement),
                     max_rows=self._request.max_rows or SHOWN_ROWS,
                     timeout_s=self._request.timeout_s,
                     starting=self._request.starting,
                 )
-                await show_answer(link, ask, self._status, self._screen)
+                await show_result(link, ask, self._status, self._screen)
         except BadSql as error:
             self._status.clear()
-            complain(text, error)
+            print_sql_errors(text, error)
         if self._learnt_at is None or self._clock.monotonic() - self._learnt_at > LEARN_AGAIN_S:
             self._learnt_at = self._clock.monotonic()
             self._learning = asyncio.create_task(self._learn(link), name="learning")
 
-    async def _connected(self, link: Link) -> None:
+    async def _connected(self, link: WorkerConnection) -> None:
         connecting = asyncio.create_task(link.connect(), name="connecting")
         try:
             while not (await asyncio.wait({connecting}, timeout=0.2))[0]:
-                self._status.show(starting_words(self._waited_s))
+                self._status.show(startup_message(self._waited_s))
             self._status.clear()
             await connecting
         finally:
             connecting.cancel()
 
-    async def _watch(self, link: Link, sql: str, seconds: str) -> None:
+    async def _watch(self, link: WorkerConnection, sql: str, seconds: str) -> None:
         try:
             pause_s = min(MAX_WATCH_S, max(0.1, float(seconds or WATCH_S)))
         except ValueError:
-            note(f"\\watch takes seconds, not {seconds}")
+            print_note(f"\\watch takes seconds, not {seconds}")
             return
         if not sql:
-            note("there is nothing to watch yet: ask something first")
+            print_note("there is nothing to watch yet: ask something first")
             return
         while True:
-            say(f"{datetime.now():%H:%M:%S}, every {pause_s:g} s, until Ctrl-C", dim=True)
+            print_line(f"{datetime.now():%H:%M:%S}, every {pause_s:g} s, until Ctrl-C", dim=True)
             await self._ask(link, sql)
             await self._clock.sleep(pause_s)
 
-    async def _edit(self, link: Link) -> None:
+    async def _edit(self, link: WorkerConnection) -> None:
         with tempfile.TemporaryDirectory(prefix="streamhouse-") as folder:
             file = Path(folder) / "statement.sql"
             file.write_text(self._last + "\n")
@@ -231,7 +238,7 @@ def _words(error: Exception) -> str:
     return str(error)
 
 
-def _as_name(typed: str) -> str:
+def _quote_name(typed: str) -> str:
     return typed if typed.startswith("`") else quote_if_needed(typed)
 
 
@@ -262,6 +269,6 @@ def _history_file() -> Path:
     return file
 
 
-def run_shell(request: SqlRequest, connect: Callable[..., Link]) -> int:
+def run_shell(request: SqlRequest, connect: Callable[..., WorkerConnection]) -> int:
     asyncio.run(Shell(request, connect).run())
     return 0

@@ -20,10 +20,19 @@ from typing import Any, Final
 import typer
 from rich.cells import cell_len
 
-from streamhouse.cli.output import StatusLine, coloured, counted, fail, note, on_terminal, seconds, shown
-from streamhouse.cli.sql.query_request import Ask, Output, SqlRequest
+from streamhouse.cli.output import (
+    StatusLine,
+    counted,
+    escape_bytes,
+    on_terminal,
+    print_error,
+    print_note,
+    seconds,
+    use_color,
+)
+from streamhouse.cli.sql.query_request import Output, QueryRequest, SqlRequest
 from streamhouse.cli.sql.row_table import LiveTable, record_lines, table_lines
-from streamhouse.cli.sql.worker_connection import Head, Link, Rows
+from streamhouse.cli.sql.worker_connection import ResultHeader, ResultStream, WorkerConnection
 from streamhouse.clock import SystemClock
 from streamhouse.errors import BadSql, Mistake, Rejected, StatementError
 from streamhouse.sql.parser import parse
@@ -35,7 +44,7 @@ BEFORE: Final = 60
 """Of a long line, so much is shown in front of the place."""
 
 
-def mistake_lines(text: str, mistakes: Sequence[Mistake], *, colours: bool, source: str = "") -> list[str]:
+def sql_error_lines(text: str, mistakes: Sequence[Mistake], *, colours: bool, source: str = "") -> list[str]:
     """For each mistake: what, the line of the text, a caret, and what to do."""
     lines: list[str] = []
     for each in mistakes:
@@ -44,13 +53,13 @@ def mistake_lines(text: str, mistakes: Sequence[Mistake], *, colours: bool, sour
 
 
 def _lines(text: Sequence[str], mistake: Mistake, colours: bool, source: str) -> list[str]:
-    paint = typer.style if colours else _unpainted
+    paint = typer.style if colours else _without_colors
     place = f"line {mistake.line}, column {mistake.column}" if mistake.line else ""
     where = ", ".join(part for part in (source, place) if part)
     said = f"{paint('error:', fg='red', bold=True)} {mistake.text}" + (f" ({where})" if where else "")
     lines = [said]
     if 0 < mistake.line <= len(text):
-        line, at = _around(text[mistake.line - 1], max(0, mistake.column - 1))
+        line, at = _source_excerpt(text[mistake.line - 1], max(0, mistake.column - 1))
         number = str(mistake.line)
         lines.append(f"  {paint(number + ' |', fg='cyan')} {line}")
         lines.append(f"  {' ' * len(number)} {paint('|', fg='cyan')} {' ' * at}{paint('^', fg='red', bold=True)}")
@@ -59,15 +68,15 @@ def _lines(text: Sequence[str], mistake: Mistake, colours: bool, source: str) ->
     return lines
 
 
-def _around(line: str, at: int) -> tuple[str, int]:
+def _source_excerpt(line: str, at: int) -> tuple[str, int]:
     """The line as it is shown, and how many cells stand before the place."""
-    before, behind = (shown(part.replace("\t", TAB).encode()) for part in (line[:at], line[at:]))
+    before, behind = (escape_bytes(part.replace("\t", TAB).encode()) for part in (line[:at], line[at:]))
     if cell_len(before) > MAX_LINE - BEFORE:
         before = "…" + before[-BEFORE:]
     return (before + behind)[:MAX_LINE], cell_len(before)
 
 
-def _unpainted(text: str, **_: object) -> str:
+def _without_colors(text: str, **_: object) -> str:
     return text
 
 
@@ -80,7 +89,7 @@ FAILED: Final = 1
 STOPPED: Final = 130
 
 
-def starting_words(waited_s: float) -> str:
+def startup_message(waited_s: float) -> str:
     """For a line that is rewritten; where none can be, it is said once."""
     waited = f" {waited_s:.0f} s" if sys.stderr.isatty() else ""
     return f"starting Spark for SQL: it takes 5 to 20 seconds, once, and stays …{waited}"
@@ -100,29 +109,29 @@ def in_place(text: str, statement: Statement) -> str:
     return "".join(sign if sign == "\n" else " " for sign in text[:start]) + text[start:stop]
 
 
-def run_request(request: SqlRequest, connect: Callable[..., Link]) -> int:
+def run_request(request: SqlRequest, connect: Callable[..., WorkerConnection]) -> int:
     """Run all statements; returns the exit code. The first that fails is the last."""
     status = StatusLine()
     try:
         return asyncio.run(_run(request, connect, status))
     except KeyboardInterrupt:
         status.clear()
-        note("cancelled")
+        print_note("cancelled")
         return STOPPED
 
 
-async def _run(request: SqlRequest, connect: Callable[..., Link], status: StatusLine) -> int:
+async def _run(request: SqlRequest, connect: Callable[..., WorkerConnection], status: StatusLine) -> int:
     try:
         statements = statements_of(request.text)
         if request.output is Output.PARQUET and len(statements) != 1:
             raise Rejected(f"a Parquet file takes the rows of one statement; statements={len(statements)}")
-        async with connect(request.agents, on_wait=lambda waited_s: status.show(starting_words(waited_s))) as link:
+        async with connect(request.agents, on_wait=lambda waited_s: status.show(startup_message(waited_s))) as link:
             await link.connect()
             for statement in statements:
                 await _print(link, request, in_place(request.text, statement), status)
     except BadSql as error:
         status.clear()
-        for line in mistake_lines(request.text, error.mistakes, colours=coloured(), source=request.source):
+        for line in sql_error_lines(request.text, error.mistakes, colours=use_color(), source=request.source):
             typer.echo(line, err=True)
         return FAILED
     finally:
@@ -130,23 +139,23 @@ async def _run(request: SqlRequest, connect: Callable[..., Link], status: Status
     return 0
 
 
-async def _print(link: Link, request: SqlRequest, sql: str, status: StatusLine) -> None:
+async def _print(link: WorkerConnection, request: SqlRequest, sql: str, status: StatusLine) -> None:
     ask = request.ask(sql)
     if request.output is Output.TABLE:
-        await show_answer(link, ask, status, Screen())
+        await show_result(link, ask, status, Display())
         return
-    async with asked(link, ask, status) as answer:
+    async with open_result(link, ask, status) as answer:
         for each in answer.head.notes:
-            note(each)
+            print_note(each)
         if request.output is Output.PARQUET:
             await _write_parquet(answer, request)
         else:
             await _copy(answer)
         if answer.head.truncated:
-            note(f"only the first {ask.max_rows:,} rows; --max-rows N takes more")
+            print_note(f"only the first {ask.max_rows:,} rows; --max-rows N takes more")
 
 
-async def _copy(answer: Rows) -> None:
+async def _copy(answer: ResultStream) -> None:
     async for line in answer.lines():
         sys.stdout.write(line + "\n")
         if answer.head.is_live:
@@ -154,7 +163,7 @@ async def _copy(answer: Rows) -> None:
     sys.stdout.flush()
 
 
-async def _write_parquet(answer: Rows, request: SqlRequest) -> None:
+async def _write_parquet(answer: ResultStream, request: SqlRequest) -> None:
     """The file is there when it is whole."""
     import pyarrow as pa
     from pyarrow import parquet
@@ -168,11 +177,11 @@ async def _write_parquet(answer: Rows, request: SqlRequest) -> None:
         making.replace(request.file)
     finally:
         making.unlink(missing_ok=True)
-    note(f"{counted(table.num_rows, 'row')} in {request.file}")
+    print_note(f"{counted(table.num_rows, 'row')} in {request.file}")
 
 
 @asynccontextmanager
-async def asked(link: Link, ask: Ask, status: StatusLine) -> AsyncIterator[Rows]:
+async def open_result(link: WorkerConnection, ask: QueryRequest, status: StatusLine) -> AsyncIterator[ResultStream]:
     """An answer; until it is there, something is said about a query that takes its time."""
     talking = asyncio.create_task(_talk(status), name="talking")
     try:
@@ -194,7 +203,7 @@ async def _talk(status: StatusLine) -> None:
         await clock.sleep(TICK_S)
 
 
-class Screen:
+class Display:
     """How rows are shown: below each other, with the time they took, how wide."""
 
     def __init__(self) -> None:
@@ -211,13 +220,13 @@ class Screen:
             typer.echo(line)
 
 
-async def show_answer(link: Link, ask: Ask, status: StatusLine, screen: Screen) -> None:
+async def show_result(link: WorkerConnection, ask: QueryRequest, status: StatusLine, screen: Display) -> None:
     """A table, and a line on how many rows; a live answer's rows as they come."""
     clock = SystemClock()
     began = clock.monotonic()
-    async with asked(link, ask, status) as answer:
+    async with open_result(link, ask, status) as answer:
         for each in answer.head.notes:
-            note(typer.style(each, dim=True) if coloured() else each)
+            print_note(typer.style(each, dim=True) if use_color() else each)
         if answer.head.is_live:
             await _show_live(answer, screen)
             return
@@ -226,39 +235,39 @@ async def show_answer(link: Link, ask: Ask, status: StatusLine, screen: Screen) 
     show_rows(answer.head, rows, screen, took)
 
 
-def show_rows(head: Head, rows: list[dict[str, Any]], screen: Screen, took: str) -> None:
+def show_rows(head: ResultHeader, rows: list[dict[str, Any]], screen: Display, took: str) -> None:
     columns = _columns(head, rows)
     if columns == PLAN:
         screen.show(str(row["plan"]) for row in rows)
         return
     show = record_lines if screen.as_records else table_lines
-    screen.show(show(columns, rows, width=screen.width, colours=coloured()))
+    screen.show(show(columns, rows, width=screen.width, colours=use_color()))
     more = " and there are more" if head.truncated else ""
     if on_terminal():
         summary = f"({counted(len(rows), 'row')}{more}{took})"
-        typer.echo(typer.style(summary, dim=True) if coloured() else summary)
+        typer.echo(typer.style(summary, dim=True) if use_color() else summary)
     elif more:
-        note(f"only the first {counted(len(rows), 'row')}; --max-rows N shows more")
+        print_note(f"only the first {counted(len(rows), 'row')}; --max-rows N shows more")
 
 
-def _columns(head: Head, rows: list[dict[str, Any]]) -> tuple[tuple[str, str], ...]:
+def _columns(head: ResultHeader, rows: list[dict[str, Any]]) -> tuple[tuple[str, str], ...]:
     if head.columns or not rows:
         return head.columns
     return tuple((name, "") for name in rows[0])
 
 
-async def _show_live(answer: Rows, screen: Screen) -> None:
+async def _show_live(answer: ResultStream, screen: Display) -> None:
     if on_terminal():
-        note("live: rows appear as they are written; Ctrl-C ends it")
-    table = LiveTable(answer.head.columns, width=screen.width, colours=coloured())
+        print_note("live: rows appear as they are written; Ctrl-C ends it")
+    table = LiveTable(answer.head.columns, width=screen.width, colours=use_color())
     async for row in answer.rows():
         screen.show(table.lines([row]))
 
 
-def complain(text: str, error: Exception) -> None:
+def print_sql_errors(text: str, error: Exception) -> None:
     """What went wrong with a statement, on the screen."""
     if isinstance(error, BadSql):
-        for line in mistake_lines(text, error.mistakes, colours=coloured()):
+        for line in sql_error_lines(text, error.mistakes, colours=use_color()):
             typer.echo(line, err=True)
     else:
-        fail(str(error))
+        print_error(str(error))

@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 
 import httpx
 
-from streamhouse.cli.sql.query_request import Ask, Number
+from streamhouse.cli.sql.query_request import Number, QueryRequest
 from streamhouse.client.http import retry_after_s
 from streamhouse.clock import SystemClock
 from streamhouse.errors import BadSql, Mistake, Rejected, StreamhouseError, Unavailable
@@ -31,7 +31,7 @@ OnWait = Callable[[float], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
+class ResultHeader:
     """What is known before the rows: names and types of columns, whether there are more rows, what to know of them."""
 
     columns: tuple[tuple[str, str], ...]
@@ -40,10 +40,10 @@ class Head:
     is_live: bool
 
 
-class Rows:
+class ResultStream:
     """An answer whose rows are on their way."""
 
-    def __init__(self, head: Head, answer: httpx.Response) -> None:
+    def __init__(self, head: ResultHeader, answer: httpx.Response) -> None:
         self.head, self._answer = head, answer
 
     async def rows(self) -> AsyncIterator[dict[str, Any]]:
@@ -68,7 +68,7 @@ class Rows:
             raise Unavailable(f"the answer broke off; why={str(error) or type(error).__name__}") from None
 
 
-class Link:
+class WorkerConnection:
     """Use it in `async with`; questions one after the other."""
 
     def __init__(self, agents: str, *, on_wait: OnWait | None = None) -> None:
@@ -100,14 +100,14 @@ class Link:
         return self._worker
 
     @asynccontextmanager
-    async def ask(self, question: Ask) -> AsyncIterator[Rows]:
+    async def ask(self, question: QueryRequest) -> AsyncIterator[ResultStream]:
         """Leaving it ends the query. A worker that ended meanwhile is started again, once."""
         wait_s = (question.timeout_s or USUAL_TIMEOUT_S) + GRACE_S
         answer = await self._patiently_sent("POST", "/v1/sql", wait_s, body=question.body(), accept=question.accept)
         try:
             if answer.status_code >= httpx.codes.BAD_REQUEST:
-                raise _refusal(answer.status_code, await answer.aread())
-            yield Rows(head_of(answer.headers), answer)
+                raise _rejection(answer.status_code, await answer.aread())
+            yield ResultStream(head_of(answer.headers), answer)
         finally:
             await answer.aclose()
 
@@ -119,7 +119,7 @@ class Link:
         finally:
             await answer.aclose()
         if answer.status_code >= httpx.codes.BAD_REQUEST:
-            raise _refusal(answer.status_code, content)
+            raise _rejection(answer.status_code, content)
         found: dict[str, Any] = json.loads(content)
         return found
 
@@ -150,11 +150,11 @@ class Link:
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 self._worker = None  # nobody is there, so nothing was asked: the next one is
                 if is_last:
-                    raise _gone(worker, error) from None
+                    raise _connection_lost(worker, error) from None
                 continue
             except httpx.TransportError as error:
                 self._worker = None
-                raise _gone(worker, error) from None
+                raise _connection_lost(worker, error) from None
             except TimeoutError:
                 raise Unavailable(
                     f"the SQL worker doesn't answer; log={worker.log} do=streamhouse sql stop, then try again"
@@ -166,8 +166,8 @@ class Link:
         raise AssertionError("unreachable")
 
 
-def head_of(headers: Mapping[str, str]) -> Head:
-    return Head(
+def head_of(headers: Mapping[str, str]) -> ResultHeader:
+    return ResultHeader(
         columns=tuple((name, kind) for name, kind in json.loads(headers.get("streamhouse-columns") or "[]")),
         notes=tuple(json.loads(headers.get("streamhouse-notes") or "[]")),
         truncated=headers.get("streamhouse-truncated") == "true",
@@ -175,12 +175,12 @@ def head_of(headers: Mapping[str, str]) -> Head:
     )
 
 
-def _gone(worker: Worker, error: Exception) -> Unavailable:
+def _connection_lost(worker: Worker, error: Exception) -> Unavailable:
     why = str(error) or type(error).__name__
     return Unavailable(f"the SQL worker ended before it answered; why={why} log={worker.log}")
 
 
-def _refusal(status: int, content: bytes) -> StreamhouseError:
+def _rejection(status: int, content: bytes) -> StreamhouseError:
     """The worker's own words."""
     try:
         told = json.loads(content)

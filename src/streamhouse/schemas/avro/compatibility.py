@@ -96,7 +96,7 @@ def _unions(reader: Union, writer: Union, path: str) -> Steps:
     for index, branch in enumerate(writer.branches):
         if (yield Pair(reader, branch, f"{path}/{index}")) != _GOOD:
             message = f"reader union lacking writer type: {_caps(branch)}"
-            lacking += _because("MISSING_UNION_BRANCH", f"{path}/{index}", message)
+            lacking += _reason("MISSING_UNION_BRANCH", f"{path}/{index}", message)
     return tuple(lacking)
 
 
@@ -111,7 +111,7 @@ def _some_branch(reader: Union, writer: AvroType, path: str) -> Steps:
     for branch in reader.branches:
         if (yield Pair(branch, writer, path)) == _GOOD:
             return _GOOD
-    return _because("MISSING_UNION_BRANCH", path, f"reader union lacking writer type: {_caps(writer)}")
+    return _reason("MISSING_UNION_BRANCH", path, f"reader union lacking writer type: {_caps(writer)}")
 
 
 def _fields(reader: Record, writer: Record, path: str) -> Steps:
@@ -121,7 +121,7 @@ def _fields(reader: Record, writer: Record, path: str) -> Steps:
         here = f"{path}/fields/{index}"
         sources = [written[name] for name in dict.fromkeys((wanted.name, *wanted.aliases)) if name in written]
         if len(sources) > 1:
-            found += _because("TYPE_MISMATCH", here, f"reader field {wanted.name} matches several fields of the writer")
+            found += _reason("TYPE_MISMATCH", here, f"reader field {wanted.name} matches several fields of the writer")
         elif sources:
             found += yield Pair(wanted.type, sources[0].type, f"{here}/type")
         elif wanted.default is MISSING:
@@ -133,35 +133,35 @@ def _unfilled(wanted: Field, writer: Record, path: str) -> Verdict:
     # An enum's own default is no default of the field: Java compares the enum with the record, which never fits.
     if isinstance(wanted.type, Enum) and wanted.type.default is not None:
         return _mismatch(wanted.type, writer, f"{path}/type")
-    return _because("READER_FIELD_MISSING_DEFAULT_VALUE", path, wanted.name)
+    return _reason("READER_FIELD_MISSING_DEFAULT_VALUE", path, wanted.name)
 
 
 def _names(reader: Named, writer: Named, path: str) -> Verdict:
     if reader.short_name == writer.short_name or writer.name in reader.aliases:
         return _GOOD
-    return _because("NAME_MISMATCH", f"{path}/name", f"expected: {writer.name}")
+    return _reason("NAME_MISMATCH", f"{path}/name", f"expected: {writer.name}")
 
 
 def _sizes(reader: Fixed, writer: Fixed, path: str) -> Verdict:
     if reader.size_bytes == writer.size_bytes:
         return _GOOD
     message = f"expected: {writer.size_bytes}, found: {reader.size_bytes}"
-    return _because("FIXED_SIZE_MISMATCH", f"{path}/size", message)
+    return _reason("FIXED_SIZE_MISMATCH", f"{path}/size", message)
 
 
 def _symbols(reader: Enum, writer: Enum, path: str) -> Verdict:
     missing = sorted(set(writer.symbols) - set(reader.symbols))
     if not missing or reader.default is not None:
         return _GOOD
-    return _because("MISSING_ENUM_SYMBOLS", f"{path}/symbols", f"[{', '.join(missing)}]")
+    return _reason("MISSING_ENUM_SYMBOLS", f"{path}/symbols", f"[{', '.join(missing)}]")
 
 
 def _mismatch(reader: AvroType, writer: AvroType, path: str) -> Verdict:
     message = f"reader type: {_caps(reader)} not compatible with writer type: {_caps(writer)}"
-    return _because("TYPE_MISMATCH", path, message)
+    return _reason("TYPE_MISMATCH", path, message)
 
 
-def _because(kind: str, path: str, message: str) -> Verdict:
+def _reason(kind: str, path: str, message: str) -> Verdict:
     return (Incompatibility(kind=kind, path=path or "/", message=message),)
 
 

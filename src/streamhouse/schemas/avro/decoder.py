@@ -68,10 +68,10 @@ Reader = Callable[[Cursor], object]
 
 def reader_of(root: AvroType) -> Callable[[bytes], object]:
     """The quickest reader that is safe for this schema."""
-    return _quick(root) if can_be_quick(root) else careful(root)
+    return _quick(root) if can_be_quick(root) else read_checked(root)
 
 
-def careful(root: AvroType) -> Callable[[bytes], object]:
+def read_checked(root: AvroType) -> Callable[[bytes], object]:
     """The reader with all limits."""
     read_root = _Readers().of(root)
 

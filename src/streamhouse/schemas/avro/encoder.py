@@ -63,7 +63,7 @@ class Budget:
 Writer = Callable[[object, bytearray, Budget], None]
 
 
-def misfit(value: object, wanted: str) -> InvalidRecordValue:
+def field_error(value: object, wanted: str) -> InvalidRecordValue:
     return InvalidRecordValue(f"expected {wanted}, got {_WORDS.get(type(value), 'an object')}")
 
 
@@ -109,7 +109,7 @@ class Writers:
 
         def write(value: object, out: bytearray, budget: Budget) -> None:
             if type(value) is not dict:
-                raise misfit(value, f"the record {record.name}")
+                raise field_error(value, f"the record {record.name}")
             name = ""
             try:
                 for name, put in fields:
@@ -140,7 +140,7 @@ class Writers:
         def write(value: object, out: bytearray, budget: Budget) -> None:
             if value is None:
                 if null is None:
-                    raise misfit(None, "a branch of the union")
+                    raise field_error(None, "a branch of the union")
                 out += null
                 return
             if type(value) is dict and len(value) == 1 and next(iter(value)) in tagged:
@@ -188,7 +188,7 @@ def _write_plain(value: object, choices: Sequence[tuple[bytes, Writer]], out: by
         put(value, out, budget)
         return
     if not any(_try(value, prefix, put, out, budget) for prefix, put in choices):
-        raise misfit(value, "a branch of the union")
+        raise field_error(value, "a branch of the union")
 
 
 def _try(value: object, prefix: bytes, put: Writer, out: bytearray, budget: Budget) -> bool:
@@ -208,7 +208,7 @@ def _try(value: object, prefix: bytes, put: Writer, out: bytearray, budget: Budg
 def _array(put: Writer) -> Writer:
     def write(value: object, out: bytearray, budget: Budget) -> None:
         if type(value) is not list:
-            raise misfit(value, "a list")
+            raise field_error(value, "a list")
         if value:
             append_varint(out, len(value))
         written = 0
@@ -226,7 +226,7 @@ def _array(put: Writer) -> Writer:
 def _map(put: Writer) -> Writer:
     def write(value: object, out: bytearray, budget: Budget) -> None:
         if type(value) is not dict:
-            raise misfit(value, "an object")
+            raise field_error(value, "an object")
         key = ""
         try:
             if value:
@@ -246,7 +246,7 @@ def _enum(kind: Enum) -> Writer:
 
     def write(value: object, out: bytearray, budget: Budget) -> None:
         if type(value) is not str:
-            raise misfit(value, f"a symbol of {kind.name}")
+            raise field_error(value, f"a symbol of {kind.name}")
         if value not in places:
             raise InvalidRecordValue(f"no symbol of {kind.name}: {value[:50]!r}")
         out += places[value]
@@ -282,7 +282,7 @@ def _decimal(kind: AvroType) -> Writer:
 def _unscaled(value: object, precision: int, scale: int) -> int:
     """The digits of a decimal number without its point."""
     if type(value) not in (str, int, float) or len(text := str(value)) > MAX_DECIMAL_DIGITS:
-        raise misfit(value, "a decimal number")
+        raise field_error(value, "a decimal number")
     try:
         number = Decimal(text)
     except InvalidOperation:
@@ -300,7 +300,7 @@ def _unscaled(value: object, precision: int, scale: int) -> int:
 
 def _uuid(value: object, out: bytearray, budget: Budget) -> None:
     if type(value) is not str:
-        raise misfit(value, "a UUID")
+        raise field_error(value, "a UUID")
     try:
         out += UUID(value).bytes
     except ValueError:
@@ -309,19 +309,19 @@ def _uuid(value: object, out: bytearray, budget: Budget) -> None:
 
 def _null(value: object, out: bytearray, budget: Budget) -> None:
     if value is not None:
-        raise misfit(value, "null")
+        raise field_error(value, "null")
 
 
 def _boolean(value: object, out: bytearray, budget: Budget) -> None:
     if type(value) is not bool:
-        raise misfit(value, "a boolean")
+        raise field_error(value, "a boolean")
     out.append(value)
 
 
 def _whole(name: str, low: int, high: int) -> Writer:
     def write(value: object, out: bytearray, budget: Budget) -> None:
         if type(value) is not int:
-            raise misfit(value, f"a whole number ({name})")
+            raise field_error(value, f"a whole number ({name})")
         if 0 <= value < 64:
             out.append(value << 1)
         elif low <= value < high:
@@ -337,7 +337,7 @@ def _real(name: str, form: struct.Struct) -> Writer:
         if type(value) is str and value in _NOT_NUMBERS:
             value = _NOT_NUMBERS[value]
         if type(value) is not float and type(value) is not int:
-            raise misfit(value, f"a number ({name})")
+            raise field_error(value, f"a number ({name})")
         try:
             out += form.pack(value)
         except (OverflowError, struct.error):
@@ -354,7 +354,7 @@ def _bytes(value: object, out: bytearray, budget: Budget) -> None:
 
 def _string(value: object, out: bytearray, budget: Budget) -> None:
     if type(value) is not str:
-        raise misfit(value, "a text")
+        raise field_error(value, "a text")
     try:
         raw = value.encode()
     except UnicodeEncodeError:
@@ -369,7 +369,7 @@ def _string(value: object, out: bytearray, budget: Budget) -> None:
 
 def _latin(value: object) -> bytes:
     if type(value) is not str:
-        raise misfit(value, "bytes as a text")
+        raise field_error(value, "bytes as a text")
     try:
         return value.encode("latin-1")
     except UnicodeEncodeError:

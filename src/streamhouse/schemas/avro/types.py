@@ -95,7 +95,7 @@ class Record(Named):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class SchemaShape:
     """What a whole type is like: how deep its types lie in each other, and whether one lies in itself."""
 
     height: int
@@ -127,7 +127,7 @@ def everything_in(root: AvroType) -> list[AvroType]:
     return list(found.values())
 
 
-def shape_of(root: AvroType) -> Shape:
+def shape_of(root: AvroType) -> SchemaShape:
     """Walk without recursion: a chain of names can be as long as a text allows."""
     heights: dict[int, int] = {}
     open_types: set[int] = {id(root)}
@@ -149,4 +149,4 @@ def shape_of(root: AvroType) -> Shape:
         else:
             open_types.add(id(part))
             stack.append((part, parts(part), [0]))
-    return Shape(height=heights[id(root)], recursive=recursive)
+    return SchemaShape(height=heights[id(root)], recursive=recursive)

@@ -44,13 +44,13 @@ def largest_matching(fits: Sequence[Mapping[int, object]], news: int) -> dict[in
                 waiting.append(owners[new])
         if steps > MAX_STEPS:
             raise TooComplex
-        _give_away(owners, came_from, free)
+        _reassign(owners, came_from, free)
         if len(owners) == news:
             break
     return {old: new for new, old in owners.items()}
 
 
-def _give_away(owners: dict[int, int], came_from: Mapping[int, int], free: int | None) -> None:
+def _reassign(owners: dict[int, int], came_from: Mapping[int, int], free: int | None) -> None:
     """Everyone along the way takes the one that was found for it, and leaves its own to who asked for it."""
     own = {old: new for new, old in owners.items()}
     while free is not None:

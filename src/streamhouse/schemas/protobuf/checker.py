@@ -9,7 +9,7 @@ from typing import Final, NoReturn
 from google.protobuf.descriptor_pb2 import DescriptorProto, EnumDescriptorProto, FieldDescriptorProto
 
 from streamhouse.schemas.protobuf.definition_parser import MAX_ENUM_NUMBER, MAX_FIELD_NUMBER
-from streamhouse.schemas.protobuf.descriptors import IDENTIFIER, SCALAR_NAMES, Ranges, Source, joined, taken_ranges
+from streamhouse.schemas.protobuf.descriptors import IDENTIFIER, SCALAR_NAMES, Ranges, Source, join_names, taken_ranges
 from streamhouse.schemas.protobuf.linker import walk_enums, walk_extensions, walk_messages
 
 _RESERVED_NUMBERS: Final = range(19_000, 20_000)
@@ -42,7 +42,7 @@ def check_file(source: Source) -> None:
     for local, enum in walk_enums(source.file):
         _check_enum(source, local, enum)
     for scope, extension in walk_extensions(source.file):
-        local = joined(scope, extension.name)
+        local = join_names(scope, extension.name)
         _check_number(source, local, extension.number)
         _check_field(source, local, extension)
         if extension.label == _REQUIRED or extension.HasField("oneof_index"):
@@ -64,7 +64,7 @@ class _MessageCheck:
             self._check_map_entry()
 
     def _fail(self, why: str, name: str = "") -> NoReturn:
-        self.source.fail(why, joined(self.local, name) if name else self.local)
+        self.source.fail(why, join_names(self.local, name) if name else self.local)
 
     def _check_ranges(self) -> None:
         message = self.message
@@ -92,7 +92,7 @@ class _MessageCheck:
         reserved = set(message.reserved_name)
         ranges = Ranges(taken_ranges(message))
         for field in message.field:
-            local = joined(self.local, field.name)
+            local = join_names(self.local, field.name)
             _check_number(self.source, local, field.number)
             if field.number in taken:
                 self._fail(f"number {field.number} belongs to {taken[field.number]!r} already", field.name)
@@ -191,7 +191,7 @@ def _check_enum(source: Source, local: str, enum: EnumDescriptorProto) -> None:
         source.fail("an enum has at least one value", local)
     scope = local.rpartition(".")[0]
     if source.is_proto3 and enum.value[0].number != 0:
-        source.fail("the first value of an enum in proto3 is zero", joined(scope, enum.value[0].name))
+        source.fail("the first value of an enum in proto3 is zero", join_names(scope, enum.value[0].name))
     _check_reserved_names(source, local, enum.reserved_name)
     ranges = [(each.start, each.end + 1) for each in enum.reserved_range]
     for start, end in ranges:
@@ -200,7 +200,7 @@ def _check_enum(source: Source, local: str, enum: EnumDescriptorProto) -> None:
     spans, reserved = Ranges(ranges), set(enum.reserved_name)
     taken: dict[int, str] = {}
     for value in enum.value:
-        place = joined(scope, value.name)
+        place = join_names(scope, value.name)
         if value.number in taken and not enum.options.allow_alias:
             source.fail(f"number {value.number} belongs to {taken[value.number]!r} already", place)
         taken[value.number] = value.name

@@ -16,7 +16,7 @@ from google.protobuf.descriptor_pb2 import (
 )
 
 from streamhouse.schemas.base import Incompatibility
-from streamhouse.schemas.protobuf.descriptors import SCALAR_NAMES, joined
+from streamhouse.schemas.protobuf.descriptors import SCALAR_NAMES, join_names
 from streamhouse.schemas.protobuf.imports import LinkedFiles
 from streamhouse.schemas.protobuf.linker import walk_enums, walk_messages
 
@@ -83,7 +83,7 @@ def _definitions(files: LinkedFiles) -> dict[str, _Definition]:
         home = "" if file is files.main else file.name
         types: Iterable[tuple[str, DescriptorProto | EnumDescriptorProto]] = (*walk_messages(file), *walk_enums(file))
         for local, each in types:
-            found["." + joined(file.package, local)] = _Definition(
+            found["." + join_names(file.package, local)] = _Definition(
                 type=each, file=home, local=local, is_proto2=not file.syntax
             )
     return found

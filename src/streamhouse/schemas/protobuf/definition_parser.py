@@ -14,7 +14,7 @@ from google.protobuf.descriptor_pb2 import (
     OneofDescriptorProto,
 )
 
-from streamhouse.schemas.protobuf.descriptors import SCALARS, Source, joined, map_entry_name, presence_oneof_name
+from streamhouse.schemas.protobuf.descriptors import SCALARS, Source, join_names, map_entry_name, presence_oneof_name
 from streamhouse.schemas.protobuf.lexer import Cursor, Kind
 from streamhouse.schemas.protobuf.option_parser import field_options, option_list, option_statement
 
@@ -162,7 +162,7 @@ class FieldReader:
         self.source.mark(self.scope, field.name.lower(), start)
         field_options(cursor, field)
         field.name = field.name.lower()
-        Body(self.source, cursor, message, joined(self.scope, message.name), self.depth + 1).read()
+        Body(self.source, cursor, message, join_names(self.scope, message.name), self.depth + 1).read()
 
     def _map(self, field: FieldDescriptorProto) -> None:
         cursor = self.cursor
@@ -180,7 +180,7 @@ class FieldReader:
         entry = self.nested.add(name=field.type_name)
         entry.options.map_entry = True
         entry.field.extend((key, value))
-        self.source.mark(self.scope, entry.name, self.source.starts[joined(self.scope, field.name)])
+        self.source.mark(self.scope, entry.name, self.source.starts[join_names(self.scope, field.name)])
         field_options(cursor, field)
         cursor.expect(";")
 
@@ -203,7 +203,7 @@ def read_message(source: Source, cursor: Cursor, message: DescriptorProto, scope
     start = cursor.token.start
     message.name = cursor.name("the message's name")
     source.mark(scope, message.name, start)
-    Body(source, cursor, message, joined(scope, message.name), depth).read()
+    Body(source, cursor, message, join_names(scope, message.name), depth).read()
 
 
 def read_enum(source: Source, cursor: Cursor, enum: EnumDescriptorProto, scope: str) -> None:

@@ -55,7 +55,7 @@ INTEGER_RANGES: Final[dict[int, tuple[int, int]]] = {
 }
 
 
-def joined(scope: str, name: str) -> str:
+def join_names(scope: str, name: str) -> str:
     """The full name of what stands in a scope; the outermost scope has no name."""
     return f"{scope}.{name}" if scope and name else scope or name
 
@@ -102,7 +102,7 @@ class Source:
 
     def mark(self, scope: str, name: str, start: int) -> None:
         """Remember where a name was defined; of two equal ones the second is the one to complain about."""
-        local = joined(scope, name)
+        local = join_names(scope, name)
         if self.cursor is not None and len(local) > MAX_FULL_NAME:
             self.cursor.fail(f"the full name is too long; limit={MAX_FULL_NAME}", at=start)
         self.starts[local] = start

@@ -8,7 +8,7 @@ from typing import Final
 from google.protobuf.descriptor_pb2 import Edition, FileDescriptorProto, MethodDescriptorProto, ServiceDescriptorProto
 
 from streamhouse.schemas.protobuf.definition_parser import read_enum, read_extend, read_message
-from streamhouse.schemas.protobuf.descriptors import Source, joined
+from streamhouse.schemas.protobuf.descriptors import Source, join_names
 from streamhouse.schemas.protobuf.lexer import Cursor, Kind
 from streamhouse.schemas.protobuf.option_parser import option_statement
 
@@ -123,7 +123,7 @@ def _read_method(source: Source, cursor: Cursor, method: MethodDescriptorProto, 
     cursor.take()
     start = cursor.token.start
     method.name = cursor.name("the method's name")
-    source.mark(service, joined("", method.name), start)
+    source.mark(service, join_names("", method.name), start)
     method.input_type, streams_in = _method_type(cursor)
     cursor.expect("returns")
     method.output_type, streams_out = _method_type(cursor)

@@ -22,7 +22,7 @@ from streamhouse.schemas.protobuf.descriptors import (
     Ranges,
     Source,
     extension_ranges,
-    joined,
+    join_names,
     json_name,
     map_entry_name,
 )
@@ -45,14 +45,14 @@ def walk_messages(file: FileDescriptorProto) -> Iterator[tuple[str, DescriptorPr
     while waiting:
         local, message = waiting.pop()
         yield local, message
-        waiting += [(joined(local, nested.name), nested) for nested in reversed(message.nested_type)]
+        waiting += [(join_names(local, nested.name), nested) for nested in reversed(message.nested_type)]
 
 
 def walk_enums(file: FileDescriptorProto) -> Iterator[tuple[str, EnumDescriptorProto]]:
     """Every enum with its name inside the file."""
     yield from ((enum.name, enum) for enum in file.enum_type)
     for local, message in walk_messages(file):
-        yield from ((joined(local, enum.name), enum) for enum in message.enum_type)
+        yield from ((join_names(local, enum.name), enum) for enum in message.enum_type)
 
 
 def walk_extensions(file: FileDescriptorProto) -> Iterator[tuple[str, FieldDescriptorProto]]:
@@ -98,14 +98,14 @@ class _Table:
 
     def add(self, scope: str, name: str, symbol: Symbol) -> None:
         if not IDENTIFIER.fullmatch(name):
-            self.source.fail(f"{name[:80]!r} is no name", joined(scope, name))
-        full = joined(self.package, joined(scope, name))
+            self.source.fail(f"{name[:80]!r} is no name", join_names(scope, name))
+        full = join_names(self.package, join_names(scope, name))
         if len(full) > MAX_FULL_NAME:
-            self.source.fail(f"the full name is too long; limit={MAX_FULL_NAME}", joined(scope, name))
+            self.source.fail(f"the full name is too long; limit={MAX_FULL_NAME}", join_names(scope, name))
         if len(self.symbols) >= MAX_DEFINITIONS:
-            self.source.fail(f"too many definitions; limit={MAX_DEFINITIONS}", joined(scope, name))
+            self.source.fail(f"too many definitions; limit={MAX_DEFINITIONS}", join_names(scope, name))
         if full in self.symbols:
-            self.source.fail(f"{full!r} is defined twice", joined(scope, name))
+            self.source.fail(f"{full!r} is defined twice", join_names(scope, name))
         self.symbols[full] = symbol
 
     def add_enum(self, scope: str, enum: EnumDescriptorProto) -> None:
@@ -137,11 +137,11 @@ def find_symbol(symbols: Mapping[str, Symbol], name: str, scope: str, wanted: tu
         return name[1:] if isinstance(symbols.get(name[1:]), wanted) else None
     first, _, rest = name.partition(".")
     while True:
-        found = symbols.get(joined(scope, first))
+        found = symbols.get(join_names(scope, first))
         if not rest and isinstance(found, wanted):
-            return joined(scope, first)
+            return join_names(scope, first)
         if rest and (found == PACKAGE or isinstance(found, _HOLDERS)):
-            full = joined(scope, name)
+            full = join_names(scope, name)
             return full if isinstance(symbols.get(full), wanted) else None
         if not scope:
             return None
@@ -172,12 +172,12 @@ class Linker:
             self._link_extendee(extension, scope)
         for service in self.source.file.service:
             for method in service.method:
-                local = joined(service.name, method.name)
+                local = join_names(service.name, method.name)
                 method.input_type = self._message(method.input_type, service.name, local)
                 method.output_type = self._message(method.output_type, service.name, local)
 
     def _link_field(self, field: FieldDescriptorProto, scope: str) -> None:
-        local = joined(scope, field.name)
+        local = join_names(scope, field.name)
         if not field.HasField("label"):
             field.label = FieldDescriptorProto.LABEL_OPTIONAL
         if not field.HasField("json_name"):
@@ -237,21 +237,21 @@ class Linker:
     def _check_group(self, field: FieldDescriptorProto, full: str, scope: str) -> None:
         """A group defines its message where it stands, and is called after it."""
         around, _, name = full.rpartition(".")
-        if around != joined(self.source.file.package, scope) or name.lower() != field.name:
+        if around != join_names(self.source.file.package, scope) or name.lower() != field.name:
             self.source.fail(
-                "a group stands beside its message, and has its name in small letters", joined(scope, field.name)
+                "a group stands beside its message, and has its name in small letters", join_names(scope, field.name)
             )
 
     def _check_map(self, field: FieldDescriptorProto, entry: str, scope: str) -> None:
         """A map's entry is named after the one field that may have it, which stands beside it."""
-        beside = joined(self.source.file.package, joined(scope, map_entry_name(field.name)))
+        beside = join_names(self.source.file.package, join_names(scope, map_entry_name(field.name)))
         repeated = field.label == FieldDescriptorProto.LABEL_REPEATED
         plain = field.type == FieldDescriptorProto.TYPE_MESSAGE and not field.HasField("extendee")
         if entry != beside or not repeated or not plain:
-            self.source.fail("a map's entry belongs to its map alone", joined(scope, field.name))
+            self.source.fail("a map's entry belongs to its map alone", join_names(scope, field.name))
 
     def _link_extendee(self, extension: FieldDescriptorProto, scope: str) -> None:
-        local = joined(scope, extension.name)
+        local = join_names(scope, extension.name)
         extension.extendee = self._message(extension.extendee, scope, local)
         message = self.symbols[extension.extendee[1:]]
         assert isinstance(message, DescriptorProto)
@@ -267,4 +267,4 @@ class Linker:
         return f".{full}"
 
     def _find(self, name: str, scope: str, wanted: tuple[type, ...]) -> str | None:
-        return find_symbol(self.symbols, name, joined(self.source.file.package, scope), wanted)
+        return find_symbol(self.symbols, name, join_names(self.source.file.package, scope), wanted)

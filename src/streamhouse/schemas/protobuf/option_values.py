@@ -14,7 +14,7 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorP
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
 
-from streamhouse.schemas.protobuf.descriptors import INTEGER_RANGES, Source, joined, message_class
+from streamhouse.schemas.protobuf.descriptors import INTEGER_RANGES, Source, join_names, message_class
 from streamhouse.schemas.protobuf.linker import Symbols, find_symbol, walk_enums, walk_extensions, walk_messages
 
 # A name in brackets inside an aggregate, where strings are passed over. Between two tokens there is one space.
@@ -39,17 +39,17 @@ def _walk(file: FileDescriptorProto) -> Iterator[tuple[str, HasOptions]]:
     yield "", file
     for local, message in walk_messages(file):
         yield local, message
-        yield from ((joined(local, field.name), field) for field in message.field)
-        yield from ((joined(local, oneof.name), oneof) for oneof in message.oneof_decl)
+        yield from ((join_names(local, field.name), field) for field in message.field)
+        yield from ((join_names(local, oneof.name), oneof) for oneof in message.oneof_decl)
         yield from ((local, extension_range) for extension_range in message.extension_range)
     for local, enum in walk_enums(file):
         yield local, enum
-        yield from ((joined(local.rpartition(".")[0], value.name), value) for value in enum.value)
+        yield from ((join_names(local.rpartition(".")[0], value.name), value) for value in enum.value)
     for scope, extension in walk_extensions(file):
-        yield joined(scope, extension.name), extension
+        yield join_names(scope, extension.name), extension
     for service in file.service:
         yield service.name, service
-        yield from ((joined(service.name, method.name), method) for method in service.method)
+        yield from ((join_names(service.name, method.name), method) for method in service.method)
 
 
 def interpret_plain(source: Source) -> list[tuple[str, Any, list[UninterpretedOption]]]:
@@ -134,7 +134,7 @@ class _Setter:
         """The extension that a name means here. One that is full already counts even where protoc, looking from
         inside a package with the same first part, would not see it: other registries print options that way."""
         wanted = (FieldDescriptorProto,)
-        scope = joined(self.source.file.package, self.local)
+        scope = join_names(self.source.file.package, self.local)
         return find_symbol(self.symbols, name, scope, wanted) or find_symbol(self.symbols, f".{name}", "", wanted)
 
     def _set_field(self, message: Any, field: FieldDescriptor, option: UninterpretedOption, name: str) -> None:

@@ -24,7 +24,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
 
 from streamhouse.schemas.protobuf.definition_parser import MAX_ENUM_NUMBER, MAX_FIELD_NUMBER
-from streamhouse.schemas.protobuf.descriptors import SCALAR_NAMES, joined, json_name, message_class
+from streamhouse.schemas.protobuf.descriptors import SCALAR_NAMES, join_names, json_name, message_class
 from streamhouse.schemas.protobuf.lexer import quoted
 from streamhouse.schemas.protobuf.option_parser import float_text
 
@@ -178,7 +178,7 @@ class Printer:
 
     def _message(self, message: DescriptorProto, scope: str) -> Iterator[str]:
         yield f"message {message.name} {{"
-        yield from _indented(self._body(message, joined(scope, message.name)))
+        yield from _indented(self._body(message, join_names(scope, message.name)))
         yield "}"
 
     def _body(self, message: DescriptorProto, scope: str) -> Iterator[str]:
@@ -253,7 +253,7 @@ class Printer:
             return _Unit(lines=[f"map<{key}, {value}> {field.name} = {field.number}{tail};"], brings=(name,))
         if message is not None and field.type == FieldDescriptorProto.TYPE_GROUP:
             head = f"{label}group {message.name} = {field.number}{tail} {{"
-            return _Unit(lines=[head, *_indented(self._body(message, joined(scope, name))), "}"], brings=(name,))
+            return _Unit(lines=[head, *_indented(self._body(message, join_names(scope, name))), "}"], brings=(name,))
         return _Unit(lines=[f"{label}{_type(field)} {field.name} = {field.number}{tail};"])
 
     def _label(self, field: FieldDescriptorProto) -> str:

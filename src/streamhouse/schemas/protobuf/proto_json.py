@@ -35,7 +35,7 @@ Fill = Callable[[Any, Any, int], None]
 Read = Callable[[Any], Any]
 
 
-class Misfit(Exception):
+class FieldError(Exception):
     """A value that doesn't fit; the path grows on the way out."""
 
     def __init__(self, reason: str, *steps: str | int) -> None:
@@ -43,7 +43,7 @@ class Misfit(Exception):
         self.reason = reason
         self.steps = list(steps)
 
-    def within(self, *steps: str | int) -> "Misfit":
+    def within(self, *steps: str | int) -> "FieldError":
         self.steps[:0] = steps
         return self
 
@@ -102,26 +102,26 @@ class MessageForm:
 
     def _fill(self, message: Any, value: Any, depth: int) -> None:
         if not isinstance(value, dict):
-            raise Misfit(f"an object is expected, not {kind_of(value)}")
+            raise FieldError(f"an object is expected, not {kind_of(value)}")
         if depth > MAX_VALUE_DEPTH:
-            raise Misfit(f"nested too deeply; limit={MAX_VALUE_DEPTH}")
+            raise FieldError(f"nested too deeply; limit={MAX_VALUE_DEPTH}")
         chosen: dict[str, str] = {}
         for key, each in value.items():
             field = self._by_name.get(key)
             if field is None:
-                raise Misfit(f"{self._message.full_name} has no such field", str(key)[:200])
+                raise FieldError(f"{self._message.full_name} has no such field", str(key)[:200])
             if key != field.json_name and field.json_name in value:
-                raise Misfit("the field is there under two names", key)
+                raise FieldError("the field is there under two names", key)
             if each is None and not field.takes_null:
                 continue
             if field.oneof is not None and chosen.setdefault(field.oneof, field.name) != field.name:
-                raise Misfit("another field of the same oneof is set", key)
+                raise FieldError("another field of the same oneof is set", key)
             try:
                 field.fill(message, each, depth)
-            except Misfit as misfit:
+            except FieldError as misfit:
                 raise misfit.within(key) from None
             except (ValueError, TypeError) as error:
-                raise Misfit(str(error), key) from None
+                raise FieldError(str(error), key) from None
 
     def _read(self, message: Any) -> dict[str, Any]:
         has = message.HasField
@@ -209,15 +209,15 @@ def _list_of_messages(name: str, form: MessageForm) -> tuple[Fill, Read]:
 
 def _each(value: Any, convert: Callable[[Any], Any]) -> list[Any]:
     if not isinstance(value, list):
-        raise Misfit(f"an array is expected, not {kind_of(value)}")
+        raise FieldError(f"an array is expected, not {kind_of(value)}")
     converted = []
     for at, item in enumerate(value):
         try:
             converted.append(convert(item))
-        except Misfit as misfit:
+        except FieldError as misfit:
             raise misfit.within(at) from None
         except (ValueError, TypeError) as error:
-            raise Misfit(str(error), at) from None
+            raise FieldError(str(error), at) from None
     return converted
 
 
@@ -237,15 +237,15 @@ def _map(name: str, entry: Descriptor, forms: Forms) -> tuple[Fill, Read]:
 
     def fill(message: Any, value: Any, depth: int) -> None:
         if not isinstance(value, dict):
-            raise Misfit(f"an object is expected, not {kind_of(value)}")
+            raise FieldError(f"an object is expected, not {kind_of(value)}")
         target = getattr(message, name)
         for key, each in value.items():
             try:
                 put(target, key, each, depth)
-            except Misfit as misfit:
+            except FieldError as misfit:
                 raise misfit.within(key) from None
             except (ValueError, TypeError) as error:
-                raise Misfit(str(error), str(key)) from None
+                raise FieldError(str(error), str(key)) from None
 
     def read(entries: Mapping[Any, Any]) -> dict[str, Any]:
         back = value_out if form is None else form.read
@@ -263,7 +263,7 @@ def _library_fill(pool: DescriptorPool) -> Fill:
                 value, message, descriptor_pool=pool, max_recursion_depth=max(MAX_VALUE_DEPTH - depth, 1)
             )
         except (*_LIBRARY_ERRORS, json_format.ParseError, AttributeError) as error:
-            raise Misfit(str(error)) from None
+            raise FieldError(str(error)) from None
 
     return fill
 
@@ -273,6 +273,6 @@ def _library_read(pool: DescriptorPool) -> Read:
         try:
             return json_format.MessageToDict(message, always_print_fields_with_no_presence=True, descriptor_pool=pool)
         except (*_LIBRARY_ERRORS, json_format.SerializeToJsonError) as error:
-            raise Misfit(str(error)) from None
+            raise FieldError(str(error)) from None
 
     return read

@@ -22,7 +22,7 @@ from streamhouse.schemas.protobuf.compatibility import incompatible_changes
 from streamhouse.schemas.protobuf.descriptors import message_class
 from streamhouse.schemas.protobuf.imports import LinkedFiles, link_files
 from streamhouse.schemas.protobuf.printer import OptionPrinter, Printer
-from streamhouse.schemas.protobuf.proto_json import Forms, Misfit
+from streamhouse.schemas.protobuf.proto_json import FieldError, Forms
 
 MAX_INDEXES: Final = 33
 """Messages nest no deeper than this, so that no list of indexes is longer."""
@@ -46,7 +46,7 @@ class MessageCodec:
         message = self._class()
         try:
             self._form.fill(message, value, 0)
-        except Misfit as misfit:
+        except FieldError as misfit:
             raise misfit.as_error() from None
         _check_required(message)
         return self.prefix + bytes(message.SerializeToString())
@@ -61,7 +61,7 @@ class MessageCodec:
         _check_required(message)
         try:
             return self._form.read(message)
-        except Misfit as misfit:
+        except FieldError as misfit:
             raise misfit.as_error() from None
         except ValueError as error:
             raise InvalidRecordValue(str(error)) from None

@@ -23,7 +23,7 @@ from streamhouse.client.http import Http, HttpResponse
 from streamhouse.client.loop_thread import LoopThread
 from streamhouse.clock import Clock, SystemClock
 from streamhouse.errors import Misconfigured, Rejected, StreamhouseError, Unavailable, UnknownTopic
-from streamhouse.format.transactions import Aborted
+from streamhouse.format.transactions import AbortedTransactions
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.transaction import AbortedTransaction
 
@@ -101,8 +101,8 @@ class PartitionPlan(msgspec.Struct, frozen=True):
         return self.flushed_end if self.settled_end is None else self.settled_end
 
     @property
-    def void(self) -> Aborted:
-        return Aborted(row.aborted for row in self.aborted)
+    def void(self) -> AbortedTransactions:
+        return AbortedTransactions(row.aborted for row in self.aborted)
 
     @property
     def place(self) -> TopicPartition:

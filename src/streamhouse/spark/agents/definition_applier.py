@@ -19,7 +19,7 @@ from streamhouse.errors import Rejected, StatementError, Unavailable
 from streamhouse.model.pipeline import DesiredState, Kind
 from streamhouse.model.table import LAKE
 from streamhouse.spark.agents.client import error_detail
-from streamhouse.sql.definitions import Change, changes_of
+from streamhouse.sql.definitions import DefinitionChange, changes_of
 
 SUFFIXES: Final = (".sql", ".py")
 OK: Final = 200
@@ -34,7 +34,7 @@ Validate = Callable[[str, Sequence[Mapping[str, Any]]], Awaitable[Validated]]
 class DefinitionFile:
     path: Path
     text: str
-    changes: tuple[Change, ...] = ()
+    changes: tuple[DefinitionChange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,11 +132,11 @@ async def validated(
     return [_with_shapes(file, known) for file in files], problems
 
 
-def _is_python(change: Change) -> bool:
+def _is_python(change: DefinitionChange) -> bool:
     return change.body is not None and change.body.get("kind") == Kind.PYTHON
 
 
-def _definition_body(change: Change) -> dict[str, Any]:
+def _definition_body(change: DefinitionChange) -> dict[str, Any]:
     assert change.body is not None
     return {
         "name": change.name,
@@ -150,7 +150,7 @@ def _with_shapes(file: DefinitionFile, known: Mapping[str, Mapping[str, Any]]) -
     return replace(file, changes=tuple(_with_shape(change, known.get(change.name)) for change in file.changes))
 
 
-def _with_shape(change: Change, checked: Mapping[str, Any] | None) -> Change:
+def _with_shape(change: DefinitionChange, checked: Mapping[str, Any] | None) -> DefinitionChange:
     if checked is None or change.body is None or "kind" not in change.body or change.body["kind"] == "python":
         return change
     return replace(
@@ -177,7 +177,7 @@ class DefinitionApplier:
         self._changed: set[str] = set()
         self._begun: set[str] = set()
 
-    async def apply(self, change: Change) -> Outcome:
+    async def apply(self, change: DefinitionChange) -> Outcome:
         """Never raises for what agents refuse."""
         if change.body is None:
             answer = await self._http.ask("DELETE", change.path)
@@ -196,12 +196,12 @@ class DefinitionApplier:
         for each in kept:
             name, target = each["name"], each.get("target")
             if target in self._changed and name not in self._begun and each.get("wish") == DesiredState.RUN:
-                change = Change(what="pipeline", name=name, body={}, line=0)
+                change = DefinitionChange(what="pipeline", name=name, body={}, line=0)
                 again = await self._http.ask("POST", f"{change.path}/restart", body={"from": None})
                 found.append(self._outcome(change, again, "restarted"))
         return found
 
-    async def _table(self, change: Change) -> Outcome:
+    async def _table(self, change: DefinitionChange) -> Outcome:
         found = await self._http.ask("GET", change.path)
         was = msgspec.json.decode(found.content) if found.status == 200 else None
         text = None if was is None else was.get("text")
@@ -213,7 +213,7 @@ class DefinitionApplier:
             self._changed.add(change.name)
         return outcome
 
-    async def _pipeline(self, change: Change, body: Mapping[str, Any]) -> Outcome:
+    async def _pipeline(self, change: DefinitionChange, body: Mapping[str, Any]) -> Outcome:
         found = await self._http.ask("GET", change.path)
         is_there = found.status == 200
         if is_there and change.is_inferred and _is_as_written(msgspec.json.decode(found.content), body):
@@ -228,7 +228,7 @@ class DefinitionApplier:
             self._begun.add(change.name)
         return outcome
 
-    def _outcome(self, change: Change, answer: HttpResponse, usual: str) -> Outcome:
+    def _outcome(self, change: DefinitionChange, answer: HttpResponse, usual: str) -> Outcome:
         if answer.status >= 500:
             raise Unavailable(error_detail(answer))
         if answer.status >= 400:

@@ -17,7 +17,7 @@ import msgspec
 from streamhouse.client.http import HttpResponse
 from streamhouse.clock import Clock
 from streamhouse.errors import CommitRefused, Rejected
-from streamhouse.format.transactions import Aborted
+from streamhouse.format.transactions import AbortedTransactions
 from streamhouse.model.names import Epoch, PartitionId, TopicId
 from streamhouse.model.segment import Run
 from streamhouse.model.topic import TopicConfig, parse_topic_config
@@ -80,8 +80,8 @@ class PartitionPlan(msgspec.Struct, frozen=True):
         return self.flushed_end if self.settled_end is None else self.settled_end
 
     @property
-    def void(self) -> Aborted:
-        return Aborted(row.aborted for row in self.aborted)
+    def void(self) -> AbortedTransactions:
+        return AbortedTransactions(row.aborted for row in self.aborted)
 
 
 class JobTime(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from streamhouse.errors import Misconfigured
 from streamhouse.model.names import TopicPartition
-from streamhouse.sql.options import a_duration_ms
+from streamhouse.sql.options import parse_duration_ms
 
 DEFAULT_AGENTS: Final = "localhost:8080"
 AGENTS_VARIABLE: Final = "STREAMHOUSE_AGENTS"
@@ -286,7 +286,7 @@ def _delay_ms(options: Mapping[str, str]) -> int:
     """A number alone is milliseconds, as Spark has it."""
     text = options.get("maxtriggerdelay", str(DEFAULT_TRIGGER_DELAY_MS)).strip()
     try:
-        return int(text) if text.isdecimal() else a_duration_ms(text)
+        return int(text) if text.isdecimal() else parse_duration_ms(text)
     except ValueError:
         raise Misconfigured(
             f"not a duration; option=maxTriggerDelay value={text!r} do=write it like 30s or 15m"

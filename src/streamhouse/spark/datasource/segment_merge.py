@@ -16,9 +16,9 @@ from typing import Final
 
 from streamhouse.clock import Clock, Ids
 from streamhouse.errors import CommitRefused
-from streamhouse.format.batch import place, read_header
+from streamhouse.format.batch import assign_offset, read_header
 from streamhouse.format.block import decode_block
-from streamhouse.format.object_keys import placed_segment_key
+from streamhouse.format.object_keys import external_segment_key
 from streamhouse.format.run_index import decode_run_index
 from streamhouse.format.run_rewrite import batches_of
 from streamhouse.format.segment import RunInput, encode_segment
@@ -115,7 +115,7 @@ class _MergedRun:
             for batch in batches_of(block):
                 moved, header = bytearray(batch), read_header(batch)
                 base_offset = self.end + header.base_offset - run.stored_base
-                place(moved, base_offset=base_offset, leader_epoch=header.leader_epoch)
+                assign_offset(moved, base_offset=base_offset, leader_epoch=header.leader_epoch)
                 self.batches.append(moved)
         self.end += run.stored_end - run.stored_base
 
@@ -177,7 +177,7 @@ async def merge_segments(
                 runs.setdefault(name, _MergedRun(name, topic_ids[run.topic])).add(stored, run, key=part.segment.key)
         ordered = [runs[name] for name in sorted(runs)]
         encoded = encode_segment([run.input() for run in ordered])
-        key = placed_segment_key(identity.query, identity.epoch, ids.token())
+        key = external_segment_key(identity.query, identity.epoch, ids.token())
         await store.put_new(key, encoded.body)
         merged.append(segment_row(key, encoded, ordered, created_at_ms=clock.now_ms()))
     return merged

@@ -17,7 +17,7 @@ from streamhouse.clock import Clock, Ids
 from streamhouse.errors import CommitRefused, InvalidRecord, InvalidTimestamp, RecordTooLarge, UnknownTopic
 from streamhouse.format.columnar_encoder import ColumnBatch, encode_columns, finished, partition_rows
 from streamhouse.format.compression import Codec
-from streamhouse.format.object_keys import placed_segment_key
+from streamhouse.format.object_keys import external_segment_key
 from streamhouse.format.segment import EncodedSegment, RunInput, encode_segment
 from streamhouse.model.names import Epoch, PartitionId, TopicPartition
 from streamhouse.spark.agents.commits import RunRow, SegmentRow, TopicTarget
@@ -166,7 +166,7 @@ class SegmentWriter:
         runs = [self._runs[name] for name in sorted(self._runs)]
         encoded = encode_segment([run.input() for run in runs])
         self._runs, self._run_bytes = {}, 0
-        key = placed_segment_key(self._identity.query, self._identity.epoch, self._ids.token())
+        key = external_segment_key(self._identity.query, self._identity.epoch, self._ids.token())
         self._wait()
         self._under_way = self._put(key, encoded)
         self._segments.append(segment_row(key, encoded, runs, created_at_ms=self._clock.now_ms()))

@@ -29,7 +29,7 @@ from streamhouse.errors import DataLost, MissingRecords, Unavailable
 from streamhouse.format.block import BlockEntry, decode_block
 from streamhouse.format.columnar_decoder import Column, Columns, Selection, read_columns_in_parts
 from streamhouse.format.run_index import RunIndex, decode_run_index
-from streamhouse.format.transactions import Aborted, committed_only, shifted
+from streamhouse.format.transactions import AbortedTransactions, drop_aborted, shifted
 from streamhouse.model.names import TopicPartition
 from streamhouse.spark.agents.client import AgentClient, OffsetRange, PartitionPlan, RunLocation
 from streamhouse.spark.columns.record_columns import RecordBatchBuilder
@@ -185,10 +185,10 @@ def _missing(get: RangeRead) -> MissingRecords:
 def _decoded(get: RangeRead, data: bytes, *, task: ReadTask, shape: BatchBuilder) -> Iterator[pa.RecordBatch]:
     shift = get.shift
     selection = task.selection(shape.wanted, get.start - shift, get.end - shift)
-    void = Aborted(shifted(get.piece.aborted, -shift))
+    void = AbortedTransactions(shifted(get.piece.aborted, -shift))
     for raw in raw_blocks(get, data):
         # Of control batches nothing is read anyway.
-        committed = committed_only(raw, void) if void else raw
+        committed = drop_aborted(raw, void) if void else raw
         for columns in read_columns_in_parts(committed, selection, limit_bytes=LIMIT_BYTES):
             yield shape.record_batch(columns, get.piece.place, shift=shift)
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from streamhouse.client.loop_thread import LoopThread
 from streamhouse.errors import DataLost, Rejected, Unavailable
-from streamhouse.format.batch import spans
+from streamhouse.format.batch import iter_batches
 from streamhouse.spark.agents.client import AgentClient, error_detail
 from streamhouse.spark.datasource.split_planner import SegmentRange
 
@@ -62,7 +62,7 @@ def read_tail(
         if answer.status >= 400:
             raise Rejected(error_detail(answer))
         data = answer.content
-        following = max((span.end for span in spans(data)), default=offset)
+        following = max((span.end for span in iter_batches(data)), default=offset)
         empty = 0 if following > offset else empty + 1
         if empty >= EMPTY_ANSWERS:
             raise Unavailable(

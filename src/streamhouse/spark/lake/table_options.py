@@ -33,7 +33,7 @@ from streamhouse.errors import Misconfigured
 from streamhouse.errors.base import install_command
 from streamhouse.model.table import Connector, Partition, Table, parse_partitions
 from streamhouse.spark.lake.table import FILE_SIZE_BYTES, LakeTable, Layout, TableNotFound, TableSummary
-from streamhouse.sql.options import a_duration_ms, a_file_size
+from streamhouse.sql.options import parse_duration_ms, parse_file_size
 
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _REGIONS: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
@@ -178,8 +178,8 @@ def lake_options(table: Table, key: tuple[str, ...] = (), *, is_written: bool = 
         place=parse_location(location) if location else None,
         key=found if mode == UPSERT else (),
         partitions=parse_partitions(given["partition_by"]) if given.get("partition_by") else (),
-        file_size_bytes=a_file_size(given["file_size"]) if given.get("file_size") else FILE_SIZE_BYTES,
-        expire_ms=a_duration_ms(given["expire_snapshots"]) if given.get("expire_snapshots") else EXPIRE_MS,
+        file_size_bytes=parse_file_size(given["file_size"]) if given.get("file_size") else FILE_SIZE_BYTES,
+        expire_ms=parse_duration_ms(given["expire_snapshots"]) if given.get("expire_snapshots") else EXPIRE_MS,
         catalog=catalog,
         identifier=given.get("table"),
     )

@@ -12,8 +12,8 @@ from typing import Final
 import msgspec
 
 from streamhouse.errors import Misconfigured
-from streamhouse.format.compaction import Terms
-from streamhouse.format.transactions import Aborted
+from streamhouse.format.compaction import CompactionPolicy
+from streamhouse.format.transactions import AbortedTransactions
 from streamhouse.model.log_cleanup import compactable_up_to, merge_limits, rewritten_together
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.transaction import AbortedTransaction
@@ -34,7 +34,7 @@ MAX_RUNS: Final = 10_000
 
 
 class CompactionPolicyRow(msgspec.Struct, frozen=True, kw_only=True):
-    """`Terms` on their way to a task. A batch that ends at `last_end`, the log's end, stays as an empty one."""
+    """A `CompactionPolicy` as sent to a task. A batch that ends at `last_end`, the log's end, stays as an empty one."""
 
     end: int
     last_end: int
@@ -44,14 +44,14 @@ class CompactionPolicyRow(msgspec.Struct, frozen=True, kw_only=True):
     aborted: tuple[AbortedTransaction, ...] = ()
 
     @property
-    def terms(self) -> Terms:
-        return Terms(
+    def terms(self) -> CompactionPolicy:
+        return CompactionPolicy(
             end=self.end,
             now_ms=self.now_ms,
             later_now_ms=self.later_now_ms,
             delete_retention_ms=self.delete_retention_ms,
             limit_bytes=LIMIT_BYTES,
-            aborted=Aborted(self.aborted),
+            aborted=AbortedTransactions(self.aborted),
         )
 
 

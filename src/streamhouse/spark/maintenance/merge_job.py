@@ -16,7 +16,7 @@ import msgspec
 from streamhouse.client.loop_thread import LoopThread
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.errors import Unavailable
-from streamhouse.format.run_rewrite import Rewritten, Source
+from streamhouse.format.run_rewrite import RewrittenRun, Source
 from streamhouse.model.log_cleanup import merge_limits, merges
 from streamhouse.model.names import PartitionId
 from streamhouse.spark.agents.run_replacements import MaintenanceClient, MaintenancePlan, Replacement
@@ -214,7 +214,7 @@ async def _merged(store: ObjectStore, works: Sequence[RewriteTask], fetched: Run
             yield _Result(replacements=[replacement], costs=costs)
 
 
-def parts_of(work: RewriteTask, fetched: RunBytes) -> Iterator[list[Rewritten]]:
+def parts_of(work: RewriteTask, fetched: RunBytes) -> Iterator[list[RewrittenRun]]:
     """The work's runs, as many together as may be in memory decompressed; none that would be alone."""
     sources = [fetched.source(row, work.id) for row in work.runs]
     part: list[Source] = []
@@ -222,7 +222,7 @@ def parts_of(work: RewriteTask, fetched: RunBytes) -> Iterator[list[Rewritten]]:
     for source in [*sources, None]:
         if source is None or (part and raw_bytes + source.raw_bytes > MAX_RAW_BYTES):
             if len({each.run.object_key for each in part}) > 1:
-                yield [Rewritten(each, fetched.batches(each)) for each in part]
+                yield [RewrittenRun(each, fetched.batches(each)) for each in part]
             part, raw_bytes = [], 0
         if source is not None:
             part.append(source)

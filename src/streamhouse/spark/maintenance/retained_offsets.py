@@ -22,7 +22,7 @@ import pyarrow as pa
 from streamhouse.format.batch import Buffer, read_header
 from streamhouse.format.compaction import batch_keys
 from streamhouse.format.run_rewrite import batches_of
-from streamhouse.format.transactions import Aborted, shifted
+from streamhouse.format.transactions import AbortedTransactions, shifted
 from streamhouse.spark.datasource.split_planner import InputSplit
 from streamhouse.spark.datasource.split_reader import LIMIT_BYTES, RangeRead, ReadTask, raw_blocks, read_runs
 from streamhouse.spark.maintenance.compaction_scan import Edges, MarkerScan, markers_to_keep
@@ -74,7 +74,7 @@ class ScanKeys:
         def decode(get: RangeRead, data: bytes) -> Iterator[pa.RecordBatch]:
             nonlocal gets, read_bytes
             gets, read_bytes = gets + 1, read_bytes + len(data)
-            void = Aborted(shifted(get.piece.aborted, -get.shift))
+            void = AbortedTransactions(shifted(get.piece.aborted, -get.shift))
             for raw in raw_blocks(get, data):
                 scan.at(get.piece.place.partition, get.piece.start, get.piece.end, shift=get.shift)
                 yield key_rows(raw, scan, void=void)
@@ -86,7 +86,7 @@ class ScanKeys:
             self.add_edges(edges)
 
 
-def key_rows(blocks: Iterable[Buffer], scan: MarkerScan, *, void: Aborted) -> pa.RecordBatch:
+def key_rows(blocks: Iterable[Buffer], scan: MarkerScan, *, void: AbortedTransactions) -> pa.RecordBatch:
     """Partition, hash and offset of every record that has a key, and was not aborted. Markers that stay are keys of
     their own: the offset takes the place of half a hash."""
     batches = [batch for block in blocks for batch in batches_of(block)]

@@ -12,8 +12,8 @@ import msgspec
 
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.format.batch import Buffer, read_header
-from streamhouse.format.compaction import filtered, has_offset
-from streamhouse.format.run_rewrite import Rewritten, Source
+from streamhouse.format.compaction import filter_batch, has_offset
+from streamhouse.format.run_rewrite import RewrittenRun, Source
 from streamhouse.spark.agents.run_replacements import Replacement
 from streamhouse.spark.maintenance.compaction_plan import CompactionPolicyRow, CompactionTask
 from streamhouse.spark.maintenance.segment_rewrite import IoStats, RunBytes, fetch, store_replacement
@@ -69,22 +69,22 @@ class CompactedRuns(NamedTuple):
     """What stays of neighbouring runs, and those of them, from the first that differs to the last, that go; offsets of
     markers of aborted transactions that are spent."""
 
-    rewritten: list[Rewritten]
-    changed: list[Rewritten]
+    rewritten: list[RewrittenRun]
+    changed: list[RewrittenRun]
     spent: list[int]
 
 
 def compact_runs(
     sources: Iterable[Source], fetched: RunBytes, offsets: bytes, terms: CompactionPolicyRow
 ) -> CompactedRuns:
-    rewritten: list[Rewritten] = []
+    rewritten: list[RewrittenRun] = []
     differing: list[int] = []
     spent: list[int] = []
     for number, source in enumerate(sources):
         was = fetched.batches(source)
         batches, differs = compact_run(was, offsets, terms)
         spent += obsolete_aborts(was, offsets, terms)
-        rewritten.append(Rewritten(source, batches))
+        rewritten.append(RewrittenRun(source, batches))
         if differs:
             differing.append(number)
     return CompactedRuns(rewritten, rewritten[differing[0] : differing[-1] + 1] if differing else [], spent)
@@ -121,7 +121,7 @@ def compact_run(batches: Iterable[Buffer], offsets: bytes, row: CompactionPolicy
     stays: list[Buffer] = []
     differs = False
     for batch in batches:
-        new = filtered(batch, offsets, terms, keep_empty=read_header(batch).end == row.last_end)
+        new = filter_batch(batch, offsets, terms, keep_empty=read_header(batch).end == row.last_end)
         differs = differs or new is not batch
         if new is not None:
             stays.append(new)

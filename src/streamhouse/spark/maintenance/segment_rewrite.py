@@ -19,9 +19,9 @@ import msgspec
 from streamhouse.clock import Clock, Ids
 from streamhouse.errors import CorruptObject
 from streamhouse.format.batch import Buffer
-from streamhouse.format.object_keys import placed_segment_key
+from streamhouse.format.object_keys import external_segment_key
 from streamhouse.format.run_index import decode_run_index
-from streamhouse.format.run_rewrite import Rewritten, Source, batches_of, run_inputs, served
+from streamhouse.format.run_rewrite import RewrittenRun, Source, batches_of, decode_run_blocks, run_inputs
 from streamhouse.format.segment import EncodedSegment, encode_segment
 from streamhouse.model.external_commit import QueryId
 from streamhouse.model.names import PartitionId, TopicId
@@ -106,7 +106,7 @@ class RunBytes:
             return []
         start, end = blocks[0].position, blocks[-1].position + blocks[-1].stored_bytes
         stored = self.bytes(run.object_key, start, end - start)
-        return list(batches_of(served(stored, blocks, source)))
+        return list(batches_of(decode_run_blocks(stored, blocks, source)))
 
 
 async def fetch(store: ObjectStore, rows: Iterable[RunRow]) -> RunBytes:
@@ -148,11 +148,11 @@ def ranges_of(rows: Iterable[RunRow]) -> list[Range]:
 
 
 async def store_replacement(
-    store: ObjectStore, work: RewriteTask, rewritten: Sequence[Rewritten], *, clock: Clock, ids: Ids
+    store: ObjectStore, work: RewriteTask, rewritten: Sequence[RewrittenRun], *, clock: Clock, ids: Ids
 ) -> tuple[Replacement, IoStats]:
     """Store what stays of consecutive runs as one object; what the driver has to ask agents for."""
     encoded = encode_segment(list(run_inputs(rewritten)))
-    key = placed_segment_key(QueryId(work.job), work.partition, ids.token())
+    key = external_segment_key(QueryId(work.job), work.partition, ids.token())
     await store.put_new(key, encoded.body)
     segment = _segment(key, encoded, created_at_ms=clock.now_ms())
     expected = tuple(_expected(item.source) for item in rewritten)

@@ -31,8 +31,14 @@ from streamhouse.model.table import lake_folder, parse_partitions
 from streamhouse.spark.agents.definition_applier import DefinitionApplier
 from streamhouse.spark.agents.resources import decode_response
 from streamhouse.sql.definitions import changes_of
-from streamhouse.sql.lake_reconciliation import Kept, Known, decide, fitting, known_of
-from streamhouse.sql.lake_tables import TopicAsTable, statements_of
+from streamhouse.sql.lake_reconciliation import (
+    KnownTable,
+    StoredDefinitions,
+    lookup_table,
+    reconcile,
+    with_stored_values,
+)
+from streamhouse.sql.lake_tables import LakeTableSpec, statements_of
 
 NOT_FOUND: Final = 404
 
@@ -48,11 +54,11 @@ class Created:
     location: str
 
 
-async def create_table(http: Http, wanted: TopicAsTable, columns: Columns) -> Created:
+async def create_table(http: Http, wanted: LakeTableSpec, columns: Columns) -> Created:
     """Have agents keep it; `location` may be empty. Raises `Rejected` before anything is changed."""
-    known = known_of(wanted, await kept_by(http))
+    known = lookup_table(wanted, await kept_by(http))
     if (there := known.as_asked) is not None:
-        wanted = fitting(there, wanted)
+        wanted = with_stored_values(there, wanted)
     if not wanted.location:
         wanted = replace(wanted, location=default_location(await _store(http), wanted))
     if known.table is None or known.pipeline is None:
@@ -69,11 +75,11 @@ async def drop_table(http: Http, name: str, *, pipeline: str | None) -> None:
             decode_response(answer)
 
 
-async def kept_by(http: Http) -> Kept:
+async def kept_by(http: Http) -> StoredDefinitions:
     """Every table and pipeline."""
     tables = await send(http, "GET", "/v1/tables")
     pipelines = await send(http, "GET", "/v1/pipelines")
-    return Kept(
+    return StoredDefinitions(
         tables={each["name"]: each for each in tables["tables"]},
         pipelines={each["name"]: each for each in pipelines["pipelines"]},
     )
@@ -91,7 +97,7 @@ def path_of(what: str, name: str) -> str:
 # --- where
 
 
-def default_location(store: str, wanted: TopicAsTable) -> str:
+def default_location(store: str, wanted: LakeTableSpec) -> str:
     """Within the store of agents, or beside it where that is in their data folder; raises `Rejected` for the rest."""
     if folder := lake_folder(store):
         return f"{folder}/{wanted.name}"
@@ -109,7 +115,7 @@ async def _store(http: Http) -> str:
 # --- columns
 
 
-async def _check_columns(wanted: TopicAsTable, columns: Columns) -> None:
+async def _check_columns(wanted: LakeTableSpec, columns: Columns) -> None:
     """A key or a partition of no column fails whenever it is tried; where columns aren't known yet, nobody can say."""
     given = wanted.options.get("partition_by")
     partitions = parse_partitions(given) if given else ()
@@ -126,7 +132,7 @@ async def _check_columns(wanted: TopicAsTable, columns: Columns) -> None:
 # --- both definitions
 
 
-async def _applied(http: Http, wanted: TopicAsTable, known: Known) -> str:
+async def _applied(http: Http, wanted: LakeTableSpec, known: KnownTable) -> str:
     applier = DefinitionApplier(http, begin=wanted.starting)
     became: dict[str, str] = {}
     for change in changes_of(Path("table.sql"), statements_of(wanted)):
@@ -159,7 +165,7 @@ StatusCallback = Callable[[str, str], None]
 class _RejectedTable:
     """A table that could not be made."""
 
-    wanted: TopicAsTable
+    wanted: LakeTableSpec
     why: str
     again_at: float
 
@@ -202,7 +208,7 @@ class TopicTableReconciler:
         """All topics once, in one answer."""
         kept = await kept_by(self._http)
         topics = (await send(self._http, "GET", "/v1/topics"))["topics"]  # last: no setting is older than its table
-        decision = decide(topics, kept, unwanted_before=self._unwanted)
+        decision = reconcile(topics, kept, unwanted_before=self._unwanted)
         self._unwanted = decision.unwanted
         refused = {**decision.refused, **await self._drop(decision.drop, kept)}
         self._refused = {each.topic: self._refused[each.topic] for each in decision.make if each.topic in self._refused}
@@ -210,7 +216,7 @@ class TopicTableReconciler:
             await self._make(wanted)
         self._say({**refused, **{topic: each.why for topic, each in self._refused.items()}})
 
-    async def _drop(self, names: Iterable[str], kept: Kept) -> dict[str, str]:
+    async def _drop(self, names: Iterable[str], kept: StoredDefinitions) -> dict[str, str]:
         """Returns which could not be dropped, and why; the next look tries again."""
         refused: dict[str, str] = {}
         for name in names:
@@ -223,7 +229,7 @@ class TopicTableReconciler:
                 self._news(name, "dropped: its topic's settings don't ask for it any more; files stay")
         return refused
 
-    async def _make(self, wanted: TopicAsTable) -> None:
+    async def _make(self, wanted: LakeTableSpec) -> None:
         before, now = self._refused.get(wanted.topic), self._clock.monotonic()
         if before is not None and before.wanted == wanted and now < before.again_at:
             return

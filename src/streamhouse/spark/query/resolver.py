@@ -36,7 +36,7 @@ from streamhouse.spark.query.table_references import (
 )
 from streamhouse.spark.runtime.jvm import plain_query
 from streamhouse.spark.worker.untrusted_sql import UNTRUSTED_DATABASE, check_analyzed, check_untrusted
-from streamhouse.sql.lexer import Token, TokenKind, error_at, tokens_of
+from streamhouse.sql.lexer import Token, TokenKind, error_at, tokenize
 from streamhouse.sql.options import Watermark
 
 NARROWED: Final = (Connector.TOPIC, Connector.POSTGRESQL, *LAKE)
@@ -192,7 +192,7 @@ class ExplainRequest(NamedTuple):
 
 
 def parse_explain(text: str) -> ExplainRequest | None:
-    tokens = tokens_of(text)
+    tokens = tokenize(text)
     if not next(tokens).says("EXPLAIN"):
         return None
     mode, first = "simple", next(tokens)
@@ -251,7 +251,7 @@ class UnresolvedTable:
 def _sources(
     session: SparkSession, text: str, catalogue: Catalog, reading: ReadContext, *, is_untrusted: bool
 ) -> list[UnresolvedTable]:
-    tokens = [token for token in tokens_of(text) if token.kind in (TokenKind.WORD, TokenKind.NAME)]
+    tokens = [token for token in tokenize(text) if token.kind in (TokenKind.WORD, TokenKind.NAME)]
     words = {token.value for token in tokens}
     streams: dict[str, bool] = {}
     sources: list[UnresolvedTable] = []
@@ -401,7 +401,7 @@ def _both(text: str, at: int, table: Table) -> StatementError:
 
 def _reject_writes(text: str, sources: Iterable[UnresolvedTable]) -> None:
     """Questions don't write to tables: Spark would only see a view of one, and complain of its own plan."""
-    tokens = [token for token in tokens_of(text) if token.kind in (TokenKind.WORD, TokenKind.NAME)]
+    tokens = [token for token in tokenize(text) if token.kind in (TokenKind.WORD, TokenKind.NAME)]
     target = next((token for token in tokens if not token.says(*_WRITING)), None)
     if target is None or target is tokens[0] or target.value.lower() not in {each.name.lower() for each in sources}:
         return

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import Column
 from streamhouse.spark.runtime.jvm import id_of, kind_of, optimized_plan, parse_plan, scala_seq
-from streamhouse.sql.lexer import TokenKind, tokens_of
+from streamhouse.sql.lexer import TokenKind, tokenize
 
 _RELATION: Final = re.compile(r"'UnresolvedRelation \[([^\]]*)\], \[[^\]]*\], (true|false)")
 _DESCRIBED: Final = re.compile(r"'UnresolvedTableOrView \[([^\]]*)\]")
@@ -69,7 +69,7 @@ def table_names(session: SparkSession, text: str) -> list[TableName]:
     tree = parse_plan(session, text).toString()
     local = {name.strip().lower() for group in _CTE.findall(tree) for name in group.split(",")}
     # A string of the query may read like a plan; a name is also a word of the text.
-    words = {token.value for token in tokens_of(text) if token.kind in (TokenKind.WORD, TokenKind.NAME)}
+    words = {token.value for token in tokenize(text) if token.kind in (TokenKind.WORD, TokenKind.NAME)}
     found = [(parts, is_stream == "true") for parts, is_stream in _RELATION.findall(tree)]
     found += [(parts, False) for parts in _DESCRIBED.findall(tree)]
     split = [(tuple(part.strip() for part in parts.split(",")), is_stream) for parts, is_stream in found]

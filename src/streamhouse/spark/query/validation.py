@@ -29,7 +29,7 @@ from streamhouse.spark.query.state_signature import Rows, state_signature
 from streamhouse.spark.query.table_references import StatementKind, statement_kind
 from streamhouse.spark.runtime.jvm import check_plan, unsupported
 from streamhouse.spark.worker.untrusted_sql import check_untrusted, of_definition
-from streamhouse.sql.lexer import position, tokens_of
+from streamhouse.sql.lexer import position, tokenize
 from streamhouse.sql.options import PipelineOptions, pipeline_options
 from streamhouse.sql.parser import parse_all
 from streamhouse.sql.statements import CreatePipeline, CreateTable, CreateView, Drop, Query, Show, Statement
@@ -340,7 +340,7 @@ def _problem(text: str, index: int, what: str, hint: str = "") -> SqlDiagnostic:
 def _place(statement: Continuous, name: str, *, after: int = 0) -> int:
     """Where a name stands in a statement for the first time; the SELECT where it isn't there."""
     start, wanted = statement.span[0], name.lower()
-    for token in tokens_of(statement.text):
+    for token in tokenize(statement.text):
         parts = [part.strip().lower() for part in token.value.split(",")]
         # `at 10 seconds` names a column as well
         if start + token.start >= after and any(wanted in (part, part.partition(" ")[0]) for part in parts):

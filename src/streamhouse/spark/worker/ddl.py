@@ -16,7 +16,7 @@ from streamhouse.client.http import Http, HttpResponse
 from streamhouse.errors import BadSql, Mistake, Rejected, Unavailable
 from streamhouse.spark.agents.client import error_detail
 from streamhouse.spark.agents.definition_applier import DefinitionApplier
-from streamhouse.sql.definitions import Change, change_of
+from streamhouse.sql.definitions import DefinitionChange, change_of
 from streamhouse.sql.statements import Drop, Show, Statement
 
 REQUEST_TIMEOUT_S: Final = 30.0
@@ -48,17 +48,19 @@ def apply_ddl(agents: str, statement: Statement, text: str, checked: Sequence[Ma
     return _table(OUTCOME, [(outcome.name, outcome.what, outcome.outcome)])
 
 
-def _with_shape(change: Change, checked: Sequence[Mapping[str, Any]]) -> Change:
+def _with_shape(change: DefinitionChange, checked: Sequence[Mapping[str, Any]]) -> DefinitionChange:
     """A pipeline is kept with its columns and its shape, which tell later whether it may go on after a change."""
     if change.body is None or "kind" not in change.body or not checked:
         return change
     told = checked[-1]
     known = {"columns": told.get("columns"), "shape": told.get("shape")}
     body = {**change.body, **known, "key": change.body["key"] or told.get("key") or []}
-    return Change(what=change.what, name=change.name, body=body, line=change.line, is_optional=change.is_optional)
+    return DefinitionChange(
+        what=change.what, name=change.name, body=body, line=change.line, is_optional=change.is_optional
+    )
 
 
-async def _applied(agents: str, change: Change) -> Any:
+async def _applied(agents: str, change: DefinitionChange) -> Any:
     async with Http(agents, timeout_s=REQUEST_TIMEOUT_S) as http:
         return await DefinitionApplier(http).apply(change)
 

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamhouse.errors import StatementError
 from streamhouse.spark.runtime.jvm import kind_of, parse_plan, scala_seq, walk_everything, walk_expression
-from streamhouse.sql.lexer import tokens_of
+from streamhouse.sql.lexer import tokenize
 
 HINT: Final = (
     "queries are allowed (SELECT, WITH, VALUES, TABLE), EXPLAIN of one, DESCRIBE, SHOW COLUMNS, FUNCTIONS and TABLES;"
@@ -112,7 +112,7 @@ def check_untrusted(session: SparkSession, text: str) -> None:
 
 def check_analyzed(frame: DataFrame, text: str) -> None:
     """Raise `StatementError` where a plain word turned out to be no column: `SELECT user` may be the worker's user."""
-    if not any(token.says(*USER_WORDS) for token in tokens_of(text)):
+    if not any(token.says(*USER_WORDS) for token in tokenize(text)):
         return
     for operator in walk_everything(frame._jdf.queryExecution().analyzed()):
         for expression in scala_seq(operator.expressions()):

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from streamhouse.format.metadata_values import found_by, sorted_by
+from streamhouse.format.metadata_values import view_lookup_key, view_sort_key
 from streamhouse.model.pipeline import (
     Definition,
     DesiredState,
@@ -193,7 +193,9 @@ def view_of(row: Row) -> ViewState:
 
 def view_row_list(rows: Mapping[str, ViewRow]) -> str:
     """A JSON array for `put_view_rows`, of rows by what they are found by."""
-    listed = [[by, sorted_by(each.key), _json(each.key), _json(each.row), each.version] for by, each in rows.items()]
+    listed = [
+        [by, view_sort_key(each.key), _json(each.key), _json(each.row), each.version] for by, each in rows.items()
+    ]
     return _json(listed)
 
 
@@ -207,7 +209,7 @@ def view_row_of(row: Row) -> ViewRow:
 
 def rows_by_key(rows: Iterable[ViewRow]) -> dict[str, ViewRow]:
     """Each key once, the last one of it."""
-    return {found_by(each.key): each for each in rows}
+    return {view_lookup_key(each.key): each for each in rows}
 
 
 # --- workers

@@ -15,7 +15,7 @@ from streamhouse.broker.fetch.fetch import Fetched, Wanted
 from streamhouse.broker.partition.batch_decoder import Stored, stored_in, stored_together
 from streamhouse.config import GrpcSettings
 from streamhouse.errors import BatchTooLarge, Retriable, StreamhouseError
-from streamhouse.format.batch import read_header, spans
+from streamhouse.format.batch import iter_batches, read_header
 from streamhouse.format.records import MAX_RECORD_HEADERS, iterate_batch
 from streamhouse.format.run_rewrite import batches_of
 from streamhouse.model.names import TopicPartition
@@ -119,7 +119,7 @@ class PartitionRecords:
         """Batches for one message, as many as it has room for, and one at least."""
         while not room.is_full and self.batches:
             batch = self.batches.popleft()
-            span = spans(batch)[0]
+            span = iter_batches(batch)[0]
             self.next_offset = max(self.next_offset, span.end)
             room.take(span.end - span.base, span.size_bytes)
             yield bytes(batch)

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from streamhouse.errors import PipelineLimit, Rejected, ViewRefused
-from streamhouse.format.metadata_values import found_by
+from streamhouse.format.metadata_values import view_lookup_key
 from streamhouse.model.pipeline import SqlWorker, ViewPage, ViewPart, ViewRow, ViewState, WorkerId
 from streamhouse.model.replay import is_replay
 from streamhouse.model.table import Table
@@ -88,7 +88,7 @@ async def list_view_rows(tx: Transaction, name: str, *, cursor: str | None, limi
     place, by = _place(cursor)
     rows = await tx.rows(tx.sql.page_of_view, {"name": name, "place": place, "found_by": by, "limit": limit + 1})
     shown = rows[: min(limit, _fitting([len(row["row_text"]) for row in rows], max_bytes))]
-    more = json.dumps([shown[-1]["place"], shown[-1]["found_by"]]) if len(rows) > len(shown) else None
+    more = json.dumps([shown[-1]["place"], shown[-1]["view_lookup_key"]]) if len(rows) > len(shown) else None
     return ViewPage(rows=tuple(map(view_row_of, shown)), cursor=more)
 
 
@@ -164,7 +164,7 @@ async def _change_rows(tx: Transaction, part: ViewPart, *, is_last: bool) -> int
     """By how much the number of rows has changed."""
     name, added = part.fence.pipeline, 0
     if part.deletes:
-        keys = text_list(map(found_by, part.deletes))
+        keys = text_list(map(view_lookup_key, part.deletes))
         added -= await tx.change(tx.sql.drop_view_rows, {"name": name, "keys": keys})
     if part.upserts:
         rows = rows_by_key(part.upserts)

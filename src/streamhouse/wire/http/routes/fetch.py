@@ -13,7 +13,7 @@ from msgspec import UNSET, Meta, UnsetType
 from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
-from streamhouse.format.batch import spans
+from streamhouse.format.batch import iter_batches
 from streamhouse.model.names import TopicPartition
 from streamhouse.wire.http.operations import (
     BATCHES,
@@ -148,7 +148,7 @@ class ReadingCalls:
         query, name = call.query, TopicPartition(call.topic, call.partition)
         offset = await start_of(self._broker, name, query)
         found = await fetch(self._broker, name, offset, max_bytes=query.max_bytes, max_wait_s=query.wait_ms / 1000)
-        ends = [span.end for buffer in found.records for span in spans(buffer)]
+        ends = [span.end for buffer in found.records for span in iter_batches(buffer)]
         headers = {
             "streamhouse-next-offset": str(max(ends, default=offset)),
             "streamhouse-high-watermark": str(found.high_watermark),

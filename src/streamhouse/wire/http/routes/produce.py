@@ -19,7 +19,7 @@ from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
 from streamhouse.errors import InvalidRecord, RegistryRefusal, StreamhouseError
-from streamhouse.format.batch import spans
+from streamhouse.format.batch import iter_batches
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import Acks, NewRecord, Receipt
 from streamhouse.wire.http.errors import (
@@ -129,7 +129,7 @@ class PublishingCalls:
 
     async def publish_batches(self, call: Call[BatchesQuery, None]) -> Response:
         body = memoryview(await self._bodies.read(call.request))
-        batches = [body[span.position : span.position + span.size_bytes] for span in spans(body)]
+        batches = [body[span.position : span.position + span.size_bytes] for span in iter_batches(body)]
         if not batches:
             raise InvalidRecord("no record batch in the body")
         answers = await self._broker.records.publish_batches(

@@ -11,7 +11,7 @@ from streamhouse.broker.fetch.fetch import Fetched, Wanted
 from streamhouse.broker.fetch.list_offsets import FoundOffset
 from streamhouse.config.fields import Address
 from streamhouse.errors import CorruptObject, StreamhouseError
-from streamhouse.format.batch import read_header, spans
+from streamhouse.format.batch import iter_batches, read_header
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.transaction import AbortedTransaction
 from streamhouse.wire.kafka.codec import MalformedMessage
@@ -100,7 +100,7 @@ def _aborted(records: Buffer, told: Sequence[ToldAborted]) -> list[AbortedTransa
     if not told:
         return []
     ends: dict[int, list[int]] = {}
-    for header in (read_header(records, span.position) for span in spans(records)):
+    for header in (read_header(records, span.position) for span in iter_batches(records)):
         if header.is_control:
             ends.setdefault(header.producer_id, []).append(header.base_offset)
     return [
