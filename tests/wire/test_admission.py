@@ -25,82 +25,82 @@ def admission(limits: KafkaSettings = LIMITS) -> ConnectionLimits:
 
 def test_one_address_has_its_share_of_connections_and_others_have_theirs() -> None:
     door = admission()
-    assert [why(door.enter(FAR, LIMITS, now)) for now in range(0, 40, 10)] == [None] * 3 + ["connections_per_ip"]
-    assert door.enter(OTHER, LIMITS, 40) == 0.0
+    assert [why(door.admit(FAR, LIMITS, now)) for now in range(0, 40, 10)] == [None] * 3 + ["connections_per_ip"]
+    assert door.admit(OTHER, LIMITS, 40) == 0.0
     door.leave(FAR)
-    assert door.enter(FAR, LIMITS, 50) == 0.0
+    assert door.admit(FAR, LIMITS, 50) == 0.0
 
 
 def test_all_of_them_together_have_a_limit_that_holds_for_this_machine_too() -> None:
     door = admission()
-    assert [why(door.enter(NEAR, LIMITS, 0)) for _ in range(11)] == [None] * 10 + ["connections"]
-    assert why(door.enter(FAR, LIMITS, 0)) == "connections"
+    assert [why(door.admit(NEAR, LIMITS, 0)) for _ in range(11)] == [None] * 10 + ["connections"]
+    assert why(door.admit(FAR, LIMITS, 0)) == "connections"
 
 
 def test_clients_on_this_machine_have_no_rate_and_no_share_unless_they_are_named() -> None:
     limits = msgspec.structs.replace(LIMITS, max_connections=1000)
     door = admission(limits)
-    assert [door.enter("::1", limits, 0) for _ in range(200)] == [0.0] * 200
+    assert [door.admit("::1", limits, 0) for _ in range(200)] == [0.0] * 200
     named = msgspec.structs.replace(limits, max_connections_per_ip_overrides=f"{NEAR}:1, ::1:2")
     strict = admission(named)
-    assert [why(strict.enter(NEAR, named, 0)) for _ in range(2)] == [None, "connections_per_ip"]
-    assert [why(strict.enter("::1", named, 0)) for _ in range(3)] == [None, None, "connections_per_ip"]
+    assert [why(strict.admit(NEAR, named, 0)) for _ in range(2)] == [None, "connections_per_ip"]
+    assert [why(strict.admit("::1", named, 0)) for _ in range(3)] == [None, None, "connections_per_ip"]
 
 
 def test_an_override_may_also_allow_more() -> None:
     limits = msgspec.structs.replace(LIMITS, max_connections_per_ip_overrides=f"{FAR}:5")
     door = admission(limits)
-    assert [why(door.enter(FAR, limits, now)) for now in range(0, 60, 10)] == [None] * 5 + ["connections_per_ip"]
+    assert [why(door.admit(FAR, limits, now)) for now in range(0, 60, 10)] == [None] * 5 + ["connections_per_ip"]
 
 
 def test_whoever_connects_too_often_waits_longer_each_time_and_is_refused_in_the_end() -> None:
     limits = msgspec.structs.replace(LIMITS, max_connections=100, max_connections_per_ip=100, connections_per_s=100)
     door = admission(limits)
-    waits = [door.enter(FAR, limits, 0.0) for _ in range(12)]
+    waits = [door.admit(FAR, limits, 0.0) for _ in range(12)]
     assert waits == [0.0, 0.0, *(n / 2 for n in range(1, 11))]
     assert waits[-1] == MAX_WAIT_S
-    assert why(door.enter(FAR, limits, 0.0)) == "connection_rate"
-    assert door.enter(OTHER, limits, 0.0) == 0.0
-    assert door.enter(FAR, limits, 0.5) == MAX_WAIT_S
+    assert why(door.admit(FAR, limits, 0.0)) == "connection_rate"
+    assert door.admit(OTHER, limits, 0.0) == 0.0
+    assert door.admit(FAR, limits, 0.5) == MAX_WAIT_S
 
 
 def test_those_of_one_address_that_come_too_often_take_no_turns_of_all() -> None:
     limits = msgspec.structs.replace(LIMITS, max_connections=1000, max_connections_per_ip=1000, connections_per_s=20)
     door = admission(limits)
     for _ in range(500):
-        door.enter(FAR, limits, 0.0)
-    assert door.enter(OTHER, limits, 0.0) == 0.0
+        door.admit(FAR, limits, 0.0)
+    assert door.admit(OTHER, limits, 0.0) == 0.0
 
 
 def test_all_together_wait_for_the_rate_of_all() -> None:
     door = admission()
-    assert [door.enter(f"10.0.0.{n}", LIMITS, 0.0) for n in range(6)] == [0.0] * 4 + [0.25, 0.5]
+    assert [door.admit(f"10.0.0.{n}", LIMITS, 0.0) for n in range(6)] == [0.0] * 4 + [0.25, 0.5]
 
 
 def test_limits_may_change_while_connections_are_open() -> None:
     door = admission()
-    assert [why(door.enter(FAR, LIMITS, now)) for now in (0, 10)] == [None, None]
+    assert [why(door.admit(FAR, LIMITS, now)) for now in (0, 10)] == [None, None]
     tight = msgspec.structs.replace(LIMITS, max_connections_per_ip=2)
-    assert why(door.enter(FAR, tight, 20)) == "connections_per_ip"
-    assert why(door.enter(FAR, LIMITS, 20)) is None
+    assert why(door.admit(FAR, tight, 20)) == "connections_per_ip"
+    assert why(door.admit(FAR, LIMITS, 20)) is None
 
 
 def test_addresses_without_a_connection_are_forgotten() -> None:
     door = admission()
     for n in range(100):
-        door.enter(f"10.0.0.{n}", LIMITS, n)
+        door.admit(f"10.0.0.{n}", LIMITS, n)
         door.leave(f"10.0.0.{n}")
-    assert repr(door) == "<Admission kafka open=0 addresses=0>"
+    assert repr(door) == "<ConnectionLimits kafka open=0 addresses=0>"
 
 
 def test_refusals_are_logged_with_their_setting_and_not_without_end(caplog: pytest.LogCaptureFixture) -> None:
     door = admission()
     with caplog.at_level(logging.WARNING):
         for now in range(0, 40, 10):
-            door.enter(FAR, LIMITS, now)
+            door.admit(FAR, LIMITS, now)
         for _ in range(1000):
-            door.enter(FAR, LIMITS, 31)
-        door.enter(FAR, LIMITS, 50)
+            door.admit(FAR, LIMITS, 31)
+        door.admit(FAR, LIMITS, 50)
     assert [record.getMessage() for record in caplog.records] == ["connections refused"] * 2
     assert "kafka.max_connections_per_ip" in vars(caplog.records[0])["why"]
     assert [vars(record)["unwritten"] for record in caplog.records] == [0, 1000]

@@ -13,7 +13,7 @@ def ask(failures: RejectionBackoff, *, times: int, pause_s: float, now: float = 
     """Be refused again and again, `pause_s` after each refusal."""
     delays = []
     for _ in range(times):
-        delay_s = failures.delay_s("a", asked_at=now, now=now + RTT_S)
+        delay_s = failures.delay_s("a", received_at=now, now=now + RTT_S)
         delays.append(delay_s)
         now += RTT_S + delay_s + pause_s + 1e-9
     return delays, now
@@ -47,7 +47,7 @@ def test_a_client_that_stops_for_a_moment_is_a_new_client() -> None:
 
 def test_what_was_sent_before_the_client_was_refused_is_told_at_once_and_counts_little() -> None:
     failures = a_few()
-    assert {failures.delay_s("a", asked_at=99.0, now=100.0 + n * RTT_S) for n in range(64)} == {0.0}
+    assert {failures.delay_s("a", received_at=99.0, now=100.0 + n * RTT_S) for n in range(64)} == {0.0}
     delays, _ = ask(failures, times=6, pause_s=0.0, now=100.1)
     assert delays == [0.0] * 6
 
@@ -56,9 +56,9 @@ def test_a_client_that_always_has_many_requests_under_way_is_held_back_as_well()
     failures = a_few()
     now, delays = 100.0, []
     for _ in range(20):
-        delays.append(failures.delay_s("a", asked_at=now, now=now + RTT_S))
+        delays.append(failures.delay_s("a", received_at=now, now=now + RTT_S))
         told_at = now + RTT_S + delays[-1]
-        assert {failures.delay_s("a", asked_at=now, now=told_at + n * 1e-6) for n in range(63)} == {0.0}
+        assert {failures.delay_s("a", received_at=now, now=told_at + n * 1e-6) for n in range(63)} == {0.0}
         now = told_at + RTT_S
     assert delays[0] == 0.0
     assert delays[-1] == 0.5
@@ -67,15 +67,15 @@ def test_a_client_that_always_has_many_requests_under_way_is_held_back_as_well()
 def test_what_comes_while_a_refusal_is_held_back_is_no_further_try_either() -> None:
     failures = a_few()
     _, now = ask(failures, times=11, pause_s=0.0)
-    held_s = failures.delay_s("a", asked_at=now, now=now)
+    held_s = failures.delay_s("a", received_at=now, now=now)
     assert held_s > 0
-    assert failures.delay_s("a", asked_at=now + held_s / 2, now=now + held_s) == 0.0
+    assert failures.delay_s("a", received_at=now + held_s / 2, now=now + held_s) == 0.0
 
 
 def test_one_client_does_not_slow_another() -> None:
     failures = a_few()
     ask(failures, times=100, pause_s=0.0)
-    assert failures.delay_s("b", asked_at=101.0, now=101.0) == 0.0
+    assert failures.delay_s("b", received_at=101.0, now=101.0) == 0.0
 
 
 def test_a_limit_of_nothing_holds_nobody_back() -> None:
@@ -86,7 +86,7 @@ def test_a_limit_of_nothing_holds_nobody_back() -> None:
 def test_so_many_clients_are_remembered_and_no_more() -> None:
     failures = a_few(clients=3)
     for n in range(10):
-        failures.delay_s(str(n), asked_at=100.0, now=100.0)
+        failures.delay_s(str(n), received_at=100.0, now=100.0)
     assert len(failures) == 3
     failures.forget("9")
     failures.forget("never there")

@@ -191,7 +191,7 @@ class DirtyRange:
         self._up_to: int | None = None
 
     def __repr__(self) -> str:
-        return f"<Dirt dirty={self._dirty_bytes} clean={self._clean_bytes} up_to={self._up_to}>"
+        return f"<DirtyRange dirty={self._dirty_bytes} clean={self._clean_bytes} up_to={self._up_to}>"
 
     def add(self, run: Run) -> None:
         above = _bytes_above(run, self._cleaned_to)

@@ -55,19 +55,19 @@ class TokenBuckets:
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
 
     def __repr__(self) -> str:
-        return f"<Rates per_s={self.per_s:g} clients={len(self._buckets)}>"
+        return f"<TokenBuckets per_s={self.per_s:g} clients={len(self._buckets)}>"
 
     def __len__(self) -> int:
         return len(self._buckets)
 
-    def wait_s(self, client: str, now: float) -> float:
+    def take(self, client: str, now: float) -> float:
         """Take a turn and return 0, or return how long it takes until there is one."""
         turns = self._turns(client, now)
         granted = turns >= 1
         self._keep(client, turns - 1 if granted else turns, now)
         return 0.0 if granted else (1 - turns) / self.per_s
 
-    def reserve_s(self, client: str, now: float, *, within_s: float) -> float | None:
+    def reserve(self, client: str, now: float, *, within_s: float) -> float | None:
         """Take the next turn, one of the future if need be, and return how long it is until then; None, and no turn is
         taken, where that is longer than `within_s`."""
         turns = self._turns(client, now)
@@ -132,9 +132,9 @@ class ConnectionLimits:
         self._delayed = Seldom(log, "connections have to wait for their turn")
 
     def __repr__(self) -> str:
-        return f"<Admission {self._section} open={self._total} addresses={len(self._open)}>"
+        return f"<ConnectionLimits {self._section} open={self._total} addresses={len(self._open)}>"
 
-    def enter(self, host: str, limits: LimitSettings, now: float) -> float | Rejection:
+    def admit(self, host: str, limits: LimitSettings, now: float) -> float | Rejection:
         """Let a connection in, and say how long it has to wait before it is read from; or say why not."""
         decided = self._surplus(host, limits) or self._turn(host, limits, now)
         if isinstance(decided, Rejection):
@@ -170,8 +170,8 @@ class ConnectionLimits:
             return 0.0
         self._each.per_s, self._all.per_s = limits.connections_per_s_per_ip, limits.connections_per_s
         # First its own turn: whoever comes too often takes none of those of others.
-        own_s = self._each.reserve_s(host, now, within_s=MAX_WAIT_S)
-        wait_s = None if own_s is None else self._all.reserve_s(ALL, now, within_s=MAX_WAIT_S)
+        own_s = self._each.reserve(host, now, within_s=MAX_WAIT_S)
+        wait_s = None if own_s is None else self._all.reserve(ALL, now, within_s=MAX_WAIT_S)
         if own_s is None or wait_s is None:
             setting = f"{self._section}.connections_per_s" + ("_per_ip" if own_s is None else "")
             return Rejection("connection_rate", f"too many new connections; setting={setting}")
@@ -204,7 +204,7 @@ UNKNOWING: Final = 1 / 16
 
 class _Attempts(NamedTuple):
     left: float
-    told_at: float
+    rejected_at: float
 
 
 class RejectionBackoff:
@@ -218,18 +218,18 @@ class RejectionBackoff:
         self._tries: OrderedDict[str, _Attempts] = OrderedDict()
 
     def __repr__(self) -> str:
-        return f"<Failures per_s={self._per_s:g} max_delay_s={self._max_delay_s:g} clients={len(self._tries)}>"
+        return f"<RejectionBackoff per_s={self._per_s:g} max_delay_s={self._max_delay_s:g} clients={len(self._tries)}>"
 
     def __len__(self) -> int:
         return len(self._tries)
 
-    def delay_s(self, client: str, *, asked_at: float, now: float) -> float:
+    def delay_s(self, client: str, *, received_at: float, now: float) -> float:
         """Count a refusal, and say how long to hold it back. Times by the monotonic clock."""
         known = self._tries.pop(client, None) or _Attempts(self._most, -1.0)
-        if asked_at < known.told_at:
-            self._tries[client] = _Attempts(self._bounded(known.left - UNKNOWING), known.told_at)
+        if received_at < known.rejected_at:
+            self._tries[client] = _Attempts(self._bounded(known.left - UNKNOWING), known.rejected_at)
             return 0.0
-        left = self._bounded(min(self._most, known.left + max(0.0, now - known.told_at) * self._per_s) - 1)
+        left = self._bounded(min(self._most, known.left + max(0.0, now - known.rejected_at) * self._per_s) - 1)
         delay_s = max(0.0, -left / self._per_s)
         self._tries[client] = _Attempts(left, now + delay_s)
         if len(self._tries) > self._limit:

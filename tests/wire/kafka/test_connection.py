@@ -235,7 +235,7 @@ async def fill_room(served: Served) -> list[tuple[Client, bytes]]:
         holder, frame = await served.client(), large_frame()
         await holder.send_raw(frame[:-1])
         holders.append((holder, frame))
-    await until(lambda: served.server._serving.inflight.used_bytes >= 4 * 60_000)
+    await until(lambda: served.server._state.inflight.used_bytes >= 4 * 60_000)
     return holders
 
 
@@ -265,7 +265,7 @@ async def test_what_is_announced_and_does_not_come_holds_nobody_up(tmp_path: Pat
         for _ in range(3):
             await produce(witness, "orders", (0, a_batch(os.urandom(1_000_000))))
         assert "waiting=0" in repr(served.server)
-        assert served.server._serving.inflight.used_bytes < 1_000_000
+        assert served.server._state.inflight.used_bytes < 1_000_000
 
 
 async def test_small_requests_are_answered_while_large_ones_wait_for_room(client: Client, served: Served) -> None:
@@ -382,21 +382,21 @@ async def test_a_long_poll_ends_with_its_client_and_its_bytes_come_back(served: 
         await poller.send(fetch_request("orders", (0, 0), max_wait_ms=500_000), 12)
     log = await served.broker.open_log(TopicPartition("orders", 0))
     await until(lambda: len(log._watchers) == 1)
-    await until(lambda: served.server._serving.inflight.used_bytes > 0)
+    await until(lambda: served.server._state.inflight.used_bytes > 0)
     await poller.close()
     await until(lambda: not log._watchers)
-    assert served.server._serving.inflight.used_bytes == 0
-    assert len(served.server._serving.failures) == 0
+    assert served.server._state.inflight.used_bytes == 0
+    assert len(served.server._state.rejections) == 0
 
 
 async def test_refusals_of_a_client_are_forgotten_with_its_connection(served: Served) -> None:
     client = await served.client()
     asked = [MetadataRequestTopic(name="not-there")]
     await client.call(MetadataRequest(topics=asked, allow_auto_topic_creation=False), MetadataResponse, 9)
-    assert len(served.server._serving.failures) == 1
+    assert len(served.server._state.rejections) == 1
     await client.close()
     await until(lambda: not served.server.connections)
-    assert len(served.server._serving.failures) == 0
+    assert len(served.server._state.rejections) == 0
 
 
 # --- patience -------------------------------------------------------------------------------------------------------
@@ -480,14 +480,14 @@ async def test_a_client_whose_first_request_is_held_back_is_not_closed_for_its_s
 ) -> None:
     served, clock = timed
     await create_topic(await served.client(), "orders")
-    inflight = served.server._serving.inflight
-    assert inflight.take(240 * 1024, Nobody())
+    inflight = served.server._state.inflight
+    assert inflight.reserve(240 * 1024, Nobody())
     patient = await served.client()
     await patient.send_raw(large_frame())
     await until(lambda: "waiting=1" in repr(served.server))
     clock.advance(ms=9_000_000)
     served.server.close_overdue()
-    inflight.give_back(240 * 1024)
+    inflight.release(240 * 1024)
     served.server.close_overdue()
     await patient.receive_raw()
 
@@ -496,14 +496,14 @@ async def test_a_client_has_its_whole_time_from_when_it_is_let_on(timed: tuple[S
     """Also for the rest of a request that was held back."""
     served, clock = timed
     await create_topic(await served.client(), "orders")
-    inflight = served.server._serving.inflight
-    assert inflight.take(240 * 1024, Nobody())
+    inflight = served.server._state.inflight
+    assert inflight.reserve(240 * 1024, Nobody())
     patient = await served.client()
     frame = large_frame()
     await patient.send_raw(frame[:30_000])
     await until(lambda: "waiting=1" in repr(served.server))
     clock.advance(ms=9_000_000)
-    inflight.give_back(240 * 1024)
+    inflight.release(240 * 1024)
     clock.advance(ms=5_000)
     served.server.close_overdue()
     await patient.send_raw(frame[30_000:])
@@ -517,11 +517,11 @@ async def test_a_connection_that_waits_for_its_turn_is_not_closed_for_its_silenc
     await served.client()
     await until(lambda: len(served.server.connections) == 1)
     [connection] = served.server.connections
-    connection._waits_for_turn = True
+    connection._waits_for_admission = True
     clock.advance(ms=60_000)
     served.server.close_overdue()
     assert served.counted("streamhouse_kafka_closed_total", why="silent") == 0
-    connection._has_turn()
+    connection._on_admitted()
     clock.advance(ms=9_000)
     served.server.close_overdue()
     assert served.counted("streamhouse_kafka_closed_total", why="silent") == 0

@@ -198,7 +198,7 @@ async def test_a_limit_below_what_goes_to_a_thread_holds_as_well() -> None:
     large = LargeMessages(max_elements=10)
     frame = bytearray(request_bytes(*REQUESTS["metadata"])[4:])
     with pytest.raises(Exception, match=r"setting=kafka\.max_request_elements"):
-        large.open_small(frame)
+        large.decode_small(frame)
 
 
 def test_a_response_is_measured_to_the_second_level() -> None:

@@ -56,7 +56,7 @@ async def test_many_requests_share_a_connection_and_get_their_own_answers(
     asked = [(first._replace(partition=number), number * 10 + turn) for turn in range(10) for number in range(3)]
     appended = await asyncio.gather(*(peers.append(at, where, a_batch(b"%d" % value)) for where, value in asked))
     assert sorted(each.offset for each in appended) == sorted([*range(10)] * 3)
-    assert repr(peers) == "<KafkaPeers links=1>"
+    assert repr(peers) == "<KafkaAgentClient connections=1>"
 
 
 async def test_a_topic_that_is_unknown_there_may_be_known_later(served: Served, peers: KafkaAgentClient) -> None:
@@ -81,7 +81,7 @@ async def test_an_agent_that_is_away_is_tried_anew_each_time(served: Served, pee
         for _ in range(2):
             with pytest.raises(Unavailable):
                 await peers.append(at, partition, a_batch(b"a"))
-    assert repr(peers) == "<KafkaPeers links=0>"
+    assert repr(peers) == "<KafkaAgentClient connections=0>"
 
 
 @pytest.mark.parametrize("answer", [b"", b"\x00\x00\x00\x08\x00\x00", b"\xff\xff\xff\xff", b"\x00\x00\x00\x02xx"])
@@ -129,7 +129,7 @@ async def test_an_answer_to_another_request_is_no_answer_and_ends_the_link(peers
         )
     assert all(isinstance(each, Unavailable) for each in got), got
     assert "expected=1 received=2" in str(got[0])
-    assert repr(peers) == "<KafkaPeers links=0>"
+    assert repr(peers) == "<KafkaAgentClient connections=0>"
 
 
 async def test_an_answer_that_nobody_asked_for_ends_the_link() -> None:
@@ -148,9 +148,9 @@ async def test_an_answer_that_nobody_asked_for_ends_the_link() -> None:
 async def test_a_request_that_cannot_be_written_takes_nobody_elses_answer(served: Served) -> None:
     link = await connect(Address(served.host, served.port), clock=ManualClock(), max_unsent_bytes=1000)
     with pytest.raises(UnencodableMessage):
-        await link.ask(ListGroupsRequest(types_filter=["classic"]), 3, ListGroupsResponse)
+        await link.send(ListGroupsRequest(types_filter=["classic"]), 3, ListGroupsResponse)
     async with asyncio.timeout(20):
-        assert (await link.ask(ListGroupsRequest(), 3, ListGroupsResponse)).groups == []
+        assert (await link.send(ListGroupsRequest(), 3, ListGroupsResponse)).groups == []
     await link.aclose()
 
 
@@ -307,7 +307,7 @@ async def test_an_agent_that_could_not_be_reached_is_left_alone_for_a_moment(mon
     peer = AgentConnections(Address("127.0.0.1", 1), AgentClientSettings(reconnect_s=1.0), clock)
     for expected in (1, 1, 2):
         with pytest.raises(Unavailable):
-            await peer.ask("appends", ListGroupsRequest(), 5, ListGroupsResponse, timeout_s=5)
+            await peer.send("appends", ListGroupsRequest(), 5, ListGroupsResponse, timeout_s=5)
         assert tries == expected
         clock.advance(ms=600)
 
@@ -319,7 +319,7 @@ async def test_reads_have_links_of_their_own_that_serve_the_next_read(served: Se
     for _ in range(5):
         (got,) = await peers.fetch(at, wanted, max_bytes=1000, min_bytes=1, max_wait_s=5, timeout_s=10)
         assert got.high_watermark == 1
-    assert repr(peers) == "<KafkaPeers links=2>"
+    assert repr(peers) == "<KafkaAgentClient connections=2>"
 
 
 async def test_a_read_that_is_given_up_closes_its_link(peers: KafkaAgentClient) -> None:
@@ -331,4 +331,4 @@ async def test_a_read_that_is_given_up_closes_its_link(peers: KafkaAgentClient) 
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
         await until(lambda: mute.open == 0)
-    assert repr(peers) == "<KafkaPeers links=0>"
+    assert repr(peers) == "<KafkaAgentClient connections=0>"

@@ -289,7 +289,10 @@ async def test_a_read_that_is_given_up_leaves_nothing_running(team: Team) -> Non
     )
     polls = [each.server for each in team.members[1:]]
     await until(
-        lambda: all(any(connection.owes or connection.tasks for connection in each.connections) for each in polls)
+        lambda: all(
+            any(connection.has_pending_responses or connection.tasks for connection in each.connections)
+            for each in polls
+        )
     )
     reading.cancel()
     await asyncio.gather(reading, return_exceptions=True)

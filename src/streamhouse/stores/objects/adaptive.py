@@ -92,7 +92,7 @@ class RequestQueue:
         self._freed = asyncio.Event()
 
     def __repr__(self) -> str:
-        return f"<Lane {self.name} running={self._running} limit={self.pace.limit} waiting={self._waiting}>"
+        return f"<RequestQueue {self.name} running={self._running} limit={self.pace.limit} waiting={self._waiting}>"
 
     @asynccontextmanager
     async def slot(self, *, counts: bool = True) -> AsyncIterator[None]:

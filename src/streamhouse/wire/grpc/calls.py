@@ -81,8 +81,8 @@ class CallRunner:
     def __init__(self, settings: GrpcSettings, metrics: GrpcMetrics, clock: Clock) -> None:
         self.settings = settings
         self._clock = clock
-        self._rates = TokenBuckets(settings.calls_per_s, clients=settings.rate_clients)
-        self._failures = RejectionBackoff(
+        self._buckets = TokenBuckets(settings.calls_per_s, clients=settings.rate_clients)
+        self._rejections = RejectionBackoff(
             settings.failures_per_s, max_delay_s=settings.max_failure_delay_s, clients=settings.rate_clients
         )
         self._refused = Seldom(log, "gRPC calls refused")
@@ -120,7 +120,7 @@ class CallRunner:
         """A handler for grpc."""
 
         async def answered(messages: AsyncIterator[bytes], context: Any) -> bytes:
-            asked_at, timeout_s = self._clock.monotonic(), self._timeout_s(context)
+            received_at, timeout_s = self._clock.monotonic(), self._timeout_s(context)
             try:
                 self._take_turn(context)
                 with self._place(context):
@@ -134,7 +134,7 @@ class CallRunner:
             else:
                 self._metrics.ended(name, grpc.StatusCode.OK)
                 return self._sent(message.SerializeToString())
-            await self._abort(context, name, ended, asked_at)
+            await self._abort(context, name, ended, received_at)
             raise AssertionError("an aborted call goes no further")
 
         return grpc.stream_unary_rpc_method_handler(answered)
@@ -182,7 +182,7 @@ class CallRunner:
         return grpc.stream_stream_rpc_method_handler(watched)
 
     async def _run(self, name: str, context: Any, work: Callable[[], Awaitable[None]]) -> None:
-        task, asked_at = asyncio.current_task(), self._clock.monotonic()
+        task, received_at = asyncio.current_task(), self._clock.monotonic()
         assert task is not None
         self._streams.add(task)
         self._metrics.streams.inc()
@@ -203,7 +203,7 @@ class CallRunner:
         finally:
             self._streams.discard(task)
             self._metrics.streams.dec()
-        await self._abort(context, name, ended, asked_at)
+        await self._abort(context, name, ended, received_at)
 
     async def _received(
         self, requests: AsyncIterator[bytes], context: Any, question: type[Q]
@@ -248,16 +248,16 @@ class CallRunner:
 
     def _wait_s(self, context: Any) -> float:
         """How long until the client has a turn; 0 takes it."""
-        return self._rates.wait_s(client_of(context.peer()), self._clock.monotonic())
+        return self._buckets.take(client_of(context.peer()), self._clock.monotonic())
 
     def _take_turn(self, context: Any) -> None:
         if wait_s := self._wait_s(context):
             raise TooFast("gRPC calls", per_s=self.settings.calls_per_s, retry_after_s=wait_s)
 
-    async def _hold_back(self, context: Any, name: str, asked_at: float) -> None:
+    async def _hold_back(self, context: Any, name: str, received_at: float) -> None:
         """Keep a refusal from a client that asks again and again."""
         peer, now = context.peer(), self._clock.monotonic()
-        if not self._stopping and (delay_s := self._failures.delay_s(peer, asked_at=asked_at, now=now)):
+        if not self._stopping and (delay_s := self._rejections.delay_s(peer, received_at=received_at, now=now)):
             self._metrics.delayed.inc()
             self._delayed.write(now, peer=peer, method=name, delay_s=round(delay_s, 3))
             await self._clock.sleep(delay_s)
@@ -266,9 +266,9 @@ class CallRunner:
         self._metrics.sent_bytes.inc(len(message))
         return message
 
-    async def _abort(self, context: Any, name: str, ended: CallStatus, asked_at: float) -> None:
+    async def _abort(self, context: Any, name: str, ended: CallStatus, received_at: float) -> None:
         self._metrics.ended(name, ended.code)
-        await self._hold_back(context, name, asked_at)
+        await self._hold_back(context, name, received_at)
         await context.abort(ended.code, ended.text, ended.metadata)
 
 

@@ -35,7 +35,7 @@ class HttpFreezeClient:
         self._client = httpx.AsyncClient(limits=limits, trust_env=False, timeout=settings.timeout_s)
 
     def __repr__(self) -> str:
-        return f"<HttpHolders {'closed' if self._client.is_closed else 'open'}>"
+        return f"<HttpFreezeClient {'closed' if self._client.is_closed else 'open'}>"
 
     async def aclose(self) -> None:
         await self._client.aclose()

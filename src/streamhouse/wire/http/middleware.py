@@ -73,7 +73,7 @@ class RequestLimits:
     ) -> None:
         self.app = app
         self.clock = clock or SystemClock()
-        self._failures = RejectionBackoff(
+        self._rejections = RejectionBackoff(
             settings.failures_per_s, max_delay_s=settings.max_failure_delay_s, clients=settings.rate_clients
         )
         self._delayed = Seldom(log, "a client asks for the same without end, its refusals are delayed")
@@ -83,19 +83,19 @@ class RequestLimits:
         if settings.advertise:
             self._hosts |= {host_of(settings.advertise)}
         self._per_s = settings.requests_per_s
-        self._rates = TokenBuckets(settings.requests_per_s, clients=settings.rate_clients)
+        self._buckets = TokenBuckets(settings.requests_per_s, clients=settings.rate_clients)
         self._busy = 0
 
     def __repr__(self) -> str:
-        return f"<Gate busy={self._busy}>"
+        return f"<RequestLimits busy={self._busy}>"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        asked_at = self.clock.monotonic()
+        received_at = self.clock.monotonic()
 
         async def refuse() -> None:
-            await self._hold_back(scope, asked_at)
+            await self._hold_back(scope, received_at)
 
         seen = _RequestMeter(scope, receive, send, self.metrics, refuse)
         self._busy += 1
@@ -119,19 +119,19 @@ class RequestLimits:
         else:
             await self.app(scope, seen.receive, seen.send)
 
-    async def _hold_back(self, scope: Scope, asked_at: float) -> None:
+    async def _hold_back(self, scope: Scope, received_at: float) -> None:
         """Keep a refusal from a client that asks again and again."""
         if (client := scope.get("client")) is None:
             return
         peer, now = f"{client[0]}:{client[1]}", self.clock.monotonic()
-        if delay_s := self._failures.delay_s(peer, asked_at=asked_at, now=now):
+        if delay_s := self._rejections.delay_s(peer, received_at=received_at, now=now):
             self.metrics.delayed.inc()
             self._delayed.write(now, peer=peer, method=scope["method"], path=scope["path"], delay_s=round(delay_s, 3))
             await self.clock.sleep(delay_s)
 
     def _check_rate(self, scope: Scope) -> None:
         client = scope.get("client")
-        wait_s = self._rates.wait_s(client[0], self.clock.monotonic()) if client else 0.0
+        wait_s = self._buckets.take(client[0], self.clock.monotonic()) if client else 0.0
         if wait_s:
             raise TooManyRequests(
                 f"too many requests in a second; limit={self._per_s:g} setting=http.requests_per_s",

@@ -34,7 +34,7 @@ class RequestBodies:
         self.held_bytes = 0
 
     def __repr__(self) -> str:
-        return f"<Bodies held={self.held_bytes}>"
+        return f"<RequestBodies held={self.held_bytes}>"
 
     async def read(self, request: Request, *, limit: int | None = None) -> bytes:
         """A whole body."""

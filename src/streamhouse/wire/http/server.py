@@ -44,7 +44,7 @@ SLOW_READER: Final = "slow reader"
 class Connection(H11Protocol):
     settings: HttpSettings  # these are given by `connection_class`
     metrics: HttpMetrics
-    admission: ConnectionLimits
+    limits: ConnectionLimits
     clock = SystemClock()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -61,7 +61,7 @@ class Connection(H11Protocol):
         # A client whose machine is gone says nothing; the kernel asks it now and then.
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         host = self.client[0] if self.client else "?"
-        wait_s = self.admission.enter(host, self.settings, self.clock.monotonic())
+        wait_s = self.limits.admit(host, self.settings, self.clock.monotonic())
         if isinstance(wait_s, Rejection):
             self._cut(REJECTED[wait_s.why])
             return
@@ -80,7 +80,7 @@ class Connection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._entered:
-            self.admission.leave(self._entered)
+            self.limits.leave(self._entered)
         self._expect_no_headers()
         self._expect_no_reader()
         super().connection_lost(exc)
@@ -183,8 +183,8 @@ class Connection(H11Protocol):
 
 def connection_class(settings: HttpSettings, metrics: HttpMetrics) -> type[Connection]:
     """Uvicorn makes connections of a class; these belong to all of one server's."""
-    admission = ConnectionLimits(settings, section="http")
-    return type("Connection", (Connection,), {"settings": settings, "metrics": metrics, "admission": admission})
+    limits = ConnectionLimits(settings, section="http")
+    return type("Connection", (Connection,), {"settings": settings, "metrics": metrics, "limits": limits})
 
 
 class _Uvicorn(uvicorn.Server):

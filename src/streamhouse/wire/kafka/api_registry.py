@@ -89,7 +89,7 @@ class Api:
     def goes_to_every_agent(self) -> bool:
         return self.key in TO_EVERY_AGENT
 
-    def serves(self, version: int) -> bool:
+    def handles(self, version: int) -> bool:
         return self.first <= version <= self.last
 
 

@@ -1,15 +1,15 @@
-"""Connection: the requests of one client, begun in order and answered in order.
+"""Connection: the requests of one client, started in order and answered in order.
 
-Data path   socket -> framing -> **connection** -> exchange, handler -> **connection** -> socket
-Owns        the order of requests and answers, when reading pauses, the two tasks that exist while there is work
-Leaves      bytes to `framing`, meaning to the handlers, limits over all connections to `inflight` and `server`
+Data path   socket -> framing -> **connection** -> framing (decode), handler -> **connection** -> socket
+Owns        the order of requests and responses, when reading pauses, the two tasks that exist while there is work
+Leaves      bytes to `framing`, meaning to the handlers, limits over all connections to `connection_limits` and `server`
 
-Invariants  one request's first stage at a time, in the order of arrival, also after the client has gone: what it
-            sent without waiting for an answer (acks=0, a commit, its leaving of a group) is done all the same
-            one second stage at a time, in the same order, and only while the client takes its answers, so that a slow
-            reader holds one answer and the write buffer, however much it asked for
-            buffers that were handed to the transport are never written again
-            however much one client sends, others have their turn after `REQUESTS_PER_TURN` of its requests
+Invariants  the first stage of one request runs at a time, in the order of arrival, also after the client disconnected:
+            requests that were sent without waiting for a response (acks=0, an offset commit, LeaveGroup) are handled
+            one second stage runs at a time, in the same order, and only while the client reads its responses; a slow
+            reader holds one response and the write buffer, however many requests it sent
+            buffers that were handed to the transport are never written to again
+            after `REQUESTS_PER_TURN` requests of one client the event loop serves other clients
 
 An idle connection has no task, no buffer and no timer.
 """
@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerState:
-    """What all connections of a server share."""
+    """State that all connections of a server share."""
 
     settings: KafkaSettings
     broker: Broker
@@ -56,8 +56,8 @@ class ServerState:
     inflight: InflightBytes
     pinned: PinnedFrames
     large: LargeMessages
-    admission: ConnectionLimits
-    failures: RejectionBackoff
+    limits: ConnectionLimits
+    rejections: RejectionBackoff
     advertised: Address | None
     cluster_id: str
     connections: "set[Connection]" = field(default_factory=set)
@@ -69,83 +69,83 @@ class ServerState:
 
 
 class ReceivedRequest(NamedTuple):
-    """A whole request, or why there will be no further one."""
+    """A complete frame, or the error after which no further frame is read."""
 
     frame: bytearray | BadFrame
     at: float
 
 
 class InFlightRequest(NamedTuple):
-    """A request whose first stage is over; without an exchange it is the order to close the connection."""
+    """A request whose first stage is over; without a decoded request it is the order to close the connection."""
 
-    exchange: DecodedRequest | None
-    answer: HandlerResult
+    decoded: DecodedRequest | None
+    result: HandlerResult
     size_bytes: int
     at: float
 
 
 class Connection(asyncio.BufferedProtocol):
     __slots__ = (
-        "_answers",
-        "_arrived",
         "_drained",
         "_granted_bytes",
-        "_held_bytes",
+        "_in_flight",
+        "_is_finished",
         "_is_lost",
-        "_is_over",
         "_is_reading",
-        "_kept_bytes",
         "_loop",
         "_outbox",
         "_reader",
+        "_received",
         "_responder",
+        "_retained_bytes",
         "_sent_bytes",
-        "_serving",
+        "_server",
+        "_stats",
         "_transport",
         "_unanswered",
-        "_vitals",
+        "_unsent_bytes",
+        "_waits_for_admission",
         "_waits_for_bytes",
-        "_waits_for_turn",
         "_worker",
         "advertised",
-        "asks_every_agent",
         "host",
         "opened_at",
         "peer",
+        "sends_to_every_agent",
         "software",
     )
     _transport: asyncio.Transport
 
-    def __init__(self, serving: ServerState) -> None:
-        self._serving = serving
+    def __init__(self, server: ServerState) -> None:
+        self._server = server
         self._loop = asyncio.get_running_loop()
-        self._reader = FrameReader(serving.scratch, max_bytes=serving.settings.max_request_bytes)
-        self._arrived: deque[ReceivedRequest] = deque()
-        self._answers: deque[InFlightRequest] = deque()
+        self._reader = FrameReader(server.scratch, max_bytes=server.settings.max_request_bytes)
+        self._received: deque[ReceivedRequest] = deque()
+        self._in_flight: deque[InFlightRequest] = deque()
         self._outbox: list[Buffer] = []
         self._worker: asyncio.Task[None] | None = None
         self._responder: asyncio.Task[None] | None = None
         self._drained: asyncio.Future[None] | None = None
         self._unanswered = 0
         self._granted_bytes = 0
-        self._held_bytes = 0
-        self._kept_bytes = 0
+        self._unsent_bytes = 0
+        self._retained_bytes = 0
         self._sent_bytes = 0
         self._waits_for_bytes = False
-        self._waits_for_turn = False
+        self._waits_for_admission = False
         self._is_reading = True
-        self._is_over = False
+        self._is_finished = False
         self._is_lost = False
-        self.opened_at = serving.clock.monotonic()
+        self.opened_at = server.clock.monotonic()
         self.software = UNNAMED
-        self.asks_every_agent = False
-        """Whether the last request was one that clients make to every agent."""
-        self._vitals = ConnectionStats(active_at=self.opened_at)
+        self.sends_to_every_agent = False
+        """Whether the last request was of a kind that clients send to every agent."""
+        self._stats = ConnectionStats(active_at=self.opened_at)
         self.advertised = Address("", 0)
         self.host = self.peer = ""
 
     def __repr__(self) -> str:
-        flags = {"paused": not self._is_reading, "over": self._is_over, "lost": self._is_lost}
+        flags = {"paused": not self._is_reading, "over": self._is_finished, "lost": self._is_lost}
         state = " ".join(word for word, is_so in flags.items() if is_so)
         return f"<Connection {self.peer} unanswered={self._unanswered} {self._reader!r} {state}>"
 
@@ -155,27 +155,27 @@ class Connection(asyncio.BufferedProtocol):
         # uvloop's transports have the methods of `asyncio.Transport` without being one.
         transport = cast(asyncio.Transport, transport)
         self._transport = transport
-        serving = self._serving
+        server = self._server
         peer = Address(*(transport.get_extra_info("peername") or ("?", 0))[:2])
         self.host, self.peer = peer.host, str(peer)
-        self.advertised = serving.advertised or Address(*transport.get_extra_info("sockname")[:2])
-        wait_s = serving.admission.enter(self.host, serving.broker.settings.kafka, serving.clock.monotonic())
+        self.advertised = server.advertised or Address(*transport.get_extra_info("sockname")[:2])
+        wait_s = server.limits.admit(self.host, server.broker.settings.kafka, server.clock.monotonic())
         if isinstance(wait_s, Rejection):
-            self._is_over = True
-            serving.metrics.closed(wait_s.why).inc()
+            self._is_finished = True
+            server.metrics.closed(wait_s.why).inc()
             transport.abort()
             return
-        transport.set_write_buffer_limits(high=serving.settings.write_buffer_bytes)
-        serving.connections.add(self)
-        serving.metrics.connections.inc()
+        transport.set_write_buffer_limits(high=server.settings.write_buffer_bytes)
+        server.connections.add(self)
+        server.metrics.connections.inc()
         if wait_s:
-            self._waits_for_turn = True
-            self._follow()
-            self._loop.call_later(wait_s, self._has_turn)
+            self._waits_for_admission = True
+            self._update_reading()
+            self._loop.call_later(wait_s, self._on_admitted)
 
-    def _has_turn(self) -> None:
-        self._waits_for_turn = False
-        self._vitals.active_at = self._serving.clock.monotonic()
+    def _on_admitted(self) -> None:
+        self._waits_for_admission = False
+        self._stats.active_at = self._server.clock.monotonic()
         self._read_on()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -189,46 +189,46 @@ class Connection(asyncio.BufferedProtocol):
         return False
 
     def pause_writing(self) -> None:
-        self._serving.metrics.paused("slow_reader").inc()
+        self._server.metrics.paused("slow_reader").inc()
         self._drained = self._loop.create_future()
-        self._hold(self._transport.get_write_buffer_size())
+        self._account_unsent(self._transport.get_write_buffer_size())
         self._read_on()
 
-    def _hold(self, size_bytes: int) -> None:
-        """What a slow client has not taken counts among the answers of all, so that those to come are smaller."""
-        self._held_bytes = self._serving.broker.reader.answers.resize(self._held_bytes, size_bytes)
+    def _account_unsent(self, size_bytes: int) -> None:
+        """Count bytes that a slow client has not read yet in the response budget of all clients."""
+        self._unsent_bytes = self._server.broker.reader.answers.resize(self._unsent_bytes, size_bytes)
 
     def resume_writing(self) -> None:
-        self._hold(0)
+        self._account_unsent(0)
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
         self._drained = None
         self._read_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone: what waits for it ends; what it produced is appended all the same."""
+        """Release what the connection holds. Requests that were received and outlive their client are still handled."""
         self._is_lost = True
-        self._hold(0)
-        serving = self._serving
-        if self in serving.connections:
-            serving.connections.discard(self)
-            serving.metrics.connections.dec()
-            serving.admission.leave(self.host)
-            serving.failures.forget(self.peer)
+        self._account_unsent(0)
+        server = self._server
+        if self in server.connections:
+            server.connections.discard(self)
+            server.metrics.connections.dec()
+            server.limits.leave(self.host)
+            server.rejections.forget(self.peer)
         held, frame_bytes = self._reader.partial_bytes + self._granted_bytes, self._reader.frame_bytes
         self._reader.drop()
         self._granted_bytes = 0
         if self._responder is not None:
             self._responder.cancel()
-        serving.inflight.forget(self)
-        serving.inflight.give_back(held, frame_bytes=frame_bytes)
-        while self._answers:
-            serving.inflight.give_back(self._answers.popleft().size_bytes)
+        server.inflight.cancel(self)
+        server.inflight.release(held, frame_bytes=frame_bytes)
+        while self._in_flight:
+            server.inflight.release(self._in_flight.popleft().size_bytes)
 
     # --- reading
 
     def granted(self, size_bytes: int) -> None:
-        """Bytes came free for the frame that was held back; only from now on is its client to be waited for."""
+        """Continue with the frame that waited for in-flight bytes; timeouts for the client start now."""
         self._waits_for_bytes = False
         self._granted_bytes = size_bytes
         self._read_on()
@@ -238,7 +238,7 @@ class Connection(asyncio.BufferedProtocol):
             self._granted_bytes = 0
             return True
         frame_bytes, grows = self._reader.frame_bytes, self._reader.is_inside_frame
-        if self._serving.inflight.take(size_bytes, self, frame_bytes=frame_bytes, grows=grows):
+        if self._server.inflight.reserve(size_bytes, self, frame_bytes=frame_bytes, grows=grows):
             return True
         self._waits_for_bytes = True
         return False
@@ -246,36 +246,36 @@ class Connection(asyncio.BufferedProtocol):
     def _may_read(self) -> bool:
         return not (
             self._waits_for_bytes
-            or self._waits_for_turn
+            or self._waits_for_admission
             or self._drained is not None
-            or self._is_over
+            or self._is_finished
             or self._is_lost
-            or self._unanswered >= self._serving.settings.max_inflight_requests
+            or self._unanswered >= self._server.settings.max_inflight_requests
         )
 
     def _read_on(self) -> None:
-        """Take whole frames out of what was received, as far as the limits allow, and let the socket follow."""
+        """Take whole frames out of the received bytes as far as the limits allow; pause or resume the socket."""
         try:
             while self._may_read() and (frame := self._reader.next_frame(self._admit)) is not None:
-                self._serving.inflight.is_whole(self, frame_bytes=len(frame))
-                self._arrive(frame)
+                self._server.inflight.is_whole(self, frame_bytes=len(frame))
+                self._enqueue_request(frame)
         except BadFrame as error:
-            self._is_over = True
-            self._arrive(error)
+            self._is_finished = True
+            self._enqueue_request(error)
         self._reader.settle()
-        self._follow()
+        self._update_reading()
 
-    def _arrive(self, frame: bytearray | BadFrame) -> None:
-        now = self._serving.clock.monotonic()
-        self._vitals.active_at = now
-        self._vitals.has_asked = True
+    def _enqueue_request(self, frame: bytearray | BadFrame) -> None:
+        now = self._server.clock.monotonic()
+        self._stats.active_at = now
+        self._stats.has_sent_request = True
         self._unanswered += 1
-        self._arrived.append(ReceivedRequest(frame, now))
+        self._received.append(ReceivedRequest(frame, now))
         if self._worker is None:
-            self._worker = self._loop.create_task(self._work(), name=f"kafka-requests-{self.peer}")
+            self._worker = self._loop.create_task(self._process_requests(), name=f"kafka-requests-{self.peer}")
 
-    def _follow(self) -> None:
-        """Pause or resume the socket, and note since when the client owes the rest of a frame."""
+    def _update_reading(self) -> None:
+        """Pause or resume the socket, and note since when a frame is incomplete."""
         if self._is_lost:
             return
         reading = self._may_read()
@@ -287,25 +287,25 @@ class Connection(asyncio.BufferedProtocol):
                 self._count_pause()
                 self._transport.pause_reading()
         if not reading or self._reader.is_between_frames:
-            self._vitals.partial_since = None
-        elif self._vitals.partial_since is None:
-            self._vitals.partial_since = self._serving.clock.monotonic()
+            self._stats.partial_since = None
+        elif self._stats.partial_since is None:
+            self._stats.partial_since = self._server.clock.monotonic()
 
     def _count_pause(self) -> None:
-        if self._waits_for_turn:
-            self._serving.metrics.paused("connection_rate").inc()
+        if self._waits_for_admission:
+            self._server.metrics.paused("connection_rate").inc()
         elif self._waits_for_bytes:
-            self._serving.metrics.paused("inflight_bytes").inc()
-        elif self._unanswered >= self._serving.settings.max_inflight_requests:
-            self._serving.metrics.paused("inflight_requests").inc()
+            self._server.metrics.paused("inflight_bytes").inc()
+        elif self._unanswered >= self._server.settings.max_inflight_requests:
+            self._server.metrics.paused("inflight_requests").inc()
 
     # --- the first stage
 
-    async def _work(self) -> None:
+    async def _process_requests(self) -> None:
         try:
             count = 0
-            while self._arrived:
-                self._owe(await self._begin(self._arrived.popleft()))
+            while self._received:
+                self._enqueue_response(await self._start(self._received.popleft()))
                 if (count := count + 1) % REQUESTS_PER_TURN == 0:
                     await YieldToLoop()
         except Exception:
@@ -314,49 +314,49 @@ class Connection(asyncio.BufferedProtocol):
         finally:
             self._worker = None
 
-    async def _begin(self, arrived: ReceivedRequest) -> InFlightRequest:
-        """Run a request's first stage; whatever goes wrong with it, later ones are not begun."""
-        frame, at = arrived
+    async def _start(self, received: ReceivedRequest) -> InFlightRequest:
+        """Run a request's first stage; whatever goes wrong with it, no later request is started."""
+        frame, at = received
         size = 0 if isinstance(frame, BadFrame) else len(frame)
-        self._serving.metrics.bytes_in.inc(size)
+        self._server.metrics.bytes_in.inc(size)
         try:
             if isinstance(frame, BadFrame):
                 raise frame
-            if (exchange := self._serving.large.open_small(frame)) is not None:
-                return await self._handle(exchange, frame, at)
-            async with self._serving.large.open(frame) as exchange:
-                return await self._handle(exchange, frame, at)
+            if (decoded := self._server.large.decode_small(frame)) is not None:
+                return await self._handle(decoded, frame, at)
+            async with self._server.large.decode(frame) as decoded:
+                return await self._handle(decoded, frame, at)
         except StreamhouseError as error:
-            self._serving.metrics.closed("bad_request").inc()
-            self._serving.fatal.write(self._serving.clock.monotonic(), peer=self.peer, why=str(error))
+            self._server.metrics.closed("bad_request").inc()
+            self._server.fatal.write(self._server.clock.monotonic(), peer=self.peer, why=str(error))
         except Exception:
-            self._serving.metrics.closed("failure").inc()
+            self._server.metrics.closed("failure").inc()
             log.exception("request failed", extra={"peer": self.peer})
-        self._is_over = True
-        self._forget_arrived()
+        self._is_finished = True
+        self._discard_received()
         return InFlightRequest(None, None, size, at)
 
-    async def _handle(self, exchange: DecodedRequest, frame: bytearray, at: float) -> InFlightRequest:
-        if self._is_lost and not exchange.api.outlives_client:
-            return InFlightRequest(exchange, None, len(frame), at)
-        self._kept_bytes = 0
-        self.asks_every_agent = exchange.api.goes_to_every_agent
-        answer = await exchange.api.handle(self._context(exchange), exchange.request)
-        is_kept = self._kept_bytes and self._serving.pinned.keep(frame, kept_bytes=self._kept_bytes)
-        return InFlightRequest(exchange, answer, 0 if is_kept else len(frame), at)
+    async def _handle(self, decoded: DecodedRequest, frame: bytearray, at: float) -> InFlightRequest:
+        if self._is_lost and not decoded.api.outlives_client:
+            return InFlightRequest(decoded, None, len(frame), at)
+        self._retained_bytes = 0
+        self.sends_to_every_agent = decoded.api.goes_to_every_agent
+        result = await decoded.api.handle(self._context(decoded), decoded.request)
+        is_retained = self._retained_bytes and self._server.pinned.keep(frame, kept_bytes=self._retained_bytes)
+        return InFlightRequest(decoded, result, 0 if is_retained else len(frame), at)
 
-    def _context(self, exchange: DecodedRequest) -> Context:
-        serving = self._serving
+    def _context(self, decoded: DecodedRequest) -> Context:
+        server = self._server
         return Context(
-            serving.broker,
-            exchange.api.name,
-            exchange.version,
-            exchange.client_id,
+            server.broker,
+            decoded.api.name,
+            decoded.version,
+            decoded.client_id,
             self.host,
             self.advertised,
-            serving.cluster_id,
-            serving.metrics,
-            self._keeps,
+            server.cluster_id,
+            server.metrics,
+            self._retain,
             self.software,
             self._set_software,
         )
@@ -364,46 +364,46 @@ class Connection(asyncio.BufferedProtocol):
     def _set_software(self, software: ClientSoftware) -> None:
         self.software = software
 
-    def _keeps(self, size_bytes: int) -> None:
-        self._kept_bytes += size_bytes
+    def _retain(self, size_bytes: int) -> None:
+        self._retained_bytes += size_bytes
 
-    def _forget_arrived(self) -> None:
-        """Nothing of what was sent after a fatal request is begun."""
-        while self._arrived:
-            frame = self._arrived.popleft().frame
+    def _discard_received(self) -> None:
+        """Nothing of what was sent after a fatal request is started."""
+        while self._received:
+            frame = self._received.popleft().frame
             self._unanswered -= 1
-            self._serving.inflight.give_back(0 if isinstance(frame, BadFrame) else len(frame))
+            self._server.inflight.release(0 if isinstance(frame, BadFrame) else len(frame))
 
     # --- the second stage
 
-    def _owe(self, begun: InFlightRequest) -> None:
-        """Answer at once where nothing is ahead and nothing to wait for; else let the responder do it in its turn."""
+    def _enqueue_response(self, in_flight: InFlightRequest) -> None:
+        """Send the response now if none is ahead of it and it is ready; otherwise leave it to the responder task."""
         if self._is_lost:
-            self._settle(begun)
+            self._complete(in_flight)
             return
-        self._answers.append(begun)
-        waits = begun.exchange is None or self._drained is not None or _may_wait(begun.answer)
-        if len(self._answers) == 1 and not waits:
-            self._put(begun, _encoded(begun))
-            self._answers.popleft()
+        self._in_flight.append(in_flight)
+        waits = in_flight.decoded is None or self._drained is not None or _may_wait(in_flight.result)
+        if len(self._in_flight) == 1 and not waits:
+            self._finish(in_flight, _encoded(in_flight))
+            self._in_flight.popleft()
             self._send()
         elif self._responder is None:
             self._responder = self._loop.create_task(self._respond(), name=f"kafka-answers-{self.peer}")
 
     async def _respond(self) -> None:
         try:
-            while self._answers:
-                begun = self._answers[0]
-                if begun.exchange is None:
+            while self._in_flight:
+                in_flight = self._in_flight[0]
+                if in_flight.decoded is None:
                     break
-                response = await self._response(begun.answer)
-                buffers, refuses = await self._encode(begun.exchange, response)
-                if refuses:
-                    await self._hold_back(begun.exchange)
-                self._put(self._answers[0], buffers)
-                self._answers.popleft()
+                response = await self._response(in_flight.result)
+                buffers, is_rejected = await self._encode(in_flight.decoded, response)
+                if is_rejected:
+                    await self._delay_rejection(in_flight.decoded)
+                self._finish(self._in_flight[0], buffers)
+                self._in_flight.popleft()
             self._send()
-            if self._answers:
+            if self._in_flight:
                 self._transport.close()
         except Exception:
             log.exception("answer failed", extra={"peer": self.peer})
@@ -412,55 +412,55 @@ class Connection(asyncio.BufferedProtocol):
             self._responder = None
 
     def _fail(self) -> None:
-        """A bug of ours: end the connection, which the client notices."""
-        self._serving.metrics.closed("failure").inc()
-        self._is_over = True
-        self._forget_arrived()
+        """Close the connection after an unexpected error of the server."""
+        self._server.metrics.closed("failure").inc()
+        self._is_finished = True
+        self._discard_received()
         self._transport.close()
 
-    async def _response(self, answer: HandlerResult) -> Response | None:
-        """Wait for an answer; what is ready before it leaves first, and a client that takes nothing gets no more."""
-        if isinstance(answer, PendingResponse) and answer.is_ready() and self._drained is None:
-            return await answer.respond()
+    async def _response(self, result: HandlerResult) -> Response | None:
+        """Wait for a response. Sends finished responses first, and waits while the client does not read."""
+        if isinstance(result, PendingResponse) and result.is_ready() and self._drained is None:
+            return await result.respond()
         self._send()
         while (drained := self._drained) is not None:
             await drained
-        return await answer.respond() if isinstance(answer, PendingResponse) else answer
+        return await result.respond() if isinstance(result, PendingResponse) else result
 
-    async def _hold_back(self, exchange: DecodedRequest) -> None:
-        """Keep a refusal from a client that asks again and again; its request's bytes are free meanwhile."""
-        serving, begun, now = self._serving, self._answers[0], self._serving.clock.monotonic()
-        delay_s = serving.failures.delay_s(self.peer, asked_at=begun.at, now=now)
+    async def _delay_rejection(self, decoded: DecodedRequest) -> None:
+        """Delay an error response to a client that repeats its request; the request's bytes are released meanwhile."""
+        server, in_flight, now = self._server, self._in_flight[0], self._server.clock.monotonic()
+        delay_s = server.rejections.delay_s(self.peer, received_at=in_flight.at, now=now)
         if not delay_s:
             return
         self._send()
-        self._answers[0] = begun._replace(size_bytes=0)
-        serving.inflight.give_back(begun.size_bytes)
-        serving.metrics.delayed(exchange.api.name).inc()
-        serving.delayed.write(
-            now, peer=self.peer, client=exchange.client_id, api=exchange.api.name, delay_s=round(delay_s, 3)
+        self._in_flight[0] = in_flight._replace(size_bytes=0)
+        server.inflight.release(in_flight.size_bytes)
+        server.metrics.delayed(decoded.api.name).inc()
+        server.delayed.write(
+            now, peer=self.peer, client=decoded.client_id, api=decoded.api.name, delay_s=round(delay_s, 3)
         )
-        await serving.clock.sleep(delay_s)
+        await server.clock.sleep(delay_s)
 
-    async def _encode(self, exchange: DecodedRequest, response: Response | None) -> Encoded:
+    async def _encode(self, decoded: DecodedRequest, response: Response | None) -> Encoded:
         if response is None:
-            return Encoded([], is_refusal=False)
+            return Encoded([], is_rejection=False)
         if is_large(response):
-            return await self._serving.large.encode(exchange, response)
-        return Encoded(encode_response(exchange, response), is_rejection(response))
+            return await self._server.large.encode(decoded, response)
+        return Encoded(encode_response(decoded, response), is_rejection(response))
 
-    def _put(self, begun: InFlightRequest, buffers: Sequence[Buffer]) -> None:
-        assert begun.exchange is not None
+    def _finish(self, in_flight: InFlightRequest, buffers: Sequence[Buffer]) -> None:
+        assert in_flight.decoded is not None
         self._outbox += buffers
-        now = self._serving.clock.monotonic()
-        self._vitals.active_at = now
-        self._serving.metrics.seconds_of(begun.exchange.api.name).observe(now - begun.at)
-        self._settle(begun)
+        now = self._server.clock.monotonic()
+        self._stats.active_at = now
+        self._server.metrics.seconds_of(in_flight.decoded.api.name).observe(now - in_flight.at)
+        self._complete(in_flight)
 
-    def _settle(self, begun: InFlightRequest) -> None:
-        """The request is over; its bytes and its place are free."""
+    def _complete(self, in_flight: InFlightRequest) -> None:
+        """Release the bytes and the slot of a request."""
         self._unanswered -= 1
-        self._serving.inflight.give_back(begun.size_bytes)
+        self._server.inflight.release(in_flight.size_bytes)
         if not self._is_reading:
             self._read_on()
 
@@ -470,7 +470,7 @@ class Connection(asyncio.BufferedProtocol):
         buffers, self._outbox = self._outbox, []
         size = sum(map(len, buffers))
         self._sent_bytes += size
-        self._serving.metrics.bytes_out.inc(size)
+        self._server.metrics.bytes_out.inc(size)
         if len(buffers) == 1:
             self._transport.write(buffers[0])
         else:
@@ -478,27 +478,30 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- the server's side
 
-    def vitals(self) -> ConnectionStats:
-        """How the connection does, for whoever decides that it has to go."""
+    def stats(self) -> ConnectionStats:
+        """Statistics by which the server decides whether to close the connection."""
         buffered = self._transport.get_write_buffer_size()
-        self._vitals.note(
+        self._stats.note(
             taken_bytes=self._sent_bytes - buffered,
             is_blocked=buffered > 0,
-            is_busy=self._unanswered > 0 or self._waits_for_turn or self._waits_for_bytes,
+            is_busy=self._unanswered > 0 or self._waits_for_admission or self._waits_for_bytes,
             partial_bytes=self._reader.received_bytes,
-            is_pressed=self._serving.inflight.is_pressed(self._reader.frame_bytes),
-            least_bytes_per_s=self._serving.settings.min_request_bytes_per_s,
-            now=self._serving.clock.monotonic(),
+            is_pressed=self._server.inflight.is_pressed(self._reader.frame_bytes),
+            least_bytes_per_s=self._server.settings.min_request_bytes_per_s,
+            now=self._server.clock.monotonic(),
         )
-        return self._vitals
+        return self._stats
 
     @property
-    def owes(self) -> bool:
-        """Whether an answer is under way that a stopping server waits for."""
+    def has_pending_responses(self) -> bool:
+        """Whether a stopping server has to wait for a response."""
         return (
             self._worker is not None
-            or bool(self._arrived)
-            or any(not isinstance(begun.answer, PendingResponse) or begun.answer.owed for begun in self._answers)
+            or bool(self._received)
+            or any(
+                not isinstance(in_flight.result, PendingResponse) or in_flight.result.drain_on_stop
+                for in_flight in self._in_flight
+            )
         )
 
     @property
@@ -507,26 +510,25 @@ class Connection(asyncio.BufferedProtocol):
 
     def finish(self) -> None:
         """Read no further request."""
-        self._is_over = True
-        self._follow()
+        self._is_finished = True
+        self._update_reading()
 
     def close(self) -> None:
-        """Send what is written, then end."""
+        """Send what is buffered, then close."""
         self._transport.close()
 
     def abort(self, why: str, text: str) -> None:
-        """End now, whatever is under way."""
-        self._serving.metrics.closed(why).inc()
+        """Close now, without sending what is buffered."""
+        self._server.metrics.closed(why).inc()
         log.info("connection closed", extra={"peer": self.peer, "why": text})
         self._transport.abort()
 
 
-def _may_wait(answer: HandlerResult) -> bool:
-    """Whether an answer may not be ready to be sent: it is still owed, takes long to encode, or is a refusal, which may
-    have to be held back."""
-    return isinstance(answer, PendingResponse) or (answer is not None and (is_large(answer) or is_rejection(answer)))
+def _may_wait(result: HandlerResult) -> bool:
+    """Whether a result cannot be sent at once: it is pending, slow to encode, or an error that may be delayed."""
+    return isinstance(result, PendingResponse) or (result is not None and (is_large(result) or is_rejection(result)))
 
 
-def _encoded(begun: InFlightRequest) -> list[Buffer]:
-    assert begun.exchange is not None
-    return encode_response(begun.exchange, begun.answer) if isinstance(begun.answer, Response) else []
+def _encoded(in_flight: InFlightRequest) -> list[Buffer]:
+    assert in_flight.decoded is not None
+    return encode_response(in_flight.decoded, in_flight.result) if isinstance(in_flight.result, Response) else []

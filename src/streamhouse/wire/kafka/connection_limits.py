@@ -64,9 +64,9 @@ class _Room:
     def waiting(self) -> int:
         return len(self._growing) + len(self._new)
 
-    def take(self, size_bytes: int, waiter: Waiter, *, grows: bool) -> bool:
+    def reserve(self, size_bytes: int, waiter: Waiter, *, grows: bool) -> bool:
         is_first = waiter is self._beyond or not (self._growing if grows else self.waiting)
-        if is_first and self._may_take(size_bytes, waiter, grows=grows):
+        if is_first and self._may_reserve(size_bytes, waiter, grows=grows):
             self.add(size_bytes)
             return True
         (self._growing if grows else self._new).append((waiter, size_bytes))
@@ -83,13 +83,13 @@ class _Room:
             self._beyond = None
             self.grant()
 
-    def forget(self, waiter: Waiter) -> None:
+    def cancel(self, waiter: Waiter) -> None:
         self._growing = deque(item for item in self._growing if item[0] is not waiter)
         self._new = deque(item for item in self._new if item[0] is not waiter)
         if self._beyond is waiter:
             self._beyond = None
 
-    def _may_take(self, size_bytes: int, waiter: Waiter, *, grows: bool) -> bool:
+    def _may_reserve(self, size_bytes: int, waiter: Waiter, *, grows: bool) -> bool:
         fits = self.used + size_bytes <= self._limit and self._total.used + size_bytes <= self._total.limit
         if fits or self.used == 0 or waiter is self._beyond:
             return True
@@ -101,7 +101,7 @@ class _Room:
     def grant(self) -> None:
         while queue := self._growing or self._new:
             waiter, size_bytes = queue[0]
-            if not self._may_take(size_bytes, waiter, grows=queue is self._growing):
+            if not self._may_reserve(size_bytes, waiter, grows=queue is self._growing):
                 return
             queue.popleft()
             self.add(size_bytes)
@@ -134,16 +134,16 @@ class InflightBytes:
         """Whether requests of this kind wait for room."""
         return self._room(frame_bytes).waiting > 0
 
-    def take(self, size_bytes: int, waiter: Waiter, *, frame_bytes: int | None = None, grows: bool = False) -> bool:
+    def reserve(self, size_bytes: int, waiter: Waiter, *, frame_bytes: int | None = None, grows: bool = False) -> bool:
         """Take bytes for a frame that begins, or that `grows`; or be called later."""
         room = self._room(size_bytes if frame_bytes is None else frame_bytes)
-        return room.take(size_bytes, waiter, grows=grows)
+        return room.reserve(size_bytes, waiter, grows=grows)
 
     def is_whole(self, waiter: Waiter, *, frame_bytes: int) -> None:
         """The waiter's frame needs no more bytes."""
         self._room(frame_bytes).is_whole(waiter)
 
-    def give_back(self, size_bytes: int, *, frame_bytes: int | None = None) -> None:
+    def release(self, size_bytes: int, *, frame_bytes: int | None = None) -> None:
         """Bytes of a frame that was answered, or of one that was not whole, are free."""
         self._room(size_bytes if frame_bytes is None else frame_bytes).add(-size_bytes)
         self._grant()
@@ -158,10 +158,10 @@ class InflightBytes:
         self._large.add(-size_bytes)
         self._grant()
 
-    def forget(self, waiter: Waiter) -> None:
+    def cancel(self, waiter: Waiter) -> None:
         """The waiter is gone; whoever stood behind it may go on."""
-        self._small.forget(waiter)
-        self._large.forget(waiter)
+        self._small.cancel(waiter)
+        self._large.cancel(waiter)
         self._grant()
 
     def _grant(self) -> None:
@@ -224,7 +224,7 @@ class ConnectionStats:
         "_marked_bytes",
         "_taken_bytes",
         "active_at",
-        "has_asked",
+        "has_sent_request",
         "is_busy",
         "is_pressed",
         "kept_pace_at",
@@ -238,7 +238,7 @@ class ConnectionStats:
         self.partial_since: float | None = None
         self.stuck_since: float | None = None
         self.kept_pace_at: float | None = None
-        self.has_asked = False
+        self.has_sent_request = False
         self.is_busy = False
         self.is_pressed = False
         self.partial_bytes = 0
@@ -278,31 +278,31 @@ class ConnectionStats:
             self.kept_pace_at, self._marked_bytes = now, self.partial_bytes
 
 
-def find_close_reason(vitals: ConnectionStats, settings: KafkaSettings, *, now: float) -> CloseReason | None:
+def find_close_reason(stats: ConnectionStats, settings: KafkaSettings, *, now: float) -> CloseReason | None:
     """Why the connection has to go; None when it may stay. Decides; touches nothing."""
-    if vitals.stuck_since is not None:
-        if now - vitals.stuck_since >= settings.slow_reader_timeout_s:
+    if stats.stuck_since is not None:
+        if now - stats.stuck_since >= settings.slow_reader_timeout_s:
             return CloseReason("slow_reader", f"client takes no answers; timeout_s={settings.slow_reader_timeout_s:g}")
         return None
-    if vitals.partial_since is not None:
-        return _slow_sender(vitals, settings, took_s=now - vitals.partial_since, now=now)
-    if not (vitals.is_busy or vitals.has_asked) and now - vitals.active_at >= settings.first_request_timeout_s:
+    if stats.partial_since is not None:
+        return _slow_sender(stats, settings, took_s=now - stats.partial_since, now=now)
+    if not (stats.is_busy or stats.has_sent_request) and now - stats.active_at >= settings.first_request_timeout_s:
         return CloseReason("silent", f"no request came; timeout_s={settings.first_request_timeout_s:g}")
-    if not vitals.is_busy and now - vitals.active_at >= settings.idle_timeout_s:
+    if not stats.is_busy and now - stats.active_at >= settings.idle_timeout_s:
         return CloseReason("idle", f"connection is idle; timeout_s={settings.idle_timeout_s:g}")
     return None
 
 
-def _slow_sender(vitals: ConnectionStats, settings: KafkaSettings, *, took_s: float, now: float) -> CloseReason | None:
+def _slow_sender(stats: ConnectionStats, settings: KafkaSettings, *, took_s: float, now: float) -> CloseReason | None:
     stalled_s = settings.stalled_request_timeout_s
-    if vitals.is_pressed and vitals.kept_pace_at is not None and now - vitals.kept_pace_at >= stalled_s:
+    if stats.is_pressed and stats.kept_pace_at is not None and now - stats.kept_pace_at >= stalled_s:
         return CloseReason("slow_sender", f"request stalls while others wait for room; timeout_s={stalled_s:g}")
     if took_s >= settings.partial_request_timeout_s:
         return CloseReason("slow_sender", f"request never ends; timeout_s={settings.partial_request_timeout_s:g}")
     pace = settings.min_request_bytes_per_s
-    if took_s >= CHECK_RATE_AFTER_S and vitals.partial_bytes < took_s * pace:
+    if took_s >= CHECK_RATE_AFTER_S and stats.partial_bytes < took_s * pace:
         return CloseReason(
-            "slow_sender", f"request comes too slowly; bytes={vitals.partial_bytes} least_bytes_per_s={pace}"
+            "slow_sender", f"request comes too slowly; bytes={stats.partial_bytes} least_bytes_per_s={pace}"
         )
     return None
 

@@ -1,17 +1,11 @@
-"""Metrics of the Kafka server.
+"""Context of a Kafka request: what a handler is given, what it returns, and the metrics of the server.
 
-Data path   beside connection and handlers; nothing flows through it
-Owns        the names of the metrics, and their children, which are made once
-Leaves      serving them to `wire.http`
-
-Answer: what a handler gets and what it gives back.
-
-Data path   exchange -> handler(**Context**, request) -> **Answer** -> connection
+Data path   framing -> handler(**Context**, request) -> **HandlerResult** -> connection
 Owns        the two stages of a request: what must happen in order, and what may be waited for
-Leaves      decoding to `exchange`, order and sockets to `connection`
+Leaves      decoding to `framing`, order and sockets to `connection`
 
-A handler runs alone on its connection: the next request begins when it returns. What it returns may be an answer, or
-one that is still owed (`PendingResponse`), for which the connection waits while later requests begin.
+A connection runs one handler at a time: the next request starts when the handler returns. A handler returns a response,
+or a `PendingResponse` for which the connection waits while later requests start.
 """
 
 from abc import ABC, abstractmethod
@@ -61,36 +55,36 @@ class KafkaMetrics:
         self.closed = cache(lambda why: self._closed.labels(why))
         self.delayed = cache(lambda api: self._delayed.labels(api))
 
-    def refused(self, api: str, code: ErrorCode) -> None:
+    def count_error(self, api: str, code: ErrorCode) -> None:
         self.errors.labels(api, code.name).inc()
 
 
 class CloseConnection(Rejected):
-    """The protocol leaves no way to answer this; the connection is closed, which the client notices."""
+    """The protocol has no error response for this request; the connection is closed."""
 
 
 class PendingResponse(ABC):
-    """The second stage of a request. Answers leave in the order of their requests, so it is awaited in that order."""
+    """The second stage of a request. Responses are sent, and therefore awaited, in the order of the requests."""
 
     __slots__ = ()
-    owed: ClassVar[bool] = True
-    """Whether an agent that stops waits for it; a long poll is cut short instead."""
+    drain_on_stop: ClassVar[bool] = True
+    """Whether an agent that stops waits for the response; a long poll is cancelled instead."""
 
     def is_ready(self) -> bool:
-        """Whether `respond` will answer without waiting; only a hint, by which answers are sent together."""
+        """Whether `respond` returns without waiting: a hint by which responses are sent together."""
         return False
 
     @abstractmethod
     async def respond(self) -> Response:
-        """Called once, when all earlier answers of the connection are on their way."""
+        """Return the response. Called once, after all earlier responses of the connection were sent."""
 
 
 HandlerResult: TypeAlias = Response | PendingResponse | None
-"""None: the client expects no answer."""
+"""None: the client expects no response."""
 
 
 class Context(NamedTuple):
-    """What a handler knows besides the request itself. A tuple, because one is made per request."""
+    """What a handler gets besides the request. A tuple, because one is made per request."""
 
     broker: Broker
     api: str
@@ -100,27 +94,29 @@ class Context(NamedTuple):
     advertised: Address
     cluster_id: str
     metrics: KafkaMetrics
-    keeps: Callable[[int], None]
-    """To be told how many bytes of the request's frame the broker took over."""
+    retain: Callable[[int], None]
+    """The handler calls this with the number of bytes of the request's frame that the broker retains."""
     software: ClientSoftware
-    """Which library the client is; known once it has asked for ApiVersions."""
+    """The client library; known after the client sent ApiVersions."""
     set_software: Callable[[ClientSoftware], None]
-    """Called by ApiVersions, which is where clients name themselves."""
+    """Called by the handler of ApiVersions, in which clients name their library."""
 
     def agents(self) -> list[tuple[int, Address]]:
-        """All agents by node id: this one at the address by which it is known here, others at theirs."""
+        """All agents by node id: this one at the address that this listener advertises, others at their own."""
         own = self.broker.node_id
         return [(each.node_id, self.advertised if each.node_id == own else each.kafka) for each in self.broker.agents()]
 
     def departed(self) -> list[tuple[int, Address]]:
-        """Agents that departed a moment ago, by node id, at the addresses that this client should be given: its own
-        connection's address for clients that bind calls to the id, else the one that the agent had."""
+        """Agents that departed a moment ago, by node id.
+
+        Clients that bind requests to a node id get the address of this connection, others the address of the agent.
+        """
         if self.software.takes_redirects:
             return [(each.node_id, self.advertised) for each in self.broker.redirected()]
         return [(each.node_id, each.kafka) for each in self.broker.departed()]
 
-    def refused(self, error: StreamhouseError | ErrorCode) -> ErrorCode:
-        """The code for an answer; counted."""
+    def count_error(self, error: StreamhouseError | ErrorCode) -> ErrorCode:
+        """Count an error and return its code for the response."""
         code = error if isinstance(error, ErrorCode) else error_code(error)
-        self.metrics.refused(self.api, code)
+        self.metrics.count_error(self.api, code)
         return code

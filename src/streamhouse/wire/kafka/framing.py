@@ -185,7 +185,7 @@ def decode_request(frame: bytearray, *, max_elements: int = MAX_ELEMENTS) -> Dec
     api = APIS.get(key)
     if api is None:
         raise CloseConnection(f"API is not served; key={key} version={version}")
-    if not api.serves(version):
+    if not api.handles(version):
         return _unsupported(api, version, correlation_id)
     header, position = decode(RequestHeader, api.request.header_version(version), frame)
     # What follows the request is not looked at, as in Kafka: librdkafka's request for all topics has three bytes more.

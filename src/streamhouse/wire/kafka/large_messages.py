@@ -34,7 +34,7 @@ class Encoded(NamedTuple):
     """A response as buffers, and whether it says no and nothing else."""
 
     buffers: list[Buffer]
-    is_refusal: bool
+    is_rejection: bool
 
 
 class LargeMessages:
@@ -50,7 +50,7 @@ class LargeMessages:
     def __repr__(self) -> str:
         return f"<LargeMessages opened={self.opened} encoded={self.encoded} max_elements={self._max_elements}>"
 
-    def open_small(self, frame: bytearray) -> DecodedRequest | None:
+    def decode_small(self, frame: bytearray) -> DecodedRequest | None:
         """Read a frame; None when it has too many elements for the event loop."""
         try:
             return decode_request(frame, max_elements=min(INLINE_ELEMENTS, self._max_elements))
@@ -60,7 +60,7 @@ class LargeMessages:
             return None
 
     @asynccontextmanager
-    async def open(self, frame: bytearray) -> AsyncIterator[DecodedRequest]:
+    async def decode(self, frame: bytearray) -> AsyncIterator[DecodedRequest]:
         """Read a large frame, and hold a place for it while it is begun. Raises as `decode_request` does."""
         async with self._places:
             self.opened += 1

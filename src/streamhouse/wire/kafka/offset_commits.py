@@ -28,9 +28,9 @@ async def name_of(context: Context, topic_id: UUID) -> str | ErrorCode:
     try:
         return (await context.broker.catalogue.find_by_id(TopicId(topic_id))).name
     except Unavailable:
-        return context.refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return context.count_error(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     except StreamhouseError as error:
-        return context.refused(error)
+        return context.count_error(error)
 
 
 class RequestedPartition(Protocol):

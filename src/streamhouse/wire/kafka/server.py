@@ -60,7 +60,7 @@ class KafkaServer:
             small_bytes=settings.small_request_bytes,
             small_limit_bytes=settings.small_inflight_bytes,
         )
-        self._serving = ServerState(
+        self._state = ServerState(
             settings=settings,
             broker=broker,
             clock=clock,
@@ -68,8 +68,8 @@ class KafkaServer:
             inflight=inflight,
             pinned=PinnedFrames(inflight),
             large=LargeMessages(max_elements=settings.max_request_elements),
-            admission=ConnectionLimits(settings, section="kafka"),
-            failures=RejectionBackoff(
+            limits=ConnectionLimits(settings, section="kafka"),
+            rejections=RejectionBackoff(
                 settings.failures_per_s, max_delay_s=settings.max_failure_delay_s, clients=settings.rate_clients
             ),
             advertised=parse_address(settings.advertise) if settings.advertise else None,
@@ -79,20 +79,20 @@ class KafkaServer:
         self._watch: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
-        return f"<KafkaServer connections={len(self._serving.connections)} {self._serving.inflight!r}>"
+        return f"<KafkaServer connections={len(self._state.connections)} {self._state.inflight!r}>"
 
     @property
     def connections(self) -> frozenset[Connection]:
-        return frozenset(self._serving.connections)
+        return frozenset(self._state.connections)
 
     @property
     def large_messages(self) -> LargeMessages:
-        return self._serving.large
+        return self._state.large
 
     async def start(self) -> Address:
         """Accept connections; returns the address that is listened on."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Connection(self._serving), sock=self._listener)
+        self._server = await loop.create_server(lambda: Connection(self._state), sock=self._listener)
         self._watch = loop.create_task(self._watch_connections(), name="kafka-watch")
         return Address(*self._listener.getsockname()[:2])
 
@@ -114,7 +114,9 @@ class KafkaServer:
 
     async def _wait_for(self, connections: frozenset[Connection]) -> None:
         deadline = self._clock.monotonic() + STOP_TIMEOUT_S
-        while any(connection.owes for connection in connections) and self._clock.monotonic() < deadline:
+        while (
+            any(connection.has_pending_responses for connection in connections) and self._clock.monotonic() < deadline
+        ):
             await self._clock.sleep(STOP_CHECK_S)
 
     async def _end(self, connections: frozenset[Connection]) -> None:
@@ -125,11 +127,11 @@ class KafkaServer:
         for connection in connections:
             connection.close()
         deadline = self._clock.monotonic() + CLOSE_TIMEOUT_S
-        while self._serving.connections and self._clock.monotonic() < deadline:
+        while self._state.connections and self._clock.monotonic() < deadline:
             await self._clock.sleep(STOP_CHECK_S)
         for connection in self.connections:
             connection.abort("stop", "agent stops")
-        self._serving.large.close()
+        self._state.large.close()
 
     async def _watch_connections(self) -> None:
         interval_s = check_interval_s(self._settings)
@@ -138,13 +140,13 @@ class KafkaServer:
             self.close_overdue()
             self.close_misdirected()
             self.close_outdated()
-            self._serving.pinned.release()
+            self._state.pinned.release()
 
     def close_overdue(self) -> None:
         """Close connections that are idle, never ask, send too slowly, or don't take their answers."""
         now = self._clock.monotonic()
         for connection in self.connections:
-            if (reason := find_close_reason(connection.vitals(), self._settings, now=now)) is not None:
+            if (reason := find_close_reason(connection.stats(), self._settings, now=now)) is not None:
                 connection.abort(reason.why, reason.text)
 
     def close_misdirected(self) -> None:
@@ -153,12 +155,12 @@ class KafkaServer:
         A client that keeps them would go on to ask this agent for what the other one leads. One that still owes an
         answer is looked at again the next time.
         """
-        times = self._serving.broker.misdirected()
+        times = self._state.broker.misdirected()
         for connection in self.connections if times else ():
-            if not connection.software.keeps_connections or connection.owes:
+            if not connection.software.keeps_connections or connection.has_pending_responses:
                 continue
             if any(first <= connection.opened_at <= last for first, last in times):
-                self._serving.metrics.closed("misdirected").inc()
+                self._state.metrics.closed("misdirected").inc()
                 connection.finish()
                 connection.close()
 
@@ -166,12 +168,12 @@ class KafkaServer:
         """Close connections of clients that may wait for an agent that is gone, and that ask who is there only when
         they connect: such a client has called the others, and is silent on their connections while it waits."""
         now = self._clock.monotonic()
-        times = [at for at in self._serving.broker.departures() if at <= now - OUTDATED_S]
+        times = [at for at in self._state.broker.departures() if at <= now - OUTDATED_S]
         for connection in self.connections if times else ():
-            vitals = connection.vitals()
-            if vitals.is_busy or now - vitals.active_at < OUTDATED_S or not connection.asks_every_agent:
+            stats = connection.stats()
+            if stats.is_busy or now - stats.active_at < OUTDATED_S or not connection.sends_to_every_agent:
                 continue
             if connection.software.asks_when_it_connects and connection.opened_at <= max(times):
-                self._serving.metrics.closed("outdated").inc()
+                self._state.metrics.closed("outdated").inc()
                 connection.finish()
                 connection.close()

@@ -57,7 +57,7 @@ class Notifications:
         self.is_listening = False
 
     def __repr__(self) -> str:
-        return f"<Announcements listening={self.is_listening} {self._listeners!r}>"
+        return f"<Notifications listening={self.is_listening} {self._listeners!r}>"
 
     def subscribe(self, on_change: OnChange) -> Callable[[], None]:
         """The first one begins to listen; that it does is heard as `EVERYTHING`."""

@@ -64,7 +64,7 @@ class SchemaEncoding:
         self._idle: list[EncoderProcess] = []
 
     def __repr__(self) -> str:
-        return f"<Encoding waiting={self._waiting} processes={len(self._idle)}>"
+        return f"<SchemaEncoding waiting={self._waiting} processes={len(self._idle)}>"
 
     async def run(self, work: Callable[[Deadline], T]) -> T:
         """Do the work in a thread; raises `Unprocessable` when it takes too long, `TooManyRequests` when its turn

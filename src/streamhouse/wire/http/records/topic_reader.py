@@ -177,7 +177,7 @@ class TopicReader:
         """Whether the last read saw records behind those that it gave."""
 
     def __repr__(self) -> str:
-        return f"<Tail {self._topic.name} {self.offsets}>"
+        return f"<TopicReader {self._topic.name} {self.offsets}>"
 
     @property
     def cursor(self) -> str:

@@ -1,19 +1,13 @@
-"""Link: one connection to another agent; many requests may be under way, answers come in the order of the requests.
+"""Connections of this agent to one other agent's Kafka listener.
 
-Data path   peer -> **link** -> another agent's Kafka listener, and back
-Owns        frames and correlation ids, who waits for which answer
-Leaves      which link to use, and for how long to wait, to `peer`; bytes of messages to `codec`
-Invariant   an answer goes to the request whose correlation id it carries; any other answer ends the link
+Data path   client -> **connections** -> the other agent's Kafka listener, and back
+Owns        frames and correlation ids of a connection (`AgentConnection`); which connection a request uses, how many
+            requests are in flight, and when an agent is taken for dead (`AgentConnections`)
+Leaves      contents of messages to `appends`, `reads`, `groups` and `markers`
+Invariant   a response goes to the request with its correlation id; any other response closes the connection
 
-Peer: one other agent, the connections to it, and how much of it is asked at once.
-
-Data path   peers -> **peer** -> link
-Owns        a shared connection for appends, one for questions, one for markers, one per read; limits; when an agent is
-            taken for gone
-Leaves      bytes to `link`, what is asked to `appends`, `reads`, `groups` and `markers`
-
-Answers come in order, so a read that waits for records has a connection to itself: nothing waits behind it. When its
-reader gives up the connection is closed, and the other agent forgets the read.
+Appends, other requests and markers share one connection each. Responses arrive in order, so a read that waits for
+records has a connection to itself; if its caller gives up, the connection is closed and the other agent drops the read.
 """
 
 import asyncio
@@ -34,7 +28,7 @@ from streamhouse.wire.kafka.messages.header import RequestHeader, ResponseHeader
 from streamhouse.wire.kafka.schema import Buffer, Request, Response
 
 MAX_RESPONSE_BYTES: Final = 192 * 1024 * 1024
-"""More than a fetch with its limits and one batch above them."""
+"""More than a fetch response with its limits and one batch above them."""
 
 MAX_CORRELATION_ID: Final = 2**31 - 1
 
@@ -46,7 +40,7 @@ R = TypeVar("R", bound=Response)
 class _PendingRequest(NamedTuple):
     correlation_id: int
     sent_at: float
-    answered: "asyncio.Future[bytes]"
+    response: "asyncio.Future[bytes]"
 
 
 class AgentConnection:
@@ -59,39 +53,41 @@ class AgentConnection:
         self._max_unsent_bytes = max_unsent_bytes
         self._sent = 0
         self._waiting: deque[_PendingRequest] = deque()
-        self._receiving = asyncio.get_running_loop().create_task(self._receive(), name="peer-answers")
+        self._receiving = asyncio.get_running_loop().create_task(self._receive(), name="agent-responses")
 
     def __repr__(self) -> str:
-        return f"<Link {'open' if self.is_open else 'closed'} waiting={len(self._waiting)} sent={self._sent}>"
+        return (
+            f"<AgentConnection {'open' if self.is_open else 'closed'} waiting={len(self._waiting)} sent={self._sent}>"
+        )
 
     @property
     def is_open(self) -> bool:
         return not self._receiving.done()
 
     @property
-    def silent_s(self) -> float:
-        """For how long the oldest request has been without an answer, whether or not somebody still waits for it."""
+    def oldest_wait_s(self) -> float:
+        """How long the oldest request has been without a response, also if its caller gave up."""
         return self._clock.monotonic() - self._waiting[0].sent_at if self._waiting else 0.0
 
-    async def ask(self, request: Request, version: int, answer: type[R]) -> R:
+    async def send(self, request: Request, version: int, response_type: type[R]) -> R:
         if not self.is_open or self._writer.is_closing():
             raise ConnectionResetError("the connection is closed")
-        # Whoever gave up waiting has left its bytes here.
+        # Bytes of callers that gave up waiting are still in the buffer.
         if self._writer.transport.get_write_buffer_size() > self._max_unsent_bytes:
             raise ConnectionResetError("the other side takes nothing")
         correlation_id = self._sent % MAX_CORRELATION_ID + 1
-        frame = _frame(request, version, correlation_id)  # raises before anybody waits for its answer
-        answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_PendingRequest(correlation_id, self._clock.monotonic(), answered))
+        frame = _frame(request, version, correlation_id)  # raises before a future waits for the response
+        pending: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_PendingRequest(correlation_id, self._clock.monotonic(), pending))
         self._sent += 1
         try:
             self._writer.writelines(frame)
             await self._writer.drain()
         except RuntimeError as error:  # what uvloop says of a transport that has just been closed
             raise ConnectionResetError(str(error)) from error
-        body = await answered
-        _, position = decode(ResponseHeader, answer.header_version(version), body)
-        response, _ = decode(answer, version, body, position)
+        body = await pending
+        _, position = decode(ResponseHeader, response_type.header_version(version), body)
+        response, _ = decode(response_type, version, body, position)
         return response
 
     async def _receive(self) -> None:
@@ -107,20 +103,20 @@ class AgentConnection:
         finally:
             self._writer.close()
             for waiting in self._waiting:
-                if not waiting.answered.done():
-                    waiting.answered.set_exception(why)
-                    waiting.answered.exception()  # whoever waited may have gone
+                if not waiting.response.done():
+                    waiting.response.set_exception(why)
+                    waiting.response.exception()  # marks it as retrieved: the caller may have gone
 
     def _deliver(self, body: bytes) -> None:
-        """Give an answer to the oldest request; raises `ConnectionAbortedError` when it is an answer to another one."""
+        """Complete the oldest request; raises `ConnectionAbortedError` if the response belongs to another one."""
         (received,) = _SIZE.unpack_from(body)
         expected = self._waiting[0].correlation_id if self._waiting else None
         if received != expected:
             raise ConnectionAbortedError(
                 f"an answer belongs to another request; correlation ids: expected={expected} received={received}"
             )
-        if not (answered := self._waiting.popleft().answered).done():
-            answered.set_result(body)
+        if not (response := self._waiting.popleft().response).done():
+            response.set_result(body)
 
     def close(self) -> None:
         self._receiving.cancel()
@@ -158,7 +154,7 @@ class AgentConnections:
         self._clock = clock
         self._shared: dict[str, asyncio.Task[AgentConnection]] = {}
         self._idle: list[AgentConnection] = []
-        self._away_since: float | None = None
+        self._unreachable_since: float | None = None
         self._gate = Gate(
             f"requests forwarded to {at}",
             max_items=settings.max_inflight_requests,
@@ -170,102 +166,110 @@ class AgentConnections:
         )
 
     def __repr__(self) -> str:
-        return f"<Peer {self.at} links={self.links} {self._gate!r} {self._reads!r}>"
+        return f"<AgentConnections {self.at} connections={self.count} {self._gate!r} {self._reads!r}>"
 
     @property
-    def links(self) -> int:
+    def count(self) -> int:
         return len(self._shared) + len(self._idle) + self._reads.items
 
     @property
     def is_unused(self) -> bool:
-        return not self.links and not self._gate.items
+        return not self.count and not self._gate.items
 
-    async def ask(
-        self, kind: str, request: Request, version: int, answer: type[R], *, timeout_s: float, size_bytes: int = 0
+    async def send(
+        self,
+        kind: str,
+        request: Request,
+        version: int,
+        response_type: type[R],
+        *,
+        timeout_s: float,
+        size_bytes: int = 0,
     ) -> R:
-        """On the connection that all requests of this kind share."""
-        link: asyncio.Task[AgentConnection] | None = None
+        """Send a request on the connection that all requests of this kind share."""
+        connection: asyncio.Task[AgentConnection] | None = None
         try:
             async with asyncio.timeout(timeout_s), self._gate.inside(size_bytes):
-                link = self._link(kind)
-                return await (await asyncio.shield(link)).ask(request, version, answer)
+                connection = self._connection(kind)
+                return await (await asyncio.shield(connection)).send(request, version, response_type)
         except TimeoutError as error:
-            if link is not None and self._is_gone(link):
-                self._drop(kind, link)
-            raise self._no_answer(error) from error
+            if connection is not None and self._is_dead(connection):
+                self._drop(kind, connection)
+            raise self._unavailable(error) from error
         except CONNECTION_ERRORS as error:
-            if link is not None:
-                self._drop(kind, link)
-            raise self._no_answer(error) from error
+            if connection is not None:
+                self._drop(kind, connection)
+            raise self._unavailable(error) from error
 
-    async def read(self, request: Request, version: int, answer: type[R], *, timeout_s: float) -> R:
-        """On a connection of its own."""
+    async def read(self, request: Request, version: int, response_type: type[R], *, timeout_s: float) -> R:
+        """Send a request on a connection that no other request uses meanwhile."""
         try:
             async with asyncio.timeout(timeout_s), self._reads.inside(0):
-                link = self._take_idle() or await self._connect()
+                connection = self._take_idle() or await self._connect()
                 try:
-                    response = await link.ask(request, version, answer)
+                    response = await connection.send(request, version, response_type)
                 except BaseException:
-                    link.close()
+                    connection.close()
                     raise
-                self._keep(link)
+                self._keep(connection)
                 return response
         except CONNECTION_ERRORS as error:
-            raise self._no_answer(error) from error
+            raise self._unavailable(error) from error
 
     def _take_idle(self) -> AgentConnection | None:
         while self._idle:
-            if (link := self._idle.pop()).is_open:
-                return link
+            if (connection := self._idle.pop()).is_open:
+                return connection
         return None
 
-    def _keep(self, link: AgentConnection) -> None:
-        if len(self._idle) < self._settings.idle_links and link.is_open:
-            self._idle.append(link)
+    def _keep(self, connection: AgentConnection) -> None:
+        if len(self._idle) < self._settings.idle_links and connection.is_open:
+            self._idle.append(connection)
         else:
-            link.close()
+            connection.close()
 
-    def _link(self, kind: str) -> "asyncio.Task[AgentConnection]":
-        link = self._shared.get(kind)
-        if link is None:
+    def _connection(self, kind: str) -> "asyncio.Task[AgentConnection]":
+        connection = self._shared.get(kind)
+        if connection is None:
             work = self._connect()
-            link = self._shared[kind] = asyncio.get_running_loop().create_task(work, name="peer")
-        return link
+            connection = self._shared[kind] = asyncio.get_running_loop().create_task(work, name="agent-connection")
+        return connection
 
     async def _connect(self) -> AgentConnection:
-        """One that could not be reached a moment ago is not tried by everybody who wants something of it."""
-        if self._away_since is not None and self._clock.monotonic() - self._away_since < self._settings.reconnect_s:
+        """Connect; fails at once if the agent could not be reached a moment ago."""
+        since = self._unreachable_since
+        if since is not None and self._clock.monotonic() - since < self._settings.reconnect_s:
             raise ConnectionRefusedError("it could not be reached a moment ago")
         try:
-            link = await connect(self.at, clock=self._clock, max_unsent_bytes=self._settings.max_inflight_bytes)
+            connection = await connect(self.at, clock=self._clock, max_unsent_bytes=self._settings.max_inflight_bytes)
         except OSError:
-            self._away_since = self._clock.monotonic()
+            self._unreachable_since = self._clock.monotonic()
             raise
-        self._away_since = None
-        return link
+        self._unreachable_since = None
+        return connection
 
-    def _is_gone(self, link: "asyncio.Task[AgentConnection]") -> bool:
-        """A caller with little time says nothing about the agent; a long silence does."""
-        if not link.done():
+    def _is_dead(self, connection: "asyncio.Task[AgentConnection]") -> bool:
+        """Whether the agent is taken for dead: the timeout of one caller is no sign of it, a long silence is."""
+        if not connection.done():
             return True
-        made = not link.cancelled() and link.exception() is None
-        return not made or link.result().silent_s >= self._settings.timeout_s
+        made = not connection.cancelled() and connection.exception() is None
+        return not made or connection.result().oldest_wait_s >= self._settings.timeout_s
 
-    def _drop(self, kind: str, link: "asyncio.Task[AgentConnection]") -> None:
-        if self._shared.get(kind) is link:
+    def _drop(self, kind: str, connection: "asyncio.Task[AgentConnection]") -> None:
+        if self._shared.get(kind) is connection:
             del self._shared[kind]
-        link.add_done_callback(_close)
+        connection.add_done_callback(_close)
 
-    def _no_answer(self, error: BaseException) -> Unavailable:
+    def _unavailable(self, error: BaseException) -> Unavailable:
         why = str(error) or type(error).__name__
         return Unavailable(f"another agent doesn't answer; address={self.at} why={why}")
 
     async def aclose(self) -> None:
-        links, self._shared = list(self._shared.values()), {}
+        connections, self._shared = list(self._shared.values()), {}
         idle, self._idle = self._idle, []
-        for link in links:
-            link.cancel()
-        for made in await asyncio.gather(*links, return_exceptions=True):
+        for connection in connections:
+            connection.cancel()
+        for made in await asyncio.gather(*connections, return_exceptions=True):
             if isinstance(made, AgentConnection):
                 await made.aclose()
         for each in idle:
@@ -273,7 +277,7 @@ class AgentConnections:
                 await each.aclose()
 
 
-def _close(link: "asyncio.Task[AgentConnection]") -> None:
-    """Also one that is only being made: others may wait for it, so it is closed when it is there."""
-    if not link.cancelled() and link.exception() is None:
-        link.result().close()
+def _close(connection: "asyncio.Task[AgentConnection]") -> None:
+    """Close the connection; one that is still being opened is closed afterwards: other callers may wait for it."""
+    if not connection.cancelled() and connection.exception() is None:
+        connection.result().close()

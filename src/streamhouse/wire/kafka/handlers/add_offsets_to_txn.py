@@ -21,10 +21,10 @@ CODES: Final = VersionedCodes(fenced_since=2, abortable_since=4)
 @handles(AddOffsetsToTxnRequest, (0, 4))
 async def handle(context: Context, request: AddOffsetsToTxnRequest) -> HandlerResult:
     if not request.transactional_id:
-        return AddOffsetsToTxnResponse(error_code=context.refused(ErrorCode.INVALID_REQUEST))
+        return AddOffsetsToTxnResponse(error_code=context.count_error(ErrorCode.INVALID_REQUEST))
     call = transaction_call(request.transactional_id, request.producer_id, request.producer_epoch)
     try:
         await context.broker.transactions.add_offsets(call, request.group_id)
     except StreamhouseError as error:
-        return AddOffsetsToTxnResponse(error_code=context.refused(CODES.code(context.version, error)))
+        return AddOffsetsToTxnResponse(error_code=context.count_error(CODES.code(context.version, error)))
     return AddOffsetsToTxnResponse()

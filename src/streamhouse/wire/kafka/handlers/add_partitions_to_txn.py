@@ -68,14 +68,14 @@ def _names(topics: Sequence[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
 
 async def _add(context: Context, call: TransactionCall, names: Sequence[TopicPartition]) -> Codes:
     if not call.transactional_id:
-        return dict.fromkeys(names, context.refused(ErrorCode.INVALID_REQUEST))
+        return dict.fromkeys(names, context.count_error(ErrorCode.INVALID_REQUEST))
     try:
         outcomes = await context.broker.transactions.add_partitions(call, names)
     except StreamhouseError as error:
-        return dict.fromkeys(names, context.refused(CODES.code(context.version, error)))
+        return dict.fromkeys(names, context.count_error(CODES.code(context.version, error)))
     done = ErrorCode.NONE if all(each is None for each in outcomes.values()) else ErrorCode.OPERATION_NOT_ATTEMPTED
     return {
-        name: done if error is None else context.refused(CODES.code(context.version, error))
+        name: done if error is None else context.count_error(CODES.code(context.version, error))
         async for name, error in in_turns(outcomes.items())
     }
 
@@ -90,7 +90,7 @@ async def _verified_code(context: Context, call: TransactionCall, name: TopicPar
         partition = PartitionId(topic.topic_id, name.partition)
         await context.broker.transactions.verify([partition], call.transactional_id, call.producer, enlists=False)
     except StreamhouseError as error:
-        return context.refused(CODES.code(context.version, error))
+        return context.count_error(CODES.code(context.version, error))
     return ErrorCode.NONE
 
 

@@ -27,7 +27,7 @@ def _entry(context: Context, asked: RequestEntryData) -> EntryData:
     if all(change.remove for change in asked.ops):
         return EntryData(error_message=None, entity=asked.entity)
     return EntryData(
-        error_code=context.refused(ErrorCode.UNSUPPORTED_VERSION),
+        error_code=context.count_error(ErrorCode.UNSUPPORTED_VERSION),
         error_message="quotas are not enforced by this agent, so none is accepted",
         entity=asked.entity,
     )

@@ -50,7 +50,7 @@ async def _alter(
         wanted = _requested_settings(resource)
         await alter_resource(context, resource, of_topic=lambda _: wanted, of_agent=lambda _: wanted, dry_run=dry_run)
     except StreamhouseError as error:
-        result.error_code, result.error_message = context.refused(error), str(error)
+        result.error_code, result.error_message = context.count_error(error), str(error)
     return result
 
 

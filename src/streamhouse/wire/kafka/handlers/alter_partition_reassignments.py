@@ -50,7 +50,7 @@ async def handle(context: Context, request: AlterPartitionReassignmentsRequest) 
         ]
         await plan.carry_out()
     except StreamhouseError as error:
-        return AlterPartitionReassignmentsResponse(error_code=context.refused(error), error_message=str(error))
+        return AlterPartitionReassignmentsResponse(error_code=context.count_error(error), error_message=str(error))
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change, error_message=None, responses=answers
     )
@@ -89,10 +89,10 @@ class _Plan:
                 raise topic
             node = self._target(topic, asked)
         except StreamhouseError as error:
-            answer.error_code, answer.error_message = self._context.refused(error), str(error)
+            answer.error_code, answer.error_message = self._context.count_error(error), str(error)
             return answer
         if node is None:
-            answer.error_code = self._context.refused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+            answer.error_code = self._context.count_error(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
             answer.error_message = "the partition is not being moved"
         else:
             self._pins[PartitionId(topic.topic_id, asked.partition_index)] = node

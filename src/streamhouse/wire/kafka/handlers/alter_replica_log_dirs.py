@@ -46,11 +46,11 @@ async def _topic(context: Context, path: str, asked: AlterReplicaLogDirTopic) ->
 
 async def _move(context: Context, path: str, topic: str, number: int) -> ErrorCode:
     if path != context.broker.administration.store:
-        return context.refused(ErrorCode.LOG_DIR_NOT_FOUND)
+        return context.count_error(ErrorCode.LOG_DIR_NOT_FOUND)
     try:
         found = await find_topic(context, topic)
     except StreamhouseError as error:
-        return context.refused(error)
+        return context.count_error(error)
     if not 0 <= number < found.partitions:
-        return context.refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return context.count_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return ErrorCode.NONE

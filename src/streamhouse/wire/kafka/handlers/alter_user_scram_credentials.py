@@ -43,4 +43,4 @@ def _rejection(context: Context, user: str, *, twice: bool, added: bool) -> Alte
         code, text = ErrorCode.DUPLICATE_RESOURCE, "user is named twice in the request"
     elif added:
         code, text = ErrorCode.UNSUPPORTED_SASL_MECHANISM, "this agent asks nobody to log in"
-    return AlterUserScramCredentialsResult(user=user, error_code=context.refused(code), error_message=text)
+    return AlterUserScramCredentialsResult(user=user, error_code=context.count_error(code), error_message=text)

@@ -38,13 +38,13 @@ _LEGAL: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 @handles(ApiVersionsRequest, (0, 4))
 async def handle(context: Context, request: ApiVersionsRequest) -> HandlerResult:
-    if not APIS[request.api_key].serves(context.version):
+    if not APIS[request.api_key].handles(context.version):
         return ApiVersionsResponse(
-            error_code=context.refused(ErrorCode.UNSUPPORTED_VERSION), api_keys=served_versions()
+            error_code=context.count_error(ErrorCode.UNSUPPORTED_VERSION), api_keys=served_versions()
         )
     if context.version >= NAMED_SINCE:
         if not _is_named(request):
-            return ApiVersionsResponse(error_code=context.refused(ErrorCode.INVALID_REQUEST))
+            return ApiVersionsResponse(error_code=context.count_error(ErrorCode.INVALID_REQUEST))
         name, version = request.client_software_name[:MAX_CHARS], request.client_software_version[:MAX_CHARS]
         context.set_software(ClientSoftware(name, version))
     return ApiVersionsResponse(

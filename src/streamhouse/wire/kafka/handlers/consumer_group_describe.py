@@ -32,10 +32,10 @@ async def handle(context: Context, request: ConsumerGroupDescribeRequest) -> Han
 
 def _rejection(context: Context, name: str, error: StreamhouseError | None) -> DescribedGroup:
     if error is not None and not isinstance(error, GroupNotFound):
-        return DescribedGroup(group_id=name, error_code=context.refused(error), error_message=str(error))
+        return DescribedGroup(group_id=name, error_code=context.count_error(error), error_message=str(error))
     return DescribedGroup(
         group_id=name,
-        error_code=context.refused(ErrorCode.GROUP_ID_NOT_FOUND),
+        error_code=context.count_error(ErrorCode.GROUP_ID_NOT_FOUND),
         error_message=str(error) if error is not None else f"not a group of the consumer protocol; group={name!r}",
         group_state=GroupState.DEAD,
     )

@@ -13,6 +13,6 @@ from streamhouse.wire.kafka.messages.create_acls import AclCreationResult, Creat
 
 @handles(CreateAclsRequest, (1, 3))
 async def handle(context: Context, request: CreateAclsRequest) -> HandlerResult:
-    code = context.refused(ErrorCode.SECURITY_DISABLED)
+    code = context.count_error(ErrorCode.SECURITY_DISABLED)
     refused = AclCreationResult(error_code=code, error_message="this agent has no access control")
     return CreateAclsResponse(results=[refused for _ in request.creations])

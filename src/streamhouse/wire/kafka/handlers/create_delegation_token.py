@@ -16,4 +16,4 @@ from streamhouse.wire.kafka.messages.create_delegation_token import (
 
 @handles(CreateDelegationTokenRequest, (1, 3))
 async def handle(context: Context, request: CreateDelegationTokenRequest) -> HandlerResult:
-    return CreateDelegationTokenResponse(error_code=context.refused(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED))
+    return CreateDelegationTokenResponse(error_code=context.count_error(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED))

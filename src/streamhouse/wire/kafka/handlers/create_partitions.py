@@ -53,7 +53,9 @@ async def _add_partitions(
         if leaders and not dry_run:
             await pin_first(context, grown, leaders, at=topic.partitions)
     except StreamhouseError as error:
-        return CreatePartitionsTopicResult(name=asked.name, error_code=context.refused(error), error_message=str(error))
+        return CreatePartitionsTopicResult(
+            name=asked.name, error_code=context.count_error(error), error_message=str(error)
+        )
     return CreatePartitionsTopicResult(name=asked.name)
 
 

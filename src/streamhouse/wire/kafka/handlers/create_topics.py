@@ -87,7 +87,7 @@ async def _create(context: Context, asked: CreatableTopic, *, dry_run: bool) -> 
 
 
 def _rejection(context: Context, name: str, error: StreamhouseError) -> CreatableTopicResult:
-    return CreatableTopicResult(name=name, error_code=context.refused(error), error_message=str(error))
+    return CreatableTopicResult(name=name, error_code=context.count_error(error), error_message=str(error))
 
 
 def _overrides(asked: CreatableTopic) -> Mapping[str, str]:

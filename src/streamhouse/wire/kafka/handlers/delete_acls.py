@@ -13,6 +13,6 @@ from streamhouse.wire.kafka.messages.delete_acls import DeleteAclsFilterResult, 
 
 @handles(DeleteAclsRequest, (1, 3))
 async def handle(context: Context, request: DeleteAclsRequest) -> HandlerResult:
-    code = context.refused(ErrorCode.SECURITY_DISABLED)
+    code = context.count_error(ErrorCode.SECURITY_DISABLED)
     refused = DeleteAclsFilterResult(error_code=code, error_message="this agent has no access control")
     return DeleteAclsResponse(filter_results=[refused for _ in request.filters])

@@ -24,7 +24,7 @@ async def handle(context: Context, request: DeleteGroupsRequest) -> HandlerResul
         results=[
             DeletableGroupResult(
                 group_id=group_id,
-                error_code=ErrorCode.NONE if outcome is None else context.refused(outcome),
+                error_code=ErrorCode.NONE if outcome is None else context.count_error(outcome),
                 error_message=None if outcome is None else str(outcome),
             )
             async for group_id, outcome in in_turns(outcomes.items())

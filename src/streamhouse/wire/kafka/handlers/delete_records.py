@@ -71,7 +71,7 @@ async def _partition(
         async with asyncio.timeout(timeout_s):
             low_watermark = await context.broker.administration.delete_records(name, asked.offset)
     except TimeoutError:
-        code = context.refused(ErrorCode.REQUEST_TIMED_OUT)
+        code = context.count_error(ErrorCode.REQUEST_TIMED_OUT)
     except StreamhouseError as error:
-        code = context.refused(error)
+        code = context.count_error(error)
     return DeleteRecordsPartitionResult(partition_index=name.partition, low_watermark=low_watermark, error_code=code)

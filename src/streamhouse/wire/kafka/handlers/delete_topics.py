@@ -52,7 +52,7 @@ async def _delete(context: Context, asked: DeleteTopicState, *, twice: bool) -> 
         await context.broker.delete_topic(topic)
     except StreamhouseError as error:
         return DeletableTopicResult(
-            name=asked.name, topic_id=asked.topic_id, error_code=context.refused(error), error_message=str(error)
+            name=asked.name, topic_id=asked.topic_id, error_code=context.count_error(error), error_message=str(error)
         )
     return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id)
 

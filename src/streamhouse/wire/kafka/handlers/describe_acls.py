@@ -14,5 +14,5 @@ from streamhouse.wire.kafka.messages.describe_acls import DescribeAclsRequest, D
 @handles(DescribeAclsRequest, (1, 3))
 async def handle(context: Context, request: DescribeAclsRequest) -> HandlerResult:
     return DescribeAclsResponse(
-        error_code=context.refused(ErrorCode.SECURITY_DISABLED), error_message="this agent has no access control"
+        error_code=context.count_error(ErrorCode.SECURITY_DISABLED), error_message="this agent has no access control"
     )

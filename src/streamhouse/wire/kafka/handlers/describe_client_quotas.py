@@ -26,7 +26,7 @@ async def handle(context: Context, request: DescribeClientQuotasRequest) -> Hand
     for component in request.components:
         if component.entity_type not in ENTITIES or component.match_type not in MATCHES:
             return DescribeClientQuotasResponse(
-                error_code=context.refused(ErrorCode.INVALID_REQUEST),
+                error_code=context.count_error(ErrorCode.INVALID_REQUEST),
                 error_message=(
                     f"unknown entity or match; entity={component.entity_type[:MAX_NAMED]!r} "
                     f"match={component.match_type} known={','.join(ENTITIES)}"

@@ -27,12 +27,12 @@ CONTROLLERS: Final = 2
 async def handle(context: Context, request: DescribeClusterRequest) -> HandlerResult:
     if request.endpoint_type == CONTROLLERS:
         return DescribeClusterResponse(
-            error_code=context.refused(ErrorCode.MISMATCHED_ENDPOINT_TYPE),
+            error_code=context.count_error(ErrorCode.MISMATCHED_ENDPOINT_TYPE),
             error_message="this is a broker; there are no controllers to ask",
         )
     if request.endpoint_type != BROKERS:
         return DescribeClusterResponse(
-            error_code=context.refused(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE),
+            error_code=context.count_error(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE),
             error_message=f"unknown type of endpoint; type={request.endpoint_type}",
         )
     agents = context.agents()

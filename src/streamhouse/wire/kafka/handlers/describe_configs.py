@@ -73,7 +73,7 @@ async def _resource(
     try:
         found = await _configs(context, resource)
     except StreamhouseError as error:
-        result.error_code, result.error_message = context.refused(error), str(error)
+        result.error_code, result.error_message = context.count_error(error), str(error)
         return result
     wanted = set(_keys(resource))
     result.configs = [config for config in found if not wanted or config.name in wanted]

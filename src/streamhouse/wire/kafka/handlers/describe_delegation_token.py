@@ -16,4 +16,4 @@ from streamhouse.wire.kafka.messages.describe_delegation_token import (
 
 @handles(DescribeDelegationTokenRequest, (1, 3))
 async def handle(context: Context, request: DescribeDelegationTokenRequest) -> HandlerResult:
-    return DescribeDelegationTokenResponse(error_code=context.refused(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED))
+    return DescribeDelegationTokenResponse(error_code=context.count_error(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED))

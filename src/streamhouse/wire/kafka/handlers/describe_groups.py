@@ -62,9 +62,9 @@ def _group(
 
 def _rejection(context: Context, name: str, error: StreamhouseError) -> DescribedGroup:
     if not isinstance(error, GroupNotFound):
-        return DescribedGroup(group_id=name, error_code=context.refused(error))
+        return DescribedGroup(group_id=name, error_code=context.count_error(error))
     if context.version < NOT_FOUND_SINCE:
         return DescribedGroup(group_id=name, group_state=GroupState.DEAD)
     return DescribedGroup(
-        group_id=name, error_code=context.refused(error), error_message=str(error), group_state=GroupState.DEAD
+        group_id=name, error_code=context.count_error(error), error_message=str(error), group_state=GroupState.DEAD
     )

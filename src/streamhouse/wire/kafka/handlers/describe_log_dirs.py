@@ -30,7 +30,7 @@ async def handle(context: Context, request: DescribeLogDirsRequest) -> HandlerRe
     try:
         result.topics = await _topics(context, request)
     except StreamhouseError as error:
-        result.error_code = context.refused(error)
+        result.error_code = context.count_error(error)
     return DescribeLogDirsResponse(results=[result])
 
 

@@ -52,7 +52,7 @@ async def _partition(context: Context, name: TopicPartition) -> PartitionRespons
         found = await context.broker.administration.producers(name)
     except StreamhouseError as error:
         return PartitionResponse(
-            partition_index=name.partition, error_code=context.refused(error), error_message=str(error)
+            partition_index=name.partition, error_code=context.count_error(error), error_message=str(error)
         )
     return PartitionResponse(partition_index=name.partition, active_producers=[_state(entry) for entry in found])
 

@@ -39,7 +39,7 @@ async def handle(context: Context, request: DescribeTopicPartitionsRequest) -> H
     try:
         names = await _names(context, request)
     except StreamhouseError as error:
-        code = context.refused(error)
+        code = context.count_error(error)
         return DescribeTopicPartitionsResponse(
             topics=[DescribeTopicPartitionsResponseTopic(error_code=code, name=each.name) for each in request.topics]
         )
@@ -74,7 +74,7 @@ async def _page(
             topic = await find_topic(context, name)
         except StreamhouseError as error:
             if request.topics:  # of all topics, one that was deleted meanwhile is not missed
-                code = context.refused(error)
+                code = context.count_error(error)
                 page.topics.append(DescribeTopicPartitionsResponseTopic(error_code=code, name=name))
             continue
         end = min(topic.partitions, first + left)

@@ -40,7 +40,9 @@ async def handle(context: Context, request: DescribeTransactionsRequest) -> Hand
 
 async def _description(context: Context, name: str, found: StoredTransaction | StreamhouseError) -> TransactionState:
     if isinstance(found, StreamhouseError):
-        return TransactionState(transactional_id=name, error_code=context.refused(CODES.code(context.version, found)))
+        return TransactionState(
+            transactional_id=name, error_code=context.count_error(CODES.code(context.version, found))
+        )
     is_under_way = found.state is State.ONGOING or found.state.is_prepared
     return TransactionState(
         transactional_id=name,

@@ -31,4 +31,4 @@ async def handle(context: Context, request: DescribeUserScramCredentialsRequest)
 def _absent(context: Context, user: str, *, twice: bool) -> DescribeUserScramCredentialsResult:
     code = ErrorCode.DUPLICATE_RESOURCE if twice else ErrorCode.RESOURCE_NOT_FOUND
     text = "user is named twice in the request" if twice else "user has no SCRAM credentials"
-    return DescribeUserScramCredentialsResult(user=user, error_code=context.refused(code), error_message=text)
+    return DescribeUserScramCredentialsResult(user=user, error_code=context.count_error(code), error_message=text)

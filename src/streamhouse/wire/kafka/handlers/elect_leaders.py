@@ -40,7 +40,7 @@ UNCLEAN: Final = 1
 @handles(ElectLeadersRequest, (0, 2))
 async def handle(context: Context, request: ElectLeadersRequest) -> HandlerResult:
     if request.election_type not in (PREFERRED, UNCLEAN):
-        return ElectLeadersResponse(error_code=context.refused(ErrorCode.INVALID_REQUEST))
+        return ElectLeadersResponse(error_code=context.count_error(ErrorCode.INVALID_REQUEST))
     unclean = request.election_type == UNCLEAN
     if request.topic_partitions is None:
         return await _elect_all(context, unclean=unclean)
@@ -51,7 +51,7 @@ async def _elect_all(context: Context, *, unclean: bool) -> ElectLeadersResponse
     try:
         found = await context.broker.oversight.leadership(await context.broker.topics())
     except StreamhouseError as error:
-        return ElectLeadersResponse(error_code=context.refused(error))
+        return ElectLeadersResponse(error_code=context.count_error(error))
     told = [
         (name, result)
         for name, status in found.items()
@@ -70,7 +70,7 @@ async def _elect_named(context: Context, asked: Sequence[TopicPartitions], *, un
     try:
         found = await context.broker.oversight.leadership([each for each in topics.values() if isinstance(each, Topic)])
     except StreamhouseError as error:
-        return ElectLeadersResponse(error_code=context.refused(error))
+        return ElectLeadersResponse(error_code=context.count_error(error))
     return ElectLeadersResponse(
         replica_election_results=[
             ReplicaElectionResult(
@@ -99,7 +99,7 @@ def _result(context: Context, status: PartitionStatus, *, unclean: bool) -> Part
     result = PartitionResult(partition_id=status.name.partition, error_message=None)
     if status.owner is None and (status.leader is None or not unclean):
         missing = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE if unclean else ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-        result.error_code, result.error_message = context.refused(missing), "no agent takes the partition now"
+        result.error_code, result.error_message = context.count_error(missing), "no agent takes the partition now"
     elif unclean or not status.is_moving:
         result.error_code = ErrorCode.ELECTION_NOT_NEEDED
         result.error_message = "the preferred leader leads the partition already"
@@ -107,4 +107,4 @@ def _result(context: Context, status: PartitionStatus, *, unclean: bool) -> Part
 
 
 def _rejection(context: Context, number: int, error: StreamhouseError) -> PartitionResult:
-    return PartitionResult(partition_id=number, error_code=context.refused(error), error_message=str(error))
+    return PartitionResult(partition_id=number, error_code=context.count_error(error), error_message=str(error))

@@ -31,7 +31,7 @@ BUMPS_SINCE: Final = 5
 @handles(EndTxnRequest, (0, 5))
 async def handle(context: Context, request: EndTxnRequest) -> HandlerResult:
     if not request.transactional_id:
-        return EndTxnResponse(error_code=context.refused(ErrorCode.INVALID_REQUEST))
+        return EndTxnResponse(error_code=context.count_error(ErrorCode.INVALID_REQUEST))
     return BackgroundResponse(_end(context, request), name="end-of-transaction")
 
 
@@ -41,5 +41,5 @@ async def _end(context: Context, request: EndTxnRequest) -> Response:
     try:
         producer = await context.broker.transactions.end(call, commit=request.committed, bump=bump)
     except StreamhouseError as error:
-        return EndTxnResponse(error_code=context.refused(CODES.code(context.version, error)))
+        return EndTxnResponse(error_code=context.count_error(CODES.code(context.version, error)))
     return EndTxnResponse(producer_id=producer.producer_id, producer_epoch=producer.epoch)

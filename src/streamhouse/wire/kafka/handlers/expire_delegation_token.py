@@ -17,5 +17,5 @@ from streamhouse.wire.kafka.messages.expire_delegation_token import (
 @handles(ExpireDelegationTokenRequest, (1, 2))
 async def handle(context: Context, request: ExpireDelegationTokenRequest) -> HandlerResult:
     return ExpireDelegationTokenResponse(
-        error_code=context.refused(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED), expiry_timestamp_ms=-1
+        error_code=context.count_error(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED), expiry_timestamp_ms=-1
     )

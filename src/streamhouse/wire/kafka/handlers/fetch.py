@@ -53,7 +53,7 @@ async def handle(context: Context, request: FetchRequest) -> HandlerResult:
     if replica >= 0:
         raise CloseConnection(f"fetch of a replica, but there are no replicas; replica={replica}")
     if request.session_epoch not in FULL_EPOCHS:
-        return FetchResponse(error_code=context.refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
+        return FetchResponse(error_code=context.count_error(ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
     return LongPoll(context, request)
 
 
@@ -61,7 +61,7 @@ class LongPoll(PendingResponse):
     """Reads, and waits, when its turn to answer has come: no bytes are held for an answer that can't leave yet."""
 
     __slots__ = ("_context", "_request")
-    owed: ClassVar[bool] = False
+    drain_on_stop: ClassVar[bool] = False
 
     def __init__(self, context: Context, request: FetchRequest) -> None:
         self._context = context
@@ -94,7 +94,7 @@ class LongPoll(PendingResponse):
         try:
             return (await self._context.broker.catalogue.find_by_id(TopicId(topic.topic_id))).name
         except StreamhouseError as error:
-            return self._context.refused(error)
+            return self._context.count_error(error)
 
     def _topic(self, topic: FetchTopic, name: str | ErrorCode, results: Iterator[Fetched]) -> FetchableTopicResponse:
         partitions = (
@@ -107,7 +107,7 @@ class LongPoll(PendingResponse):
     def _partition(self, part: FetchPartition, got: Fetched) -> PartitionData:
         if got.error is not None:
             leader = _leader(got.error) if self._context.version >= LEADERS_SINCE else None
-            return _rejection(part, self._context.refused(read_error_code(got.error)), leader)
+            return _rejection(part, self._context.count_error(read_error_code(got.error)), leader)
         return PartitionData(
             partition_index=part.partition,
             high_watermark=got.high_watermark,

@@ -47,13 +47,13 @@ async def handle(context: Context, request: FindCoordinatorRequest) -> HandlerRe
 
 async def _find(context: Context, key_type: int, key: str) -> Coordinator:
     if key_type not in (GROUP, TRANSACTION):
-        code = context.refused(ErrorCode.INVALID_REQUEST)
+        code = context.count_error(ErrorCode.INVALID_REQUEST)
         return _rejection(key, code, f"only groups and transactions are coordinated; type={key_type}")
     coordinators = context.broker.groups if key_type == GROUP else context.broker.transactions
     try:
         session = await coordinators.coordinator_of(key)
     except StreamhouseError as error:
-        return _rejection(key, context.refused(error), str(error))
+        return _rejection(key, context.count_error(error), str(error))
     host, port = context.advertised if session.node_id == context.broker.node_id else session.kafka
     return Coordinator(key=key, node_id=session.node_id, host=host, port=port, error_message=None)
 

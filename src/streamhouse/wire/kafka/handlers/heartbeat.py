@@ -22,5 +22,5 @@ async def handle(context: Context, request: HeartbeatRequest) -> HandlerResult:
     try:
         await context.broker.groups.heartbeat(request.group_id, caller)
     except StreamhouseError as error:
-        return HeartbeatResponse(error_code=context.refused(error))
+        return HeartbeatResponse(error_code=context.count_error(error))
     return HeartbeatResponse()

@@ -78,7 +78,7 @@ async def _alter(
             dry_run=dry_run,
         )
     except StreamhouseError as error:
-        result.error_code, result.error_message = context.refused(error), str(error)
+        result.error_code, result.error_message = context.count_error(error), str(error)
     return result
 
 

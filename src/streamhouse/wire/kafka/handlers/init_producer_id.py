@@ -69,4 +69,4 @@ def _check(request: InitProducerIdRequest) -> ErrorCode:
 
 
 def _rejection(context: Context, code: ErrorCode) -> InitProducerIdResponse:
-    return InitProducerIdResponse(error_code=context.refused(code), producer_id=-1, producer_epoch=-1)
+    return InitProducerIdResponse(error_code=context.count_error(code), producer_id=-1, producer_epoch=-1)

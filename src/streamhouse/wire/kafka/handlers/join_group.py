@@ -52,7 +52,7 @@ class JoinResponse(PendingResponse):
     """Waits for the other members. When the client goes, nobody waits; the member's session tells the group."""
 
     __slots__ = ("_ask", "_context", "_group_id")
-    owed: ClassVar[bool] = False
+    drain_on_stop: ClassVar[bool] = False
 
     def __init__(self, context: Context, group_id: str, ask: JoinRequest) -> None:
         self._context = context
@@ -67,7 +67,7 @@ class JoinResponse(PendingResponse):
 
     def _refused(self, error: StreamhouseError) -> JoinGroupResponse:
         return JoinGroupResponse(
-            error_code=self._context.refused(error),
+            error_code=self._context.count_error(error),
             protocol_name=None if self._context.version >= NULLS_SINCE else "",
             member_id=error.member_id if isinstance(error, MemberIdRequired) else self._ask.member_id,
         )

@@ -32,8 +32,10 @@ async def handle(context: Context, request: LeaveGroupRequest) -> HandlerResult:
     except UnknownMember as error:  # there is no such group
         outcomes = [error] * len(leavers)
     except StreamhouseError as error:
-        return LeaveGroupResponse(error_code=context.refused(error))
-    codes = [ErrorCode.NONE if outcome is None else context.refused(outcome) async for outcome in in_turns(outcomes)]
+        return LeaveGroupResponse(error_code=context.count_error(error))
+    codes = [
+        ErrorCode.NONE if outcome is None else context.count_error(outcome) async for outcome in in_turns(outcomes)
+    ]
     if context.version < MANY_SINCE:
         return LeaveGroupResponse(error_code=codes[0])
     return LeaveGroupResponse(

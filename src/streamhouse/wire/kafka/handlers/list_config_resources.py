@@ -30,11 +30,11 @@ async def handle(context: Context, request: ListConfigResourcesRequest) -> Handl
         return ListConfigResourcesResponse()
     wanted = set(request.resource_types) or set(map(int, ResourceType))
     if not wanted <= set(map(int, ResourceType)):
-        return ListConfigResourcesResponse(error_code=context.refused(ErrorCode.UNSUPPORTED_VERSION))
+        return ListConfigResourcesResponse(error_code=context.count_error(ErrorCode.UNSUPPORTED_VERSION))
     try:
         return ListConfigResourcesResponse(config_resources=await _resources(context, wanted))
     except StreamhouseError as error:
-        return ListConfigResourcesResponse(error_code=context.refused(error))
+        return ListConfigResourcesResponse(error_code=context.count_error(error))
 
 
 async def _resources(context: Context, wanted: set[int]) -> list[ConfigResource]:

@@ -18,7 +18,7 @@ async def handle(context: Context, request: ListGroupsRequest) -> HandlerResult:
     try:
         found = await context.broker.groups.list(states=request.states_filter, types=request.types_filter)
     except StreamhouseError as error:
-        return ListGroupsResponse(error_code=context.refused(error))
+        return ListGroupsResponse(error_code=context.count_error(error))
     return ListGroupsResponse(
         groups=[
             ListedGroup(

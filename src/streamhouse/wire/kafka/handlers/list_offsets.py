@@ -85,7 +85,7 @@ async def _partition(
         try:
             found = await _find(context, TopicPartition(topic, part.partition_index), part, committed=committed)
         except StreamhouseError as error:
-            code = context.refused(read_error_code(error))
+            code = context.count_error(read_error_code(error))
     return ListOffsetsPartitionResponse(
         partition_index=part.partition_index,
         error_code=code,
@@ -97,9 +97,9 @@ async def _partition(
 
 def _rejected_timestamp(context: Context, part: ListOffsetsPartition, *, twice: bool) -> ErrorCode:
     if twice:
-        return context.refused(ErrorCode.INVALID_REQUEST)
+        return context.count_error(ErrorCode.INVALID_REQUEST)
     if part.timestamp < 0 and context.version < SINCE.get(part.timestamp, context.version + 1):
-        return context.refused(ErrorCode.UNSUPPORTED_VERSION)
+        return context.count_error(ErrorCode.UNSUPPORTED_VERSION)
     return ErrorCode.NONE
 
 

@@ -26,7 +26,7 @@ async def handle(context: Context, request: ListPartitionReassignmentsRequest) -
     try:
         moving = await _moving(context, request)
     except StreamhouseError as error:
-        return ListPartitionReassignmentsResponse(error_code=context.refused(error), error_message=str(error))
+        return ListPartitionReassignmentsResponse(error_code=context.count_error(error), error_message=str(error))
     return ListPartitionReassignmentsResponse(
         error_message=None,
         topics=[

@@ -39,7 +39,7 @@ async def handle(context: Context, request: ListTransactionsRequest) -> HandlerR
     try:
         matches = _matcher(request.transactional_id_pattern or "")
     except ValueError:
-        return ListTransactionsResponse(error_code=context.refused(ErrorCode.INVALID_REGULAR_EXPRESSION))
+        return ListTransactionsResponse(error_code=context.count_error(ErrorCode.INVALID_REGULAR_EXPRESSION))
     if unknown and not states:
         return ListTransactionsResponse(unknown_state_filters=unknown)
     try:
@@ -47,7 +47,7 @@ async def handle(context: Context, request: ListTransactionsRequest) -> HandlerR
             states=states, producer_ids=set(request.producer_id_filters), min_duration_ms=request.duration_filter
         )
     except StreamhouseError as error:
-        return ListTransactionsResponse(error_code=context.refused(CODES.code(context.version, error)))
+        return ListTransactionsResponse(error_code=context.count_error(CODES.code(context.version, error)))
     return ListTransactionsResponse(
         unknown_state_filters=unknown,
         transaction_states=[

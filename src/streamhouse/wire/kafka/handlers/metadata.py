@@ -84,7 +84,7 @@ async def _topic(context: Context, asked: MetadataRequestTopic, *, create: bool)
         topic = await _find(context, asked.topic_id, asked.name, create=create)
         return _describe(topic, await context.broker.leaders([topic]), [node for node, _ in context.agents()])
     except StreamhouseError as error:
-        return MetadataResponseTopic(error_code=context.refused(error), name=asked.name, topic_id=asked.topic_id)
+        return MetadataResponseTopic(error_code=context.count_error(error), name=asked.name, topic_id=asked.topic_id)
 
 
 async def _find(context: Context, topic_id: UUID, name: str | None, *, create: bool) -> Topic:

@@ -54,9 +54,9 @@ async def _commit(
         )
     except StreamhouseError as error:
         old = isinstance(error, GroupNotFound) and context.version < NOT_FOUND_SINCE
-        return dict.fromkeys(offsets, context.refused(ErrorCode.ILLEGAL_GENERATION if old else error))
+        return dict.fromkeys(offsets, context.count_error(ErrorCode.ILLEGAL_GENERATION if old else error))
     return {
-        name: ErrorCode.NONE if outcome is None else context.refused(outcome)
+        name: ErrorCode.NONE if outcome is None else context.count_error(outcome)
         async for name, outcome in in_turns(outcomes.items())
     }
 

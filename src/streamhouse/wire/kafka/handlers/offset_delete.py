@@ -28,9 +28,9 @@ async def handle(context: Context, request: OffsetDeleteRequest) -> HandlerResul
     try:
         outcomes = await context.broker.groups.delete_offsets(request.group_id, names)
     except StreamhouseError as error:
-        return OffsetDeleteResponse(error_code=context.refused(error))
+        return OffsetDeleteResponse(error_code=context.count_error(error))
     codes = {
-        name: ErrorCode.NONE if outcome is None else context.refused(outcome)
+        name: ErrorCode.NONE if outcome is None else context.count_error(outcome)
         async for name, outcome in in_turns(outcomes.items())
     }
     return OffsetDeleteResponse(

@@ -124,7 +124,7 @@ def _requested_partitions(groups: Iterable[RequestedGroup]) -> dict[str, list[To
 
 async def _group(context: Context, asked: RequestedGroup, found: CommittedByPartition) -> OffsetFetchResponseGroup:
     if isinstance(found, StreamhouseError):
-        return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=context.refused(found))
+        return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=context.count_error(found))
     topics = asked.topics if asked.topics is not None else await _all(context, found)
     return OffsetFetchResponseGroup(
         group_id=asked.group_id,
@@ -155,7 +155,7 @@ def _partition(context: Context, topic: RequestedTopic, partition: int, found: S
 
 
 def _topic(context: Context, each: CommittedOffset | StreamhouseError) -> tuple[CommittedOffset, ErrorCode]:
-    return (NOTHING, context.refused(each)) if isinstance(each, StreamhouseError) else (each, ErrorCode.NONE)
+    return (NOTHING, context.count_error(each)) if isinstance(each, StreamhouseError) else (each, ErrorCode.NONE)
 
 
 async def _all(context: Context, found: Stable) -> list[RequestedTopic]:
@@ -185,7 +185,7 @@ def _by_topic(found: Iterable[TopicPartition]) -> dict[str, list[int]]:
 def _single_group_response(context: Context, asked: RequestedGroup, found: CommittedByPartition) -> OffsetFetchResponse:
     code = ErrorCode.NONE
     if isinstance(found, StreamhouseError):
-        code, found = context.refused(found), {}
+        code, found = context.count_error(found), {}
     topics = {str(topic.name): list(topic.partitions) for topic in asked.topics or ()}
     if code and context.version >= TOP_LEVEL_SINCE:
         topics = {}

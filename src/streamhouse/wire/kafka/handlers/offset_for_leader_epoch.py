@@ -44,7 +44,7 @@ async def _partition(context: Context, topic: str, part: OffsetForLeaderPartitio
         check_leader_epoch(await context.broker.open_log(name), part.current_leader_epoch)
         found = await context.broker.epoch_end(name, part.leader_epoch)
     except StreamhouseError as error:
-        return EpochEndOffset(partition=part.partition, error_code=context.refused(read_error_code(error)))
+        return EpochEndOffset(partition=part.partition, error_code=context.count_error(read_error_code(error)))
     if found is None:
         return EpochEndOffset(partition=part.partition)
     return EpochEndOffset(partition=part.partition, leader_epoch=found.leader_epoch, end_offset=found.offset)

@@ -147,7 +147,7 @@ def _request_flushes(topics: Sequence[TopicOutcome]) -> None:
 
 
 def _reject_all(context: Context, request: ProduceRequest, code: ErrorCode, text: str) -> HandlerResult:
-    context.refused(code)
+    context.count_error(code)
     topics = [
         TopicOutcome(topic, [Outcome(part.index, None, code, text) for part in topic.partition_data])
         for topic in request.topic_data
@@ -161,7 +161,7 @@ async def _append_topic(
     try:
         name = topic.name if context.version < IDS_SINCE else await _name_of(context, topic)
     except StreamhouseError as error:
-        code = context.refused(error)
+        code = context.count_error(error)
         return TopicOutcome(topic, [Outcome(part.index, None, code, str(error)) for part in topic.partition_data])
     parts = topic.partition_data
     placed = [await _append(context, name, part, transaction, inspected) async for part in in_turns(parts)]
@@ -182,23 +182,25 @@ async def _append(
     try:
         records = memoryview(part.records or b"")
         if _check(context, records) and transaction is None:
-            code = context.refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            code = context.count_error(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
             return Outcome(part.index, None, code, "a transactional batch needs a transactional id")
         inspection = inspected.get(id(part))
         placed = await context.broker.append(TopicPartition(topic, part.index), records, transaction, inspection)
         if placed.commit is not None:
-            context.keeps(len(records))
+            context.retain(len(records))
         return Outcome(part.index, placed)
     except BadRecords as error:
-        return Outcome(part.index, None, context.refused(error), str(error), error.records)
+        return Outcome(part.index, None, context.count_error(error), str(error), error.records)
     except NotLeader as error:
         leader = error if context.version >= LEADERS_SINCE else None
-        return Outcome(part.index, None, context.refused(error), str(error), leader=leader)
+        return Outcome(part.index, None, context.count_error(error), str(error), leader=leader)
     except StreamhouseError as error:
-        return Outcome(part.index, None, context.refused(produce_code(context.version, error)), str(error))
+        return Outcome(part.index, None, context.count_error(produce_code(context.version, error)), str(error))
     except Exception:
         log.exception("append failed", extra={"topic": topic, "partition": part.index, "client": context.client_id})
-        return Outcome(part.index, None, context.refused(ErrorCode.KAFKA_STORAGE_ERROR), "append failed unexpectedly")
+        return Outcome(
+            part.index, None, context.count_error(ErrorCode.KAFKA_STORAGE_ERROR), "append failed unexpectedly"
+        )
     finally:
         # The batch is the log's now; the frame must not outlive it in a message that nobody reads any more.
         part.records = None
@@ -244,10 +246,10 @@ class Acknowledgement(PendingResponse):
         try:
             await self._context.broker.acknowledge(outcome.placed)
         except StreamhouseError as error:
-            return Outcome(outcome.partition, None, self._context.refused(error), str(error))
+            return Outcome(outcome.partition, None, self._context.count_error(error), str(error))
         except Exception:
             log.exception("acknowledgement failed", extra={"partition": str(outcome.placed.log.name)})
-            code = self._context.refused(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+            code = self._context.count_error(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
             return Outcome(outcome.partition, None, code, "append may have failed")
         return outcome
 

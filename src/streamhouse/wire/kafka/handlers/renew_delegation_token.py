@@ -17,5 +17,5 @@ from streamhouse.wire.kafka.messages.renew_delegation_token import (
 @handles(RenewDelegationTokenRequest, (1, 2))
 async def handle(context: Context, request: RenewDelegationTokenRequest) -> HandlerResult:
     return RenewDelegationTokenResponse(
-        error_code=context.refused(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED), expiry_timestamp_ms=-1
+        error_code=context.count_error(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED), expiry_timestamp_ms=-1
     )

@@ -26,7 +26,7 @@ PROTOCOL_SINCE: Final = 5
 async def handle(context: Context, request: SyncGroupRequest) -> HandlerResult:
     if context.version >= PROTOCOL_SINCE and (request.protocol_type is None or request.protocol_name is None):
         error = InconsistentProtocol(request.group_id, why="protocol type and name are missing")
-        return SyncGroupResponse(error_code=context.refused(error))
+        return SyncGroupResponse(error_code=context.count_error(error))
     ask = SyncRequest(
         member_id=request.member_id,
         instance_id=request.group_instance_id,
@@ -42,7 +42,7 @@ class SyncResponse(PendingResponse):
     """Waits for the leader, and until what it brought is durable."""
 
     __slots__ = ("_ask", "_context", "_group_id")
-    owed: ClassVar[bool] = False
+    drain_on_stop: ClassVar[bool] = False
 
     def __init__(self, context: Context, group_id: str, ask: SyncRequest) -> None:
         self._context = context
@@ -53,7 +53,7 @@ class SyncResponse(PendingResponse):
         try:
             synced = await self._context.broker.groups.sync(self._group_id, self._ask)
         except StreamhouseError as error:
-            return SyncGroupResponse(error_code=self._context.refused(error))
+            return SyncGroupResponse(error_code=self._context.count_error(error))
         return SyncGroupResponse(
             protocol_type=synced.protocol_type, protocol_name=synced.protocol, assignment=synced.assignment
         )

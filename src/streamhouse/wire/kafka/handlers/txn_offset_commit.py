@@ -53,16 +53,16 @@ async def _commit(
     context: Context, request: TxnOffsetCommitRequest, offsets: Mapping[TopicPartition, OffsetToCommit]
 ) -> Codes:
     if not request.transactional_id:
-        return dict.fromkeys(offsets, context.refused(ErrorCode.INVALID_REQUEST))
+        return dict.fromkeys(offsets, context.count_error(ErrorCode.INVALID_REQUEST))
     call = transaction_call(request.transactional_id, request.producer_id, request.producer_epoch)
     try:
         outcomes = await context.broker.groups.commit_in_transaction(
             request.group_id, member_of(request), call, offsets, begins=context.version >= BEGINS_SINCE
         )
     except StreamhouseError as error:
-        return dict.fromkeys(offsets, context.refused(_code(context.version, error)))
+        return dict.fromkeys(offsets, context.count_error(_code(context.version, error)))
     return {
-        name: ErrorCode.NONE if error is None else context.refused(_code(context.version, error))
+        name: ErrorCode.NONE if error is None else context.count_error(_code(context.version, error))
         async for name, error in in_turns(outcomes.items())
     }
 

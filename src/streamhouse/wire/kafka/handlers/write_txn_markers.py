@@ -64,9 +64,9 @@ async def _name_of(context: Context, topic: WritableTxnMarkerTopic) -> str | Err
     try:
         return (await context.broker.catalogue.find_by_id(TopicId(UUID(topic.name)))).name
     except StreamhouseError as error:
-        return context.refused(error)
+        return context.count_error(error)
     except ValueError:
-        return context.refused(ErrorCode.INVALID_REQUEST)
+        return context.count_error(ErrorCode.INVALID_REQUEST)
 
 
 async def _mark(context: Context, marker: Marker, named: Named) -> Mapping[TopicPartition, ErrorCode]:
@@ -79,9 +79,9 @@ async def _mark(context: Context, marker: Marker, named: Named) -> Mapping[Topic
     try:
         outcomes = await context.broker.transactions.mark(marker, names, only_due=context.client_id == AGENT)
     except StreamhouseError as error:
-        return dict.fromkeys(names, context.refused(error))
+        return dict.fromkeys(names, context.count_error(error))
     return {
-        name: ErrorCode.NONE if error is None else context.refused(error)
+        name: ErrorCode.NONE if error is None else context.count_error(error)
         async for name, error in in_turns(outcomes.items())
     }
 
