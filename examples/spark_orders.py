@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 
 import streamhouse
 import streamhouse.spark
-from streamhouse.spark.datasource.read_options import default_agents
+from streamhouse.spark.runtime import default_agents
 
 AGENTS = default_agents()  # STREAMHOUSE_AGENTS, or localhost:8080
 

@@ -22,7 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 import streamhouse
 from streamhouse.errors import TopicExists
-from streamhouse.spark.datasource.read_options import default_agents
+from streamhouse.spark.runtime import default_agents
 
 TOPICS: Final = {"person": "nexmark-person", "auction": "nexmark-auction", "bid": "nexmark-bid"}
 EPOCH_EVENTS: Final = 50

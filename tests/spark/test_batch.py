@@ -8,7 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
 from streamhouse.client.sync import SyncClient
-from streamhouse.spark.datasource.data_source import PUSH_DOWN
+from streamhouse.spark.runtime.launch import PUSH_DOWN
 from tests.spark.conftest import Read, send
 from tests.support.agent import LiveAgent
 

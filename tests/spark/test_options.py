@@ -5,7 +5,6 @@ import pytest
 from streamhouse.errors import Misconfigured
 from streamhouse.model.names import TopicPartition
 from streamhouse.spark.datasource.read_options import (
-    AGENTS_VARIABLE,
     EARLIEST,
     LATEST,
     Assign,
@@ -16,6 +15,7 @@ from streamhouse.spark.datasource.read_options import (
     UniformOffset,
     read_options,
 )
+from streamhouse.spark.runtime import AGENTS_VARIABLE
 
 A = TopicPartition("a", 0)
 

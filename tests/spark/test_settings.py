@@ -7,8 +7,8 @@ import pytest
 
 from streamhouse.errors import Misconfigured
 from streamhouse.spark.datasource import read_options, write_options
-from streamhouse.spark.datasource.read_options import chosen_agents, default_agents
-from streamhouse.spark.runtime import launch
+from streamhouse.spark.datasource.read_options import chosen_agents
+from streamhouse.spark.runtime import default_agents, launch
 from streamhouse.spark.runtime.launch import (
     as_defaults,
     explained_settings,

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from streamhouse.spark.maintenance.job import SparkTasks
-from streamhouse.spark.maintenance.job_session import stop_session
+from streamhouse.spark.runtime.session_stop import stop_session
 
 
 class MadeUpSpark:

@@ -10,14 +10,14 @@ from streamhouse.errors import StatementError, StreamhouseError
 from streamhouse.spark.connectors import ReadContext
 from streamhouse.spark.query.catalog import Catalog
 from streamhouse.spark.query.resolver import analyze, resolve
-from streamhouse.spark.worker.query_executor import QueryExecutor, QueryRequest
-from streamhouse.spark.worker.running_queries import SqlLimits
-from streamhouse.spark.worker.untrusted_sql import (
+from streamhouse.spark.query.untrusted_sql import (
     FUNCTION_GROUPS,
     FUNCTIONS,
     TABLE_FUNCTIONS,
     check_untrusted,
 )
+from streamhouse.spark.worker.query_executor import QueryExecutor, QueryRequest
+from streamhouse.spark.worker.running_queries import SqlLimits
 from tests.spark.sql.fakes import FakeDoor, topic
 
 pytestmark = pytest.mark.spark

@@ -17,10 +17,10 @@ from pyspark.sql.types import BinaryType, BooleanType, DataType, StringType, Str
 from streamhouse.errors import InvalidRecordValue, Misconfigured
 from streamhouse.format.columnar_decoder import Column, Columns
 from streamhouse.model.names import TopicPartition
+from streamhouse.spark.columns import METADATA_PREFIX
 from streamhouse.spark.columns.record_columns import ARRAYS, binary_array, required_columns
 from streamhouse.spark.columns.record_schema import TYPES
 from streamhouse.spark.columns.typed_decoder import Decoded, Decoder, ReaderSchema, fields_of, is_single_column
-from streamhouse.spark.datasource.read_options import PREFIX
 
 _ALWAYS: Final = ("key", "topic", "partition", "offset", "timestamp")
 ERROR: Final = "error"
@@ -32,7 +32,7 @@ _ERRORS: Final[Mapping[str, DataType]] = {ERROR: StringType(), VALUE: BinaryType
 
 
 def typed_schema(
-    schema: ReaderSchema, *, include_headers: bool, keep_errors: bool = False, prefix: str = PREFIX
+    schema: ReaderSchema, *, include_headers: bool, keep_errors: bool = False, prefix: str = METADATA_PREFIX
 ) -> StructType:
     """The record's columns, then those about it, unless a record has one of that name itself."""
     own = own_types(schema)
@@ -53,7 +53,9 @@ def own_types(schema: ReaderSchema) -> dict[str, DataType]:
     return {field.name: field.kind.spark for field in fields_of(schema.parsed())}
 
 
-def check_typed(schema: StructType, reader: ReaderSchema, *, keep_errors: bool = False, prefix: str = PREFIX) -> None:
+def check_typed(
+    schema: StructType, reader: ReaderSchema, *, keep_errors: bool = False, prefix: str = METADATA_PREFIX
+) -> None:
     """Raise `Misconfigured` unless these are columns of the record, or about it."""
     known = typed_schema(reader, include_headers=True, keep_errors=keep_errors, prefix=prefix)
     if prefix + DELETED not in known.names:
@@ -76,7 +78,7 @@ class TypedRecordBatchBuilder:
     decoder: Decoder | None
     keep_errors: bool
     keep_values: bool = False
-    prefix: str = PREFIX
+    prefix: str = METADATA_PREFIX
 
     @classmethod
     def of(
@@ -87,7 +89,7 @@ class TypedRecordBatchBuilder:
         *,
         keep_errors: bool = False,
         keep_values: bool = False,
-        prefix: str = PREFIX,
+        prefix: str = METADATA_PREFIX,
     ) -> "TypedRecordBatchBuilder":
         parsed = reader.parsed()
         fields = fields_of(parsed)

@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 
 from streamhouse.spark.columns.record_schema import check_schema, record_schema
 from streamhouse.spark.datasource.read_options import ReadOptions, read_options
-from streamhouse.spark.runtime.launch import is_local
+from streamhouse.spark.runtime.launch import PUSH_DOWN, is_local
 from streamhouse.spark.runtime.python_worker import python_for_spark
 
 if TYPE_CHECKING:
@@ -98,9 +98,6 @@ def _output(options: ReadOptions, schema: StructType) -> Any:
         schema, typed, keep_errors=options.keep_errors, prefix=options.metadata_prefix
     )
     return output(columns=schema, typed=typed)
-
-
-PUSH_DOWN: Final = "spark.sql.python.filterPushdown.enabled"
 
 
 def register(spark: SparkSession) -> None:

@@ -17,11 +17,10 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from streamhouse.errors import Misconfigured
 from streamhouse.model.names import TopicPartition
+from streamhouse.spark.columns import METADATA_PREFIX
+from streamhouse.spark.runtime import AGENTS_VARIABLE, DEFAULT_AGENTS
 from streamhouse.sql.options import parse_duration_ms
 
-DEFAULT_AGENTS: Final = "localhost:8080"
-AGENTS_VARIABLE: Final = "STREAMHOUSE_AGENTS"
-"""Agents to ask where a read or a write doesn't name them, in the driver's environment."""
 HTTP_PORT: Final = 8080
 """Of an agent, unless somebody sets another one."""
 DEFAULT_SPLIT_BYTES: Final = 64 * 1024 * 1024
@@ -32,8 +31,6 @@ LATEST: Final = -1
 
 _SUBSCRIPTIONS: Final = ("topic", "subscribe", "subscribePattern", "assign")
 BOOTSTRAP: Final = "kafka.bootstrap.servers"
-PREFIX: Final = "_"
-"""Before the names of columns about a record, where records have columns of their own."""
 _KNOWN: Final = (
     *_SUBSCRIPTIONS,
     "agents",
@@ -126,7 +123,7 @@ class ReadOptions:
     """Records that can't be decoded are told of in columns; otherwise they fail the read."""
     keep_values: bool = False
     """All others have their bytes in these columns, too."""
-    metadata_prefix: str = PREFIX
+    metadata_prefix: str = METADATA_PREFIX
     """Before the names of columns about a record, where records have columns of their own."""
 
     @property
@@ -135,10 +132,6 @@ class ReadOptions:
         if not isinstance(self.subscription, Subscribe) or len(self.subscription.topics) != 1:
             raise Misconfigured("schema=registry is for one topic; do=name it with the option topic")
         return self.subscription.topics[0]
-
-
-def default_agents() -> str:
-    return os.environ.get(AGENTS_VARIABLE) or DEFAULT_AGENTS
 
 
 def chosen_agents(options: Mapping[str, str]) -> str:
@@ -327,9 +320,9 @@ def _decode_errors(options: Mapping[str, str]) -> str:
 
 
 def _metadata_prefix(options: Mapping[str, str]) -> str:
-    prefix = options.get("metadataprefix", PREFIX)
+    prefix = options.get("metadataprefix", METADATA_PREFIX)
     if not prefix:
         raise Misconfigured("a prefix has at least one character; option=metadataPrefix do=give one, such as _record_")
-    if prefix != PREFIX and not _is_typed(options):
+    if prefix != METADATA_PREFIX and not _is_typed(options):
         raise Misconfigured("names have no prefix; option=metadataPrefix do=set schema=registry, or leave it out")
     return prefix

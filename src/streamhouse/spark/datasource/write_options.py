@@ -14,7 +14,8 @@ from streamhouse.errors import Misconfigured
 from streamhouse.format.compression import Codec
 from streamhouse.format.object_keys import MAX_EPOCH, is_query_id
 from streamhouse.model.external_commit import QueryId
-from streamhouse.spark.datasource.read_options import DEFAULT_AGENTS, chosen_agents
+from streamhouse.spark.datasource.read_options import chosen_agents
+from streamhouse.spark.runtime import DEFAULT_AGENTS
 
 KAFKA_COMPRESSION: Final = "kafka.compression.type"
 """The same choice, in jobs that come from Kafka's connector."""

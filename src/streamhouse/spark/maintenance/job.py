@@ -10,8 +10,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from streamhouse.spark.maintenance.job_session import stop_session
 from streamhouse.spark.maintenance.segment_rewrite import IoStats
+from streamhouse.spark.runtime.session_stop import stop_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,35 +1,23 @@
-"""Starting: the Spark of a maintenance job, whose own words go to a file.
+"""The Spark session of a maintenance or replay job, whose log lines go to a file.
 
-Data path   none; once in a job that has something to do
-Owns        the job's Spark settings, where Spark's words go
-Leaves      what every Spark of ours is set to, to `session`
-
-Stopping: the Spark of a job ends with the job, however that ended.
-
-Data path   none; once, at a job's end
-Owns        how long Spark may take to stop, and what becomes of Java when it takes longer
-Leaves      starting to `starting`; when to stop to whoever started
+Owns        the job's Spark settings; where the output of Spark's processes goes
+Leaves      the settings of all sessions to `runtime.launch`, stopping to `runtime.session_stop`
 """
 
-import contextlib
 import logging
 import os
 import signal
 import sys
 import tempfile
 import threading
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pyspark.sql import SparkSession
 
 from streamhouse.spark.runtime.session import open_session
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 MASTER: Final = "local[*,4]"
 SETTINGS: Final = {
@@ -81,27 +69,3 @@ def _words_to(log: Path) -> Iterator[None]:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(handle)
-
-
-STOP_S: Final = 10.0
-
-
-def stop_session(spark: "SparkSession", *, within_s: float = STOP_S) -> None:
-    """Stop it; Java is killed where it doesn't stop in time.
-
-    A thread of its own asks for it: after Ctrl-C this one may still be owed an answer by Java, and would take it for
-    that of its next question.
-    """
-    java = getattr(spark.sparkContext._gateway, "proc", None)
-
-    def stop() -> None:
-        with contextlib.suppress(Exception):  # what the job did is done, and Java ends with this process at the latest
-            spark.stop()
-
-    stopping = threading.Thread(target=stop, name="spark-stopping", daemon=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a terminal's Ctrl-C has ended Java, too
-        stopping.start()
-        stopping.join(within_s)
-    if stopping.is_alive() and java is not None:
-        java.kill()

@@ -55,6 +55,7 @@ from streamhouse.spark.query.catalog import Catalog
 from streamhouse.spark.query.error_messages import diagnostics_of
 from streamhouse.spark.query.resolver import ResolvedQuery, TableRef, own_session, resolve
 from streamhouse.spark.query.state_signature import Rows, state_signature
+from streamhouse.spark.query.untrusted_sql import of_definition
 from streamhouse.spark.runtime.checkpoint_folder import (
     HadoopFolder,
     LastCommit,
@@ -63,7 +64,6 @@ from streamhouse.spark.runtime.checkpoint_folder import (
     prepare,
 )
 from streamhouse.spark.runtime.jvm import unsupported
-from streamhouse.spark.worker.untrusted_sql import of_definition
 from streamhouse.sql.lexer import without_layout
 from streamhouse.sql.options import AVAILABLE_NOW, ONCE, PipelineOptions
 from streamhouse.sql.parser import parse

@@ -36,8 +36,8 @@ from streamhouse.spark.pipelines.runner_protocol import (
     pipeline_job,
     read_command,
 )
+from streamhouse.spark.query.untrusted_sql import PLAIN_TEXT
 from streamhouse.spark.runtime.session import open_session
-from streamhouse.spark.worker.untrusted_sql import PLAIN_TEXT
 
 log = logging.getLogger(__name__)
 

@@ -34,8 +34,8 @@ from streamhouse.spark.query.table_references import (
     statement_kind,
     table_names,
 )
+from streamhouse.spark.query.untrusted_sql import UNTRUSTED_DATABASE, check_analyzed, check_untrusted
 from streamhouse.spark.runtime.jvm import plain_query
-from streamhouse.spark.worker.untrusted_sql import UNTRUSTED_DATABASE, check_analyzed, check_untrusted
 from streamhouse.sql.lexer import Token, TokenKind, error_at, tokenize
 from streamhouse.sql.options import Watermark
 

@@ -27,8 +27,8 @@ from streamhouse.spark.query.error_messages import SqlDiagnostic, diagnostics_of
 from streamhouse.spark.query.resolver import ResolvedQuery, analyze
 from streamhouse.spark.query.state_signature import Rows, state_signature
 from streamhouse.spark.query.table_references import StatementKind, statement_kind
+from streamhouse.spark.query.untrusted_sql import check_untrusted, of_definition
 from streamhouse.spark.runtime.jvm import check_plan, unsupported
-from streamhouse.spark.worker.untrusted_sql import check_untrusted, of_definition
 from streamhouse.sql.lexer import position, tokenize
 from streamhouse.sql.options import PipelineOptions, pipeline_options
 from streamhouse.sql.parser import parse_all

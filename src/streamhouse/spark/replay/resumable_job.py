@@ -40,7 +40,8 @@ from streamhouse.spark.datasource.data_writer import WriteTarget, fitting_segmen
 from streamhouse.spark.datasource.input_rows import check_schema
 from streamhouse.spark.datasource.write_options import CommitId, WriteOptions
 from streamhouse.spark.maintenance.job import OnProgress, Progress
-from streamhouse.spark.maintenance.job_session import start_session, stop_session
+from streamhouse.spark.maintenance.job_session import start_session
+from streamhouse.spark.runtime.session_stop import stop_session
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -34,7 +34,7 @@ from typing import Final, Literal, NamedTuple
 
 from streamhouse.errors import Misconfigured
 from streamhouse.errors.base import install_command
-from streamhouse.spark.datasource.read_options import AGENTS_VARIABLE
+from streamhouse.spark.runtime import AGENTS_VARIABLE
 from streamhouse.spark.runtime.java import java_home
 from streamhouse.spark.runtime.python_worker import python_for_spark
 
@@ -100,6 +100,8 @@ SETTINGS: Final = (
     ),
 )
 
+PUSH_DOWN: Final = "spark.sql.python.filterPushdown.enabled"
+"""Setting with which Spark hands filters to Python data sources."""
 # The driver asks the agents. What its environment is called depends on who starts it.
 _AGENTS_SETTINGS: Final = ("spark.executorEnv", "spark.kubernetes.driverEnv", "spark.yarn.appMasterEnv")
 

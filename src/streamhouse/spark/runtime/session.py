@@ -12,8 +12,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from streamhouse.spark.datasource.data_source import PUSH_DOWN
-from streamhouse.spark.runtime.launch import MASTER, spark_environment, spark_settings
+from streamhouse.spark.runtime.launch import MASTER, PUSH_DOWN, spark_environment, spark_settings
 
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 """Spark sets it for programs that it starts: shells and submitted ones."""

@@ -32,6 +32,7 @@ from pyspark.sql import SparkSession
 
 from streamhouse.clock import Clock, Ids, SystemClock
 from streamhouse.errors import Misconfigured, StreamhouseError
+from streamhouse.spark.query.untrusted_sql import PLAIN_TEXT, UNTRUSTED_DATABASE
 from streamhouse.spark.runtime.session import open_session
 from streamhouse.spark.worker.discovery import (
     RuntimeDir,
@@ -44,7 +45,6 @@ from streamhouse.spark.worker.discovery import (
 from streamhouse.spark.worker.http_app import WorkerApp
 from streamhouse.spark.worker.query_executor import QueryExecutor
 from streamhouse.spark.worker.running_queries import SqlLimits
-from streamhouse.spark.worker.untrusted_sql import PLAIN_TEXT, UNTRUSTED_DATABASE
 
 MASTER: Final = "local[*]"
 _CONTEXTS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
