@@ -26,7 +26,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 
 from streamhouse.broker.segments.block_cache import Block
-from streamhouse.broker.segments.disk_cache import DiskTier, open_disk_tier
+from streamhouse.broker.segments.disk_cache import DiskBlockCache, open_disk_cache
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.config import FetchSettings
 from streamhouse.format.batch import assign_offset
@@ -149,8 +149,8 @@ def decode(stored: bytes | bytearray | memoryview, entry: BlockEntry) -> Block:
     return Block(decode_block(stored, entry, key=KEY))
 
 
-async def opened(folder: Path) -> DiskTier:
-    tier = open_disk_tier(FetchSettings(disk_cache_path=str(folder), disk_cache_waiting_writes=1000))
+async def opened(folder: Path) -> DiskBlockCache:
+    tier = open_disk_cache(FetchSettings(disk_cache_path=str(folder), disk_cache_waiting_writes=1000))
     assert tier is not None
     await tier.open()
     await tier.listed()

@@ -1,7 +1,7 @@
 """Measure: what a question put to a broker looks like, and the words its answers are given in.
 
 Data path   `peer` -> **measure** -> `runner` -> `results`
-Owns        the catalogue of metrics with their units and directions, and the sizes of a run
+Owns        the catalog of metrics with their units and directions, and the sizes of a run
 Leaves      asking to the modules that implement `Measure`; repeating and alternating to `runner`
 """
 

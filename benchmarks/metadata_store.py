@@ -85,7 +85,7 @@ async def run(url: str, calls: int) -> dict[str, str]:
     results["runs of a partition"] = await measure(
         calls, lambda _: store.runs(states[0].partition, from_offset=0, limit=100)
     )
-    results["release and acquire of 1,000"] = await measure(5, lambda _: hand_over(store, states))
+    results["release and acquire of 1,000"] = await measure(5, lambda _: transfer(store, states))
     await store.aclose()
     return results
 
@@ -97,7 +97,7 @@ async def commits(store: MetadataStore, calls: int, states: list[PartitionState]
     return await measure(max(10, calls), call)
 
 
-async def hand_over(store: MetadataStore, states: list[PartitionState]) -> None:
+async def transfer(store: MetadataStore, states: list[PartitionState]) -> None:
     partitions = [state.partition for state in states]
     await store.release(SESSION, partitions)
     await store.acquire(SESSION, partitions)

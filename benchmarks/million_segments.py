@@ -26,11 +26,11 @@ from benchmarks.results import Run as Numbers
 from benchmarks.results import Sample
 from benchmarks.script import Frame, add_flags, load_at_the_end, show
 from streamhouse.broker.cluster.cluster import Cluster
-from streamhouse.broker.cluster.store_identity import Identity
-from streamhouse.broker.dependencies import Doors
-from streamhouse.broker.fetch.list_offsets import FoundOffset
-from streamhouse.broker.fetch.read_plans import Place, ReadPlans, Span
-from streamhouse.broker.maintenance.retention import Collector
+from streamhouse.broker.cluster.store_identity import StoreIdentity
+from streamhouse.broker.dependencies import Dependencies
+from streamhouse.broker.fetch.list_offsets import OffsetResult
+from streamhouse.broker.fetch.read_plans import OffsetRange, ReadPlans, RunCursor
+from streamhouse.broker.maintenance.retention import RetentionManager
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.config import Settings
 from streamhouse.config.fields import Address
@@ -92,7 +92,7 @@ class AllSettled:
 
 
 class OneTopic:
-    """A catalogue that knows what it was told."""
+    """A catalog that knows what it was told."""
 
     def __init__(self, topic: Topic) -> None:
         self._topic = topic
@@ -199,14 +199,14 @@ async def listings(store: MetadataStore, log: Log, times: Times, calls: int) -> 
     await times.calls(log, "segments list, 1,000", calls, lambda _: store.runs(log.first, from_offset=0, limit=1000))
 
 
-async def plans(doors: Doors, log: Log, times: Times, calls: int) -> None:
-    async def latest(_: TopicPartition) -> FoundOffset:
-        return FoundOffset(log.end)
+async def plans(dependencies: Dependencies, log: Log, times: Times, calls: int) -> None:
+    async def latest(_: TopicPartition) -> OffsetResult:
+        return OffsetResult(log.end)
 
-    catalogue, settled = cast(Any, OneTopic(log.topic)), cast(Any, AllSettled())
-    planner = ReadPlans(doors, catalogue=catalogue, settled=settled, stable_end=latest)
-    spans = [Span(TopicPartition(log.topic.name, number)) for number in range(log.topic.partitions)]
-    pages: list[Place | None] = [None]
+    catalog, settled = cast(Any, OneTopic(log.topic)), cast(Any, AllSettled())
+    planner = ReadPlans(dependencies, catalog=catalog, settled=settled, stable_end=latest)
+    spans = [OffsetRange(TopicPartition(log.topic.name, number)) for number in range(log.topic.partitions)]
+    pages: list[RunCursor | None] = [None]
 
     async def page(_: int) -> None:
         plan = await planner.plan(spans, begin=pages[-1])
@@ -237,22 +237,22 @@ async def changes(store: MetadataStore, log: Log, times: Times, calls: int) -> L
 # --- expiry
 
 
-async def expiry(doors: Doors, log: Log, times: Times, name: str, **limits: int) -> None:
+async def expiry(dependencies: Dependencies, log: Log, times: Times, name: str, **limits: int) -> None:
     """One retention pass, and the longest heartbeat meanwhile."""
     names = {"retention_ms": "retention.ms", "retention_bytes": "retention.bytes"}
     asked = {names[name]: str(limit) for name, limit in limits.items()}
     config = parse_topic_config({"retention.ms": "-1", **asked})
-    collector = Collector(
-        doors,
+    collector = RetentionManager(
+        dependencies,
         configs=_answer({log.topic.topic_id: config}),
         moved=lambda _, __: None,
         cluster=cast(Cluster, AlwaysHere()),
-        identity=Identity(doors),
+        identity=StoreIdentity(dependencies),
     )
     passing = asyncio.ensure_future(_timed(collector.retain()))
     longest = 0.0
     while not passing.done():
-        longest = max(longest, await _timed(doors.metadata.renew_session(SESSION, TTL_MS)))
+        longest = max(longest, await _timed(dependencies.metadata.renew_session(SESSION, TTL_MS)))
         await asyncio.sleep(0.002)
     times.add(log, name, "longest", await passing)
     times.add(log, f"{name}: a heartbeat meanwhile", "longest", longest)
@@ -275,8 +275,8 @@ class FixedClock(SystemClock):
         return self._at_ms
 
 
-def doors_on(store: MetadataStore, at_ms: int) -> Doors:
-    return Doors(
+def doors_on(store: MetadataStore, at_ms: int) -> Dependencies:
+    return Dependencies(
         settings=Settings(),
         objects=MemoryObjectStore(clock=SystemClock()),
         metadata=store,
@@ -301,14 +301,14 @@ async def measure(url: str, peer: str, runs: int, calls: int, console: Console) 
         log = await fill(store, topic, max(runs, topic.partitions))
         console.print(f"[dim]{peer}: {topic.name} filled in {time.perf_counter() - began:.0f} s[/]", highlight=False)
         now_ms = log.runs * EVERY_MS
-        doors = doors_on(store, now_ms)
+        dependencies = doors_on(store, now_ms)
         await lookups(store, log, times, calls)
         await listings(store, log, times, calls)
-        await plans(doors, log, times, calls)
+        await plans(dependencies, log, times, calls)
         log = await changes(store, log, times, calls if topic is NARROW else max(5, calls // 10))
-        await expiry(doors, log, times, "retention, nothing due", retention_ms=now_ms * 2)
-        await expiry(doors, log, times, "retention, half too old", retention_ms=now_ms // 2)
-        await expiry(doors, log, times, "retention, half too much", retention_bytes=log.runs * RUN_BYTES // 4)
+        await expiry(dependencies, log, times, "retention, nothing due", retention_ms=now_ms * 2)
+        await expiry(dependencies, log, times, "retention, half too old", retention_ms=now_ms // 2)
+        await expiry(dependencies, log, times, "retention, half too much", retention_bytes=log.runs * RUN_BYTES // 4)
         await lookups_after(store, log, times, calls)
         times.add(log, "topic deleted", "longest", await _timed(store.delete_topic(topic.topic_id)))
     await store.aclose()

@@ -25,7 +25,7 @@ from pathlib import Path
 import uvloop
 from prometheus_client import CollectorRegistry
 
-from streamhouse.broker.wal.base import WalCosts
+from streamhouse.broker.wal.base import WalRequestStats
 from streamhouse.broker.wal.object_wal import ObjectWal
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.config import WalSettings
@@ -58,7 +58,7 @@ class Result:
     latencies: list[float]
     seconds: float
     cpu_seconds: float
-    costs: WalCosts
+    costs: WalRequestStats
 
 
 async def appender(
@@ -80,7 +80,7 @@ async def truncator(wal: ObjectWal) -> None:
     while True:
         await asyncio.sleep(0.5)
         await wal.truncate(dict.fromkeys(PARTITIONS, 2**62))
-        await wal.forget_below(wal.needed_from)
+        await wal.delete_below(wal.first_retained)
 
 
 async def measure(store: ObjectStore, appenders: int, batch_bytes: int, pause_s: float, seconds: float) -> Result:

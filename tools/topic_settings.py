@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from streamhouse.broker.catalog.kafka_configs import AGENT_SETTINGS, FACTS, Changed, agent_configs
+from streamhouse.broker.catalog.kafka_configs import AGENT_SETTINGS, READ_ONLY, Overrides, agent_configs
 from streamhouse.config import Address, Settings
 from streamhouse.model.topic_settings import TOPIC_SETTINGS
 
@@ -48,8 +48,8 @@ def page() -> str:
         f"| `{name}` | {setting.type.value} | {f'`{setting.default}`' if setting.default else ''} | {setting.about} |\n"
         for name, setting in sorted(TOPIC_SETTINGS.items())
     )
-    facts = agent_configs(Settings(), node_id=1, advertised=Address("127.0.0.1", 9092), store="", changed=Changed())
-    rows = {config.name: (config.read_only, config.about) for config in facts if config.name in FACTS}
+    facts = agent_configs(Settings(), node_id=1, advertised=Address("127.0.0.1", 9092), store="", changed=Overrides())
+    rows = {config.name: (config.read_only, config.about) for config in facts if config.name in READ_ONLY}
     rows |= {name: (each.parse is None, each.about) for name, each in AGENT_SETTINGS.items() if not each.topic}
     agent = "".join(
         f"| `{name}` | {'no' if is_fixed else 'yes'} | {about} |\n" for name, (is_fixed, about) in sorted(rows.items())

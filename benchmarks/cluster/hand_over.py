@@ -1,6 +1,6 @@
 """Hand-over: an agent joins, one is stopped with SIGTERM, a partition is moved; how long do producers pause?
 
-Data path   `probes` -> **hand_over** -> `table`
+Data path   `probes` -> **transfer** -> `table`
 Owns        the three kinds of hand-over, and which partitions changed hands in each
 Leaves      the waits to `probes`
 

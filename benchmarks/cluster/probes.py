@@ -1,6 +1,6 @@
 """Probes: two producers that write to every partition steadily and keep how long each record waited for its ack.
 
-Data path   **probes** -> agents; waits -> `failover`, `hand_over`
+Data path   **probes** -> agents; waits -> `failover`, `transfer`
 Owns        `Prober`, which asks again at once and shows what the cluster needs, and `RealProducer` (librdkafka,
             with the settings that it comes with), which shows what an application sees; the waits of both
 Leaves      what happens to the cluster meanwhile to the questions

@@ -1,6 +1,6 @@
 """Upkeep: what does a cluster ask of its stores, by the minute and by the gigabyte, with few partitions and with many?
 
-Data path   agents' `/metrics` and `pg_stat_database` -> **upkeep** -> `table`
+Data path   agents' `/metrics` and `pg_stat_database` -> **maintenance** -> `table`
 Owns        the loads: nothing, the same trickle over 1, 12 and 1,000 partitions, as much as goes in
 Leaves      counting to the agents and to PostgreSQL
 

@@ -28,11 +28,11 @@ from streamhouse.broker.admin.orphan_adoption import AdoptionReport as AdoptionR
 from streamhouse.broker.admin.orphan_adoption import recover_stores
 from streamhouse.broker.admin.orphan_survey import OnProgress
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.dependencies import Dependencies
 from streamhouse.broker.metrics import BrokerMetrics
 from streamhouse.broker.session.heartbeat import SessionStore, open_heartbeats
-from streamhouse.broker.wal.disk_recovery import DiskWals, LocalWals
-from streamhouse.broker.wal.object_recovery import ObjectWals
+from streamhouse.broker.wal.disk_recovery import DiskWalFactory, DiskWalRecovery
+from streamhouse.broker.wal.object_recovery import ObjectWalFactory
 from streamhouse.clock import Ids, SystemClock, limited
 from streamhouse.config import AgentSettings, Settings, exposed_listeners, exposure_warning, parse_address
 from streamhouse.config.fields import Address
@@ -40,7 +40,7 @@ from streamhouse.errors import Misconfigured, Stopping
 from streamhouse.format.extensions import extension_warning, missing_extensions
 from streamhouse.model.cluster import Session
 from streamhouse.model.names import NodeId, SessionId
-from streamhouse.retry import patiently
+from streamhouse.retry import retry_start
 from streamhouse.stores.local_files import LocalFiles, Lock, LockedError
 from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.metadata.open import open_metadata_store
@@ -219,31 +219,33 @@ async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
         grpc = _open_grpc(settings)
         if grpc is not None:
             stack.push_async_callback(grpc.stop)
-        doors = await _open_dependencies(settings, places, listeners, files=files, registry=registry, stack=stack)
-        broker = Broker(doors)
+        dependencies = await _open_dependencies(
+            settings, places, listeners, files=files, registry=registry, stack=stack
+        )
+        broker = Broker(dependencies)
         await broker.start()
         cluster_id = broker.cluster_id
-        tenure = broker.tenure
-        assert tenure is not None
+        agent_session = broker.agent_session
+        assert agent_session is not None
         _register_metrics(registry, broker)
         kafka = KafkaServer(
             settings.kafka,
             broker,
             listener=listeners.kafka,
-            clock=doors.clock,
+            clock=dependencies.clock,
             registry=registry,
             cluster_id=cluster_id,
         )
         await kafka.start()
         stack.push_async_callback(kafka.stop)
-        told = _grpc_address(grpc, tenure.session.http)
+        told = _grpc_address(grpc, agent_session.session.http)
         app = make_app(broker, registry, cluster_id=cluster_id, grpc=str(told) if told is not None else None)
         http = HttpServer(settings.http, app, listeners.http)
         http.start()
         stack.push_async_callback(http.stop)
         if grpc is not None and told is not None:
-            await grpc.start(broker, clock=doors.clock, registry=registry, cluster_id=cluster_id, told=told)
-        yield Agent(broker, kafka, http, grpc, _ready(broker, tenure.session, places, listeners, grpc, settings))
+            await grpc.start(broker, clock=dependencies.clock, registry=registry, cluster_id=cluster_id, told=told)
+        yield Agent(broker, kafka, http, grpc, _ready(broker, agent_session.session, places, listeners, grpc, settings))
 
 
 async def recover(settings: Settings, *, apply: bool, take_over: str | None, on_progress: OnProgress) -> AdoptionReport:
@@ -264,7 +266,7 @@ async def recover(settings: Settings, *, apply: bool, take_over: str | None, on_
         return await recover_stores(
             metadata,
             objects,
-            disk=DiskWals(places.data / "wal", files) if has_folder else None,
+            disk=DiskWalRecovery(places.data / "wal", files) if has_folder else None,
             settings=settings,
             clock=clock,
             ids=ids,
@@ -300,10 +302,10 @@ async def _open_dependencies(
     files: LocalFiles,
     registry: CollectorRegistry,
     stack: AsyncExitStack,
-) -> Doors:
+) -> Dependencies:
     """Everything that the broker reaches the world with."""
     clock, ids = SystemClock(), Ids()
-    waits = partial(patiently, clock=clock, ids=ids, limit_s=settings.metadata.start_wait_s)
+    waits = partial(retry_start, clock=clock, ids=ids, limit_s=settings.metadata.start_wait_s)
     metadata = await waits(partial(open_metadata_store, places.metadata_url, clock=clock, settings=settings.metadata))
     stack.push_async_callback(lambda: _close(metadata.aclose(), what="metadata store", limits=settings.agent))
     objects = WatchedStore(
@@ -313,21 +315,21 @@ async def _open_dependencies(
     await check_store(objects, ids)
     # Only the database in the folder that we have locked is ours for certain.
     alone = not settings.metadata.url
-    local = LocalWals(places.data / "wal", settings.wal, files=files, clock=clock, ids=ids)
+    local = DiskWalFactory(places.data / "wal", settings.wal, files=files, clock=clock, ids=ids)
     if not alone and not _is_postgres(places.metadata_url):
         await _require_no_other_agent(metadata, local)
-    remote = ObjectWals(objects, settings.wal, clock=clock, ids=ids)
+    remote = ObjectWalFactory(objects, settings.wal, clock=clock, ids=ids)
     heartbeats = await waits(partial(open_heartbeats, partial(_session_store, metadata, places.metadata_url, settings)))
     stack.push_async_callback(heartbeats.aclose)
     peers, holders = KafkaAgentClient(settings.peers, clock=clock), HttpFreezeClient(settings.peers)
     stack.push_async_callback(lambda: _close(peers.aclose(), what="connections to agents", limits=settings.agent))
     stack.push_async_callback(lambda: _close(holders.aclose(), what="connections to agents", limits=settings.agent))
-    return Doors(
+    return Dependencies(
         settings=settings,
         objects=objects,
         metadata=metadata,
         wals=local if settings.wal.kind == "disk" else remote,
-        other_wals={"object": remote, **({"disk": local} if _needs_data_dir(settings) else {})},
+        foreign_wals={"object": remote, **({"disk": local} if _needs_data_dir(settings) else {})},
         clock=clock,
         ids=ids,
         kafka=_advertised("kafka", settings.kafka.advertise, listeners.kafka, alone=alone),
@@ -393,7 +395,7 @@ def _grpc_address(grpc: "GrpcServer | None", http: Address) -> Address | None:
     return Address(http.host, grpc.address.port) if grpc.address.host in EVERYWHERE else grpc.address
 
 
-async def _require_no_other_agent(metadata: MetadataStore, wals: LocalWals) -> None:
+async def _require_no_other_agent(metadata: MetadataStore, wals: DiskWalFactory) -> None:
     """Agents that share an SQLite file don't hear of each other's changes, so a second one would confuse clients.
 
     A courtesy, not a guard: leases keep two agents that start at once from writing the same partition.

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.dependencies import Doors
-from streamhouse.broker.fetch.fetch import Fetched, Wanted
-from streamhouse.broker.partition.log import Placed
-from streamhouse.broker.session.agent_session import Tenure
-from streamhouse.broker.wal.base import WalCosts
-from streamhouse.broker.wal.disk_recovery import LocalWals
+from streamhouse.broker.dependencies import Dependencies
+from streamhouse.broker.fetch.fetch import FetchResult, PartitionFetch
+from streamhouse.broker.partition.log import PendingAppend
+from streamhouse.broker.session.agent_session import AgentSession
+from streamhouse.broker.wal.base import WalRequestStats
+from streamhouse.broker.wal.disk_recovery import DiskWalFactory
 from streamhouse.config import (
     FlushSettings,
     MetadataSettings,
@@ -198,10 +198,10 @@ class ManualWal:
         self.failed: Exception | None = None
         self.size_bytes = 0
         self.pending_bytes = 0
-        self.needed_from = 0
+        self.first_retained = 0
         self.needed_objects = 0
         self.durable_below = 0
-        self.costs = WalCosts()
+        self.costs = WalRequestStats()
 
     def append(self, entries: Sequence[WalEntry]) -> asyncio.Future[None]:
         self.entries.extend(entries)
@@ -219,7 +219,7 @@ class ManualWal:
     async def truncate(self, flushed: Mapping[PartitionId, int]) -> None:
         self.truncated.append(flushed)
 
-    async def forget_below(self, sequence: int) -> None:
+    async def delete_below(self, sequence: int) -> None:
         return
 
     async def wait_failed(self) -> Exception:
@@ -250,22 +250,22 @@ class World:
         self.metadata = Faulty(self.sqlite)
         self._running: list[asyncio.Task[None]] = []
 
-    def doors(self, **changes: Any) -> Doors:
+    def dependencies(self, **changes: Any) -> Dependencies:
         given: dict[str, Any] = {
             "settings": self.settings,
             "objects": cast(ObjectStore, self.objects),
             "metadata": cast(MetadataStore, self.metadata),
-            "wals": LocalWals(WAL_ROOT, self.settings.wal, files=self.files, clock=self.clock, ids=self.ids),
+            "wals": DiskWalFactory(WAL_ROOT, self.settings.wal, files=self.files, clock=self.clock, ids=self.ids),
             "clock": self.clock,
             "ids": self.ids,
             "kafka": Address("127.0.0.1", 9092),
             "http": Address("127.0.0.1", 8080),
             "alone": True,
         }
-        return Doors(**{**given, **changes})
+        return Dependencies(**{**given, **changes})
 
     async def start(self) -> Broker:
-        broker = Broker(self.doors())
+        broker = Broker(self.dependencies())
         await broker.start()
         return broker
 
@@ -312,9 +312,9 @@ class World:
         await self.sqlite.aclose()
 
 
-def current(broker: Broker) -> Tenure:
-    assert broker.tenure is not None
-    return broker.tenure
+def current(broker: Broker) -> AgentSession:
+    assert broker.agent_session is not None
+    return broker.agent_session
 
 
 def batch(
@@ -334,7 +334,7 @@ def idempotent(*values: bytes, sequence: int, producer: int = 7, epoch: int = 0,
     return batch(*values, producer_id=producer, producer_epoch=epoch, base_sequence=sequence, **settings)
 
 
-async def produce(broker: Broker, data: memoryview, name: TopicPartition = ORDERS) -> Placed:
+async def produce(broker: Broker, data: memoryview, name: TopicPartition = ORDERS) -> PendingAppend:
     placed = await broker.append(name, data)
     await broker.acknowledge(placed)
     return placed
@@ -342,9 +342,9 @@ async def produce(broker: Broker, data: memoryview, name: TopicPartition = ORDER
 
 async def fetch(
     broker: Broker, offset: int, name: TopicPartition = ORDERS, *, max_bytes: int = MANY_BYTES, epoch: int = -1
-) -> Fetched:
+) -> FetchResult:
     """One partition, without waiting."""
-    wanted = Wanted(name, offset, max_bytes, epoch)
+    wanted = PartitionFetch(name, offset, max_bytes, epoch)
     (found,) = await broker.fetch([wanted], max_bytes=max_bytes, min_bytes=0, max_wait_s=0)
     return found
 

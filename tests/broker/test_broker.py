@@ -6,10 +6,10 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch.fetch import Wanted
+from streamhouse.broker.fetch.fetch import PartitionFetch
 from streamhouse.broker.forwarding.producer_ids import PRODUCER_ID_BLOCK
 from streamhouse.broker.metrics import BrokerMetrics
-from streamhouse.broker.produce.append import JUDGED_RECORDS
+from streamhouse.broker.produce.append import INSPECTED_RECORDS
 from streamhouse.config import BufferSettings, MetadataSettings, ProducerSettings, TopicSettings, WalSettings
 from streamhouse.errors import (
     CorruptBatch,
@@ -185,10 +185,10 @@ async def test_a_compacted_topic_needs_keys(world: World, policy: str) -> None:
 
 async def test_of_a_very_long_batch_only_the_beginning_is_searched_for_those_to_blame(world: World) -> None:
     broker = await world.start_with(**{"cleanup.policy": "compact"})
-    long = batch(*[b""] * (JUDGED_RECORDS + 1), key=None)
+    long = batch(*[b""] * (INSPECTED_RECORDS + 1), key=None)
     with pytest.raises(InvalidRecord) as refusal:
         await produce(broker, long)
-    assert refusal.value.records == list(range(JUDGED_RECORDS))
+    assert refusal.value.records == list(range(INSPECTED_RECORDS))
 
 
 async def test_a_topic_that_is_not_compacted_takes_records_without_keys(broker: Broker) -> None:
@@ -262,7 +262,7 @@ async def test_a_stop_with_a_full_wal_queue_waits_for_it(make_world: MakeWorld) 
 
 
 async def test_a_broker_without_a_session_is_not_ready_and_says_so(world: World) -> None:
-    broker = Broker(world.doors())
+    broker = Broker(world.dependencies())
     assert broker.not_ready() == "no session"
     assert broker.leader_epoch(ORDERS) == -1
     await broker.create_topic("orders", partitions=1, overrides={})
@@ -322,7 +322,7 @@ async def test_a_topic_deleted_while_an_append_is_on_its_way_refuses_it_and_keep
 
 
 async def test_a_topic_deleted_while_a_fetch_waits_ends_it(broker: Broker) -> None:
-    wanted = Wanted(ORDERS, 0, MANY_BYTES)
+    wanted = PartitionFetch(ORDERS, 0, MANY_BYTES)
     waiting = asyncio.ensure_future(broker.fetch([wanted], max_bytes=MANY_BYTES, min_bytes=1, max_wait_s=60))
     await settle()
     await broker.delete_topic(await broker.topic("orders"))
@@ -384,7 +384,7 @@ async def test_an_allocation_that_failed_is_tried_again_by_the_next(world: World
 
 
 async def test_metrics_are_read_from_a_broker_in_any_state(world: World) -> None:
-    broker = Broker(world.doors())
+    broker = Broker(world.dependencies())
     registry = CollectorRegistry()
     registry.register(BrokerMetrics(broker))
     assert b"streamhouse_ready 0.0" in generate_latest(registry)

@@ -27,7 +27,7 @@ def full(**settings: float) -> MemoryBudget:
 
 async def test_below_the_threshold_everybody_comes_in_at_once() -> None:
     made = budget()
-    assert made.fits_freely(50)
+    assert made.fits(50)
     assert await made.admit(50) == 0.0
     assert not made.is_short
 
@@ -35,7 +35,7 @@ async def test_below_the_threshold_everybody_comes_in_at_once() -> None:
 async def test_above_the_threshold_an_append_is_held_back_and_then_let_in() -> None:
     made = budget(max_throttle_s=0.1)
     made.take(80)
-    assert not made.fits_freely(10)
+    assert not made.fits(10)
     assert await made.admit(10) >= 0.006
     assert made.refused == 0
 
@@ -46,7 +46,7 @@ async def test_at_the_limit_an_append_is_refused_when_nothing_is_given_back_in_t
         await made.admit(1)
     assert refused.value.retry_after_s > 0
     assert made.refused == 1
-    assert not made.fits_freely(1)
+    assert not made.fits(1)
 
 
 async def test_without_patience_the_refusal_is_immediate() -> None:
@@ -60,7 +60,7 @@ async def test_bytes_given_back_wake_who_waits() -> None:
     waiting = asyncio.ensure_future(made.admit(40))
     await settle()
     assert not waiting.done()
-    made.give_back(40)
+    made.release(40)
     await settle()
     assert waiting.done()
     assert waiting.result() >= 0
@@ -70,10 +70,10 @@ async def test_too_few_bytes_given_back_wake_nobody() -> None:
     made = full()
     waiting = asyncio.ensure_future(made.admit(40))
     await settle()
-    made.give_back(39)
+    made.release(39)
     await settle()
     assert not waiting.done()
-    made.give_back(1)
+    made.release(1)
     await waiting
 
 
@@ -88,10 +88,10 @@ async def test_whoever_came_first_goes_in_first_and_small_ones_do_not_overtake()
 
     waiting = [asyncio.ensure_future(come(name, size)) for name, size in (("a", 60), ("b", 10), ("c", 10))]
     await settle()
-    made.give_back(20)  # enough for b and c, who must wait for a
+    made.release(20)  # enough for b and c, who must wait for a
     await settle()
     assert order == []
-    made.give_back(60)
+    made.release(60)
     await asyncio.gather(*waiting)
     assert order == ["a", "b", "c"]
 
@@ -103,7 +103,7 @@ async def test_whoever_was_held_back_long_enough_still_does_not_overtake() -> No
     second = asyncio.ensure_future(made.admit(10))
     done, _ = await asyncio.wait({first, second}, timeout=0.2)  # ten times as long as the second is held back
     assert not done
-    made.give_back(60)
+    made.release(60)
     await first
     await second
 
@@ -113,10 +113,10 @@ async def test_nobody_comes_in_freely_past_those_who_wait() -> None:
     made.take(50)
     waiting = asyncio.ensure_future(made.admit(60))
     await settle()
-    assert not made.fits_freely(1)
-    made.give_back(50)
+    assert not made.fits(1)
+    made.release(50)
     await waiting
-    assert made.fits_freely(1)
+    assert made.fits(1)
 
 
 async def test_one_return_lets_in_as_many_as_fit() -> None:
@@ -128,11 +128,11 @@ async def test_one_return_lets_in_as_many_as_fit() -> None:
 
     waiting = [asyncio.ensure_future(come()) for _ in range(4)]
     await settle()
-    made.give_back(100)
+    made.release(100)
     await settle()
     assert [each.done() for each in waiting] == [True, True, True, False]
     assert made.used_bytes == 90
-    made.give_back(30)
+    made.release(30)
     await asyncio.gather(*waiting)
 
 
@@ -143,7 +143,7 @@ async def test_an_append_larger_than_the_whole_budget_is_let_in_alone() -> None:
     waiting = asyncio.ensure_future(made.admit(500))
     await settle()
     assert not waiting.done()
-    made.give_back(500)
+    made.release(500)
     await waiting
 
 
@@ -153,10 +153,10 @@ async def test_memory_counts_as_short_for_as_long_as_somebody_waits() -> None:
     made.take(10)
     waiting = asyncio.ensure_future(made.admit(500))
     await settle()
-    made.give_back(5)
+    made.release(5)
     await settle()
     assert made.is_short
-    made.give_back(5)
+    made.release(5)
     await waiting
     assert not made.is_short
 
@@ -166,7 +166,7 @@ async def test_a_waiter_who_leaves_makes_room_for_the_next() -> None:
     first = asyncio.ensure_future(made.admit(90))
     second = asyncio.ensure_future(made.admit(10))
     await settle()
-    made.give_back(10)
+    made.release(10)
     await settle()
     assert not second.done()
     first.cancel()
@@ -179,7 +179,7 @@ async def test_a_waiter_who_is_refused_makes_room_for_the_next() -> None:
     made = full(max_throttle_s=0.01)
     first = asyncio.ensure_future(made.admit(90))
     await settle()
-    made.give_back(10)
+    made.release(10)
     second = asyncio.ensure_future(made.admit(10))
     with pytest.raises(Overloaded):
         await first
@@ -191,7 +191,7 @@ async def test_a_waiter_who_leaves_at_the_moment_of_his_turn_passes_it_on() -> N
     first = asyncio.ensure_future(made.admit(10))
     second = asyncio.ensure_future(made.admit(10))
     await settle()
-    made.give_back(10)
+    made.release(10)
     first.cancel()
     await second
 
@@ -200,4 +200,4 @@ async def test_giving_back_more_than_was_taken_is_a_bug() -> None:
     made = budget()
     made.take(1)
     with pytest.raises(AssertionError, match="given back"):
-        made.give_back(2)
+        made.release(2)

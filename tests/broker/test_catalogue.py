@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from streamhouse.broker.catalog.topic_catalog import FRESH_S, MISS_S, Catalogue
+from streamhouse.broker.catalog.topic_catalog import FRESH_S, MISS_S, TopicCatalog
 from streamhouse.config import TopicSettings
 from streamhouse.errors import (
     InvalidConfig,
@@ -27,122 +27,122 @@ Change = Callable[[Mapping[str, str]], Mapping[str, str]]
 
 
 @pytest.fixture
-async def catalogue(world: World) -> Catalogue:
-    return Catalogue(world.doors())
+async def catalog(world: World) -> TopicCatalog:
+    return TopicCatalog(world.dependencies())
 
 
 def other_agents_topic(name: str, number: int = 1) -> Topic:
     return Topic(topic_id=TopicId(uuid.UUID(int=number)), name=name, partitions=1, created_at_ms=0)
 
 
-async def test_a_created_topic_is_found_by_name_and_by_id(catalogue: Catalogue) -> None:
-    made = await catalogue.create("orders", partitions=3, overrides={"retention.ms": "1000"})
+async def test_a_created_topic_is_found_by_name_and_by_id(catalog: TopicCatalog) -> None:
+    made = await catalog.create("orders", partitions=3, overrides={"retention.ms": "1000"})
     assert (made.partitions, made.overrides) == (3, {"retention.ms": "1000"})
-    assert await catalogue.find("orders") == made
-    assert await catalogue.find_by_id(made.topic_id) == made
-    assert list(await catalogue.all()) == [made]
+    assert await catalog.find("orders") == made
+    assert await catalog.find_by_id(made.topic_id) == made
+    assert list(await catalog.all()) == [made]
 
 
 async def test_a_topic_without_a_number_of_partitions_has_the_default(make_world: MakeWorld) -> None:
     world = await make_world(topics=TopicSettings(default_partitions=7))
-    assert (await Catalogue(world.doors()).create("orders")).partitions == 7
+    assert (await TopicCatalog(world.dependencies()).create("orders")).partitions == 7
 
 
-async def test_what_could_not_be_created_is_refused_with_its_reason(catalogue: Catalogue, world: World) -> None:
+async def test_what_could_not_be_created_is_refused_with_its_reason(catalog: TopicCatalog, world: World) -> None:
     for name in ("", "..", "a/b", "x" * 250):
         with pytest.raises(InvalidTopicName):
-            await catalogue.create(name)
+            await catalog.create(name)
     for partitions in (0, -1, world.settings.topics.max_partitions + 1):
         with pytest.raises(InvalidPartitions):
-            await catalogue.create("orders", partitions=partitions)
+            await catalog.create("orders", partitions=partitions)
     for overrides in ({"retention.ms": "soon"}, {"no.such.setting": "1"}):
         with pytest.raises(InvalidConfig):
-            await catalogue.create("orders", overrides=overrides)
-    assert list(await catalogue.all()) == []
+            await catalog.create("orders", overrides=overrides)
+    assert list(await catalog.all()) == []
 
 
-async def test_a_name_is_given_once(catalogue: Catalogue, world: World) -> None:
-    await catalogue.create("orders")
+async def test_a_name_is_given_once(catalog: TopicCatalog, world: World) -> None:
+    await catalog.create("orders")
     with pytest.raises(TopicExists):
-        await catalogue.create("orders")
+        await catalog.create("orders")
     await world.sqlite.create_topic(other_agents_topic("clicks"))
     with pytest.raises(TopicExists):
-        await catalogue.create("clicks")
+        await catalog.create("clicks")
 
 
-async def test_names_that_differ_only_in_dots_and_underscores_collide(catalogue: Catalogue) -> None:
-    await catalogue.create("a.b_c")
+async def test_names_that_differ_only_in_dots_and_underscores_collide(catalog: TopicCatalog) -> None:
+    await catalog.create("a.b_c")
     with pytest.raises(InvalidTopicName, match=r"a\.b_c"):
-        await catalogue.create("a_b.c")
-    await catalogue.create("a-b-c")
+        await catalog.create("a_b.c")
+    await catalog.create("a-b-c")
 
 
 async def test_there_is_a_limit_to_topics(make_world: MakeWorld) -> None:
     world = await make_world(topics=TopicSettings(max_topics=1))
-    catalogue = Catalogue(world.doors())
-    first = await catalogue.create("first")
+    catalog = TopicCatalog(world.dependencies())
+    first = await catalog.create("first")
     with pytest.raises(Rejected, match="too many topics"):
-        await catalogue.create("second")
-    await catalogue.delete(first)
-    await catalogue.create("second")
+        await catalog.create("second")
+    await catalog.delete(first)
+    await catalog.create("second")
 
 
-async def test_a_dry_run_says_what_would_be_and_changes_nothing(catalogue: Catalogue, world: World) -> None:
-    assert (await catalogue.create("orders", partitions=3, dry_run=True)).partitions == 3
+async def test_a_dry_run_says_what_would_be_and_changes_nothing(catalog: TopicCatalog, world: World) -> None:
+    assert (await catalog.create("orders", partitions=3, dry_run=True)).partitions == 3
     assert list(await world.sqlite.topics()) == []
-    await catalogue.create("orders")
+    await catalog.create("orders")
     with pytest.raises(TopicExists):
-        await catalogue.create("orders", dry_run=True)
+        await catalog.create("orders", dry_run=True)
 
 
-async def test_a_deleted_topic_is_unknown_and_its_name_is_free(catalogue: Catalogue) -> None:
-    made = await catalogue.create("orders")
-    await catalogue.delete(made)
+async def test_a_deleted_topic_is_unknown_and_its_name_is_free(catalog: TopicCatalog) -> None:
+    made = await catalog.create("orders")
+    await catalog.delete(made)
     with pytest.raises(UnknownTopic):
-        await catalogue.find("orders")
+        await catalog.find("orders")
     with pytest.raises(UnknownTopicId):
-        await catalogue.find_by_id(made.topic_id)
-    assert (await catalogue.create("orders")).topic_id != made.topic_id
+        await catalog.find_by_id(made.topic_id)
+    assert (await catalog.create("orders")).topic_id != made.topic_id
 
 
-async def test_deleting_a_topic_again_does_not_touch_its_successor(catalogue: Catalogue) -> None:
-    first = await catalogue.create("orders")
-    await catalogue.delete(first)
-    second = await catalogue.create("orders")
-    await catalogue.delete(first)
-    assert await catalogue.find("orders") == second
+async def test_deleting_a_topic_again_does_not_touch_its_successor(catalog: TopicCatalog) -> None:
+    first = await catalog.create("orders")
+    await catalog.delete(first)
+    second = await catalog.create("orders")
+    await catalog.delete(first)
+    assert await catalog.find("orders") == second
 
 
-async def test_known_topics_are_found_without_asking_the_store(catalogue: Catalogue, world: World) -> None:
-    await catalogue.create("orders")
+async def test_known_topics_are_found_without_asking_the_store(catalog: TopicCatalog, world: World) -> None:
+    await catalog.create("orders")
     asked = world.metadata.count("topics")
     for _ in range(100):
-        await catalogue.find("orders")
+        await catalog.find("orders")
     assert world.metadata.count("topics") == asked
 
 
-async def test_topics_of_other_agents_are_found_after_a_moment(catalogue: Catalogue, world: World) -> None:
+async def test_topics_of_other_agents_are_found_after_a_moment(catalog: TopicCatalog, world: World) -> None:
     with pytest.raises(UnknownTopic):
-        await catalogue.find("orders")
+        await catalog.find("orders")
     await world.sqlite.create_topic(other_agents_topic("orders"))
     with pytest.raises(UnknownTopic):
-        await catalogue.find("orders")
+        await catalog.find("orders")
     await world.clock.advance(MISS_S)
-    assert (await catalogue.find("orders")).name == "orders"
+    assert (await catalog.find("orders")).name == "orders"
 
 
-async def test_topics_deleted_by_other_agents_are_gone_after_a_while(catalogue: Catalogue, world: World) -> None:
-    made = await catalogue.create("orders")
+async def test_topics_deleted_by_other_agents_are_gone_after_a_while(catalog: TopicCatalog, world: World) -> None:
+    made = await catalog.create("orders")
     await world.sqlite.delete_topic(made.topic_id)
-    assert await catalogue.find("orders") == made
+    assert await catalog.find("orders") == made
     await world.clock.advance(FRESH_S)
     with pytest.raises(UnknownTopic):
-        await catalogue.find("orders")
+        await catalog.find("orders")
 
 
-async def test_unknown_names_do_not_storm_the_store(catalogue: Catalogue, world: World) -> None:
+async def test_unknown_names_do_not_storm_the_store(catalog: TopicCatalog, world: World) -> None:
     gate = world.metadata.hold("topics")
-    asking = [asyncio.ensure_future(catalogue.find(f"nobody-{number}")) for number in range(100)]
+    asking = [asyncio.ensure_future(catalog.find(f"nobody-{number}")) for number in range(100)]
     await settle()
     gate.set()
     outcomes = await asyncio.gather(*asking, return_exceptions=True)
@@ -150,73 +150,75 @@ async def test_unknown_names_do_not_storm_the_store(catalogue: Catalogue, world:
     assert world.metadata.count("topics") == 1
 
 
-async def test_a_renewed_catalogue_knows_what_another_agent_was_told_before(catalogue: Catalogue, world: World) -> None:
-    made = await catalogue.create("orders")
-    await Catalogue(world.doors()).alter("orders", lambda _: {"retention.ms": "1000"})
-    assert (await catalogue.find("orders")).overrides == {}
-    await catalogue.renew()
-    assert (await catalogue.find("orders")).overrides == {"retention.ms": "1000"}
+async def test_a_renewed_catalogue_knows_what_another_agent_was_told_before(
+    catalog: TopicCatalog, world: World
+) -> None:
+    made = await catalog.create("orders")
+    await TopicCatalog(world.dependencies()).alter("orders", lambda _: {"retention.ms": "1000"})
+    assert (await catalog.find("orders")).overrides == {}
+    await catalog.renew()
+    assert (await catalog.find("orders")).overrides == {"retention.ms": "1000"}
     world.metadata.refuse("topics")
-    await catalogue.renew()  # while the store is away, what is known is told
-    assert (await catalogue.find_by_id(made.topic_id)).overrides == {"retention.ms": "1000"}
+    await catalog.renew()  # while the store is away, what is known is told
+    assert (await catalog.find_by_id(made.topic_id)).overrides == {"retention.ms": "1000"}
 
 
-async def test_what_is_known_is_served_while_the_store_is_away(catalogue: Catalogue, world: World) -> None:
-    made = await catalogue.create("orders")
+async def test_what_is_known_is_served_while_the_store_is_away(catalog: TopicCatalog, world: World) -> None:
+    made = await catalog.create("orders")
     await world.clock.advance(FRESH_S)
     world.metadata.refuse("topics", 10)
-    assert await catalogue.find("orders") == made
-    assert await catalogue.find_by_id(made.topic_id) == made
-    assert list(await catalogue.all()) == [made]
+    assert await catalog.find("orders") == made
+    assert await catalog.find_by_id(made.topic_id) == made
+    assert list(await catalog.all()) == [made]
     with pytest.raises(Unavailable):
-        await catalogue.find("clicks")
+        await catalog.find("clicks")
 
 
 async def test_a_reading_that_began_before_a_topic_was_created_does_not_undo_it(
-    catalogue: Catalogue, world: World
+    catalog: TopicCatalog, world: World
 ) -> None:
     gate = world.metadata.hold("topics")
-    reading = asyncio.ensure_future(catalogue.all())
-    creating = asyncio.ensure_future(catalogue.create("orders"))
+    reading = asyncio.ensure_future(catalog.all())
+    creating = asyncio.ensure_future(catalog.create("orders"))
     await settle()
     gate.set()
     made = await creating
     await reading
-    assert await catalogue.find("orders") == made
+    assert await catalog.find("orders") == made
 
 
 async def test_a_reading_that_began_before_a_topic_was_deleted_does_not_bring_it_back(
-    catalogue: Catalogue, world: World
+    catalog: TopicCatalog, world: World
 ) -> None:
-    made = await catalogue.create("orders")
+    made = await catalog.create("orders")
     await world.clock.advance(FRESH_S)
     gate = world.metadata.hold("topics")
-    reading = asyncio.ensure_future(catalogue.all())
+    reading = asyncio.ensure_future(catalog.all())
     await settle()
-    deleting = asyncio.ensure_future(catalogue.delete(made))
+    deleting = asyncio.ensure_future(catalog.delete(made))
     await settle()
     gate.set()
     await asyncio.gather(reading, deleting)
     with pytest.raises(UnknownTopic):
-        await catalogue.find("orders")
+        await catalog.find("orders")
 
 
-async def test_a_topic_whose_creation_got_no_answer_is_found(catalogue: Catalogue, world: World) -> None:
+async def test_a_topic_whose_creation_got_no_answer_is_found(catalog: TopicCatalog, world: World) -> None:
     world.metadata.lose_answer("create_topic")
     with pytest.raises(Unavailable):
-        await catalogue.create("orders")
-    assert (await catalogue.find("orders")).name == "orders"
+        await catalog.create("orders")
+    assert (await catalog.find("orders")).name == "orders"
 
 
-async def test_many_who_want_a_topic_that_is_not_there_get_the_same_one(catalogue: Catalogue, world: World) -> None:
-    made = await asyncio.gather(*(catalogue.find_or_create("orders") for _ in range(20)))
+async def test_many_who_want_a_topic_that_is_not_there_get_the_same_one(catalog: TopicCatalog, world: World) -> None:
+    made = await asyncio.gather(*(catalog.find_or_create("orders") for _ in range(20)))
     assert len({topic.topic_id for topic in made}) == 1
     assert world.metadata.count("create_topic") == 1
 
 
-async def test_another_agent_who_creates_it_first_wins_and_is_no_error(catalogue: Catalogue, world: World) -> None:
+async def test_another_agent_who_creates_it_first_wins_and_is_no_error(catalog: TopicCatalog, world: World) -> None:
     gate = world.metadata.hold("create_topic")
-    creating = asyncio.ensure_future(catalogue.find_or_create("orders"))
+    creating = asyncio.ensure_future(catalog.find_or_create("orders"))
     await settle()
     theirs = other_agents_topic("orders")
     await world.sqlite.create_topic(theirs)
@@ -231,83 +233,81 @@ def with_setting(name: str, value: str = "1") -> Change:
     return lambda overrides: {**overrides, name: value}
 
 
-async def test_an_altered_topic_is_known_by_name_and_by_id(catalogue: Catalogue, world: World) -> None:
-    made = await catalogue.create("orders", overrides={"retention.ms": "5"})
-    altered = await catalogue.alter("orders", with_setting("segment.bytes", "100"))
+async def test_an_altered_topic_is_known_by_name_and_by_id(catalog: TopicCatalog, world: World) -> None:
+    made = await catalog.create("orders", overrides={"retention.ms": "5"})
+    altered = await catalog.alter("orders", with_setting("segment.bytes", "100"))
     assert altered.overrides == {"retention.ms": "5", "segment.bytes": "100"}
-    assert await catalogue.find("orders") == await catalogue.find_by_id(made.topic_id) == altered
+    assert await catalog.find("orders") == await catalog.find_by_id(made.topic_id) == altered
     assert list(await world.sqlite.topics()) == [altered]
 
 
-async def test_an_alteration_is_made_of_what_another_agent_left(catalogue: Catalogue, world: World) -> None:
-    other = Catalogue(world.doors())
-    await catalogue.create("orders")
+async def test_an_alteration_is_made_of_what_another_agent_left(catalog: TopicCatalog, world: World) -> None:
+    other = TopicCatalog(world.dependencies())
+    await catalog.create("orders")
     await other.alter("orders", with_setting("retention.ms"))
-    altered = await catalogue.alter("orders", with_setting("segment.ms"))
+    altered = await catalog.alter("orders", with_setting("segment.ms"))
     assert altered.overrides == {"retention.ms": "1", "segment.ms": "1"}
 
 
-async def test_of_many_who_alter_a_topic_at_two_agents_none_is_undone(catalogue: Catalogue, world: World) -> None:
-    other = Catalogue(world.doors())
-    await catalogue.create("orders")
+async def test_of_many_who_alter_a_topic_at_two_agents_none_is_undone(catalog: TopicCatalog, world: World) -> None:
+    other = TopicCatalog(world.dependencies())
+    await catalog.create("orders")
     names = ["retention.ms", "segment.ms", "retention.bytes", "flush.ms"]
-    await asyncio.gather(
-        *((catalogue, other)[n % 2].alter("orders", with_setting(name)) for n, name in enumerate(names))
-    )
+    await asyncio.gather(*((catalog, other)[n % 2].alter("orders", with_setting(name)) for n, name in enumerate(names)))
     assert [topic.overrides for topic in await world.sqlite.topics()] == [dict.fromkeys(names, "1")]
 
 
-async def test_a_bad_alteration_does_not_make_the_store_be_asked_again(catalogue: Catalogue, world: World) -> None:
-    await catalogue.create("orders")
+async def test_a_bad_alteration_does_not_make_the_store_be_asked_again(catalog: TopicCatalog, world: World) -> None:
+    await catalog.create("orders")
     asked = world.metadata.count("topics")
     with pytest.raises(InvalidConfig):
-        await catalogue.alter("orders", with_setting("no.such"))
+        await catalog.alter("orders", with_setting("no.such"))
     with pytest.raises(InvalidPartitions):
-        await catalogue.grow("orders", 1)
-    await catalogue.find("orders")
+        await catalog.grow("orders", 1)
+    await catalog.find("orders")
     assert world.metadata.count("topics") == asked
     assert world.metadata.count("alter_topic") == world.metadata.count("add_partitions") == 0
 
 
-async def test_a_topic_grows_and_is_known_to_have_grown(catalogue: Catalogue, world: World) -> None:
-    made = await catalogue.create("orders", partitions=2)
-    grown = await catalogue.grow("orders", 5)
-    assert await catalogue.find("orders") == await catalogue.find_by_id(made.topic_id) == grown
+async def test_a_topic_grows_and_is_known_to_have_grown(catalog: TopicCatalog, world: World) -> None:
+    made = await catalog.create("orders", partitions=2)
+    grown = await catalog.grow("orders", 5)
+    assert await catalog.find("orders") == await catalog.find_by_id(made.topic_id) == grown
     assert grown.partitions == len(await world.sqlite.partitions([made.topic_id])) == 5
-    assert (await catalogue.grow("orders", 9, dry_run=True)).partitions == 9
-    assert (await catalogue.find("orders")).partitions == 5
+    assert (await catalog.grow("orders", 9, dry_run=True)).partitions == 9
+    assert (await catalog.find("orders")).partitions == 5
 
 
-async def test_a_growth_goes_on_from_where_another_agent_left(catalogue: Catalogue, world: World) -> None:
-    other = Catalogue(world.doors())
-    await catalogue.create("orders", partitions=1)
+async def test_a_growth_goes_on_from_where_another_agent_left(catalog: TopicCatalog, world: World) -> None:
+    other = TopicCatalog(world.dependencies())
+    await catalog.create("orders", partitions=1)
     await other.grow("orders", 3)
-    assert (await catalogue.grow("orders", 4)).partitions == 4
+    assert (await catalog.grow("orders", 4)).partitions == 4
     assert (await other.grow("orders", 4)).partitions == 4  # as it is already
-    await catalogue.grow("orders", 6)
+    await catalog.grow("orders", 6)
     with pytest.raises(InvalidPartitions, match="has=6"):
         await other.grow("orders", 5)
 
 
 @pytest.mark.parametrize("fault", ["refuse", "lose_answer"])
 async def test_a_growth_that_failed_half_way_is_whole_when_it_is_tried_again(
-    catalogue: Catalogue, world: World, fault: str
+    catalog: TopicCatalog, world: World, fault: str
 ) -> None:
-    made = await catalogue.create("orders", partitions=1)
+    made = await catalog.create("orders", partitions=1)
     getattr(world.metadata, fault)("add_partitions")
     with pytest.raises(Unavailable):
-        await catalogue.grow("orders", 3)
+        await catalog.grow("orders", 3)
     try:
-        await catalogue.grow("orders", 3)
+        await catalog.grow("orders", 3)
     except InvalidPartitions:
         assert fault == "lose_answer"  # it had happened, and now the number is no growth
     assert [state.partition.partition for state in await world.sqlite.partitions([made.topic_id])] == [0, 1, 2]
-    assert (await catalogue.find("orders")).partitions == 3
+    assert (await catalog.find("orders")).partitions == 3
 
 
 async def test_a_topic_has_no_more_partitions_than_the_settings_allow(make_world: MakeWorld) -> None:
     world = await make_world(topics=TopicSettings(max_partitions=4))
-    catalogue = Catalogue(world.doors())
-    await catalogue.create("orders")
+    catalog = TopicCatalog(world.dependencies())
+    await catalog.create("orders")
     with pytest.raises(InvalidPartitions, match=r"topics\.max_partitions"):
-        await catalogue.grow("orders", 5)
+        await catalog.grow("orders", 5)

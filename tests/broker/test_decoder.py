@@ -11,10 +11,10 @@ from streamhouse.broker.partition.batch_decoder import (
     GROWTH,
     LEAST_BYTES,
     ORDINARY_BYTES,
-    Decoder,
-    Stored,
-    stored_in,
-    stored_together,
+    BatchDecoder,
+    StoredSize,
+    stored_size,
+    sum_stored,
 )
 from streamhouse.clock import SystemClock
 from streamhouse.config import DecoderSettings, ProducerSettings
@@ -23,17 +23,17 @@ from streamhouse.format.compression import Codec
 from streamhouse.format.records import Record, build_batch
 
 MIB = 1 << 20
-SMALL = Stored(Codec.LZ4, 1000)
-LARGE = Stored(Codec.LZ4, 2 * MIB)
+SMALL = StoredSize(Codec.LZ4, 1000)
+LARGE = StoredSize(Codec.LZ4, 2 * MIB)
 
 
-def make_decoder(*, memory_mib: int = 64, **settings: float) -> Decoder:
+def make_decoder(*, memory_mib: int = 64, **settings: float) -> BatchDecoder:
     chosen = DecoderSettings(memory_bytes=memory_mib * MIB, **settings)  # type: ignore[arg-type]
-    return Decoder(chosen, producers=ProducerSettings(max_decompressed_bytes=64 * MIB), clock=SystemClock())
+    return BatchDecoder(chosen, producers=ProducerSettings(max_decompressed_bytes=64 * MIB), clock=SystemClock())
 
 
 @asynccontextmanager
-async def held(decoder: Decoder, stored: Stored, count: int = 1) -> AsyncIterator[list["asyncio.Task[str]"]]:
+async def held(decoder: BatchDecoder, stored: StoredSize, count: int = 1) -> AsyncIterator[list["asyncio.Task[str]"]]:
     """Jobs that stay in their threads until the block is left."""
     inside, leave = threading.Semaphore(0), threading.Event()
 
@@ -77,9 +77,11 @@ async def test_nothing_compressed_is_opened_on_the_event_loop() -> None:
     decoder, loop_thread = make_decoder(), threading.get_ident()
     for codec in Codec:
         for size in (1, 1000, 2 * MIB):
-            where = await decoder.run(Stored(codec, size), lambda limit_bytes: threading.get_ident())
+            where = await decoder.run(StoredSize(codec, size), lambda limit_bytes: threading.get_ident())
             assert (where == loop_thread) == (codec is Codec.NONE and size <= 1000), (codec, size)
-    assert await decoder.run(Stored(0, 1000), lambda limit_bytes: threading.get_ident(), inline_bytes=0) != loop_thread
+    assert (
+        await decoder.run(StoredSize(0, 1000), lambda limit_bytes: threading.get_ident(), inline_bytes=0) != loop_thread
+    )
 
 
 async def test_a_batch_is_tried_with_more_memory_until_it_fits() -> None:
@@ -134,7 +136,7 @@ async def test_errors_reach_who_asked_without_what_was_decompressed() -> None:
 
 async def test_large_batches_wait_for_each_other_and_ordinary_ones_for_none_of_them() -> None:
     decoder = make_decoder(memory_mib=64, threads=4)
-    async with held(decoder, Stored(Codec.LZ4, 8 * MIB)):  # takes all of it
+    async with held(decoder, StoredSize(Codec.LZ4, 8 * MIB)):  # takes all of it
         waiting = asyncio.get_running_loop().create_task(decoder.run(LARGE, lambda limit_bytes: "large"))
         await settled(lambda: decoder.budget.waiting == 1)
         assert await decoder.run(SMALL, lambda limit_bytes: "ordinary") == "ordinary"
@@ -144,7 +146,7 @@ async def test_large_batches_wait_for_each_other_and_ordinary_ones_for_none_of_t
 
 async def test_who_waits_for_memory_is_admitted_in_order() -> None:
     decoder, order = make_decoder(memory_mib=64, threads=1), []
-    async with held(decoder, Stored(Codec.LZ4, 8 * MIB)):
+    async with held(decoder, StoredSize(Codec.LZ4, 8 * MIB)):
         tasks = []
         for number in range(4):
             work = lambda limit_bytes, number=number: order.append(number)  # noqa: E731
@@ -156,7 +158,7 @@ async def test_who_waits_for_memory_is_admitted_in_order() -> None:
 
 async def test_who_waits_too_long_or_behind_too_many_is_refused_for_now() -> None:
     decoder = make_decoder(memory_mib=64, max_waiting=1, max_wait_s=0.05)
-    async with held(decoder, Stored(Codec.LZ4, 8 * MIB)):
+    async with held(decoder, StoredSize(Codec.LZ4, 8 * MIB)):
         first = asyncio.get_running_loop().create_task(decoder.run(LARGE, lambda limit_bytes: None))
         await settled(lambda: decoder.budget.waiting == 1)
         with pytest.raises(Overloaded):
@@ -199,7 +201,7 @@ async def test_memory_is_given_back_when_the_thread_is_done_not_when_the_client_
 
 async def test_a_client_that_leaves_the_queue_leaves_its_place() -> None:
     decoder = make_decoder()
-    async with held(decoder, Stored(Codec.LZ4, 8 * MIB)):
+    async with held(decoder, StoredSize(Codec.LZ4, 8 * MIB)):
         loop = asyncio.get_running_loop()
         gone, stays = (loop.create_task(decoder.run(LARGE, lambda limit_bytes: "done")) for _ in range(2))
         await settled(lambda: decoder.budget.waiting == 2)
@@ -216,7 +218,7 @@ async def test_a_batch_larger_than_all_memory_is_opened_alone() -> None:
 
 async def test_zstd_counts_its_window() -> None:
     decoder = make_decoder()
-    assert await decoder.run(Stored(Codec.ZSTD, 2 * MIB), lambda limit_bytes: decoder.budget.used_bytes) == 32 * MIB
+    assert await decoder.run(StoredSize(Codec.ZSTD, 2 * MIB), lambda limit_bytes: decoder.budget.used_bytes) == 32 * MIB
 
 
 async def test_ordinary_batches_that_wait_share_a_trip_to_a_thread() -> None:
@@ -244,8 +246,10 @@ async def test_a_closed_decoder_says_that_the_agent_stops() -> None:
 
 def test_what_is_known_of_batches_before_they_are_opened() -> None:
     plain, packed = build_batch([Record(value=bytes(500))]), build_batch([Record(value=bytes(500))], codec=Codec.ZSTD)
-    assert stored_in([plain, plain]) == Stored(0, 2 * len(plain))
-    assert stored_in([plain, packed, plain]) == Stored(Codec.ZSTD, len(packed))
-    assert stored_together([Stored(0, 5), Stored(0, 6)]) == Stored(0, 11)
-    assert stored_together([Stored(0, 500), Stored(Codec.LZ4, 6), Stored(Codec.GZIP, 9)]) == Stored(Codec.LZ4, 9)
+    assert stored_size([plain, plain]) == StoredSize(0, 2 * len(plain))
+    assert stored_size([plain, packed, plain]) == StoredSize(Codec.ZSTD, len(packed))
+    assert sum_stored([StoredSize(0, 5), StoredSize(0, 6)]) == StoredSize(0, 11)
+    assert sum_stored([StoredSize(0, 500), StoredSize(Codec.LZ4, 6), StoredSize(Codec.GZIP, 9)]) == StoredSize(
+        Codec.LZ4, 9
+    )
     assert ORDINARY_BYTES < 64 * MIB

@@ -28,7 +28,7 @@ async def test_who_comes_behind_too_many_is_refused_at_once() -> None:
         with pytest.raises(Overloaded):
             await budget.take(1)
     assert budget.refused == 1
-    budget.give_back(100)
+    budget.release(100)
     await first
 
 
@@ -37,7 +37,7 @@ async def test_a_small_one_does_not_overtake_a_large_one_that_waits() -> None:
     await budget.take(60)
     large = await waiting(budget, 80)
     small = await waiting(budget, 10)
-    budget.give_back(60)
+    budget.release(60)
     await asyncio.gather(large, small)
     assert budget.used_bytes == 90
 
@@ -56,7 +56,7 @@ async def test_what_was_admitted_in_the_moment_in_which_its_owner_left_comes_bac
     budget = make_budget()
     await budget.take(100)
     gone = await waiting(budget, 40)
-    budget.give_back(100)
+    budget.release(100)
     assert budget.used_bytes == 40
     gone.cancel()
     await asyncio.gather(gone, return_exceptions=True)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamhouse.broker.partition.log import PartitionLog, Placed
+from streamhouse.broker.partition.log import PartitionLog, PendingAppend
 from streamhouse.broker.partition.producer_state import ProducerTable
 from streamhouse.errors import AppendFailed, OutOfOrderSequence, Overloaded, StaleProducerEpoch, Stopping
 from streamhouse.format.batch import check_batch, read_header
@@ -30,7 +30,7 @@ def open_log(wal: ManualWal, *, start: int = 0, flushed_end: int = 0, timestamps
     return PartitionLog(ORDERS, state, config, producers=producers, wal=wal)
 
 
-def append(log: PartitionLog, data: memoryview, *, now_ms: int = NOW_MS) -> Placed:
+def append(log: PartitionLog, data: memoryview, *, now_ms: int = NOW_MS) -> PendingAppend:
     return log.append(check_batch(data), data, now=1.0, now_ms=now_ms)
 
 

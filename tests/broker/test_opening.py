@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from streamhouse.broker.session.agent_session import Opening
+from streamhouse.broker.session.agent_session import OpenBatcher
 from streamhouse.errors import Internal, LeaseLost, StreamhouseError, Unavailable
 
 OVER = LeaseLost([], why="the session is ending")
@@ -26,7 +26,7 @@ class Door:
 
 async def test_what_is_wanted_while_a_go_is_under_way_waits_for_the_next_one_together() -> None:
     door = Door()
-    opening: Opening[str, int, str] = Opening(door.open_many)
+    opening: OpenBatcher[str, int, str] = OpenBatcher(door.open_many)
     first = asyncio.ensure_future(opening.open("a", 1))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -38,7 +38,7 @@ async def test_what_is_wanted_while_a_go_is_under_way_waits_for_the_next_one_tog
 
 async def test_whoever_waits_at_the_end_is_told_and_whoever_comes_after_it_begins_nothing() -> None:
     door = Door()
-    opening: Opening[str, int, str] = Opening(door.open_many)
+    opening: OpenBatcher[str, int, str] = OpenBatcher(door.open_many)
     waiting = asyncio.ensure_future(opening.open("a", 1))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -63,7 +63,7 @@ class BrokenDoor(Door):
 
 async def test_an_unexpected_failure_reaches_those_who_wait_as_an_error_and_not_the_next_ones() -> None:
     door = BrokenDoor()
-    opening: Opening[str, int, str] = Opening(door.open_many)
+    opening: OpenBatcher[str, int, str] = OpenBatcher(door.open_many)
     first = [asyncio.ensure_future(opening.open("a", 1)) for _ in range(2)]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -81,14 +81,14 @@ async def test_a_log_that_was_left_out_of_the_answer_is_an_error_for_those_who_w
     async def open_nothing(_: Mapping[str, int]) -> Mapping[str, str | StreamhouseError]:
         return {}
 
-    opening: Opening[str, int, str] = Opening(open_nothing)
+    opening: OpenBatcher[str, int, str] = OpenBatcher(open_nothing)
     with pytest.raises(Internal, match="KeyError"):
         await opening.open("a", 1)
 
 
 async def test_a_worker_that_is_cancelled_leaves_an_error_for_those_who_wait() -> None:
     door = Door()
-    opening: Opening[str, int, str] = Opening(door.open_many)
+    opening: OpenBatcher[str, int, str] = OpenBatcher(door.open_many)
     waiting = asyncio.ensure_future(opening.open("a", 1))
     await asyncio.sleep(0)
     await asyncio.sleep(0)

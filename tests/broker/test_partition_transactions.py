@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch.fetch import Fetched, Wanted
-from streamhouse.broker.partition.log import Placed
+from streamhouse.broker.fetch.fetch import FetchResult, PartitionFetch
+from streamhouse.broker.partition.log import PendingAppend
 from streamhouse.broker.produce.append import ProduceTransaction
 from streamhouse.broker.segments.transaction_isolation import with_batches
 from streamhouse.config import FlushSettings, TransactionSettings
@@ -53,7 +53,7 @@ class Client:
         producer, epoch = self.identity
         return idempotent(*values, sequence=self.sequence, producer=producer, epoch=epoch, is_transactional=True)
 
-    async def send(self, *values: bytes, enlists: bool = True) -> Placed:
+    async def send(self, *values: bytes, enlists: bool = True) -> PendingAppend:
         transaction = ProduceTransaction(self.name, enlists=enlists)
         placed = await self.broker.append(ORDERS, self.batch(*values), transaction)
         await self.broker.acknowledge(placed)
@@ -76,13 +76,13 @@ async def client(broker: Broker, name: str = "alice") -> Client:
 
 async def fetch_committed(
     broker: Broker, offset: int = 0, *, wait_s: float = 0, max_bytes: int = MANY_BYTES
-) -> Fetched:
-    wanted = Wanted(ORDERS, offset, max_bytes, committed=True)
+) -> FetchResult:
+    wanted = PartitionFetch(ORDERS, offset, max_bytes, committed=True)
     (found,) = await broker.fetch([wanted], max_bytes=MANY_BYTES, min_bytes=1, max_wait_s=wait_s)
     return found
 
 
-def offsets(found: Fetched) -> list[int]:
+def offsets(found: FetchResult) -> list[int]:
     return [record.offset for record in records_of(found.records)]
 
 
@@ -187,7 +187,7 @@ async def test_deleting_records_up_to_an_open_transaction_leaves_it_open(world: 
     await alice.send(b"b")
     await alice.send(b"c")
     await flush(broker)
-    await broker.administration.delete_records(ORDERS, 2)
+    await broker.topic_admin.delete_records(ORDERS, 2)
     log = await broker.open_log(ORDERS)
     assert (log.log_start, log.last_stable_offset, log.high_watermark) == (2, 2, 3)
     assert offsets(await fetch_committed(broker, 2)) == []

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamhouse.broker.partition.producer_state import KEYS_FROM, SEQUENCES, WINDOW, ProducerTable
+from streamhouse.broker.partition.producer_state import FIRST_KEY_ID, RETAINED_BATCHES, SEQUENCES, ProducerTable
 from streamhouse.errors import AbortedSequence, DuplicateSequence, OutOfOrderSequence, StaleProducerEpoch
 from streamhouse.format.batch import BatchHeader, Buffer, read_header
 from streamhouse.format.producer_snapshot import decode_producers, encode_producers
@@ -29,7 +29,7 @@ def header(sequence: int, *, records: int = 1, producer: int = 7, epoch: int = 0
 def store(producers: ProducerTable, *batches: BatchHeader) -> None:
     offset = 100
     for each in batches:
-        assert producers.judge(NAME, each) is None
+        assert producers.check_sequence(NAME, each) is None
         producers.record(each, offset, now_ms=0)
         offset += each.last_offset_delta + 1
 
@@ -41,44 +41,44 @@ def test_batches_in_sequence_are_new() -> None:
 def test_a_duplicate_gets_its_original_offset() -> None:
     producers = table()
     store(producers, header(0, records=3), header(3))
-    found = producers.judge(NAME, header(0, records=3))
+    found = producers.check_sequence(NAME, header(0, records=3))
     assert found is not None
     assert (found.base_offset, found.end_offset) == (100, 103)
 
 
 def test_five_batches_are_remembered_and_older_ones_are_known_to_be_duplicates() -> None:
     producers = table()
-    store(producers, *(header(n) for n in range(WINDOW + 1)))
-    assert producers.judge(NAME, header(1)) is not None
+    store(producers, *(header(n) for n in range(RETAINED_BATCHES + 1)))
+    assert producers.check_sequence(NAME, header(1)) is not None
     with pytest.raises(DuplicateSequence):
-        producers.judge(NAME, header(0))
+        producers.check_sequence(NAME, header(0))
 
 
 def test_what_lies_before_a_window_that_has_forgotten_nothing_was_never_stored() -> None:
     producers = table()
     store(producers, header(3), header(4))
     with pytest.raises(OutOfOrderSequence):
-        producers.judge(NAME, header(2))
+        producers.check_sequence(NAME, header(2))
 
 
 def test_a_gap_is_out_of_order() -> None:
     producers = table()
     store(producers, header(0))
     with pytest.raises(OutOfOrderSequence, match="expected=1 got=2"):
-        producers.judge(NAME, header(2))
+        producers.check_sequence(NAME, header(2))
 
 
 def test_a_batch_that_overlaps_a_stored_one_is_out_of_order() -> None:
     producers = table()
     store(producers, header(0, records=3))
     with pytest.raises(OutOfOrderSequence):
-        producers.judge(NAME, header(1, records=3))
+        producers.check_sequence(NAME, header(1, records=3))
 
 
 def test_sequences_wrap_after_the_largest_integer() -> None:
     producers = table()
     store(producers, header(2**31 - 2, records=2), header(0), header(1))
-    duplicate = producers.judge(NAME, header(2**31 - 2, records=2))
+    duplicate = producers.check_sequence(NAME, header(2**31 - 2, records=2))
     assert duplicate is not None
     assert duplicate.base_offset == 100
 
@@ -94,7 +94,7 @@ def test_a_newer_epoch_begins_at_zero() -> None:
     producers = table()
     store(producers, header(0), header(1))
     with pytest.raises(OutOfOrderSequence):
-        producers.judge(NAME, header(2, epoch=1))
+        producers.check_sequence(NAME, header(2, epoch=1))
     store(producers, header(0, epoch=1))
 
 
@@ -102,26 +102,26 @@ def test_an_older_epoch_is_stale() -> None:
     producers = table()
     store(producers, header(0, epoch=3))
     with pytest.raises(StaleProducerEpoch):
-        producers.judge(NAME, header(1, epoch=2))
+        producers.check_sequence(NAME, header(1, epoch=2))
 
 
 def test_a_new_epoch_does_not_take_the_old_ones_batches_for_duplicates() -> None:
     producers = table()
     store(producers, header(0), header(0, epoch=1))
-    assert producers.judge(NAME, header(1, epoch=1)) is None
+    assert producers.check_sequence(NAME, header(1, epoch=1)) is None
 
 
 def test_an_unknown_producer_is_taken_at_its_word() -> None:
-    assert table().judge(NAME, header(41)) is None
+    assert table().check_sequence(NAME, header(41)) is None
 
 
 def test_the_longest_silent_producer_is_forgotten_first() -> None:
     producers = table(limit=2)
     store(producers, header(0, producer=1), header(0, producer=2), header(1, producer=1), header(0, producer=3))
     assert len(producers) == 2
-    assert producers.judge(NAME, header(9, producer=2)) is None
+    assert producers.check_sequence(NAME, header(9, producer=2)) is None
     with pytest.raises(OutOfOrderSequence):
-        producers.judge(NAME, header(9, producer=1))
+        producers.check_sequence(NAME, header(9, producer=1))
 
 
 def test_silence_is_counted_from_the_append_not_from_the_records() -> None:
@@ -136,7 +136,7 @@ def test_a_copy_does_not_change_with_its_original() -> None:
     store(producers, header(0))
     copy = producers.copy()
     store(producers, header(1))
-    assert copy.judge(NAME, header(1)) is None
+    assert copy.check_sequence(NAME, header(1)) is None
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=12), st.integers(0, 2**31 - 1))
@@ -147,8 +147,8 @@ def test_a_snapshot_judges_as_the_table_it_was_made_of(counts: list[int], first:
         sequence = (sequence + count) % 2**31
     store(producers, *batches)
     restored = ProducerTable(decode_producers(encode_producers(producers.entries(now_ms=0))), limit=10, expire_ms=1)
-    for each in (*batches[-WINDOW:], header(sequence)):
-        assert restored.judge(NAME, each) == producers.judge(NAME, each)
+    for each in (*batches[-RETAINED_BATCHES:], header(sequence)):
+        assert restored.check_sequence(NAME, each) == producers.check_sequence(NAME, each)
 
 
 def test_a_producer_in_doubt_says_where_it_is_once() -> None:
@@ -157,30 +157,30 @@ def test_a_producer_in_doubt_says_where_it_is_once() -> None:
     producers.doubt()
     store(producers, header(7))
     with pytest.raises(OutOfOrderSequence):
-        producers.judge(NAME, header(9))
-    assert producers.judge(NAME, header(8)) is None
+        producers.check_sequence(NAME, header(9))
+    assert producers.check_sequence(NAME, header(8)) is None
 
 
 def test_a_producer_in_doubt_is_still_known_by_what_it_had_stored() -> None:
     producers = table()
-    store(producers, *(header(sequence) for sequence in range(10, 10 + WINDOW)))
+    store(producers, *(header(sequence) for sequence in range(10, 10 + RETAINED_BATCHES)))
     producers.doubt()
-    found = producers.judge(NAME, header(10 + WINDOW - 1))
+    found = producers.check_sequence(NAME, header(10 + RETAINED_BATCHES - 1))
     assert found is not None
-    assert found.base_offset == 100 + WINDOW - 1
+    assert found.base_offset == 100 + RETAINED_BATCHES - 1
     with pytest.raises(DuplicateSequence):
-        producers.judge(NAME, header(3))
+        producers.check_sequence(NAME, header(3))
     with pytest.raises(StaleProducerEpoch):
-        producers.copy().judge(NAME, header(0, epoch=-1))
+        producers.copy().check_sequence(NAME, header(0, epoch=-1))
 
 
 def test_a_producer_in_doubt_may_have_begun_a_new_epoch_unseen() -> None:
     producers = table()
     store(producers, header(0))
     with pytest.raises(OutOfOrderSequence):
-        producers.judge(NAME, header(3, epoch=1))
+        producers.check_sequence(NAME, header(3, epoch=1))
     producers.doubt()
-    assert producers.copy().judge(NAME, header(3, epoch=1)) is None
+    assert producers.copy().check_sequence(NAME, header(3, epoch=1)) is None
 
 
 def test_a_snapshot_says_who_is_in_doubt_and_still_tells_duplicates() -> None:
@@ -191,10 +191,12 @@ def test_a_snapshot_says_who_is_in_doubt_and_still_tells_duplicates() -> None:
     entries = decode_producers(encode_producers(producers.copy().entries(now_ms=0)))
     assert [(entry.producer_id, entry.is_doubtful) for entry in entries] == [(8, True), (7, False)]
     restored = ProducerTable(entries, limit=100, expire_ms=1000)
-    original = restored.judge(NAME, header(0, producer=8))
+    original = restored.check_sequence(NAME, header(0, producer=8))
     assert original is not None
-    assert original == producers.judge(NAME, header(0, producer=8))
-    assert restored.judge(NAME, header(9, producer=8)) is None  # what lies between may be on a disk that nobody reads
+    assert original == producers.check_sequence(NAME, header(0, producer=8))
+    assert (
+        restored.check_sequence(NAME, header(9, producer=8)) is None
+    )  # what lies between may be on a disk that nobody reads
 
 
 # --- idempotency keys
@@ -205,40 +207,40 @@ def test_keys_take_no_producers_place_and_the_oldest_go_first() -> None:
     for producer in (1, 2):
         producers.record(header(0, producer=producer), 0, now_ms=0)
     for key in range(10):
-        producers.record(header(5, producer=KEYS_FROM + key), key, now_ms=0)
+        producers.record(header(5, producer=FIRST_KEY_ID + key), key, now_ms=0)
     assert [entry.producer_id for entry in producers.entries(now_ms=0)] == [
         1,
         2,
-        *(KEYS_FROM + key for key in (7, 8, 9)),
+        *(FIRST_KEY_ID + key for key in (7, 8, 9)),
     ]
     producers.record(header(0, producer=3), 20, now_ms=0)
     assert [entry.producer_id for entry in producers.entries(now_ms=0)] == [
         2,
         3,
-        *(KEYS_FROM + key for key in (7, 8, 9)),
+        *(FIRST_KEY_ID + key for key in (7, 8, 9)),
     ]
 
 
 def test_keys_are_in_snapshots_and_expire_as_producers_do() -> None:
     producers = ProducerTable(limit=2, expire_ms=1000, key_limit=3)
-    producers.record(header(5, producer=KEYS_FROM), 40, now_ms=0)
-    producers.record(header(6, producer=KEYS_FROM + 1), 41, now_ms=900)
+    producers.record(header(5, producer=FIRST_KEY_ID), 40, now_ms=0)
+    producers.record(header(6, producer=FIRST_KEY_ID + 1), 41, now_ms=900)
     again = ProducerTable(
         decode_producers(encode_producers(producers.entries(now_ms=1000))), limit=2, expire_ms=1000, key_limit=3
     )
-    found = again.judge("p", header(5, producer=KEYS_FROM))
+    found = again.check_sequence("p", header(5, producer=FIRST_KEY_ID))
     assert found is not None
     assert found.base_offset == 40
-    assert [entry.producer_id for entry in again.entries(now_ms=1500)] == [KEYS_FROM + 1]
+    assert [entry.producer_id for entry in again.entries(now_ms=1500)] == [FIRST_KEY_ID + 1]
 
 
 def test_a_key_that_was_copied_is_judged_in_the_copy_alone() -> None:
     producers = ProducerTable(limit=2, expire_ms=1000, key_limit=3)
     copy = producers.copy()
-    copy.record(header(5, producer=KEYS_FROM), 40, now_ms=0)
-    assert producers.judge("p", header(5, producer=KEYS_FROM)) is None
+    copy.record(header(5, producer=FIRST_KEY_ID), 40, now_ms=0)
+    assert producers.check_sequence("p", header(5, producer=FIRST_KEY_ID)) is None
     with pytest.raises(OutOfOrderSequence):
-        copy.judge("p", header(9, producer=KEYS_FROM))
+        copy.check_sequence("p", header(9, producer=FIRST_KEY_ID))
 
 
 def test_what_a_batch_leaves_out_is_known() -> None:
@@ -256,9 +258,9 @@ def test_what_a_batch_leaves_out_is_known() -> None:
 
 def test_an_idempotency_key_leaves_nothing_out() -> None:
     known = table()
-    assert known.missing(header(12345, producer=KEYS_FROM + 1)) is None
-    known.record(header(12345, producer=KEYS_FROM + 1), 0, now_ms=0)
-    assert known.missing(header(23456, producer=KEYS_FROM + 1)) is None
+    assert known.missing(header(12345, producer=FIRST_KEY_ID + 1)) is None
+    known.record(header(12345, producer=FIRST_KEY_ID + 1), 0, now_ms=0)
+    assert known.missing(header(23456, producer=FIRST_KEY_ID + 1)) is None
 
 
 # --- transactions
@@ -289,7 +291,7 @@ def test_a_producer_with_an_open_transaction_makes_no_room_for_others() -> None:
     producers.end(end(1, producer=1), 200, now_ms=0)
     for producer in range(2, 4):
         producers.record(header(1, producer=producer), 201 + producer, now_ms=0)
-    assert producers.judge(NAME, within(5, producer=1)) is None  # forgotten like anybody else
+    assert producers.check_sequence(NAME, within(5, producer=1)) is None  # forgotten like anybody else
 
 
 def test_a_table_of_open_transactions_alone_grows_and_shrinks_again() -> None:
@@ -319,8 +321,8 @@ def test_a_snapshot_tells_the_next_leader_what_is_open_and_which_marker_came_las
     producers.record(within(1), 102, now_ms=0)
     restored = ProducerTable(decode_producers(encode_producers(producers.entries(now_ms=0))), limit=100, expire_ms=1000)
     assert restored.open_transactions() == {7: 102}
-    assert restored.has_taken(NAME, end(3))
-    assert not restored.has_taken(NAME, end(4))
+    assert restored.has_marker(NAME, end(3))
+    assert not restored.has_marker(NAME, end(4))
     assert restored.end(end(4), 110, now_ms=0) == AbortedTransaction(7, 102, 110)
 
 
@@ -344,12 +346,12 @@ def test_sequences_begin_anew_behind_a_marker_that_raised_the_epoch_and_go_on_be
     producers = table()
     producers.record(within(0), 100, now_ms=0)
     producers.end(end(1), 101, now_ms=0)
-    assert producers.judge(NAME, within(1)) is None
+    assert producers.check_sequence(NAME, within(1)) is None
     producers.end(end(2, epoch=1), 102, now_ms=0)
     assert producers.missing(within(2, epoch=1)) == 0
     with pytest.raises(OutOfOrderSequence, match="expected=0 got=2"):
-        producers.judge(NAME, within(2, epoch=1))
-    assert producers.judge(NAME, within(0, epoch=1)) is None
+        producers.check_sequence(NAME, within(2, epoch=1))
+    assert producers.check_sequence(NAME, within(0, epoch=1)) is None
 
 
 def restored(producers: ProducerTable) -> ProducerTable:
@@ -368,9 +370,9 @@ def test_what_an_aborted_transaction_had_stored_is_no_original_for_a_later_batch
     for sequence in (0, 1):
         assert not producers.is_duplicate(within(sequence))
         with pytest.raises(AbortedSequence, match=f"producer=7 sequence={sequence}"):
-            producers.judge(NAME, within(sequence))
+            producers.check_sequence(NAME, within(sequence))
     assert producers.missing(within(3)) == 2
-    assert producers.judge(NAME, within(2)) is None
+    assert producers.check_sequence(NAME, within(2)) is None
 
 
 @pytest.mark.parametrize("is_restored", [False, True])
@@ -378,22 +380,22 @@ def test_duplicates_within_the_transaction_after_an_aborted_one_are_known(is_res
     producers = table()
     producers.record(within(0), 100, now_ms=0)
     producers.end(end(1), 101, now_ms=0)
-    for number in range(1, WINDOW + 1):
+    for number in range(1, RETAINED_BATCHES + 1):
         producers.record(within(number), 101 + number, now_ms=0)
         if is_restored:
             producers = restored(producers)
-        span = producers.judge(NAME, within(number))
+        span = producers.check_sequence(NAME, within(number))
         assert span is not None
         assert span.base_offset == 101 + number
         with pytest.raises((OutOfOrderSequence, DuplicateSequence)):
-            producers.judge(NAME, within(0))
+            producers.check_sequence(NAME, within(0))
 
 
 def test_what_a_committed_transaction_had_stored_is_still_an_original() -> None:
     producers = table()
     producers.record(within(0), 100, now_ms=0)
     producers.end(end(1, commit=True), 101, now_ms=0)
-    span = producers.judge(NAME, within(0))
+    span = producers.check_sequence(NAME, within(0))
     assert span is not None
     assert span.base_offset == 100
 
@@ -426,5 +428,5 @@ def test_an_open_transaction_of_a_producer_in_doubt_stays_open_and_the_producer_
     entries = decode_producers(encode_producers(producers.entries(now_ms=0)))
     assert [(entry.producer_id, entry.is_doubtful) for entry in entries] == [(7, True), (8, True)]
     restored = ProducerTable(entries, limit=100, expire_ms=1000)
-    assert restored.judge(NAME, within(9)) is None  # what lies between may be on that disk
+    assert restored.check_sequence(NAME, within(9)) is None  # what lies between may be on that disk
     assert restored.end(end(1), 300, now_ms=0) == AbortedTransaction(7, 100, 300)

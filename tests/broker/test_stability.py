@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamhouse.broker.partition.log import PartitionLog, Placed
+from streamhouse.broker.partition.log import PartitionLog, PendingAppend
 from streamhouse.broker.partition.producer_state import ProducerTable
-from streamhouse.broker.partition.stable_offset import KnownAborted, Stability, known_aborted
+from streamhouse.broker.partition.stable_offset import AbortedIndex, LastStableOffset, index_aborted
 from streamhouse.errors import (
     AppendFailed,
     ConcurrentTransactions,
@@ -37,7 +37,7 @@ def open_log(
     *,
     flushed_end: int = 0,
     producers: ProducerTable | None = None,
-    aborted: KnownAborted | None = None,
+    aborted: AbortedIndex | None = None,
     kept: int = 100,
 ) -> PartitionLog:
     state = PartitionState(
@@ -52,7 +52,7 @@ def new_table(limit: int = 100) -> ProducerTable:
     return ProducerTable(limit=limit, expire_ms=1000)
 
 
-def put(log: PartitionLog, data: memoryview) -> Placed:
+def put(log: PartitionLog, data: memoryview) -> PendingAppend:
     return log.append(check_batch(data), data, now=1.0, now_ms=NOW_MS)
 
 
@@ -65,7 +65,7 @@ def end(number: int, *, commit: bool, producer: int = 7, epoch: int = 0) -> Mark
     return Marker(producer=ProducerIdentity(producer, epoch), number=number, is_commit=commit)
 
 
-def mark(log: PartitionLog, marker: Marker) -> Placed:
+def mark(log: PartitionLog, marker: Marker) -> PendingAppend:
     return log.append_marker(marker, now=1.0, now_ms=NOW_MS)
 
 
@@ -326,25 +326,25 @@ async def test_what_is_kept_in_memory_has_a_limit_and_the_oldest_that_are_flushe
         mark(log, end(number, commit=False))
     await commit_all(wal)
     assert len(log.aborted_between(0, 8)) == 4  # none of them is a row yet
-    assert log.aborted_known_from == 0
+    assert log.aborted_complete_from == 0
     taken = [item for item in log.unflushed() if item.end <= 2]
     log.flushed(2, log.producers_after(taken, now_ms=NOW_MS))
     assert [each.last_offset for each in log.aborted_between(0, 8)] == [3, 5, 7]
-    assert log.aborted_known_from == 2
+    assert log.aborted_complete_from == 2
     log.flushed(8, log.producers_after(log.unflushed(), now_ms=NOW_MS))
     assert [each.last_offset for each in log.aborted_between(0, 8)] == [5, 7]
-    assert log.aborted_known_from == 4
+    assert log.aborted_complete_from == 4
 
 
 def test_a_log_keeps_all_rows_or_asks_for_them() -> None:
     rows = [AbortedTransaction(7, at, at + 1) for at in range(0, 6, 2)]
-    assert known_aborted(rows, flushed_end=9, kept=4) == KnownAborted(tuple(rows), 0)
-    assert known_aborted(rows, flushed_end=9, kept=3) == KnownAborted((), 9)
+    assert index_aborted(rows, flushed_end=9, kept=4) == AbortedIndex(tuple(rows), 0)
+    assert index_aborted(rows, flushed_end=9, kept=3) == AbortedIndex((), 9)
 
 
 def test_a_marker_that_compaction_takes_is_forgotten() -> None:
     rows = [AbortedTransaction(7, at, at + 1) for at in range(0, 6, 2)]
-    stability = Stability({}, KnownAborted(tuple(rows)), kept=10)
+    stability = LastStableOffset({}, AbortedIndex(tuple(rows)), kept=10)
     stability.forget([3])
     assert list(stability.aborted_between(0, 10)) == [rows[0], rows[2]]
     assert list(stability.aborted_between(2, 4)) == []
@@ -451,7 +451,7 @@ class _Scene:
         self.wal, self.committed = ManualWal(), 0
         producers = ProducerTable(snapshot, limit=100, expire_ms=1000)
         self.log = open_log(
-            self.wal, flushed_end=high_watermark, producers=producers, aborted=KnownAborted(tuple(self.rows))
+            self.wal, flushed_end=high_watermark, producers=producers, aborted=AbortedIndex(tuple(self.rows))
         )
         self.model.events = [event for event in self.model.events if event.end <= high_watermark]
         for producer in self.sequences:  # with another epoch, so that nothing depends on what was lost

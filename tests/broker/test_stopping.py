@@ -9,8 +9,8 @@ import pytest
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.groups import JoinRequest
-from streamhouse.broker.session.agent_session import Tenure
-from streamhouse.broker.wal.object_recovery import ObjectWals
+from streamhouse.broker.session.agent_session import AgentSession
+from streamhouse.broker.wal.object_recovery import ObjectWalFactory
 from streamhouse.config import AgentSettings, FlushSettings, WalSettings
 from streamhouse.errors import NotCoordinator, Retriable
 from streamhouse.model.group import OfferedProtocol
@@ -44,14 +44,14 @@ JOIN = JoinRequest(
 )
 
 
-def hold_close(tenure: Tenure, closing: asyncio.Event) -> None:
+def hold_close(agent_session: AgentSession, closing: asyncio.Event) -> None:
     """The log of this session doesn't close; the event says that it should."""
 
     async def aclose(*, remove: bool) -> None:
         closing.set()
         await asyncio.get_running_loop().create_future()
 
-    tenure.wal.aclose = aclose  # type: ignore[method-assign]
+    agent_session.wal.aclose = aclose  # type: ignore[method-assign]
 
 
 def cut(world: World, away: Away, how: How) -> None:
@@ -68,11 +68,11 @@ def heal(world: World) -> None:
 
 async def started(world: World, *, wal: Literal["disk", "object"]) -> Broker:
     """One agent of a cluster, with a topic."""
-    doors = world.doors(alone=False)
+    dependencies = world.dependencies(alone=False)
     if wal == "object":
-        objects = ObjectWals(world.objects, world.settings.wal, clock=world.clock, ids=world.ids)
-        doors = world.doors(alone=False, wals=objects)
-    broker = Broker(doors)
+        objects = ObjectWalFactory(world.objects, world.settings.wal, clock=world.clock, ids=world.ids)
+        dependencies = world.dependencies(alone=False, wals=objects)
+    broker = Broker(dependencies)
     await broker.start()
     await broker.create_topic(ORDERS.topic, partitions=1, overrides={})
     return broker
@@ -80,8 +80,8 @@ async def started(world: World, *, wal: Literal["disk", "object"]) -> Broker:
 
 async def successor(world: World) -> Broker:
     """Another agent, which takes over as soon as it may."""
-    objects = ObjectWals(world.objects, world.settings.wal, clock=world.clock, ids=world.ids)
-    broker = Broker(world.doors(alone=False, wals=objects))
+    objects = ObjectWalFactory(world.objects, world.settings.wal, clock=world.clock, ids=world.ids)
+    broker = Broker(world.dependencies(alone=False, wals=objects))
     await broker.start()
     world.run(broker)
     return broker
@@ -167,8 +167,8 @@ async def test_no_heartbeat_is_sent_while_a_stop_that_gave_up_closes_its_log(mak
     task = world.run(broker)
     await produce(broker, batch(b"acked"))
     world.objects.cut("swallow")
-    tenure, closing = current(broker), asyncio.Event()
-    hold_close(tenure, closing)
+    agent_session, closing = current(broker), asyncio.Event()
+    hold_close(agent_session, closing)
     broker.stop()
     while not closing.is_set():
         await world.clock.advance(0.25)
@@ -177,7 +177,7 @@ async def test_no_heartbeat_is_sent_while_a_stop_that_gave_up_closes_its_log(mak
     await world.clock.advance(close_s - 0.5)
     assert world.metadata.count("renew_session") == renewed
     await world.until_done(task, within_s=close_s)
-    assert world.metadata.arguments("renew_session")[renewed:] == [(tenure.session.session_id, 0)]
+    assert world.metadata.arguments("renew_session")[renewed:] == [(agent_session.session.session_id, 0)]
 
 
 @pytest.mark.parametrize("away", [False, True])

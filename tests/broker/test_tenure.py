@@ -1,4 +1,4 @@
-"""A tenure: may we append, what ends us, and what the next one finds."""
+"""A session: may we append, what ends us, and what the next one finds."""
 
 import asyncio
 
@@ -36,7 +36,7 @@ from tests.broker.support import (
 
 async def claimed_by_a_rival(world: World, broker: Broker) -> None:
     """Another agent takes the broker for dead and claims its session."""
-    rival = Broker(world.doors(alone=False))
+    rival = Broker(world.dependencies(alone=False))
     await rival.start()
     by = current(rival).session.session_id
     assert await world.sqlite.claim_recovery(current(broker).session.session_id, by=by, proven_dead=True)
@@ -104,7 +104,7 @@ async def test_a_lost_session_ends_the_tenure_without_touching_the_wal_and_the_n
     await world.clock.advance(2 * world.settings.lease.renew_s)
     assert current(broker) is not first
     assert isinstance(first.end_reason, SessionLost)
-    assert world.objects.count("put_new") == 1  # by the recovery, not by the tenure that had lost it
+    assert world.objects.count("put_new") == 1  # by the recovery, not by the session that had lost it
     assert (await produce(broker, idempotent(b"a", sequence=0))).base_offset == 0
     assert (await produce(broker, idempotent(b"b", sequence=1))).base_offset == 1
     assert await values_of(broker) == {0: b"a", 1: b"b"}
@@ -188,10 +188,10 @@ async def test_after_a_failed_wal_no_batch_is_stored_before_its_predecessor_that
 
 async def test_after_a_lost_lease_no_batch_is_stored_before_its_predecessor_that_was_in_flight(world: World) -> None:
     broker = await world.start_with()
-    tenure = current(broker)
+    agent_session = current(broker)
     opened = await broker.open_log(ORDERS)
     await broker.append(ORDERS, idempotent(b"a", sequence=0))  # in flight: nobody has seen the WAL's answer
-    await tenure._drop_lost(opened, LeaseLost([ORDERS], why="another agent had it for a while"))
+    await agent_session._drop_lost(opened, LeaseLost([ORDERS], why="another agent had it for a while"))
     with pytest.raises(PredecessorRefused):
         await broker.append(ORDERS, idempotent(b"b", sequence=1))
     assert (await produce(broker, idempotent(b"a", sequence=0))).base_offset == 0
@@ -232,7 +232,7 @@ async def test_a_tenure_that_cannot_begin_is_tried_again_and_leaves_nothing_behi
     task = world.run(broker)
     await produce(broker, batch(b"a"))
     await claimed_by_a_rival(world, broker)
-    world.objects.refuse("put_new", 6)  # so that recovery fails, and the new tenure with it
+    world.objects.refuse("put_new", 6)  # so that recovery fails, and the new session with it
     await world.clock.advance(120.0)
     sessions = [each for each in (await world.sqlite.membership()).sessions if each.state is SessionState.LIVE]
     assert current(broker).session.session_id in {each.session_id for each in sessions}
@@ -250,23 +250,23 @@ async def test_a_session_whose_log_cannot_be_opened_is_ended_at_once(
     async def fail(_: SessionId) -> Wal:
         raise OSError("the disk is gone")
 
-    doors = world.doors()
-    monkeypatch.setattr(doors.wals, "open", fail)
+    dependencies = world.dependencies()
+    monkeypatch.setattr(dependencies.wals, "open", fail)
     with pytest.raises(OSError, match="the disk is gone"):
-        await Broker(doors).start()
+        await Broker(dependencies).start()
     assert world.metadata.count("open_session") == 1
     assert list((await world.sqlite.membership()).sessions) == []
 
 
 async def test_no_session_begins_while_nothing_can_be_written_to_the_object_store(world: World) -> None:
     """Others would see an agent come and go again and again, and make room for it each time."""
-    doors = world.doors()
-    broker = Broker(doors)
+    dependencies = world.dependencies()
+    broker = Broker(dependencies)
     await broker.start()
     task = world.run(broker)
     await claimed_by_a_rival(world, broker)
     world.objects.refuse("put_new", 1000)
-    doors.puts.failing_since = world.clock.monotonic()
+    dependencies.puts.failing_since = world.clock.monotonic()
     begun = world.metadata.count("open_session")
     await world.clock.advance(60.0)
     assert world.metadata.count("open_session") == begun
@@ -385,7 +385,7 @@ async def test_appends_go_on_while_a_hand_over_flushes_and_all_of_them_are_store
     await produce(broker, batch(b"a"))
     item = await broker.open_log(ORDERS)
     flushed = world.objects.hold("put_new")
-    handing_over = asyncio.ensure_future(current(broker).hand_over([item], ELSEWHERE))
+    handing_over = asyncio.ensure_future(current(broker).transfer([item], ELSEWHERE))
     await settle()
     await produce(broker, batch(b"b"))  # the first flush, without it, is on its way
     in_flight = await broker.append(ORDERS, batch(b"c"))  # the write-ahead log has not taken it yet
@@ -402,7 +402,7 @@ async def test_what_is_in_flight_when_a_hand_over_begins_is_stored_when_it_is_do
     item = await broker.open_log(ORDERS)
     placed = await broker.append(ORDERS, batch(b"a"))
     assert item.high_watermark == 0
-    await current(broker).hand_over([item], ELSEWHERE)
+    await current(broker).transfer([item], ELSEWHERE)
     await placed.durable()
     world.kill()
     assert await values_of(await world.start()) == {0: b"a"}
@@ -413,11 +413,11 @@ async def test_what_is_known_of_a_partition_is_read_again_after_it_was_handed_ov
     broker = await world.start_with()
     await produce(broker, batch(b"a"))
     item = await broker.open_log(ORDERS)
-    tenure = current(broker)
-    assert tenure._leases.names() == {item.partition: ORDERS}
-    await tenure.hand_over([item], ELSEWHERE)
-    assert tenure._leases.names() == {}
-    assert tenure.unopened() == {}
+    agent_session = current(broker)
+    assert agent_session._leases.names() == {item.partition: ORDERS}
+    await agent_session.transfer([item], ELSEWHERE)
+    assert agent_session._leases.names() == {}
+    assert agent_session.unopened() == {}
     asked = world.metadata.count("runs")
     assert await values_of(broker) == {0: b"a"}
     assert world.metadata.count("runs") > asked
@@ -429,12 +429,12 @@ async def test_a_hand_over_that_outlives_a_stop_gives_no_lease_away(make_world: 
     broker = await world.start_with()
     task = world.run(broker)
     await produce(broker, batch(b"a"))
-    tenure, item = current(broker), await broker.open_log(ORDERS)
+    agent_session, item = current(broker), await broker.open_log(ORDERS)
     world.objects.refuse("put_new", 1000)
     await world.stop(broker, task, within_s=10.0)
     world.objects.heal()
-    assert tenure.unopened() == {}  # nor are there leases that look like those of logs that could not be opened
-    await tenure.hand_over([item], {ORDERS: LeaseLost([ORDERS], why="another agent leads it")})
+    assert agent_session.unopened() == {}  # nor are there leases that look like those of logs that could not be opened
+    await agent_session.transfer([item], {ORDERS: LeaseLost([ORDERS], why="another agent leads it")})
     assert world.metadata.count("release") == 0
     world.kill()
     assert await values_of(await world.start()) == {0: b"a"}
@@ -482,7 +482,7 @@ async def test_logs_that_are_wanted_together_are_opened_together(world: World) -
     broker = await world.start()
     world.metadata.calls.clear()
     world.objects.calls.clear()
-    await broker.open_ahead(names)
+    await broker.open_many(names)
     assert (world.metadata.count("acquire"), world.metadata.count("last_runs")) == (1, 1)
     assert world.objects.count("get_range") == 1
     assert all(current(broker).find_log(name) is not None for name in names)
@@ -504,7 +504,7 @@ async def test_whoever_gives_up_waiting_for_a_log_leaves_the_others_alone(world:
 async def test_a_lease_that_another_session_holds_is_not_opened(world: World) -> None:
     broker = await world.start_with()
     await broker.open_log(ORDERS)
-    rival = Broker(world.doors(alone=False))
+    rival = Broker(world.dependencies(alone=False))
     await rival.start()
     with pytest.raises(LeaseHeld):
         await current(rival).open_log(await rival.topic("orders"), 0)
@@ -516,7 +516,7 @@ async def test_leases_are_given_up_however_long_the_metadata_store_is_away(world
     opened = await broker.open_log(ORDERS)
     world.metadata.refuse("release", 5)
     why = LeaseLost([ORDERS], why="another agent leads it now")
-    handing_over = asyncio.create_task(current(broker).hand_over([opened], {ORDERS: why}))
+    handing_over = asyncio.create_task(current(broker).transfer([opened], {ORDERS: why}))
     await world.clock.advance(60.0)
     await handing_over
     [state] = await world.sqlite.partitions([opened.partition.topic_id])
@@ -549,7 +549,7 @@ async def test_a_log_of_a_deleted_topic_gives_way_to_its_successor_and_returns_i
     await produce(broker, batch(b"old"))
     old = await broker.open_log(ORDERS)
     await world.sqlite.delete_topic(old.partition.topic_id)  # by another agent
-    broker.catalogue._loaded_at = None
+    broker.catalog._loaded_at = None
     await broker.create_topic("orders", partitions=1, overrides={})
     await produce(broker, batch(b"new"))
     assert isinstance(old.closed, LeaseLost)
@@ -572,8 +572,8 @@ async def test_a_tenure_that_is_over_leaves_nobody_waiting_for_a_log(world: Worl
     task = world.run(broker)
     world.metadata.hold("acquire")
     topic = await broker.topic(ORDERS.topic)
-    tenure = current(broker)
-    wanted = asyncio.ensure_future(tenure.open_log(topic, ORDERS.partition))
+    agent_session = current(broker)
+    wanted = asyncio.ensure_future(agent_session.open_log(topic, ORDERS.partition))
     await settle()
     await world.stop(broker, task)
     with pytest.raises(LeaseLost):

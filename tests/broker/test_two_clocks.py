@@ -58,7 +58,7 @@ def agents(world: World) -> Ahead:
 
 @pytest.fixture
 async def broker(world: World, agents: Clock) -> Broker:
-    broker = Broker(world.doors(clock=agents))
+    broker = Broker(world.dependencies(clock=agents))
     await broker.start()
     await broker.create_topic("orders", partitions=1, overrides={"retention.ms": "60000"})
     for value in (b"a", b"b"):
@@ -74,16 +74,16 @@ async def test_retention_keeps_what_only_one_clock_says_is_old(
     agents.by_ms = 1000 * YEAR_S
     if who == "store":
         world.clock.jumped_ms, agents.by_ms = 1000 * YEAR_S, -1000 * YEAR_S
-    assert await broker.collector.retain() == 0
+    assert await broker.retention.retain() == 0
     assert await values_of(broker) == {0: b"a", 1: b"b"}
     agents.by_ms, world.clock.jumped_ms = 0, 1000 * YEAR_S
-    assert await broker.collector.retain() == 1
+    assert await broker.retention.retain() == 1
 
 
 async def test_groups_keep_offsets_that_only_the_agents_clock_says_are_old(monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_scene() as scene:
         agent = await scene.agent()
-        await agent.catalogue.create("orders", partitions=1)
+        await agent.catalog.create("orders", partitions=1)
         await agent.groups.commit("g", MemberRef(), at(1))
         stores_ms = scene.clock.now_ms()
 
@@ -103,7 +103,7 @@ async def test_an_offset_that_an_agent_commits_whose_clock_is_behind_has_the_sto
 ) -> None:
     async with open_scene() as scene:
         agent = await scene.agent()
-        await agent.catalogue.create("orders", partitions=1)
+        await agent.catalog.create("orders", partitions=1)
         stores_ms = scene.clock.now_ms() + YEAR_S * 1000
 
         async def now_ms() -> int:
@@ -121,7 +121,7 @@ async def test_an_offset_that_an_agent_commits_whose_clock_is_behind_has_the_sto
 
 async def start_compacted(world: World, agents: Clock) -> Broker:
     """A compacted topic that keeps tombstones and markers for an hour."""
-    broker = Broker(world.doors(clock=agents))
+    broker = Broker(world.dependencies(clock=agents))
     await broker.start()
     overrides = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "delete.retention.ms": "3600000"}
     await broker.create_topic("orders", partitions=1, overrides=overrides)
@@ -190,7 +190,7 @@ async def test_an_agent_whose_clock_is_a_day_ahead_keeps_markers(world: World, a
 async def restarted(world: World, broker: Broker) -> Broker:
     await current(broker).flusher.flush_all()
     world.kill()
-    again = Broker(world.doors())
+    again = Broker(world.dependencies())
     await again.start()
     return again
 
@@ -217,7 +217,7 @@ async def test_producers_are_remembered_by_a_recovery_under_a_clock_that_is_ahea
     await produce(broker, batch(b"d"))  # left in the write-ahead log
     world.kill()
     agents.by_ms = 2 * DAY_MS
-    rescuer = Broker(world.doors(clock=agents))
+    rescuer = Broker(world.dependencies(clock=agents))
     await rescuer.start()
     assert (await produce(rescuer, idempotent(b"c", sequence=0, timestamp_ms=0))).base_offset == 2
 
@@ -234,4 +234,4 @@ async def test_an_agent_whose_clock_is_ahead_takes_no_young_object_for_an_orphan
     await world.sqlite.end_session(ended)
     await world.bucket.put_new(segment_key(ended, 1), [b"young"])
     agents.by_ms = 1000 * YEAR_S
-    assert await broker.collector.sweep() == 0
+    assert await broker.retention.sweep() == 0

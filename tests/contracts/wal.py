@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from streamhouse.broker.dependencies import Wals
+from streamhouse.broker.dependencies import WalFactory
 from streamhouse.errors import AppendFailed, Overloaded
 from streamhouse.format.wal_file import ENTRY_HEADER_BYTES, WalEntry
 from streamhouse.model.names import PartitionId, SessionId
@@ -18,10 +18,10 @@ from tests.broker.wal.support import CLICKS, ORDERS, entry, flushed, plain
 FIRST = SessionId("s-" + "1" * 32)
 SECOND = SessionId("s-" + "2" * 32)
 
-MakeWals = Callable[..., Wals]
+MakeWals = Callable[..., WalFactory]
 
 
-async def read_all(wals: Wals, session: SessionId = FIRST, *, start: int = 0) -> list[WalEntry]:
+async def read_all(wals: WalFactory, session: SessionId = FIRST, *, start: int = 0) -> list[WalEntry]:
     async with wals.read(session, start=start) as reading:
         found = [plain(each) async for each in reading.entries()]
         assert reading.damage.is_clean
@@ -74,7 +74,7 @@ class WalContract:
 
     async def test_a_log_without_appends_is_empty(self, wals: MakeWals) -> None:
         wal = await wals().open(FIRST)
-        assert (wal.pending_bytes, wal.failed, wal.needed_from) == (0, None, 0)
+        assert (wal.pending_bytes, wal.failed, wal.first_retained) == (0, None, 0)
         await wal.aclose(remove=False)
         assert await read_all(wals()) == []
 
@@ -96,10 +96,10 @@ class WalContract:
             await wal.append([entry(offset, bytes(1000)), entry(offset, b"", CLICKS)])
             if offset % 4 == 0:
                 await wal.truncate(flushed(orders=offset))
-                await wal.forget_below(wal.needed_from)
+                await wal.delete_below(wal.first_retained)
         await wal.truncate(flushed(orders=30, clicks=20))
-        start = wal.needed_from
-        await wal.forget_below(start)
+        start = wal.first_retained
+        await wal.delete_below(start)
         await wal.aclose(remove=False)
         found = await read_all(wals(), start=start)
         assert {e.base for e in found if e.partition == CLICKS} >= set(range(20, 30))
@@ -107,14 +107,14 @@ class WalContract:
 
     async def test_what_is_needed_never_goes_back(self, wals: MakeWals) -> None:
         wal = await wals(window_bytes=300).open(FIRST)
-        seen = [wal.needed_from]
+        seen = [wal.first_retained]
         for offset in range(20):
             await wal.append([entry(offset, bytes(300))])
-            seen.append(wal.needed_from)
+            seen.append(wal.first_retained)
             await wal.truncate(flushed(orders=offset // 2))
-            seen.append(wal.needed_from)
+            seen.append(wal.first_retained)
         await wal.truncate(flushed(orders=2**63 - 1))
-        assert [*seen, wal.needed_from] == sorted([*seen, wal.needed_from])
+        assert [*seen, wal.first_retained] == sorted([*seen, wal.first_retained])
         await wal.aclose(remove=True)
 
     async def test_the_size_follows_what_is_appended(self, wals: MakeWals) -> None:

@@ -73,9 +73,9 @@ def test_who_goes_on_behind_the_last_batch_is_taken_over_what_it_may_not_see() -
 
 def test_overlapping_transactions_of_a_producer_are_both_known() -> None:
     aborted = AbortedTransactions([AbortedTransaction(1, 0, 100), AbortedTransaction(1, 10, 20)])
-    assert all(aborted.voids(1, offset) for offset in (0, 15, 21, 100))
-    assert not aborted.voids(1, 101)
-    assert not aborted.voids(2, 15)
+    assert all(aborted.is_aborted(1, offset) for offset in (0, 15, 21, 100))
+    assert not aborted.is_aborted(1, 101)
+    assert not aborted.is_aborted(2, 15)
 
 
 def test_only_transactions_that_reach_into_a_range_are_told_with_it() -> None:
@@ -110,7 +110,7 @@ def test_looking_for_transactions_finds_what_looking_at_each_would(
     assert set(known.within(start, end)) == {each for each in aborted if each[1] < end and each[2] >= start}
     for producer in range(3):
         expected = any(each[0] == producer and each[1] <= start <= each[2] for each in aborted)
-        assert known.voids(producer, start) == expected
+        assert known.is_aborted(producer, start) == expected
 
 
 @given(st.lists(STEPS, max_size=30), st.integers(1, 5))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamhouse.broker.wal.object_upload import COPIED_BELOW_BYTES, Window
+from streamhouse.broker.wal.object_upload import COPIED_BELOW_BYTES, WalObjectBuffer
 from streamhouse.errors import Misconfigured
 from streamhouse.format import wal_object
 from streamhouse.format.wal_file import ENTRY_HEADER_BYTES, WalEntry, encode_entry
@@ -70,7 +70,7 @@ def test_a_window_is_such_an_object_whatever_the_sizes_of_its_batches() -> None:
     sizes = [0, 1, COPIED_BELOW_BYTES - 1, COPIED_BELOW_BYTES, 2 * COPIED_BELOW_BYTES]
     for _ in range(20):
         entries = [SMALL[0]._replace(batch=bytes(chance.choice(sizes))) for _ in range(chance.randrange(1, 9))]
-        window = Window(SESSION, 7, mark=MARK, loop=loop)
+        window = WalObjectBuffer(SESSION, 7, mark=MARK, loop=loop)
         for entry in entries:
             window.add([entry])
         assert b"".join(window.body(durable_below=3)) == object_of(entries, durable_below=3)

@@ -1,4 +1,4 @@
-"""The Java client: codecs, groups whose members come and go, transactions, administration."""
+"""The Java client: codecs, groups whose members come and go, transactions, topic_admin."""
 
 import re
 

@@ -5,7 +5,7 @@ Leaves      requests to `clients`, the verdict to `history`
 """
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch.fetch import Wanted
+from streamhouse.broker.fetch.fetch import PartitionFetch
 from streamhouse.errors import Rejected, StreamhouseError, TopicExists, UnknownTopic
 from streamhouse.model.names import TopicPartition
 
@@ -58,7 +58,7 @@ class Churner(Client):
                 raise
             except Rejected as error:
                 self.history.violated(f"a good batch was refused for good; {error!r}")
-        await self.fetch([Wanted(self._partition, 0, 10_000)], max_bytes=10_000, min_bytes=1, max_wait_s=0.1)
+        await self.fetch([PartitionFetch(self._partition, 0, 10_000)], max_bytes=10_000, min_bytes=1, max_wait_s=0.1)
 
     @staticmethod
     async def _delete(broker: Broker) -> None:

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch.fetch import Fetched, Wanted
-from streamhouse.broker.partition.log import PartitionLog, Placed
+from streamhouse.broker.fetch.fetch import FetchResult, PartitionFetch
+from streamhouse.broker.partition.log import PartitionLog, PendingAppend
 from streamhouse.broker.produce.append import ProduceTransaction
 from streamhouse.errors import Rejected, StreamhouseError, UnknownTopic
 from streamhouse.format.records import Record, build_batch
@@ -33,7 +33,7 @@ PATIENCE_S = 3.0
 class Read(NamedTuple):
     """The answer to a fetch of one partition, with a copy of what it said when the broker let go of it."""
 
-    got: Fetched
+    got: FetchResult
     end: int
     copy: tuple[bytes, ...]
 
@@ -173,7 +173,7 @@ class Client:
 
         return begin
 
-    async def _witness(self, placed: Placed, sent: Sent) -> None:
+    async def _witness(self, placed: PendingAppend, sent: Sent) -> None:
         """Whatever a high watermark has passed, anybody may have read: there is always somebody who does. It counts
         whether or not its leader may still acknowledge it."""
         try:
@@ -186,7 +186,7 @@ class Client:
     # --- reading
 
     def fetching(
-        self, wanted: Sequence[Wanted], *, max_bytes: int, min_bytes: int, max_wait_s: float
+        self, wanted: Sequence[PartitionFetch], *, max_bytes: int, min_bytes: int, max_wait_s: float
     ) -> Begin[list[Read]]:
         world, history = self.world, self.history
 
@@ -194,12 +194,14 @@ class Client:
             known = [(item, partition) for item in wanted if (partition := world.partition(item.name)) is not None]
             logs = [history.of(partition, item.name) for item, partition in known]
             befores = [log.before() for log in logs]
-            leading = [self.opened(broker, item.name) for item, _ in known]
+            open_partitions = [self.opened(broker, item.name) for item, _ in known]
             found = await broker.fetch(
                 [item for item, _ in known], max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s
             )
             reads: list[Read] = []
-            for (item, partition), log, before, led, got in zip(known, logs, befores, leading, found, strict=True):
+            for (item, partition), log, before, led, got in zip(
+                known, logs, befores, open_partitions, found, strict=True
+            ):
                 end = item.offset
                 if world.partition(item.name) == partition and self.is_same(broker, item.name, partition):
                     if not self.speaks(broker, item.name, led):
@@ -215,7 +217,7 @@ class Client:
         return simply(ask)
 
     def opened(self, broker: Broker, name: TopicPartition) -> PartitionLog | None:
-        return broker.tenure.find_log(name) if broker.tenure is not None else None
+        return broker.agent_session.find_log(name) if broker.agent_session is not None else None
 
     def is_same(self, broker: Broker, name: TopicPartition, partition: PartitionId) -> bool:
         """Whether an agent means this partition by the name: of a topic that was created anew it may know the old."""
@@ -225,27 +227,34 @@ class Client:
     def speaks(self, broker: Broker, name: TopicPartition, led: PartitionLog | None) -> bool:
         """Whether an agent that led the partition with this log, or had none open, leads it now: then nobody else did
         meanwhile, and it knows as much as anybody. One whose time is over may answer with what it knew."""
-        opened, tenure = self.opened(broker, name), broker.tenure
+        opened, agent_session = self.opened(broker, name), broker.agent_session
         if not self.world.is_team:
             return True
-        if tenure is None or opened is None or opened.closed is not None or (led is not None and led is not opened):
+        if (
+            agent_session is None
+            or opened is None
+            or opened.closed is not None
+            or (led is not None and led is not opened)
+        ):
             return False
-        return tenure.is_valid
+        return agent_session.is_valid
 
-    def _at_least(self, item: Wanted, before: Before) -> Before:
+    def _at_least(self, item: PartitionFetch, before: Before) -> Before:
         """What an old leader must know: no less than it told this client, which says which epoch it knows."""
         epoch, high_watermark = self._seen.get(item.name, (-1, 0))
         known = high_watermark if 0 <= epoch <= item.leader_epoch else 0
         return replace(before, high_watermark=known, log_start=0)
 
-    def _saw(self, item: Wanted, got: Fetched) -> None:
+    def _saw(self, item: PartitionFetch, got: FetchResult) -> None:
         epoch, high_watermark = self._seen.get(item.name, (-1, 0))
         if got.error is None and item.leader_epoch >= max(epoch, 0):
             self._seen[item.name] = (item.leader_epoch, max(high_watermark, got.high_watermark))
 
-    async def fetch(self, wanted: Sequence[Wanted], *, max_bytes: int, min_bytes: int, max_wait_s: float) -> list[Read]:
+    async def fetch(
+        self, wanted: Sequence[PartitionFetch], *, max_bytes: int, min_bytes: int, max_wait_s: float
+    ) -> list[Read]:
         """From every leader what it leads; raises when nobody answers."""
-        parts: dict[Connection, list[Wanted]] = {}
+        parts: dict[Connection, list[PartitionFetch]] = {}
         for item in wanted:
             connection = await self.leader(item.name)
             epoch = self.routes.epoch(item.name) if self.world.is_team else -1

@@ -7,8 +7,8 @@ Leaves      requests to `clients`, the verdict to `history`
 from collections.abc import Sequence
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch.fetch import Wanted
-from streamhouse.broker.fetch.list_offsets import FoundOffset
+from streamhouse.broker.fetch.fetch import PartitionFetch
+from streamhouse.broker.fetch.list_offsets import OffsetResult
 from streamhouse.errors import OffsetOutOfRange, StreamhouseError
 from streamhouse.model.names import TopicPartition
 
@@ -36,7 +36,9 @@ class Follower(Client):
         order = list(self.positions)
         self.chance.shuffle(order)
         wanted = [
-            Wanted(name, self.positions[name], self.chance.choice((1, 300, 5_000)), committed=self._is_committed)
+            PartitionFetch(
+                name, self.positions[name], self.chance.choice((1, 300, 5_000)), committed=self._is_committed
+            )
             for name in order
         ]
         try:
@@ -56,7 +58,7 @@ class Follower(Client):
         except (StreamhouseError, Lost):
             return
 
-    async def _end(self, broker: Broker, name: TopicPartition) -> FoundOffset:
+    async def _end(self, broker: Broker, name: TopicPartition) -> OffsetResult:
         return await broker.latest(name, committed=self._is_committed)
 
     async def catch_up(self) -> None:
@@ -100,7 +102,7 @@ class RandomReader(Client):
         log = self.history.of(partition, name)
         offset = self.chance.randint(0, log.high_watermark + 1)
         is_committed = self.world.options.transactors > 0 and self.chance.random() < 0.5
-        wanted = Wanted(name, offset, self.chance.choice((1, 200, 2_000)), committed=is_committed)
+        wanted = PartitionFetch(name, offset, self.chance.choice((1, 200, 2_000)), committed=is_committed)
         await self.fetch([wanted], max_bytes=100_000, min_bytes=self.chance.choice((0, 1, 500)), max_wait_s=0.2)
 
     async def _ask_bounds(self, name: TopicPartition) -> None:
@@ -132,7 +134,7 @@ class RandomReader(Client):
         log = self.history.of(partition, name)
         before, led = log.before(), self.opened(broker, name)
         offset = self.chance.randint(0, log.high_watermark)
-        start = await broker.administration.delete_records(name, offset)
+        start = await broker.topic_admin.delete_records(name, offset)
         self.world.loop.note(f"delete {name} below {offset} -> {start}")
         if self.speaks(broker, name, led):
             self.history.saw_bounds(log, before, high_watermark=before.high_watermark, log_start=start)

@@ -27,7 +27,7 @@ from .producers import WINDOW
 from .world import World
 
 SLIP = 0.3
-"""Share of the refusals after which batches may go before the refused one is put back."""
+"""Share of the gap_guard after which batches may go before the refused one is put back."""
 SLIP_S = 0.02
 BACKOFF_S = (0.02, 0.3)
 

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from streamhouse.broker.groups import groups, offset_expiry, offsets
 from streamhouse.broker.groups.commit_queue import CommitQueue
-from streamhouse.broker.groups.coordinator import Coordinator, Deadlines
+from streamhouse.broker.groups.coordinator import GroupCoordinator, GroupDeadlines
 from streamhouse.broker.groups.group_state import Group
-from streamhouse.broker.groups.members import Member, Roster
-from streamhouse.broker.groups.rebalance import Assigning, Effect, Generations, Persist
+from streamhouse.broker.groups.members import Member, MemberSet
+from streamhouse.broker.groups.rebalance import Action, AssignmentWrite, RebalanceState, WriteGroup
 from streamhouse.errors import FencedInstance, StreamhouseError
 from streamhouse.model.group import DropGroup, DropOffset
 from streamhouse.stores.metadata import commit_guard
@@ -36,9 +36,9 @@ def members_not_checked_on_commit(patch: Patch) -> None:
 
 
 def older_lives_not_fenced(patch: Patch) -> None:
-    check = Roster.check
+    check = MemberSet.check
 
-    def careless(self: Roster, member_id: str, instance_id: str | None) -> Member:
+    def careless(self: MemberSet, member_id: str, instance_id: str | None) -> Member:
         try:
             return check(self, member_id, instance_id)
         except FencedInstance:
@@ -46,7 +46,7 @@ def older_lives_not_fenced(patch: Patch) -> None:
             assert member is not None
             return member
 
-    patch.setattr(Roster, "check", careless)
+    patch.setattr(MemberSet, "check", careless)
 
 
 def commits_not_numbered(patch: Patch) -> None:
@@ -70,24 +70,24 @@ def answered_before_the_commit(patch: Patch) -> None:
 
 
 def assignments_handed_out_before_they_are_durable(patch: Patch) -> None:
-    perform = Coordinator._perform
+    perform = GroupCoordinator._perform
 
-    def early(self: Coordinator, shard: Any, group: Group, effects: Sequence[Effect]) -> None:
+    def early(self: GroupCoordinator, shard: Any, group: Group, effects: Sequence[Action]) -> None:
         perform(self, shard, group, effects)
         for effect in effects:
-            if isinstance(effect, Persist) and isinstance(group._writes.get(effect.number), Assigning):
+            if isinstance(effect, WriteGroup) and isinstance(group._writes.get(effect.number), AssignmentWrite):
                 perform(self, shard, group, group.stored(self._clock.monotonic(), effect.number, None))
 
-    patch.setattr(Coordinator, "_perform", early)
+    patch.setattr(GroupCoordinator, "_perform", early)
 
 
 def assignments_not_written(patch: Patch) -> None:
-    snapshot = Generations.snapshot
+    snapshot = RebalanceState.snapshot
 
-    def blank(self: Generations, assignments: Mapping[str, bytes] | None = None) -> Any:
+    def blank(self: RebalanceState, assignments: Mapping[str, bytes] | None = None) -> Any:
         return snapshot(self, None if assignments is None else dict.fromkeys(assignments, b""))
 
-    patch.setattr(Generations, "snapshot", blank)
+    patch.setattr(RebalanceState, "snapshot", blank)
 
 
 def generations_not_written(patch: Patch) -> None:
@@ -106,15 +106,15 @@ def sessions_never_end(patch: Patch) -> None:
 
 
 def rebalances_wait_for_nobody(patch: Patch) -> None:
-    patch.setattr(Generations, "_all_joined", property(lambda self: True))
+    patch.setattr(RebalanceState, "_all_joined", property(lambda self: True))
 
 
 def rebalances_wait_for_ever(patch: Patch) -> None:
-    patch.setattr(Generations, "_join_due", lambda self, now: setattr(self, "_join_at", inf))
+    patch.setattr(RebalanceState, "_join_due", lambda self, now: setattr(self, "_join_at", inf))
 
 
 def deadlines_do_not_wake_anybody(patch: Patch) -> None:
-    patch.setattr(Deadlines, "take_due", lambda self, now: [])
+    patch.setattr(GroupDeadlines, "take_due", lambda self, now: [])
 
 
 def pending_members_never_given_up(patch: Patch) -> None:
@@ -159,7 +159,7 @@ def offsets_expire_under_their_readers(patch: Patch) -> None:
 
 
 def offsets_expire_too_early(patch: Patch) -> None:
-    patch.setattr(offset_expiry.Expiry, "_retention_ms", property(lambda self: 500))
+    patch.setattr(offset_expiry.OffsetExpiry, "_retention_ms", property(lambda self: 500))
 
 
 def nothing_expires(patch: Patch) -> None:

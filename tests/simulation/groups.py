@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Sequence
 from math import inf
 
-from streamhouse.broker.fetch.fetch import Wanted
+from streamhouse.broker.fetch.fetch import PartitionFetch
 from streamhouse.broker.groups import JoinRequest, JoinResult, LeaveRequest, MemberRef, SyncRequest
 from streamhouse.errors import (
     FencedInstance,
@@ -271,7 +271,7 @@ class Member(GroupClient):
         if not self.positions:
             await asyncio.sleep(0.1)
             return
-        wanted = [Wanted(name, offset, 3_000) for name, offset in self.positions.items()]
+        wanted = [PartitionFetch(name, offset, 3_000) for name, offset in self.positions.items()]
         wait_s = min(self.plan.heartbeat_s, self.chance.choice((0.05, 0.2)))
         for read in await self._reader.fetch(wanted, max_bytes=100_000, min_bytes=1, max_wait_s=wait_s):
             if isinstance(read.got.error, OffsetOutOfRange):

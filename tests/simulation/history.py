@@ -26,8 +26,8 @@ from dataclasses import dataclass, field
 
 from crc32c import crc32c
 
-from streamhouse.broker.fetch.fetch import Fetched
-from streamhouse.broker.fetch.list_offsets import FoundOffset
+from streamhouse.broker.fetch.fetch import FetchResult
+from streamhouse.broker.fetch.list_offsets import OffsetResult
 from streamhouse.errors import OffsetOutOfRange
 from streamhouse.format.batch import HEADER_BYTES, Buffer, iter_batches, read_header
 from streamhouse.format.transactions import read_marker
@@ -189,7 +189,7 @@ class History:
     def stored(self, log: PartitionHistory, sent: Sent) -> bool:
         return sent.identity in log.where
 
-    def fetched(self, log: PartitionHistory, before: Before, offset: int, got: Fetched) -> int:
+    def fetched(self, log: PartitionHistory, before: Before, offset: int, got: FetchResult) -> int:
         """A fetch from `offset` was answered; returns the offset after what it brought."""
         if got.error is not None:
             self._refused(log, before, offset, got)
@@ -252,7 +252,7 @@ class History:
             if bounds is not None and fact.base >= bounds[0]:
                 self.violated(f"a read passed over a record; {log.name} from={start} to={end} {fact}")
 
-    def _refused(self, log: PartitionHistory, before: Before, offset: int, got: Fetched) -> None:
+    def _refused(self, log: PartitionHistory, before: Before, offset: int, got: FetchResult) -> None:
         if not isinstance(got.error, OffsetOutOfRange):
             return
         bounds = self._database.bounds(log.partition)
@@ -268,7 +268,7 @@ class History:
         log.log_start = max(log.log_start, log_start)
 
     def found_by_time(
-        self, log: PartitionHistory, known: Sequence[Fact], time_ms: int, got: FoundOffset | None
+        self, log: PartitionHistory, known: Sequence[Fact], time_ms: int, got: OffsetResult | None
     ) -> None:
         """Of the facts known when the question was asked, none that fits may lie before the answer."""
         bounds = self._database.bounds(log.partition)
@@ -287,7 +287,7 @@ class History:
         if holder.sent.times_ms[got.offset - holder.base] < time_ms:
             self.violated(f"a record before the time was found; {log.name} time={time_ms} got={got} {holder}")
 
-    def found_latest(self, log: PartitionHistory, known: Sequence[Fact], got: FoundOffset | None) -> None:
+    def found_latest(self, log: PartitionHistory, known: Sequence[Fact], got: OffsetResult | None) -> None:
         """Of the facts known when the question was asked, none may be later than the answer."""
         bounds = self._database.bounds(log.partition)
         if bounds is None:

@@ -11,9 +11,9 @@ import random
 from collections.abc import Callable, Sequence
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch.read_plans import Place
+from streamhouse.broker.fetch.read_plans import RunCursor
 from streamhouse.broker.maintenance.jobs import MaintenancePlan
-from streamhouse.broker.maintenance.run_replacement import ExpectedRun, WantedReplacement
+from streamhouse.broker.maintenance.run_replacement import ExpectedRun, RunReplacementRequest
 from streamhouse.clock import Ids
 from streamhouse.errors import CommitRefused, Rejected, RunsChanged, StreamhouseError, UnknownTopic
 from streamhouse.format.run_rewrite import RewrittenRun
@@ -95,7 +95,7 @@ class Job(Client):
         topic = self.chance.choice(self._topics)
         try:
             if self.chance.random() < 0.1:
-                await self.call(simply(lambda broker: broker.upkeep.flushing.flush(topic)), patience_s=PATIENCE_S)
+                await self.call(simply(lambda broker: broker.maintenance.flushing.flush(topic)), patience_s=PATIENCE_S)
             pages = await self._plan(topic)
             await self._dawdle()
             wanted = await self._rewrite(topic, pages)
@@ -115,11 +115,11 @@ class Job(Client):
     async def _plan(self, topic: str) -> Sequence[MaintenancePlan]:
         """All pages, each from any agent."""
         pages: list[MaintenancePlan] = []
-        begin: Place | None = None
+        begin: RunCursor | None = None
         while not pages or begin is not None:
 
-            async def ask(broker: Broker, begin: Place | None = begin) -> MaintenancePlan:
-                return await broker.upkeep.plans.plan(topic, begin=begin)
+            async def ask(broker: Broker, begin: RunCursor | None = begin) -> MaintenancePlan:
+                return await broker.maintenance.plans.plan(topic, begin=begin)
 
             pages.append(await self.call(simply(ask)))
             begin = pages[-1].next
@@ -142,7 +142,7 @@ class Job(Client):
 
     # --- what takes its place
 
-    async def _rewrite(self, topic: str, pages: Sequence[MaintenancePlan]) -> WantedReplacement | None:
+    async def _rewrite(self, topic: str, pages: Sequence[MaintenancePlan]) -> RunReplacementRequest | None:
         runs = self._chosen(pages)
         if not runs:
             return None
@@ -162,7 +162,7 @@ class Job(Client):
         rewritten = [RewrittenRun(source, fetched.batches(source)) for source in sources]
         asked, _ = await store_replacement(bucket, work, rewritten, clock=self.world.clock, ids=self._ids)
         assert asked.segment is not None
-        return WantedReplacement(
+        return RunReplacementRequest(
             name=TopicPartition(topic, partition.partition),
             topic_id=partition.topic_id,
             expected=[_expected(run) for run in runs],
@@ -172,7 +172,7 @@ class Job(Client):
 
     # --- asking for it
 
-    async def _register(self, wanted: WantedReplacement) -> None:
+    async def _register(self, wanted: RunReplacementRequest) -> None:
         """Ask until told, each time anybody; then perhaps again, when much has happened."""
         assert wanted.commit is not None
         span = f"{wanted.name} [{wanted.expected[0].base}, {wanted.expected[-1].end})"
@@ -196,12 +196,12 @@ class Job(Client):
             await self._ask(wanted)
             self.world.check_rows()
 
-    async def _ask(self, wanted: WantedReplacement) -> bool | None:
+    async def _ask(self, wanted: RunReplacementRequest) -> bool | None:
         """Whether it has happened; None when nobody tells."""
         patience_s = self.chance.choice((0.02, PATIENCE_S, PATIENCE_S)) if not self.world.is_quiet else PATIENCE_S
         try:
             count = await self.call(
-                simply(lambda broker: broker.upkeep.replacements.replace(wanted)), patience_s=patience_s
+                simply(lambda broker: broker.maintenance.replacements.replace(wanted)), patience_s=patience_s
             )
         except (RunsChanged, UnknownTopic):
             return False
@@ -216,7 +216,7 @@ class Job(Client):
             self.history.violated(f"other runs went than were asked for; {self.name} {count} {wanted}")
         return True
 
-    def _refused(self, wanted: WantedReplacement, error: CommitRefused) -> None:
+    def _refused(self, wanted: RunReplacementRequest, error: CommitRefused) -> None:
         """For good only where the object was given up, or its bytes were wrong on their way."""
         if not any(why in str(error) for why in ("given up", "not in the object store", "can't be read")):
             self.history.violated(f"a good replacement was refused for good; {self.name} {error!r} {wanted}")

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from crc32c import crc32c
 
-from streamhouse.broker.maintenance.retention import Collector
-from streamhouse.broker.partition.log import PartitionLog, Placed
+from streamhouse.broker.maintenance.retention import RetentionManager
+from streamhouse.broker.partition.log import PartitionLog, PendingAppend
 from streamhouse.broker.partition.producer_state import ProducerTable
 from streamhouse.broker.segments import reader
 from streamhouse.broker.session import flush, recovered_segments
@@ -48,17 +48,17 @@ def tail_dropped_when_an_upload_fails(patch: Patch) -> None:
             await store(self, taken)
         except Unavailable:
             for share in taken:
-                self._budget.give_back(share.log.flushed(share.end, share.producers))
+                self._budget.release(share.log.flushed(share.end, share.producers))
             await self._wal.truncate({share.log.partition: share.end for share in taken})
 
-    patch.setattr(Flusher, "_stubbornly", once)
+    patch.setattr(Flusher, "_retry", once)
     patch.setattr(Flusher, "_store", careless)
 
 
 def sequence_advanced_though_the_append_failed(patch: Patch) -> None:
     append = PartitionLog.append
 
-    def careless(self: PartitionLog, header: Any, data: Any, *, now: float, now_ms: int) -> Placed:
+    def careless(self: PartitionLog, header: Any, data: Any, *, now: float, now_ms: int) -> PendingAppend:
         try:
             return append(self, header, data, now=now, now_ms=now_ms)
         except Overloaded:
@@ -72,7 +72,7 @@ def sequence_advanced_though_the_append_failed(patch: Patch) -> None:
 def high_watermark_moved_before_the_commit(patch: Patch) -> None:
     append = PartitionLog.append
 
-    def early(self: PartitionLog, header: Any, data: Any, *, now: float, now_ms: int) -> Placed:
+    def early(self: PartitionLog, header: Any, data: Any, *, now: float, now_ms: int) -> PendingAppend:
         placed = append(self, header, data, now=now, now_ms=now_ms)
         self.reached(placed.end)
         return placed
@@ -81,7 +81,7 @@ def high_watermark_moved_before_the_commit(patch: Patch) -> None:
 
 
 def dedupe_state_lost_in_recovery(patch: Patch) -> None:
-    rescue = recovered_segments._PartitionRecovery
+    rescue = recovered_segments._RecoveredPartition
 
     def run_input(self: Any, *, now: Any) -> Any:
         return replace(original(self, now=now), producers=encode_producers([]))
@@ -96,19 +96,19 @@ def dedupe_state_of_recovered_entries_lost(patch: Patch) -> None:
         self.next_offset = entry.end
         return 1
 
-    patch.setattr(recovered_segments._PartitionRecovery, "take", take)
+    patch.setattr(recovered_segments._RecoveredPartition, "take", take)
 
 
 def acknowledged_though_the_wal_failed(patch: Patch) -> None:
-    durable = Placed.durable
+    durable = PendingAppend.durable
 
-    async def careless(self: Placed) -> None:
+    async def careless(self: PendingAppend) -> None:
         try:
             await durable(self)
         except AppendFailed:
             return
 
-    patch.setattr(Placed, "durable", careless)
+    patch.setattr(PendingAppend, "durable", careless)
 
 
 def sync_errors_ignored(patch: Patch) -> None:
@@ -147,12 +147,12 @@ class _NeverSync:
 
 
 def producers_missing_in_segments(patch: Patch) -> None:
-    run_input = flush._Taken.run_input
+    run_input = flush._FlushShare.run_input
 
     def without(self: Any, *, now_ms: int) -> Any:
         return replace(run_input(self, now_ms=now_ms), producers=encode_producers([]))
 
-    patch.setattr(flush._Taken, "run_input", without)
+    patch.setattr(flush._FlushShare, "run_input", without)
 
 
 def log_not_sealed(patch: Patch) -> None:
@@ -163,18 +163,18 @@ def recovery_ignores_the_wal(patch: Patch) -> None:
     async def publish(self: Any, reading: Any, held: Any) -> Sequence[Any]:
         return []
 
-    patch.setattr(recovered_segments.Publication, "publish", publish)
+    patch.setattr(recovered_segments.RecoveredSegments, "publish", publish)
 
 
 def wal_removed_before_the_recovery_is_finished(patch: Patch) -> None:
-    publish = recovered_segments.Publication.publish
+    publish = recovered_segments.RecoveredSegments.publish
 
     async def early(self: Any, reading: Any, held: Any) -> Any:
         result = await publish(self, reading, held)
         await reading.remove()
         return result
 
-    patch.setattr(recovered_segments.Publication, "publish", early)
+    patch.setattr(recovered_segments.RecoveredSegments, "publish", early)
 
 
 def stopped_without_flush(patch: Patch) -> None:
@@ -192,17 +192,17 @@ def duplicates_answered_before_the_original_is_durable(patch: Patch) -> None:
 
 
 def duplicates_answered_with_offset_zero(patch: Patch) -> None:
-    judge = ProducerTable.judge
+    check_sequence = ProducerTable.check_sequence
 
     def forgetful(self: ProducerTable, partition: object, header: Any) -> Any:
-        span = judge(self, partition, header)
+        span = check_sequence(self, partition, header)
         return span and span._replace(base_offset=0, end_offset=header.last_offset_delta + 1)
 
-    patch.setattr(ProducerTable, "judge", forgetful)
+    patch.setattr(ProducerTable, "check_sequence", forgetful)
 
 
 def duplicates_not_recognised(patch: Patch) -> None:
-    patch.setattr(ProducerTable, "judge", lambda self, partition, header: None)
+    patch.setattr(ProducerTable, "check_sequence", lambda self, partition, header: None)
 
 
 def reads_beyond_the_high_watermark(patch: Patch) -> None:
@@ -213,28 +213,28 @@ def reads_beyond_the_high_watermark(patch: Patch) -> None:
 
 
 def log_start_moved_in_memory_only(patch: Patch) -> None:
-    retain = Collector.retain
+    retain = RetentionManager.retain
 
-    async def careless(self: Collector) -> int:
+    async def careless(self: RetentionManager) -> int:
         async def nothing(starts: object) -> None:
             return
 
-        patch.setattr(self._doors.metadata, "advance_log_start", nothing, raising=False)
+        patch.setattr(self._dependencies.metadata, "advance_log_start", nothing, raising=False)
         return await retain(self)
 
-    patch.setattr(Collector, "retain", careless)
+    patch.setattr(RetentionManager, "retain", careless)
 
 
 def sweep_takes_objects_of_live_sessions(patch: Patch) -> None:
-    async def reckless(self: Collector) -> int:
-        known = await self._doors.metadata.known_objects()
-        found = [meta.key async for meta in self._doors.objects.list("segments/")]
+    async def reckless(self: RetentionManager) -> int:
+        known = await self._dependencies.metadata.known_objects()
+        found = [meta.key async for meta in self._dependencies.objects.list("segments/")]
         for key in found:
             if key not in known:
-                await self._doors.objects.delete(key)
+                await self._dependencies.objects.delete(key)
         return 0
 
-    patch.setattr(Collector, "sweep", reckless)
+    patch.setattr(RetentionManager, "sweep", reckless)
 
 
 def wal_entries_not_checked(patch: Patch) -> None:
@@ -297,7 +297,7 @@ def flush_stops_trying(patch: Patch) -> None:
         failures = self.failures
         work = asyncio.ensure_future(store(self, taken))
         while not work.done():
-            await self._doors.clock.sleep(0.01)
+            await self._dependencies.clock.sleep(0.01)
             if self.failures > failures:
                 await asyncio.Event().wait()
         await work

@@ -126,9 +126,9 @@ class Nemesis:
 
     def _drain(self, agent: Agent) -> None:
         """Somebody asks an agent to give everything away, and thinks better of it later."""
-        if (tenure := agent.broker.tenure) is not None:
-            self._administer(lambda store: store.drain_session(tenure.session.session_id))
-            undo = partial(self._undrain, tenure.session.session_id)
+        if (agent_session := agent.broker.agent_session) is not None:
+            self._administer(lambda store: store.drain_session(agent_session.session.session_id))
+            undo = partial(self._undrain, agent_session.session.session_id)
             self._after(4.0, undo)
 
     def _undrain(self, session_id: SessionId) -> None:
@@ -136,9 +136,9 @@ class Nemesis:
 
     def _pin(self, agent: Agent) -> None:
         """Some partition should be with this agent, wherever it is; or nowhere in particular any more."""
-        if (tenure := agent.broker.tenure) is None:
+        if (agent_session := agent.broker.agent_session) is None:
             return
-        node = tenure.session.node_id if self._chance.random() < 0.8 else None
+        node = agent_session.session.node_id if self._chance.random() < 0.8 else None
         logs = self._world.history.partitions()
         some = self._chance.sample(logs, min(len(logs), self._chance.randint(1, 3)))
         self._administer(lambda store: store.pin_partitions({log.partition: node for log in some}))
@@ -185,5 +185,5 @@ class Nemesis:
         for agent in self._world.alive():
             agent.process.fuse = None
             agent.metadata.hear_again()
-            if self._world.is_team and (tenure := agent.broker.tenure) is not None:
-                self._undrain(tenure.session.session_id)
+            if self._world.is_team and (agent_session := agent.broker.agent_session) is not None:
+                self._undrain(agent_session.session.session_id)

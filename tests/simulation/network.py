@@ -86,7 +86,7 @@ class Connection:
         return answer
 
     def close(self) -> None:
-        """The client has lost patience or interest; the server notices soon."""
+        """The client has lost deadline or interest; the server notices soon."""
         if not self.is_lost:
             self.is_lost = True
             self._fail()

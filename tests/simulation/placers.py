@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from streamhouse.broker.external_commits.commit_request import WantedCommit, WantedRun, WantedSegment
+from streamhouse.broker.external_commits.commit_request import ExternalCommitRequest, RunRequest, SegmentRequest
 from streamhouse.config.fields import Address
 from streamhouse.errors import CommitRefused, StreamhouseError, Unavailable
 from streamhouse.format.batch import assign_offset
@@ -41,14 +41,14 @@ class SimHolders:
         self._chance = random.Random(f"holders-{world.options.seed}-{agent.number}")
 
     async def hold(self, at: Address, asked: FreezeRequest, *, timeout_s: float) -> Sequence[FrozenPartition]:
-        ask = simply(lambda broker: broker.holds.hold(asked, timeout_s=timeout_s))
+        ask = simply(lambda broker: broker.freezes.hold(asked, timeout_s=timeout_s))
         return await self._ask(at, ask, timeout_s=timeout_s + 0.1)
 
     async def end_hold(self, at: Address, hold_id: str, outcome: Outcome, *, timeout_s: float) -> None:
-        await self._ask(at, simply(lambda broker: broker.holds.end(hold_id, outcome)), timeout_s=timeout_s)
+        await self._ask(at, simply(lambda broker: broker.freezes.end(hold_id, outcome)), timeout_s=timeout_s)
 
     async def flush(self, at: Address, topic: str, *, timeout_s: float) -> None:
-        ask = simply(lambda broker: broker.upkeep.flushing.flush(topic, everywhere=False))
+        ask = simply(lambda broker: broker.maintenance.flushing.flush(topic, everywhere=False))
         await self._ask(at, ask, timeout_s=timeout_s)
 
     async def _ask(self, at: Address, begin: Begin[T], *, timeout_s: float) -> T:
@@ -85,7 +85,7 @@ class Placer(Client):
         """One micro-batch: the same records until the commit is told, in objects that may be written anew."""
         names = self.chance.sample(self._partitions, self.chance.randint(1, len(self._partitions)))
         batches = {name: [self.make(name) for _ in range(self.chance.choice((1, 1, 3)))] for name in names}
-        commit: WantedCommit | None = None
+        commit: ExternalCommitRequest | None = None
         while True:
             if commit is None or self.chance.random() < 0.3:
                 commit = await self._write(batches)
@@ -104,7 +104,7 @@ class Placer(Client):
             await self._repeat(batches, done)
         self._epoch += self.chance.choice((1, 1, 2))
 
-    async def _ask(self, commit: WantedCommit) -> StoredCommit:
+    async def _ask(self, commit: ExternalCommitRequest) -> StoredCommit:
         return await self.call(simply(lambda broker: broker.commits.commit(commit)), patience_s=PATIENCE_S)
 
     async def _repeat(self, batches: Mapping[TopicPartition, Sequence[Sent]], done: StoredCommit) -> None:
@@ -129,7 +129,7 @@ class Placer(Client):
                 self.history.placed(log, sent, at)
                 at += sent.count
 
-    async def _write(self, batches: Mapping[TopicPartition, Sequence[Sent]]) -> WantedCommit:
+    async def _write(self, batches: Mapping[TopicPartition, Sequence[Sent]]) -> ExternalCommitRequest:
         """What a query's tasks do: segments straight into the bucket, with offsets from 0."""
         inputs: list[RunInput] = []
         for name, each in batches.items():
@@ -146,7 +146,7 @@ class Placer(Client):
         key = external_segment_key(self._query, self._epoch, f"{self.chance.getrandbits(128):032x}")
         await self.world.bucket.put_new(key, encoded.body)
         runs = tuple(
-            WantedRun(
+            RunRequest(
                 name=name,
                 records=layout.entry.records,
                 stored_base=0,
@@ -160,9 +160,9 @@ class Placer(Client):
             for name, layout in zip(batches, encoded.layouts, strict=True)
         )
         segment = SegmentObject(key=key, size_bytes=encoded.size_bytes, created_at_ms=0)
-        return WantedCommit(
+        return ExternalCommitRequest(
             query=self._query,
             epoch=self._epoch,
             progress=None,
-            segments=(WantedSegment(segment=segment, runs=runs),),
+            segments=(SegmentRequest(segment=segment, runs=runs),),
         )

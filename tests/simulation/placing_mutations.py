@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from streamhouse.broker.external_commits import partition_freezes
-from streamhouse.broker.external_commits.partition_freezes import Holds
-from streamhouse.broker.partition.backpressure import Gate
+from streamhouse.broker.external_commits.partition_freezes import PartitionFreezes
+from streamhouse.broker.partition.backpressure import AppendBarrier
 from streamhouse.stores.metadata.engine import Transaction
 from streamhouse.stores.metadata.procedures import external_commits
 from streamhouse.stores.metadata.rows import commit_of
@@ -18,14 +18,14 @@ from .mutation import Mutation, Patch
 
 
 def unfinished_holds_go_on_under_their_epoch(patch: Patch) -> None:
-    async def release(self: Holds, hold: Any) -> None:
+    async def release(self: PartitionFreezes, hold: Any) -> None:
         self._release(hold)
 
-    patch.setattr(Holds, "_expire", release)
+    patch.setattr(PartitionFreezes, "_expire", release)
 
 
 def appends_pass_while_a_partition_is_held(patch: Patch) -> None:
-    patch.setattr(Gate, "is_open", property(lambda self: True))
+    patch.setattr(AppendBarrier, "is_open", property(lambda self: True))
 
 
 def leaders_go_on_without_what_was_placed(patch: Patch) -> None:

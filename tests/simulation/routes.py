@@ -1,6 +1,6 @@
 """Routes: where a client of a team believes that partitions are led, and its connections to agents.
 
-Owns        what Metadata and refusals said, as Kafka's clients remember it: never an older epoch than one known
+Owns        what Metadata and gap_guard said, as Kafka's clients remember it: never an older epoch than one known
 Leaves      what is asked, and what an answer means, to `clients`
 
 A client learns from anybody who listens. Where nobody leads, it asks again.

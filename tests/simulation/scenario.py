@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.dependencies import Peers
-from streamhouse.broker.fetch.fetch import Wanted
-from streamhouse.broker.wal.disk_quarantine import kept_root
+from streamhouse.broker.dependencies import AgentClient
+from streamhouse.broker.fetch.fetch import PartitionFetch
+from streamhouse.broker.wal.disk_quarantine import quarantine_root
 from streamhouse.errors import StreamhouseError, TopicExists
 from streamhouse.format.batch import Buffer, iter_batches
 from streamhouse.format.loss_report import decode_report
@@ -135,7 +135,7 @@ class Scenario:
         self.crowd = Crowd(self.world, self.names)
         self.jobs = [Job(self.world, f"job{number}") for number in range(options.jobs)]
         self.world.make_holders = lambda agent: SimHolders(self.world, agent)
-        self.world.make_peers = lambda agent: cast(Peers, SimPeers(self.world, agent))
+        self.world.make_peers = lambda agent: cast(AgentClient, SimPeers(self.world, agent))
 
     def counts(self) -> dict[str, int]:
         history = self.world.history
@@ -324,7 +324,7 @@ class Scenario:
         batches: list[Buffer] = []
         offset = start
         while True:
-            wanted = [Wanted(name, offset, 3_000, committed=is_committed)]
+            wanted = [PartitionFetch(name, offset, 3_000, committed=is_committed)]
             (read,) = await reader.fetch(wanted, max_bytes=100_000, min_bytes=0, max_wait_s=0)
             if read.got.error is not None:
                 raise read.got.error
@@ -367,15 +367,15 @@ class Scenario:
     async def _stop(self) -> None:
         """A graceful stop in good weather leaves no session and no WAL, and every published object is there."""
         for agent in await self.world.listening_agents():
-            tenure, files = agent.broker.tenure, agent.files
-            assert tenure is not None
+            agent_session, files = agent.broker.agent_session, agent.files
+            assert agent_session is not None
             await self.world.stop(agent)
             if (how := agent.over.result()) != "stopped":
                 raise Violation(f"a graceful stop ended otherwise; {how}")
             sessions = self.world.database.unended_sessions()
-            if tenure.session.session_id in sessions or (sessions and not self.world.is_team):
+            if agent_session.session.session_id in sessions or (sessions and not self.world.is_team):
                 raise Violation(f"sessions were left after a graceful stop; {sessions}")
-            left = [str(path) for path in files._disk.contents if kept_root(WAL_ROOT) not in path.parents]
+            left = [str(path) for path in files._disk.contents if quarantine_root(WAL_ROOT) not in path.parents]
             if left and not self.world.is_team:
                 raise Violation(f"the WAL was left after a graceful stop; {left}")
             self._check_kept(files)
@@ -393,8 +393,8 @@ class Scenario:
         """The sessions are those of the agents that live, each partition has one of them, and all say the same."""
         while True:
             agents = await self.world.listening_agents()
-            tenures = [agent.broker.tenure for agent in agents]
-            own = sorted(tenure.session.session_id for tenure in tenures if tenure is not None)
+            tenures = [agent.broker.agent_session for agent in agents]
+            own = sorted(agent_session.session.session_id for agent_session in tenures if agent_session is not None)
             told = [await self._leaders_by(agent) for agent in agents]
             if own == self.world.database.unended_sessions() and None not in told and len(set(map(str, told))) == 1:
                 return

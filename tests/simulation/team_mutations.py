@@ -10,13 +10,13 @@ from typing import Any, Final
 
 from streamhouse.broker.partition.log import PartitionLog
 from streamhouse.broker.partition.producer_state import ProducerTable
-from streamhouse.broker.produce.append import Appending
+from streamhouse.broker.produce.append import AppendService
 from streamhouse.broker.session import leases
-from streamhouse.broker.session.agent_session import Tenure
+from streamhouse.broker.session.agent_session import AgentSession
 from streamhouse.broker.session.flush import Flusher
 from streamhouse.broker.wal import object_recovery
-from streamhouse.broker.wal.object_cleanup import ObjectLedger
-from streamhouse.broker.wal.object_recovery import ObjectWalReading, ObjectWals
+from streamhouse.broker.wal.object_cleanup import RetainedObjects
+from streamhouse.broker.wal.object_recovery import ObjectWalFactory, ObjectWalReader
 from streamhouse.broker.wal.object_upload import Uploader
 from streamhouse.broker.wal.object_wal import ObjectWal
 from streamhouse.errors import LeaseLost, SessionLost
@@ -36,10 +36,10 @@ from .mutation import Mutation, Patch
 
 
 def dead_logs_not_sealed(patch: Patch) -> None:
-    async def no_seal(self: ObjectWalReading, sequence: int) -> None:
+    async def no_seal(self: ObjectWalReader, sequence: int) -> None:
         return None
 
-    patch.setattr(ObjectWalReading, "_seal", no_seal)
+    patch.setattr(ObjectWalReader, "_seal", no_seal)
 
 
 def seals_removed_with_the_log(patch: Patch) -> None:
@@ -65,27 +65,27 @@ def objects_deleted_before_the_mark_is_stored(patch: Patch) -> None:
 
     async def eager(self: ObjectWal, flushed: Mapping[PartitionId, int]) -> None:
         await truncate(self, flushed)
-        await self.forget_below(self.needed_from)
+        await self.delete_below(self.first_retained)
 
     patch.setattr(ObjectWal, "truncate", eager)
 
 
 def mark_past_what_is_not_flushed(patch: Patch) -> None:
-    patch.setattr(ObjectLedger, "needed_from", property(lambda self: self.durable_below))
+    patch.setattr(RetainedObjects, "first_retained", property(lambda self: self.durable_below))
 
 
 # --- recovery
 
 
 def recovery_from_the_first_object(patch: Patch) -> None:
-    read = ObjectWals.read
+    read = ObjectWalFactory.read
 
     def from_zero(
-        self: ObjectWals, session: SessionId, *, start: int = 0, durable_below: int = 0
-    ) -> AbstractAsyncContextManager[ObjectWalReading]:
+        self: ObjectWalFactory, session: SessionId, *, start: int = 0, durable_below: int = 0
+    ) -> AbstractAsyncContextManager[ObjectWalReader]:
         return read(self, session)
 
-    patch.setattr(ObjectWals, "read", from_zero)
+    patch.setattr(ObjectWalFactory, "read", from_zero)
 
 
 def leases_freed_by_the_claim(patch: Patch) -> None:
@@ -115,7 +115,7 @@ def living_sessions_claimed(patch: Patch) -> None:
 
 
 def acknowledged_without_a_valid_lease(patch: Patch) -> None:
-    patch.setattr(Tenure, "is_valid", property(lambda self: not self._deadline.is_lost))
+    patch.setattr(AgentSession, "is_valid", property(lambda self: not self._deadline.is_lost))
 
 
 def heartbeats_of_the_claimed_accepted(patch: Patch) -> None:
@@ -160,13 +160,13 @@ def epochs_stay(patch: Patch) -> None:
 
 
 def released_before_the_flush(patch: Patch) -> None:
-    async def hasty(self: Tenure, logs: Sequence[PartitionLog], heirs: Mapping[Any, Any]) -> None:
+    async def hasty(self: AgentSession, logs: Sequence[PartitionLog], new_leaders: Mapping[Any, Any]) -> None:
         for item in logs:
-            item.close(heirs[item.name])
+            item.close(new_leaders[item.name])
         await self._leases.release([item.partition for item in logs])
         await self._drop(logs, LeaseLost([item.name for item in logs], why="another agent leads it now"))
 
-    patch.setattr(Tenure, "hand_over", hasty)
+    patch.setattr(AgentSession, "transfer", hasty)
 
 
 def producers_not_known_to_the_next_leader(patch: Patch) -> None:
@@ -217,7 +217,7 @@ def refused_runs_dropped(patch: Patch) -> None:
 
 
 def gaps_called_out_of_order_after_a_move(patch: Patch) -> None:
-    patch.setattr(Appending, "_is_settling", lambda self, opened, header, *, now: False)
+    patch.setattr(AppendService, "_is_settling", lambda self, opened, header, *, now: False)
 
 
 SLEEPERS: Final = {

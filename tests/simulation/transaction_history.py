@@ -15,7 +15,7 @@ anything.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from streamhouse.broker.fetch.fetch import Fetched
+from streamhouse.broker.fetch.fetch import FetchResult
 from streamhouse.format.batch import HEADER_BYTES, BatchHeader, Buffer, iter_batches, read_header
 from streamhouse.format.transactions import read_marker
 from streamhouse.model.names import TopicPartition
@@ -122,7 +122,7 @@ class TransactionHistory:
 
     # --- what readers see
 
-    def read(self, name: TopicPartition, got: Fetched) -> None:
+    def read(self, name: TopicPartition, got: FetchResult) -> None:
         """A fetch of committed records was answered."""
         if got.last_stable > got.high_watermark:
             self._violated(f"the last stable offset is above the high watermark; {name} {got}")

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from streamhouse.broker.partition.log import PartitionLog
 from streamhouse.broker.partition.producer_state import ProducerTable
-from streamhouse.broker.transactions import Transactions
-from streamhouse.broker.transactions.completion import Endings
-from streamhouse.broker.transactions.sweeper import Strays
+from streamhouse.broker.transactions import TransactionCoordinator
+from streamhouse.broker.transactions.completion import TransactionCompletion
+from streamhouse.broker.transactions.sweeper import HangingTransactions
 from streamhouse.model import transaction_transitions
 from streamhouse.model.names import PartitionId, SessionId
 from streamhouse.model.segment import SegmentCommit
@@ -25,24 +25,24 @@ from .mutation import Mutation, Patch
 
 
 def markers_are_taken_however_late_they_come(patch: Patch) -> None:
-    patch.setattr(ProducerTable, "has_taken", lambda self, partition, marker: False)
+    patch.setattr(ProducerTable, "has_marker", lambda self, partition, marker: False)
 
 
 def an_answer_counts_though_a_marker_came_meanwhile(patch: Patch) -> None:
     """Some answers take their time, so that markers come. Nobody looks for strays, which covers for it: what was placed
     too late is found there, and ended as its transaction was."""
-    verify = Transactions.verify
+    verify = TransactionCoordinator.verify
 
-    async def slowly(self: Transactions, *given: Any) -> None:
+    async def slowly(self: TransactionCoordinator, *given: Any) -> None:
         await verify(self, *given)
-        if self._doors.ids.jitter(1.0) < 0.65:
-            await self._doors.clock.sleep(0.4)
+        if self._dependencies.ids.jitter(1.0) < 0.65:
+            await self._dependencies.clock.sleep(0.4)
 
-    async def nothing(self: Strays) -> None:
+    async def nothing(self: HangingTransactions) -> None:
         return
 
-    patch.setattr(Strays, "look", nothing)
-    patch.setattr(Transactions, "verify", slowly)
+    patch.setattr(HangingTransactions, "look", nothing)
+    patch.setattr(TransactionCoordinator, "verify", slowly)
     patch.setattr(PartitionLog, "verify", lambda self, header, token: True)
 
 
@@ -87,10 +87,12 @@ def open_transactions_do_not_hold_readers_back(patch: Patch) -> None:
 
 
 def transactions_are_over_before_their_markers_are_written(patch: Patch) -> None:
-    async def nothing_left(self: Endings, marker: Marker, partitions: Sequence[PartitionId]) -> Sequence[PartitionId]:
+    async def nothing_left(
+        self: TransactionCompletion, marker: Marker, partitions: Sequence[PartitionId]
+    ) -> Sequence[PartitionId]:
         return ()
 
-    patch.setattr(Endings, "_round", nothing_left)
+    patch.setattr(TransactionCompletion, "_round", nothing_left)
 
 
 def half_ended_transactions_are_not_looked_for(patch: Patch) -> None:

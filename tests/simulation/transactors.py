@@ -16,7 +16,7 @@ from contextvars import Context
 from typing import TYPE_CHECKING
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.dependencies import NoPeers
+from streamhouse.broker.dependencies import NoAgents
 from streamhouse.broker.groups import MemberRef, OffsetToCommit
 from streamhouse.broker.produce.append import ProduceTransaction
 from streamhouse.config.fields import Address
@@ -38,7 +38,7 @@ IMPATIENCE_S = 0.1
 """How long some wait for an answer before they give their transaction up."""
 
 
-class SimPeers(NoPeers):
+class SimPeers(NoAgents):
     """The `Peers` door of one agent, as far as markers go. Some messages are lost, some arrive again much later."""
 
     def __init__(self, world: World, agent: "Agent") -> None:
@@ -211,7 +211,7 @@ class Transactor(Client):
             self.transactions.placed(transaction)
 
         call = TransactionCall(self.transactional_id, transaction.producer)
-        await self._stubbornly(lambda: self.call(simply(ask)))
+        await self._retry(lambda: self.call(simply(ask)))
 
     async def _send(self, transaction: Transaction, name: TopicPartition, *, is_careful: bool) -> None:
         sequence = self._sequences.get(name, 0)
@@ -222,9 +222,7 @@ class Transactor(Client):
         is_patient = is_careful or self.chance.random() < 0.8
         patience_s = PATIENCE_S if is_patient else IMPATIENCE_S
         try:
-            await self._stubbornly(
-                lambda: self.call(begin, at=name, patience_s=patience_s), tries=6 if is_patient else 1
-            )
+            await self._retry(lambda: self.call(begin, at=name, patience_s=patience_s), tries=6 if is_patient else 1)
         except DuplicateSequence:
             self.world.must_be_stored.append((sent, self.world.power_cuts))
         self._sequences[name] = sequence + sent.count
@@ -279,15 +277,15 @@ class Transactor(Client):
             self.transactions.placed(transaction)
 
         if not self._is_modern:
-            await self._stubbornly(lambda: self.call(simply(begins)))
-        await self._stubbornly(lambda: self._at_group(simply(ask)), tries=6 if self._is_modern else 1)
+            await self._retry(lambda: self.call(simply(begins)))
+        await self._retry(lambda: self._at_group(simply(ask)), tries=6 if self._is_modern else 1)
 
     async def _at_group(self, begin: Begin[T]) -> T:
         team = self.world.is_team
         connection = await (self.routes.coordinator(group_of(self.transactional_id)) if team else self.connection())
         return await self.answer(connection, connection.send(begin))
 
-    async def _stubbornly(self, ask: Callable[[], Awaitable[T]], *, tries: int = 6) -> T:
+    async def _retry(self, ask: Callable[[], Awaitable[T]], *, tries: int = 6) -> T:
         """Ask until it is answered, a few times."""
         for left in range(tries - 1, -1, -1):
             try:

@@ -1,7 +1,7 @@
-"""Weather: how the stores behave at the moment, as one agent sees them. The nemesis changes it; the doors obey it.
+"""Weather: how the stores behave at the moment, as one agent sees them. The nemesis changes it.
 
 Owns        the rates of faults, and until when a store is away
-Leaves      what a fault means to the doors (`objects`, `metadata`), when the weather turns to `nemesis`
+Leaves      what a fault means to the dependencies (`objects`, `metadata`), when the weather turns to `nemesis`
 """
 
 import random

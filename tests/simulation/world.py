@@ -1,6 +1,6 @@
 """World: the machine, the stores and the lives of agents, in one process under one seed.
 
-Owns        building agents from the product's own parts behind simulated doors; their births, deaths and restarts
+Owns        agents built from the product's own parts with simulated dependencies; their starts, deaths and restarts
 Leaves      when they die to `nemesis`, what clients do to `workload`, what must hold to `history`
 
 Each slot is a machine on which one life of an agent follows the other. Alone, there is one slot and a data folder on
@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.dependencies import Doors, Holders, Peers, Wals, no_holders, no_peers
-from streamhouse.broker.wal.disk_recovery import LocalWals
-from streamhouse.broker.wal.object_recovery import ObjectWals
+from streamhouse.broker.dependencies import AgentClient, Dependencies, FreezeClient, WalFactory, no_agents, no_freezes
+from streamhouse.broker.wal.disk_recovery import DiskWalFactory
+from streamhouse.broker.wal.object_recovery import ObjectWalFactory
 from streamhouse.clock import Ids
 from streamhouse.config.fields import Address
 from streamhouse.errors import StreamhouseError
@@ -61,13 +61,13 @@ class Agent:
         self.is_listening = False
         self.connections: list[Connection] = []
         self.over: asyncio.Future[str] = world.loop.create_future()
-        self.broker = self.process.context.run(Broker, self._doors())
+        self.broker = self.process.context.run(Broker, self._dependencies())
         self.main = world.loop.spawn(self.process, self._live(), name="agent")
 
     def __repr__(self) -> str:
         return f"<Agent {self.process!r} {self.broker!r}>"
 
-    def _doors(self) -> Doors:
+    def _dependencies(self) -> Dependencies:
         world = self.world
         settings = world.options.settings
         ids = Ids(random.Random(f"ids-{world.options.seed}-{self.number}"))
@@ -85,12 +85,12 @@ class Agent:
         self.metadata = MetadataDoor(
             world.loop, world.database.store(), self.weather, detached=team, happened=self._happened if team else None
         )
-        wals: Wals = (
-            ObjectWals(objects, settings.wal, clock=world.clock, ids=ids)
+        wals: WalFactory = (
+            ObjectWalFactory(objects, settings.wal, clock=world.clock, ids=ids)
             if team
-            else LocalWals(WAL_ROOT, settings.wal, files=self.files, clock=world.clock, ids=ids)
+            else DiskWalFactory(WAL_ROOT, settings.wal, files=self.files, clock=world.clock, ids=ids)
         )
-        return Doors(
+        return Dependencies(
             settings=settings,
             objects=objects,
             metadata=as_store(self.metadata),
@@ -101,11 +101,11 @@ class Agent:
             http=self.address,
             alone=not team,
             holders=self._holders(),
-            peers=self.world.make_peers(self) if self.world.make_peers is not None else no_peers(),
+            peers=self.world.make_peers(self) if self.world.make_peers is not None else no_agents(),
         )
 
-    def _holders(self) -> Holders:
-        return self.world.make_holders(self) if self.world.make_holders is not None else no_holders()
+    def _holders(self) -> FreezeClient:
+        return self.world.make_holders(self) if self.world.make_holders is not None else no_freezes()
 
     def _happened(self, call: str) -> None:
         """Some die, or fall asleep, soon after they have begun something that others must be able to finish."""
@@ -189,9 +189,9 @@ class World:
             retention_ms=round(options.settings.groups.offsets_retention_s * 1000),
             in_team=options.team > 0,
         )
-        self.make_holders: Callable[[Agent], Holders] | None = None
+        self.make_holders: Callable[[Agent], FreezeClient] | None = None
         """How agents ask each other to hold partitions."""
-        self.make_peers: Callable[[Agent], Peers] | None = None
+        self.make_peers: Callable[[Agent], AgentClient] | None = None
         self.transactions = TransactionHistory(self.history.violated, self.database, now=loop.time)
         self.agents: list[Agent] = []
         self.lives: dict[int, Agent] = {}
@@ -312,8 +312,8 @@ class World:
         """Nothing may be acknowledged that neither the WAL nor a published segment holds under the policy."""
         if self.is_team:
             if epoch is not None:
-                assert by.tenure is not None
-                self.leadership.acknowledged(log, fact, by.tenure.session.session_id, epoch)
+                assert by.agent_session is not None
+                self.leadership.acknowledged(log, fact, by.agent_session.session.session_id, epoch)
             return
         bounds = self.database.bounds(log.partition)
         if bounds is None or fact.end <= bounds[1]:

@@ -1,8 +1,7 @@
-"""Broker: what the platform promises, in our own vocabulary; the one door for every protocol.
+"""Broker: the facade that every protocol calls; it builds, starts and stops the broker's parts.
 
-Data path   wire -> **broker** -> leading, appending, fetch, offsets, catalogue ... -> stores
-Owns        its parts, and what runs while the agent does
-Leaves      frames and codes to the wires, each promise's mechanics to its own module, which tenure acts to `succession`
+Data path   wire -> **broker** -> produce, fetch, groups, transactions, catalog … -> stores
+Leaves      frames and error codes to the wires; each part's work to its own module
 """
 
 import asyncio
@@ -10,40 +9,45 @@ import logging
 from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
 
-from streamhouse.broker.admin.cluster_admin import Oversight
-from streamhouse.broker.admin.damaged_wals import DamagedLogs
-from streamhouse.broker.admin.health_check import Checkup
-from streamhouse.broker.admin.topic_admin import Administration
+from streamhouse.broker.admin.cluster_admin import ClusterAdmin
+from streamhouse.broker.admin.damaged_wals import DamagedWals
+from streamhouse.broker.admin.health_check import HealthCheck
+from streamhouse.broker.admin.topic_admin import TopicAdmin
 from streamhouse.broker.cluster.cluster import Leader
-from streamhouse.broker.context import lay_ground
-from streamhouse.broker.dependencies import Doors
-from streamhouse.broker.external_commits.coordinator import Commits
-from streamhouse.broker.external_commits.partition_freezes import Holds
-from streamhouse.broker.failover.cluster_sync import Following, Moves, Rescue, within
-from streamhouse.broker.failover.store_isolation import CutOff
-from streamhouse.broker.failover.wal_reappend import Returns
-from streamhouse.broker.fetch.fetch import Fetched, Fetcher, Wanted
-from streamhouse.broker.fetch.list_offsets import FoundOffset, Offsets
-from streamhouse.broker.fetch.read_plans import ReadPlans, Registered
-from streamhouse.broker.forwarding.producer_ids import ProducerIds
-from streamhouse.broker.forwarding.records import Records
+from streamhouse.broker.context import build_context
+from streamhouse.broker.dependencies import Dependencies
+from streamhouse.broker.external_commits.coordinator import ExternalCommits
+from streamhouse.broker.external_commits.partition_freezes import PartitionFreezes
+from streamhouse.broker.failover.cluster_sync import (
+    DeadSessionRecovery,
+    LeadershipBalancer,
+    MetadataChangeListener,
+    within,
+)
+from streamhouse.broker.failover.store_isolation import StoreIsolation
+from streamhouse.broker.failover.wal_reappend import WalReappend
+from streamhouse.broker.fetch.fetch import Fetcher, FetchResult, PartitionFetch
+from streamhouse.broker.fetch.list_offsets import ListOffsets, OffsetResult
+from streamhouse.broker.fetch.read_plans import ReadPlans, RunListing
+from streamhouse.broker.forwarding.producer_ids import ProducerIdAllocator
+from streamhouse.broker.forwarding.records import RecordService
 from streamhouse.broker.groups import Groups
 from streamhouse.broker.maintenance.compaction import Compactor
-from streamhouse.broker.maintenance.jobs import Upkeep
+from streamhouse.broker.maintenance.jobs import MaintenanceJobs
 from streamhouse.broker.maintenance.object_check import ObjectCheck
-from streamhouse.broker.maintenance.retention import Collector
-from streamhouse.broker.maintenance.run_rewriter import Forgetting
-from streamhouse.broker.partition.log import PartitionLog, Placed
+from streamhouse.broker.maintenance.retention import RetentionManager
+from streamhouse.broker.maintenance.run_rewriter import AbortedCleanup
+from streamhouse.broker.partition.log import PartitionLog, PendingAppend
 from streamhouse.broker.pipelines.pipelines import Pipelines
 from streamhouse.broker.pipelines.tables_and_views import Tables, Views
-from streamhouse.broker.pipelines.workers import SqlWorkers, Supervision
-from streamhouse.broker.produce.append import Appending, Inspection, ProduceTransaction
-from streamhouse.broker.schemas import Schemas
-from streamhouse.broker.segments.transaction_isolation import Settled
-from streamhouse.broker.session.agent_session import Tenure
-from streamhouse.broker.session.recovery import Recovered
-from streamhouse.broker.session.session_lifecycle import LeftBehind
-from streamhouse.broker.transactions import Transactions
+from streamhouse.broker.pipelines.workers import SqlWorkers, SupervisorRegistry
+from streamhouse.broker.produce.append import AppendService, Inspection, ProduceTransaction
+from streamhouse.broker.schemas import SchemaRegistry
+from streamhouse.broker.segments.transaction_isolation import StableFlushedOffset
+from streamhouse.broker.session.agent_session import AgentSession
+from streamhouse.broker.session.recovery import RecoveryStats
+from streamhouse.broker.session.session_lifecycle import UnfinishedShutdown
+from streamhouse.broker.transactions import TransactionCoordinator
 from streamhouse.config import Settings
 from streamhouse.errors import (
     AppendFailed,
@@ -62,87 +66,91 @@ log = logging.getLogger(__name__)
 class Broker:
     """Its parts are public by name: wires and jobs call them as they call the promises below."""
 
-    def __init__(self, doors: Doors) -> None:
-        self._doors = doors
-        self._settings = doors.settings
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._dependencies = dependencies
+        self._settings = dependencies.settings
         self._stopping = asyncio.Event()
 
-        ground = lay_ground(doors, obey=self._obey)
-        self.traffic, self.budget, self.reader = ground.traffic, ground.budget, ground.reader
-        self.decoder = ground.decoder
-        self.catalogue, self.cluster = ground.catalogue, ground.cluster
-        self._succession, self._leading = ground.succession, ground.leading
+        context = build_context(dependencies, on_settings_changed=self._apply_settings)
+        self.traffic, self.budget, self.reader = context.traffic, context.budget, context.reader
+        self.decoder = context.decoder
+        self.catalog, self.cluster = context.catalog, context.cluster
+        self._session_manager, self._open_partitions = context.session_manager, context.open_partitions
 
         # Writing: batches on their way to a log, segments that jobs wrote on their way into one.
-        self.schemas = Schemas(doors)
-        self._producer_ids = ProducerIds(doors.metadata)
-        self.transactions = Transactions(ground, allocate=self._producer_ids.take)
-        self._appending = Appending(ground, schema_check=self.schemas.check, verifier=self.transactions.verify)
-        self.holds = Holds(ground)
-        self.commits = Commits(ground, holds=self.holds)
+        self.schemas = SchemaRegistry(dependencies)
+        self._producer_ids = ProducerIdAllocator(dependencies.metadata)
+        self.transactions = TransactionCoordinator(context, allocate=self._producer_ids.take)
+        self._appending = AppendService(context, schema_check=self.schemas.check, verifier=self.transactions.verify)
+        self.freezes = PartitionFreezes(context)
+        self.commits = ExternalCommits(context, holds=self.freezes)
 
         # Reading: what this agent leads, and how far groups have read it.
-        self._fetcher = Fetcher(ground)
-        self.offsets = Offsets(self.decoder, reader=self.reader, metadata=doors.metadata)
-        self.groups = Groups(doors, catalogue=self.catalogue, tenancy=self._current, cluster=self.cluster)
+        self._fetcher = Fetcher(context)
+        self.offsets = ListOffsets(self.decoder, reader=self.reader, metadata=dependencies.metadata)
+        self.groups = Groups(dependencies, catalog=self.catalog, current_session=self._current, cluster=self.cluster)
 
         # Both, whoever leads: for HTTP and gRPC; and what jobs read without us.
-        self.records = Records(doors, self)
-        self.registered = Registered(doors)
-        self.settled = Settled(doors, reader=self.reader)
+        self.records = RecordService(dependencies, self)
+        self.run_listing = RunListing(dependencies)
+        self.settled = StableFlushedOffset(dependencies, reader=self.reader)
         self.plans = ReadPlans(
-            doors, catalogue=self.catalogue, settled=self.settled, stable_end=self.records.stable_end
+            dependencies, catalog=self.catalog, settled=self.settled, stable_end=self.records.stable_end
         )
 
         # Among others: hearing of them, handing over to them, taking over from the dead.
-        self._following = Following(ground, schemas=self.schemas)
-        self.moves = Moves(doors, cluster=self.cluster, groups=self.groups)
-        self.rescue = Rescue(doors, cluster=self.cluster)
-        self._cut_off = CutOff(doors, cluster=self.cluster)
-        self.returns = Returns(
-            doors, cluster=self.cluster, append=self.append, acknowledge=self.acknowledge, latest=self.records.latest
+        self._following = MetadataChangeListener(context, schemas=self.schemas)
+        self.balancer = LeadershipBalancer(dependencies, cluster=self.cluster, groups=self.groups)
+        self.dead_session_recovery = DeadSessionRecovery(dependencies, cluster=self.cluster)
+        self._cut_off = StoreIsolation(dependencies, cluster=self.cluster)
+        self.wal_reappend = WalReappend(
+            dependencies,
+            cluster=self.cluster,
+            append=self.append,
+            acknowledge=self.acknowledge,
+            latest=self.records.latest,
         )
 
         # Upkeep of what is stored.
-        forgetting = Forgetting(doors, logs=lambda: self._current().logs())
-        moved = self._succession.log_start_moved
-        identity = ground.succession.identity
-        self.collector = Collector(
-            doors, configs=self.catalogue.configs, moved=moved, cluster=self.cluster, identity=identity
+        forgetting = AbortedCleanup(dependencies, logs=lambda: self._current().logs())
+        moved = self._session_manager.log_start_moved
+        identity = context.session_manager.identity
+        self.retention = RetentionManager(
+            dependencies, configs=self.catalog.configs, moved=moved, cluster=self.cluster, identity=identity
         )
-        self.object_check = ObjectCheck(ground)
-        self.compactor = Compactor(ground, settled=self.settled, forgetting=forgetting)
-        self.upkeep = Upkeep(ground, plans=self.plans, forgetting=forgetting)
+        self.object_check = ObjectCheck(context)
+        self.compactor = Compactor(context, settled=self.settled, forgetting=forgetting)
+        self.maintenance = MaintenanceJobs(context, plans=self.plans, forgetting=forgetting)
 
         # Asking and changing, for operators; definitions that Spark works with.
-        self.administration = Administration(ground)
-        self.oversight = Oversight(ground)
-        self.damaged_logs = DamagedLogs(doors)
-        self.checkup = Checkup(
-            ground, not_ready=self.not_ready, object_check=self.object_check, damaged_logs=self.damaged_logs
+        self.topic_admin = TopicAdmin(context)
+        self.cluster_admin = ClusterAdmin(context)
+        self.damaged_logs = DamagedWals(dependencies)
+        self.health_check = HealthCheck(
+            context, not_ready=self.not_ready, object_check=self.object_check, damaged_logs=self.damaged_logs
         )
-        self.tables = Tables(doors, catalogue=self.catalogue)
-        self.pipelines = Pipelines(doors, catalogue=self.catalogue)
-        self.supervision = Supervision(doors)
-        self.views = Views(doors)
-        self.sql = SqlWorkers(doors)
+        self.tables = Tables(dependencies, catalog=self.catalog)
+        self.pipelines = Pipelines(dependencies, catalog=self.catalog)
+        self.supervisors = SupervisorRegistry(dependencies)
+        self.views = Views(dependencies)
+        self.sql = SqlWorkers(dependencies)
 
     def __repr__(self) -> str:
-        return f"<Broker tenure={self.tenure!r} budget={self.budget!r}>"
+        return f"<Broker session={self.agent_session!r} budget={self.budget!r}>"
 
     # --- life
 
     async def start(self) -> None:
-        """Begin the first tenure and recover what earlier ones left; raises when the stores don't let it for long."""
+        """Begin the first session and recover what earlier ones left; raises when the stores don't let it for long."""
         await self.reader.open()
         try:
-            await self._succession.begin()
+            await self._session_manager.begin()
         except BaseException:
             await self.reader.aclose()
             raise
 
     async def run(self) -> None:
-        """Serve until `stop`: keep the tenure, begin another when it ends, coordinate groups, collect."""
+        """Serve until `stop`: keep the session, begin another when it ends, coordinate groups, collect."""
         try:
             async with asyncio.TaskGroup() as loops:
                 groups = loops.create_task(self.groups.run(), name="groups")
@@ -151,8 +159,8 @@ class Broker:
                 cluster = loops.create_task(self._following.run(), name="cluster")
                 await self._serve(self._current())
                 while not self._stopping.is_set():
-                    log.warning("tenure ended, beginning another", extra={"why": str(self._current().end_reason)})
-                    if await self._succession.begin_again(stopping=self._stopping):
+                    log.warning("session ended, opening another", extra={"why": str(self._current().end_reason)})
+                    if await self._session_manager.reopen(stopping=self._stopping):
                         await self._serve(self._current())
                 for task in (groups, transactions, collector, cluster):
                     task.cancel()
@@ -161,31 +169,33 @@ class Broker:
             self.decoder.close()
             await self.reader.aclose()
 
-    async def _serve(self, tenure: Tenure) -> None:
+    async def _serve(self, agent_session: AgentSession) -> None:
         async with asyncio.TaskGroup() as loops:  # what none of them expected takes the agent down
             beside = [
-                loops.create_task(self.moves.run(tenure), name="moves"),
-                loops.create_task(self.rescue.run(self._succession.recovery(tenure)), name="rescue"),
-                loops.create_task(self.returns.run(tenure.session.session_id), name="returns"),
-                loops.create_task(self.holds.run(), name="holds"),
-                loops.create_task(self._cut_off.run(tenure), name="cut-off"),
-                loops.create_task(self._leave(tenure), name="leave"),
-                loops.create_task(self._watch_identity(tenure), name="identity"),
+                loops.create_task(self.balancer.run(agent_session), name="moves"),
+                loops.create_task(
+                    self.dead_session_recovery.run(self._session_manager.recovery(agent_session)), name="rescue"
+                ),
+                loops.create_task(self.wal_reappend.run(agent_session.session.session_id), name="returns"),
+                loops.create_task(self.freezes.run(), name="holds"),
+                loops.create_task(self._cut_off.run(agent_session), name="cut-off"),
+                loops.create_task(self._leave(agent_session), name="leave"),
+                loops.create_task(self._watch_identity(agent_session), name="identity"),
             ]
-            await tenure.run()
+            await agent_session.run()
             for task in beside:
                 task.cancel()
         self.groups.release("the session is over")
-        if tenure.left_behind is None:
+        if agent_session.left_behind is None:
             limit_s = self._settings.agent.close_timeout_s
-            sealing = self._succession.identity.seal(tenure.session.session_id)
-            await within(limit_s, sealing, clock=self._doors.clock, what="the session's last generation")
+            sealing = self._session_manager.identity.seal(agent_session.session.session_id)
+            await within(limit_s, sealing, clock=self._dependencies.clock, what="the session's last generation")
 
-    async def _watch_identity(self, tenure: Tenure) -> None:
+    async def _watch_identity(self, agent_session: AgentSession) -> None:
         is_its_turn = partial(self.cluster.does, "identity")
-        why = await self._succession.identity.watch(tenure.session.session_id, is_its_turn=is_its_turn)
+        why = await self._session_manager.identity.watch(agent_session.session.session_id, is_its_turn=is_its_turn)
         log.error("the session ends: the stores don't belong together any more", extra={"why": str(why)})
-        tenure.lose(why)
+        agent_session.lose(why)
 
     async def wait_stopping(self) -> None:
         """Return when the agent is told to stop; for whoever keeps clients waiting."""
@@ -195,34 +205,36 @@ class Broker:
         """Hand over to other agents, or refuse new appends and flush; `run` returns when that is done."""
         self._stopping.set()
 
-    async def _leave(self, tenure: Tenure) -> None:
+    async def _leave(self, agent_session: AgentSession) -> None:
         await self._stopping.wait()
-        if self.cluster.has_heirs:
+        if self.cluster.has_successors:
             limit_s = self._settings.agent.stop_timeout_s
-            await within(limit_s, self.moves.leave(tenure), clock=self._doors.clock, what="handing over")
-        tenure.stop()
+            await within(
+                limit_s, self.balancer.leave(agent_session), clock=self._dependencies.clock, what="handing over"
+            )
+        agent_session.stop()
         self.groups.release("the agent is stopping")
 
     async def _maintain(self) -> None:
         async with asyncio.TaskGroup() as loops:
-            loops.create_task(self.collector.run(), name="collection")
+            loops.create_task(self.retention.run(), name="collection")
             loops.create_task(self.compactor.run(), name="compaction")
             loops.create_task(self.object_check.run(), name="object-check")
 
-    def _current(self) -> Tenure:
-        return self._succession.current()
+    def _current(self) -> AgentSession:
+        return self._session_manager.current()
 
     @property
     def settings(self) -> Settings:
         """What the agent was started with, and what was changed since."""
-        return self.catalogue.dynamic.settings
+        return self.catalog.dynamic.settings
 
-    def _obey(self) -> None:
+    def _apply_settings(self) -> None:
         """Other settings hold: everything that keeps some, or what was made of them, gets them anew."""
         self.groups.configure(self.settings.groups)
         self._fetcher.configure(self.settings.fetch)
-        if (tenure := self.tenure) is not None:
-            tenure.configure_all(self.catalogue.known)
+        if (agent_session := self.agent_session) is not None:
+            agent_session.configure_all(self.catalog.known)
 
     # --- state, for health pages and metadata answers
 
@@ -231,35 +243,35 @@ class Broker:
         return self._current().session.node_id
 
     @property
-    def tenure(self) -> Tenure | None:
-        return self._succession.tenure()
+    def agent_session(self) -> AgentSession | None:
+        return self._session_manager.agent_session()
 
     @property
-    def left_behind(self) -> LeftBehind | None:
+    def left_behind(self) -> UnfinishedShutdown | None:
         """What the last session could not finish before it ended; others, or the next start, recover it."""
-        return tenure.left_behind if (tenure := self.tenure) is not None else None
+        return agent_session.left_behind if (agent_session := self.agent_session) is not None else None
 
     @property
     def cluster_id(self) -> str:
         """What names this cluster to its clients, in the database and in the object store; known from `start` on."""
-        return self._succession.identity.cluster_id
+        return self._session_manager.identity.cluster_id
 
     @property
-    def recovered(self) -> Recovered:
-        return self._succession.recovered
+    def recovered(self) -> RecoveryStats:
+        return self._session_manager.recovered
 
     def not_ready(self) -> str | None:
         """Why the agent should get no traffic now; None when it should."""
         if self._stopping.is_set():
             return "stopping"
-        if (tenure := self.tenure) is None or tenure.end_reason is not None:
+        if (agent_session := self.agent_session) is None or agent_session.end_reason is not None:
             return "no session"
         if self._cut_off.is_cut_off:
             return "cut off from the object store, while other agents write to it"
-        failures = self._doors.metadata.failures_in_a_row
+        failures = self._dependencies.metadata.failures_in_a_row
         if failures >= self._settings.metadata.failures_until_not_ready:
             return f"metadata store failed {failures} times in a row"
-        if not tenure.is_valid:
+        if not agent_session.is_valid:
             return "the session's heartbeat is late"
         if self.budget.pressure >= 1:
             return "memory budget exhausted"
@@ -267,67 +279,67 @@ class Broker:
 
     def leader_epoch(self, name: TopicPartition) -> int:
         """The epoch under which this agent leads the partition; -1 while it doesn't."""
-        opened = tenure.find_log(name) if (tenure := self.tenure) is not None else None
+        opened = agent_session.find_log(name) if (agent_session := self.agent_session) is not None else None
         return opened.epoch if opened is not None else -1
 
     def agents(self) -> Sequence[Session]:
         """The agents that clients may talk to, by node id; this one among them."""
-        return [self._current().session] if self._doors.alone else self.cluster.live()
+        return [self._current().session] if self._dependencies.alone else self.cluster.live()
 
     def departed(self) -> Sequence[Session]:
         """Agents that died a moment ago: clients that still know them should find them named."""
-        return [] if self._doors.alone else self.cluster.departed.told_beside(self.cluster.live())
+        return [] if self._dependencies.alone else self.cluster.departed.advertised(self.cluster.live())
 
     def redirected(self) -> Sequence[Session]:
         """Agents that departed, and for whose ids clients may be given the address of a living agent."""
-        return [] if self._doors.alone else self.cluster.departed.redirected(self.cluster.live())
+        return [] if self._dependencies.alone else self.cluster.departed.redirected(self.cluster.live())
 
     def misdirected(self) -> Sequence[tuple[float, float]]:
         """Times, by the monotonic clock, in which connections may have been made to the wrong agent: the one whose id
         led here is back."""
-        return [] if self._doors.alone else self.cluster.departed.misdirected()
+        return [] if self._dependencies.alone else self.cluster.departed.misdirected()
 
     def departures(self) -> Sequence[float]:
         """When agents went, by the monotonic clock, for whose ids clients may wait."""
-        return [] if self._doors.alone else self.cluster.departed.times()
+        return [] if self._dependencies.alone else self.cluster.departed.times()
 
     async def leaders(self, topics: Sequence[Topic]) -> Mapping[PartitionId, Leader]:
         """Who leads the partitions of these topics, or will when the first request comes."""
-        return await self._leading.leaders(topics)
+        return await self._open_partitions.leaders(topics)
 
     # --- topics
 
     async def topics(self) -> Sequence[Topic]:
-        return await self.catalogue.all()
+        return await self.catalog.all()
 
     async def topic(self, name: str, *, create: bool = False) -> Topic:
         """The topic of this name; with `create`, and where settings allow, made when it isn't there."""
         try:
-            return await self.catalogue.find(name)
+            return await self.catalog.find(name)
         except UnknownTopic:
             if not (create and self.settings.topics.auto_create) or name == OFFSETS_TOPIC:
                 raise
-        return await self.catalogue.find_or_create(name)
+        return await self.catalog.find_or_create(name)
 
     async def create_topic(
         self, name: str, *, partitions: int | None, overrides: Mapping[str, str], dry_run: bool = False
     ) -> Topic:
         _refuse_internal(name, "created")
-        return await self.catalogue.create(name, partitions=partitions, overrides=overrides, dry_run=dry_run)
+        return await self.catalog.create(name, partitions=partitions, overrides=overrides, dry_run=dry_run)
 
     async def delete_topic(self, topic: Topic) -> None:
         _refuse_internal(topic.name, "deleted")
-        await self.catalogue.delete(topic)
-        if (tenure := self.tenure) is not None:
-            await tenure.drop_topic(topic)
+        await self.catalog.delete(topic)
+        if (agent_session := self.agent_session) is not None:
+            await agent_session.drop_topic(topic)
 
     async def open_log(self, name: TopicPartition) -> PartitionLog:
         """The log of a partition that exists; opened under a lease when it isn't open yet."""
-        return await self._leading.open_log(name)
+        return await self._open_partitions.open_log(name)
 
-    async def open_ahead(self, names: Sequence[TopicPartition]) -> None:
+    async def open_many(self, names: Sequence[TopicPartition]) -> None:
         """Open together what a request is about to ask for one by one. What can't be opened says so when it is."""
-        await self._leading.open_ahead(names)
+        await self._open_partitions.open_many(names)
 
     # --- appending
 
@@ -337,7 +349,7 @@ class Broker:
         data: memoryview,
         transaction: ProduceTransaction | None = None,
         inspection: Inspection | None = None,
-    ) -> Awaitable[Placed]:
+    ) -> Awaitable[PendingAppend]:
         """Check, admit and place one batch; the answer's `durable()` says when it may be acknowledged.
 
         Batches of transactions need the `transaction` that they are sent in. `inspection` is what `inspect_ahead` found
@@ -358,10 +370,10 @@ class Broker:
         """Ask once whether a transaction is under way where the batches of a request may begin it."""
         return await self._appending.verify_ahead(transaction, batches)
 
-    async def acknowledge(self, placed: Placed) -> None:
+    async def acknowledge(self, placed: PendingAppend) -> None:
         """Wait until the append is durable and may still be acknowledged under its lease."""
         await placed.durable()
-        if not self._succession.vouches_for(placed.log):
+        if not self._session_manager.may_acknowledge(placed.log):
             raise AppendFailed(f"lease ended before the append was acknowledged; partition={placed.log.name}")
 
     async def allocate_producer_id(self) -> int:
@@ -371,30 +383,30 @@ class Broker:
     # --- reading
 
     async def fetch(
-        self, wanted: Sequence[Wanted], *, max_bytes: int, min_bytes: int, max_wait_s: float
-    ) -> list[Fetched]:
-        await self._leading.open_ahead([item.name for item in wanted])
+        self, wanted: Sequence[PartitionFetch], *, max_bytes: int, min_bytes: int, max_wait_s: float
+    ) -> list[FetchResult]:
+        await self._open_partitions.open_many([item.name for item in wanted])
         found = await self._fetcher.fetch(wanted, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s)
         self.traffic.fetched(size_bytes=sum(item.size_bytes for item in found))
         return found
 
-    async def earliest(self, name: TopicPartition) -> FoundOffset:
-        return self.offsets.earliest(await self._leading.open_log(name))
+    async def earliest(self, name: TopicPartition) -> OffsetResult:
+        return self.offsets.earliest(await self._open_partitions.open_log(name))
 
-    async def latest(self, name: TopicPartition, *, committed: bool = False) -> FoundOffset:
-        opened = await self._leading.open_log(name)
+    async def latest(self, name: TopicPartition, *, committed: bool = False) -> OffsetResult:
+        opened = await self._open_partitions.open_log(name)
         self._current().require_valid(name)  # a leader whose time is over doesn't know the end any more
         return self.offsets.latest(opened, committed=committed)
 
-    async def at_time(self, name: TopicPartition, timestamp_ms: int, *, committed: bool = False) -> FoundOffset | None:
-        opened = await self._leading.open_log(name)
+    async def at_time(self, name: TopicPartition, timestamp_ms: int, *, committed: bool = False) -> OffsetResult | None:
+        opened = await self._open_partitions.open_log(name)
         return await self.offsets.at_time(opened, timestamp_ms, committed=committed)
 
-    async def at_max_timestamp(self, name: TopicPartition) -> FoundOffset | None:
-        return await self.offsets.at_max_timestamp(await self._leading.open_log(name))
+    async def at_max_timestamp(self, name: TopicPartition) -> OffsetResult | None:
+        return await self.offsets.at_max_timestamp(await self._open_partitions.open_log(name))
 
-    async def epoch_end(self, name: TopicPartition, epoch: int) -> FoundOffset | None:
-        return await self.offsets.epoch_end(await self._leading.open_log(name), epoch)
+    async def epoch_end(self, name: TopicPartition, epoch: int) -> OffsetResult | None:
+        return await self.offsets.epoch_end(await self._open_partitions.open_log(name), epoch)
 
 
 def _refuse_internal(topic: str, done: str) -> None:

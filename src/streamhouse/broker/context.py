@@ -1,61 +1,66 @@
-"""Ground: what the promises of a broker stand on, in one value, each part upon those before it.
-
-Owns        what there is of it, and how its parts are put together
-Leaves      what each part does to its own module, the promises to those that stand on it
-"""
+"""BrokerContext: the parts that the broker's services share, built once and in order."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from streamhouse.broker.catalog.topic_catalog import Catalogue
+from streamhouse.broker.catalog.topic_catalog import TopicCatalog
 from streamhouse.broker.cluster.cluster import Cluster
-from streamhouse.broker.dependencies import Doors
-from streamhouse.broker.partition.backpressure import MemoryBudget, Traffic
-from streamhouse.broker.partition.batch_decoder import Decoder
-from streamhouse.broker.produce.checks import Refusals
+from streamhouse.broker.dependencies import Dependencies
+from streamhouse.broker.partition.backpressure import MemoryBudget, TrafficCounters
+from streamhouse.broker.partition.batch_decoder import BatchDecoder
+from streamhouse.broker.produce.checks import SequenceGapGuard
 from streamhouse.broker.segments.reader import SegmentReader
-from streamhouse.broker.session.session_manager import Leading, Succession
+from streamhouse.broker.session.session_manager import OpenPartitions, SessionManager
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
+class BrokerContext:
     """The world; what is counted; what fits into memory; where batches are opened; what is stored; which topics there
     are; who is there; which batches were refused for now; under which session this agent acts; which partitions it
     leads."""
 
-    doors: Doors
-    traffic: Traffic
+    dependencies: Dependencies
+    traffic: TrafficCounters
     budget: MemoryBudget
-    decoder: Decoder
+    decoder: BatchDecoder
     reader: SegmentReader
-    catalogue: Catalogue
+    catalog: TopicCatalog
     cluster: Cluster
-    refusals: Refusals
-    succession: Succession
-    leading: Leading
+    gap_guard: SequenceGapGuard
+    session_manager: SessionManager
+    open_partitions: OpenPartitions
 
 
-def lay_ground(doors: Doors, *, obey: Callable[[], None]) -> Ground:
-    """`obey` is called when other settings hold."""
-    budget = MemoryBudget(doors.settings.buffer, clock=doors.clock)
-    decoder = Decoder(doors.settings.decoder, producers=doors.settings.producers, clock=doors.clock)
-    reader = SegmentReader(doors.settings.fetch, objects=doors.objects, metadata=doors.metadata, clock=doors.clock)
-    catalogue, cluster = Catalogue(doors, obey=obey), Cluster(doors)
-    reader.damage.name_of = catalogue.name_of
-    refusals = Refusals(limit=doors.settings.producers.max_per_partition)
-    succession = Succession(
-        doors, catalogue=catalogue, cluster=cluster, reader=reader, budget=budget, refusals=refusals
+def build_context(dependencies: Dependencies, *, on_settings_changed: Callable[[], None]) -> BrokerContext:
+    """`on_settings_changed` is called when other settings hold."""
+    budget = MemoryBudget(dependencies.settings.buffer, clock=dependencies.clock)
+    decoder = BatchDecoder(
+        dependencies.settings.decoder, producers=dependencies.settings.producers, clock=dependencies.clock
     )
-    leading = Leading(doors, catalogue=catalogue, cluster=cluster, tenancy=succession.current)
-    return Ground(
-        doors=doors,
-        traffic=Traffic(),
+    reader = SegmentReader(
+        dependencies.settings.fetch,
+        objects=dependencies.objects,
+        metadata=dependencies.metadata,
+        clock=dependencies.clock,
+    )
+    catalog, cluster = TopicCatalog(dependencies, on_settings_changed=on_settings_changed), Cluster(dependencies)
+    reader.damage.name_of = catalog.name_of
+    gap_guard = SequenceGapGuard(limit=dependencies.settings.producers.max_per_partition)
+    session_manager = SessionManager(
+        dependencies, catalog=catalog, cluster=cluster, reader=reader, budget=budget, gap_guard=gap_guard
+    )
+    open_partitions = OpenPartitions(
+        dependencies, catalog=catalog, cluster=cluster, current_session=session_manager.current
+    )
+    return BrokerContext(
+        dependencies=dependencies,
+        traffic=TrafficCounters(),
         budget=budget,
         decoder=decoder,
         reader=reader,
-        catalogue=catalogue,
+        catalog=catalog,
         cluster=cluster,
-        refusals=refusals,
-        succession=succession,
-        leading=leading,
+        gap_guard=gap_guard,
+        session_manager=session_manager,
+        open_partitions=open_partitions,
     )

@@ -1,14 +1,13 @@
-"""Doors: what the broker is given to reach the world with, in one value.
+"""Dependencies: everything outside the broker that it needs (stores, WAL, clock, other agents), in one value.
 
-Owns        nothing; it only carries
-Leaves      opening and closing to `agent`, or to a simulation
+`agent.py` or a simulation opens and closes what is in it.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from streamhouse.broker.cluster.store_clock import AgreedTime, StoreTime
+from streamhouse.broker.cluster.store_clock import AgreedTime, StoreClock
 from streamhouse.broker.session.heartbeat import HeartbeatRunner
 from streamhouse.broker.wal.base import Wal, WalRecovery
 from streamhouse.clock import Clock, Ids
@@ -20,18 +19,18 @@ from streamhouse.model.external_commit import FreezeRequest, FrozenPartition, Ou
 from streamhouse.model.group import CommittedOffset
 from streamhouse.model.names import PartitionId, SessionId, TopicPartition
 from streamhouse.model.transaction import Marker
-from streamhouse.retry import Patience
+from streamhouse.retry import RetryDeadline
 from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.objects.base import ObjectStore
 from streamhouse.stores.objects.watched import PutWatch
 
-if TYPE_CHECKING:  # they are given doors themselves
-    from streamhouse.broker.fetch.fetch import Fetched, Wanted
-    from streamhouse.broker.fetch.list_offsets import FoundOffset
+if TYPE_CHECKING:  # they are given dependencies themselves
+    from streamhouse.broker.fetch.fetch import FetchResult, PartitionFetch
+    from streamhouse.broker.fetch.list_offsets import OffsetResult
     from streamhouse.model.group_requests import DescribedGroup, ListedGroup, OffsetToCommit, Outcomes
 
 
-class Wals(WalRecovery, Protocol):
+class WalFactory(WalRecovery, Protocol):
     """Where write-ahead logs are made, and where those of dead sessions are found."""
 
     @property
@@ -44,14 +43,14 @@ class Wals(WalRecovery, Protocol):
         ...
 
 
-class Appended(NamedTuple):
+class AppendResult(NamedTuple):
     """What another agent says of a batch; `append_time_ms` is -1 where its records have times of their own."""
 
     offset: int
     append_time_ms: int = -1
 
 
-class Peers(Protocol):
+class AgentClient(Protocol):
     """The other agents, as any client reaches them.
 
     What may be tried again, there or elsewhere, is `Retriable`; what would be refused again is `Rejected`. Nothing
@@ -65,31 +64,30 @@ class Peers(Protocol):
         batch: Buffer,
         *,
         timeout_s: float | None = None,
-        flush_soon: bool = False,
-    ) -> Appended:
+        request_flush: bool = False,
+    ) -> AppendResult:
         """Append a batch where another agent leads; returns its offset once it is acknowledged.
 
-        After a `Retriable` it may have been stored, or not. With `flush_soon` the leader doesn't wait for more before
-        it writes a segment.
+        After a `Retriable` the batch may or may not have been stored. With `request_flush` the leader flushes at once.
         """
         ...
 
     async def fetch(
         self,
         at: Address,
-        wanted: "Sequence[tuple[PartitionId, Wanted]]",
+        wanted: "Sequence[tuple[PartitionId, PartitionFetch]]",
         *,
         max_bytes: int,
         min_bytes: int,
         max_wait_s: float,
         timeout_s: float,
-    ) -> "Sequence[Fetched]":
+    ) -> "Sequence[FetchResult]":
         """`Broker.fetch` at another agent; cancelled, it leaves nothing waiting there."""
         ...
 
     async def offset(
         self, at: Address, name: TopicPartition, timestamp_ms: int, *, committed: bool = False, timeout_s: float
-    ) -> "FoundOffset | None":
+    ) -> "OffsetResult | None":
         """The offset of a time, or with `LATEST_TIME` and `EARLIEST_TIME` an end of the log; as those see it who read
         committed records, if asked for."""
         ...
@@ -122,7 +120,7 @@ class Peers(Protocol):
         ...
 
 
-class Holders(Protocol):
+class FreezeClient(Protocol):
     """The other agents, as leaders of what a commit or a job is about; whatever goes wrong is `Retriable`."""
 
     async def hold(self, at: Address, asked: FreezeRequest, *, timeout_s: float) -> Sequence[FrozenPartition]:
@@ -140,7 +138,7 @@ LATEST_TIME: Final = -1
 EARLIEST_TIME: Final = -2
 
 
-class NoPeers:
+class NoAgents:
     """For whoever has none."""
 
     def __getattr__(self, name: str) -> Any:
@@ -150,46 +148,46 @@ class NoPeers:
         return nobody
 
 
-def no_holders() -> Holders:
-    holders: Any = NoPeers()
-    found: Holders = holders
+def no_freezes() -> FreezeClient:
+    holders: Any = NoAgents()
+    found: FreezeClient = holders
     return found
 
 
-def no_peers() -> Peers:
-    peers: Any = NoPeers()
-    found: Peers = peers
+def no_agents() -> AgentClient:
+    peers: Any = NoAgents()
+    found: AgentClient = peers
     return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Dependencies:
     """`alone`: nobody else can use these stores (we hold the data folder's lock), so every other session is dead.
 
     `puts` is what is known of this agent's writes to `objects`.
 
     `heartbeats` run beside the event loop; None: on it, with `metadata`.
 
-    `wals` is where this agent writes; `other_wals` are further ones that it can recover, by kind. `store_url` names the
-    object store to whoever reads there without an agent; it never has credentials.
+    `wals` is where this agent writes; `foreign_wals` are further ones that it can recover, by kind. `store_url` names
+    the object store for readers that need no agent; it never has credentials.
     """
 
     settings: Settings
     objects: ObjectStore
     metadata: MetadataStore
-    wals: Wals
+    wals: WalFactory
     clock: Clock
     ids: Ids
     kafka: Address
     http: Address
     alone: bool
-    other_wals: Mapping[str, WalRecovery] = field(default_factory=dict)
-    peers: Peers = field(default_factory=no_peers)
-    holders: Holders = field(default_factory=no_holders)
+    foreign_wals: Mapping[str, WalRecovery] = field(default_factory=dict)
+    peers: AgentClient = field(default_factory=no_agents)
+    holders: FreezeClient = field(default_factory=no_freezes)
     heartbeats: HeartbeatRunner | None = None
     puts: PutWatch = field(default_factory=PutWatch)
     store_url: str = "memory:"
-    store_time: StoreTime = field(default_factory=StoreTime)
+    store_time: StoreClock = field(default_factory=StoreClock)
 
     async def agreed_now_ms(self) -> int:
         """For whoever deletes by age what users wrote: the earlier of the agent's clock and the metadata store's, so
@@ -204,7 +202,7 @@ class Doors:
 
     def wals_of(self, kind: str) -> WalRecovery | None:
         """Where logs of this kind can be read; None when this agent can't."""
-        return self.wals if kind == self.wals.kind else self.other_wals.get(kind)
+        return self.wals if kind == self.wals.kind else self.foreign_wals.get(kind)
 
-    def patience(self, timeout_s: float) -> Patience:
-        return Patience(self.clock, self.ids, self.settings.peers, timeout_s)
+    def deadline(self, timeout_s: float) -> RetryDeadline:
+        return RetryDeadline(self.clock, self.ids, self.settings.peers, timeout_s)

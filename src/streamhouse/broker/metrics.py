@@ -13,8 +13,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.segments.block_cache import Counted
-from streamhouse.broker.wal.base import WalCosts
+from streamhouse.broker.segments.block_cache import CacheCounters
+from streamhouse.broker.wal.base import WalRequestStats
 
 PIPELINE_GAUGES: Final = {
     "lag_records": "Records that a pipeline's topics hold beyond it.",
@@ -51,7 +51,7 @@ class BrokerMetrics(Collector):
         yield from self._damaged_logs()
         yield from self._returns()
         yield from self._forwarding()
-        collector = self._broker.collector
+        collector = self._broker.retention
         yield _counter("deleted_objects", "Objects deleted by retention.", collector.deleted_objects)
         yield _counter("deleted_orphans", "Objects deleted that no row named.", collector.deleted_orphans)
         yield from self._integrity()
@@ -63,7 +63,7 @@ class BrokerMetrics(Collector):
     def _pipelines(self) -> Iterable[Metric]:
         """Of the supervisors that speak to this agent."""
         phase = GaugeMetricFamily("streamhouse_pipeline_phase", "What a pipeline does.", labels=["pipeline", "phase"])
-        told = self._broker.supervision.told()
+        told = self._broker.supervisors.told()
         for name, status in told.items():
             phase.add_metric([name, status.phase], 1)
         yield phase
@@ -75,7 +75,7 @@ class BrokerMetrics(Collector):
             yield gauge
 
     def _placing(self) -> Iterable[Metric]:
-        commits, holds = self._broker.commits, self._broker.holds
+        commits, holds = self._broker.commits, self._broker.freezes
         yield _counter("placing_commits", "Commits of segments that others wrote, placed.", commits.committed)
         yield _counter("placing_replays", "Commits that had happened before, told again.", commits.replayed)
         yield _counter("placing_refusals", "Commits that can never happen.", commits.refused)
@@ -105,21 +105,21 @@ class BrokerMetrics(Collector):
         yield _counter("transaction_end_retries", "Further tries to end a transaction everywhere.", endings.retries)
         under_way = "Transactions that are decided, and whose markers this agent is writing."
         yield GaugeMetricFamily("streamhouse_transactions_ending", under_way, len(endings))
-        tenure = self._broker.tenure
-        opened = sum(item.open_transactions for item in tenure.logs()) if tenure is not None else 0
+        agent_session = self._broker.agent_session
+        opened = sum(item.open_transactions for item in agent_session.logs()) if agent_session is not None else 0
         yield GaugeMetricFamily(
             "streamhouse_transactions_open", "Open transactions in the partitions that this agent leads.", opened
         )
 
     def _damaged_logs(self) -> Iterable[Metric]:
-        recovered = self._broker.recovered + self._broker.rescue.recovered
+        recovered = self._broker.recovered + self._broker.dead_session_recovery.recovered
         logs = "Write-ahead logs of dead sessions in which something was lost; they are kept."
         yield _counter("damaged_logs", logs, recovered.damaged_logs)
         places = "Places of write-ahead logs that may have held acknowledged records, and could not be read."
         yield _counter("wal_losses", places, recovered.losses)
 
     def _returns(self) -> Iterable[Metric]:
-        returns, rescued = self._broker.returns, self._broker.rescue.recovered
+        returns, rescued = self._broker.wal_reappend, self._broker.dead_session_recovery.recovered
         yield _counter("abandoned_sessions", "Dead sessions whose disk was not waited for.", rescued.abandoned_sessions)
         yield _counter("returned_records", "Records of this disk appended again, as new ones.", returns.records)
         yield _counter("returned_skipped_records", "Those of deleted topics, left out.", returns.skipped_records)
@@ -127,11 +127,11 @@ class BrokerMetrics(Collector):
         yield GaugeMetricFamily("streamhouse_returns_waiting", waiting, returns.waiting)
 
     def _forwarding(self) -> Iterable[Metric]:
-        delivery, buffering = self._broker.records.delivery, self._broker.records.buffering
+        delivery, buffered_acks = self._broker.records.delivery, self._broker.records.buffered_acks
         yield _counter("forwarded_batches", "Batches published here that other agents stored.", delivery.forwarded)
         yield _counter("forward_retries", "Further tries to reach a partition's leader.", delivery.retries)
         yield _counter(
-            "buffered_lost_records", "Records that failed after acks=buffered was answered.", buffering.lost_records
+            "buffered_lost_records", "Records that failed after acks=buffered was answered.", buffered_acks.lost_records
         )
 
     def _integrity(self) -> Iterable[Metric]:
@@ -156,7 +156,7 @@ class BrokerMetrics(Collector):
         yield _counter("compacted_partitions", "Passes of key compaction over a partition.", cleaner.passes)
         yield _counter("compacted_records", "Records dropped by key compaction.", cleaner.dropped_records)
         yield _counter("merged_runs", "Small runs that became part of a larger one.", merger.merged_runs)
-        jobs = self._broker.upkeep.replacements
+        jobs = self._broker.maintenance.replacements
         yield _counter("job_replacements", "Objects of jobs that took the place of runs.", jobs.replaced)
         yield _counter("job_conflicts", "Objects of jobs that came too late.", jobs.came_late)
         yield _counter("rewrite_read_bytes", "Bytes read by compaction and merging.", rewriter.read_bytes)
@@ -173,12 +173,14 @@ class BrokerMetrics(Collector):
         yield _counter(
             "refused_decodes", "Requests refused because batches could not be decompressed in time.", decoder.refused
         )
-        tenure = self._broker.tenure
-        if tenure is not None:
-            yield GaugeMetricFamily("streamhouse_wal_bytes", "Bytes in the write-ahead log.", tenure.wal.size_bytes)
-            yield from _wal_costs(tenure.wal.costs)
-            yield _counter("flushed_segments", "Segments published.", tenure.flusher.flushed_segments)
-            yield _counter("flush_failures", "Tries of a flush that failed.", tenure.flusher.failures)
+        agent_session = self._broker.agent_session
+        if agent_session is not None:
+            yield GaugeMetricFamily(
+                "streamhouse_wal_bytes", "Bytes in the write-ahead log.", agent_session.wal.size_bytes
+            )
+            yield from _wal_costs(agent_session.wal.costs)
+            yield _counter("flushed_segments", "Segments published.", agent_session.flusher.flushed_segments)
+            yield _counter("flush_failures", "Tries of a flush that failed.", agent_session.flusher.failures)
 
     def _caches(self) -> Iterable[Metric]:
         caches = self._counted()
@@ -198,17 +200,17 @@ class BrokerMetrics(Collector):
         yield size
         yield GaugeMetricFamily("streamhouse_cold_reads_waiting", "Reads that wait for their turn.", reader.waiting)
 
-    def _counted(self) -> dict[str, Counted]:
+    def _counted(self) -> dict[str, CacheCounters]:
         reader = self._broker.reader
         library = self._broker.schemas.library
-        caches: dict[str, Counted] = {"blocks": reader.blocks}
+        caches: dict[str, CacheCounters] = {"blocks": reader.blocks}
         if reader.disk is not None:
             caches["blocks_on_disk"] = reader.disk
         return {
             **caches,
             "indexes": reader.indexes,
             "runs": reader.runs,
-            "topics": self._broker.catalogue,
+            "topics": self._broker.catalog,
             "schemas": library.schemas,
             "schema_subjects": library.members,
         }
@@ -223,14 +225,14 @@ class BrokerMetrics(Collector):
         yield _counter("disk_cache_dropped", "Blocks not kept: too large, or too many waiting.", disk.dropped)
 
     def _partitions(self) -> Iterable[Metric]:
-        tenure = self._broker.tenure
-        opened = len(list(tenure.logs())) if tenure is not None else 0
+        agent_session = self._broker.agent_session
+        opened = len(list(agent_session.logs())) if agent_session is not None else 0
         yield GaugeMetricFamily("streamhouse_open_partitions", "Partitions that this agent leads.", opened)
         ready = 0 if self._broker.not_ready() else 1
         yield GaugeMetricFamily("streamhouse_ready", "1 when the agent should get traffic.", ready)
 
 
-def _wal_costs(costs: WalCosts) -> Iterable[Metric]:
+def _wal_costs(costs: WalRequestStats) -> Iterable[Metric]:
     """Requests per second and per gigabyte of records follow from these; they begin anew with each session."""
     yield _counter("wal_objects", "Objects of the write-ahead log that became durable.", costs.windows)
     yield _counter("wal_puts", "PUTs of the write-ahead log, repeated ones included.", costs.puts)
@@ -248,8 +250,8 @@ def _by_cache(
     family: type[CounterMetricFamily] | type[GaugeMetricFamily],
     name: str,
     about: str,
-    caches: Mapping[str, Counted],
-    value: Callable[[Counted], float],
+    caches: Mapping[str, CacheCounters],
+    value: Callable[[CacheCounters], float],
 ) -> Metric:
     made = family(f"streamhouse_cache_{name}", about, labels=["cache"])
     for cache, counted in caches.items():
@@ -257,5 +259,5 @@ def _by_cache(
     return made
 
 
-def _hit_rate(cache: Counted) -> float:
+def _hit_rate(cache: CacheCounters) -> float:
     return cache.hits / (cache.hits + cache.misses)

@@ -94,7 +94,7 @@ class Chunk:
     def _open(self, batch: memoryview) -> Iterator[StoredRecord]:
         header = read_header(batch)
         self._opened_end = header.end
-        if header.is_transactional and self._void.voids(header.producer_id, header.base_offset):
+        if header.is_transactional and self._void.is_aborted(header.producer_id, header.base_offset):
             return iter(())
         return iterate_batch(batch, limit_bytes=MAX_BATCH_BYTES, from_offset=self.asked_from)
 

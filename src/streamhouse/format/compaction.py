@@ -184,7 +184,7 @@ def has_offset(stays: Buffer, offset: int) -> bool:
 
 
 def _is_aborted(header: BatchHeader, aborted: AbortedTransactions) -> bool:
-    return header.is_transactional and aborted.voids(header.producer_id, header.base_offset)
+    return header.is_transactional and aborted.is_aborted(header.producer_id, header.base_offset)
 
 
 def _ended(batch: Buffer, header: BatchHeader, terms: CompactionPolicy, keep_empty: bool) -> Buffer | None:

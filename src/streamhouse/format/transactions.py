@@ -122,7 +122,7 @@ class AbortedTransactions:
     def __iter__(self) -> Iterator[AbortedTransaction]:
         return iter(self._transactions)
 
-    def voids(self, producer_id: int, offset: int) -> bool:
+    def is_aborted(self, producer_id: int, offset: int) -> bool:
         """Whether a batch of a transaction that this producer wrote here is void."""
         found = self._by_producer.get(producer_id)
         if found is None:
@@ -200,7 +200,7 @@ def _offset_ranges(piece: Buffer, void: AbortedTransactions) -> Iterator[_Offset
         batch_bytes = length + _PREFIX_BYTES
         if not HEADER_BYTES <= batch_bytes <= size - position:
             raise CorruptBatch(f"batches end inside a batch; position={position} declared={batch_bytes} size={size}")
-        is_void = attributes & _CONTROL or (attributes & _TRANSACTIONAL and void.voids(producer_id, first))
+        is_void = attributes & _CONTROL or (attributes & _TRANSACTIONAL and void.is_aborted(producer_id, first))
         if position == begin or stays == bool(is_void):
             if position > begin:
                 yield _OffsetRange(memoryview(piece)[begin:position], stays, base, end, epoch)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch.list_offsets import FoundOffset
-from streamhouse.broker.wal.disk_recovery import LocalWals
+from streamhouse.broker.fetch.list_offsets import OffsetResult
+from streamhouse.broker.wal.disk_recovery import DiskWalFactory
 from streamhouse.config.fields import Address
 from streamhouse.errors import Retriable, Unavailable
 from streamhouse.format.batch import Buffer
@@ -57,9 +57,9 @@ class DiskAgent:
 
     async def start(self) -> Broker:
         world = self._team.world
-        wals = LocalWals(WAL_ROOT, world.settings.wal, files=self._files, clock=world.clock, ids=world.ids)
+        wals = DiskWalFactory(WAL_ROOT, world.settings.wal, files=self._files, clock=world.clock, ids=world.ids)
         self.broker = Broker(
-            world.doors(
+            world.dependencies(
                 alone=False,
                 metadata=cast(MetadataStore, self.metadata),
                 wals=wals,
@@ -120,7 +120,7 @@ class DiskTeam:
         for each in self.up():
             if each.address == at:
                 data = memoryview(bytearray(batch))
-                topic = await each.up.catalogue.find_by_id(partition.topic_id)
+                topic = await each.up.catalog.find_by_id(partition.topic_id)
                 placed = await each.up.append(TopicPartition(topic.name, partition.partition), data)
                 await each.up.acknowledge(placed)
                 self.forwarded += 1
@@ -129,7 +129,7 @@ class DiskTeam:
 
     async def offset(
         self, at: Address, name: TopicPartition, timestamp_ms: int, *, committed: bool = False, timeout_s: float
-    ) -> FoundOffset | None:
+    ) -> OffsetResult | None:
         for each in self.up():
             if each.address == at:
                 return await each.up.latest(name, committed=committed)

@@ -10,8 +10,8 @@ import pytest
 
 from streamhouse.broker.admin.orphan_adoption import AdoptionReport, recover_stores
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.wal.disk_recovery import DiskWals
-from streamhouse.broker.wal.object_recovery import ObjectWals
+from streamhouse.broker.wal.disk_recovery import DiskWalRecovery
+from streamhouse.broker.wal.object_recovery import ObjectWalFactory
 from streamhouse.config import CompactionSettings
 from streamhouse.errors import Misconfigured
 from streamhouse.format.object_keys import CLUSTER_KEY, aside_key, segment_key
@@ -45,7 +45,7 @@ async def recover(
     return await recover_stores(
         world.sqlite,
         world.bucket,
-        disk=DiskWals(WAL_ROOT, world.files) if disk else None,
+        disk=DiskWalRecovery(WAL_ROOT, world.files) if disk else None,
         settings=world.settings,
         clock=world.clock,
         ids=world.ids,
@@ -87,7 +87,7 @@ async def test_an_empty_database_gets_topics_with_their_names_and_all_records(st
     broker = await stores.world.start()
     assert broker.cluster_id == (await contents(buckets["newer"]))[CLUSTER_KEY].decode()
     assert await values_of(broker) == {0: b"a", 1: b"b", 2: b"c"}
-    config = (await broker.catalogue.configs())[(await broker.topic("orders")).topic_id]
+    config = (await broker.catalog.configs())[(await broker.topic("orders")).topic_id]
     assert (config.retention_ms, config.retention_bytes) == (-1, -1)
     assert (await produce(broker, batch(b"d"))).base_offset == 3
 
@@ -128,8 +128,8 @@ async def test_what_only_a_log_in_the_object_store_has_comes_back(stores: Stores
     world = stores.world
     buckets = await make_all(stores)
     await stores.use("newer", buckets["newer"])
-    wals = ObjectWals(buckets["newer"], world.settings.wal, clock=world.clock, ids=world.ids)
-    broker = Broker(world.doors(wals=wals))
+    wals = ObjectWalFactory(buckets["newer"], world.settings.wal, clock=world.clock, ids=world.ids)
+    broker = Broker(world.dependencies(wals=wals))
     await broker.start()
     task = world.run(broker)
     for value in (b"d", b"e"):

@@ -6,8 +6,8 @@ import pytest
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.session.flush import wal_objects_allowed
-from streamhouse.broker.session.recovery import Recovery
-from streamhouse.broker.wal.object_recovery import ObjectWals
+from streamhouse.broker.session.recovery import WalSessionRecovery
+from streamhouse.broker.wal.object_recovery import ObjectWalFactory
 from streamhouse.config import FlushSettings, WalSettings
 from streamhouse.config.fields import Address
 from streamhouse.errors import (
@@ -39,9 +39,9 @@ class Team:
         address = at or Address("127.0.0.1", 9001 + len(self.agents))
         world = self.world
         broker = Broker(
-            world.doors(
+            world.dependencies(
                 alone=False,
-                wals=ObjectWals(world.objects, world.settings.wal, clock=world.clock, ids=world.ids),
+                wals=ObjectWalFactory(world.objects, world.settings.wal, clock=world.clock, ids=world.ids),
                 kafka=address,
             )
         )
@@ -137,7 +137,7 @@ async def test_an_agent_that_joins_gets_its_share_and_offsets_go_on(team: Team) 
         assert await team.produce(name, b"after") == 1
         leader = second if name in moved else first
         assert await values_of(leader, name) == {0: b"before", 1: b"after"}
-    assert first.moves.handed_over == len(moved)
+    assert first.balancer.handed_over == len(moved)
 
 
 async def test_an_agent_that_stops_hands_over_everything_before_it_ends(team: Team) -> None:
@@ -154,7 +154,7 @@ async def test_an_agent_that_stops_hands_over_everything_before_it_ends(team: Te
     for name in names():
         assert await team.produce(name, b"b") == 1
         assert await values_of(second, name) == {0: b"a", 1: b"b"}
-    assert second.rescue.recovered.sessions == 0
+    assert second.dead_session_recovery.recovered.sessions == 0
 
 
 async def test_an_agent_that_stops_and_hands_over_everything_does_not_warn_that_partitions_stay(
@@ -202,7 +202,7 @@ async def test_what_a_dead_agent_acknowledged_is_recovered_by_another_within_the
     assert team.world.clock.monotonic() - died <= team.world.settings.lease.ttl_s
     for name in mine:
         assert await values_of(second, name) == {0: b"a", 1: b"b", 2: b"c"}
-    assert second.rescue.recovered.records == 2 * len(mine)
+    assert second.dead_session_recovery.recovered.records == 2 * len(mine)
 
 
 async def test_a_dead_agent_is_named_for_a_while_beside_the_living_and_then_forgotten(team: Team) -> None:
@@ -244,7 +244,7 @@ async def test_an_agent_that_died_and_is_back_leads_nothing_until_clients_connec
     await team.pass_time(wait_s - 5)
     assert back.node_id == second.node_id
     assert await team.led_by(back) == []
-    assert (first.moves.handed_over, third.moves.handed_over) == (0, 0)
+    assert (first.balancer.handed_over, third.balancer.handed_over) == (0, 0)
     await team.pass_time(8)
     assert await team.led_by(back) == lost
     for name in names():
@@ -270,7 +270,7 @@ async def test_a_pin_waits_for_its_agent_to_be_found_again(team: Team) -> None:
     await team.topic()
     lease, wait_s = team.world.settings.lease, team.world.settings.cluster.return_wait_s
     (name, *_) = await team.led_by(first)
-    await first.oversight.move(name, second.node_id)
+    await first.cluster_admin.move(name, second.node_id)
     await team.pass_time(2)
     await team.kill(second)
     await team.pass_time(lease.ttl_s - lease.takeover_s + 1)
@@ -294,7 +294,7 @@ async def test_the_last_agent_hands_over_to_one_that_has_only_just_come_back(tea
     await team.pass_time(1)
     first.stop()
     await team.world.until_done(team.tasks[first])
-    assert back.rescue.recovered.sessions == 0
+    assert back.dead_session_recovery.recovered.sessions == 0
     for name in names():
         assert await team.produce(name, b"b") == 1
 
@@ -341,7 +341,7 @@ async def test_a_zombie_that_hands_over_begins_another_session_instead_of_ending
     assert await team.world.sqlite.claim_recovery(zombie.session.session_id, by=by, proven_dead=True) is not None
     await team.world.sqlite.pin_partitions({(await first.open_log(name)).partition: second.node_id})
     with pytest.raises(SessionLost):
-        await first.moves.balance(zombie)
+        await first.balancer.balance(zombie)
     await team.pass_time(6)
     assert not team.tasks[first].done()
     assert current(first) is not zombie
@@ -382,9 +382,9 @@ async def test_recovery_begins_at_the_mark_as_it_stands_after_the_claim(
     await team.produce(ORDERS, b"b")
     await team.kill(first)
     second = await team.join()
-    monkeypatch.setattr(second.rescue, "_due", list)
+    monkeypatch.setattr(second.dead_session_recovery, "_due", list)
     await team.pass_time(team.world.settings.lease.ttl_s)
-    recovery = Recovery(second._doors, by=current(second).session.session_id, reader=second.reader)
+    recovery = WalSessionRecovery(second._dependencies, by=current(second).session.session_id, reader=second.reader)
     assert (await recovery.recover(known_long_ago)).records == 1
     assert await values_of(second, ORDERS) == {0: b"a", 1: b"b"}
 
@@ -434,7 +434,7 @@ async def test_settings_and_deletions_by_one_agent_hold_for_logs_of_another(team
     await team.topic()
     (name, *_) = await team.led_by(first)
     await team.produce(name, b"a")
-    await second.administration.alter_topic("orders", lambda old: {**old, "max.message.bytes": "100"})
+    await second.topic_admin.alter_topic("orders", lambda old: {**old, "max.message.bytes": "100"})
     await team.pass_time(0.5)
     assert (await first.open_log(name)).config.max_message_bytes == 100
     await second.delete_topic(await second.topic("orders"))

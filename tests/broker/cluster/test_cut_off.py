@@ -6,9 +6,9 @@ from typing import Literal
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.failover.store_isolation import CutOffRule, cut_off_limit_s
-from streamhouse.broker.fetch.fetch import Fetched, Wanted
-from streamhouse.broker.wal.object_recovery import ObjectWals
+from streamhouse.broker.failover.store_isolation import IsolationRule, isolation_limit_s
+from streamhouse.broker.fetch.fetch import FetchResult, PartitionFetch
+from streamhouse.broker.wal.object_recovery import ObjectWalFactory
 from streamhouse.config import FlushSettings, Settings, WalSettings
 from streamhouse.config.fields import Address
 from streamhouse.errors import LeaseLost, Retriable
@@ -26,9 +26,9 @@ async def team(make_world: MakeWorld) -> Team:
     return Team(await make_world(flush=FlushSettings(block_bytes=256, age_s=5.0), wal=WalSettings(window_ms=0)))
 
 
-def long_poll(broker: Broker, name: TopicPartition, offset: int) -> "asyncio.Future[list[Fetched]]":
+def long_poll(broker: Broker, name: TopicPartition, offset: int) -> "asyncio.Future[list[FetchResult]]":
     return asyncio.ensure_future(
-        broker.fetch([Wanted(name, offset, 1 << 20)], max_bytes=1 << 20, min_bytes=1, max_wait_s=LONG_S)
+        broker.fetch([PartitionFetch(name, offset, 1 << 20)], max_bytes=1 << 20, min_bytes=1, max_wait_s=LONG_S)
     )
 
 
@@ -89,21 +89,21 @@ LIMIT_S = 30.0
 
 
 def test_an_agent_is_cut_off_when_for_the_whole_limit_others_wrote_and_it_could_not() -> None:
-    rule = CutOffRule(LIMIT_S)
+    rule = IsolationRule(LIMIT_S)
     for second in range(29):
         assert not rule.is_cut_off(100.0 + second, failing_since=100.0, others_age_s=2.0)
     assert rule.is_cut_off(130.0, failing_since=100.0, others_age_s=2.0)
 
 
 def test_nobody_is_cut_off_when_nobody_writes() -> None:
-    rule = CutOffRule(LIMIT_S)
+    rule = IsolationRule(LIMIT_S)
     for second in range(600):  # the last write of another went through when the store went away
         assert not rule.is_cut_off(100.0 + second, failing_since=100.0, others_age_s=float(second))
-        assert not CutOffRule(LIMIT_S).is_cut_off(100.0 + second, failing_since=100.0, others_age_s=None)
+        assert not IsolationRule(LIMIT_S).is_cut_off(100.0 + second, failing_since=100.0, others_age_s=None)
 
 
 def test_time_counts_from_when_others_began_to_write_again_after_the_store_was_away_for_all() -> None:
-    rule = CutOffRule(LIMIT_S)
+    rule = IsolationRule(LIMIT_S)
     assert not rule.is_cut_off(1000.0, failing_since=100.0, others_age_s=900.0)
     assert not rule.is_cut_off(1001.0, failing_since=100.0, others_age_s=0.5)
     assert not rule.is_cut_off(1020.0, failing_since=100.0, others_age_s=0.5)
@@ -111,14 +111,14 @@ def test_time_counts_from_when_others_began_to_write_again_after_the_store_was_a
 
 
 def test_an_agent_that_writes_or_has_nothing_to_write_is_not_cut_off() -> None:
-    rule = CutOffRule(LIMIT_S)
+    rule = IsolationRule(LIMIT_S)
     assert not rule.is_cut_off(1000.0, failing_since=None, others_age_s=0.5)
     assert not rule.is_cut_off(1100.0, failing_since=1099.0, others_age_s=0.5)
 
 
 def test_the_limit_is_never_so_short_that_reports_of_others_come_too_late() -> None:
     settings = Settings()
-    assert cut_off_limit_s(settings) == settings.cluster.cut_off_s
+    assert isolation_limit_s(settings) == settings.cluster.cut_off_s
     assert settings.cluster.cut_off_s >= 4 * settings.lease.renew_s
 
 
@@ -145,10 +145,10 @@ class Buckets(Team):
     async def join(self, *, at: Address | None = None) -> Broker:
         world, way = self.world, Faulty(self.world.bucket)
         objects = WatchedStore(way, world.clock)
-        wals = ObjectWals(objects, world.settings.wal, clock=world.clock, ids=world.ids)
+        wals = ObjectWalFactory(objects, world.settings.wal, clock=world.clock, ids=world.ids)
         address = at or Address("127.0.0.1", 9001 + len(self.agents))
-        doors = world.doors(alone=False, objects=objects, wals=wals, kafka=address, puts=objects.puts)
-        broker = Broker(doors)
+        dependencies = world.dependencies(alone=False, objects=objects, wals=wals, kafka=address, puts=objects.puts)
+        broker = Broker(dependencies)
         await broker.start()
         self.agents.append(broker)
         self.ways[broker] = way
@@ -172,7 +172,7 @@ async def test_an_agent_that_alone_is_cut_off_from_the_bucket_gives_up_and_comes
     assert await buckets.produce(name, b"acked") == 0
     buckets.ways[first].cut(how)
     pending = asyncio.ensure_future(produce(first, batch(b"pending"), name))
-    limit_s = cut_off_limit_s(buckets.world.settings)
+    limit_s = isolation_limit_s(buckets.world.settings)
     await buckets.pass_time(2 * limit_s + 10, step=0.5)
     assert pending.done()
     with pytest.raises(Retriable):
@@ -198,7 +198,7 @@ async def test_when_the_bucket_is_away_for_all_nobody_gives_anything_up(buckets:
         await produce(broker, batch(b"acked"), name)
         buckets.ways[broker].cut("refuse")
         waiting.append(asyncio.ensure_future(produce(broker, batch(b"pending"), name)))
-    await buckets.pass_time(10 * cut_off_limit_s(buckets.world.settings), step=1.0)
+    await buckets.pass_time(10 * isolation_limit_s(buckets.world.settings), step=1.0)
     assert [current(each).session.session_id for each in (first, second)] == sessions
     assert not any(each.done() for each in waiting)
     for broker in (first, second):

@@ -6,10 +6,10 @@ from uuid import UUID
 
 import pytest
 
-from streamhouse.broker.failover.wal_reappend import Fates, _Return
-from streamhouse.broker.fetch.fetch import Wanted
-from streamhouse.broker.fetch.list_offsets import FoundOffset
-from streamhouse.broker.wal.disk_quarantine import kept_root
+from streamhouse.broker.failover.wal_reappend import TransactionOutcomes, _Pass
+from streamhouse.broker.fetch.fetch import PartitionFetch
+from streamhouse.broker.fetch.list_offsets import OffsetResult
+from streamhouse.broker.wal.disk_quarantine import quarantine_root
 from streamhouse.config import ClusterSettings, FlushSettings, LeaseSettings, WalSettings
 from streamhouse.errors import NotReserved
 from streamhouse.format.batch import read_header
@@ -80,7 +80,7 @@ async def test_offsets_are_reserved_before_the_first_append_and_at_half(team: Di
 async def test_many_partitions_are_reserved_with_one_call(team: DiskTeam) -> None:
     host = await team.host()
     await host.up.create_topic("orders", partitions=PARTITIONS, overrides={})
-    await host.up.open_ahead(NAMES)
+    await host.up.open_many(NAMES)
     assert host.metadata.count("reserve_offsets") == 1
     for name in NAMES:
         assert (await state_of(team, name))[1] == AHEAD + 1
@@ -135,7 +135,7 @@ async def test_an_agent_that_comes_back_in_time_recovers_its_records_where_they_
     for name in mine:
         assert await team.produce(name, batch(b"c")) == 2
         assert await team.read(name) == {0: b"a", 1: b"b", 2: b"c"}
-    assert second.up.rescue.recovered.abandoned_sessions == 0
+    assert second.up.dead_session_recovery.recovered.abandoned_sessions == 0
     assert first.up.recovered.records == 2 * len(mine)
 
 
@@ -144,10 +144,10 @@ async def test_nobody_takes_over_before_the_disk_was_waited_for(team: DiskTeam) 
     await team.produce(mine[0], batch(b"a"))
     await first.kill()
     await team.pass_time(DISK_WAIT_S)
-    assert second.up.rescue.recovered.abandoned_sessions == 0
+    assert second.up.dead_session_recovery.recovered.abandoned_sessions == 0
     assert await team.try_produce(mine[0], batch(b"b")) is None
     await team.pass_time(LEASE.ttl_s + 1)
-    assert second.up.rescue.recovered.abandoned_sessions == 1
+    assert second.up.dead_session_recovery.recovered.abandoned_sessions == 1
 
 
 async def test_whoever_takes_over_goes_on_above_all_that_was_reserved(team: DiskTeam) -> None:
@@ -158,7 +158,7 @@ async def test_whoever_takes_over_goes_on_above_all_that_was_reserved(team: Disk
     for name in mine:
         assert await team.produce(name, batch(b"b")) == AHEAD + 1
         assert await team.read(name) == {AHEAD + 1: b"b"}
-    assert second.up.rescue.recovered.abandoned_sessions == 1
+    assert second.up.dead_session_recovery.recovered.abandoned_sessions == 1
 
 
 async def test_a_consumer_passes_the_gap(team: DiskTeam) -> None:
@@ -184,11 +184,11 @@ async def test_a_consumer_gets_to_the_end_where_that_is_a_gap(team: DiskTeam, is
     await die_and_be_succeeded(team, first)
     gap_start, gap_end = int(is_flushed), AHEAD + 1
     for start in (gap_start, gap_start + 7, gap_end - 1):
-        (got,) = await second.up.fetch([Wanted(name, start, 1000)], max_bytes=1000, min_bytes=1, max_wait_s=0)
+        (got,) = await second.up.fetch([PartitionFetch(name, start, 1000)], max_bytes=1000, min_bytes=1, max_wait_s=0)
         (header,) = [read_header(data) for data in got.records]
         assert (header.base_offset, header.end, header.record_count) == (start, gap_end, 0)
         assert got.high_watermark == gap_end
-    (got,) = await second.up.fetch([Wanted(name, gap_end, 1000)], max_bytes=1000, min_bytes=1, max_wait_s=0)
+    (got,) = await second.up.fetch([PartitionFetch(name, gap_end, 1000)], max_bytes=1000, min_bytes=1, max_wait_s=0)
     assert (got.error, list(got.records)) == (None, [])
     assert await team.read(name) == ({0: b"a"} if is_flushed else {})
 
@@ -244,11 +244,11 @@ async def test_a_disk_that_comes_back_late_is_appended_again_at_new_offsets(team
         found = await team.read(name)
         assert list(found.values()) == [b"between", b"a", b"b", b"c", b"after"]
         assert min(found) == AHEAD + 1
-    assert first.up.returns.records == 3 * len(mine)
-    assert (first.up.returns.waiting, first.up.returns.skipped_records) == (0, 0)
+    assert first.up.wal_reappend.records == 3 * len(mine)
+    assert (first.up.wal_reappend.waiting, first.up.wal_reappend.skipped_records) == (0, 0)
     assert first.logs_on_disk() == [first.session_id]
     assert await team.world.sqlite.abandoned_ranges(old) == []
-    assert second.up.rescue.recovered.abandoned_sessions == 1
+    assert second.up.dead_session_recovery.recovered.abandoned_sessions == 1
 
 
 async def test_what_others_lead_now_is_appended_there(team: DiskTeam) -> None:
@@ -278,7 +278,7 @@ async def test_what_was_flushed_before_is_not_appended_again(team: DiskTeam) -> 
     await team.pass_time(5)
     assert list((await team.read(name)).values()) == [b"flushed", b"on disk"]
     assert list((await team.read(neighbour)).values()) == [b"holds the file"]
-    assert first.up.returns.records == 2
+    assert first.up.wal_reappend.records == 2
 
 
 async def test_what_an_earlier_lease_of_the_same_session_left_is_not_appended_again(team: DiskTeam) -> None:
@@ -295,10 +295,10 @@ async def test_what_an_earlier_lease_of_the_same_session_left_is_not_appended_ag
     await first.start()
     await team.pass_time(5)
     assert list((await team.read(name)).values()) == [b"first lease", b"of 2", b"of 1"]
-    assert first.up.returns.records == 2
+    assert first.up.wal_reappend.records == 2
 
 
-async def nobody_asks(name: TopicPartition) -> FoundOffset:
+async def nobody_asks(name: TopicPartition) -> OffsetResult:
     raise AssertionError(name)
 
 
@@ -306,8 +306,8 @@ def test_only_entries_of_the_lease_and_within_what_was_given_up_count() -> None:
     """An append that failed under an earlier lease may have left an entry whose offset was given to another record."""
     partition = PartitionId(TopicId(UUID(int=1)), 0)
     given_up = AbandonedRange(session_id=SessionId("s"), partition=partition, epoch=Epoch(5), from_offset=10, until=20)
-    fates = Fates(World().doors(), latest=nobody_asks)
-    work = _Return(ranges={partition: given_up}, topics={}, acknowledged={partition: 12}, fates=fates)
+    fates = TransactionOutcomes(World().dependencies(), latest=nobody_asks)
+    work = _Pass(ranges={partition: given_up}, topics={}, acknowledged={partition: 12}, fates=fates)
     entries = [(5, 9), (5, 10), (4, 12), (5, 12), (6, 12), (5, 19), (5, 20)]
     wanted = [(e, base) for e, base in entries if work.wants(WalEntry(partition, Epoch(e), base, base + 1, b""))]
     assert wanted == [(5, 12), (5, 19)]
@@ -326,7 +326,7 @@ async def test_records_of_a_topic_that_was_deleted_meanwhile_are_left_out_and_co
     await team.pass_time(5)
     assert list((await team.read(name)).values()) == [b"a"]
     assert await team.read(clicks) == {}
-    assert (first.up.returns.records, first.up.returns.skipped_records) == (1, 2)
+    assert (first.up.wal_reappend.records, first.up.wal_reappend.skipped_records) == (1, 2)
     assert first.logs_on_disk() == [first.session_id]
 
 
@@ -344,7 +344,7 @@ async def test_the_log_stays_while_a_leader_refuses_and_nothing_overtakes(team: 
     log.reserve.granted(log.next_offset + 1, ahead=0)
     await first.start()
     await team.pass_time(5)
-    assert first.up.returns.waiting == 1
+    assert first.up.wal_reappend.waiting == 1
     assert old in first.logs_on_disk()
     assert list((await team.read(name)).values()) == [b"between", b"a"]
     second.metadata.heal()
@@ -375,7 +375,7 @@ async def test_whoever_dies_while_appending_again_begins_with_the_first_file_tha
     found = list((await team.read(name)).values())[1:]
     assert set(found) == set(values)
     assert 20 <= found.index(values[-1]) <= 20 + len(values)
-    assert first.up.returns.records < len(values), "files that were done are not begun again"
+    assert first.up.wal_reappend.records < len(values), "files that were done are not begun again"
     assert first.logs_on_disk() == [first.session_id]
 
 
@@ -389,7 +389,7 @@ async def test_a_zombie_begins_anew_and_appends_again_what_only_it_has(team: Dis
     old = first.session_id
     first.metadata.is_cut = True
     await team.pass_time(LEASE.ttl_s + DISK_WAIT_S + 2)
-    assert second.up.rescue.recovered.abandoned_sessions == 1
+    assert second.up.dead_session_recovery.recovered.abandoned_sessions == 1
     first.metadata.is_cut = False
     await team.pass_time(8)
     assert first.session_id != old
@@ -409,7 +409,7 @@ async def test_a_zombie_that_wakes_before_it_is_given_up_goes_on_as_it_was(team:
     first.metadata.is_cut = False
     assert await team.produce(name, batch(b"b")) == 1
     assert first.session_id == old
-    assert second.up.rescue.recovered.abandoned_sessions == 0
+    assert second.up.dead_session_recovery.recovered.abandoned_sessions == 0
 
 
 # --- everything at once
@@ -434,7 +434,7 @@ async def test_no_offset_comes_twice_and_nothing_acknowledged_is_lost_whoever_di
     for name in NAMES:
         check(acked[name], await team.read(name))
     for host in team.hosts:
-        assert host.up.returns.waiting == 0
+        assert host.up.wal_reappend.waiting == 0
         assert host.logs_on_disk() == [host.session_id]
 
 
@@ -450,8 +450,8 @@ async def something_happens(team: DiskTeam, chance: random.Random) -> None:
                 host.metadata.is_cut = True
         case "mend":
             host.metadata.is_cut = False
-        case "flush" if host.is_up and not host.metadata.is_cut and host.up.tenure is not None:
-            await host.up.tenure.flusher.flush_once(list(host.up.tenure.logs()))
+        case "flush" if host.is_up and not host.metadata.is_cut and host.up.agent_session is not None:
+            await host.up.agent_session.flusher.flush_once(list(host.up.agent_session.logs()))
         case "long time":
             await team.pass_time(LEASE.ttl_s + DISK_WAIT_S * chance.random() * 2, step=0.25)
         case _:
@@ -495,5 +495,5 @@ async def test_a_damaged_file_of_a_disk_that_comes_back_is_kept_beside_when_all_
     assert first.logs_on_disk() == [first.session_id]
     (log,) = await first.up.damaged_logs.list()
     assert (log.kept.session_id, log.kept.files, log.is_loss) == (old, 1, True)
-    assert log.kept.where == str(kept_root(WAL_ROOT) / old)
-    assert path.name in first.files_in(kept_root(WAL_ROOT) / old)
+    assert log.kept.where == str(quarantine_root(WAL_ROOT) / old)
+    assert path.name in first.files_in(quarantine_root(WAL_ROOT) / old)

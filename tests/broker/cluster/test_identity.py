@@ -8,7 +8,7 @@ from unittest.mock import AsyncMock
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.cluster.store_identity import KEPT, Identity
+from streamhouse.broker.cluster.store_identity import KEPT, StoreIdentity
 from streamhouse.errors import Misconfigured, Unavailable
 from streamhouse.format.object_keys import CLUSTER_KEY, GENERATIONS_PREFIX, generation_key, segment_key, wal_key
 from streamhouse.model.cluster_identity import DatabaseIdentity
@@ -79,7 +79,7 @@ async def test_an_older_database_below_a_running_agent_ends_its_session_and_is_r
     assert current(broker).end_reason is not None
     assert broker.not_ready() is not None
     with pytest.raises(Misconfigured, match="older than the object store"):
-        await broker.collector.sweep()
+        await broker.retention.sweep()
     assert (await contents(world.bucket)).items() >= before.items()
     world.metadata._inner = world.sqlite  # the newer one is back
     await world.clock.advance(60)
@@ -99,7 +99,7 @@ async def test_another_clusters_database_below_a_running_agent_ends_its_session_
     await world.clock.advance(2 * world.settings.lease.renew_s)
     assert "belong to different clusters" in str(current(broker).end_reason)
     with pytest.raises(Misconfigured, match="belong to different clusters"):
-        await broker.collector.sweep_logs()
+        await broker.retention.sweep_logs()
     monkeypatch.undo()
     await world.clock.advance(60)
     await world.stop(broker, task)
@@ -107,7 +107,7 @@ async def test_another_clusters_database_below_a_running_agent_ends_its_session_
 
 async def test_both_stores_restored_from_one_backup_below_a_running_agent_are_refused(world: World) -> None:
     """They belong together, and lack what this agent has acknowledged since."""
-    identity = Identity(world.doors())
+    identity = StoreIdentity(world.dependencies())
     await identity.check()
     await identity.begin(NOBODY)
     identity.known += 1
@@ -216,7 +216,7 @@ async def test_a_start_that_fails_half_way_is_not_taken_for_an_older_store(world
 
 
 async def test_agents_that_start_at_once_on_new_stores_agree_on_the_cluster_id(world: World) -> None:
-    brokers = [Broker(world.doors(alone=False)) for _ in range(4)]
+    brokers = [Broker(world.dependencies(alone=False)) for _ in range(4)]
     await asyncio.gather(*(each.start() for each in brokers))
     assert len({each.cluster_id for each in brokers}) == 1
     assert (await contents(world.bucket))[CLUSTER_KEY].decode() == brokers[0].cluster_id

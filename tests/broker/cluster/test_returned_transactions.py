@@ -67,7 +67,11 @@ async def test_a_marker_in_the_same_log_says_what_counts(team: DiskTeam) -> None
     await first.start()
     await team.pass_time(5)
     assert [value for value in await came_back(team, name) if value != b"filler" * 20] == [b"committed", b"without any"]
-    assert (first.up.returns.waiting, first.up.returns.records, first.up.returns.aborted_records) == (0, 32, 1)
+    assert (first.up.wal_reappend.waiting, first.up.wal_reappend.records, first.up.wal_reappend.aborted_records) == (
+        0,
+        32,
+        1,
+    )
 
 
 @pytest.mark.parametrize("is_known", [False, True])
@@ -86,7 +90,7 @@ async def test_what_the_next_leader_was_told_to_abort_stays_away(team: DiskTeam,
     await first.start()
     await team.pass_time(5)
     assert await came_back(team, name) == [b"earlier"] * is_known + [b"without any"]
-    assert first.up.returns.waiting == 0
+    assert first.up.wal_reappend.waiting == 0
 
 
 async def test_what_the_next_leader_was_told_to_commit_comes_back(team: DiskTeam) -> None:
@@ -108,13 +112,13 @@ async def test_what_is_not_decided_waits_and_what_is_decided_waits_for_the_flush
     await die_and_be_succeeded(team, first)
     await first.start()
     await team.pass_time(5)
-    assert (first.up.returns.waiting, await came_back(team, name)) == (1, [])
+    assert (first.up.wal_reappend.waiting, await came_back(team, name)) == (1, [])
     leader = await team.leader(name)
     assert leader is not None
     await decide(leader, alice, commit=False)
     await team.pass_time(10)
-    assert (first.up.returns.waiting, await came_back(team, name)) == (1, [])
+    assert (first.up.wal_reappend.waiting, await came_back(team, name)) == (1, [])
     await flush_all(team)
     await team.pass_time(10)
-    assert (first.up.returns.waiting, await came_back(team, name)) == (0, [])
-    assert first.up.returns.aborted_records == 1
+    assert (first.up.wal_reappend.waiting, await came_back(team, name)) == (0, [])
+    assert first.up.wal_reappend.aborted_records == 1

@@ -5,15 +5,15 @@ import uuid
 import pytest
 
 from streamhouse.broker.admin.health_rules import (
-    Verdict,
-    judge_disks,
-    judge_doomed,
-    judge_exposure,
-    judge_leases,
-    judge_metadata,
-    judge_objects,
-    judge_orphans,
-    judge_sessions,
+    CheckStatus,
+    check_disks,
+    check_exposure,
+    check_leases,
+    check_metadata,
+    check_objects,
+    check_orphans,
+    check_pending_deletion,
+    check_sessions,
 )
 from streamhouse.config import GrpcSettings, HttpSettings, KafkaSettings, LeaseSettings, RetentionSettings, Settings
 from streamhouse.config.fields import Address
@@ -59,55 +59,55 @@ ALICE, DEAD = a_session("a", left_ms=1), a_session("b", left_ms=0)
 @pytest.mark.parametrize(
     ("holders", "verdict"),
     [
-        (["a", None], Verdict.OK),
-        (["a", "b"], Verdict.WARNING),
-        (["a", "nobody"], Verdict.FAILURE),
-        (["b", "nobody"], Verdict.FAILURE),
+        (["a", None], CheckStatus.OK),
+        (["a", "b"], CheckStatus.WARNING),
+        (["a", "nobody"], CheckStatus.FAILURE),
+        (["b", "nobody"], CheckStatus.FAILURE),
     ],
 )
-def test_a_lease_that_nobody_will_free_is_a_failure(holders: list[str | None], verdict: Verdict) -> None:
-    assert judge_leases(held_by(*holders), a_roll(ALICE, DEAD)).verdict is verdict
+def test_a_lease_that_nobody_will_free_is_a_failure(holders: list[str | None], verdict: CheckStatus) -> None:
+    assert check_leases(held_by(*holders), a_roll(ALICE, DEAD)).verdict is verdict
 
 
 @pytest.mark.parametrize(
     ("session", "verdict"),
     [
-        (ALICE, Verdict.OK),
-        (DEAD, Verdict.WARNING),
-        (a_session("b", left_ms=9000, state=SessionState.RECOVERING), Verdict.WARNING),
-        (a_session("b", left_ms=-90_000), Verdict.WARNING),
-        (a_session("b", left_ms=-90_001), Verdict.FAILURE),
+        (ALICE, CheckStatus.OK),
+        (DEAD, CheckStatus.WARNING),
+        (a_session("b", left_ms=9000, state=SessionState.RECOVERING), CheckStatus.WARNING),
+        (a_session("b", left_ms=-90_000), CheckStatus.WARNING),
+        (a_session("b", left_ms=-90_001), CheckStatus.FAILURE),
     ],
 )
-def test_a_session_that_stays_dead_is_a_failure(session: Session, verdict: Verdict) -> None:
-    assert judge_sessions(a_roll(session), LeaseSettings(ttl_s=30.0)).verdict is verdict
+def test_a_session_that_stays_dead_is_a_failure(session: Session, verdict: CheckStatus) -> None:
+    assert check_sessions(a_roll(session), LeaseSettings(ttl_s=30.0)).verdict is verdict
 
 
 def test_a_disk_that_was_left_behind_is_named_until_it_comes_back() -> None:
-    assert judge_disks({}).verdict is Verdict.OK
-    told = judge_disks({SessionId("s-1"): 3, SessionId("s-2"): 1})
-    assert told.verdict is Verdict.WARNING
+    assert check_disks({}).verdict is CheckStatus.OK
+    told = check_disks({SessionId("s-1"): 3, SessionId("s-2"): 1})
+    assert told.verdict is CheckStatus.WARNING
     assert "4 partitions" in told.text
     assert "s-1, s-2" in told.text
 
 
 def test_a_metadata_store_can_be_deaf_or_slow() -> None:
-    fine = judge_metadata(latency_ms=1000, schema=4, failures_in_a_row=0, is_listening=True)
-    slow = judge_metadata(latency_ms=1001, schema=4, failures_in_a_row=0, is_listening=True)
-    deaf = judge_metadata(latency_ms=1, schema=4, failures_in_a_row=0, is_listening=False)
-    assert [check.verdict for check in (fine, slow, deaf)] == [Verdict.OK, Verdict.WARNING, Verdict.WARNING]
+    fine = check_metadata(latency_ms=1000, schema=4, failures_in_a_row=0, is_listening=True)
+    slow = check_metadata(latency_ms=1001, schema=4, failures_in_a_row=0, is_listening=True)
+    deaf = check_metadata(latency_ms=1, schema=4, failures_in_a_row=0, is_listening=False)
+    assert [check.verdict for check in (fine, slow, deaf)] == [CheckStatus.OK, CheckStatus.WARNING, CheckStatus.WARNING]
     assert "slowly" in slow.text
     assert "changes are heard" in deaf.text
 
 
 def test_an_object_store_that_returns_other_bytes_is_a_failure() -> None:
-    assert judge_objects(latency_ms=1, is_same=False).verdict is Verdict.FAILURE
-    assert judge_objects(latency_ms=1001, is_same=True).verdict is Verdict.WARNING
+    assert check_objects(latency_ms=1, is_same=False).verdict is CheckStatus.FAILURE
+    assert check_objects(latency_ms=1001, is_same=True).verdict is CheckStatus.WARNING
 
 
 def test_a_listing_that_was_cut_is_told_as_such() -> None:
-    assert "(there are more)" in judge_orphans(looked_at=10, more=True, orphans=[], overdue=0).text
-    assert "10 or more" in judge_doomed(RetentionSettings(), overdue=10, more=True).text
+    assert "(there are more)" in check_orphans(looked_at=10, more=True, orphans=[], overdue=0).text
+    assert "10 or more" in check_pending_deletion(RetentionSettings(), overdue=10, more=True).text
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "10.1.2.3", "streamhouse.example", "[fe80::1]"])
@@ -119,8 +119,8 @@ def test_a_listener_that_others_reach_is_worth_a_warning_that_says_who_may_do_wh
         "HTTP": Settings(http=HttpSettings(listen=address)),
         "gRPC": Settings(grpc=GrpcSettings(listen=address)),
     }[name]
-    check = judge_exposure(settings)
-    assert check.verdict is Verdict.WARNING
+    check = check_exposure(settings)
+    assert check.verdict is CheckStatus.WARNING
     assert f"everybody on the network of {name} {address} is an administrator" in check.text
 
 
@@ -129,4 +129,4 @@ def test_listeners_on_loopback_are_fine_and_one_that_is_off_is_none(host: str) -
     settings = Settings(
         kafka=KafkaSettings(listen=f"{host}:1"), http=HttpSettings(listen=f"{host}:2"), grpc=GrpcSettings(listen="")
     )
-    assert judge_exposure(settings).verdict is Verdict.OK
+    assert check_exposure(settings).verdict is CheckStatus.OK

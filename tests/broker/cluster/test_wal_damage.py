@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.dependencies import Doors
-from streamhouse.broker.wal.disk_quarantine import kept_root
-from streamhouse.broker.wal.object_recovery import ObjectWals
+from streamhouse.broker.dependencies import Dependencies
+from streamhouse.broker.wal.disk_quarantine import quarantine_root
+from streamhouse.broker.wal.object_recovery import ObjectWalFactory
 from streamhouse.config import WalSettings
 from streamhouse.errors import SessionLost, Unavailable
 from streamhouse.format.object_keys import parse_wal_key, wal_prefix
@@ -29,9 +29,9 @@ class ObjectWorld(World):
     def __init__(self, **sections: Any) -> None:
         super().__init__(wal=WalSettings(kind="object", window_ms=0), **sections)
 
-    def doors(self, **changes: Any) -> Doors:
-        wals = ObjectWals(super().doors().objects, self.settings.wal, clock=self.clock, ids=self.ids)
-        return super().doors(**{"wals": wals, **changes})
+    def dependencies(self, **changes: Any) -> Dependencies:
+        wals = ObjectWalFactory(super().dependencies().objects, self.settings.wal, clock=self.clock, ids=self.ids)
+        return super().dependencies(**{"wals": wals, **changes})
 
     async def wal_objects(self, session: SessionId) -> list[str]:
         found = [meta async for meta in self.bucket.list(wal_prefix(session))]
@@ -188,9 +188,9 @@ async def test_a_segment_that_is_refused_though_the_lease_is_ours_ends_the_sessi
         number: b"value %d" % number for number in range(flushed_end, 4)
     }
     # What no segment has is still in the log.
-    kept = world.files.list(kept_root(WAL_ROOT) / first)
+    kept = world.files.list(quarantine_root(WAL_ROOT) / first)
     (log,) = [name for name in kept if name.endswith(".wal")]
-    data = world.files.read(kept_root(WAL_ROOT) / first / log)
+    data = world.files.read(quarantine_root(WAL_ROOT) / first / log)
     assert all(b"value %d" % number in data for number in range(4))
     await world.stop(broker, running)
 
@@ -291,7 +291,7 @@ async def test_a_damaged_entry_on_a_disk_is_kept_beside_and_its_offset_is_not_gi
     world.files.overwrite(path, damaged)
     broker = await world.start()
     assert await numbers_of(broker) == set(range(OBJECTS)) - {number}
-    assert world.files.read(kept_root(WAL_ROOT) / session / path.name) == damaged
+    assert world.files.read(quarantine_root(WAL_ROOT) / session / path.name) == damaged
     assert session not in world.wal_sessions()
     if number < OBJECTS - 1:  # the end may have been torn by a loss of power, and was not acknowledged then
         assert broker.recovered.damaged_logs == 1
@@ -308,7 +308,7 @@ async def test_a_bad_sector_costs_the_entry_in_it_and_no_other(world_on_disk: Wo
     broker = await world.start()
     assert await numbers_of(broker) == set(range(OBJECTS)) - {number}
     assert broker.recovered.damaged_logs == 1
-    assert world.files.list(kept_root(WAL_ROOT) / session)
+    assert world.files.list(quarantine_root(WAL_ROOT) / session)
     for name in (ORDERS, CLICKS):
         assert (await produce(broker, batch(b"later"), name)).base_offset >= OBJECTS // 2
 
@@ -325,5 +325,5 @@ async def test_whoever_dies_between_publishing_and_setting_aside_leaves_the_dama
     world.kill()
     broker = await world.start()
     assert await numbers_of(broker) == set(range(OBJECTS)) - {3}
-    assert path.name in world.files.list(kept_root(WAL_ROOT) / session)
+    assert path.name in world.files.list(quarantine_root(WAL_ROOT) / session)
     assert session not in world.wal_sessions()

@@ -17,5 +17,5 @@ async def scene() -> AsyncIterator[Scene]:
 async def agent(scene: Scene) -> Agent:
     """An agent that knows the topic `orders`, with four partitions."""
     agent = await scene.agent()
-    await agent.catalogue.create("orders", partitions=4)
+    await agent.catalog.create("orders", partitions=4)
     return agent

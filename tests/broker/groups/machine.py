@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamhouse.broker.groups.group_state import Group
-from streamhouse.broker.groups.rebalance import Effect, Persist, Reply
+from streamhouse.broker.groups.rebalance import Action, Reply, WriteGroup
 from streamhouse.config import GroupSettings
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.group import GroupState, OfferedProtocol, StoredGroup
@@ -28,12 +28,12 @@ class Machine:
         self.now = 100.0
         self.answers: dict[int, JoinResult | SyncResult | StreamhouseError] = {}
         self.holds_writes = False
-        self.writes: list[Persist] = []
+        self.writes: list[WriteGroup] = []
         self.stored: list[StoredGroup] = []
         self._tokens = 0
         self._names = 0
 
-    def perform(self, effects: list[Effect]) -> None:
+    def perform(self, effects: list[Action]) -> None:
         for effect in effects:
             if isinstance(effect, Reply):
                 assert isinstance(effect.token, int)

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
-from streamhouse.broker.catalog.topic_catalog import Catalogue
+from streamhouse.broker.catalog.topic_catalog import TopicCatalog
 from streamhouse.broker.cluster.cluster import Leader
-from streamhouse.broker.dependencies import Doors, Wals
+from streamhouse.broker.dependencies import Dependencies, WalFactory
 from streamhouse.broker.groups import (
     Groups,
     JoinRequest,
@@ -129,9 +129,9 @@ class Agent:
     """One life of a coordinator."""
 
     groups: Groups
-    tenancy: FakeTenancy
+    current_session: FakeTenancy
     store: Weather
-    catalogue: Catalogue
+    catalog: TopicCatalog
     task: "asyncio.Task[None]"
 
     async def kill(self) -> None:
@@ -144,13 +144,13 @@ class Agent:
 class Everywhere:
     """A cluster in which every agent thinks that everything should be its own; leases decide."""
 
-    tenancy: FakeTenancy
+    current_session: FakeTenancy
 
     async def owners(self, partitions: Sequence[PartitionId]) -> Mapping[PartitionId, Session | None]:
-        return dict.fromkeys(partitions, self.tenancy.session)
+        return dict.fromkeys(partitions, self.current_session.session)
 
     async def leader_of(self, partition: PartitionId) -> Leader:
-        return Leader(self.tenancy.session, -1)
+        return Leader(self.current_session.session, -1)
 
 
 @dataclass
@@ -168,21 +168,23 @@ class Scene:
             NewSession(session_id=SessionId(f"s-{number}"), kafka=ADDRESS, http=ADDRESS, ttl_ms=10**9)
         )
         store = Weather(self.database)
-        doors = Doors(
+        dependencies = Dependencies(
             settings=self.settings,
             objects=cast(ObjectStore, None),
             metadata=cast(MetadataStore, store),
-            wals=cast(Wals, None),
+            wals=cast(WalFactory, None),
             clock=self.clock,
             ids=seeded_ids(number),
             kafka=ADDRESS,
             http=ADDRESS,
             alone=False,
         )
-        catalogue = Catalogue(doors)
-        tenancy = FakeTenancy(session)
-        groups = Groups(doors, catalogue=catalogue, tenancy=lambda: tenancy, cluster=Everywhere(tenancy))
-        agent = Agent(groups, tenancy, store, catalogue, asyncio.create_task(groups.run()))
+        catalog = TopicCatalog(dependencies)
+        current_session = FakeTenancy(session)
+        groups = Groups(
+            dependencies, catalog=catalog, current_session=lambda: current_session, cluster=Everywhere(current_session)
+        )
+        agent = Agent(groups, current_session, store, catalog, asyncio.create_task(groups.run()))
         self.agents.append(agent)
         await settle()
         return agent
@@ -190,7 +192,7 @@ class Scene:
     async def successor(self, *, of: Agent) -> Agent:
         """Another agent, after the first one was found dead. The first may not know it yet."""
         agent = await self.agent()
-        dead, by = of.tenancy.session.session_id, agent.tenancy.session.session_id
+        dead, by = of.current_session.session.session_id, agent.current_session.session.session_id
         claim = await self.database.claim_recovery(dead, by=by, proven_dead=True)
         assert claim is not None
         await self.database.finish_recovery(dead, claim, [])

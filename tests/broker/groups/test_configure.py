@@ -20,7 +20,7 @@ async def scene() -> AsyncIterator[Scene]:
 @pytest.fixture
 async def agent(scene: Scene) -> Agent:
     agent = await scene.agent()
-    await agent.catalogue.create("orders", partitions=len(ORDERS))
+    await agent.catalog.create("orders", partitions=len(ORDERS))
     return agent
 
 

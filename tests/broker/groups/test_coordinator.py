@@ -226,7 +226,7 @@ async def test_while_the_store_is_away_a_group_can_not_be_loaded_and_then_it_can
 async def test_whoever_waits_is_sent_elsewhere_when_the_session_ends(scene: Scene, agent: Agent) -> None:
     waiting = scene.start(agent.groups.join("g", join()))
     await settle()
-    agent.tenancy.end_reason = Stopping("the agent is stopping")
+    agent.current_session.end_reason = Stopping("the agent is stopping")
     await scene.clock.advance(1)
     with pytest.raises(NotCoordinator):
         await waiting
@@ -246,12 +246,12 @@ async def test_a_late_heartbeat_to_the_store_stops_everything_until_it_is_made_u
     scene: Scene, agent: Agent
 ) -> None:
     [member] = await scene.group_of(agent.groups, 1)
-    agent.tenancy.is_valid = False
+    agent.current_session.is_valid = False
     with pytest.raises(NotCoordinator):
         await agent.groups.heartbeat("g", caller(member))
     with pytest.raises(NotCoordinator):
         await agent.groups.commit("g", caller(member), at(1))
-    agent.tenancy.is_valid = True
+    agent.current_session.is_valid = True
     await agent.groups.heartbeat("g", caller(member))
     await agent.groups.commit("g", caller(member), at(2))
     assert await committed(agent.groups) == [2]
@@ -261,7 +261,7 @@ async def test_a_shard_that_was_let_go_is_taken_under_a_higher_epoch(scene: Scen
     await scene.group_of(agent.groups, 1)
 
     async def epoch() -> int:
-        topic = await agent.catalogue.find(OFFSETS_TOPIC)
+        topic = await agent.catalog.find(OFFSETS_TOPIC)
         states = await scene.database.partitions([topic.topic_id])
         return states[shard_of("g", topic.partitions)].epoch
 
@@ -278,7 +278,7 @@ async def test_another_agents_groups_are_not_ours(scene: Scene, agent: Agent) ->
         await other.groups.join("g", join())
     assert await other.groups.list() == []
     session = await other.groups.coordinator_of("g")
-    assert session == other.tenancy.session
+    assert session == other.current_session.session
 
 
 async def test_a_stale_coordinator_finds_out_by_its_first_write_and_changes_nothing(scene: Scene, agent: Agent) -> None:
@@ -307,7 +307,7 @@ async def test_a_stale_coordinator_can_not_make_a_generation(scene: Scene, agent
 
 
 async def test_without_a_session_nobody_coordinates(agent: Agent) -> None:
-    agent.tenancy.is_valid = False
+    agent.current_session.is_valid = False
     with pytest.raises(CoordinatorUnavailable):
         await agent.groups.coordinator_of("g")
 
@@ -325,12 +325,12 @@ async def test_losing_one_shard_leaves_the_others_alone(scene: Scene, agent: Age
     names = [f"g{number}" for number in range(20)]
     for name in names:
         await agent.groups.commit(name, MemberRef(), at(1))
-    topic = await agent.catalogue.find(OFFSETS_TOPIC)
+    topic = await agent.catalog.find(OFFSETS_TOPIC)
     lost = shard_of(names[0], topic.partitions)
     states = await scene.database.partitions([topic.topic_id])
-    await scene.database.release(agent.tenancy.session.session_id, [states[lost].partition])
+    await scene.database.release(agent.current_session.session.session_id, [states[lost].partition])
     other = await scene.agent()
-    await scene.database.acquire(other.tenancy.session.session_id, [states[lost].partition])
+    await scene.database.acquire(other.current_session.session.session_id, [states[lost].partition])
     gate = agent.store.gates["commit_groups"] = asyncio.Event()
     calls = {name: scene.start(agent.groups.commit(name, MemberRef(), at(2))) for name in names}
     await settle()

@@ -70,7 +70,7 @@ class Crash:
 async def test_no_partition_has_two_owners_and_no_offset_goes_back(at_call: int, how: str) -> None:
     async with open_scene(initial_rebalance_delay_s=0.5) as scene:
         agent = await scene.agent()
-        await agent.catalogue.create("orders", partitions=len(ORDERS))
+        await agent.catalog.create("orders", partitions=len(ORDERS))
         crash = Crash(scene, at_call, how)
         links = [crash.rig(agent)]
         book = Book()

@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamhouse.broker.groups.coordinator import SLACK, Deadlines
+from streamhouse.broker.groups.coordinator import SLACK, GroupDeadlines
 
 
 def test_the_earliest_comes_first_and_each_comes_once() -> None:
-    deadlines = Deadlines()
+    deadlines = GroupDeadlines()
     for group_id, at in (("a", 5.0), ("b", 3.0), ("a", 4.0), ("b", 9.0)):
         deadlines.set(group_id, at)
     assert deadlines.next() == 3.0
@@ -17,7 +17,7 @@ def test_the_earliest_comes_first_and_each_comes_once() -> None:
 
 
 def test_a_forgotten_group_does_not_come() -> None:
-    deadlines = Deadlines()
+    deadlines = GroupDeadlines()
     deadlines.set("a", 1.0)
     deadlines.forget("a")
     assert deadlines.take_due(2.0) == []
@@ -26,14 +26,14 @@ def test_a_forgotten_group_does_not_come() -> None:
 
 
 def test_never_is_not_a_time() -> None:
-    deadlines = Deadlines()
+    deadlines = GroupDeadlines()
     deadlines.set("a", float("inf"))
     assert deadlines.take_due(1e18) == []
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(min_value=0, max_value=50)), max_size=300))
 def test_however_often_times_change_little_is_kept(changes: list[tuple[str, int]]) -> None:
-    deadlines = Deadlines()
+    deadlines = GroupDeadlines()
     earliest: dict[str, float] = {}
     for group_id, at in changes:
         if at % 7 == 0:

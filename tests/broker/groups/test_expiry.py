@@ -167,7 +167,7 @@ async def test_a_look_whose_outcome_is_unknown_loses_no_group(scene: Scene, agen
 async def test_many_groups_are_looked_at_in_parts(count: int) -> None:
     async with open_scene() as scene:
         agent = await scene.agent()
-        await agent.catalogue.create("orders", partitions=4)
+        await agent.catalog.create("orders", partitions=4)
         for number in range(count):
             await agent.groups.commit(f"g{number}", MemberRef(), at(1, 2))
         scene.clock._now += 8 * DAY_S

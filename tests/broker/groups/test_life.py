@@ -2,7 +2,13 @@
 
 import pytest
 
-from streamhouse.broker.groups.descriptions import check_delete, check_delete_offsets, describe, listed, reads
+from streamhouse.broker.groups.descriptions import (
+    check_delete,
+    check_delete_offsets,
+    describe,
+    is_subscribed,
+    list_entry,
+)
 from streamhouse.broker.groups.group_state import Group
 from streamhouse.errors import (
     GroupNotFound,
@@ -273,9 +279,9 @@ def test_a_stable_group_is_described_with_metadata_and_assignments_and_others_wi
 
 def test_a_listed_group_names_its_state_and_kind() -> None:
     machine = Machine()
-    assert (listed(machine.group).state, listed(machine.group).protocol_type) == ("Empty", "")
+    assert (list_entry(machine.group).state, list_entry(machine.group).protocol_type) == ("Empty", "")
     machine.settled(None)
-    assert (listed(machine.group).state, listed(machine.group).protocol_type) == ("Stable", "consumer")
+    assert (list_entry(machine.group).state, list_entry(machine.group).protocol_type) == ("Stable", "consumer")
 
 
 def test_only_an_empty_group_may_be_deleted() -> None:
@@ -305,16 +311,16 @@ def test_offsets_may_be_deleted_under_consumers_but_not_under_other_members() ->
 def test_a_group_reads_what_its_members_subscribe_to() -> None:
     machine = Machine()
     [member] = machine.settled(None, metadata=READS_ORDERS)
-    assert reads(machine.group, "orders")
-    assert not reads(machine.group, "clicks")
+    assert is_subscribed(machine.group, "orders")
+    assert not is_subscribed(machine.group, "clicks")
     machine.leave(member)
-    assert not reads(machine.group, "orders")
+    assert not is_subscribed(machine.group, "orders")
 
 
 def test_consumers_that_do_not_say_what_they_read_may_read_anything() -> None:
     machine = Machine()
     machine.settled(None, metadata=b"?")
-    assert reads(machine.group, "orders")
+    assert is_subscribed(machine.group, "orders")
     other = Machine()
     other.settled(None, metadata=b"?", protocol_type="connect")
-    assert not reads(other.group, "orders")
+    assert not is_subscribed(other.group, "orders")

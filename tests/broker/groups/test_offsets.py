@@ -130,7 +130,7 @@ async def test_metadata_is_measured_in_bytes(agent: Agent) -> None:
 async def test_a_commit_of_very_many_partitions_is_refused_before_anything_is_done() -> None:
     async with open_scene(max_waiting_changes=3) as scene:
         agent = await scene.agent()
-        await agent.catalogue.create("orders", partitions=4)
+        await agent.catalog.create("orders", partitions=4)
         with pytest.raises(Rejected):
             await agent.groups.commit("g", NOBODY, at(1, 1, 1, 1))
 
@@ -157,7 +157,7 @@ async def test_commits_that_arrive_during_a_transaction_share_the_next_one(scene
 async def test_a_transaction_carries_no_more_than_it_may() -> None:
     async with open_scene(commit_changes=10) as scene:
         agent = await scene.agent()
-        await agent.catalogue.create("orders", partitions=4)
+        await agent.catalog.create("orders", partitions=4)
         await agent.groups.commit("g", NOBODY, at(0))
         before = agent.store.calls["commit_groups"]
         await asyncio.gather(*(agent.groups.commit("g", NOBODY, at(1, 2, 3)) for _ in range(9)))
@@ -167,7 +167,7 @@ async def test_a_transaction_carries_no_more_than_it_may() -> None:
 async def test_when_too_much_waits_commits_are_refused() -> None:
     async with open_scene(max_waiting_changes=6) as scene:
         agent = await scene.agent()
-        await agent.catalogue.create("orders", partitions=4)
+        await agent.catalog.create("orders", partitions=4)
         await agent.groups.commit("g", NOBODY, at(0))
         gate = agent.store.gates["commit_groups"] = asyncio.Event()
         under_way = scene.start(agent.groups.commit("g", NOBODY, at(1)))
@@ -274,9 +274,9 @@ async def test_one_groups_bad_name_is_not_its_neighbours(agent: Agent) -> None:
 
 async def test_a_deleted_topic_takes_its_offsets_along(agent: Agent) -> None:
     await agent.groups.commit("g", NOBODY, at(1, 2))
-    await agent.catalogue.delete(await agent.catalogue.find("orders"))
+    await agent.catalog.delete(await agent.catalog.find("orders"))
     assert (await agent.groups.fetch({"g": None}))["g"] == {}
-    await agent.catalogue.create("orders", partitions=4)
+    await agent.catalog.create("orders", partitions=4)
     assert await committed(agent.groups) == []
 
 
@@ -284,7 +284,7 @@ async def test_a_deleted_topic_takes_its_offsets_along(agent: Agent) -> None:
 
 
 async def test_offsets_are_deleted_unless_the_topic_is_read(scene: Scene, agent: Agent) -> None:
-    await agent.catalogue.create("clicks", partitions=1)
+    await agent.catalog.create("clicks", partitions=1)
     clicks = TopicPartition("clicks", 0)
     await agent.groups.commit("g", NOBODY, {**at(1), clicks: OffsetToCommit(offset=2)})
     waiting = scene.start(agent.groups.join("g", join(metadata=READS_ORDERS)))
@@ -380,7 +380,7 @@ async def test_nothing_is_written_over_a_group_whose_deletion_failed(scene: Scen
 async def test_a_deletion_for_which_there_is_no_room_leaves_everything_as_it_was() -> None:
     async with open_scene(max_waiting_changes=6) as scene:
         agent = await scene.agent()
-        await agent.catalogue.create("orders", partitions=4)
+        await agent.catalog.create("orders", partitions=4)
         await agent.groups.commit("g", NOBODY, at(0))
         gate = agent.store.gates["commit_groups"] = asyncio.Event()
         under_way = scene.start(agent.groups.commit("g", NOBODY, at(1)))

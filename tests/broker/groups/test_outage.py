@@ -30,7 +30,7 @@ class Outage:
 
     def __init__(self, scene: Scene, agent: Agent, *, at_call: int, how: str, for_s: float) -> None:
         self._clock = scene.clock
-        self._tenancy = agent.tenancy
+        self._current_session = agent.current_session
         self._at_call = at_call
         self._how = how
         self._for_s = for_s
@@ -63,7 +63,7 @@ class Outage:
     def renew(self) -> None:
         """What heartbeats make of it."""
         late = self.began_at is not None and self._clock.monotonic() - self.began_at >= USABLE_S
-        self._tenancy.is_valid = not (late and self.left_s)
+        self._current_session.is_valid = not (late and self.left_s)
 
 
 class TimedLink(Link):
@@ -94,7 +94,7 @@ class SeekingConsumer(Consumer):
 async def test_a_new_group_reads_soon_after_the_store_is_back(at_call: int, for_s: float, how: str) -> None:
     async with open_scene(initial_rebalance_delay_s=GATHERING_S) as scene:
         agent = await scene.agent()
-        await agent.catalogue.create("orders", partitions=len(ORDERS))
+        await agent.catalog.create("orders", partitions=len(ORDERS))
         outage = Outage(scene, agent, at_call=at_call, how=how, for_s=for_s)
         link = TimedLink(agent.groups)
         link.clock = scene.clock

@@ -126,8 +126,8 @@ def test_a_rebalance_while_the_new_id_is_written_includes_the_static_member() ->
     leader, _ = machine.settled("a", "b")
     machine.holds_writes = True
     token = machine.join(instance_id="b")
-    leading = machine.join(leader, instance_id="a")
-    assert machine.joined(token).generation == machine.joined(leading).generation == 2
+    open_partitions = machine.join(leader, instance_id="a")
+    assert machine.joined(token).generation == machine.joined(open_partitions).generation == 2
     machine.settle()
     assert machine.state() is GroupState.COMPLETING_REBALANCE
 

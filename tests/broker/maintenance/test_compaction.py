@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.maintenance.compaction import looked_after
+from streamhouse.broker.maintenance.compaction import due_for_compaction
 from streamhouse.broker.maintenance.run_rewriter import REWRITTEN_SEQUENCES
 from streamhouse.config import CompactionSettings, FlushSettings, RetentionSettings
 from streamhouse.errors import CorruptObject, SessionLost, Unavailable
@@ -278,7 +278,7 @@ async def test_each_partition_has_one_agent_that_looks_after_it(world: World, br
     free = replace(state, holder=None)
 
     def mine(of: object, by: object, *sessions: object) -> bool:
-        return bool(looked_after([of], configs, by=by, sessions=sessions))  # type: ignore[list-item, arg-type]
+        return bool(due_for_compaction([of], configs, by=by, sessions=sessions))  # type: ignore[list-item, arg-type]
 
     assert [mine(state, by, me, other) for by in (me, other)] == [True, False]
     assert [mine(free, by, me, other) for by in (me, other)] == [True, False]
@@ -293,7 +293,7 @@ async def test_compact_and_delete_do_both(world: World) -> None:
     await written(broker, (b"c", b"5"))
     await broker.compactor.look()
     assert await values_of(broker) == {1: b"2", 2: b"3", 4: b"5"}
-    await broker.collector.retain()
+    await broker.retention.retain()
     start = (await broker.earliest(ORDERS)).offset
     assert await values_of(broker, offset=start) == {2: b"3", 4: b"5"}
 
@@ -371,7 +371,7 @@ async def test_a_reader_with_a_stale_list_finds_what_stands_in_the_place_of_obje
     runs.forget = forget  # type: ignore[method-assign]
     assert await runs.find(await partition_of(broker), 0) == stale
     await world.clock.advance(RETENTION.grace_s)
-    assert await broker.collector.collect() == 3
+    assert await broker.retention.collect() == 3
     assert set(await values_of(broker)) == {1, 3, 5, 6, 7}
 
 
@@ -414,7 +414,7 @@ async def test_a_topic_that_is_deleted_meanwhile_is_no_error(world: World, broke
     gate.set()
     await looking
     await world.clock.advance(RETENTION.grace_s)
-    await broker.collector.collect()
+    await broker.retention.collect()
     assert await world.object_keys() == []
 
 
@@ -447,7 +447,7 @@ async def test_a_kill_between_put_and_registration_leaves_an_orphan_that_is_coll
     broker = await world.start()
     assert await values_of(broker) == {0: b"1", 1: b"2"}
     await world.clock.advance(RETENTION.orphan_age_s + 1)
-    assert await broker.collector.sweep() == 1
+    assert await broker.retention.sweep() == 1
     await broker.compactor.look()
     assert await values_of(broker) == {1: b"2"}
     assert not set(orphans) & set(await world.object_keys())

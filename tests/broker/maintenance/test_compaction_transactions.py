@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch.fetch import Fetched, Wanted
-from streamhouse.broker.fetch.read_plans import Span
+from streamhouse.broker.fetch.fetch import FetchResult, PartitionFetch
+from streamhouse.broker.fetch.read_plans import OffsetRange
 from streamhouse.broker.maintenance.run_rewriter import TRIES
 from streamhouse.broker.produce.append import ProduceTransaction
 from streamhouse.config import CompactionSettings, TransactionSettings
@@ -89,7 +89,7 @@ async def as_kafka(broker: Broker, *, is_committed: bool = True, max_bytes: int 
     """Everything as a consumer of Kafka gets it, answer by answer."""
     view, offset = View(), 0
     while True:
-        wanted = Wanted(ORDERS, offset, max_bytes, committed=is_committed)
+        wanted = PartitionFetch(ORDERS, offset, max_bytes, committed=is_committed)
         (found,) = await broker.fetch([wanted], max_bytes=MANY_BYTES, min_bytes=0, max_wait_s=0)
         assert found.error is None
         following = end_of(found, offset)
@@ -108,7 +108,7 @@ async def as_http(broker: Broker, *, start: int = 0, end: int | None = None) -> 
     offset = start
     while end is None or offset < end:
         (got,) = await broker.records.read(
-            [Wanted(ORDERS, offset, 300)], max_bytes=MANY_BYTES, min_bytes=0, max_wait_s=0
+            [PartitionFetch(ORDERS, offset, 300)], max_bytes=MANY_BYTES, min_bytes=0, max_wait_s=0
         )
         assert got.error is None
         found += [Item(each.offset, each.key, each.value) for each in records_of(got.records) if each.offset >= offset]
@@ -122,7 +122,7 @@ async def as_http(broker: Broker, *, start: int = 0, end: int | None = None) -> 
 
 async def as_planned(broker: Broker) -> list[Item]:
     """Everything as executors of Spark get it: segments by a plan, and the tail."""
-    (plan,) = (await broker.plans.plan([Span(ORDERS)])).partitions
+    (plan,) = (await broker.plans.plan([OffsetRange(ORDERS)])).partitions
     pieces: list[Buffer] = []
     for run in plan.runs:
         source = await broker.compactor.rewriter.open(run)
@@ -132,7 +132,7 @@ async def as_planned(broker: Broker) -> list[Item]:
     return read + await as_http(broker, start=plan.settled_end, end=plan.end)
 
 
-def end_of(found: Fetched, offset: int) -> int:
+def end_of(found: FetchResult, offset: int) -> int:
     return max((span.end for data in found.records for span in iter_batches(data)), default=offset)
 
 
@@ -277,18 +277,18 @@ async def test_a_plan_ends_where_transactions_are_open_and_names_those_that_were
     await alice.end(broker, commit=False)
     await bob.send(broker, (b"a", b"2"))
     await flush(broker)
-    (plan,) = (await broker.plans.plan([Span(ORDERS)])).partitions
+    (plan,) = (await broker.plans.plan([OffsetRange(ORDERS)])).partitions
     assert (plan.end, plan.settled_end, plan.flushed_end) == (2, 2, 3)
     assert list(plan.aborted) == [AbortedTransaction(alice.identity.producer_id, 0, 1)]
     await bob.end(broker, commit=False)
     await put(broker, (b"c", b"4"))
-    (plan,) = (await broker.plans.plan([Span(ORDERS)])).partitions
+    (plan,) = (await broker.plans.plan([OffsetRange(ORDERS)])).partitions
     assert (plan.end, plan.settled_end, plan.flushed_end) == (5, 2, 3), "the leader alone knows how it ended"
     assert [item.offset for item in await as_planned(broker)] == [4]
     await flush(broker)
-    (plan,) = (await broker.plans.plan([Span(ORDERS)])).partitions
+    (plan,) = (await broker.plans.plan([OffsetRange(ORDERS)])).partitions
     assert (plan.end, plan.settled_end, len(plan.aborted)) == (5, 5, 2)
-    (plan,) = (await broker.plans.plan([Span(ORDERS, 2, 5)])).partitions
+    (plan,) = (await broker.plans.plan([OffsetRange(ORDERS, 2, 5)])).partitions
     assert [each.first_offset for each in plan.aborted] == [2]
     assert [item.offset for item in await as_planned(broker)] == [4]
 
@@ -297,20 +297,20 @@ async def test_no_leader_is_asked_about_what_is_settled(world: World, broker: Br
     await written(broker, (b"a", b"1"), (b"b", b"2"))
     world.kill()
     broker = await world.start()
-    (plan,) = (await broker.plans.plan([Span(ORDERS, 0, 2)])).partitions
+    (plan,) = (await broker.plans.plan([OffsetRange(ORDERS, 0, 2)])).partitions
     assert plan.end == 2
-    assert not broker.tenure or not list(broker.tenure.logs())
+    assert not broker.agent_session or not list(broker.agent_session.logs())
 
 
 async def test_snapshots_are_read_once_for_each_flush(world: World, broker: Broker) -> None:
     await written(broker, (b"a", b"1"))
     for _ in range(3):
-        await broker.plans.plan([Span(ORDERS)])
+        await broker.plans.plan([OffsetRange(ORDERS)])
     assert world.metadata.count("last_runs") <= 2  # one of them when the log was opened
     before = world.metadata.count("last_runs")
     await written(broker, (b"a", b"2"))
     for _ in range(3):
-        await broker.plans.plan([Span(ORDERS)])
+        await broker.plans.plan([OffsetRange(ORDERS)])
     assert world.metadata.count("last_runs") == before + 1
 
 
@@ -318,9 +318,9 @@ async def test_an_object_store_that_is_away_makes_plans_wait_not_guess(world: Wo
     await written(broker, (b"a", b"1"))
     world.objects.refuse("get_range", times=50)
     with pytest.raises(Unavailable):
-        await broker.plans.plan([Span(ORDERS)])
+        await broker.plans.plan([OffsetRange(ORDERS)])
     world.objects.heal()
-    (plan,) = (await broker.plans.plan([Span(ORDERS)])).partitions
+    (plan,) = (await broker.plans.plan([OffsetRange(ORDERS)])).partitions
     assert plan.settled_end == 1
 
 
@@ -331,10 +331,10 @@ async def test_readers_are_taken_over_what_they_may_not_see(world: World, broker
     alice = await client(broker)
     await alice.send(broker, (b"a", b"0"), (b"b", b"1"))
     await alice.end(broker, commit=False)
-    (found,) = await broker.records.read([Wanted(ORDERS, 0, 1000)], max_bytes=1000, min_bytes=0, max_wait_s=0)
+    (found,) = await broker.records.read([PartitionFetch(ORDERS, 0, 1000)], max_bytes=1000, min_bytes=0, max_wait_s=0)
     assert (end_of(found, 0), records_of(found.records), found.high_watermark) == (3, [], 3)
     await alice.send(broker, (b"a", b"3"))
-    (found,) = await broker.records.read([Wanted(ORDERS, 3, 1000)], max_bytes=1000, min_bytes=0, max_wait_s=0)
+    (found,) = await broker.records.read([PartitionFetch(ORDERS, 3, 1000)], max_bytes=1000, min_bytes=0, max_wait_s=0)
     assert (list(found.records), found.high_watermark) == ([], 3)
     assert (await broker.records.stable_end(ORDERS)).offset == 3
     assert (await broker.records.latest(ORDERS)).offset == 4

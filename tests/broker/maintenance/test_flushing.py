@@ -21,7 +21,7 @@ async def test_what_every_agent_leads_is_flushed(make_world: MakeWorld) -> None:
     assert set(leaders) == set(team.agents)
     for leader, name in zip(leaders, names, strict=True):
         await team.done(produce(leader, batch(b"a"), name))
-    await team.done(first.upkeep.flushing.flush("orders"))
+    await team.done(first.maintenance.flushing.flush("orders"))
     ends = [(await leader.open_log(name)).flushed_end for leader, name in zip(leaders, names, strict=True)]
     assert ends == [1] * PARTITIONS
 
@@ -31,6 +31,6 @@ async def test_a_flush_that_takes_too_long_and_a_topic_that_is_not_there_are_tol
     broker = await world.start_with()
     await produce(broker, batch(b"a"))
     with pytest.raises(Unavailable, match="not flushed yet"):
-        await broker.upkeep.flushing.flush("orders")
+        await broker.maintenance.flushing.flush("orders")
     with pytest.raises(UnknownTopic):
-        await broker.upkeep.flushing.flush("nothing")
+        await broker.maintenance.flushing.flush("nothing")

@@ -11,9 +11,9 @@ import pytest
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.maintenance import log_cleaner as module
-from streamhouse.broker.maintenance.log_cleaner import Cleaner
-from streamhouse.broker.maintenance.run_rewriter import Forgetting
-from streamhouse.broker.segments.transaction_isolation import Settled
+from streamhouse.broker.maintenance.log_cleaner import LogCleaner
+from streamhouse.broker.maintenance.run_rewriter import AbortedCleanup
+from streamhouse.broker.segments.transaction_isolation import StableFlushedOffset
 from streamhouse.config import CompactionSettings
 from streamhouse.format.records import Record, build_batch
 from streamhouse.model.cluster import PartitionState
@@ -140,12 +140,12 @@ async def test_very_many_runs_are_never_in_memory_together(world: World, monkeyp
     monkeypatch.setattr(module, "PAGE", 1000)
     rows = Rows()
     broker = await world.start()
-    doors = replace(broker._doors, metadata=cast(Any, rows))
-    cleaner = Cleaner(
-        doors,
+    dependencies = replace(broker._dependencies, metadata=cast(Any, rows))
+    cleaner = LogCleaner(
+        dependencies,
         rewriter=broker.compactor.rewriter,
-        settled=Settled(doors, reader=broker.reader),
-        forgetting=Forgetting(doors, logs=list),
+        settled=StableFlushedOffset(dependencies, reader=broker.reader),
+        forgetting=AbortedCleanup(dependencies, logs=list),
     )
     state = PartitionState(
         partition=PARTITION, epoch=Epoch(1), holder=None, log_start=0, flushed_end=MANY, reserved_until=MANY

@@ -72,7 +72,7 @@ async def test_old_objects_go_after_their_grace_time(world: World, broker: Broke
     await broker.compactor.look()
     assert len(await world.object_keys()) == 5
     await world.clock.advance(RetentionSettings().grace_s)
-    await broker.collector.collect()
+    await broker.retention.collect()
     assert len(await world.object_keys()) == 1
     assert len(await values_of(broker)) == 4
 
@@ -223,5 +223,5 @@ async def test_however_often_a_partition_is_flushed_its_rows_and_objects_stay_fe
     assert max(rows) <= 30  # of 400 flushes
     assert sum(run.records for run in await runs_of(world, broker)) == 400
     await world.clock.advance(RetentionSettings().grace_s)
-    await broker.collector.collect()
+    await broker.retention.collect()
     assert len(await world.sqlite.known_objects()) == rows[-1]

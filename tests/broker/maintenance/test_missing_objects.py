@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch.fetch import Wanted
+from streamhouse.broker.fetch.fetch import PartitionFetch
 from streamhouse.broker.produce.append import ProduceTransaction
 from streamhouse.config import CompactionSettings, FetchSettings, ProducerSettings
 from streamhouse.errors import CorruptObject, MissingRecords, OutOfOrderSequence, Unavailable
@@ -88,7 +88,7 @@ async def test_a_fetch_that_begins_before_a_lost_range_brings_what_lies_before_i
 async def test_a_reader_that_waits_for_more_is_told_soon_that_its_range_is_lost(world: World) -> None:
     """A long poll must not sit out its time, as if the log ended there; nor may a client ask without a pause."""
     broker, _ = await lost_in_the_middle(world)
-    wanted = [Wanted(ORDERS, 2, MANY_BYTES), Wanted(CLICKS, 5, MANY_BYTES)]
+    wanted = [PartitionFetch(ORDERS, 2, MANY_BYTES), PartitionFetch(CLICKS, 5, MANY_BYTES)]
     asked = asyncio.ensure_future(broker.fetch(wanted, max_bytes=MANY_BYTES, min_bytes=1, max_wait_s=60))
     await settle()
     assert not asked.done()
@@ -101,7 +101,7 @@ async def test_a_reader_that_waits_for_more_is_told_soon_that_its_range_is_lost(
 async def test_records_of_other_partitions_end_the_pause_after_a_lost_range(make_world: MakeWorld) -> None:
     world = await make_world(fetch=FetchSettings(damage_pause_s=1000.0))
     broker, _ = await lost_in_the_middle(world)
-    wanted = [Wanted(ORDERS, 2, MANY_BYTES), Wanted(CLICKS, 5, MANY_BYTES)]
+    wanted = [PartitionFetch(ORDERS, 2, MANY_BYTES), PartitionFetch(CLICKS, 5, MANY_BYTES)]
     asked = asyncio.ensure_future(broker.fetch(wanted, max_bytes=MANY_BYTES, min_bytes=1, max_wait_s=60))
     await settle()
     await produce(broker, batch(b"c5"), CLICKS)

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from streamhouse.broker.admin.health_rules import Check, Verdict
+from streamhouse.broker.admin.health_rules import Check, CheckStatus
 from streamhouse.broker.broker import Broker
 from streamhouse.config import IntegritySettings
 from streamhouse.errors import Unavailable
@@ -22,7 +22,9 @@ async def with_runs(world: World, count: int) -> Broker:
 
 
 async def doctor(broker: Broker, name: str) -> Check:
-    [found] = [each for each in (*await broker.checkup.shared(), *await broker.checkup.own()) if each.name == name]
+    [found] = [
+        each for each in (*await broker.health_check.shared(), *await broker.health_check.own()) if each.name == name
+    ]
     return found
 
 
@@ -38,7 +40,7 @@ async def test_a_lost_object_is_found_with_its_partition_and_offsets(
     [line] = [each for each in caplog.records if each.levelno == logging.ERROR]  # once, not at every look
     assert (line.first_key, line.first_ranges) == (run.object_key, "orders-0[1,2)")  # type: ignore[attr-defined]
     found = await doctor(broker, "readable")
-    assert found.verdict == Verdict.FAILURE
+    assert found.verdict == CheckStatus.FAILURE
     assert "orders-0[1,2)" in found.text
 
 
@@ -105,11 +107,11 @@ async def test_the_check_runs_by_itself(world: World) -> None:
 
 async def test_the_doctor_finds_one_lost_object_of_many(world: World) -> None:
     broker = await with_runs(world, 5)
-    assert (await doctor(broker, "segments")).verdict == Verdict.OK
+    assert (await doctor(broker, "segments")).verdict == CheckStatus.OK
     run = (await runs_of(world, broker))[3]
     await lose(world, run)
     found = await doctor(broker, "segments")
-    assert found.verdict == Verdict.FAILURE
+    assert found.verdict == CheckStatus.FAILURE
     assert f"orders-0[3,4) {run.object_key}" in found.text
     assert found.figures == {"looked_at": 5, "missing": 1, "short": 0}
 
@@ -118,7 +120,7 @@ async def test_the_doctor_says_that_a_bucket_was_emptied(world: World) -> None:
     broker = await with_runs(world, 3)
     await lose(world, *await runs_of(world, broker))
     found = await doctor(broker, "segments")
-    assert found.verdict == Verdict.FAILURE
+    assert found.verdict == CheckStatus.FAILURE
     assert "none of 3 objects" in found.text
     assert "restore" in found.text
 
@@ -135,10 +137,10 @@ async def test_the_doctor_asks_for_a_bounded_number_of_objects(make_world: MakeW
 
 async def test_the_doctor_knows_what_readers_were_refused(world: World) -> None:
     broker = await with_runs(world, 2)
-    assert (await doctor(broker, "readable")).verdict == Verdict.OK
+    assert (await doctor(broker, "readable")).verdict == CheckStatus.OK
     run = (await runs_of(world, broker))[0]
     await lose(world, run)
     await fetch(broker, 0)
     found = await doctor(broker, "readable")
-    assert found.verdict == Verdict.FAILURE
+    assert found.verdict == CheckStatus.FAILURE
     assert f"orders-0 [0,1) {run.object_key}" in found.text

@@ -6,7 +6,7 @@ import pytest
 
 from streamhouse.broker.pipelines.pipelines import (
     Outcome,
-    Wanted,
+    PipelineRequest,
     check_starting,
     decide_definition,
     decide_restart,
@@ -37,7 +37,7 @@ DEFINITION = Definition(
     columns=(Column(name="id", type="INT"),),
     shape=SHAPE,
 )
-_, FIRST = decide_definition(None, Wanted(definition=DEFINITION, starting="latest"), query_id="q1")
+_, FIRST = decide_definition(None, PipelineRequest(definition=DEFINITION, starting="latest"), query_id="q1")
 
 
 def test_the_first_definition_is_the_first_generation() -> None:
@@ -46,22 +46,22 @@ def test_the_first_definition_is_the_first_generation() -> None:
 
 
 def test_the_same_again_is_no_change_even_where_it_may_begin_anew() -> None:
-    again = Wanted(definition=DEFINITION, starting="earliest", fresh=True)
+    again = PipelineRequest(definition=DEFINITION, starting="earliest", fresh=True)
     assert decide_definition(FIRST, again, query_id="q2") == (Outcome.UNCHANGED, FIRST)
 
 
 def test_to_know_columns_better_is_no_change() -> None:
     better = replace(DEFINITION, columns=(Column(name="id", type="BIGINT"),))
-    outcome, after = decide_definition(FIRST, Wanted(definition=better), query_id="q2")
+    outcome, after = decide_definition(FIRST, PipelineRequest(definition=better), query_id="q2")
     assert (outcome, after.revision, after.definition) == (Outcome.UNCHANGED, 1, better)
 
 
 def test_what_nobody_has_looked_at_stays_known_only_while_the_text_is_the_same() -> None:
     unseen = replace(DEFINITION, shape=None, columns=None)
-    _, same = decide_definition(FIRST, Wanted(definition=unseen), query_id="q2")
+    _, same = decide_definition(FIRST, PipelineRequest(definition=unseen), query_id="q2")
     assert same.definition == DEFINITION
     other = replace(unseen, text="SELECT more")
-    outcome, changed = decide_definition(FIRST, Wanted(definition=other), query_id="q2")
+    outcome, changed = decide_definition(FIRST, PipelineRequest(definition=other), query_id="q2")
     assert (outcome, changed.definition.shape, changed.generation) == (Outcome.CHANGED, None, 1)
 
 
@@ -75,7 +75,7 @@ def test_what_nobody_has_looked_at_stays_known_only_while_the_text_is_the_same()
 )
 @pytest.mark.parametrize("text", ["SELECT", "SELECT more"])
 def test_what_loses_its_place_is_refused_or_begins_anew(shape: Shape, why: str, text: str) -> None:
-    wanted = Wanted(definition=replace(DEFINITION, text=text, shape=shape), starting="earliest")
+    wanted = PipelineRequest(definition=replace(DEFINITION, text=text, shape=shape), starting="earliest")
     with pytest.raises(PlaceLost, match=why):
         decide_definition(FIRST, wanted, query_id="q2")
     outcome, after = decide_definition(FIRST, replace(wanted, fresh=True), query_id="q2")
@@ -85,14 +85,14 @@ def test_what_loses_its_place_is_refused_or_begins_anew(shape: Shape, why: str, 
 
 SIGNED = replace(SHAPE, query=("Filter (amount > 0)",), signature="1:a")
 SELECTED = replace(DEFINITION, text="SELECT 1 -- one", shape=SIGNED)
-_, VIEWED = decide_definition(None, Wanted(definition=replace(SELECTED, kind=Kind.VIEW)), query_id="q1")
-_, SUMMED = decide_definition(None, Wanted(definition=SELECTED), query_id="q1")
+_, VIEWED = decide_definition(None, PipelineRequest(definition=replace(SELECTED, kind=Kind.VIEW)), query_id="q1")
+_, SUMMED = decide_definition(None, PipelineRequest(definition=SELECTED), query_id="q1")
 
 
 @pytest.mark.parametrize("before", [VIEWED, SUMMED], ids=["view", "pipeline"])
 def test_another_query_is_refused_with_what_is_other(before: Pipeline) -> None:
     other = replace(SIGNED, query=("Filter (amount > 6)",), signature="1:b")
-    wanted = Wanted(definition=replace(before.definition, text="SELECT 2", shape=other), starting="earliest")
+    wanted = PipelineRequest(definition=replace(before.definition, text="SELECT 2", shape=other), starting="earliest")
     with pytest.raises(PlaceLost, match=r"another query; was=Filter \(amount > 0\) is=Filter \(amount > 6\)"):
         decide_definition(before, wanted, query_id="q2")
     outcome, after = decide_definition(before, replace(wanted, fresh=True), query_id="q2")
@@ -101,20 +101,24 @@ def test_another_query_is_refused_with_what_is_other(before: Pipeline) -> None:
 
 @pytest.mark.parametrize("text", ["SELECT 1", "/* 1 */ SELECT\n1", "SELECT 2"])
 def test_a_text_that_means_the_same_goes_on(text: str) -> None:
-    wanted = Wanted(definition=replace(VIEWED.definition, text=text))
+    wanted = PipelineRequest(definition=replace(VIEWED.definition, text=text))
     outcome, after = decide_definition(VIEWED, wanted, query_id="q2")
     assert (outcome, after.revision, after.generation) == (Outcome.CHANGED, 2, 1)
 
 
 def test_the_same_text_goes_on_whatever_its_tables_have_become() -> None:
-    wanted = Wanted(definition=replace(VIEWED.definition, text="SELECT  1", shape=replace(SIGNED, signature="1:b")))
+    wanted = PipelineRequest(
+        definition=replace(VIEWED.definition, text="SELECT  1", shape=replace(SIGNED, signature="1:b"))
+    )
     _, after = decide_definition(VIEWED, wanted, query_id="q2")
     assert (after.generation, after.definition) == (1, wanted.definition)
 
 
 def test_in_python_the_layout_counts() -> None:
     before = replace(VIEWED, definition=replace(VIEWED.definition, kind=Kind.PYTHON, text="if a:\n  b\n  c"))
-    wanted = Wanted(definition=replace(before.definition, text="if a:\n  b\nc", shape=replace(SIGNED, signature="1:b")))
+    wanted = PipelineRequest(
+        definition=replace(before.definition, text="if a:\n  b\nc", shape=replace(SIGNED, signature="1:b"))
+    )
     with pytest.raises(PlaceLost):
         decide_definition(before, wanted, query_id="q2")
 
@@ -122,20 +126,20 @@ def test_in_python_the_layout_counts() -> None:
 def test_a_view_that_has_not_run_begins_anew_where_it_was_to_begin() -> None:
     before = replace(VIEWED, starting="latest")
     other = replace(VIEWED.definition, text="SELECT 2", shape=replace(SIGNED, signature="1:b"))
-    _, after = decide_definition(before, Wanted(definition=other), query_id="q2", has_run=False)
+    _, after = decide_definition(before, PipelineRequest(definition=other), query_id="q2", has_run=False)
     assert (after.generation, after.query_id, after.starting) == (2, "q2", "latest")
-    wanted = Wanted(definition=replace(other, kind=Kind.SQL))
+    wanted = PipelineRequest(definition=replace(other, kind=Kind.SQL))
     with pytest.raises(PlaceLost):  # rows may be in its topic, which nobody takes out again
         decide_definition(SUMMED, wanted, query_id="q2", has_run=False)
 
 
 def test_what_an_earlier_version_has_kept_goes_on_while_its_text_stays() -> None:
     old = replace(VIEWED, definition=replace(VIEWED.definition, shape=SHAPE))
-    same = Wanted(definition=VIEWED.definition)
+    same = PipelineRequest(definition=VIEWED.definition)
     outcome, after = decide_definition(old, same, query_id="q2")
     assert (outcome, after.revision, after.definition.shape) == (Outcome.UNCHANGED, 1, SIGNED)
     with pytest.raises(PlaceLost, match="another version of StreamHouse"):
-        decide_definition(old, Wanted(definition=replace(VIEWED.definition, text="SELECT 2")), query_id="q2")
+        decide_definition(old, PipelineRequest(definition=replace(VIEWED.definition, text="SELECT 2")), query_id="q2")
 
 
 def test_a_restart_without_a_place_keeps_the_generation_and_runs_again() -> None:

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.external_commits.commit_request import WantedCommit, WantedRun, WantedSegment
-from streamhouse.broker.wal.object_recovery import ObjectWals
+from streamhouse.broker.external_commits.commit_request import ExternalCommitRequest, RunRequest, SegmentRequest
+from streamhouse.broker.wal.object_recovery import ObjectWalFactory
 from streamhouse.config.fields import Address
 from streamhouse.errors import Unavailable
 from streamhouse.format.batch import assign_offset
@@ -32,7 +32,7 @@ async def write_segment(
     query: QueryId = QUERY,
     unique: str | None = None,
     put: bool = True,
-) -> WantedSegment:
+) -> SegmentRequest:
     """One object with a run for each partition, one batch for each value; offsets count from 0."""
     inputs: list[RunInput] = []
     for name, given in values.items():
@@ -55,7 +55,7 @@ async def write_segment(
     if put:
         await objects.put_new(key, encoded.body)
     runs = [
-        WantedRun(
+        RunRequest(
             name=name,
             records=layout.entry.records,
             stored_base=layout.entry.base,
@@ -69,18 +69,18 @@ async def write_segment(
         for name, layout in zip(values, encoded.layouts, strict=True)
     ]
     segment = SegmentObject(key=key, size_bytes=encoded.size_bytes, created_at_ms=NOW_MS)
-    return WantedSegment(segment=segment, runs=tuple(runs))
+    return SegmentRequest(segment=segment, runs=tuple(runs))
 
 
 def commit_of(
-    *segments: WantedSegment, epoch: int = 1, query: QueryId = QUERY, progress: str | None = None
-) -> WantedCommit:
-    return WantedCommit(query=query, epoch=epoch, progress=progress, segments=segments)
+    *segments: SegmentRequest, epoch: int = 1, query: QueryId = QUERY, progress: str | None = None
+) -> ExternalCommitRequest:
+    return ExternalCommitRequest(query=query, epoch=epoch, progress=progress, segments=segments)
 
 
 async def written(
     broker: Broker, objects: ObjectStore, values: Mapping[TopicPartition, Sequence[bytes]], **given: Any
-) -> WantedCommit:
+) -> ExternalCommitRequest:
     """A commit of one segment that is in the store."""
     progress = given.pop("progress", None)
     segment = await write_segment(broker, objects, values, **given)
@@ -99,7 +99,7 @@ class Links:
     async def hold(self, at: Address, asked: FreezeRequest, *, timeout_s: float) -> Sequence[FrozenPartition]:
         if "hold" in self.lose or at not in self.brokers:
             raise Unavailable("nobody answers")
-        found = await self.brokers[at].holds.hold(asked, timeout_s=timeout_s)
+        found = await self.brokers[at].freezes.hold(asked, timeout_s=timeout_s)
         if "hold answer" in self.lose:
             raise Unavailable("the answer was lost")
         return found
@@ -107,12 +107,12 @@ class Links:
     async def end_hold(self, at: Address, hold_id: str, outcome: Outcome, *, timeout_s: float) -> None:
         if "end" in self.lose or at not in self.brokers:
             raise Unavailable("nobody answers")
-        await self.brokers[at].holds.end(hold_id, outcome)
+        await self.brokers[at].freezes.end(hold_id, outcome)
 
     async def flush(self, at: Address, topic: str, *, timeout_s: float) -> None:
         if at not in self.brokers:
             raise Unavailable("nobody answers")
-        await self.brokers[at].upkeep.flushing.flush(topic, everywhere=False)
+        await self.brokers[at].maintenance.flushing.flush(topic, everywhere=False)
 
 
 class Team:
@@ -129,9 +129,9 @@ class Team:
         world = self.world
         http = Address("127.0.0.1", 8000 + number)
         broker = Broker(
-            world.doors(
+            world.dependencies(
                 alone=False,
-                wals=ObjectWals(world.objects, world.settings.wal, clock=world.clock, ids=world.ids),
+                wals=ObjectWalFactory(world.objects, world.settings.wal, clock=world.clock, ids=world.ids),
                 kafka=Address("127.0.0.1", 9000 + number),
                 http=http,
                 holders=self.links,

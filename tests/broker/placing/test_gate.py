@@ -4,19 +4,19 @@ import asyncio
 
 import pytest
 
-from streamhouse.broker.partition.backpressure import Gate
+from streamhouse.broker.partition.backpressure import AppendBarrier
 from streamhouse.errors import PartitionHeld
 from tests.broker.support import settle
 
 
-async def passing(gate: Gate, name: str, passed: list[str]) -> None:
+async def passing(gate: AppendBarrier, name: str, passed: list[str]) -> None:
     if not gate.is_open:
         await gate.wait()
     passed.append(name)
 
 
 async def test_whoever_waited_goes_before_whoever_comes_later() -> None:
-    gate, passed = Gate(), list[str]()
+    gate, passed = AppendBarrier(), list[str]()
     await gate.shut()
     waiting = [asyncio.ensure_future(passing(gate, name, passed)) for name in "abc"]
     await settle()
@@ -28,7 +28,7 @@ async def test_whoever_waited_goes_before_whoever_comes_later() -> None:
 
 
 async def test_whoever_shuts_it_again_lets_those_through_who_waited() -> None:
-    gate, passed = Gate(), list[str]()
+    gate, passed = AppendBarrier(), list[str]()
     await gate.shut()
     waiting = [asyncio.ensure_future(passing(gate, name, passed)) for name in "abc"]
     again = asyncio.ensure_future(gate.shut())
@@ -45,7 +45,7 @@ async def test_whoever_shuts_it_again_lets_those_through_who_waited() -> None:
 
 
 async def test_one_who_gives_up_keeps_nobody() -> None:
-    gate, passed = Gate(), list[str]()
+    gate, passed = AppendBarrier(), list[str]()
     await gate.shut()
     first, second = (asyncio.ensure_future(passing(gate, name, passed)) for name in "ab")
     wanting = [asyncio.ensure_future(gate.shut()) for _ in range(2)]
@@ -60,7 +60,7 @@ async def test_one_who_gives_up_keeps_nobody() -> None:
 
 
 async def test_the_end_of_the_log_ends_all_waiting() -> None:
-    gate = Gate()
+    gate = AppendBarrier()
     await gate.shut()
     waiting = [asyncio.ensure_future(gate.wait()), asyncio.ensure_future(gate.shut())]
     await settle()

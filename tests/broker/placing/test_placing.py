@@ -10,9 +10,9 @@ from unittest.mock import AsyncMock
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.external_commits.commit_request import WantedCommit
-from streamhouse.broker.external_commits.partition_freezes import MAX_GIVEN_UP
-from streamhouse.broker.fetch.fetch import Wanted
+from streamhouse.broker.external_commits.commit_request import ExternalCommitRequest
+from streamhouse.broker.external_commits.partition_freezes import MAX_CANCELLED
+from streamhouse.broker.fetch.fetch import PartitionFetch
 from streamhouse.broker.partition.producer_state import ProducerTable
 from streamhouse.broker.segments.producer_snapshots import load_producers
 from streamhouse.config import CompactionSettings, ExternalCommitSettings, FlushSettings
@@ -63,7 +63,7 @@ async def broker(world: World) -> Broker:
     return broker
 
 
-async def commit(world: World, broker: Broker, wanted: WantedCommit) -> StoredCommit:
+async def commit(world: World, broker: Broker, wanted: ExternalCommitRequest) -> StoredCommit:
     return await until_done(world, broker.commits.commit(wanted))
 
 
@@ -82,7 +82,7 @@ async def test_records_of_a_commit_stand_behind_those_that_were_there(world: Wor
 
 async def test_a_consumer_that_waits_wakes_when_a_commit_is_placed(world: World, broker: Broker) -> None:
     await produce(broker, batch(b"a"))
-    wanted = [Wanted(ORDERS, 1, 1 << 20)]
+    wanted = [PartitionFetch(ORDERS, 1, 1 << 20)]
     waiting = asyncio.ensure_future(broker.fetch(wanted, max_bytes=1 << 20, min_bytes=1, max_wait_s=30))
     await settle()
     await commit(world, broker, await written(broker, world.bucket, {ORDERS: [b"x"]}))
@@ -164,7 +164,7 @@ async def test_segments_that_are_not_what_the_commit_says_are_refused(world: Wor
         with pytest.raises(CommitRefused):
             await commit(world, broker, each)
     assert await values_of(broker) == {}
-    assert len(broker.holds) == 0
+    assert len(broker.freezes) == 0
     await commit(world, broker, good)
 
 
@@ -261,7 +261,7 @@ async def test_a_killed_leader_is_recovered_behind_what_was_placed(world: World,
 async def hold(broker: Broker, hold_id: str = "h", *, timeout_s: float = 5.0, name: TopicPartition = ORDERS) -> None:
     partition = PartitionId((await broker.topic("orders")).topic_id, name.partition)
     wanted = FreezeTarget(name=name, partition=partition, offsets=1)
-    await broker.holds.hold(
+    await broker.freezes.hold(
         FreezeRequest(hold_id=hold_id, query=QUERY, epoch=1, partitions=(wanted,)), timeout_s=timeout_s
     )
 
@@ -273,7 +273,7 @@ async def test_a_log_that_can_not_be_opened_in_time_is_not_waited_for(world: Wor
         await hold(broker, timeout_s=0.02)
     going_on.set()
     await settle()
-    assert len(broker.holds) == 0
+    assert len(broker.freezes) == 0
     assert (await produce(broker, batch(b"a"))).base_offset == 0
 
 
@@ -289,7 +289,7 @@ async def test_a_hold_that_nobody_ends_costs_the_epoch_and_appends_go_on(world: 
         await waiting
     assert (await produce(broker, batch(b"b"))).base_offset == 1
     assert broker.leader_epoch(ORDERS) > before
-    assert (len(broker.holds), broker.holds.expired) == (0, 1)
+    assert (len(broker.freezes), broker.freezes.expired) == (0, 1)
 
 
 @pytest.mark.parametrize("second", [OTHER, ORDERS])
@@ -299,26 +299,26 @@ async def test_a_hold_whose_id_is_taken_is_refused_and_both_partitions_go_on(
     await until_done(world, hold(broker))
     with pytest.raises(CommitRefused, match="id"):
         await until_done(world, hold(broker, name=second))
-    await broker.holds.end("h", Outcome.UNUSED)
+    await broker.freezes.end("h", Outcome.UNUSED)
     assert (await produce(broker, batch(b"a"))).base_offset == 0
     assert (await until_done(world, produce(broker, batch(b"b"), OTHER))).base_offset == 0
     await until_done(world, hold(broker))
 
 
 async def test_ends_of_holds_that_never_began_are_remembered_up_to_a_limit(world: World, broker: Broker) -> None:
-    for number in range(MAX_GIVEN_UP + 5):
-        await broker.holds.end(f"h-{number}", Outcome.UNUSED)
+    for number in range(MAX_CANCELLED + 5):
+        await broker.freezes.end(f"h-{number}", Outcome.UNUSED)
     await until_done(world, hold(broker, "h-0"))
-    await broker.holds.end("h-0", Outcome.UNUSED)
+    await broker.freezes.end("h-0", Outcome.UNUSED)
     with pytest.raises(PartitionHeld, match="given up before it began"):
-        await until_done(world, hold(broker, f"h-{MAX_GIVEN_UP}"))
+        await until_done(world, hold(broker, f"h-{MAX_CANCELLED}"))
 
 
 async def test_two_holds_of_one_id_that_begin_together_are_one(world: World, broker: Broker) -> None:
     both = [asyncio.ensure_future(hold(broker, name=name)) for name in (ORDERS, OTHER)]
     got = await until_done(world, asyncio.gather(*both, return_exceptions=True))
     assert [type(each) for each in got if each is not None] == [CommitRefused]
-    await broker.holds.end("h", Outcome.UNUSED)
+    await broker.freezes.end("h", Outcome.UNUSED)
     for name in (ORDERS, OTHER):
         assert (await until_done(world, produce(broker, batch(b"a"), name))).base_offset == 0
 
@@ -333,7 +333,7 @@ async def test_an_id_is_free_again_when_its_hold_could_not_begin_or_was_cancelle
     await asyncio.gather(cancelled, return_exceptions=True)
     going_on.set()
     await until_done(world, hold(broker))
-    await broker.holds.end("h", Outcome.UNUSED)
+    await broker.freezes.end("h", Outcome.UNUSED)
     assert (await produce(broker, batch(b"a"))).base_offset == 0
 
 
@@ -349,7 +349,7 @@ async def test_a_hold_that_ends_while_its_lease_can_not_be_given_up_is_ended_lat
     await world.clock.advance(3)
     assert (await until_done(world, produce(broker, batch(b"b")))).base_offset == 1
     assert broker.leader_epoch(ORDERS) > before
-    assert len(broker.holds) == 0
+    assert len(broker.freezes) == 0
 
 
 async def test_a_late_transaction_fails_after_the_hold_expired(world: World, broker: Broker) -> None:
@@ -369,13 +369,13 @@ async def test_a_hold_that_was_not_used_costs_nothing(world: World, broker: Brok
     before = broker.leader_epoch(ORDERS)
     await until_done(world, hold(broker))
     waiting = asyncio.ensure_future(produce(broker, batch(b"b")))
-    await broker.holds.end("h", Outcome.UNUSED)
+    await broker.freezes.end("h", Outcome.UNUSED)
     assert (await waiting).base_offset == 1
     assert broker.leader_epoch(ORDERS) == before
 
 
 async def test_a_hold_that_was_given_up_before_it_began_holds_nothing(world: World, broker: Broker) -> None:
-    await broker.holds.end("h", Outcome.UNUSED)
+    await broker.freezes.end("h", Outcome.UNUSED)
     with pytest.raises(PartitionHeld):
         await until_done(world, hold(broker))
     await produce(broker, batch(b"a"))
@@ -477,27 +477,27 @@ async def test_placed_runs_are_merged_and_producers_are_known_after_it(make_worl
 async def test_retention_takes_placed_runs_like_others(world: World, broker: Broker) -> None:
     await commit(world, broker, await written(broker, world.bucket, {ORDERS: [b"x"]}))
     await commit(world, broker, await written(broker, world.bucket, {ORDERS: [b"y"]}, epoch=2))
-    await broker.administration.delete_records(ORDERS, 1)
+    await broker.topic_admin.delete_records(ORDERS, 1)
     assert await values_of(broker, offset=1) == {1: b"y"}
-    await broker.administration.delete_records(ORDERS, 2)
+    await broker.topic_admin.delete_records(ORDERS, 2)
     assert (await produce(broker, batch(b"z"))).base_offset == 2
 
 
 async def test_a_lease_that_was_given_up_twice_and_taken_in_between_stays_taken(world: World, broker: Broker) -> None:
     """A hold expires while the partition is handed over anyway, and the store refuses one of the two."""
     await produce(broker, batch(b"a"))
-    tenure = current(broker)
-    (opened,) = tenure.logs()
+    agent_session = current(broker)
+    (opened,) = agent_session.logs()
     why = PartitionHeld("over")
     world.metadata.refuse("release", times=1)
-    twice = [asyncio.ensure_future(tenure.hand_over([opened], {ORDERS: why})) for _ in range(2)]
+    twice = [asyncio.ensure_future(agent_session.transfer([opened], {ORDERS: why})) for _ in range(2)]
     await settle()
     with suppress(Retriable):
         await produce(broker, batch(b"b"))
     await world.clock.advance(5)
     await asyncio.gather(*twice)
     await produce(broker, batch(b"b"))
-    held = await world.sqlite.held_by(tenure.session.session_id)
+    held = await world.sqlite.held_by(agent_session.session.session_id)
     assert [(state.partition, state.epoch) for state in held] == [(opened.partition, broker.leader_epoch(ORDERS))]
 
 
@@ -520,5 +520,5 @@ async def test_of_what_lies_before_a_gap_and_a_placed_run_nothing_is_certain(wor
     assert isinstance(certain, ProducerTable)
     assert isinstance(doubted, ProducerTable)
     with pytest.raises(OutOfOrderSequence):
-        certain.judge(ORDERS, later)
-    assert doubted.judge(ORDERS, later) is None
+        certain.check_sequence(ORDERS, later)
+    assert doubted.check_sequence(ORDERS, later) is None

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch.fetch import Fetched, Wanted
-from streamhouse.broker.partition.backpressure import SHARE, AnswerBytes
+from streamhouse.broker.fetch.fetch import FetchResult, PartitionFetch
+from streamhouse.broker.partition.backpressure import SHARE, ResponseBudget
 from streamhouse.config import FetchSettings
 from streamhouse.model.names import TopicPartition
 from tests.broker.conftest import MakeWorld
@@ -22,7 +22,7 @@ READERS = 50
 
 @given(st.lists(st.integers(0, 5_000), max_size=100))
 def test_whoever_takes_no_more_than_there_is_room_for_never_passes_the_limit(wanted: list[int]) -> None:
-    answers = AnswerBytes(LIMIT_BYTES)
+    answers = ResponseBudget(LIMIT_BYTES)
     for size in wanted:
         answers.resize(0, min(size, answers.room_bytes()))
     assert answers.held_bytes <= LIMIT_BYTES
@@ -30,7 +30,7 @@ def test_whoever_takes_no_more_than_there_is_room_for_never_passes_the_limit(wan
 
 
 def test_an_answer_gets_its_share_of_what_the_others_leave_however_it_grows() -> None:
-    answers = AnswerBytes(LIMIT_BYTES)
+    answers = ResponseBudget(LIMIT_BYTES)
     answers.resize(0, LIMIT_BYTES // 2)
     own = answers.resize(0, 1_000)
     assert own + answers.room_bytes(own_bytes=own) == LIMIT_BYTES // 2 // SHARE
@@ -55,8 +55,10 @@ async def broker(world: World) -> Broker:
     return broker
 
 
-def ask(broker: Broker, *, offset: int = 0, wait_s: float = 0.0, min_bytes: int = 1) -> "asyncio.Task[list[Fetched]]":
-    wanted = [Wanted(TopicPartition("orders", number), offset, MANY_BYTES) for number in range(PARTITIONS)]
+def ask(
+    broker: Broker, *, offset: int = 0, wait_s: float = 0.0, min_bytes: int = 1
+) -> "asyncio.Task[list[FetchResult]]":
+    wanted = [PartitionFetch(TopicPartition("orders", number), offset, MANY_BYTES) for number in range(PARTITIONS)]
     fetching = broker.fetch(wanted, max_bytes=MANY_BYTES, min_bytes=min_bytes, max_wait_s=wait_s)
     return asyncio.get_running_loop().create_task(fetching)
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch.fetch import Fetched, LongPoll, Wanted
+from streamhouse.broker.fetch.fetch import FetchResult, LongPoll, PartitionFetch
 from streamhouse.broker.partition.log import PartitionLog
 from streamhouse.errors import (
     FencedLeaderEpoch,
@@ -27,16 +27,16 @@ async def broker(world: World) -> Broker:
 
 
 def poll(
-    broker: Broker, *wanted: Wanted, min_bytes: int = 1, max_bytes: int = MANY_BYTES, wait_s: float = LONG_S
-) -> "asyncio.Future[list[Fetched]]":
+    broker: Broker, *wanted: PartitionFetch, min_bytes: int = 1, max_bytes: int = MANY_BYTES, wait_s: float = LONG_S
+) -> "asyncio.Future[list[FetchResult]]":
     return asyncio.ensure_future(broker.fetch(wanted, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=wait_s))
 
 
-def at(offset: int, name: TopicPartition = ORDERS, max_bytes: int = MANY_BYTES) -> Wanted:
-    return Wanted(name, offset, max_bytes)
+def at(offset: int, name: TopicPartition = ORDERS, max_bytes: int = MANY_BYTES) -> PartitionFetch:
+    return PartitionFetch(name, offset, max_bytes)
 
 
-def offsets(found: Fetched) -> list[int]:
+def offsets(found: FetchResult) -> list[int]:
     return [record.offset for record in records_of(found.records)]
 
 
@@ -136,7 +136,7 @@ async def test_a_deleted_topic_ends_a_long_poll(broker: Broker) -> None:
 
 
 async def test_a_closed_log_ends_a_long_poll_though_what_it_has_is_still_served(broker: Broker) -> None:
-    """The next tenure's log is another one; a poll that went on watching this one would never hear of it."""
+    """The next session's log is another one; a poll that went on watching this one would never hear of it."""
     await produce(broker, batch(b"a"))
     waiting = poll(broker, at(1))
     await settle()

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch.list_offsets import FoundOffset
+from streamhouse.broker.fetch.list_offsets import OffsetResult
 from tests.broker.support import NOW_MS, ORDERS, World, batch, current, produce, settle
 
 T = NOW_MS - 10_000_000
@@ -37,7 +37,7 @@ async def test_an_empty_log_begins_and_ends_at_zero_and_knows_no_times(broker: B
 async def test_the_latest_offset_is_the_high_watermark(broker: Broker) -> None:
     await add(broker, 1, 2)
     await broker.append(ORDERS, batch(b"not durable yet"))
-    assert await broker.latest(ORDERS) == FoundOffset(2, leader_epoch=broker.leader_epoch(ORDERS))
+    assert await broker.latest(ORDERS) == OffsetResult(2, leader_epoch=broker.leader_epoch(ORDERS))
 
 
 @pytest.mark.parametrize("flushed", [(False, False), (True, False), (True, True)])
@@ -109,7 +109,7 @@ async def test_log_append_time_is_what_is_searched_for(world: World) -> None:
 async def test_the_current_epoch_ends_at_the_high_watermark_and_a_later_one_is_unknown(broker: Broker) -> None:
     await add(broker, 1, 2)
     epoch = broker.leader_epoch(ORDERS)
-    assert await broker.epoch_end(ORDERS, epoch) == FoundOffset(2, leader_epoch=epoch)
+    assert await broker.epoch_end(ORDERS, epoch) == OffsetResult(2, leader_epoch=epoch)
     assert await broker.epoch_end(ORDERS, epoch + 1) is None
 
 
@@ -122,8 +122,8 @@ async def test_an_older_epoch_ends_where_the_next_one_began(world: World) -> Non
     await add(broker, 3)
     new = broker.leader_epoch(ORDERS)
     assert new > old
-    assert await broker.epoch_end(ORDERS, old) == FoundOffset(2, leader_epoch=old)
-    assert await broker.epoch_end(ORDERS, new) == FoundOffset(3, leader_epoch=new)
+    assert await broker.epoch_end(ORDERS, old) == OffsetResult(2, leader_epoch=old)
+    assert await broker.epoch_end(ORDERS, new) == OffsetResult(3, leader_epoch=new)
     assert await broker.epoch_end(ORDERS, old - 1) is None
     found = await broker.at_time(ORDERS, T)
     assert found is not None

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from streamhouse.broker.segments.disk_cache import DiskTier
+from streamhouse.broker.segments.disk_cache import DiskBlockCache
 from streamhouse.broker.segments.reader import SegmentReader
 from streamhouse.clock import SystemClock
 from streamhouse.config import FetchSettings
@@ -31,7 +31,7 @@ KEY = "segments/one"
 class Shelf:
     """A reader over segments that the test writes."""
 
-    def __init__(self, disk: DiskTier | None = None, **settings: int) -> None:
+    def __init__(self, disk: DiskBlockCache | None = None, **settings: int) -> None:
         run_inline()
         self.bucket = MemoryObjectStore(SystemClock())
         self.objects = Faulty(self.bucket)

@@ -3,7 +3,7 @@
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch.read_plans import Place
+from streamhouse.broker.fetch.read_plans import RunCursor
 from streamhouse.config import PlanSettings
 from streamhouse.model.names import TopicPartition
 from tests.broker.conftest import MakeWorld
@@ -32,11 +32,11 @@ async def flushed(broker: Broker, topic: str, partition: int, *, runs: int) -> N
         await current(broker).flusher.flush_all()
 
 
-async def listed(broker: Broker, *, limit: int, begin: Place | None = None) -> tuple[Listed, int]:
+async def listed(broker: Broker, *, limit: int, begin: RunCursor | None = None) -> tuple[Listed, int]:
     """All that is listed from there on, and in how many pages."""
     found: Listed = []
     for pages in range(1, 50):
-        page = await broker.registered.page(await broker.topics(), limit=limit, begin=begin)
+        page = await broker.run_listing.page(await broker.topics(), limit=limit, begin=begin)
         assert len(page.runs) <= min(limit, MAX_RUNS)
         found += [(name.topic, name.partition, run.base) for name, run in page.runs]
         if page.next is None:
@@ -56,16 +56,16 @@ async def test_pages_are_small_and_leave_nothing_out(broker: Broker, limit: int)
 
 async def test_one_page_looks_at_so_many_partitions_only(broker: Broker) -> None:
     await flushed(broker, "c", 0, runs=1)
-    page = await broker.registered.page(await broker.topics(), limit=1000)
-    assert (page.runs, page.next) == ([], Place(TopicPartition("b", 1), 0))
+    page = await broker.run_listing.page(await broker.topics(), limit=1000)
+    assert (page.runs, page.next) == ([], RunCursor(TopicPartition("b", 1), 0))
     assert await listed(broker, limit=1000) == ([("c", 0, 0)], 3)
 
 
 async def test_a_listing_goes_on_behind_a_topic_that_was_deleted_meanwhile(broker: Broker) -> None:
     for topic in ("a", "b", "c"):
         await flushed(broker, topic, 0, runs=2)
-    page = await broker.registered.page(await broker.topics(), limit=3)
-    assert page.next == Place(TopicPartition("b", 0), 1)
+    page = await broker.run_listing.page(await broker.topics(), limit=3)
+    assert page.next == RunCursor(TopicPartition("b", 0), 1)
     await broker.delete_topic(await broker.topic("b"))
     assert await listed(broker, limit=4, begin=page.next) == ([("c", 0, 0), ("c", 0, 1)], 1)
 
@@ -73,5 +73,5 @@ async def test_a_listing_goes_on_behind_a_topic_that_was_deleted_meanwhile(broke
 async def test_a_place_that_never_was_ends_nothing_but_its_topic(broker: Broker) -> None:
     await flushed(broker, "a", 0, runs=1)
     await flushed(broker, "b", 0, runs=1)
-    assert (await listed(broker, limit=4, begin=Place(TopicPartition("a", 99), 5)))[0] == [("b", 0, 0)]
-    assert (await listed(broker, limit=4, begin=Place(TopicPartition("z", 0), 0)))[0] == []
+    assert (await listed(broker, limit=4, begin=RunCursor(TopicPartition("a", 99), 5)))[0] == [("b", 0, 0)]
+    assert (await listed(broker, limit=4, begin=RunCursor(TopicPartition("z", 0), 0)))[0] == []

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamhouse.limits import Turns
+from streamhouse.limits import FairLimiter
 from tests.broker.support import settle
 
 
@@ -15,7 +15,7 @@ class Crowd:
     """People who want turns; each holds its own until told to go."""
 
     def __init__(self, limit: int) -> None:
-        self.turns = Turns(limit)
+        self.turns = FairLimiter(limit)
         self.served: list[str] = []
         self.going: list[asyncio.Event] = []
 
@@ -23,7 +23,7 @@ class Crowd:
         return asyncio.get_running_loop().create_task(self._wait(whose))
 
     async def _wait(self, whose: str) -> None:
-        async with self.turns.turn(whose):
+        async with self.turns.slot(whose):
             self.served.append(whose)
             self.going.append(asyncio.Event())
             await self.going[-1].wait()
@@ -61,10 +61,10 @@ async def test_a_partition_with_a_long_backlog_does_not_keep_the_others_waiting(
 
 
 async def test_within_a_partition_the_first_to_come_is_the_first_served() -> None:
-    turns, served = Turns(1), []
+    turns, served = FairLimiter(1), []
 
     async def want(number: int) -> None:
-        async with turns.turn("p"):
+        async with turns.slot("p"):
             served.append(number)
 
     await asyncio.gather(*(want(number) for number in range(10)))
@@ -86,7 +86,7 @@ async def test_a_waiter_who_leaves_is_passed_over() -> None:
 
 async def test_a_turn_that_came_to_somebody_who_left_in_that_moment_goes_to_the_next() -> None:
     crowd = Crowd(1)
-    async with crowd.turns.turn("a"):
+    async with crowd.turns.slot("a"):
         second, _third = crowd.come("b"), crowd.come("c")
         await settle()
     second.cancel()  # its turn has been given to it, and it hasn't run since
@@ -97,11 +97,11 @@ async def test_a_turn_that_came_to_somebody_who_left_in_that_moment_goes_to_the_
 
 
 async def test_an_error_gives_the_turn_back() -> None:
-    turns = Turns(1)
+    turns = FairLimiter(1)
     with pytest.raises(ValueError, match="broken"):
-        async with turns.turn("a"):
+        async with turns.slot("a"):
             raise ValueError("broken")
-    async with asyncio.timeout(5), turns.turn("a"):
+    async with asyncio.timeout(5), turns.slot("a"):
         pass
 
 
@@ -112,11 +112,11 @@ def test_no_turn_is_lost_and_none_is_given_twice_however_people_come_and_leave(
     chance = random.Random(seed)
 
     async def scenario() -> None:
-        turns, inside = Turns(limit), 0
+        turns, inside = FairLimiter(limit), 0
 
         async def want(whose: int) -> None:
             nonlocal inside
-            async with turns.turn(whose):
+            async with turns.slot(whose):
                 inside += 1
                 assert inside <= limit
                 try:

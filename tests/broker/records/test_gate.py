@@ -5,12 +5,12 @@ import asyncio
 import pytest
 
 from streamhouse.errors import Overloaded
-from streamhouse.limits import Gate
+from streamhouse.limits import FifoLimiter
 from tests.broker.support import settle
 
 
-def a_gate(*, items: int = 2, size_bytes: int = 100, waiting: int = 10) -> Gate:
-    return Gate("tests", max_items=items, max_bytes=size_bytes, max_waiting=waiting)
+def a_gate(*, items: int = 2, size_bytes: int = 100, waiting: int = 10) -> FifoLimiter:
+    return FifoLimiter("tests", max_items=items, max_bytes=size_bytes, max_waiting=waiting)
 
 
 async def test_who_fits_goes_in_and_who_does_not_waits_for_its_turn() -> None:

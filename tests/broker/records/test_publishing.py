@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.forwarding.acks import Buffering
-from streamhouse.broker.partition.log import Placed
-from streamhouse.broker.partition.producer_state import KEYS_FROM
+from streamhouse.broker.forwarding.acks import BufferedAcks
+from streamhouse.broker.partition.log import PendingAppend
+from streamhouse.broker.partition.producer_state import FIRST_KEY_ID
 from streamhouse.config import RecordSettings, TopicSettings
 from streamhouse.errors import (
     AppendFailed,
@@ -186,7 +186,7 @@ async def test_buffered_is_answered_before_it_is_durable_and_a_failure_after_tha
     assert (receipt.offset, log.high_watermark) == (0, 0)
     await settle()
     assert log.high_watermark == 1
-    assert broker.records.buffering.lost_records == 0
+    assert broker.records.buffered_acks.lost_records == 0
 
 
 async def test_stored_is_answered_when_a_segment_holds_it(world: World) -> None:
@@ -275,25 +275,25 @@ async def test_keys_are_no_producers_to_administrators_and_no_producer_gets_such
     (receipt,) = receipts(await publish(broker, NewRecord(b"a"), key="order-1"))
     name = TopicPartition("orders", receipt.partition)
     assert (await broker.open_log(name)).producers(now_ms=NOW_MS) == []
-    assert read_header((await fetch(broker, 0, name)).records[0]).producer_id >= KEYS_FROM
-    assert await broker.allocate_producer_id() < KEYS_FROM
+    assert read_header((await fetch(broker, 0, name)).records[0]).producer_id >= FIRST_KEY_ID
+    assert await broker.allocate_producer_id() < FIRST_KEY_ID
 
 
 async def test_what_fails_after_it_was_buffered_is_counted(world: World) -> None:
-    buffering = Buffering(world.doors())
+    buffered_acks = BufferedAcks(world.dependencies())
     log = await (await world.start_with()).open_log(ORDERS)
     commits: list[asyncio.Future[None]] = [asyncio.get_running_loop().create_future() for _ in range(3)]
     for number, commit in enumerate(commits):
-        buffering.watch(Placed(log, 0, 10, -1, commit), 10 + number)
+        buffered_acks.watch(PendingAppend(log, 0, 10, -1, commit), 10 + number)
     commits[0].set_result(None)
     commits[1].set_exception(AppendFailed("the disk is full"))
     commits[2].cancel()
     await settle()
-    assert buffering.lost_records == 11 + 12
+    assert buffered_acks.lost_records == 11 + 12
 
 
 async def test_a_batch_under_the_id_of_a_key_is_refused(world: World) -> None:
     broker = await world.start_with()
-    given = [idempotent(b"a", sequence=0, producer=KEYS_FROM)]
+    given = [idempotent(b"a", sequence=0, producer=FIRST_KEY_ID)]
     (answer,) = await broker.records.publish_batches(ORDERS, given, acks=Acks.WAL, timeout_s=10)
     assert isinstance(answer, InvalidRecord)

@@ -1,6 +1,6 @@
 """When a read of several leaders is good enough, and what of it is told."""
 
-from streamhouse.broker.fetch.fetch import Fetched
+from streamhouse.broker.fetch.fetch import FetchResult
 from streamhouse.broker.forwarding.fan_out import is_enough, trimmed
 from streamhouse.errors import NotLeader, OffsetOutOfRange, Unavailable
 from streamhouse.model.names import TopicPartition
@@ -9,9 +9,9 @@ from tests.broker.support import batch
 NAMES = [TopicPartition("orders", number) for number in range(3)]
 
 
-def found(index: int, *values: bytes, high_watermark: int = 1) -> Fetched:
+def found(index: int, *values: bytes, high_watermark: int = 1) -> FetchResult:
     records = [batch(*values)] if values else []
-    return Fetched(name=NAMES[index], high_watermark=high_watermark, log_start=0, records=records)
+    return FetchResult(name=NAMES[index], high_watermark=high_watermark, log_start=0, records=records)
 
 
 def test_records_from_anybody_are_enough_when_they_are_as_many_as_asked_for() -> None:
@@ -27,11 +27,11 @@ def test_more_behind_what_fits_is_enough() -> None:
 
 
 def test_an_error_that_is_the_callers_is_told_at_once_and_one_that_may_pass_is_not() -> None:
-    refused = Fetched(name=NAMES[0], error=OffsetOutOfRange(NAMES[0], offset=9, start=0, end=1))
+    refused = FetchResult(name=NAMES[0], error=OffsetOutOfRange(NAMES[0], offset=9, start=0, end=1))
     assert is_enough([refused, found(1)], min_bytes=1)
     moved = NotLeader(NAMES[0], node_id=None, epoch=-1, address=None)
     for error in (moved, Unavailable("away")):
-        assert not is_enough([Fetched(name=NAMES[0], error=error), found(1)], min_bytes=1)
+        assert not is_enough([FetchResult(name=NAMES[0], error=error), found(1)], min_bytes=1)
 
 
 def test_what_is_too_much_is_left_for_the_next_read_and_the_first_is_always_told() -> None:

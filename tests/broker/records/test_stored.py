@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.forwarding.acks import Stored
+from streamhouse.broker.forwarding.acks import FlushWaiter
 from streamhouse.errors import AppendFailed, UnknownTopic
 from streamhouse.model.cluster import PartitionState
 from streamhouse.model.names import Epoch, PartitionId, TopicId, TopicPartition
@@ -53,7 +53,7 @@ class Scene:
     def __init__(self, world: World, broker: Broker, partition: PartitionId) -> None:
         self.world = world
         self.metadata = Elsewhere(world.sqlite, partition)
-        self.stored = Stored(world.doors(metadata=self.metadata), broker)
+        self.stored = FlushWaiter(world.dependencies(metadata=self.metadata), broker)
         self.partition = partition
 
     def wait(self, end: int) -> "asyncio.Task[None]":
@@ -116,7 +116,7 @@ async def test_a_store_that_is_away_is_asked_again(world: World) -> None:
     broker = await world.start_with()
     placed = await produce(broker, batch(b"a"))
     world.metadata.refuse("partitions", times=2)
-    stored = Stored(world.doors(), broker)
+    stored = FlushWaiter(world.dependencies(), broker)
     waiting = asyncio.ensure_future(stored.wait(ORDERS, placed.log.partition, 1, epoch=-1))
     await world.clock.advance(1.0)
     assert not waiting.done()

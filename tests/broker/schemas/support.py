@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from streamhouse.broker.schemas import Proposal, Schemas
+from streamhouse.broker.schemas import Proposal, SchemaRegistry
 from streamhouse.model.schema import DEFAULT_CONTEXT, Reference, RegisteredSchema, Subject
 from tests.broker.support import World
 
@@ -27,11 +27,11 @@ def needing(*references: Reference, text: str = "") -> Proposal:
     return Proposal(text=text or record(name="User", other="Order"), references=references)
 
 
-def registry(world: World) -> Schemas:
-    return Schemas(world.doors())
+def registry(world: World) -> SchemaRegistry:
+    return SchemaRegistry(world.dependencies())
 
 
-async def numbers(schemas: Schemas, subject: Subject, *proposals: Proposal) -> list[tuple[int, int]]:
+async def numbers(schemas: SchemaRegistry, subject: Subject, *proposals: Proposal) -> list[tuple[int, int]]:
     """Register one after the other; returns versions and ids."""
     found: list[RegisteredSchema] = [await schemas.register(subject, each) for each in proposals]
     return [(each.version, each.schema_id) for each in found]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamhouse.broker.schemas.schema_cache import FreshCache
+from streamhouse.broker.schemas.schema_cache import TtlCache
 from tests.broker.support import StepClock
 
 
@@ -11,8 +11,8 @@ def clock() -> StepClock:
     return StepClock()
 
 
-def make(clock: StepClock, *, entries: int = 3, max_bytes: int = 100) -> FreshCache[str, str]:
-    return FreshCache(clock, entries=entries, ttl_s=60.0, max_bytes=max_bytes, weigh=len)
+def make(clock: StepClock, *, entries: int = 3, max_bytes: int = 100) -> TtlCache[str, str]:
+    return TtlCache(clock, entries=entries, ttl_s=60.0, max_bytes=max_bytes, weigh=len)
 
 
 def test_a_value_is_fresh_until_its_time_is_over(clock: StepClock) -> None:
@@ -36,7 +36,7 @@ def test_its_time_begins_when_it_was_asked_for(clock: StepClock) -> None:
 def test_after_news_everything_is_looked_up_again(clock: StepClock) -> None:
     cache = make(clock)
     cache.put("a", "A", cache.ask())
-    cache.outdate()
+    cache.expire_all()
     assert cache.fresh("a") is None
     cache.put("a", "B", cache.ask())
     assert cache.fresh("a") == "B"
@@ -45,7 +45,7 @@ def test_after_news_everything_is_looked_up_again(clock: StepClock) -> None:
 def test_an_answer_that_news_overtook_is_old_at_once(clock: StepClock) -> None:
     cache = make(clock)
     asked = cache.ask()
-    cache.outdate()
+    cache.expire_all()
     cache.put("a", "A", asked)
     assert cache.fresh("a") is None
 

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from streamhouse.broker.metrics import BrokerMetrics
-from streamhouse.broker.schemas import Schemas
+from streamhouse.broker.schemas import SchemaRegistry
 from streamhouse.errors import Unavailable, UnknownSchema
 from streamhouse.model.cluster import Change, ChangeKind
 from streamhouse.model.schema import DEFAULT_CONTEXT
@@ -17,11 +17,11 @@ PLAIN = avro("x")
 
 
 @pytest.fixture
-def schemas(world: World) -> Schemas:
+def schemas(world: World) -> SchemaRegistry:
     return registry(world)
 
 
-async def test_a_schema_is_read_and_parsed_once(schemas: Schemas, world: World) -> None:
+async def test_a_schema_is_read_and_parsed_once(schemas: SchemaRegistry, world: World) -> None:
     await schemas.register(ORDERS, PLAIN)
     found = await asyncio.gather(*(schemas.schema(1) for _ in range(10)))
     assert all(each is found[0] for each in found)
@@ -30,14 +30,14 @@ async def test_a_schema_is_read_and_parsed_once(schemas: Schemas, world: World) 
     assert await schemas.schema(1, context=".") is found[0]
 
 
-async def test_an_unknown_id_is_asked_for_each_time(schemas: Schemas) -> None:
+async def test_an_unknown_id_is_asked_for_each_time(schemas: SchemaRegistry) -> None:
     with pytest.raises(UnknownSchema):
         await schemas.schema(1)
     await schemas.register(ORDERS, PLAIN)
     assert (await schemas.schema(1)).type == "AVRO"
 
 
-async def test_a_known_schema_is_served_while_the_store_is_away(schemas: Schemas, world: World) -> None:
+async def test_a_known_schema_is_served_while_the_store_is_away(schemas: SchemaRegistry, world: World) -> None:
     await schemas.register(ORDERS, PLAIN)
     await schemas.schema(1)
     world.metadata.refuse("schema_of_id", 100)
@@ -49,7 +49,7 @@ async def test_a_known_schema_is_served_while_the_store_is_away(schemas: Schemas
         await schemas.schema(2)
 
 
-async def test_after_its_time_a_schema_is_looked_up_and_not_parsed_again(schemas: Schemas, world: World) -> None:
+async def test_after_its_time_a_schema_is_looked_up_and_not_parsed_again(schemas: SchemaRegistry, world: World) -> None:
     await schemas.register(ORDERS, PLAIN)
     before = await schemas.schema(1)
     world.clock.skip(world.settings.schemas.cache_ttl_s)
@@ -71,7 +71,7 @@ async def test_what_another_agent_deleted_is_unknown_once_it_is_heard(world: Wor
         await here.schema(1)
 
 
-async def test_what_this_agent_deleted_is_unknown_at_once(schemas: Schemas) -> None:
+async def test_what_this_agent_deleted_is_unknown_at_once(schemas: SchemaRegistry) -> None:
     await schemas.register(ORDERS, PLAIN)
     await schemas.schema(1)
     await schemas.delete_subject(ORDERS)
@@ -80,7 +80,7 @@ async def test_what_this_agent_deleted_is_unknown_at_once(schemas: Schemas) -> N
         await schemas.schema(1)
 
 
-async def test_other_news_leave_schemas_alone(schemas: Schemas, world: World) -> None:
+async def test_other_news_leave_schemas_alone(schemas: SchemaRegistry, world: World) -> None:
     await schemas.register(ORDERS, PLAIN)
     await schemas.schema(1)
     for kind in ChangeKind:
@@ -90,7 +90,7 @@ async def test_other_news_leave_schemas_alone(schemas: Schemas, world: World) ->
     assert world.metadata.count("schema_of_id") == 1
 
 
-async def test_ids_belong_to_subjects_until_they_are_deleted(schemas: Schemas, world: World) -> None:
+async def test_ids_belong_to_subjects_until_they_are_deleted(schemas: SchemaRegistry, world: World) -> None:
     await schemas.register(ORDERS, PLAIN)
     library = schemas.library
     assert await library.belongs(ORDERS, 1)
@@ -102,7 +102,7 @@ async def test_ids_belong_to_subjects_until_they_are_deleted(schemas: Schemas, w
     assert await library.is_known(DEFAULT_CONTEXT, 1)
 
 
-async def test_membership_is_remembered_while_the_store_is_away(schemas: Schemas, world: World) -> None:
+async def test_membership_is_remembered_while_the_store_is_away(schemas: SchemaRegistry, world: World) -> None:
     await schemas.register(ORDERS, PLAIN)
     await schemas.library.belongs(ORDERS, 1)
     world.metadata.refuse("versions_of_schema", 10)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from streamhouse.broker.schemas import Proposal, Schemas
+from streamhouse.broker.schemas import Proposal, SchemaRegistry
 from streamhouse.config import SchemaSettings
 from streamhouse.errors import (
     IncompatibleSchema,
@@ -31,32 +31,32 @@ CONTEXT = Subject(".", "")
 
 
 @pytest.fixture
-def schemas(world: World) -> Schemas:
+def schemas(world: World) -> SchemaRegistry:
     return registry(world)
 
 
-async def set_level(schemas: Schemas, level: str, scope: Subject = ORDERS) -> None:
+async def set_level(schemas: SchemaRegistry, level: str, scope: Subject = ORDERS) -> None:
     await schemas.set_config(scope, {"compatibilityLevel": level})
 
 
-async def test_the_same_schema_again_is_the_same_version(schemas: Schemas) -> None:
+async def test_the_same_schema_again_is_the_same_version(schemas: SchemaRegistry) -> None:
     spaced = Proposal(text=record("x").replace(":", " : "))
     assert await numbers(schemas, ORDERS, PLAIN, WIDER, PLAIN, spaced) == [(1, 1), (2, 2), (1, 1), (1, 1)]
 
 
-async def test_the_same_schema_has_one_id_in_all_subjects_of_a_context(schemas: Schemas) -> None:
+async def test_the_same_schema_has_one_id_in_all_subjects_of_a_context(schemas: SchemaRegistry) -> None:
     await numbers(schemas, ORDERS, PLAIN, WIDER)
     assert await numbers(schemas, CLICKS, WIDER) == [(1, 2)]
     assert await numbers(schemas, ELSEWHERE, WIDER) == [(1, 1)]
 
 
-async def test_equal_texts_of_two_languages_are_two_schemas(schemas: Schemas) -> None:
+async def test_equal_texts_of_two_languages_are_two_schemas(schemas: SchemaRegistry) -> None:
     text = '{"type":"string"}'
     assert await numbers(schemas, ORDERS, Proposal(text=text)) == [(1, 1)]
     assert await numbers(schemas, CLICKS, Proposal(type="JSON", text=text)) == [(1, 2)]
 
 
-async def test_what_is_normalized_is_the_same_however_it_was_written(schemas: Schemas) -> None:
+async def test_what_is_normalized_is_the_same_however_it_was_written(schemas: SchemaRegistry) -> None:
     doubled = Proposal(text='{"type":"record","name":"A","fields":[{"name":"x","type":{"type":"int"}}]}')
     single = Proposal(text='{"type":"record","name":"A","fields":[{"name":"x","type":"int"}]}')
     first = await schemas.register(ORDERS, doubled, normalize=True)
@@ -65,14 +65,14 @@ async def test_what_is_normalized_is_the_same_however_it_was_written(schemas: Sc
     assert found == first
 
 
-async def test_a_subject_can_always_be_normalized(schemas: Schemas) -> None:
+async def test_a_subject_can_always_be_normalized(schemas: SchemaRegistry) -> None:
     await schemas.set_config(ORDERS, {"normalize": True})
     doubled = Proposal(text='{"type":"record","name":"A","fields":[{"name":"x","type":{"type":"int"}}]}')
     single = Proposal(text='{"type":"record","name":"A","fields":[{"name":"x","type":"int"}]}')
     assert await numbers(schemas, ORDERS, doubled, single) == [(1, 1), (1, 1)]
 
 
-async def test_an_incompatible_schema_is_refused_with_reasons_and_uses_no_id(schemas: Schemas) -> None:
+async def test_an_incompatible_schema_is_refused_with_reasons_and_uses_no_id(schemas: SchemaRegistry) -> None:
     await schemas.register(ORDERS, PLAIN)
     with pytest.raises(IncompatibleSchema) as refused:
         await schemas.register(ORDERS, avro("x", "y"))
@@ -95,7 +95,7 @@ async def test_an_incompatible_schema_is_refused_with_reasons_and_uses_no_id(sch
     ],
 )
 async def test_levels_compare_the_latest_or_all_versions(
-    schemas: Schemas, level: str, steps: list[tuple[str, ...]], last_fits: bool
+    schemas: SchemaRegistry, level: str, steps: list[tuple[str, ...]], last_fits: bool
 ) -> None:
     await set_level(schemas, level)
     for fields in steps[:-1]:
@@ -108,13 +108,13 @@ async def test_levels_compare_the_latest_or_all_versions(
             await schemas.register(ORDERS, avro(*steps[-1]))
 
 
-async def test_deleted_versions_are_not_compared(schemas: Schemas) -> None:
+async def test_deleted_versions_are_not_compared(schemas: SchemaRegistry) -> None:
     await schemas.register(ORDERS, PLAIN)
     await schemas.delete_version(ORDERS, 1)
     assert await numbers(schemas, ORDERS, avro("other")) == [(2, 2)]
 
 
-async def test_versions_of_another_group_are_not_compared(schemas: Schemas) -> None:
+async def test_versions_of_another_group_are_not_compared(schemas: SchemaRegistry) -> None:
     await schemas.set_config(ORDERS, {"compatibilityGroup": "major"})
     one, two = '{"properties": {"major": "1"}}', '{"properties": {"major": "2"}}'
     await numbers(schemas, ORDERS, avro("x", metadata=one), avro("y", metadata=two))
@@ -123,7 +123,7 @@ async def test_versions_of_another_group_are_not_compared(schemas: Schemas) -> N
     assert await numbers(schemas, ORDERS, avro("x", "z?", metadata=one)) == [(3, 3)]
 
 
-async def test_one_version_can_be_compared_alone(schemas: Schemas) -> None:
+async def test_one_version_can_be_compared_alone(schemas: SchemaRegistry) -> None:
     await numbers(schemas, ORDERS, PLAIN, WIDER)
     wanted = avro("x", "y")
     assert await schemas.compatibility(ORDERS, wanted, version=2) == []
@@ -134,7 +134,7 @@ async def test_one_version_can_be_compared_alone(schemas: Schemas) -> None:
     assert await schemas.compatibility(CLICKS, wanted, everything=True) == []
 
 
-async def test_bad_texts_are_refused(schemas: Schemas) -> None:
+async def test_bad_texts_are_refused(schemas: SchemaRegistry) -> None:
     for proposal in (
         Proposal(text="{"),
         Proposal(text=""),
@@ -173,7 +173,7 @@ async def test_a_large_schema_is_understood_beside_the_loop(make_world: MakeWorl
 # --- what isn't said
 
 
-async def test_metadata_and_rules_are_inherited_and_make_another_schema(schemas: Schemas) -> None:
+async def test_metadata_and_rules_are_inherited_and_make_another_schema(schemas: SchemaRegistry) -> None:
     tagged = replace(PLAIN, metadata='{"properties": {"owner": "a"}}', rule_set='{"domainRules": []}')
     assert await numbers(schemas, ORDERS, PLAIN, tagged, PLAIN) == [(1, 1), (2, 2), (2, 2)]
     found = await schemas.register(ORDERS, WIDER)
@@ -181,7 +181,7 @@ async def test_metadata_and_rules_are_inherited_and_make_another_schema(schemas:
     assert (await schemas.lookup(ORDERS, WIDER)).version == 3
 
 
-async def test_without_a_text_the_latest_version_is_meant(schemas: Schemas) -> None:
+async def test_without_a_text_the_latest_version_is_meant(schemas: SchemaRegistry) -> None:
     await schemas.register(ORDERS, PLAIN)
     found = await schemas.register(ORDERS, Proposal(metadata='{"properties": {"a": "b"}}'))
     assert (found.version, found.schema.text) == (2, record("x"))
@@ -190,7 +190,7 @@ async def test_without_a_text_the_latest_version_is_meant(schemas: Schemas) -> N
 # --- references
 
 
-async def test_references_are_found_through_references(schemas: Schemas) -> None:
+async def test_references_are_found_through_references(schemas: SchemaRegistry) -> None:
     await schemas.register(ORDERS, Proposal(text=record("x")))
     middle = Subject(".", "middle")
     await schemas.register(
@@ -205,13 +205,13 @@ async def test_references_are_found_through_references(schemas: Schemas) -> None
     assert [each.schema_id for each in await schemas.referenced_by(middle, 1)] == [found.schema_id]
 
 
-async def test_a_reference_to_the_latest_is_to_the_one_that_is_latest_now(schemas: Schemas) -> None:
+async def test_a_reference_to_the_latest_is_to_the_one_that_is_latest_now(schemas: SchemaRegistry) -> None:
     await numbers(schemas, ORDERS, PLAIN, WIDER)
     found = await schemas.register(CLICKS, needing(Reference("Order", "orders-value", -1)))
     assert found.schema.references == (Reference("Order", "orders-value", 2),)
 
 
-async def test_other_references_make_another_schema(schemas: Schemas) -> None:
+async def test_other_references_make_another_schema(schemas: SchemaRegistry) -> None:
     await numbers(schemas, ORDERS, PLAIN, WIDER)
     await set_level(schemas, "NONE", CLICKS)
     first = await schemas.register(CLICKS, needing(Reference("Order", "orders-value", 1)))
@@ -228,7 +228,7 @@ async def test_other_references_make_another_schema(schemas: Schemas) -> None:
         (Reference("Order", "orders-value", 1), "deleted"),
     ],
 )
-async def test_a_missing_reference_is_named(schemas: Schemas, reference: Reference, why: str) -> None:
+async def test_a_missing_reference_is_named(schemas: SchemaRegistry, reference: Reference, why: str) -> None:
     await numbers(schemas, ORDERS, PLAIN, WIDER)
     await schemas.delete_version(ORDERS, 1)
     with pytest.raises(InvalidSchema, match=why) as refused:
@@ -236,7 +236,7 @@ async def test_a_missing_reference_is_named(schemas: Schemas, reference: Referen
     assert refused.value.path == "references/Order"
 
 
-async def test_what_is_referred_to_stays(schemas: Schemas) -> None:
+async def test_what_is_referred_to_stays(schemas: SchemaRegistry) -> None:
     await schemas.register(ORDERS, PLAIN)
     await schemas.register(CLICKS, needing(Reference("Order", "orders-value", 1)))
     with pytest.raises(ReferenceExists):
@@ -248,7 +248,7 @@ async def test_what_is_referred_to_stays(schemas: Schemas) -> None:
     assert (await schemas.schema(2)).type == "AVRO"  # still readable, with what it needs
 
 
-async def test_references_stay_in_their_context_unless_they_name_another(schemas: Schemas) -> None:
+async def test_references_stay_in_their_context_unless_they_name_another(schemas: SchemaRegistry) -> None:
     await schemas.register(ELSEWHERE, PLAIN)
     inside = Subject(".elsewhere", "user")
     await schemas.register(inside, needing(Reference("Order", "orders-value", 1)))
@@ -258,7 +258,7 @@ async def test_references_stay_in_their_context_unless_they_name_another(schemas
     assert (await schemas.schema(found.schema_id)).type == "AVRO"
 
 
-async def test_a_schema_needed_twice_is_read_once(schemas: Schemas, world: World) -> None:
+async def test_a_schema_needed_twice_is_read_once(schemas: SchemaRegistry, world: World) -> None:
     await schemas.register(ORDERS, PLAIN)
     left, right = Subject(".", "left"), Subject(".", "right")
     reference = Reference("Order", "orders-value", 1)
@@ -278,7 +278,7 @@ async def test_a_schema_needed_twice_is_read_once(schemas: Schemas, world: World
 # --- looking up, deleting
 
 
-async def test_a_lookup_finds_what_is_there(schemas: Schemas) -> None:
+async def test_a_lookup_finds_what_is_there(schemas: SchemaRegistry) -> None:
     with pytest.raises(UnknownSubject):
         await schemas.lookup(ORDERS, PLAIN)
     await numbers(schemas, ORDERS, PLAIN, WIDER)
@@ -291,14 +291,14 @@ async def test_a_lookup_finds_what_is_there(schemas: Schemas) -> None:
     assert (await schemas.lookup(ORDERS, PLAIN, with_deleted=True)).version == 1
 
 
-async def test_a_schema_that_comes_back_has_its_id_and_a_new_version(schemas: Schemas) -> None:
+async def test_a_schema_that_comes_back_has_its_id_and_a_new_version(schemas: SchemaRegistry) -> None:
     await numbers(schemas, ORDERS, PLAIN, WIDER)
     await schemas.delete_version(ORDERS, 2)
     assert await numbers(schemas, ORDERS, WIDER) == [(3, 2)]
     assert [each.version for each in await schemas.versions(ORDERS)] == [1, 3]
 
 
-async def test_an_alias_stands_in_for_a_subject_without_versions(schemas: Schemas) -> None:
+async def test_an_alias_stands_in_for_a_subject_without_versions(schemas: SchemaRegistry) -> None:
     await schemas.register(ORDERS, PLAIN)
     await schemas.set_config(CLICKS, {"alias": "orders-value"})
     assert (await schemas.version(CLICKS, None)).subject == ORDERS
@@ -308,7 +308,7 @@ async def test_an_alias_stands_in_for_a_subject_without_versions(schemas: Schema
 # --- modes
 
 
-async def test_a_read_only_subject_is_not_changed(schemas: Schemas) -> None:
+async def test_a_read_only_subject_is_not_changed(schemas: SchemaRegistry) -> None:
     await schemas.register(ORDERS, PLAIN)
     await schemas.set_mode(CONTEXT, Mode.READONLY)
     with pytest.raises(ModeRefused):
@@ -322,7 +322,7 @@ async def test_a_read_only_subject_is_not_changed(schemas: Schemas) -> None:
     assert await numbers(schemas, ORDERS, WIDER) == [(2, 2)]
 
 
-async def test_imports_keep_their_numbers_and_are_not_compared(schemas: Schemas) -> None:
+async def test_imports_keep_their_numbers_and_are_not_compared(schemas: SchemaRegistry) -> None:
     given = replace(PLAIN, schema_id=40, version=7)
     with pytest.raises(ModeRefused):
         await schemas.register(ORDERS, given)
@@ -340,7 +340,7 @@ async def test_imports_keep_their_numbers_and_are_not_compared(schemas: Schemas)
     assert await numbers(schemas, ORDERS, avro("fourth")) == [(10, 42)]
 
 
-async def test_a_version_that_is_given_must_be_the_next(schemas: Schemas) -> None:
+async def test_a_version_that_is_given_must_be_the_next(schemas: SchemaRegistry) -> None:
     await schemas.register(ORDERS, replace(PLAIN, version=1))
     with pytest.raises(InvalidSchema, match="next"):
         await schemas.register(ORDERS, replace(WIDER, version=5))

@@ -5,10 +5,10 @@ import pytest
 from streamhouse.broker.schemas.subject_config import (
     check_registration,
     check_subject,
-    clashes,
+    describe_incompatibilities,
+    effective_config,
     group_of,
-    in_force,
-    tell,
+    incompatibilities,
 )
 from streamhouse.errors import InvalidSubject, ModeRefused
 from streamhouse.model.schema import Level, Mode, Rules, Subject
@@ -23,12 +23,12 @@ def rules(own: Rules = NOTHING, context: Rules = NOTHING, everywhere: Rules = NO
 
 
 def test_without_rules_versions_must_be_backward_compatible_and_may_be_written() -> None:
-    found = in_force(rules())
+    found = effective_config(rules())
     assert (found.level, found.mode, found.normalize, found.group) == (Level.BACKWARD, Mode.READWRITE, False, None)
 
 
 def test_the_narrowest_rule_holds_name_by_name() -> None:
-    found = in_force(
+    found = effective_config(
         rules(
             Rules(config='{"normalize": true}'),
             Rules(config='{"compatibilityLevel": "FULL", "normalize": false}', mode=Mode.READONLY),
@@ -39,11 +39,11 @@ def test_the_narrowest_rule_holds_name_by_name() -> None:
 
 
 def test_a_subject_may_be_written_where_its_context_may_not() -> None:
-    assert in_force(rules(Rules(mode=Mode.READWRITE), Rules(mode=Mode.READONLY))).mode is Mode.READWRITE
+    assert effective_config(rules(Rules(mode=Mode.READWRITE), Rules(mode=Mode.READONLY))).mode is Mode.READWRITE
 
 
 def test_an_override_beats_what_narrower_scopes_say() -> None:
-    found = in_force(rules(Rules(mode=Mode.READWRITE), everywhere=Rules(mode=Mode.READONLY_OVERRIDE)))
+    found = effective_config(rules(Rules(mode=Mode.READWRITE), everywhere=Rules(mode=Mode.READONLY_OVERRIDE)))
     assert found.mode is Mode.READONLY_OVERRIDE
 
 
@@ -101,16 +101,18 @@ OTHER = parse_schema("JSON", '{"type":"object"}', {})
     ],
 )
 def test_a_level_says_who_must_read_whose_records(newer: object, older: object, level: str, fits: bool) -> None:
-    assert (clashes(newer, older, Level(level)) == []) is fits  # type: ignore[arg-type]
+    assert (incompatibilities(newer, older, Level(level)) == []) is fits  # type: ignore[arg-type]
 
 
 def test_reasons_name_the_kind_the_place_and_the_older_version() -> None:
-    told = tell(clashes(MORE, ONE, Level.BACKWARD), version=3, older=ONE, level=Level.BACKWARD)
+    told = describe_incompatibilities(
+        incompatibilities(MORE, ONE, Level.BACKWARD), version=3, older=ONE, level=Level.BACKWARD
+    )
     assert "READER_FIELD_MISSING_DEFAULT_VALUE" in told[0]
     assert told[-3] == "{oldSchemaVersion: 3}"
     assert ONE.text in told[-2]
     assert told[-1] == "{compatibility: 'BACKWARD'}"
-    assert tell([], version=3, older=ONE, level=Level.BACKWARD) == []
+    assert describe_incompatibilities([], version=3, older=ONE, level=Level.BACKWARD) == []
 
 
 @pytest.mark.parametrize(

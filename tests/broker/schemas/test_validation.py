@@ -77,8 +77,8 @@ async def test_a_batch_of_more_ids_than_are_looked_for_is_refused(world: World) 
 async def test_any_known_id_will_do_unless_the_subjects_own_is_asked_for(world: World) -> None:
     broker = await start(world, **{VALUES: "id"})
     await produce(broker, batch(framed(2)))
-    await broker.catalogue.alter("orders", lambda _: {VALUES: "subject"})
-    broker._obey()
+    await broker.catalog.alter("orders", lambda _: {VALUES: "subject"})
+    broker._apply_settings()
     with pytest.raises(InvalidRecord, match="orders-value"):
         await produce(broker, batch(framed(2)))
     await produce(broker, batch(framed(1)))

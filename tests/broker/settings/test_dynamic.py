@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.catalog.dynamic_settings import add_up
-from streamhouse.broker.catalog.kafka_configs import AGENT_SETTINGS, FACTS, Changed, agent_configs
-from streamhouse.broker.catalog.topic_catalog import FRESH_S, MISS_S, Catalogue
+from streamhouse.broker.catalog.dynamic_settings import merge
+from streamhouse.broker.catalog.kafka_configs import AGENT_SETTINGS, READ_ONLY, Overrides, agent_configs
+from streamhouse.broker.catalog.topic_catalog import FRESH_S, MISS_S, TopicCatalog
 from streamhouse.config import Address, FetchSettings, GroupSettings, Settings, TopicSettings
 from streamhouse.errors import InvalidConfig, RecordTooLarge, Rejected, Unavailable, UnknownTopic
 from streamhouse.model.names import NodeId
@@ -31,7 +31,7 @@ def only(**configs: str) -> Change:
 
 
 async def alter(broker: Broker, change: Change, node_id: NodeId | None = None) -> None:
-    await broker.administration.alter_agent(node_id, change)
+    await broker.topic_admin.alter_agent(node_id, change)
 
 
 # --- what they add up to
@@ -40,10 +40,10 @@ async def alter(broker: Broker, change: Change, node_id: NodeId | None = None) -
 def test_what_was_changed_for_an_agent_comes_before_what_was_changed_for_all_and_both_before_its_start() -> None:
     started = Settings(topics=TopicSettings(default_partitions=3, auto_create=False))
     everywhere = {"num.partitions": "4", "log.retention.ms": "1", "log.retention.bytes": "2"}
-    now = add_up(started, Changed(here={"num.partitions": "5", "log.retention.ms": "6"}, everywhere=everywhere))
+    now = merge(started, Overrides(here={"num.partitions": "5", "log.retention.ms": "6"}, everywhere=everywhere))
     assert now.settings == Settings(topics=TopicSettings(default_partitions=5, auto_create=False))
     assert now.topic_defaults == {"retention.ms": "6", "retention.bytes": "2"}
-    assert add_up(started, Changed(everywhere=everywhere)).settings.topics.default_partitions == 4
+    assert merge(started, Overrides(everywhere=everywhere)).settings.topics.default_partitions == 4
 
 
 def test_units_are_kafkas_outside_and_ours_inside() -> None:
@@ -53,7 +53,7 @@ def test_units_are_kafkas_outside_and_ours_inside() -> None:
         "group.max.session.timeout.ms": "2500",
         "offsets.retention.minutes": "3",
     }
-    groups = add_up(Settings(), Changed(everywhere=changed)).settings.groups
+    groups = merge(Settings(), Overrides(everywhere=changed)).settings.groups
     assert groups == GroupSettings(
         initial_rebalance_delay_s=0.25, min_session_timeout_s=1.5, max_session_timeout_s=2.5, offsets_retention_s=180.0
     )
@@ -63,20 +63,20 @@ def test_units_are_kafkas_outside_and_ours_inside() -> None:
 def test_a_setting_that_was_changed_to_what_it_says_is_what_it_was(name: str) -> None:
     default = AGENT_SETTINGS[name].default
     assert default is not None
-    assert add_up(Settings(), Changed(here={name: default})).settings == Settings()
+    assert merge(Settings(), Overrides(here={name: default})).settings == Settings()
 
 
 def test_every_default_of_topics_that_can_be_changed_reaches_the_topics() -> None:
     for setting in TOPIC_SETTINGS.values():
         if setting.synonym and AGENT_SETTINGS[setting.synonym].parse is not None:
-            changed = Changed(everywhere={setting.synonym: setting.default})
-            assert add_up(Settings(), changed).topic_defaults == {setting.name: setting.default}
+            changed = Overrides(everywhere={setting.synonym: setting.default})
+            assert merge(Settings(), changed).topic_defaults == {setting.name: setting.default}
 
 
 def test_what_is_told_of_an_agent_is_a_setting_or_a_fact() -> None:
-    told = agent_configs(Settings(), node_id=1, advertised=Address("a", 1), store="s", changed=Changed())
-    assert {config.name for config in told} == (AGENT_SETTINGS.keys() | FACTS) - {"cleanup.policy"}
-    assert all(config.read_only for config in told if config.name in FACTS)
+    told = agent_configs(Settings(), node_id=1, advertised=Address("a", 1), store="s", changed=Overrides())
+    assert {config.name for config in told} == (AGENT_SETTINGS.keys() | READ_ONLY) - {"cleanup.policy"}
+    assert all(config.read_only for config in told if config.name in READ_ONLY)
 
 
 # --- changing them
@@ -111,7 +111,7 @@ async def test_what_contradicts_itself_only_for_this_agent_is_refused(world: Wor
 
 
 async def test_of_two_agents_that_change_settings_at_once_none_loses_one(world: World) -> None:
-    one, other = Catalogue(world.doors()), Catalogue(world.doors())
+    one, other = TopicCatalog(world.dependencies()), TopicCatalog(world.dependencies())
     await asyncio.gather(
         one.dynamic.alter(None, with_(num_partitions="3")),
         other.dynamic.alter(None, with_(group_max_size="4")),
@@ -126,13 +126,13 @@ async def test_a_change_whose_answer_is_lost_is_read_again_before_the_next_answe
     world.metadata.lose_answer("alter_broker_settings")
     with pytest.raises(Unavailable):
         await alter(broker, with_(num_partitions="3"))
-    assert await broker.administration.changed() == Changed(everywhere={"num.partitions": "3"})
+    assert await broker.topic_admin.changed() == Overrides(everywhere={"num.partitions": "3"})
     assert (await broker.create_topic("orders", partitions=None, overrides={})).partitions == 3
 
 
 async def test_a_dry_run_changes_nothing(world: World) -> None:
     broker = await world.start()
-    await broker.administration.alter_agent(None, with_(num_partitions="3"), dry_run=True)
+    await broker.topic_admin.alter_agent(None, with_(num_partitions="3"), dry_run=True)
     assert broker.settings.topics.default_partitions == 1
     assert await world.sqlite.broker_settings() == {}
 
@@ -141,7 +141,7 @@ async def test_what_a_newer_release_changed_counts_for_nothing_and_stays(world: 
     newer = {"no.such": "1", "num.partitions": "3", "group.max.size": "as many as there are"}
     await world.sqlite.alter_broker_settings(None, expected={}, configs=newer)
     broker = await world.start()
-    assert await broker.administration.changed() == Changed(everywhere={"num.partitions": "3"})
+    assert await broker.topic_admin.changed() == Overrides(everywhere={"num.partitions": "3"})
     await alter(broker, with_(num_partitions="4"))
     assert broker.settings.topics.default_partitions == 4
     assert await world.sqlite.broker_settings() == {None: {**newer, "num.partitions": "4"}}
@@ -166,7 +166,7 @@ async def test_a_nodes_changes_belong_to_its_number_and_to_nobody_else(world: Wo
 
 
 async def test_another_agents_change_is_seen_when_what_is_known_is_old(world: World) -> None:
-    broker, other = await world.start_with(), Catalogue(world.doors())
+    broker, other = await world.start_with(), TopicCatalog(world.dependencies())
     await produce(broker, batch(b"x" * 200))
     await other.dynamic.alter(None, with_(message_max_bytes="100", num_partitions="3"))
     await produce(broker, batch(b"x" * 200))
@@ -177,20 +177,20 @@ async def test_another_agents_change_is_seen_when_what_is_known_is_old(world: Wo
 
 
 async def test_another_agents_change_is_seen_at_once_after_a_word_of_it(world: World) -> None:
-    broker, other = await world.start_with(), Catalogue(world.doors())
+    broker, other = await world.start_with(), TopicCatalog(world.dependencies())
     await produce(broker, batch(b"x" * 200))
     await other.dynamic.alter(None, with_(message_max_bytes="100"))
-    broker.catalogue.invalidate()
+    broker.catalog.invalidate()
     with pytest.raises(RecordTooLarge):
         await produce(broker, batch(b"x" * 200))
 
 
 async def test_an_open_log_learns_what_another_agent_changed_of_its_topic(world: World) -> None:
-    broker, other = await world.start_with(ORDERS, CLICKS), Catalogue(world.doors())
+    broker, other = await world.start_with(ORDERS, CLICKS), TopicCatalog(world.dependencies())
     for name in (ORDERS, CLICKS):
         await produce(broker, batch(b"x" * 200), name)
     await other.alter("orders", lambda _: {"max.message.bytes": "100"})
-    broker.catalogue.invalidate()
+    broker.catalog.invalidate()
     with pytest.raises(RecordTooLarge):
         await produce(broker, batch(b"x" * 200))
     await produce(broker, batch(b"x" * 200), CLICKS)
@@ -202,7 +202,7 @@ async def test_settings_are_not_asked_for_while_what_is_known_is_fresh(world: Wo
     asked = world.metadata.count("broker_settings")
     for _ in range(3):
         await produce(broker, batch(b"a"))
-        await broker.administration.changed()
+        await broker.topic_admin.changed()
     assert world.metadata.count("broker_settings") == asked
 
 
@@ -214,13 +214,13 @@ async def test_what_is_known_holds_while_the_store_is_away(world: World) -> None
     world.metadata.refuse("broker_settings", times=100)
     with pytest.raises(RecordTooLarge):
         await produce(broker, batch(b"x" * 200))
-    assert await broker.administration.changed() == Changed(everywhere={"message.max.bytes": "100"})
+    assert await broker.topic_admin.changed() == Overrides(everywhere={"message.max.bytes": "100"})
 
 
 async def test_a_reading_that_began_before_a_change_does_not_undo_it(world: World) -> None:
     broker = await world.start_with()
     reading = world.metadata.hold_answer("broker_settings")
-    broker.catalogue.invalidate()
+    broker.catalog.invalidate()
     asking = asyncio.ensure_future(broker.topics())
     await settle()
     altering = asyncio.ensure_future(alter(broker, with_(num_partitions="3")))
@@ -262,9 +262,9 @@ async def test_retention_follows_the_defaults_of_topics(world: World) -> None:
     for age_ms in (2 * DAY_MS, 0):
         await produce(broker, batch(b"a", timestamp_ms=NOW_MS - age_ms))
         await current(broker).flusher.flush_all()
-    assert await broker.collector.retain() == 0
+    assert await broker.retention.retain() == 0
     await alter(broker, with_(log_retention_ms=str(DAY_MS)))
-    assert await broker.collector.retain() == 1
+    assert await broker.retention.retain() == 1
 
 
 async def test_settings_of_a_topic_that_contradict_the_defaults_are_refused(world: World) -> None:
@@ -274,7 +274,7 @@ async def test_settings_of_a_topic_that_contradict_the_defaults_are_refused(worl
     with pytest.raises(InvalidConfig, match="contradict"):
         await broker.create_topic("clicks", partitions=1, overrides=lag)
     with pytest.raises(InvalidConfig, match="contradict"):
-        await broker.administration.alter_topic("orders", lambda _: lag)
+        await broker.topic_admin.alter_topic("orders", lambda _: lag)
 
 
 async def test_topics_are_created_as_the_settings_in_force_say(world: World) -> None:

@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch.fetch import Wanted
-from streamhouse.broker.partition.log import Placed
+from streamhouse.broker.fetch.fetch import PartitionFetch
+from streamhouse.broker.partition.log import PendingAppend
 from streamhouse.broker.produce.append import ProduceTransaction
 from streamhouse.config import TransactionSettings
 from streamhouse.format.transactions import drop_aborted
@@ -61,7 +61,7 @@ class Producer:
         outcomes = await self.broker.transactions.add_partitions(self.call, names)
         assert not any(outcomes.values()), outcomes
 
-    async def place(self, *values: bytes, name: TopicPartition = ORDERS) -> Placed:
+    async def place(self, *values: bytes, name: TopicPartition = ORDERS) -> PendingAppend:
         sequence = self._sequences.get(name, 0)
         data = batch(
             *values,
@@ -88,7 +88,7 @@ async def committed(broker: Broker, name: TopicPartition = ORDERS) -> Sequence[b
     found: list[bytes | None] = []
     offset = 0
     while True:
-        wanted = Wanted(name, offset, MANY_BYTES, committed=True)
+        wanted = PartitionFetch(name, offset, MANY_BYTES, committed=True)
         (got,) = await broker.fetch([wanted], max_bytes=MANY_BYTES, min_bytes=0, max_wait_s=0)
         if got.error is not None:
             raise got.error

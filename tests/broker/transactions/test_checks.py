@@ -10,12 +10,12 @@ from streamhouse.broker.cluster.cluster import Leader
 from streamhouse.broker.transactions.checks import (
     check_id,
     check_timeout,
+    describe_rejection,
     is_listed,
     needs_fresh_id,
-    refusal,
     shard,
 )
-from streamhouse.broker.transactions.completion import Shares, is_marked, shares
+from streamhouse.broker.transactions.completion import MarkerTargets, is_marked, marker_targets
 from streamhouse.config.coordination import TransactionSettings
 from streamhouse.config.fields import Address
 from streamhouse.errors import (
@@ -85,7 +85,7 @@ def test_only_a_producer_whose_epochs_run_out_brings_an_id_along() -> None:
 
 
 def test_the_first_batch_in_a_partition_that_takes_part_is_accepted() -> None:
-    assert refusal(ROW, CALL, [HERE]) is None
+    assert describe_rejection(ROW, CALL, [HERE]) is None
 
 
 @pytest.mark.parametrize(
@@ -103,11 +103,11 @@ def test_the_first_batch_in_a_partition_that_takes_part_is_accepted() -> None:
 def test_a_batch_of_anything_else_is_refused(
     changes: dict[str, Any], call: TransactionCall, partition: PartitionId, refused_as: type[Exception]
 ) -> None:
-    assert isinstance(refusal(replace(ROW, **changes), call, [HERE, partition]), refused_as)
+    assert isinstance(describe_rejection(replace(ROW, **changes), call, [HERE, partition]), refused_as)
 
 
 def test_a_batch_of_a_transactional_id_that_nobody_has_is_refused() -> None:
-    assert isinstance(refusal(None, CALL, [HERE]), UnknownProducerId)
+    assert isinstance(describe_rejection(None, CALL, [HERE]), UnknownProducerId)
 
 
 @pytest.mark.parametrize(
@@ -147,8 +147,8 @@ def session(number: int) -> Session:
 
 def test_partitions_are_divided_by_who_leads_them_and_without_a_leader_left_for_later() -> None:
     leaders = {HERE: Leader(session(1), 4), THERE: Leader(session(2), 5), NOWHERE: Leader(None, -1)}
-    divided = shares([HERE, THERE, NOWHERE], leaders, SessionId("s1"))
-    assert divided == Shares([HERE], {Address("127.0.0.1", 2): [THERE]})
+    divided = marker_targets([HERE, THERE, NOWHERE], leaders, SessionId("s1"))
+    assert divided == MarkerTargets([HERE], {Address("127.0.0.1", 2): [THERE]})
 
 
 def test_a_partition_that_knows_of_a_later_transaction_needs_no_marker() -> None:

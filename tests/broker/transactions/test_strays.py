@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.transactions.sweeper import Suspect, ending_of
+from streamhouse.broker.transactions.sweeper import Hanging, missing_marker
 from streamhouse.errors import ConcurrentTransactions
 from streamhouse.format.producer_snapshot import ProducerEntry
 from streamhouse.model.names import PartitionId
@@ -57,12 +57,12 @@ def test_how_a_stray_is_ended_follows_from_its_row(
     changes: dict[str, Any], partition: PartitionId, expected: tuple[int, bool] | None
 ) -> None:
     row: StoredTransaction = replace(ROW, **changes)
-    marker = ending_of(row, Suspect(partition, OPEN))
+    marker = missing_marker(row, Hanging(partition, OPEN))
     assert (None if marker is None else (marker.number, marker.is_commit)) == expected
 
 
 def test_what_may_be_ended_under_another_id_is_left_alone() -> None:
-    assert ending_of(None, Suspect(HERE, OPEN)) is None
+    assert missing_marker(None, Hanging(HERE, OPEN)) is None
 
 
 async def lose_the_marker(broker: Broker, alice: Producer, *, commit: bool) -> ProducerIdentity:

@@ -334,7 +334,7 @@ async def test_a_decision_that_was_never_told_to_a_partition_is_told_by_whoever_
 async def test_an_agent_that_was_taken_for_dead_ends_nothing_that_it_was_asked_to_end_long_ago() -> None:
     """Its producer, which keeps its epoch, asked another agent meanwhile and is in its next transaction."""
     async with running() as (world, broker):
-        paused = Broker(world.doors(alone=False))
+        paused = Broker(world.dependencies(alone=False))
         await paused.start()
         alice = await Producer(broker).init()
         asked = alice.call
@@ -455,7 +455,7 @@ async def test_the_first_batches_of_a_request_are_asked_after_together(modern: b
         alice = await Producer(broker, modern=modern).init()
         if not modern:
             await alice.add(ORDERS, CLICKS)
-        await broker.open_ahead([ORDERS, CLICKS])
+        await broker.open_many([ORDERS, CLICKS])
         asked = "add_transaction_partitions" if modern else "find_transaction"
         before = world.metadata.count(asked)
         batches = {name: first_batch(alice, b"x") for name in (ORDERS, CLICKS)}
@@ -471,7 +471,7 @@ async def test_what_was_told_of_a_request_is_worth_nothing_once_the_transaction_
     async with running() as (_, broker):
         alice = await Producer(broker).init()
         await alice.add(ORDERS, CLICKS)
-        await broker.open_ahead([ORDERS, CLICKS])
+        await broker.open_many([ORDERS, CLICKS])
         batches = {name: first_batch(alice, b"late") for name in (ORDERS, CLICKS)}
         told = await broker.verify_ahead(ProduceTransaction(alice.name, enlists=False), batches)
         await alice.end(commit=False)
@@ -482,7 +482,7 @@ async def test_what_was_told_of_a_request_is_worth_nothing_once_the_transaction_
 
 async def test_requests_with_batches_of_nobody_ask_for_nothing() -> None:
     async with running() as (world, broker):
-        await broker.open_ahead([ORDERS, CLICKS])
+        await broker.open_many([ORDERS, CLICKS])
         transaction = ProduceTransaction("alice", enlists=True)
         assert await broker.verify_ahead(transaction, {ORDERS: b"", CLICKS: b"nonsense"}) == transaction
         assert world.metadata.count("add_transaction_partitions") == 0
@@ -495,7 +495,7 @@ async def test_a_batch_is_not_placed_in_a_topic_that_took_the_name_while_it_was_
         gate = world.metadata.hold_answer("find_transaction")
         placing = asyncio.ensure_future(alice.place(b"x"))
         await settle()
-        await broker.delete_topic(await broker.catalogue.find(ORDERS.topic))
+        await broker.delete_topic(await broker.catalog.find(ORDERS.topic))
         await broker.create_topic(ORDERS.topic, partitions=1, overrides={})
         gate.set()
         with pytest.raises(TransactionAbortable):

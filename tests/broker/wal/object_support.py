@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from streamhouse.broker.wal.object_recovery import ObjectWals
+from streamhouse.broker.wal.object_recovery import ObjectWalFactory
 from streamhouse.broker.wal.object_wal import ObjectWal
 from streamhouse.clock import Clock, Ids
 from streamhouse.config import WalSettings
@@ -112,10 +112,10 @@ class Bucket:
         return await self.inner.get_range(wal_key(session, sequence), 0, 1 << 40)
 
 
-def wals_on(bucket: Bucket, clock: Clock | None = None, **settings: Any) -> ObjectWals:
+def wals_on(bucket: Bucket, clock: Clock | None = None, **settings: Any) -> ObjectWalFactory:
     """Without pauses between objects, unless a test is about them: time stands still here."""
     chosen = WalSettings(kind="object", **{"window_ms": 0, **settings})
-    return ObjectWals(bucket, chosen, clock=clock or ManualClock(), ids=Ids(random.Random(1)))
+    return ObjectWalFactory(bucket, chosen, clock=clock or ManualClock(), ids=Ids(random.Random(1)))
 
 
 async def open_object_wal(

@@ -13,7 +13,7 @@ from contextlib import suppress
 from contextvars import Context
 from typing import Final
 
-from streamhouse.broker.wal.object_recovery import ObjectWalReading, ObjectWals
+from streamhouse.broker.wal.object_recovery import ObjectWalFactory, ObjectWalReader
 from streamhouse.broker.wal.object_wal import ObjectWal
 from streamhouse.clock import Ids
 from streamhouse.config import WalSettings
@@ -133,11 +133,11 @@ class World:
         self.wal: ObjectWal | None = None
 
     def _retrying(self) -> RetryingStore:
-        patience = RetrySettings(attempts=8, first_wait_s=0.02, max_wait_s=0.2)
-        return RetryingStore(self.bucket, self.clock, Ids(self.chance), patience)
+        deadline = RetrySettings(attempts=8, first_wait_s=0.02, max_wait_s=0.2)
+        return RetryingStore(self.bucket, self.clock, Ids(self.chance), deadline)
 
-    def _wals(self, objects: ObjectStore) -> ObjectWals:
-        return ObjectWals(objects, SETTINGS, clock=self.clock, ids=Ids(self.chance))
+    def _wals(self, objects: ObjectStore) -> ObjectWalFactory:
+        return ObjectWalFactory(objects, SETTINGS, clock=self.clock, ids=Ids(self.chance))
 
     def run(self) -> int:
         """Live through the seed; returns how many offsets were acknowledged."""
@@ -181,13 +181,13 @@ class World:
             published = self.flushed[partition]
             await asyncio.sleep(self.chance.uniform(0, 0.1))
             await self.wal.truncate({partition: published})
-            mark = self.wal.needed_from
+            mark = self.wal.first_retained
             await asyncio.sleep(self.chance.uniform(0, 0.3))
             if self.is_claimed:
                 continue
             self.mark = mark
             await asyncio.sleep(self.chance.uniform(0, 0.1))
-            await self.wal.forget_below(mark)
+            await self.wal.delete_below(mark)
 
     # --- recovery
 
@@ -205,7 +205,7 @@ class World:
     async def _damage_at_rest(self, start: int) -> None:
         """Nothing happens to what was stored, in this world."""
 
-    def _check_damage(self, reading: ObjectWalReading) -> None:
+    def _check_damage(self, reading: ObjectWalReader) -> None:
         assert reading.damage.is_clean
 
     async def _main(self) -> None:
@@ -284,7 +284,7 @@ class LossyWorld(World):
         data = await self.bucket.inner.get_range(wal_key(DEAD, number), 0, 1 << 30)
         return read_object(memoryview(data), session=DEAD, sequence=number)
 
-    def _check_damage(self, reading: ObjectWalReading) -> None:
+    def _check_damage(self, reading: ObjectWalReader) -> None:
         self.noticed = not reading.damage.is_clean
         # A late PUT of the same object may bring it back.
         if self.lost is None or wal_key(DEAD, self.lost) in self.bucket.inner._objects:

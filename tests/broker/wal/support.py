@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from streamhouse.broker.wal.disk_recovery import DiskWals
+from streamhouse.broker.wal.disk_recovery import DiskWalRecovery
 from streamhouse.broker.wal.disk_wal import DiskWal, open_disk_wal
 from streamhouse.clock import Clock, Ids
 from streamhouse.config import WalSettings
@@ -105,7 +105,7 @@ async def open_wal(
 
 
 async def read_all(files: FileSystem, session: SessionId = SESSION, root: Path = ROOT) -> list[WalEntry]:
-    async with DiskWals(root, files).read(session) as reading:
+    async with DiskWalRecovery(root, files).read(session) as reading:
         return [plain(found) async for found in reading.entries()]
 
 

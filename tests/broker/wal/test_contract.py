@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from streamhouse.broker.dependencies import Wals
-from streamhouse.broker.wal.disk_recovery import LocalWals
-from streamhouse.broker.wal.object_recovery import ObjectWals
+from streamhouse.broker.dependencies import WalFactory
+from streamhouse.broker.wal.disk_recovery import DiskWalFactory
+from streamhouse.broker.wal.object_recovery import ObjectWalFactory
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.config import WalSettings
 from streamhouse.stores.local_files import LocalFiles
@@ -24,15 +24,17 @@ class TestDiskWal(WalContract):
     def wals(self, tmp_path: Path, request: pytest.FixtureRequest) -> MakeWals:
         fsync: str = request.param
 
-        def make(**settings: Any) -> Wals:
+        def make(**settings: Any) -> WalFactory:
             chosen = WalSettings(fsync=fsync, **settings)  # type: ignore[arg-type]
-            return LocalWals(tmp_path, chosen, files=LocalFiles(), clock=SystemClock(), ids=Ids(random.Random(1)))
+            return DiskWalFactory(tmp_path, chosen, files=LocalFiles(), clock=SystemClock(), ids=Ids(random.Random(1)))
 
         return make
 
 
-def make_object_wals(store: ObjectStore, **settings: Any) -> Wals:
-    return ObjectWals(store, WalSettings(kind="object", **settings), clock=SystemClock(), ids=Ids(random.Random(1)))
+def make_object_wals(store: ObjectStore, **settings: Any) -> WalFactory:
+    return ObjectWalFactory(
+        store, WalSettings(kind="object", **settings), clock=SystemClock(), ids=Ids(random.Random(1))
+    )
 
 
 class TestObjectWalInMemory(WalContract):

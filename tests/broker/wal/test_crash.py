@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from streamhouse.broker.wal.disk_recovery import DiskWals
+from streamhouse.broker.wal.disk_recovery import DiskWalRecovery
 from streamhouse.model.names import SessionId
 from streamhouse.stores.local_files import LocalFiles
 from tests.broker.wal.support import OTHER, read_all
@@ -67,7 +67,7 @@ async def test_what_was_acked_survives_twenty_kills(tmp_path: Path, monkeypatch:
         for life in range(20)
     }
     files = LocalFiles()
-    wals = DiskWals(tmp_path, files)
+    wals = DiskWalRecovery(tmp_path, files)
     assert await wals.dead_sessions(OTHER) == sorted(acked)
     for session, counts in acked.items():
         found: dict[int, list[int]] = {number: [] for number in range(8)}

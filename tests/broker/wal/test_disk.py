@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from streamhouse.broker.wal.base import Wal
-from streamhouse.broker.wal.disk_recovery import DiskWals
+from streamhouse.broker.wal.disk_recovery import DiskWalRecovery
 from streamhouse.errors import AppendFailed, Misconfigured, Overloaded
 from streamhouse.format.wal_file import FILE_HEADER_BYTES, WalEntry
 from streamhouse.model.names import Epoch, PartitionId, SessionId
@@ -605,5 +605,5 @@ async def read_unlocked(files: SimFiles) -> list[WalEntry]:
     copy.make_dir(ROOT / SESSION)
     for name in wal_files(files):
         copy.overwrite(ROOT / SESSION / name, files.read(ROOT / SESSION / name))
-    async with DiskWals(ROOT, copy).read(SESSION) as reading:
+    async with DiskWalRecovery(ROOT, copy).read(SESSION) as reading:
         return [plain(found) async for found in reading.entries()]

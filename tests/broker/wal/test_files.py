@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from streamhouse.broker.wal.disk_recovery import DiskWals
+from streamhouse.broker.wal.disk_recovery import DiskWalRecovery
 from streamhouse.clock import SystemClock
 from streamhouse.errors import AppendFailed
 from streamhouse.stores.local_files import PAGE_BYTES, UNREADABLE, FileSystem, LocalFiles, LockedError
@@ -113,7 +113,7 @@ async def test_a_log_whose_owner_lives_is_not_dead(files: FileSystem, tmp_path: 
     owner = await asyncio.create_subprocess_exec(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert owner.stdout is not None
     assert await owner.stdout.readline() == b"held\n"
-    wals = DiskWals(tmp_path, files)
+    wals = DiskWalRecovery(tmp_path, files)
     assert await wals.dead_sessions(OTHER) == []
     with pytest.raises(LockedError):
         await read_all(files, root=tmp_path)
@@ -137,7 +137,7 @@ async def test_the_log_works_on_a_real_disk(files: FileSystem, tmp_path: Path, f
     found = [e.base for e in await read_all(files, root=root) if e.partition != CLICKS]
     assert found == list(range(found[0], 200))
     assert 190 - 40 <= found[0] <= 190
-    await DiskWals(root, files).remove(SESSION)
+    await DiskWalRecovery(root, files).remove(SESSION)
     assert files.list(root) == []
 
 
@@ -147,7 +147,7 @@ async def test_a_torn_tail_is_cut(files: FileSystem, tmp_path: Path) -> None:
     await wal.aclose(remove=False)
     path = tmp_path / SESSION / "00000000000000000000.wal"
     os.truncate(path, path.stat().st_size - 1)
-    async with DiskWals(tmp_path, files).read(SESSION) as reading:
+    async with DiskWalRecovery(tmp_path, files).read(SESSION) as reading:
         assert [e.base async for e in reading.entries()] == [0]
         assert reading.damage.cut == 1
 
@@ -185,7 +185,7 @@ async def test_a_disk_that_is_really_full_ends_the_log_and_keeps_what_was_acked(
     assert 50 < acked < 120
     await wal.aclose(remove=False)
     assert [e.base for e in await read_all(files, root=small_disk)] == list(range(acked))
-    await DiskWals(small_disk, files).remove(SESSION)
+    await DiskWalRecovery(small_disk, files).remove(SESSION)
     assert files.list(small_disk) == []
 
 

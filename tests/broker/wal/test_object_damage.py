@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from streamhouse.broker.wal.object_quarantine import objects_above
-from streamhouse.broker.wal.object_recovery import ObjectWalReading
+from streamhouse.broker.wal.object_recovery import ObjectWalReader
 from streamhouse.errors import CorruptObject, SessionSealed
 from streamhouse.format import wal_object
 from streamhouse.format.object_keys import wal_key
@@ -30,7 +30,7 @@ async def left_behind(bucket: Bucket, count: int) -> None:
         await wal.append([entry(offset)])
 
 
-async def read(bucket: Bucket, *, start: int = 0) -> tuple[list[int], ObjectWalReading]:
+async def read(bucket: Bucket, *, start: int = 0) -> tuple[list[int], ObjectWalReader]:
     async with wals_on(bucket).read(DEAD, start=start) as reading:
         return [found.base async for found in reading.entries()], reading
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from streamhouse.broker.dependencies import Wals
+from streamhouse.broker.dependencies import WalFactory
 from streamhouse.broker.wal import object_recovery
 from streamhouse.errors import Misconfigured, SessionSealed, Unavailable
 from streamhouse.format.object_keys import wal_key
@@ -52,7 +52,7 @@ async def test_what_was_acknowledged_is_read_in_order_and_the_log_is_sealed_behi
 
 
 async def test_the_seal_names_who_set_it(bucket: Bucket) -> None:
-    wals: Wals = wals_on(bucket)
+    wals: WalFactory = wals_on(bucket)
     await wals.open(ALIVE)
     async with wals.read(DEAD) as reading:
         assert [found async for found in reading.entries()] == []
@@ -212,18 +212,18 @@ async def test_reading_begins_at_the_mark_and_ignores_what_was_created_again_bel
         wal.append([entry(offset)])
         await clock.advance(1)
     await wal.truncate(flushed(orders=3))
-    await wal.forget_below(3)
+    await wal.delete_below(3)
     await settle()
     await bucket.land(1)  # the first try of a PUT whose second one succeeded long ago
     assert await bucket.numbers() == [1, 3, 4]
-    assert [found.base for found in await recovered(bucket, start=wal.needed_from)] == [3, 4]
+    assert [found.base for found in await recovered(bucket, start=wal.first_retained)] == [3, 4]
 
 
 async def test_a_mark_at_the_end_is_where_the_seal_goes(bucket: Bucket) -> None:
     wal = await open_object_wal(bucket)
     await wal.append([entry(0)])
     await wal.truncate(flushed(orders=1))
-    await wal.forget_below(wal.needed_from)
+    await wal.delete_below(wal.first_retained)
     await settle()
     assert await recovered(bucket, start=1) == []
     with pytest.raises(SessionSealed):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from streamhouse.broker.wal.object_recovery import ObjectWals
+from streamhouse.broker.wal.object_recovery import ObjectWalFactory
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.config import StoreSettings, WalSettings
 from streamhouse.errors import SessionSealed
@@ -53,9 +53,9 @@ def opened(prefix: str, settings: StoreSettings | None = None) -> ObjectStore:
     )
 
 
-def wals_on_s3(store: ObjectStore, **settings: int) -> ObjectWals:
+def wals_on_s3(store: ObjectStore, **settings: int) -> ObjectWalFactory:
     chosen = WalSettings(kind="object", **settings)  # type: ignore[arg-type]
-    return ObjectWals(store, chosen, clock=SystemClock(), ids=Ids(random.Random(os.getpid())))
+    return ObjectWalFactory(store, chosen, clock=SystemClock(), ids=Ids(random.Random(os.getpid())))
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ async def test_a_zombie_is_stopped_by_the_seal(store: ObjectStore) -> None:
     for offset in range(3):
         await wal.append([entry(offset)])
     await wal.truncate(flushed(orders=1))
-    await wal.forget_below(1)
+    await wal.delete_below(1)
     wals = wals_on_s3(store)
     await wals.open(ALIVE)
     async with wals.read(DEAD, start=1) as reading:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from streamhouse.broker.wal.object_cleanup import ObjectLedger
-from streamhouse.broker.wal.object_recovery import ObjectWalReading
+from streamhouse.broker.wal.object_cleanup import RetainedObjects
+from streamhouse.broker.wal.object_recovery import ObjectWalReader
 from streamhouse.broker.wal.object_upload import Uploader
 from streamhouse.broker.wal.object_wal import ObjectWal
 from streamhouse.model.names import PartitionId
@@ -37,10 +37,10 @@ def test_an_object_that_the_bucket_loses_costs_what_stood_in_it_and_nothing_else
 
 
 def test_a_gap_that_is_taken_for_the_end_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def never(self: ObjectWalReading, sequence: int) -> bool:
+    async def never(self: ObjectWalReader, sequence: int) -> bool:
         return False
 
-    monkeypatch.setattr(ObjectWalReading, "_was_durable", never)
+    monkeypatch.setattr(ObjectWalReader, "_was_durable", never)
     with pytest.raises(Violation, match=r"not noticed|lost"):
         sum(LossyWorld(seed).run() for seed in range(SEEDS))
 
@@ -49,10 +49,10 @@ def test_a_gap_that_is_taken_for_the_end_is_missed(monkeypatch: pytest.MonkeyPat
 
 
 def without_seals(patch: pytest.MonkeyPatch) -> None:
-    async def no_seal(self: ObjectWalReading, sequence: int) -> None:
+    async def no_seal(self: ObjectWalReader, sequence: int) -> None:
         return None
 
-    patch.setattr(ObjectWalReading, "_seal", no_seal)
+    patch.setattr(ObjectWalReader, "_seal", no_seal)
     patch.setattr(World, "_check", _check_records_only(World._check))
 
 
@@ -96,13 +96,13 @@ def with_objects_deleted_before_the_mark_is_stored(patch: pytest.MonkeyPatch) ->
 
     async def eager(self: ObjectWal, flushed: Mapping[PartitionId, int]) -> None:
         await truncate(self, flushed)
-        await self.forget_below(self.needed_from)
+        await self.delete_below(self.first_retained)
 
     patch.setattr(ObjectWal, "truncate", eager)
 
 
 def with_a_mark_past_what_is_not_flushed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ObjectLedger, "needed_from", property(lambda self: self.durable_below))
+    patch.setattr(RetainedObjects, "first_retained", property(lambda self: self.durable_below))
 
 
 def with_seals_removed(patch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from streamhouse.broker.wal.base import Wal, WalCosts
+from streamhouse.broker.wal.base import Wal, WalRequestStats
 from streamhouse.broker.wal.object_upload import COPIED_BELOW_BYTES, FRAME_BYTES
 from streamhouse.errors import AppendFailed, Internal, Overloaded, SessionSealed
 from streamhouse.format.object_keys import wal_key
@@ -342,13 +342,13 @@ async def test_objects_are_needed_until_all_their_partitions_are_flushed(bucket:
     await wal.append([entry(0), entry(0, partition=CLICKS)])
     await wal.append([entry(1)])
     await wal.append([entry(1, partition=CLICKS)])
-    assert wal.needed_from == 0
+    assert wal.first_retained == 0
     await wal.truncate(flushed(orders=2))
-    assert wal.needed_from == 0
+    assert wal.first_retained == 0
     await wal.truncate(flushed(clicks=1))
-    assert wal.needed_from == 2
+    assert wal.first_retained == 2
     await wal.truncate(flushed(clicks=2))
-    assert wal.needed_from == 3
+    assert wal.first_retained == 3
     assert await bucket.numbers() == [0, 1, 2]  # nothing goes before the mark is stored
 
 
@@ -359,9 +359,9 @@ async def test_what_is_not_durable_is_needed_though_nobody_wants_its_entries(buc
     wal.append([entry(1)])
     await settle()
     await wal.truncate(flushed(orders=2**63 - 1))
-    assert wal.needed_from == 1
+    assert wal.first_retained == 1
     await bucket.release(1)
-    assert wal.needed_from == 2
+    assert wal.first_retained == 2
 
 
 async def test_entries_that_were_given_up_before_their_window_was_sent_hold_nothing_back(
@@ -374,18 +374,18 @@ async def test_entries_that_were_given_up_before_their_window_was_sent_hold_noth
     wal.append([entry(1)])
     await wal.truncate(flushed(orders=2**63 - 1))
     await bucket.release(0)
-    assert wal.needed_from == 2
+    assert wal.first_retained == 2
 
 
 async def test_objects_below_the_mark_are_deleted_and_no_others(bucket: Bucket) -> None:
     wal = await open_object_wal(bucket, deletes=2)
     await fill(wal, 10)
     await wal.truncate(flushed(orders=7))
-    await wal.forget_below(5)
+    await wal.delete_below(5)
     await settle()
     assert await bucket.numbers() == [5, 6, 7, 8, 9]
-    await wal.forget_below(2)
-    await wal.forget_below(100)  # never more than nobody needs
+    await wal.delete_below(2)
+    await wal.delete_below(100)  # never more than nobody needs
     await settle()
     assert await bucket.numbers() == [7, 8, 9]
     assert len(bucket.deleted) == 7
@@ -398,11 +398,11 @@ async def test_a_deletion_that_fails_is_tried_again_by_a_later_call(bucket: Buck
     await fill(wal, 5)
     await wal.truncate(flushed(orders=5))
     bucket.is_away = True
-    await wal.forget_below(3)
+    await wal.delete_below(3)
     await settle()
     bucket.is_away = False
     assert await bucket.numbers() == [0, 1, 2, 3, 4]
-    await wal.forget_below(3)
+    await wal.delete_below(3)
     await settle()
     assert await bucket.numbers() == [3, 4]
 
@@ -414,7 +414,7 @@ async def test_a_closed_log_whose_session_ended_leaves_nothing(bucket: Bucket) -
     wal = await open_object_wal(bucket)
     await fill(wal, 20)
     await wal.truncate(flushed(orders=3))
-    await wal.forget_below(3)
+    await wal.delete_below(3)
     await wal.aclose(remove=True)
     assert await bucket.numbers() == []
     with pytest.raises(AppendFailed, match="closed"):
@@ -490,7 +490,7 @@ async def test_costs_count_every_request_and_every_byte(bucket: Bucket, clock: M
     await clock.advance(1)
     await commit
     await wal.truncate(flushed(orders=2))
-    await wal.forget_below(1)
+    await wal.delete_below(1)
     await settle()
     size = sum([len(await bucket.bytes_of(1)), 2 * (FRAME_BYTES // 2 + ENTRY_HEADER_BYTES) + 150])
-    assert wal.costs == WalCosts(windows=2, puts=4, retries=2, deletes=1, object_bytes=size, batch_bytes=160)
+    assert wal.costs == WalRequestStats(windows=2, puts=4, retries=2, deletes=1, object_bytes=size, batch_bytes=160)

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from streamhouse.broker.wal.base import WalRecovery
-from streamhouse.broker.wal.disk_recovery import DiskWals
+from streamhouse.broker.wal.disk_recovery import DiskWalRecovery
 from streamhouse.errors import Misconfigured
 from streamhouse.format.wal_file import ENTRY_HEADER_BYTES, FILE_HEADER_BYTES, FileHeader, encode_file_header
 from streamhouse.model.names import SessionId
@@ -36,7 +36,7 @@ def rot(files: SimFiles, position: int, sequence: int = 0) -> None:
 
 
 async def test_a_session_is_dead_when_nobody_holds_its_lock(files: SimFiles) -> None:
-    wals: WalRecovery = DiskWals(ROOT, files)
+    wals: WalRecovery = DiskWalRecovery(ROOT, files)
     assert await wals.dead_sessions(OTHER) == []
     wal = await open_wal(files)
     await wal.append([entry(0)])
@@ -46,25 +46,25 @@ async def test_a_session_is_dead_when_nobody_holds_its_lock(files: SimFiles) -> 
     with pytest.raises(LockedError):
         await wals.remove(SESSION)
     after = files.kill()
-    assert await DiskWals(ROOT, after).dead_sessions(OTHER) == [SESSION]
-    assert await DiskWals(ROOT, after).dead_sessions(SESSION) == []
+    assert await DiskWalRecovery(ROOT, after).dead_sessions(OTHER) == [SESSION]
+    assert await DiskWalRecovery(ROOT, after).dead_sessions(SESSION) == []
     assert await read_all(after) == [entry(0)]
 
 
 async def test_a_log_is_held_while_it_is_read(files: SimFiles) -> None:
     await leave_log(files, SESSION, 1)
-    async with DiskWals(ROOT, files).read(SESSION):
-        assert await DiskWals(ROOT, files.another_process()).dead_sessions(OTHER) == []
+    async with DiskWalRecovery(ROOT, files).read(SESSION):
+        assert await DiskWalRecovery(ROOT, files.another_process()).dead_sessions(OTHER) == []
         with pytest.raises(LockedError):
             await read_all(files.another_process())
-    assert await DiskWals(ROOT, files.another_process()).dead_sessions(OTHER) == [SESSION]
+    assert await DiskWalRecovery(ROOT, files.another_process()).dead_sessions(OTHER) == [SESSION]
 
 
 async def test_a_session_whose_name_begins_with_another_is_left_alone(files: SimFiles) -> None:
     short, long = SessionId("orders-1"), SessionId("orders-1-2")
     await leave_log(files, short, 1)
     await leave_log(files, long, 2)
-    wals = DiskWals(ROOT, files)
+    wals = DiskWalRecovery(ROOT, files)
     assert await wals.dead_sessions(OTHER) == [short, long]
     assert len(await read_all(files, short)) == 1
     await wals.remove(short)
@@ -77,21 +77,21 @@ async def test_what_is_no_log_is_left_alone(files: SimFiles) -> None:
     files.overwrite(ROOT / "stray", b"")
     files.make_dir(ROOT / "being-born")
     files.overwrite(ROOT / SESSION / "00000000000000000000.wal.bak", b"not ours")
-    wals = DiskWals(ROOT, files)
+    wals = DiskWalRecovery(ROOT, files)
     assert await wals.dead_sessions(OTHER) == [SESSION]
     assert await read_all(files) == [entry(0)]
     assert await read_all(files, SessionId("being-born")) == []
 
 
 async def test_a_missing_log_is_empty_and_can_be_removed(files: SimFiles) -> None:
-    wals = DiskWals(ROOT, files)
+    wals = DiskWalRecovery(ROOT, files)
     assert await read_all(files) == []
     await wals.remove(SESSION)
 
 
 async def test_a_log_is_removed_once_and_for_all(files: SimFiles) -> None:
     await leave_log(files, SESSION, 5, file_bytes=FILE_HEADER_BYTES + 100)
-    async with DiskWals(ROOT, files).read(SESSION) as reading:
+    async with DiskWalRecovery(ROOT, files).read(SESSION) as reading:
         assert len([found async for found in reading.entries()]) == 5
         await reading.remove()
         await reading.remove()
@@ -103,7 +103,7 @@ async def test_a_log_is_removed_once_and_for_all(files: SimFiles) -> None:
 async def test_a_log_whose_removal_was_interrupted_is_found_again(files: SimFiles) -> None:
     await leave_log(files, SESSION, 1)
     files.remove(ROOT / SESSION, ["00000000000000000000.wal"])
-    wals = DiskWals(ROOT, files)
+    wals = DiskWalRecovery(ROOT, files)
     assert await wals.dead_sessions(OTHER) == [SESSION]
     assert await read_all(files) == []
     await wals.remove(SESSION)
@@ -119,7 +119,7 @@ async def test_more_entries_than_are_scanned_at_a_time_are_all_read(files: SimFi
     wal = await open_wal(files, fsync="never")
     await wal.append([entry(n, b"") for n in range(2500)])
     await wal.aclose(remove=False)
-    async with DiskWals(ROOT, files).read(SESSION) as reading:
+    async with DiskWalRecovery(ROOT, files).read(SESSION) as reading:
         assert [found.base async for found in reading.entries()] == list(range(2500))
         assert reading.damage.entries == 2500
         assert reading.damage.is_clean
@@ -129,7 +129,7 @@ async def test_damage_is_skipped_counted_and_told_once(files: SimFiles, caplog: 
     await leave_log(files, SESSION, 9, file_bytes=FILE_HEADER_BYTES + 3 * ENTRY_BYTES)
     rot(files, FILE_HEADER_BYTES + ENTRY_BYTES + 70, sequence=0)
     rot(files, FILE_HEADER_BYTES + 2 * ENTRY_BYTES, sequence=2)
-    async with DiskWals(ROOT, files).read(SESSION) as reading:
+    async with DiskWalRecovery(ROOT, files).read(SESSION) as reading:
         found = [plain(found) async for found in reading.entries()]
     assert found == [entry(n) for n in range(9) if n not in (1, 8)]
     damage = reading.damage
@@ -147,7 +147,7 @@ async def test_the_places_of_much_damage_are_bounded(files: SimFiles) -> None:
     await leave_log(files, SESSION, 400)
     for n in range(0, 400, 2):
         rot(files, FILE_HEADER_BYTES + n * ENTRY_BYTES)
-    async with DiskWals(ROOT, files).read(SESSION) as reading:
+    async with DiskWalRecovery(ROOT, files).read(SESSION) as reading:
         assert len([found async for found in reading.entries()]) == 200
     assert reading.damage.skipped == 200
     assert len(reading.damage.places) == 100
@@ -164,5 +164,5 @@ async def test_a_file_of_a_later_format_stops_recovery(files: SimFiles) -> None:
 async def test_files_without_a_lock_are_read(files: SimFiles) -> None:
     await leave_log(files, SESSION, 2)
     files.remove(ROOT / SESSION, ["lock"])
-    assert await DiskWals(ROOT, files).dead_sessions(OTHER) == [SESSION]
+    assert await DiskWalRecovery(ROOT, files).dead_sessions(OTHER) == [SESSION]
     assert len(await read_all(files)) == 2

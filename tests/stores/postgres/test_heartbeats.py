@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streamhouse.agent import Agent, build_agent
-from streamhouse.broker.session.agent_session import Tenure
+from streamhouse.broker.session.agent_session import AgentSession
 from streamhouse.config import load_settings
 
 pytestmark = pytest.mark.postgres
@@ -30,9 +30,9 @@ def settings_of(dsn: str, folder: Path) -> dict[str, object]:
     }
 
 
-def tenure_of(agent: Agent) -> Tenure:
-    assert agent.broker.tenure is not None
-    return agent.broker.tenure
+def tenure_of(agent: Agent) -> AgentSession:
+    assert agent.broker.agent_session is not None
+    return agent.broker.agent_session
 
 
 def stand_still(seconds: float) -> None:
@@ -52,7 +52,7 @@ async def test_a_session_outlives_a_crowd_of_slow_calls_and_a_loop_that_stands_s
         tenure = tenure_of(agent)
         await asyncio.sleep(0.1)
         # The only connection for everything else is taken for longer than the session could do without a heartbeat.
-        engine: Any = agent.broker._doors.metadata
+        engine: Any = agent.broker._dependencies.metadata
         crowd = [asyncio.ensure_future(engine._engine.write(slowly)) for _ in range(round(USABLE_S) + 2)]
         while not all(call.done() for call in crowd):
             assert tenure.is_valid

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from streamhouse.broker.schemas import Schemas
+from streamhouse.broker.schemas import SchemaRegistry
 from streamhouse.errors import IncompatibleSchema, ReferenceExists, UnknownSchema
 from streamhouse.model.cluster import Change
 from streamhouse.model.schema import Reference, Subject
@@ -23,7 +23,7 @@ class Agent:
 
     def __init__(self, store: PostgresMetadataStore) -> None:
         self.store = store
-        self.schemas = Schemas(World().doors(metadata=store))
+        self.schemas = SchemaRegistry(World().dependencies(metadata=store))
         self._news = asyncio.Event()
         store.subscribe(self._heard)
 

@@ -15,7 +15,7 @@ from streamhouse.agent import build_agent
 from streamhouse.clock import SystemClock
 from streamhouse.config import load_settings
 from streamhouse.errors import Misconfigured, NotUpYet, Unavailable
-from streamhouse.retry import PAUSE_MAX_S, patiently
+from streamhouse.retry import START_RETRY_MAX_S, retry_start
 from streamhouse.stores.metadata.open import open_metadata_store
 from streamhouse.stores.metadata.postgres import PostgresMetadataStore, database
 from streamhouse.stores.metadata.postgres.connection import Connection, on_connection_lost
@@ -70,7 +70,7 @@ def nothing() -> None:
 
 async def opened(dsn: str, clock: ManualClock) -> None:
     step = partial(open_metadata_store, dsn, clock=SystemClock())
-    store = await patiently(step, clock=clock, ids=seeded_ids(), limit_s=LIMIT_S)
+    store = await retry_start(step, clock=clock, ids=seeded_ids(), limit_s=LIMIT_S)
     assert list(await store.topics()) == []
     await store.aclose()
 
@@ -130,7 +130,7 @@ async def test_a_server_that_never_comes_is_given_up_with_its_words_and_the_sett
     finally:
         server.start()
     assert str(told.value).endswith("setting=metadata.start_wait_s")
-    assert LIMIT_S <= sum(clock.slept) <= LIMIT_S + PAUSE_MAX_S
+    assert LIMIT_S <= sum(clock.slept) <= LIMIT_S + START_RETRY_MAX_S
 
 
 async def test_a_wrong_password_and_a_wrong_schema_end_a_start_at_once(server: RealPostgres, facts: str) -> None:
@@ -177,7 +177,7 @@ async def test_a_step_that_keeps_failing_with_an_open_store_is_given_up_with_wor
     with pytest.raises(
         Unavailable, match=r"the agent can't start; waited_s=2 setting=metadata.start_wait_s why=.*57P01"
     ):
-        await patiently(never, clock=ManualClock(), ids=seeded_ids(), limit_s=2.0)
+        await retry_start(never, clock=ManualClock(), ids=seeded_ids(), limit_s=2.0)
 
 
 # --- whole agents

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from streamhouse.broker.fetch.fetch import Fetched
+from streamhouse.broker.fetch.fetch import FetchResult
 from streamhouse.config import GrpcSettings
 from streamhouse.errors import BatchTooLarge, Rejected
 from streamhouse.format.batch import assign_offset, iter_batches
@@ -49,7 +49,7 @@ def batches(*sizes: int, codec: Codec = Codec.NONE) -> bytes:
 
 def a_piece(*sizes: int, offset: int = 0, codec: Codec = Codec.NONE) -> PartitionRecords:
     end = sum(sizes)
-    found = Fetched(name=NAME, high_watermark=end, log_start=0, records=[batches(*sizes, codec=codec)])
+    found = FetchResult(name=NAME, high_watermark=end, log_start=0, records=[batches(*sizes, codec=codec)])
     return partition_records(found, offset)
 
 
@@ -243,7 +243,7 @@ class FakeReading:
         self.reads = 0
         self._data = {NAME: damaged, OTHER: batches(2, 2)}
 
-    async def read(self, wants: Mapping[TopicPartition, int], **_: object) -> list[Fetched]:
+    async def read(self, wants: Mapping[TopicPartition, int], **_: object) -> list[FetchResult]:
         self.reads += 1
         await asyncio.sleep(0)
         if self.reads > 1000:
@@ -251,7 +251,7 @@ class FakeReading:
         if not any(offset < 4 for offset in wants.values()):
             await asyncio.get_running_loop().create_future()
         return [
-            Fetched(
+            FetchResult(
                 name=name,
                 high_watermark=4,
                 log_start=0,
@@ -305,7 +305,7 @@ async def test_bytes_that_are_no_batches_are_told_once_too() -> None:
     reading = FakeReading(batches(2, 2))
     whole = reading.read
 
-    async def read(wants: Mapping[TopicPartition, int], **how: object) -> list[Fetched]:
+    async def read(wants: Mapping[TopicPartition, int], **how: object) -> list[FetchResult]:
         return [
             replace(each, records=[cut_short(bytes(each.records[0]))]) if each.name == NAME and each.records else each
             for each in await whole(wants, **how)

@@ -9,8 +9,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.dependencies import Doors
-from streamhouse.broker.wal.object_recovery import ObjectWals
+from streamhouse.broker.dependencies import Dependencies
+from streamhouse.broker.wal.object_recovery import ObjectWalFactory
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.config import (
     Address,
@@ -56,11 +56,11 @@ async def a_member(objects: ObjectStore, metadata: MetadataStore) -> AsyncIterat
     listener = bind(Address("127.0.0.1", 0), flag="--kafka")
     peers = KafkaAgentClient()
     broker = Broker(
-        Doors(
+        Dependencies(
             settings=SETTINGS,
             objects=objects,
             metadata=metadata,
-            wals=ObjectWals(objects, SETTINGS.wal, clock=clock, ids=ids),
+            wals=ObjectWalFactory(objects, SETTINGS.wal, clock=clock, ids=ids),
             clock=clock,
             ids=ids,
             kafka=Address(*listener.getsockname()[:2]),
@@ -101,7 +101,7 @@ async def team() -> AsyncIterator[list[Member]]:
                 await asyncio.gather(*(each.broker.cluster.refresh() for each in members))
         await members[0].client.create("orders", PARTITIONS)
         for each in members:
-            await each.broker.catalogue.reload()
+            await each.broker.catalog.reload()
         yield members
 
 

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.external_commits.commit_request import WantedCommit
+from streamhouse.broker.external_commits.commit_request import ExternalCommitRequest
 from streamhouse.config.fields import Address
 from streamhouse.errors import Unavailable
 from streamhouse.model.external_commit import FreezeRequest, FreezeTarget, Outcome
@@ -20,7 +20,7 @@ from tests.wire.http.conftest import StartSite
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
-def body_of(commit: WantedCommit, **changes: Any) -> dict[str, Any]:
+def body_of(commit: ExternalCommitRequest, **changes: Any) -> dict[str, Any]:
     """As Spark's sink writes it."""
     segments = [
         {
@@ -117,9 +117,9 @@ async def test_agents_hold_partitions_for_each_other_over_their_ports(start_site
     (held,) = await holders.hold(here, asked, timeout_s=10)
     assert (held.partition, held.end, held.epoch) == (wanted.partition, 1, broker.leader_epoch(FIRST))
     assert held.holder == broker.agents()[0].session_id
-    assert len(broker.holds) == 1
+    assert len(broker.freezes) == 1
     await holders.end_hold(here, "0" * 32, Outcome.UNUSED, timeout_s=10)
-    assert len(broker.holds) == 0
+    assert len(broker.freezes) == 0
     await produce(broker, batch(b"b"), FIRST)
     await holders.aclose()
 

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.metrics import BrokerMetrics
-from streamhouse.broker.wal.disk_quarantine import kept_root
+from streamhouse.broker.wal.disk_quarantine import quarantine_root
 from streamhouse.model.names import SessionId
 from streamhouse.wire.http.app import make_app
 from tests.broker.support import ORDERS, WAL_ROOT, World, batch, current, produce
@@ -48,7 +48,7 @@ async def verdict(http: httpx.AsyncClient) -> str:
 async def test_a_damaged_log_is_told_with_what_was_lost(http: httpx.AsyncClient, dead: SessionId) -> None:
     (log,) = (await http.get("/v1/damaged-logs")).json()["logs"]
     assert (log["session"], log["kind"], log["files"], log["loss"], log["losses"]) == (dead, "disk", 1, True, 1)
-    assert log["where"] == str(kept_root(WAL_ROOT) / dead)
+    assert log["where"] == str(quarantine_root(WAL_ROOT) / dead)
     (partition,) = log["partitions"]
     assert (partition["topic"], partition["gaps"], partition["skipped"]) == ("orders", [[1, 2]], [])
     assert await verdict(http) == "failure"
@@ -58,7 +58,7 @@ async def test_a_damaged_log_goes_when_somebody_says_so(world: World, http: http
     answer = await http.delete(f"/v1/damaged-logs/{dead}")
     assert (answer.status_code, answer.json()) == (200, {"files": 2})
     assert (await http.get("/v1/damaged-logs")).json() == {"logs": []}
-    assert world.files.list(kept_root(WAL_ROOT)) == []
+    assert world.files.list(quarantine_root(WAL_ROOT)) == []
     assert await verdict(http) == "ok"
     assert (await http.delete(f"/v1/damaged-logs/{dead}")).status_code == 404
 

@@ -150,9 +150,9 @@ async def test_runs_are_replaced_once_and_told_as_often_as_it_is_asked_for(
     [run] = (await plan_of(http))[0]["runs"]
     assert (run["key"], run["base"], run["end"]) == (body["segment"]["key"], 0, 3)
     assert await values_of(broker, FIRST) == {0: b"a", 1: b"b", 2: b"c"}
-    assert broker.upkeep.replacements.replaced == 1
+    assert broker.maintenance.replacements.replaced == 1
     await world.clock.advance(RetentionSettings().grace_s)
-    await broker.collector.collect()
+    await broker.retention.collect()
     assert not await world.object_keys()
     assert await values_of(broker, FIRST) == {0: b"a", 1: b"b", 2: b"c"}
 
@@ -177,7 +177,7 @@ async def test_runs_that_changed_are_left_alone(world: World, broker: Broker, ht
     late = await http.post("/v1/replacements", json=body)
     assert (late.status_code, late.json()["title"]) == (409, "RunsChanged")
     assert [(run["base"], run["end"]) for run in (await plan_of(http))[0]["runs"]] == [(0, 2), (2, 3)]
-    assert broker.upkeep.replacements.came_late == 1
+    assert broker.maintenance.replacements.came_late == 1
 
 
 async def test_a_topic_that_was_made_again_is_another_one(
@@ -206,7 +206,7 @@ async def test_an_object_that_was_given_up_is_refused_though_it_is_there(
     await flushed(broker, FIRST, b"a", b"b")
     body = await rewritten(world, broker, (await plan_of(http))[0]["runs"])
     await world.clock.advance(RetentionSettings().orphan_age_s + 1)
-    assert await broker.collector.sweep() == 1
+    assert await broker.retention.sweep() == 1
     refused = await http.post("/v1/replacements", json=body)
     assert refused.status_code == 422
     assert refused.json()["detail"].startswith("the segment was given up")

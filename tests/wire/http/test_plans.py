@@ -121,7 +121,7 @@ async def test_runs_below_the_log_start_are_not_named(broker: Broker, http: http
     name = TopicPartition("orders", 0)
     for value in (b"a", b"b"):
         await flushed(broker, name, value)
-    await broker.administration.delete_records(name, 1)
+    await broker.topic_admin.delete_records(name, 1)
     (one,) = (await plan(http, {"topic": "orders", "partitions": [{"partition": 0, "from": 0}]}))["partitions"]
     assert (one["log_start"], [run["base"] for run in one["runs"]]) == (1, [1])
 

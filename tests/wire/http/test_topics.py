@@ -18,7 +18,7 @@ async def test_a_topic_is_made_where_its_address_says(http: httpx.AsyncClient) -
 
 
 async def test_topics_are_listed_without_those_of_the_agents(broker: Broker, http: httpx.AsyncClient) -> None:
-    await broker.catalogue.create("__consumer_offsets", partitions=1)
+    await broker.catalog.create("__consumer_offsets", partitions=1)
     assert [each["name"] for each in (await http.get("/v1/topics")).json()["topics"]] == ["orders"]
     everything = (await http.get("/v1/topics", params={"internal": "true"})).json()["topics"]
     assert [(each["name"], each["internal"]) for each in everything] == [
@@ -49,7 +49,7 @@ async def test_a_topic_grows_and_its_settings_change_and_go_back(http: httpx.Asy
 async def test_a_topic_is_told_as_another_agent_has_changed_it(broker: Broker, http: httpx.AsyncClient) -> None:
     await http.post("/v1/topics", json={"name": "orders", "partitions": 1})
     topic = await broker.topic("orders")
-    store = broker._doors.metadata
+    store = broker._dependencies.metadata
     await store.alter_topic(topic.topic_id, expected={}, overrides={"retention.ms": "7000"})
     assert (await http.get("/v1/topics/orders")).json()["settings"] == {"retention.ms": "7000"}
 

@@ -134,7 +134,9 @@ async def test_what_is_committed_stays_so(world: World, alice: Producer, http: h
     await world.sqlite.end_transaction(alice.call, commit=True, bump=False, fresh_id=-1)
     done = (await http.post("/v1/transactions/alice/abort", json={})).json()
     assert (done["aborted"], done["before"]["state"]) == (False, "PrepareCommit")
-    (log,) = [each for each in alice.broker.tenure.logs() if each.name == HERE] if alice.broker.tenure else []
+    (log,) = (
+        [each for each in alice.broker.agent_session.logs() if each.name == HERE] if alice.broker.agent_session else []
+    )
     assert (log.last_stable_offset, log.has_aborted) == (2, False)
 
 

@@ -13,8 +13,8 @@ from uuid import UUID
 from prometheus_client import CollectorRegistry
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.dependencies import Doors
-from streamhouse.broker.wal.disk_recovery import LocalWals
+from streamhouse.broker.dependencies import Dependencies
+from streamhouse.broker.wal.disk_recovery import DiskWalFactory
 from streamhouse.clock import Clock, Ids, SystemClock
 from streamhouse.config import FlushSettings, KafkaSettings, Settings, WalSettings, parse_address
 from streamhouse.config.fields import Address
@@ -64,11 +64,11 @@ async def a_broker(
     clock, ids = clock or SystemClock(), Ids()
     metadata = await open_metadata_store(metadata_url, clock=clock)
     broker = Broker(
-        Doors(
+        Dependencies(
             settings=settings,
             objects=objects or MemoryObjectStore(clock),
             metadata=metadata,
-            wals=LocalWals(folder / "wal", settings.wal, files=LocalFiles(), clock=clock, ids=ids),
+            wals=DiskWalFactory(folder / "wal", settings.wal, files=LocalFiles(), clock=clock, ids=ids),
             clock=clock,
             ids=ids,
             kafka=NOWHERE,

@@ -8,9 +8,9 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.dependencies import Appended, Doors
-from streamhouse.broker.fetch.fetch import Wanted
-from streamhouse.broker.wal.object_recovery import ObjectWals
+from streamhouse.broker.dependencies import AppendResult, Dependencies
+from streamhouse.broker.fetch.fetch import PartitionFetch
+from streamhouse.broker.wal.object_recovery import ObjectWalFactory
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.config import (
     ClusterSettings,
@@ -56,7 +56,7 @@ class LossyPeers(KafkaAgentClient):
         self.to_lose = 0
         self.appends = 0
 
-    async def append(self, at: Address, partition: PartitionId, batch: Buffer, **kwargs: Any) -> Appended:
+    async def append(self, at: Address, partition: PartitionId, batch: Buffer, **kwargs: Any) -> AppendResult:
         self.appends += 1
         told = await super().append(at, partition, batch, **kwargs)
         if self.to_lose:
@@ -76,11 +76,11 @@ class Member:
         self.address = Address(*self._listener.getsockname()[:2])
         self.peers = LossyPeers(settings.peers, clock=clock)
         self.broker = Broker(
-            Doors(
+            Dependencies(
                 settings=settings,
                 objects=objects,
                 metadata=metadata,
-                wals=ObjectWals(objects, settings.wal, clock=clock, ids=ids),
+                wals=ObjectWalFactory(objects, settings.wal, clock=clock, ids=ids),
                 clock=clock,
                 ids=ids,
                 kafka=self.address,
@@ -144,7 +144,7 @@ class Team:
             {PartitionId(topic.topic_id, number): nodes[number % len(nodes)] for number in range(partitions)}
         )
         for member in self.members:
-            await member.broker.catalogue.reload()
+            await member.broker.catalog.reload()
             member.broker.cluster.forget_leases(topic.topic_id)
 
     async def led_by(self, member: Member, topic: str) -> list[TopicPartition]:
@@ -195,7 +195,7 @@ async def read_all(broker: Broker, topic: str, partitions: int) -> Mapping[Topic
     ends = {name: (await broker.records.latest(name)).offset for name in names}
     offsets = dict.fromkeys(names, 0)
     while any(offsets[name] < ends[name] for name in names):
-        wanted = [Wanted(name, offsets[name], MANY_BYTES) for name in names if offsets[name] < ends[name]]
+        wanted = [PartitionFetch(name, offsets[name], MANY_BYTES) for name in names if offsets[name] < ends[name]]
         for got in await broker.records.read(wanted, max_bytes=MANY_BYTES, min_bytes=1, max_wait_s=5):
             assert got.error is None, got
             for record in records_of(got.records):

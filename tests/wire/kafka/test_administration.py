@@ -1,4 +1,4 @@
-"""What all administration APIs have in common: every version is answered, and the connection goes on."""
+"""What all topic_admin APIs have in common: every version is answered, and the connection goes on."""
 
 import pytest
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamhouse.broker.catalog.kafka_configs import Changed
+from streamhouse.broker.catalog.kafka_configs import Overrides
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.alter_configs import (
     AlterableConfig,
@@ -32,8 +32,8 @@ async def overrides(served: Served, name: str = "orders") -> dict[str, str]:
     return dict((await served.broker.topic(name)).overrides)
 
 
-async def changed(served: Served) -> Changed:
-    return await served.broker.administration.changed()
+async def changed(served: Served) -> Overrides:
+    return await served.broker.topic_admin.changed()
 
 
 @pytest.mark.parametrize("version", range(3))
@@ -119,7 +119,7 @@ async def test_what_makes_no_sense_is_refused_with_a_reason_and_changes_nothing(
     assert bad.error_message
     assert await overrides(served) == {"retention.ms": "5000"}
     assert await overrides(served, "good") == {"retention.ms": "9"}
-    assert await changed(served) == Changed()
+    assert await changed(served) == Overrides()
 
 
 async def test_a_resource_that_occurs_twice_is_refused_both_times(client: Client, served: Served) -> None:
@@ -156,7 +156,7 @@ async def test_every_version_replaces_what_was_changed_of_a_broker(
         version=version,
     )
     assert [(each.error_code, each.error_message) for each in done] == [(ErrorCode.NONE, None)] * 2
-    assert await changed(served) == Changed(
+    assert await changed(served) == Overrides(
         here={"log.retention.ms": "6"}, everywhere={"log.retention.ms": "7", "message.max.bytes": "1000"}
     )
 
@@ -166,7 +166,7 @@ async def test_a_broker_that_is_given_no_settings_has_none_changed(client: Clien
     await alter(client, resource(BROKER, node, ("num.partitions", "3")), resource(BROKER, "", ("num.partitions", "4")))
     done = await alter(client, resource(BROKER, node), resource(BROKER, ""))
     assert [each.error_code for each in done] == [ErrorCode.NONE] * 2
-    assert await changed(served) == Changed()
+    assert await changed(served) == Overrides()
 
 
 async def test_validating_a_brokers_settings_changes_nothing(client: Client, served: Served) -> None:
@@ -178,7 +178,7 @@ async def test_validating_a_brokers_settings_changes_nothing(client: Client, ser
         dry_run=True,
     )
     assert (fine.error_code, wrong.error_code) == (ErrorCode.NONE, ErrorCode.INVALID_REQUEST)
-    assert await changed(served) == Changed()
+    assert await changed(served) == Overrides()
 
 
 async def test_a_topic_and_a_broker_in_one_request_as_kafkajs_sends_them(client: Client, served: Served) -> None:

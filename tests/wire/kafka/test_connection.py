@@ -321,9 +321,9 @@ async def test_connections_beyond_the_limit_are_closed_and_make_room_when_others
 async def test_the_limit_of_connections_can_change_while_some_are_open(served: Served) -> None:
     clients = [await served.client() for _ in range(2)]
     await until(lambda: len(served.server.connections) == 2)
-    await served.broker.administration.alter_agent(None, lambda _: {"max.connections": "2"})
+    await served.broker.topic_admin.alter_agent(None, lambda _: {"max.connections": "2"})
     assert await (await served.client()).is_closed()
-    await served.broker.administration.alter_agent(None, lambda _: {"max.connections": "3"})
+    await served.broker.topic_admin.alter_agent(None, lambda _: {"max.connections": "3"})
     assert await is_served(served)
     for client in clients:
         await client.close()

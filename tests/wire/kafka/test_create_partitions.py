@@ -87,6 +87,6 @@ async def test_an_assignment_by_hand_names_this_agent_for_each_new_partition(cli
 
 
 async def test_the_number_by_which_groups_find_their_coordinator_stays(client: Client, served: Served) -> None:
-    await served.broker.catalogue.create(OFFSETS_TOPIC, partitions=4)
+    await served.broker.catalog.create(OFFSETS_TOPIC, partitions=4)
     (refused,) = await grow(client, asked(OFFSETS_TOPIC, 8))
     assert refused.error_code == ErrorCode.INVALID_PARTITIONS

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from streamhouse.broker.admin.topic_admin import Administration
+from streamhouse.broker.admin.topic_admin import TopicAdmin
 from streamhouse.errors import Unavailable
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.names import PartitionId, TopicPartition
@@ -36,7 +36,7 @@ async def delete(
 
 async def stored_start(served: Served, name: TopicPartition) -> int:
     opened = await served.broker.open_log(name)
-    states = await served.broker._doors.metadata.partitions([opened.partition.topic_id])
+    states = await served.broker._dependencies.metadata.partitions([opened.partition.topic_id])
     return states[name.partition].log_start
 
 
@@ -111,7 +111,7 @@ async def test_what_a_policy_keeps_is_not_deleted(client: Client, served: Served
     await create_topic(client, "keyed", configs=[("cleanup.policy", "compact")])
     await produce(client, "keyed", (0, a_batch(b"a")))
     assert await delete(client, "keyed", (0, 1)) == [(0, LATER, ErrorCode.POLICY_VIOLATION)]
-    await served.broker.catalogue.create(OFFSETS_TOPIC)
+    await served.broker.catalog.create(OFFSETS_TOPIC)
     assert await delete(client, OFFSETS_TOPIC, (0, 0)) == [(0, LATER, ErrorCode.INVALID_TOPIC_EXCEPTION)]
 
 
@@ -152,7 +152,7 @@ async def test_what_takes_longer_than_the_client_waits_is_timed_out(
         await asyncio.Event().wait()
         raise AssertionError
 
-    monkeypatch.setattr(Administration, "delete_records", never)
+    monkeypatch.setattr(TopicAdmin, "delete_records", never)
     monkeypatch.setattr(handler, "LEAST_TIMEOUT_S", 0.001)
     await create_topic(client, "orders")
     for timeout_ms in (1, 0, -5):

@@ -54,7 +54,7 @@ async def test_what_another_agent_has_changed_is_told_though_nobody_has_heard_of
 ) -> None:
     await create_topic(client, "orders", configs=[("retention.ms", "5000")])
     topic = await served.broker.topic("orders")
-    store = served.broker._doors.metadata
+    store = served.broker._dependencies.metadata
     await store.alter_topic(topic.topic_id, expected=topic.overrides, overrides={"retention.ms": "7000"})
     assert by_name(await describe(client, TOPIC, "orders"))["retention.ms"].value == "7000"
 
@@ -114,7 +114,7 @@ async def test_nothing_was_changed_for_all_brokers(client: Client) -> None:
 
 async def change(served: Served, node_id: NodeId | None, **configs: str) -> None:
     named = {name.replace("_", "."): value for name, value in configs.items()}
-    await served.broker.administration.alter_agent(node_id, lambda _: named)
+    await served.broker.topic_admin.alter_agent(node_id, lambda _: named)
 
 
 async def test_all_brokers_tell_what_was_changed_for_all_and_nothing_else(client: Client, served: Served) -> None:
@@ -163,7 +163,7 @@ async def test_what_has_no_effect_says_so(client: Client, served: Served) -> Non
     node = str(served.broker.node_id)
     assert "cleanup.policy" not in by_name(await describe(client, BROKER, node))
     kept = {"background.threads": "9", "cleanup.policy": "delete", "sasl.kerberos.min.time.before.relogin": "1"}
-    await served.broker.administration.alter_agent(served.broker.node_id, lambda _: kept)
+    await served.broker.topic_admin.alter_agent(served.broker.node_id, lambda _: kept)
     found = by_name(await describe(client, BROKER, node))
     for name, value in kept.items():
         assert (found[name].value, found[name].config_source) == (value, THIS)

@@ -47,13 +47,13 @@ async def test_segments_count_as_they_are_stored_and_deleted_records_no_more(cli
     waiting = opened.wait_flushed(1)
     await waiting
     orders = await served.broker.topic("orders")
-    ((_, run),) = (await served.broker.registered.page([orders], limit=10)).runs
+    ((_, run),) = (await served.broker.run_listing.page([orders], limit=10)).runs
     assert run.length < 100_000
     assert await sizes(client) == {("orders", 0): run.length}
     tail = a_batch(b"y" * 50)
     await produce(client, "orders", (0, tail))
     assert await sizes(client) == {("orders", 0): run.length + len(tail)}
-    assert await served.broker.administration.delete_records(name, -1) == 2
+    assert await served.broker.topic_admin.delete_records(name, -1) == 2
     await until(lambda: opened.tail_bytes == 0)
     assert await sizes(client) == {("orders", 0): 0}
 

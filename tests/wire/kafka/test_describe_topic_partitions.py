@@ -49,7 +49,7 @@ async def test_a_topic_is_told_with_its_leader(client: Client, served: Served) -
 async def test_without_names_all_topics_are_told_in_order(client: Client, served: Served) -> None:
     for name in ("b", "a", "c"):
         await create_topic(client, name)
-    await served.broker.catalogue.create(OFFSETS_TOPIC)
+    await served.broker.catalog.create(OFFSETS_TOPIC)
     answer = await page(client)
     assert partitions(answer) == [(name, [0]) for name in sorted((OFFSETS_TOPIC, "a", "b", "c"))]
     assert [topic.name for topic in answer.topics if topic.is_internal] == [OFFSETS_TOPIC]

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch.fetch import Fetched, Wanted
+from streamhouse.broker.fetch.fetch import FetchResult, PartitionFetch
 from streamhouse.config import Settings
 from streamhouse.errors import AppendFailed, NotLeader
 from streamhouse.format.compression import Codec
@@ -162,9 +162,9 @@ async def test_a_corrupt_block_is_a_corrupt_message_for_its_own_range_only(broke
     for partition in (0, 1):
         for _ in range(3):
             await produce(client, "orders", (partition, a_batch(os.urandom(size))))
-    assert broker.tenure is not None
-    await broker.tenure.flusher.flush_all()
-    _, run = (await broker.registered.page([await broker.topic("orders")], limit=10)).runs[0]
+    assert broker.agent_session is not None
+    await broker.agent_session.flusher.flush_all()
+    _, run = (await broker.run_listing.page([await broker.topic("orders")], limit=10)).runs[0]
     await _flip_a_bit(broker, run.object_key, (await broker.reader.index(run)).blocks[1].position + 1000)
     for offset, expected in ((0, ErrorCode.NONE), (1, ErrorCode.CORRUPT_MESSAGE), (2, ErrorCode.NONE)):
         damaged, whole = await fetch(client, fetch_request("orders", (0, offset), (1, offset)))
@@ -175,7 +175,7 @@ async def test_a_corrupt_block_is_a_corrupt_message_for_its_own_range_only(broke
 
 async def _flip_a_bit(broker: Broker, key: str, position: int) -> None:
     """Behind everybody's back, and before anything of it was cached."""
-    objects = broker._doors.objects
+    objects = broker._dependencies.objects
     body = bytearray(await objects.get_range(key, 0, 1 << 30))
     body[position] ^= 1
     await objects.delete(key)
@@ -202,7 +202,7 @@ async def test_a_request_for_nothing_is_answered_at_once(client: Client) -> None
 async def test_a_stale_or_unknown_leader_epoch_is_refused(client: Client, served: Served) -> None:
     await create_topic(client, "orders")
     await produce(client, "orders", (0, a_batch(b"x")))
-    (epoch,) = {log.epoch for log in served.broker.tenure.logs()} if served.broker.tenure else {0}
+    (epoch,) = {log.epoch for log in served.broker.agent_session.logs()} if served.broker.agent_session else {0}
     for asked, code in (
         (epoch, ErrorCode.NONE),
         (epoch - 1, ErrorCode.FENCED_LEADER_EPOCH),
@@ -287,9 +287,9 @@ class LedElsewhere:
     def __getattr__(self, name: str) -> object:
         return getattr(self._broker, name)
 
-    async def fetch(self, wanted: Sequence[Wanted], **_: object) -> list[Fetched]:
+    async def fetch(self, wanted: Sequence[PartitionFetch], **_: object) -> list[FetchResult]:
         elsewhere = NotLeader("orders-0", node_id=7, epoch=5, address=("10.0.0.7", 9092))
-        return [Fetched(name=each.name, error=elsewhere) for each in wanted]
+        return [FetchResult(name=each.name, error=elsewhere) for each in wanted]
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -484,12 +484,12 @@ async def test_groups_go_on_under_the_next_session_of_the_same_agent(served: Ser
     waiting = next(member for member in members if member.leads)
     await waiting.begin_join()
     await reach(served, GroupState.PREPARING_REBALANCE)
-    tenure = served.broker.tenure
-    assert tenure is not None
-    await served.broker._doors.metadata.end_session(tenure.session.session_id)
+    agent_session = served.broker.agent_session
+    assert agent_session is not None
+    await served.broker._dependencies.metadata.end_session(agent_session.session.session_id)
     clock.leap(6)  # to the next heartbeat of the session, which learns that it is over
     assert (await waiting.end_join()).error_code == ErrorCode.NOT_COORDINATOR
-    await until(lambda: served.broker.tenure is not tenure and served.broker.not_ready() is None)
+    await until(lambda: served.broker.agent_session is not agent_session and served.broker.not_ready() is None)
     assert [await member.heartbeat() for member in members] == [ErrorCode.NONE] * 2
     await rebalance(served, *members)
     assert {member.generation for member in members} == {3}

@@ -104,7 +104,7 @@ async def test_one_that_waits_for_its_turn_may_go_away(tmp_path: Path) -> None:
 
 async def test_kafkas_own_names_change_the_limits_while_an_agent_runs(tmp_path: Path) -> None:
     async with serving(tmp_path, KafkaSettings(max_connections_per_ip_overrides="127.0.0.1:2")) as served:
-        alter = served.broker.administration.alter_agent
+        alter = served.broker.topic_admin.alter_agent
         await alter(None, lambda _: {"max.connections.per.ip": "7", "max.connection.creation.rate": "9"})
         assert served.broker.settings.kafka.max_connections_per_ip == 7
         assert served.broker.settings.kafka.connections_per_s == 9

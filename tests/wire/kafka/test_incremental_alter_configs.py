@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from streamhouse.broker.catalog.kafka_configs import Changed
+from streamhouse.broker.catalog.kafka_configs import Overrides
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -31,8 +31,8 @@ async def alter(
     return (await client.call(request, IncrementalAlterConfigsResponse, version)).responses
 
 
-async def changed(served: Served) -> Changed:
-    return await served.broker.administration.changed()
+async def changed(served: Served) -> Overrides:
+    return await served.broker.topic_admin.changed()
 
 
 async def overrides(served: Served, name: str = "orders") -> dict[str, str]:
@@ -141,7 +141,7 @@ async def test_what_makes_no_sense_is_refused_with_a_reason_and_changes_nothing(
     assert (bad.error_code, good.error_code) == (code, ErrorCode.NONE)
     assert bad.error_message
     assert await overrides(served) == {"retention.ms": "5000"}
-    assert await changed(served) == Changed()
+    assert await changed(served) == Overrides()
 
 
 async def test_a_resource_that_occurs_twice_is_refused_both_times(client: Client, served: Served) -> None:
@@ -170,7 +170,7 @@ async def test_a_brokers_settings_are_set_and_deleted_one_by_one(client: Client,
         assert (done.error_code, done.error_message) == (ErrorCode.NONE, None)
     assert (await changed(served)).here == {"num.partitions": "3", "group.max.size": "3"}
     await alter(client, resource(BROKER, node, (DELETE, "num.partitions", None)), resource(BROKER, ""))
-    assert await changed(served) == Changed(here={"group.max.size": "3"})
+    assert await changed(served) == Overrides(here={"group.max.size": "3"})
 
 
 async def test_a_brokers_list_begins_with_the_default_and_is_appended_to(client: Client, served: Served) -> None:
@@ -182,7 +182,7 @@ async def test_a_brokers_list_begins_with_the_default_and_is_appended_to(client:
     ):
         (done,) = await alter(client, resource(BROKER, "", (operation, policy, item)))
         assert done.error_code == ErrorCode.NONE
-        assert await changed(served) == Changed(everywhere={policy: expected})
+        assert await changed(served) == Overrides(everywhere={policy: expected})
 
 
 async def test_what_librdkafka_sets_on_a_broker_is_set(client: Client, served: Served) -> None:
@@ -209,7 +209,7 @@ async def test_what_librdkafka_sets_on_a_broker_is_set(client: Client, served: S
 async def test_validating_a_brokers_settings_changes_nothing(client: Client, served: Served) -> None:
     (fine,) = await alter(client, resource(BROKER, "", (SET, "num.partitions", "3")), dry_run=True)
     assert fine.error_code == ErrorCode.NONE
-    assert await changed(served) == Changed()
+    assert await changed(served) == Overrides()
 
 
 async def test_deleting_a_brokers_settings_that_nobody_changed_is_no_error(client: Client, served: Served) -> None:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from streamhouse.config import KafkaSettings
-from streamhouse.limits import ELEMENTS_A_TURN, YieldToLoop, in_turns
+from streamhouse.limits import ELEMENTS_PER_SLICE, iterate_fairly, yield_to_loop
 from streamhouse.wire.kafka.large_messages import INLINE_ELEMENTS, LargeMessages, is_large
 from streamhouse.wire.kafka.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from streamhouse.wire.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -213,12 +213,12 @@ async def test_elements_come_in_their_order_with_a_turn_for_others_between() -> 
     async def others() -> None:
         while True:
             came.append("others")
-            await YieldToLoop()
+            await yield_to_loop()
 
     running = asyncio.create_task(others())
-    async for each in in_turns(range(3 * ELEMENTS_A_TURN)):
+    async for each in iterate_fairly(range(3 * ELEMENTS_PER_SLICE)):
         came.append(each)
     running.cancel()
     places = [place for place, each in enumerate(came) if each == "others"]
-    assert places == [ELEMENTS_A_TURN, 2 * ELEMENTS_A_TURN + 1]
-    assert [each for each in came if each != "others"] == list(range(3 * ELEMENTS_A_TURN))
+    assert places == [ELEMENTS_PER_SLICE, 2 * ELEMENTS_PER_SLICE + 1]
+    assert [each for each in came if each != "others"] == list(range(3 * ELEMENTS_PER_SLICE))

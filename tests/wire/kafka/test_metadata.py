@@ -189,7 +189,7 @@ async def test_everybody_may_do_everything_and_is_told_when_asking(client: Clien
 
 
 async def test_the_topic_of_consumer_groups_is_internal(client: Client, served: Served) -> None:
-    await served.broker.catalogue.create(OFFSETS_TOPIC)
+    await served.broker.catalog.create(OFFSETS_TOPIC)
     await create_topic(client, "orders")
     answer = await client.call(MetadataRequest(topics=None), MetadataResponse, 12)
     assert {topic.name: topic.is_internal for topic in answer.topics} == {OFFSETS_TOPIC: True, "orders": False}

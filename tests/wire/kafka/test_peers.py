@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from streamhouse.broker.fetch.fetch import Wanted
+from streamhouse.broker.fetch.fetch import PartitionFetch
 from streamhouse.config import AgentClientSettings
 from streamhouse.config.fields import Address
 from streamhouse.errors import Overloaded, RecordTooLarge, Unavailable
@@ -175,11 +175,11 @@ async def test_a_marker_is_told_to_another_agent_and_counts_once(served: Served,
     await producer.add("orders", 0)
     await producer.send("orders", 0, b"a")
     call = transaction_call("payments", producer.producer_id, producer.epoch)
-    decided = await served.broker._doors.metadata.end_transaction(call, commit=False, bump=False, fresh_id=-1)
+    decided = await served.broker._dependencies.metadata.end_transaction(call, commit=False, bump=False, fresh_id=-1)
     marker = decided.marker
     for _ in range(2):
         assert await peers.mark(at, marker, [first, second], timeout_s=5) == {first: None, second: None}
-    wanted = Wanted(TopicPartition("orders", 0), 0, 1 << 20, committed=True)
+    wanted = PartitionFetch(TopicPartition("orders", 0), 0, 1 << 20, committed=True)
     (got,) = await peers.fetch(at, [(first, wanted)], max_bytes=1 << 20, min_bytes=0, max_wait_s=0, timeout_s=5)
     assert (got.last_stable, got.high_watermark) == (2, 2)
     assert list(got.aborted) == [(producer.producer_id, 0, 1)]
@@ -194,7 +194,7 @@ async def test_an_aborted_transaction_whose_marker_was_not_read_yet_reaches_beyo
         await producer.add("orders", 0)
         await producer.send("orders", 0, *values)
     await producer.end(commit=False)
-    wanted = Wanted(TopicPartition("orders", 0), 0, 1000, committed=True)
+    wanted = PartitionFetch(TopicPartition("orders", 0), 0, 1000, committed=True)
     (got,) = await peers.fetch(at, [(first, wanted)], max_bytes=1000, min_bytes=0, max_wait_s=0, timeout_s=5)
     assert [read_header(piece).end for piece in got.records] == [1]
     assert [(each.first_offset, each.last_offset) for each in got.aborted] == [(0, 2**63 - 1)]
@@ -255,7 +255,7 @@ class Mute:
 
 
 SOMEWHERE = PartitionId(TopicId(UUID(int=1)), 0)
-WANTED = [(SOMEWHERE, Wanted(TopicPartition("orders", 0), 0, 1000))]
+WANTED = [(SOMEWHERE, PartitionFetch(TopicPartition("orders", 0), 0, 1000))]
 
 
 async def test_a_caller_with_little_time_does_not_close_the_link_of_the_others() -> None:
@@ -315,7 +315,7 @@ async def test_an_agent_that_could_not_be_reached_is_left_alone_for_a_moment(mon
 async def test_reads_have_links_of_their_own_that_serve_the_next_read(served: Served, peers: KafkaAgentClient) -> None:
     at, partition = await partition_of(served)
     await peers.append(at, partition, a_batch(b"a"))
-    wanted = [(partition, Wanted(TopicPartition("orders", 0), 0, 1000))]
+    wanted = [(partition, PartitionFetch(TopicPartition("orders", 0), 0, 1000))]
     for _ in range(5):
         (got,) = await peers.fetch(at, wanted, max_bytes=1000, min_bytes=1, max_wait_s=5, timeout_s=10)
         assert got.high_watermark == 1

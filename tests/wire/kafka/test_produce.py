@@ -8,8 +8,8 @@ import pytest
 
 from streamhouse import errors
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.partition.batch_decoder import Stored, Work
-from streamhouse.broker.partition.log import Placed
+from streamhouse.broker.partition.batch_decoder import StoredSize, Work
+from streamhouse.broker.partition.log import PendingAppend
 from streamhouse.broker.produce.append import Inspection, ProduceTransaction
 from streamhouse.config import Settings
 from streamhouse.format.batch import read_header, update_crc
@@ -320,12 +320,12 @@ class FailingBroker:
         data: memoryview,
         transaction: ProduceTransaction | None = None,
         inspection: Inspection | None = None,
-    ) -> Placed:
+    ) -> PendingAppend:
         if self._at == "append" and name.partition == 0:
             raise self._failure
         return await self._broker.append(name, data, transaction, inspection)
 
-    async def acknowledge(self, placed: Placed) -> None:
+    async def acknowledge(self, placed: PendingAppend) -> None:
         if self._at == "acknowledge" and placed.log.name.partition == 0:
             raise self._failure
         await self._broker.acknowledge(placed)
@@ -392,7 +392,7 @@ async def test_small_compressed_batches_of_a_request_are_opened_in_one_trip(
     trips = 0
     run = broker.decoder._try
 
-    async def counted(stored: Stored, work: Work[Any], limit_bytes: int) -> Any:
+    async def counted(stored: StoredSize, work: Work[Any], limit_bytes: int) -> Any:
         nonlocal trips
         trips += 1
         return await run(stored, work, limit_bytes)

@@ -75,7 +75,7 @@ async def test_there_is_one_directory_and_all_partitions_are_in_it(
     client: Client, served: Served, version: int
 ) -> None:
     await create_topic(client, "orders")
-    store = served.broker.administration.store
+    store = served.broker.topic_admin.store
     request = AlterReplicaLogDirsRequest(
         dirs=[
             AlterReplicaLogDir(path=store, topics=[AlterReplicaLogDirTopic(name="orders", partitions=[0, 1])]),

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from streamhouse.broker.fetch.fetch import Wanted
+from streamhouse.broker.fetch.fetch import PartitionFetch
 from streamhouse.broker.groups import JoinRequest, MemberRef, OffsetToCommit, SyncRequest
 from streamhouse.errors import (
     CorruptBatch,
@@ -60,7 +60,7 @@ async def test_a_range_that_another_agent_can_not_read_is_named_by_every_agent(t
     async for meta in team.objects.list("segments/"):
         await team.objects.delete(meta.key)
     for member in team.members:
-        wanted = Wanted(name, 0, MANY_BYTES)
+        wanted = PartitionFetch(name, 0, MANY_BYTES)
         (found,) = await member.broker.records.read([wanted], max_bytes=MANY_BYTES, min_bytes=0, max_wait_s=0)
         assert isinstance(found.error, DamagedRecords)
         assert f"partition={name} offsets=[0,1) key=segments/" in str(found.error)
@@ -210,10 +210,10 @@ async def test_buffered_is_answered_without_an_offset_where_another_agent_leads_
     record = NewRecord(b"a", partition=name.partition)
     answers = await member.broker.records.publish("orders", [record], acks=Acks.BUFFERED, timeout_s=PATIENT_S)
     assert [receipt.offset for receipt in receipts(answers)] == [None]
-    wanted = [Wanted(name, 0, MANY_BYTES)]
+    wanted = [PartitionFetch(name, 0, MANY_BYTES)]
     (got,) = await member.broker.records.read(wanted, max_bytes=MANY_BYTES, min_bytes=1, max_wait_s=PATIENT_S)
     assert [each.value for each in records_of(got.records)] == [b"a"]
-    assert member.broker.records.buffering.lost_records == 0
+    assert member.broker.records.buffered_acks.lost_records == 0
 
 
 async def test_stored_at_another_agent_is_flushed_soon_and_looked_for_once_for_all_who_wait(team: Team) -> None:
@@ -267,7 +267,7 @@ async def test_a_read_wakes_for_a_record_in_any_partition_wherever_it_is_led(tea
     reader = team.members[0].broker.records
     offsets = dict.fromkeys(ALL, 0)
     for name in ALL:
-        wanted = [Wanted(each, offsets[each], MANY_BYTES) for each in ALL]
+        wanted = [PartitionFetch(each, offsets[each], MANY_BYTES) for each in ALL]
         reading = asyncio.ensure_future(reader.read(wanted, max_bytes=MANY_BYTES, min_bytes=1, max_wait_s=PATIENT_S))
         record = NewRecord(str(name).encode(), partition=name.partition)
         await team.members[1].broker.records.publish("orders", [record], acks=Acks.WAL, timeout_s=PATIENT_S)
@@ -283,7 +283,7 @@ async def test_a_read_that_is_given_up_leaves_nothing_running(team: Team) -> Non
     member = team.members[0]
     await read_all(member.broker, "orders", PARTITIONS)
     before = {task.get_name() for task in asyncio.all_tasks() if not task.get_name().startswith("kafka-")}
-    wanted = [Wanted(name, 0, MANY_BYTES) for name in ALL]
+    wanted = [PartitionFetch(name, 0, MANY_BYTES) for name in ALL]
     reading = asyncio.ensure_future(
         member.broker.records.read(wanted, max_bytes=MANY_BYTES, min_bytes=1, max_wait_s=PATIENT_S)
     )
@@ -304,7 +304,7 @@ async def test_a_read_that_is_given_up_leaves_nothing_running(team: Team) -> Non
 async def test_an_offset_that_is_not_there_is_told_by_whoever_is_asked(team: Team) -> None:
     for member in team.members:
         for name in (ALL[0], ALL[1], ALL[2]):
-            wanted = [Wanted(name, 77, MANY_BYTES)]
+            wanted = [PartitionFetch(name, 77, MANY_BYTES)]
             (got,) = await member.broker.records.read(wanted, max_bytes=1000, min_bytes=1, max_wait_s=PATIENT_S)
             assert isinstance(got.error, OffsetOutOfRange)
         with pytest.raises(UnknownTopic):
@@ -315,7 +315,7 @@ async def test_limits_hold_for_the_whole_answer(team: Team) -> None:
     member = team.members[0]
     records = [NewRecord(b"x" * 1000, partition=number) for number in range(PARTITIONS)]
     await member.broker.records.publish("orders", records, acks=Acks.WAL, timeout_s=PATIENT_S)
-    wanted = [Wanted(name, 0, MANY_BYTES) for name in ALL]
+    wanted = [PartitionFetch(name, 0, MANY_BYTES) for name in ALL]
     for limit, most in ((1, 1), (3000, 2), (MANY_BYTES, PARTITIONS)):
         found = await member.broker.records.read(wanted, max_bytes=limit, min_bytes=1, max_wait_s=PATIENT_S)
         assert 1 <= sum(bool(got.records) for got in found) <= most

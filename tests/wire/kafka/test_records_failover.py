@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from streamhouse.broker.fetch.fetch import Wanted
+from streamhouse.broker.fetch.fetch import PartitionFetch
 from streamhouse.errors import StreamhouseError, Unavailable
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import Acks, NewRecord, Receipt
@@ -174,7 +174,7 @@ async def test_readers_go_on_with_the_next_leader_and_miss_nothing(
     async def reader() -> None:
         offsets = dict.fromkeys(ALL, 0)
         while len(seen) < total:
-            wanted = [Wanted(name, offsets[name], MANY_BYTES) for name in ALL]
+            wanted = [PartitionFetch(name, offsets[name], MANY_BYTES) for name in ALL]
             found = await team.members[2].broker.records.read(
                 wanted, max_bytes=MANY_BYTES, min_bytes=1, max_wait_s=PATIENT_S
             )

@@ -10,7 +10,7 @@ from collections import Counter
 from confluent_kafka import Producer
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.partition.log import Placed
+from streamhouse.broker.partition.log import PendingAppend
 from streamhouse.broker.produce.append import Inspection, ProduceTransaction
 from streamhouse.errors import AppendFailed, NotLeader, PredecessorRefused, StreamhouseError
 from streamhouse.format.batch import read_header
@@ -32,7 +32,7 @@ class Trouble:
     def __init__(self, broker: Broker) -> None:
         self._append = broker.append
         self._acknowledge = broker.acknowledge
-        self._unsure: Placed | None = None
+        self._unsure: PendingAppend | None = None
         self._gap = asyncio.Event()
         self.has_begun = threading.Event()
         self.is_refused = self.is_untold = False
@@ -45,7 +45,7 @@ class Trouble:
         data: memoryview,
         transaction: ProduceTransaction | None = None,
         inspection: Inspection | None = None,
-    ) -> Placed:
+    ) -> PendingAppend:
         header = read_header(data)
         self.epochs.add(header.producer_epoch)
         if name == MOVED and header.base_sequence == REFUSED_SEQUENCE and not self.is_refused:
@@ -63,7 +63,7 @@ class Trouble:
             self.has_begun.set()
         return placed
 
-    async def acknowledge(self, placed: Placed) -> None:
+    async def acknowledge(self, placed: PendingAppend) -> None:
         await self._acknowledge(placed)
         if placed is self._unsure:
             async with asyncio.timeout(PATIENT_S):

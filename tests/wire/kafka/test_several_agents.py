@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.dependencies import Doors
-from streamhouse.broker.wal.object_recovery import ObjectWals
+from streamhouse.broker.dependencies import Dependencies
+from streamhouse.broker.wal.object_recovery import ObjectWalFactory
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.config import ClusterSettings, FlushSettings, GroupSettings, Settings, WalSettings
 from streamhouse.config.fields import Address
@@ -111,18 +111,18 @@ async def pair(settings: Settings) -> AsyncIterator[Pair]:
         stack.push_async_callback(metadata.aclose)
         members = []
         for number in (1, 2):
-            doors = Doors(
+            dependencies = Dependencies(
                 settings=settings,
                 objects=objects,
                 metadata=metadata,
-                wals=ObjectWals(objects, settings.wal, clock=clock, ids=ids),
+                wals=ObjectWalFactory(objects, settings.wal, clock=clock, ids=ids),
                 clock=clock,
                 ids=ids,
                 kafka=Address("127.0.0.1", number),
                 http=Address("127.0.0.1", 100 + number),
                 alone=False,
             )
-            broker = await stack.enter_async_context(running(Broker(doors)))
+            broker = await stack.enter_async_context(running(Broker(dependencies)))
             served = await stack.enter_async_context(a_server(broker, settings))
             members.append(Member(broker, await served.client()))
         await until(lambda: all(len(each.broker.agents()) == 2 for each in members))
@@ -158,7 +158,7 @@ async def until_led(pair: Pair, number: int, node: int) -> None:
 async def led_and_written(pair: Pair, topic: str = "orders") -> dict[int, int]:
     """A topic with a record in each partition; who leads each of them."""
     await create_topic(pair.first.client, topic, partitions=PARTITIONS)
-    await pair.second.broker.catalogue.reload()
+    await pair.second.broker.catalog.reload()
     found = await leaders(pair.first.client, topic)
     for number, node in found.items():
         (answer,) = await produce(pair.of(node).client, topic, (number, a_batch(b"a")))
@@ -245,7 +245,7 @@ async def test_the_first_of_several_agents_leads_and_their_number_is_the_replica
     for number in found:
         await until_led(pair, number, pair.second.node)
     for member in (pair.first, pair.second):
-        await member.broker.catalogue.reload()
+        await member.broker.catalog.reload()
         assert await replicas(member.client) == [both] * PARTITIONS
     assert await reassign(pair.first.client, (0, both), may_change_factor=False) == [ErrorCode.NONE]
     assert set(await reassign(pair.first.client, *((number, both[:1]) for number in found))) == {ErrorCode.NONE}
@@ -254,8 +254,8 @@ async def test_the_first_of_several_agents_leads_and_their_number_is_the_replica
 
 async def test_an_agent_that_drains_is_given_nothing(pair: Pair) -> None:
     await led_and_written(pair)
-    await pair.first.broker.oversight.drain(pair.second.node, draining=True)
-    await until(lambda: pair.second.broker.cluster.is_draining and not pair.first.broker.cluster.has_heirs)
+    await pair.first.broker.cluster_admin.drain(pair.second.node, draining=True)
+    await until(lambda: pair.second.broker.cluster.is_draining and not pair.first.broker.cluster.has_successors)
     asked = (0, [pair.second.node])
     assert await reassign(pair.first.client, asked) == [ErrorCode.INVALID_REPLICA_ASSIGNMENT]
 
@@ -389,7 +389,7 @@ async def test_groups_are_told_by_their_coordinators_alone(pair: Pair) -> None:
     assert set(of) == {pair.first.node, pair.second.node}
     for node, group in of.items():
         right, wrong = pair.of(node).client, pair.of(pair.other(node)).client
-        await pair.of(node).broker.catalogue.reload()
+        await pair.of(node).broker.catalog.reload()
         committed = await right.call(commit_request("orders", {0: 1}, group_id=group), OffsetCommitResponse, 9)
         assert committed.topics[0].partitions[0].error_code == ErrorCode.NONE
         assert await described(right, group) == ErrorCode.NONE

@@ -1,8 +1,8 @@
 """Oversight: what people who look after a cluster ask about it, and what they tell it to do.
 
-Data path   none: wire -> **oversight** -> metadata store, what is open here
+Data path   none: wire -> **cluster_admin** -> metadata store, what is open here
 Owns        the state of every agent and partition as the metadata store has it now; draining agents, moving partitions
-Leaves      handing over to `moves`, placement to `cluster`, judging whether all is well to `checkup`
+Leaves      handing over to `moves`, placement to `cluster`, judging whether all is well to `health_check`
 
 Asked seldom and by people, so nothing here is cached: every answer is read from the store. What only the leader of a
 partition knows (the high watermark, the tail) is told by that agent alone.
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from streamhouse.broker.context import Ground
+from streamhouse.broker.context import BrokerContext
 from streamhouse.broker.partition.log import PartitionLog
 from streamhouse.errors import Rejected, SessionLost, UnknownAgent, UnknownTopic
 from streamhouse.model.cluster import Membership, PartitionState, Session, SessionState
@@ -22,7 +22,7 @@ from streamhouse.model.names import NodeId, PartitionId, SessionId, TopicPartiti
 from streamhouse.model.topic import Topic
 
 
-class Condition(StrEnum):
+class AgentState(StrEnum):
     LIVE = "live"
     DRAINING = "draining"
     EXPIRED = "expired"
@@ -34,7 +34,7 @@ class AgentStatus:
     """An agent by its session. `expires_in_ms` is negative once its time is up."""
 
     session: Session
-    condition: Condition
+    condition: AgentState
     expires_in_ms: int
     partitions: int
     shards: int
@@ -66,23 +66,23 @@ class PartitionStatus:
         return self.leader is not None and self.owner is not None and self.leader.session_id != self.owner.session_id
 
 
-class Oversight:
-    def __init__(self, ground: Ground) -> None:
-        self._doors = ground.doors
-        self._catalogue = ground.catalogue
-        self._cluster = ground.cluster
-        self._tenure = ground.succession.tenure
+class ClusterAdmin:
+    def __init__(self, context: BrokerContext) -> None:
+        self._dependencies = context.dependencies
+        self._catalog = context.catalog
+        self._cluster = context.cluster
+        self._agent_session = context.session_manager.agent_session
 
     def __repr__(self) -> str:
-        return f"<Oversight {self._cluster!r}>"
+        return f"<ClusterAdmin {self._cluster!r}>"
 
     # --- agents
 
     async def agents(self) -> list[AgentStatus]:
         """Every session that has not ended, by node id, with how much it holds."""
-        topics = await self._catalogue.all()
-        states = await self._doors.metadata.partitions([topic.topic_id for topic in topics])
-        roll = await self._doors.metadata.membership()
+        topics = await self._catalog.all()
+        states = await self._dependencies.metadata.partitions([topic.topic_id for topic in topics])
+        roll = await self._dependencies.metadata.membership()
         shards_of = {topic.topic_id for topic in topics if topic.name == OFFSETS_TOPIC}
         led = Counter(state.holder for state in states if state.partition.topic_id not in shards_of)
         shards = Counter(state.holder for state in states if state.partition.topic_id in shards_of)
@@ -90,7 +90,7 @@ class Oversight:
         return [
             AgentStatus(
                 session=session,
-                condition=condition_of(session, now_ms=roll.now_ms),
+                condition=agent_state(session, now_ms=roll.now_ms),
                 expires_in_ms=session.expires_at_ms - roll.now_ms,
                 partitions=led[session.session_id],
                 shards=shards[session.session_id],
@@ -104,12 +104,12 @@ class Oversight:
 
         Raise `UnknownAgent`, and `Rejected` when nobody would be left to take what it gives away.
         """
-        roll = await self._doors.metadata.membership()
+        roll = await self._dependencies.metadata.membership()
         session = _find_live(roll, node_id)
         if draining and not session.draining:
-            _require_heirs(roll, session)
+            _require_successors(roll, session)
         try:
-            await self._doors.metadata.drain_session(session.session_id, draining=draining)
+            await self._dependencies.metadata.drain_session(session.session_id, draining=draining)
         except SessionLost:
             raise UnknownAgent(node_id) from None
         self._cluster.ask()
@@ -120,7 +120,7 @@ class Oversight:
         """Partitions by topic and number; with `local` only those that are open here."""
         if local:
             topics = [topic for topic in topics if self._opened(topic)]
-        sizes = await self._doors.metadata.sizes([topic.topic_id for topic in topics])
+        sizes = await self._dependencies.metadata.sizes([topic.topic_id for topic in topics])
         found = await self._statuses(topics, sizes)
         return [status for status in found if status.is_local] if local else found
 
@@ -140,19 +140,19 @@ class Oversight:
         """
         topic = await self._topic_of(name)
         if node_id is not None:
-            self.require_takers([node_id], await self._doors.metadata.membership())
+            self.require_takers([node_id], await self._dependencies.metadata.membership())
         await self.pin({PartitionId(topic.topic_id, name.partition): node_id})
 
     async def pin(self, pins: Mapping[PartitionId, int | None]) -> None:
         """Say who should lead partitions; the agents were checked before."""
-        await self._doors.metadata.pin_partitions(
+        await self._dependencies.metadata.pin_partitions(
             {partition: None if node is None else NodeId(node) for partition, node in pins.items()}
         )
         for topic_id in {partition.topic_id for partition in pins}:
             self._cluster.forget_leases(topic_id)
 
     async def roll(self) -> Membership:
-        return await self._doors.metadata.membership()
+        return await self._dependencies.metadata.membership()
 
     @staticmethod
     def require_takers(nodes: Sequence[int], roll: Membership) -> None:
@@ -162,14 +162,14 @@ class Oversight:
                 raise Rejected(f"the agent drains and takes no partitions; node={node}")
 
     async def _topic_of(self, name: TopicPartition) -> Topic:
-        topic = await self._catalogue.find(name.topic)
+        topic = await self._catalog.find(name.topic)
         if not 0 <= name.partition < topic.partitions:
             raise UnknownTopic(name)
         return topic
 
     async def _statuses(self, topics: Sequence[Topic], sizes: Mapping[PartitionId, int]) -> list[PartitionStatus]:
-        states = await self._doors.metadata.partitions([topic.topic_id for topic in topics])
-        roll = await self._doors.metadata.membership()
+        states = await self._dependencies.metadata.partitions([topic.topic_id for topic in topics])
+        roll = await self._dependencies.metadata.membership()
         sessions = {session.session_id: session for session in roll.sessions}
         by_id = {topic.topic_id: topic for topic in topics}
         return sorted(
@@ -199,7 +199,7 @@ class Oversight:
             name=name,
             state=state,
             leader=leader,
-            owner=self._cluster.owner_of(state.partition, state.pinned_to),
+            owner=self._cluster.preferred_leader(state.partition, state.pinned_to),
             expires_in_ms=leader.expires_at_ms - now_ms if leader is not None else None,
             log_start=opened.log_start if opened is not None else state.log_start,
             flushed_end=opened.flushed_end if opened is not None else state.flushed_end,
@@ -210,38 +210,40 @@ class Oversight:
         )
 
     def _own_session(self) -> SessionId | None:
-        tenure = self._tenure()
-        return tenure.session.session_id if tenure is not None else None
+        agent_session = self._agent_session()
+        return agent_session.session.session_id if agent_session is not None else None
 
     def _opened(self, topic: Topic) -> bool:
-        tenure = self._tenure()
-        return tenure is not None and any(item.partition.topic_id == topic.topic_id for item in tenure.logs())
+        agent_session = self._agent_session()
+        return agent_session is not None and any(
+            item.partition.topic_id == topic.topic_id for item in agent_session.logs()
+        )
 
     def _opened_log(self, topic: Topic, name: TopicPartition) -> PartitionLog | None:
-        tenure = self._tenure()
-        opened = tenure.find_open(name, topic) if tenure is not None else None
+        agent_session = self._agent_session()
+        opened = agent_session.find_open(name, topic) if agent_session is not None else None
         return opened if opened is not None and opened.closed is None else None
 
 
-def condition_of(session: Session, *, now_ms: int) -> Condition:
+def agent_state(session: Session, *, now_ms: int) -> AgentState:
     if session.state is not SessionState.LIVE:
-        return Condition.RECOVERING
+        return AgentState.RECOVERING
     if session.expires_at_ms <= now_ms:
-        return Condition.EXPIRED
-    return Condition.DRAINING if session.draining else Condition.LIVE
+        return AgentState.EXPIRED
+    return AgentState.DRAINING if session.draining else AgentState.LIVE
 
 
 def _find_live(roll: Membership, node_id: int) -> Session:
     for session in roll.sessions:
-        alive = condition_of(session, now_ms=roll.now_ms) in (Condition.LIVE, Condition.DRAINING)
+        alive = agent_state(session, now_ms=roll.now_ms) in (AgentState.LIVE, AgentState.DRAINING)
         if session.node_id == node_id and alive:
             return session
     raise UnknownAgent(node_id)
 
 
-def _require_heirs(roll: Membership, leaving: Session) -> None:
+def _require_successors(roll: Membership, leaving: Session) -> None:
     for session in roll.sessions:
-        live = condition_of(session, now_ms=roll.now_ms) is Condition.LIVE
+        live = agent_state(session, now_ms=roll.now_ms) is AgentState.LIVE
         if live and session.session_id != leaving.session_id:
             return
     raise Rejected(f"no other agent would take the partitions; node={leaving.node_id}")

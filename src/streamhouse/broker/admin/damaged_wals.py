@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from streamhouse.broker.dependencies import Doors
-from streamhouse.broker.wal.base import KeptLog
+from streamhouse.broker.dependencies import Dependencies
+from streamhouse.broker.wal.base import QuarantinedWal
 from streamhouse.errors import Rejected, UnknownDamagedLog
 from streamhouse.format.loss_report import LossReport, decode_report
 from streamhouse.model.names import SessionId
@@ -22,10 +22,10 @@ KINDS: Final = ("disk", "object")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DamagedLog:
+class DamagedWal:
     """`report` is None where it can't be read."""
 
-    kept: KeptLog
+    kept: QuarantinedWal
     report: LossReport | None
 
     @property
@@ -34,21 +34,21 @@ class DamagedLog:
         return self.report is None or self.report.is_loss
 
 
-class DamagedLogs:
+class DamagedWals:
     """Those in the object store, which every agent sees, and those on this agent's own disk."""
 
-    def __init__(self, doors: Doors) -> None:
-        self._doors = doors
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._dependencies = dependencies
 
     def __repr__(self) -> str:
-        return "<DamagedLogs>"
+        return "<DamagedWals>"
 
-    async def list(self, *kinds: str) -> Sequence[DamagedLog]:
+    async def list(self, *kinds: str) -> Sequence[DamagedWal]:
         """The damaged logs that are kept, of these kinds or of all."""
-        found: list[DamagedLog] = []
+        found: list[DamagedWal] = []
         for kind in kinds or KINDS:
-            if (wals := self._doors.wals_of(kind)) is not None:
-                found += [DamagedLog(kept=each, report=decode_report(each.report)) for each in await wals.kept()]
+            if (wals := self._dependencies.wals_of(kind)) is not None:
+                found += [DamagedWal(kept=each, report=decode_report(each.report)) for each in await wals.kept()]
         return found
 
     async def discard(self, session_id: SessionId) -> int:
@@ -60,11 +60,11 @@ class DamagedLogs:
         logs = [each for each in await self.list() if each.kept.session_id == session_id]
         if not logs:
             raise UnknownDamagedLog(session_id)
-        if any(each.session_id == session_id for each in (await self._doors.metadata.membership()).sessions):
+        if any(each.session_id == session_id for each in (await self._dependencies.metadata.membership()).sessions):
             raise Rejected(f"the session is not recovered yet; session={session_id}")
         gone = 0
         for each in logs:
-            wals = self._doors.wals_of(each.kept.kind)
+            wals = self._dependencies.wals_of(each.kept.kind)
             gone += await wals.discard(session_id) if wals is not None else 0
             log.warning("damaged write-ahead log discarded", extra={"session": session_id, "where": each.kept.where})
         return gone

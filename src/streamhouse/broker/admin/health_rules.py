@@ -1,8 +1,8 @@
 """Verdicts: whether what was found of a cluster is fine, worth a look, or broken.
 
-Data path   none: `checkup` finds, **verdicts** judge
+Data path   none: `health_check` finds, **verdicts** judge
 Owns        the limits between fine, warning and failure, and the sentence for each
-Leaves      finding out to `checkup`, what scripts make of it to the command line
+Leaves      finding out to `health_check`, what scripts make of it to the command line
 
 A warning is something that repairs itself or costs something; a failure is something that somebody must look at now.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from streamhouse.broker.admin.cluster_admin import Condition, condition_of
+from streamhouse.broker.admin.cluster_admin import AgentState, agent_state
 from streamhouse.config import (
     BufferSettings,
     FlushSettings,
@@ -31,7 +31,7 @@ SLOW_MS: Final = 1000
 FLUSH_WARNING: Final = 3.0
 """So many times `flush.age_s` may the oldest record wait until it is worth a warning."""
 FLUSH_FAILURE: Final = 20.0
-RESCUE_LIFETIMES: Final = 3.0
+RECOVERY_LIFETIMES: Final = 3.0
 """A dead session that nobody has recovered after so many lease times won't be without help."""
 
 
@@ -50,7 +50,7 @@ RESTORE: Final = (
 )
 
 
-class Verdict(StrEnum):
+class CheckStatus(StrEnum):
     OK = "ok"
     WARNING = "warning"
     FAILURE = "failure"
@@ -61,13 +61,13 @@ class Check:
     """One finding. `figures` are the numbers in the sentence, for scripts."""
 
     name: str
-    verdict: Verdict
+    verdict: CheckStatus
     text: str
     figures: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldBack:
+class BlockedPartition:
     """A partition with an open transaction, and so many offsets above it that nobody reads as committed.
     `transactional_id` is empty where no row knows the producer."""
 
@@ -77,23 +77,23 @@ class HeldBack:
     transactional_id: str
 
 
-def judge_readiness(reason: str | None) -> Check:
+def check_readiness(reason: str | None) -> Check:
     if reason is None:
-        return Check(name="ready", verdict=Verdict.OK, text="the agent takes traffic")
-    return Check(name="ready", verdict=Verdict.FAILURE, text=f"the agent should get no traffic: {reason}")
+        return Check(name="ready", verdict=CheckStatus.OK, text="the agent takes traffic")
+    return Check(name="ready", verdict=CheckStatus.FAILURE, text=f"the agent should get no traffic: {reason}")
 
 
-def judge_exposure(settings: Settings) -> Check:
+def check_exposure(settings: Settings) -> Check:
     """Until there is access control, listeners that others reach are worth a warning."""
     listeners = exposed_listeners(settings)
     figures = {"listeners": len(listeners)}
     if not listeners:
         text = "all listeners are on loopback: only this machine reaches them"
-        return Check(name="exposure", verdict=Verdict.OK, text=text, figures=figures)
-    return Check(name="exposure", verdict=Verdict.WARNING, text=exposure_warning(listeners), figures=figures)
+        return Check(name="exposure", verdict=CheckStatus.OK, text=text, figures=figures)
+    return Check(name="exposure", verdict=CheckStatus.WARNING, text=exposure_warning(listeners), figures=figures)
 
 
-def judge_metadata(*, latency_ms: float, schema: int, failures_in_a_row: int, is_listening: bool) -> Check:
+def check_metadata(*, latency_ms: float, schema: int, failures_in_a_row: int, is_listening: bool) -> Check:
     figures = {"latency_ms": latency_ms, "schema": schema, "failures_in_a_row": failures_in_a_row}
     if failures_in_a_row:
         text = f"{failures_in_a_row} calls failed in a row just before"
@@ -103,76 +103,86 @@ def judge_metadata(*, latency_ms: float, schema: int, failures_in_a_row: int, is
         text = f"answers slowly, in {latency_ms:.0f} ms"
     else:
         text = f"answers in {latency_ms:.0f} ms, schema {schema}"
-        return Check(name="metadata store", verdict=Verdict.OK, text=text, figures=figures)
-    return Check(name="metadata store", verdict=Verdict.WARNING, text=text, figures=figures)
+        return Check(name="metadata store", verdict=CheckStatus.OK, text=text, figures=figures)
+    return Check(name="metadata store", verdict=CheckStatus.WARNING, text=text, figures=figures)
 
 
-def judge_objects(*, latency_ms: float, is_same: bool) -> Check:
+def check_objects(*, latency_ms: float, is_same: bool) -> Check:
     figures = {"latency_ms": latency_ms}
     if not is_same:
         text = "an object does not read back as it was written"
-        return Check(name="object store", verdict=Verdict.FAILURE, text=text, figures=figures)
+        return Check(name="object store", verdict=CheckStatus.FAILURE, text=text, figures=figures)
     slow = latency_ms > SLOW_MS
     text = f"created, read and deleted an object in {latency_ms:.0f} ms" + (", which is slow" if slow else "")
-    return Check(name="object store", verdict=Verdict.WARNING if slow else Verdict.OK, text=text, figures=figures)
+    return Check(
+        name="object store", verdict=CheckStatus.WARNING if slow else CheckStatus.OK, text=text, figures=figures
+    )
 
 
-def judge_clock(*, ahead_ms: float) -> Check:
+def check_clock(*, ahead_ms: float) -> Check:
     """Leases go by the store's clock and the agents' monotonic ones; the wall clock stamps records and ages objects."""
     figures = {"ahead_ms": ahead_ms}
     if abs(ahead_ms) > CLOCK_WARNING_MS:
         text = f"{abs(ahead_ms) / 1000:.1f} s {'ahead of' if ahead_ms > 0 else 'behind'} the database"
-        return Check(name="clock", verdict=Verdict.WARNING, text=f"{text}; look at the time service", figures=figures)
+        return Check(
+            name="clock", verdict=CheckStatus.WARNING, text=f"{text}; look at the time service", figures=figures
+        )
     text = f"within {max(abs(ahead_ms), 1):.0f} ms of the database"
-    return Check(name="clock", verdict=Verdict.OK, text=text, figures=figures)
+    return Check(name="clock", verdict=CheckStatus.OK, text=text, figures=figures)
 
 
-def judge_flush(settings: FlushSettings, *, oldest_s: float, waiting_bytes: int) -> Check:
+def check_flush(settings: FlushSettings, *, oldest_s: float, waiting_bytes: int) -> Check:
     figures = {"oldest_s": oldest_s, "bytes": waiting_bytes, "age_s": settings.age_s}
     text = f"the oldest record waits for {oldest_s:.0f} s, {waiting_bytes} bytes in all; flush.age_s={settings.age_s:g}"
     if oldest_s > FLUSH_FAILURE * settings.age_s:
-        return Check(name="flush", verdict=Verdict.FAILURE, text=text, figures=figures)
+        return Check(name="flush", verdict=CheckStatus.FAILURE, text=text, figures=figures)
     late = oldest_s > FLUSH_WARNING * settings.age_s
-    return Check(name="flush", verdict=Verdict.WARNING if late else Verdict.OK, text=text, figures=figures)
+    return Check(name="flush", verdict=CheckStatus.WARNING if late else CheckStatus.OK, text=text, figures=figures)
 
 
-def judge_memory(settings: BufferSettings, *, pressure: float) -> Check:
+def check_memory(settings: BufferSettings, *, pressure: float) -> Check:
     figures = {"pressure": pressure}
     text = f"{pressure:.0%} of the budget for unflushed records is in use"
     if pressure >= 1:
-        return Check(name="memory", verdict=Verdict.FAILURE, text=f"{text}; appends are refused", figures=figures)
+        return Check(name="memory", verdict=CheckStatus.FAILURE, text=f"{text}; appends are refused", figures=figures)
     if pressure >= settings.throttle_at:
-        return Check(name="memory", verdict=Verdict.WARNING, text=f"{text}; appends are slowed down", figures=figures)
-    return Check(name="memory", verdict=Verdict.OK, text=text, figures=figures)
+        return Check(
+            name="memory", verdict=CheckStatus.WARNING, text=f"{text}; appends are slowed down", figures=figures
+        )
+    return Check(name="memory", verdict=CheckStatus.OK, text=text, figures=figures)
 
 
-def judge_sessions(roll: Membership, lease: LeaseSettings) -> Check:
+def check_sessions(roll: Membership, lease: LeaseSettings) -> Check:
     dead = {each.node_id: (roll.now_ms - each.expires_at_ms) / 1000 for each in roll.sessions if _is_dead(each, roll)}
     live = len(roll.sessions) - len(dead)
     figures = {"live": live, "dead": len(dead)}
     if not dead:
         text = "1 agent is alive" if live == 1 else f"{live} agents are alive"
-        return Check(name="sessions", verdict=Verdict.OK, text=f"{text}, none waits for recovery", figures=figures)
+        return Check(name="sessions", verdict=CheckStatus.OK, text=f"{text}, none waits for recovery", figures=figures)
     nodes = ", ".join(map(str, sorted(dead)))
     text = f"not recovered yet: {nodes}; the longest for {max(dead.values()):.0f} s"
-    overdue = max(dead.values()) > RESCUE_LIFETIMES * lease.ttl_s
-    return Check(name="sessions", verdict=Verdict.FAILURE if overdue else Verdict.WARNING, text=text, figures=figures)
+    overdue = max(dead.values()) > RECOVERY_LIFETIMES * lease.ttl_s
+    return Check(
+        name="sessions", verdict=CheckStatus.FAILURE if overdue else CheckStatus.WARNING, text=text, figures=figures
+    )
 
 
-def judge_disks(abandoned: Mapping[SessionId, int]) -> Check:
+def check_disks(abandoned: Mapping[SessionId, int]) -> Check:
     """Records that were acknowledged and are on a disk that nobody reaches; they come back with it."""
     partitions = sum(abandoned.values())
     figures = {"disks": len(abandoned), "partitions": partitions}
     if not abandoned:
-        return Check(name="disks", verdict=Verdict.OK, text="none was left behind with records on it", figures=figures)
+        return Check(
+            name="disks", verdict=CheckStatus.OK, text="none was left behind with records on it", figures=figures
+        )
     text = (
         f"records of {partitions} partitions may be on the disk of dead agents: {', '.join(sorted(abandoned)[:10])}; "
         "start an agent with that data folder, and it appends them again"
     )
-    return Check(name="disks", verdict=Verdict.WARNING, text=text, figures=figures)
+    return Check(name="disks", verdict=CheckStatus.WARNING, text=text, figures=figures)
 
 
-def judge_leases(states: Iterable[PartitionState], roll: Membership) -> Check:
+def check_leases(states: Iterable[PartitionState], roll: Membership) -> Check:
     """Leases of the dead are freed by their recovery; one whose session is gone would never be."""
     dead = {each.session_id for each in roll.sessions if _is_dead(each, roll)}
     known = {each.session_id for each in roll.sessions}
@@ -182,20 +192,20 @@ def judge_leases(states: Iterable[PartitionState], roll: Membership) -> Check:
     figures = {"held": len(held), "of_dead": of_dead, "of_nobody": of_nobody}
     if of_nobody:
         text = f"{of_nobody} of {len(held)} are held by sessions that are over: nobody can take these partitions"
-        return Check(name="leases", verdict=Verdict.FAILURE, text=text, figures=figures)
+        return Check(name="leases", verdict=CheckStatus.FAILURE, text=text, figures=figures)
     if of_dead:
         text = f"{of_dead} of {len(held)} are held by dead agents, until these are recovered"
-        return Check(name="leases", verdict=Verdict.WARNING, text=text, figures=figures)
-    return Check(name="leases", verdict=Verdict.OK, text=f"{len(held)} held, all by living agents", figures=figures)
+        return Check(name="leases", verdict=CheckStatus.WARNING, text=text, figures=figures)
+    return Check(name="leases", verdict=CheckStatus.OK, text=f"{len(held)} held, all by living agents", figures=figures)
 
 
-def judge_held_back(found: Sequence[HeldBack]) -> Check:
+def check_blocked(found: Sequence[BlockedPartition]) -> Check:
     """Open transactions are no fault; those that stay open hold up everybody who reads committed records."""
     name, longest = "open transactions", max(found, key=lambda each: each.open_for_s, default=None)
     figures: dict[str, float] = {"partitions": len(found), "offsets": sum(each.offsets for each in found)}
     if longest is None:
         return Check(
-            name=name, verdict=Verdict.OK, text="none holds readers of committed records back", figures=figures
+            name=name, verdict=CheckStatus.OK, text="none holds readers of committed records back", figures=figures
         )
     figures["longest_s"] = longest.open_for_s
     text = (
@@ -203,20 +213,20 @@ def judge_held_back(found: Sequence[HeldBack]) -> Check:
         f"{longest.offsets} offsets, by {longest.transactional_id or 'a producer that is gone'}"
     )
     if longest.open_for_s <= OPEN_WARNING_S:
-        return Check(name=name, verdict=Verdict.OK, text=text, figures=figures)
+        return Check(name=name, verdict=CheckStatus.OK, text=text, figures=figures)
     cure = "; streamhouse transactions abort ends it" if longest.transactional_id else ""
-    return Check(name=name, verdict=Verdict.WARNING, text=text + cure, figures=figures)
+    return Check(name=name, verdict=CheckStatus.WARNING, text=text + cure, figures=figures)
 
 
-def judge_late(found: Iterable[StoredTransaction], *, now_ms: int) -> Check:
+def check_late_transactions(found: Iterable[StoredTransaction], *, now_ms: int) -> Check:
     """Agents look for them every second; what is late for long has a partition that nobody can write a marker to."""
     late = {each.transactional_id: _late_s(each, now_ms=now_ms) for each in found}
     late = {name: late_s for name, late_s in late.items() if late_s > LATE_WARNING_S}
     if not late:
-        return Check(name="transactions", verdict=Verdict.OK, text="none is late to end", figures={"late": 0})
+        return Check(name="transactions", verdict=CheckStatus.OK, text="none is late to end", figures={"late": 0})
     name = max(late, key=late.__getitem__)
     text = f"{len(late)} should be over, the longest for {late[name]:.0f} s: {name!r}; who leads its partitions?"
-    verdict = Verdict.FAILURE if late[name] > LATE_FAILURE_S else Verdict.WARNING
+    verdict = CheckStatus.FAILURE if late[name] > LATE_FAILURE_S else CheckStatus.WARNING
     figures = {"late": len(late), "longest_s": late[name]}
     return Check(name="transactions", verdict=verdict, text=text, figures=figures)
 
@@ -226,16 +236,16 @@ def _late_s(each: StoredTransaction, *, now_ms: int) -> float:
     return (now_ms - due_at_ms) / 1000
 
 
-def judge_doomed(settings: RetentionSettings, *, overdue: int, more: bool) -> Check:
+def check_pending_deletion(settings: RetentionSettings, *, overdue: int, more: bool) -> Check:
     figures = {"overdue": overdue}
     if not overdue:
-        return Check(name="deletions", verdict=Verdict.OK, text="none is overdue", figures=figures)
+        return Check(name="deletions", verdict=CheckStatus.OK, text="none is overdue", figures=figures)
     number = f"{overdue}{' or more' if more else ''}"
     text = f"{number} objects should be deleted by now; retention.grace_s={settings.grace_s:g}"
-    return Check(name="deletions", verdict=Verdict.WARNING, text=text, figures=figures)
+    return Check(name="deletions", verdict=CheckStatus.WARNING, text=text, figures=figures)
 
 
-def judge_orphans(
+def check_orphans(
     *, looked_at: int, more: bool, orphans: Sequence[str], overdue: int, unknown: Sequence[str] = ()
 ) -> Check:
     """`unknown` are objects of sessions that the database doesn't know: they may be records that it lost."""
@@ -246,37 +256,37 @@ def judge_orphans(
             f"{len(unknown)} {among} are of sessions that the database doesn't know, such as {unknown[0]}; "
             "they are kept, and `streamhouse recover` shows what is in them"
         )
-        return Check(name="orphans", verdict=Verdict.WARNING, text=text, figures=figures)
+        return Check(name="orphans", verdict=CheckStatus.WARNING, text=text, figures=figures)
     if overdue:
         text = f"{overdue} {among} that no row names should be swept by now, such as {orphans[0]}"
-        return Check(name="orphans", verdict=Verdict.WARNING, text=text, figures=figures)
+        return Check(name="orphans", verdict=CheckStatus.WARNING, text=text, figures=figures)
     text = f"{len(orphans)} {among} that no row names, none overdue" if orphans else f"none {among}"
-    return Check(name="orphans", verdict=Verdict.OK, text=text, figures=figures)
+    return Check(name="orphans", verdict=CheckStatus.OK, text=text, figures=figures)
 
 
-def judge_segments(*, looked_at: int, more: bool, missing: Sequence[str], short: Sequence[str]) -> Check:
+def check_segments(*, looked_at: int, more: bool, missing: Sequence[str], short: Sequence[str]) -> Check:
     """Objects that rows name, by HEAD. `missing` and `short` say for each what it held."""
     name, among = "segments", f"{looked_at} objects that rows name" + (" (there are more)" if more else "")
     figures = {"looked_at": looked_at, "missing": len(missing), "short": len(short)}
     if not missing and not short:
-        return Check(name=name, verdict=Verdict.OK, text=f"{among} are in the store and whole", figures=figures)
+        return Check(name=name, verdict=CheckStatus.OK, text=f"{among} are in the store and whole", figures=figures)
     if len(missing) == looked_at:
         text = f"the store has none of {among}: is it the right bucket and prefix, or was it emptied?"
     else:
         text = f"of {among}, {len(missing)} are missing and {len(short)} too short"
     listed = [f"missing: {each}" for each in missing] + [f"too short: {each}" for each in short]
     text = f"{text}; {_some(listed)}; {RESTORE}"
-    return Check(name=name, verdict=Verdict.FAILURE, text=text, figures=figures)
+    return Check(name=name, verdict=CheckStatus.FAILURE, text=text, figures=figures)
 
 
-def judge_readable(found: Sequence[str]) -> Check:
+def check_readable(found: Sequence[str]) -> Check:
     """Ranges that this agent's readers, or its own checks, found missing or damaged."""
     figures = {"ranges": len(found)}
     if not found:
         text = "no range was found missing or damaged"
-        return Check(name="readable", verdict=Verdict.OK, text=text, figures=figures)
+        return Check(name="readable", verdict=CheckStatus.OK, text=text, figures=figures)
     text = f"{len(found)} ranges can't be read; {_some(found)}; {RESTORE}"
-    return Check(name="readable", verdict=Verdict.FAILURE, text=text, figures=figures)
+    return Check(name="readable", verdict=CheckStatus.FAILURE, text=text, figures=figures)
 
 
 def _some(listed: Sequence[str]) -> str:
@@ -284,29 +294,29 @@ def _some(listed: Sequence[str]) -> str:
     return "; ".join(listed[:MAX_NAMED]) + rest
 
 
-def judge_wal_objects(*, objects: int, size_bytes: int, more: bool, of_dead: int) -> Check:
+def check_wal_objects(*, objects: int, size_bytes: int, more: bool, of_dead: int) -> Check:
     """How much a recovery would have to read; those of the dead wait for one."""
     figures = {"objects": objects, "bytes": size_bytes, "of_dead": of_dead}
     text = f"{objects}{' or more' if more else ''} objects wait for their records to be flushed, {size_bytes} bytes"
     if of_dead:
         text = f"{text}; {of_dead} are of agents that died"
-        return Check(name="write-ahead log", verdict=Verdict.WARNING, text=text, figures=figures)
-    return Check(name="write-ahead log", verdict=Verdict.OK, text=text, figures=figures)
+        return Check(name="write-ahead log", verdict=CheckStatus.WARNING, text=text, figures=figures)
+    return Check(name="write-ahead log", verdict=CheckStatus.OK, text=text, figures=figures)
 
 
-def judge_damaged_logs(name: str, logs: Mapping[SessionId, bool]) -> Check:
+def check_damaged_wals(name: str, logs: Mapping[SessionId, bool]) -> Check:
     """`logs` are those that are kept, each with whether acknowledged records may be lost."""
     lost = sorted(session for session, is_loss in logs.items() if is_loss)
     figures = {"logs": len(logs), "lost": len(lost)}
     if not logs:
-        return Check(name=name, verdict=Verdict.OK, text="none is kept", figures=figures)
+        return Check(name=name, verdict=CheckStatus.OK, text="none is kept", figures=figures)
     do = "streamhouse wal damaged shows what, streamhouse wal discard deletes one"
     if lost:
         text = f"acknowledged records may be lost: the logs of {', '.join(lost[:10])} are damaged, and kept; {do}"
-        return Check(name=name, verdict=Verdict.FAILURE, text=text, figures=figures)
+        return Check(name=name, verdict=CheckStatus.FAILURE, text=text, figures=figures)
     text = f"{len(logs)} with a torn end, as a loss of power leaves it, are kept; {do}"
-    return Check(name=name, verdict=Verdict.WARNING, text=text, figures=figures)
+    return Check(name=name, verdict=CheckStatus.WARNING, text=text, figures=figures)
 
 
 def _is_dead(session: Session, roll: Membership) -> bool:
-    return condition_of(session, now_ms=roll.now_ms) in (Condition.EXPIRED, Condition.RECOVERING)
+    return agent_state(session, now_ms=roll.now_ms) in (AgentState.EXPIRED, AgentState.RECOVERING)

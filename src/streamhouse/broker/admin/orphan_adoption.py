@@ -14,18 +14,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from streamhouse.broker.admin.orphan_survey import LogEntry, OnProgress, Survey, Surveyor, Unusable
+from streamhouse.broker.admin.orphan_survey import LogEntry, OnProgress, OrphanSurvey, OrphanSurveyor, UnusableObject
 from streamhouse.broker.catalog.topic_name_objects import TopicName, read_topic_names
 from streamhouse.broker.cluster.store_identity import (
     COMMAND,
+    mismatch_error,
     new_cluster_id,
     read_both,
-    refusal,
     write_cluster_id,
     write_generation,
 )
-from streamhouse.broker.partition.producer_state import KEYS_FROM, ProducerTable
-from streamhouse.broker.wal.disk_recovery import DiskWals
+from streamhouse.broker.partition.producer_state import FIRST_KEY_ID, ProducerTable
+from streamhouse.broker.wal.disk_recovery import DiskWalRecovery
 from streamhouse.clock import Clock, Ids
 from streamhouse.config import Settings
 from streamhouse.errors import Misconfigured
@@ -53,7 +53,7 @@ KEEP_ALL: Final = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.polic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class AdoptionFinding:
     """A line of the report: what becomes of offsets [base, end) of a partition, or of a whole object."""
 
     action: str
@@ -70,7 +70,7 @@ class Finding:
 class AdoptionReport:
     pairing: str
     cluster_id: str
-    findings: Sequence[Finding]
+    findings: Sequence[AdoptionFinding]
     new_topics: Sequence[str]
     is_applied: bool
     generation: int
@@ -101,7 +101,7 @@ class LogRun:
 
 
 @dataclass(slots=True, kw_only=True)
-class Plan:
+class AdoptionPlan:
     """What is to be done, decided from a survey."""
 
     choices: dict[PartitionId, RunChoice] = field(default_factory=dict)
@@ -117,8 +117,10 @@ class Plan:
     """Rows whose objects are gone, and whose records nothing else holds."""
 
 
-def make_plan(survey: Survey, names: Mapping[TopicId, TopicName], *, makes_topics: bool, now_ms: int) -> Plan:
-    plan = Plan()
+def make_plan(
+    survey: OrphanSurvey, names: Mapping[TopicId, TopicName], *, makes_topics: bool, now_ms: int
+) -> AdoptionPlan:
+    plan = AdoptionPlan()
     there = {topic.topic_id: topic for topic in survey.topics}
     partitions = sorted({*survey.candidates, *survey.entries})
     lost = {partition.topic_id for partition in partitions} - there.keys()
@@ -134,7 +136,7 @@ def make_plan(survey: Survey, names: Mapping[TopicId, TopicName], *, makes_topic
     return plan
 
 
-def _plan_missing(plan: Plan, survey: Survey) -> None:
+def _plan_missing(plan: AdoptionPlan, survey: OrphanSurvey) -> None:
     held: dict[PartitionId, Coverage] = {}
     kept = [run for choice in plan.choices.values() for run in choice.kept]
     registered: list[Run | LogRun] = [*kept, *plan.log_runs]
@@ -172,7 +174,7 @@ def _topics_to_make(
     return made
 
 
-def _plan_partition(plan: Plan, survey: Survey, partition: PartitionId) -> None:
+def _plan_partition(plan: AdoptionPlan, survey: OrphanSurvey, partition: PartitionId) -> None:
     named, candidates = survey.named.get(partition, []), survey.candidates.get(partition, [])
     entries = survey.entries.get(partition, [])
     log_start = survey.states[partition].log_start if partition in survey.states else 0
@@ -220,7 +222,7 @@ def _log_runs(partition: PartitionId, taken: Sequence[LogEntry], runs: Sequence[
     return found
 
 
-class Adopter:
+class OrphanAdopter:
     def __init__(
         self, metadata: MetadataStore, objects: ObjectStore, settings: Settings, *, clock: Clock, ids: Ids
     ) -> None:
@@ -241,7 +243,9 @@ class Adopter:
                     "do=stop all agents, wait until the sessions of killed ones are over, and run it again"
                 )
 
-    async def apply(self, survey: Survey, plan: Plan, bucket: BucketIdentity, database: DatabaseIdentity) -> int:
+    async def apply(
+        self, survey: OrphanSurvey, plan: AdoptionPlan, bucket: BucketIdentity, database: DatabaseIdentity
+    ) -> int:
         """Do all of it; returns the generation that agents start with."""
         for topic in plan.topics.values():
             await self._metadata.create_topic(topic)
@@ -278,13 +282,13 @@ class Adopter:
         await self._metadata.store_generation(generation)
         return generation
 
-    async def _grow(self, topic: Topic, plan: Plan) -> None:
+    async def _grow(self, topic: Topic, plan: AdoptionPlan) -> None:
         seen = [partition.partition for partition in plan.choices if partition.topic_id == topic.topic_id]
         needed = max(seen, default=0) + 1
         if needed > topic.partitions:
             await self._metadata.add_partitions(topic.topic_id, from_count=topic.partitions, to_count=needed)
 
-    async def _set_aside(self, unusable: Unusable) -> None:
+    async def _set_aside(self, unusable: UnusableObject) -> None:
         """A copy under a name that nobody sweeps."""
         data = await self._objects.get_range(unusable.key, 0, unusable.size_bytes)
         try:
@@ -292,7 +296,7 @@ class Adopter:
         except ObjectExists:
             return
 
-    async def _commits(self, survey: Survey, plan: Plan) -> list[SegmentCommit]:
+    async def _commits(self, survey: OrphanSurvey, plan: AdoptionPlan) -> list[SegmentCommit]:
         runs: dict[str, list[Run]] = {}
         aborted: dict[str, dict[PartitionId, tuple[AbortedTransaction, ...]]] = {}
         for partition, choice in plan.choices.items():
@@ -313,7 +317,7 @@ class Adopter:
             for key, kept in runs.items()
         ]
 
-    async def _aborted(self, survey: Survey, choice: RunChoice, run: Run) -> tuple[AbortedTransaction, ...]:
+    async def _aborted(self, survey: OrphanSurvey, choice: RunChoice, run: Run) -> tuple[AbortedTransaction, ...]:
         """What the markers in a run have aborted. Most runs say in their index that no transaction was seen."""
         index = survey.indexes[run.object_key, run.partition]
         if not any(each.has_transactions for each in decode_producers(index.producers, key=run.object_key)):
@@ -326,7 +330,7 @@ class Adopter:
             table.replay(placed, now_ms=self._clock.now_ms())
         return tuple(table.aborted)
 
-    async def _producers_before(self, survey: Survey, runs: Sequence[Run], offset: int) -> ProducerTable:
+    async def _producers_before(self, survey: OrphanSurvey, runs: Sequence[Run], offset: int) -> ProducerTable:
         """The producers as the nearest run of an agent before the offset has them."""
         settings = self._settings.producers
         make = partial(ProducerTable, limit=settings.max_per_partition, expire_ms=round(settings.expire_s * 1000))
@@ -341,7 +345,7 @@ class Adopter:
             index = decode_run_index(data, key=run.object_key)
         return make(decode_producers(index.producers, key=run.object_key))
 
-    async def _write_logs(self, survey: Survey, plan: Plan) -> list[SegmentCommit]:
+    async def _write_logs(self, survey: OrphanSurvey, plan: AdoptionPlan) -> list[SegmentCommit]:
         """One object of what each run of the logs holds, under a session's name that nobody has."""
         session_id, now_ms = SessionId(f"s-{self._ids.token()}"), self._clock.now_ms()
         commits: list[SegmentCommit] = []
@@ -378,22 +382,22 @@ class Adopter:
         return commits
 
 
-def _newest_producer(survey: Survey) -> int:
+def _newest_producer(survey: OrphanSurvey) -> int:
     ids = [
         each.producer_id
         for (key, _), index in survey.indexes.items()
         for each in decode_producers(index.producers, key=key)
     ]
     ids += [read_header(each.entry.batch).producer_id for entries in survey.entries.values() for each in entries]
-    return max((each for each in ids if each < KEYS_FROM), default=0)
+    return max((each for each in ids if each < FIRST_KEY_ID), default=0)
 
 
-def describe(survey: Survey, plan: Plan) -> list[Finding]:
+def describe(survey: OrphanSurvey, plan: AdoptionPlan) -> list[AdoptionFinding]:
     """The report's lines, by topic, partition and offset."""
     names = {topic.topic_id: topic.name for topic in (*survey.topics, *plan.topics.values())}
 
-    def of(run: Run, action: str, why: str = "") -> Finding:
-        return Finding(
+    def of(run: Run, action: str, why: str = "") -> AdoptionFinding:
+        return AdoptionFinding(
             action=action,
             topic=names.get(run.partition.topic_id, str(run.partition.topic_id)),
             partition=run.partition.partition,
@@ -413,7 +417,7 @@ def describe(survey: Survey, plan: Plan) -> list[Finding]:
         found += [of(each.run, "leave", why) for each in survey.candidates.get(partition, [])]
     for log_run in plan.log_runs:
         found.append(
-            Finding(
+            AdoptionFinding(
                 action="register",
                 topic=names[log_run.partition.topic_id],
                 partition=log_run.partition.partition,
@@ -425,7 +429,7 @@ def describe(survey: Survey, plan: Plan) -> list[Finding]:
         )
     for each, why in plan.refused_entries:
         found.append(
-            Finding(
+            AdoptionFinding(
                 action="leave",
                 topic=names[each.entry.partition.topic_id],
                 partition=each.entry.partition.partition,
@@ -438,7 +442,9 @@ def describe(survey: Survey, plan: Plan) -> list[Finding]:
         )
     found.sort(key=lambda each: (each.topic, each.partition, each.base, each.end))
     aside = [
-        Finding(action="set aside", topic="", partition=-1, base=0, end=0, records=0, source=each.key, why=each.why)
+        AdoptionFinding(
+            action="set aside", topic="", partition=-1, base=0, end=0, records=0, source=each.key, why=each.why
+        )
         for each in survey.unusable
     ]
     return found + aside
@@ -448,7 +454,7 @@ async def recover_stores(
     metadata: MetadataStore,
     objects: ObjectStore,
     *,
-    disk: DiskWals | None,
+    disk: DiskWalRecovery | None,
     settings: Settings,
     clock: Clock,
     ids: Ids,
@@ -464,10 +470,10 @@ async def recover_stores(
     before, bucket, after = await read_both(metadata, objects)
     pairing = check_pairing(before, bucket, after)
     require_adoptable(pairing, bucket, after, take_over=take_over)
-    adopter = Adopter(metadata, objects, settings, clock=clock, ids=ids)
+    adopter = OrphanAdopter(metadata, objects, settings, clock=clock, ids=ids)
     if apply and not is_alone:
         await adopter.require_no_agents()
-    survey = await Surveyor(metadata, objects, disk=disk, on_progress=on_progress).survey()
+    survey = await OrphanSurveyor(metadata, objects, disk=disk, on_progress=on_progress).survey()
     # Where the database is as new as the store, a topic that it doesn't know was deleted.
     makes_topics = pairing is not Pairing.SAME
     plan = make_plan(survey, await read_topic_names(objects), makes_topics=makes_topics, now_ms=clock.now_ms())
@@ -489,6 +495,6 @@ def require_adoptable(
     """Raise `Misconfigured` for stores of different clusters, unless the operator has named the store's."""
     if pairing is Pairing.FOREIGN and take_over != bucket.cluster_id:
         raise Misconfigured(
-            f"{refusal(pairing, bucket, database)}; only where the other database is lost for good, "
+            f"{mismatch_error(pairing, bucket, database)}; only where the other database is lost for good, "
             f"`{COMMAND} --take-over {bucket.cluster_id}` registers its records here"
         )

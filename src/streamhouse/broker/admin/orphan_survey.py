@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from streamhouse.broker.wal.disk_recovery import DiskWals
+from streamhouse.broker.wal.disk_recovery import DiskWalRecovery
 from streamhouse.errors import CorruptObject
 from streamhouse.format.object_keys import (
     PLACED_PREFIX,
@@ -49,7 +49,7 @@ class LogEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unusable:
+class UnusableObject:
     """An object that can't be registered, and why. Those that agents might sweep later are copied."""
 
     key: str
@@ -58,7 +58,7 @@ class Unusable:
 
 
 @dataclass(slots=True, kw_only=True)
-class Survey:
+class OrphanSurvey:
     topics: Sequence[Topic] = ()
     states: dict[PartitionId, PartitionState] = field(default_factory=dict)
     named: dict[PartitionId, list[Run]] = field(default_factory=dict)
@@ -67,24 +67,24 @@ class Survey:
     """Registered runs whose objects are gone."""
     candidates: dict[PartitionId, list[Candidate]] = field(default_factory=dict)
     entries: dict[PartitionId, list[LogEntry]] = field(default_factory=dict)
-    unusable: list[Unusable] = field(default_factory=list)
+    unusable: list[UnusableObject] = field(default_factory=list)
     objects: dict[str, ObjectMeta] = field(default_factory=dict)
     indexes: dict[tuple[str, PartitionId], RunIndex] = field(default_factory=dict)
     read_logs: set[SessionId] = field(default_factory=set)
     """Sessions that have not ended whose logs were read to their ends, without damage."""
 
 
-class Surveyor:
+class OrphanSurveyor:
     def __init__(
-        self, metadata: MetadataStore, objects: ObjectStore, *, disk: DiskWals | None, on_progress: OnProgress
+        self, metadata: MetadataStore, objects: ObjectStore, *, disk: DiskWalRecovery | None, on_progress: OnProgress
     ) -> None:
         self._metadata = metadata
         self._objects = objects
         self._disk = disk
         self._on_progress = on_progress
 
-    async def survey(self) -> Survey:
-        found = Survey()
+    async def survey(self) -> OrphanSurvey:
+        found = OrphanSurvey()
         for prefix in (SEGMENTS_PREFIX, PLACED_PREFIX):
             async for meta in self._objects.list(prefix):
                 found.objects[meta.key] = meta
@@ -95,7 +95,7 @@ class Surveyor:
 
     # --- rows
 
-    async def _read_rows(self, found: Survey) -> None:
+    async def _read_rows(self, found: OrphanSurvey) -> None:
         found.topics = await self._metadata.topics()
         states = await self._metadata.partitions([topic.topic_id for topic in found.topics])
         found.states = {state.partition: state for state in states}
@@ -111,7 +111,7 @@ class Surveyor:
 
     # --- segments
 
-    async def _read_segments(self, found: Survey) -> None:
+    async def _read_segments(self, found: OrphanSurvey) -> None:
         keys = list(found.objects)
         for first in range(0, len(keys), PAGE):
             page = keys[first : first + PAGE]
@@ -121,12 +121,12 @@ class Surveyor:
                 if key not in known:
                     await self._read_segment(found, found.objects[key])
 
-    async def _read_segment(self, found: Survey, meta: ObjectMeta) -> None:
+    async def _read_segment(self, found: OrphanSurvey, meta: ObjectMeta) -> None:
         name = parse_segment_key(meta.key)
         if name is None:
             if parse_external_segment_key(meta.key) is not None:
                 why = "a Spark job wrote it, and its offsets stood in the database alone"
-                found.unusable.append(Unusable(key=meta.key, size_bytes=meta.size_bytes, why=why))
+                found.unusable.append(UnusableObject(key=meta.key, size_bytes=meta.size_bytes, why=why))
             return
         try:
             directory, tail = await self._directory(meta)
@@ -137,7 +137,7 @@ class Surveyor:
                 candidate = Candidate(run=run, is_rewritten=name.sequence >= REWRITTEN_SEQUENCES)
                 found.candidates.setdefault(entry.partition, []).append(candidate)
         except CorruptObject as error:
-            found.unusable.append(Unusable(key=meta.key, size_bytes=meta.size_bytes, why=str(error)))
+            found.unusable.append(UnusableObject(key=meta.key, size_bytes=meta.size_bytes, why=str(error)))
 
     async def _directory(self, meta: ObjectMeta) -> tuple[Directory, bytes]:
         tail = await self._objects.get_suffix(meta.key, SUFFIX_BYTES)
@@ -162,7 +162,7 @@ class Surveyor:
 
     # --- logs
 
-    async def _read_logs(self, found: Survey) -> None:
+    async def _read_logs(self, found: OrphanSurvey) -> None:
         """Of sessions that ended everything was flushed before they did; all others may hold what nothing else does."""
         logs: dict[SessionId, list[ObjectMeta]] = {}
         async for meta in self._objects.list(WAL_PREFIX):
@@ -182,7 +182,7 @@ class Surveyor:
         damaged = {name.session_id for each in found.unusable if (name := parse_wal_key(each.key)) is not None}
         found.read_logs -= damaged
 
-    async def _read_objects(self, found: Survey, session_id: SessionId, metas: Sequence[ObjectMeta]) -> None:
+    async def _read_objects(self, found: OrphanSurvey, session_id: SessionId, metas: Sequence[ObjectMeta]) -> None:
         for number, meta in enumerate(metas):
             self._on_progress("log objects", number + 1)
             name = parse_wal_key(meta.key)
@@ -193,9 +193,9 @@ class Surveyor:
                 found.entries.setdefault(entry.partition, []).append(LogEntry(session_id=session_id, entry=entry))
             if read.damage:
                 why = f"{len(read.damage)} damaged parts; {len(read.entries)} entries could be read"
-                found.unusable.append(Unusable(key=meta.key, size_bytes=meta.size_bytes, why=why))
+                found.unusable.append(UnusableObject(key=meta.key, size_bytes=meta.size_bytes, why=why))
 
-    async def _read_disk(self, found: Survey, session_id: SessionId) -> None:
+    async def _read_disk(self, found: OrphanSurvey, session_id: SessionId) -> None:
         assert self._disk is not None
         async with self._disk.read(session_id) as reading:
             async for entry in reading.entries():

@@ -1,9 +1,9 @@
 """Dynamic: settings that are changed while agents run, and what holds here because of them.
 
-Data path   administration, catalogue -> **dynamic** -> metadata store; then the broker's parts obey
+Data path   topic_admin, catalog -> **dynamic** -> metadata store; then the broker applies them
 Owns        what was changed as this agent knows it, changing it, and what it adds up to with what the agent was started
             with
-Leaves      which settings there are to `agent_settings`, how old the knowledge may be to `catalogue`, obeying to the
+Leaves      which settings there are to `agent_settings`, how old the knowledge may be to `catalog`, obeying to the
             parts that `broker` tells, the rows to the metadata store
 """
 
@@ -16,8 +16,8 @@ from typing import Final
 
 import msgspec
 
-from streamhouse.broker.catalog.kafka_configs import AGENT_SETTINGS, FACTS, AgentSetting, Changed
-from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.catalog.kafka_configs import AGENT_SETTINGS, READ_ONLY, AgentSetting, Overrides
+from streamhouse.broker.dependencies import Dependencies
 from streamhouse.config import Settings
 from streamhouse.errors import InvalidConfig, Rejected, Unavailable
 from streamhouse.model.names import NodeId
@@ -33,14 +33,14 @@ Change = Callable[[Values], Values]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InForce:
+class EffectiveSettings:
     """What holds for an agent. `topic_defaults`: those that aren't built in, by the names that topics have for them."""
 
     settings: Settings
     topic_defaults: Values = field(default_factory=dict)
 
 
-def add_up(started_with: Settings, changed: Changed) -> InForce:
+def merge(started_with: Settings, changed: Overrides) -> EffectiveSettings:
     """What an agent's settings and changes that make sense add up to."""
     settings, defaults = started_with, dict[str, str]()
     for name, text in {**changed.everywhere, **changed.here}.items():
@@ -49,7 +49,7 @@ def add_up(started_with: Settings, changed: Changed) -> InForce:
             defaults[setting.topic] = text
         elif setting.path and setting.parse is not None:
             settings = _with(settings, setting.path, setting.parse(text))
-    return InForce(settings=settings, topic_defaults=defaults)
+    return EffectiveSettings(settings=settings, topic_defaults=defaults)
 
 
 def _with(settings: Settings, path: str, value: object) -> Settings:
@@ -58,19 +58,19 @@ def _with(settings: Settings, path: str, value: object) -> Settings:
     return msgspec.structs.replace(settings, **{section: changed})
 
 
-def understood(values: Values) -> Values:
+def parse_values(values: Values) -> Values:
     """Those that this release knows: a later one, which knows more, may have changed others."""
-    return {name: text for name, text in values.items() if _refusal(name, text) is None}
+    return {name: text for name, text in values.items() if _value_error(name, text) is None}
 
 
 def check_change(before: Values, after: Values) -> None:
     """Raise for settings that there aren't, that can't be changed, or not to this; what stays is not looked at."""
     for name, text in after.items():
-        if before.get(name) != text and (refusal := _refusal(name, text)) is not None:
+        if before.get(name) != text and (refusal := _value_error(name, text)) is not None:
             raise refusal
 
 
-def _refusal(name: str, text: str) -> Rejected | None:
+def _value_error(name: str, text: str) -> Rejected | None:
     try:
         setting = find_agent_setting(name)
         if setting.parse is None:
@@ -90,7 +90,7 @@ def find_agent_setting(name: str) -> AgentSetting:
     """The setting of this name; raises for one that there isn't, and for a fact, which nobody can set."""
     if (setting := AGENT_SETTINGS.get(name)) is not None:
         return setting
-    if name in FACTS:
+    if name in READ_ONLY:
         raise _fixed(name)
     near = difflib.get_close_matches(name[:MAX_NAMED], AGENT_SETTINGS, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
@@ -101,7 +101,7 @@ def _fixed(name: str) -> Rejected:
     return Rejected(f"broker setting can't be changed while agents run; name={name}")
 
 
-def check_sense(in_force: InForce) -> None:
+def check_effective(in_force: EffectiveSettings) -> None:
     """Raise for settings that contradict each other."""
     groups, topics = in_force.settings.groups, in_force.settings.topics
     if groups.min_session_timeout_s > groups.max_session_timeout_s:
@@ -122,20 +122,20 @@ def check_sense(in_force: InForce) -> None:
         ) from None
 
 
-class Dynamic:
-    def __init__(self, doors: Doors, *, obey: Callable[[], None] = lambda: None) -> None:
-        """`obey` is called when something else holds."""
-        self._doors = doors
-        self._obey = obey
+class DynamicSettings:
+    def __init__(self, dependencies: Dependencies, *, on_settings_changed: Callable[[], None] = lambda: None) -> None:
+        """`on_settings_changed` is called when something else holds."""
+        self._dependencies = dependencies
+        self._apply_settings = on_settings_changed
         self._rows: Mapping[NodeId | None, Values] = {}
         self._node_id: NodeId | None = None
-        self.changed = Changed()
-        self.in_force = InForce(settings=doors.settings)
+        self.changed = Overrides()
+        self.in_force = EffectiveSettings(settings=dependencies.settings)
         self._changing = asyncio.Lock()
         """Held while rows are read or changed: an answer that was asked for before a change must not undo it."""
 
     def __repr__(self) -> str:
-        return f"<Dynamic node={self._node_id} {self.changed!r}>"
+        return f"<DynamicSettings node={self._node_id} {self.changed!r}>"
 
     @property
     def settings(self) -> Settings:
@@ -145,11 +145,11 @@ class Dynamic:
     def topic_defaults(self) -> Values:
         return self.in_force.topic_defaults
 
-    def _changed_in(self, rows: Mapping[NodeId | None, Values]) -> Changed:
+    def _changed_in(self, rows: Mapping[NodeId | None, Values]) -> Overrides:
         here = NO_DEFAULTS if self._node_id is None else rows.get(self._node_id, NO_DEFAULTS)
-        return Changed(here=understood(here), everywhere=understood(rows.get(None, NO_DEFAULTS)))
+        return Overrides(here=parse_values(here), everywhere=parse_values(rows.get(None, NO_DEFAULTS)))
 
-    async def belong_to(self, node_id: NodeId) -> None:
+    async def set_node(self, node_id: NodeId) -> None:
         """From now on this agent is that node: what was changed for it holds."""
         self._node_id = node_id
         await self.load()
@@ -157,7 +157,7 @@ class Dynamic:
     async def load(self) -> None:
         """Read what was changed, by whomever."""
         async with self._changing:
-            self._take(await self._doors.metadata.broker_settings())
+            self._take(await self._dependencies.metadata.broker_settings())
 
     async def alter(self, node_id: NodeId | None, change: Change, *, dry_run: bool = False) -> Values:
         """Change settings of one node, or of every agent, or only say whether they could be; returns the changed ones.
@@ -172,7 +172,7 @@ class Dynamic:
                 self._check(node_id, before, after)
                 if dry_run:
                     return after
-                found = await self._doors.metadata.alter_broker_settings(node_id, expected=before, configs=after)
+                found = await self._dependencies.metadata.alter_broker_settings(node_id, expected=before, configs=after)
                 self._take({**self._rows, node_id: found})
                 if found == after:
                     return found
@@ -180,15 +180,15 @@ class Dynamic:
 
     def _check(self, node_id: NodeId | None, before: Values, after: Values) -> None:
         check_change(before, after)
-        check_sense(add_up(self._doors.settings, self._changed_in({**self._rows, node_id: after})))
+        check_effective(merge(self._dependencies.settings, self._changed_in({**self._rows, node_id: after})))
         if node_id is None:  # agents of which nothing else was changed
-            check_sense(add_up(self._doors.settings, Changed(everywhere=understood(after))))
+            check_effective(merge(self._dependencies.settings, Overrides(everywhere=parse_values(after))))
 
     def _take(self, rows: Mapping[NodeId | None, Values]) -> None:
         self._rows = rows
         self.changed = self._changed_in(rows)
-        now = add_up(self._doors.settings, self.changed)
+        now = merge(self._dependencies.settings, self.changed)
         if now != self.in_force:
             self.in_force = now
             log.info("settings changed", extra={"changed": repr(self.changed)})
-            self._obey()
+            self._apply_settings()

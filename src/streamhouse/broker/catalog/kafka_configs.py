@@ -1,13 +1,13 @@
 """Agent settings: Kafka's names for what an agent can be told, and which of them may change while it runs.
 
-Data path   administration -> dynamic, configs -> **agent settings**
+Data path   topic_admin -> dynamic, configs -> **agent settings**
 Owns        which of our settings is what Kafka calls what, in which unit, which can be changed and to what
 Leaves      the settings to `streamhouse.config`, the defaults of topics to `model.topic_settings`, holding what was
             changed to `dynamic`, telling it to `configs`
 
 Configs: the agent's settings as tools are told them, with where each value comes from.
 
-Data path   administration -> **configs**
+Data path   topic_admin -> **configs**
 Owns        the order in which values hold, and what can't be changed because it is a fact
 Leaves      which settings there are to `agent_settings`, what was changed to `dynamic`
 """
@@ -64,13 +64,13 @@ _MS: Final = 0.001
 _MINUTE: Final = 60.0
 
 
-def _ours(
+def _setting(
     name: str, kind: SettingType, path: str, write: Callable[[float], object] = int, parse: Parse | None = None
 ) -> AgentSetting:
     return AgentSetting(
         name=name,
         type=kind,
-        about=f"{_about(path)} (setting {path})",
+        about=f"{_description(path)} (setting {path})",
         default=_text(write(_read(Settings(), path))),
         parse=parse,
         path=path,
@@ -84,7 +84,7 @@ def _read(settings: Settings, path: str) -> float:
     return value
 
 
-def _about(path: str) -> str:
+def _description(path: str) -> str:
     section, name = path.split(".")
     (found,) = (field for field in msgspec.structs.fields(type(getattr(Settings(), section))) if field.name == name)
     return str(get_args(found.type)[1].description)
@@ -94,34 +94,34 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-_OURS: Final = (
-    _ours("auto.create.topics.enable", SettingType.BOOLEAN, "topics.auto_create", bool, switch),
-    _ours("connections.max.idle.ms", SettingType.LONG, "kafka.idle_timeout_s", _ms),
-    _ours("fetch.max.bytes", SettingType.INT, "fetch.max_bytes", int, whole(1024, MAX_INT)),
-    _ours(
+_CHANGEABLE: Final = (
+    _setting("auto.create.topics.enable", SettingType.BOOLEAN, "topics.auto_create", bool, switch),
+    _setting("connections.max.idle.ms", SettingType.LONG, "kafka.idle_timeout_s", _ms),
+    _setting("fetch.max.bytes", SettingType.INT, "fetch.max_bytes", int, whole(1024, MAX_INT)),
+    _setting(
         "group.initial.rebalance.delay.ms",
         SettingType.INT,
         "groups.initial_rebalance_delay_s",
         _ms,
         _seconds_of(_MS, 0),
     ),
-    _ours("group.max.session.timeout.ms", SettingType.INT, "groups.max_session_timeout_s", _ms, _seconds_of(_MS, 1)),
-    _ours("group.max.size", SettingType.INT, "groups.max_members", int, whole(1, MAX_INT)),
-    _ours("group.min.session.timeout.ms", SettingType.INT, "groups.min_session_timeout_s", _ms, _seconds_of(_MS, 1)),
-    _ours("log.retention.check.interval.ms", SettingType.LONG, "retention.check_s", _ms),
-    _ours("max.connection.creation.rate", SettingType.INT, "kafka.connections_per_s", round, whole(1, MAX_INT)),
-    _ours("max.connections", SettingType.INT, "kafka.max_connections", int, whole(1, MAX_INT)),
-    _ours("max.connections.per.ip", SettingType.INT, "kafka.max_connections_per_ip", int, whole(1, MAX_INT)),
-    _ours("max.connections.per.ip.overrides", SettingType.STRING, "kafka.max_connections_per_ip_overrides", str),
-    _ours("num.partitions", SettingType.INT, "topics.default_partitions", int, whole(1, MAX_INT)),
-    _ours("offset.metadata.max.bytes", SettingType.INT, "groups.offset_metadata_bytes", int, whole(0, MAX_INT)),
-    _ours("offsets.retention.check.interval.ms", SettingType.LONG, "groups.offsets_check_s", _ms),
-    _ours(
+    _setting("group.max.session.timeout.ms", SettingType.INT, "groups.max_session_timeout_s", _ms, _seconds_of(_MS, 1)),
+    _setting("group.max.size", SettingType.INT, "groups.max_members", int, whole(1, MAX_INT)),
+    _setting("group.min.session.timeout.ms", SettingType.INT, "groups.min_session_timeout_s", _ms, _seconds_of(_MS, 1)),
+    _setting("log.retention.check.interval.ms", SettingType.LONG, "retention.check_s", _ms),
+    _setting("max.connection.creation.rate", SettingType.INT, "kafka.connections_per_s", round, whole(1, MAX_INT)),
+    _setting("max.connections", SettingType.INT, "kafka.max_connections", int, whole(1, MAX_INT)),
+    _setting("max.connections.per.ip", SettingType.INT, "kafka.max_connections_per_ip", int, whole(1, MAX_INT)),
+    _setting("max.connections.per.ip.overrides", SettingType.STRING, "kafka.max_connections_per_ip_overrides", str),
+    _setting("num.partitions", SettingType.INT, "topics.default_partitions", int, whole(1, MAX_INT)),
+    _setting("offset.metadata.max.bytes", SettingType.INT, "groups.offset_metadata_bytes", int, whole(0, MAX_INT)),
+    _setting("offsets.retention.check.interval.ms", SettingType.LONG, "groups.offsets_check_s", _ms),
+    _setting(
         "offsets.retention.minutes", SettingType.INT, "groups.offsets_retention_s", _minutes, _seconds_of(_MINUTE, 1)
     ),
-    _ours("offsets.topic.num.partitions", SettingType.INT, "groups.shards"),
-    _ours("producer.id.expiration.ms", SettingType.INT, "producers.expire_s", _ms),
-    _ours("socket.request.max.bytes", SettingType.INT, "kafka.max_request_bytes"),
+    _setting("offsets.topic.num.partitions", SettingType.INT, "groups.shards"),
+    _setting("producer.id.expiration.ms", SettingType.INT, "producers.expire_s", _ms),
+    _setting("socket.request.max.bytes", SettingType.INT, "kafka.max_request_bytes"),
 )
 
 _FIXED_FOR_TOPICS: Final = frozenset(
@@ -169,7 +169,7 @@ _FOR_REPLICAS_AND_TIERS: Final = (
 )
 """What Kafka's tools change while brokers run."""
 
-_KEPT: Final = (
+_STORED_ONLY: Final = (
     *_FOR_REPLICAS_AND_TIERS,
     AgentSetting(
         name="background.threads",
@@ -195,11 +195,11 @@ _KEPT: Final = (
 )
 
 AGENT_SETTINGS: Final[Mapping[str, AgentSetting]] = {
-    setting.name: setting for setting in (*_FOR_TOPICS, *_OURS, *_KEPT)
+    setting.name: setting for setting in (*_FOR_TOPICS, *_CHANGEABLE, *_STORED_ONLY)
 }
 
 
-class Source(Enum):
+class SettingSource(Enum):
     """Where a value comes from, strongest first."""
 
     THIS_AGENT = "changed for this agent while it runs"
@@ -208,22 +208,22 @@ class Source(Enum):
     DEFAULT = "nobody chose it"
 
 
-class Chosen(NamedTuple):
-    source: Source
+class ConfigValue(NamedTuple):
+    source: SettingSource
     value: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Changed:
+class Overrides:
     """What was changed while agents run, by Kafka's names."""
 
     here: Mapping[str, str] = field(default_factory=dict)
     everywhere: Mapping[str, str] = field(default_factory=dict)
 
-    def chosen(self, name: str) -> list[Chosen]:
+    def chosen(self, name: str) -> list[ConfigValue]:
         """Who changed a setting, strongest first."""
-        levels = ((Source.THIS_AGENT, self.here), (Source.EVERY_AGENT, self.everywhere))
-        return [Chosen(source, values[name]) for source, values in levels if name in values]
+        levels = ((SettingSource.THIS_AGENT, self.here), (SettingSource.EVERY_AGENT, self.everywhere))
+        return [ConfigValue(source, values[name]) for source, values in levels if name in values]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +232,7 @@ class AgentConfig:
 
     name: str
     type: SettingType
-    values: tuple[Chosen, ...]
+    values: tuple[ConfigValue, ...]
     about: str
     read_only: bool = True
 
@@ -241,11 +241,11 @@ class AgentConfig:
         return self.values[0].value
 
     @property
-    def source(self) -> Source:
+    def source(self) -> SettingSource:
         return self.values[0].source
 
 
-FACTS: Final = frozenset(
+READ_ONLY: Final = frozenset(
     {
         "advertised.listeners",
         "broker.id",
@@ -261,23 +261,23 @@ FACTS: Final = frozenset(
 
 
 def agent_configs(
-    settings: Settings, *, node_id: int, advertised: Address, store: str, changed: Changed
+    settings: Settings, *, node_id: int, advertised: Address, store: str, changed: Overrides
 ) -> Sequence[AgentConfig]:
     """Everything there is to tell of an agent that was started with `settings`, by name."""
     found = [
-        *(_told(setting, settings, changed) for setting in AGENT_SETTINGS.values()),
-        *_facts(settings, node_id=node_id, advertised=advertised, store=store),
+        *(_agent_config(setting, settings, changed) for setting in AGENT_SETTINGS.values()),
+        *_read_only_configs(settings, node_id=node_id, advertised=advertised, store=store),
     ]
     return sorted((config for config in found if config.values), key=lambda config: config.name)
 
 
-def common_configs(changed: Changed) -> Sequence[AgentConfig]:
+def common_configs(changed: Overrides) -> Sequence[AgentConfig]:
     """What was changed for every agent, and nothing else, by name."""
     return [
         AgentConfig(
             name=name,
             type=AGENT_SETTINGS[name].type,
-            values=(Chosen(Source.EVERY_AGENT, value),),
+            values=(ConfigValue(SettingSource.EVERY_AGENT, value),),
             about=AGENT_SETTINGS[name].about,
             read_only=False,
         )
@@ -286,13 +286,13 @@ def common_configs(changed: Changed) -> Sequence[AgentConfig]:
     ]
 
 
-def _told(setting: AgentSetting, settings: Settings, changed: Changed) -> AgentConfig:
+def _agent_config(setting: AgentSetting, settings: Settings, changed: Overrides) -> AgentConfig:
     values = changed.chosen(setting.name)
     started_with = setting.text(settings)
     if started_with is not None and started_with != setting.default:
-        values.append(Chosen(Source.STARTED_WITH, started_with))
+        values.append(ConfigValue(SettingSource.STARTED_WITH, started_with))
     if setting.default is not None:
-        values.append(Chosen(Source.DEFAULT, setting.default))
+        values.append(ConfigValue(SettingSource.DEFAULT, setting.default))
     return AgentConfig(
         name=setting.name,
         type=setting.type,
@@ -302,7 +302,7 @@ def _told(setting: AgentSetting, settings: Settings, changed: Changed) -> AgentC
     )
 
 
-def _facts(settings: Settings, *, node_id: int, advertised: Address, store: str) -> list[AgentConfig]:
+def _read_only_configs(settings: Settings, *, node_id: int, advertised: Address, store: str) -> list[AgentConfig]:
     identity = "given by the metadata store when the agent's session began"
     once = "the store, not replicas, makes an acknowledged record durable"
     chosen = [
@@ -318,7 +318,7 @@ def _facts(settings: Settings, *, node_id: int, advertised: Address, store: str)
         ("offsets.topic.replication.factor", SettingType.INT, "1", once),
     ]
     return [
-        AgentConfig(name=name, type=kind, values=(Chosen(source, value),), about=about)
-        for source, facts in ((Source.STARTED_WITH, chosen), (Source.DEFAULT, fixed))
+        AgentConfig(name=name, type=kind, values=(ConfigValue(source, value),), about=about)
+        for source, facts in ((SettingSource.STARTED_WITH, chosen), (SettingSource.DEFAULT, fixed))
         for name, kind, value, about in facts
     ]

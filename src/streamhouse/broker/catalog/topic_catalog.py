@@ -1,8 +1,8 @@
 """Catalogue: the topics, as this agent knows them.
 
-Data path   every request names topics; **catalogue** turns names and ids into `Topic`
+Data path   every request names topics; **catalog** turns names and ids into `Topic`
 Owns        the cache of topics and of changed settings and how old it may be, creating, altering, growing and deleting
-Leaves      the rows to the metadata store, logs and objects of a deleted topic to `tenure` and `collector`, what
+Leaves      the rows to the metadata store, logs and objects of a deleted topic to `agent_session` and `collector`, what
             changed settings add up to, to `dynamic`
 """
 
@@ -14,9 +14,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
 
-from streamhouse.broker.catalog.dynamic_settings import Dynamic, Values
-from streamhouse.broker.catalog.kafka_configs import Changed
-from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.catalog.dynamic_settings import DynamicSettings, Values
+from streamhouse.broker.catalog.kafka_configs import Overrides
+from streamhouse.broker.dependencies import Dependencies
 from streamhouse.config import TopicSettings
 from streamhouse.errors import (
     InvalidConfig,
@@ -41,7 +41,7 @@ MISS_AMONG_OTHERS_S: Final = 0.02
 CHANGE_TRIES: Final = 10
 
 
-class _Parsed(NamedTuple):
+class _ParsedConfig(NamedTuple):
     """A topic's settings, and what they were made of; good while both are the same values still."""
 
     topic: Topic
@@ -49,17 +49,17 @@ class _Parsed(NamedTuple):
     config: TopicConfig
 
 
-class Catalogue:
-    def __init__(self, doors: Doors, *, obey: Callable[[], None] = lambda: None) -> None:
-        """`obey` is called when other settings hold for this agent, or for topics that were known already."""
-        self._doors = doors
-        self._obey = obey
-        self.dynamic = Dynamic(doors, obey=obey)
+class TopicCatalog:
+    def __init__(self, dependencies: Dependencies, *, on_settings_changed: Callable[[], None] = lambda: None) -> None:
+        """`on_settings_changed` is called when the settings of this agent, or of topics in the cache, have changed."""
+        self._dependencies = dependencies
+        self._apply_settings = on_settings_changed
+        self.dynamic = DynamicSettings(dependencies, on_settings_changed=on_settings_changed)
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[TopicId, Topic] = {}
-        self._configs: dict[TopicId, _Parsed] = {}
+        self._configs: dict[TopicId, _ParsedConfig] = {}
         self._loaded_at: float | None = None
-        self._miss_s = MISS_S if doors.alone else MISS_AMONG_OTHERS_S
+        self._miss_s = MISS_S if dependencies.alone else MISS_AMONG_OTHERS_S
         self._creating = asyncio.Lock()
         self.hits = 0
         self.misses = 0
@@ -68,7 +68,7 @@ class Catalogue:
         """Held while topics are read or changed: an answer that was asked for before a change must not undo it."""
 
     def __repr__(self) -> str:
-        return f"<Catalogue topics={len(self._by_name)}>"
+        return f"<TopicCatalog topics={len(self._by_name)}>"
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -87,7 +87,7 @@ class Catalogue:
         config = parse_topic_config(newest.overrides, defaults)
         if len(self._configs) > len(self._by_id):  # some are of topics that are gone
             self._configs.clear()
-        self._configs[topic.topic_id] = _Parsed(newest, defaults, config)
+        self._configs[topic.topic_id] = _ParsedConfig(newest, defaults, config)
         return config
 
     async def configs(self) -> dict[TopicId, TopicConfig]:
@@ -114,7 +114,7 @@ class Catalogue:
         """Somebody else changed topics or settings: read all of it before the next answer."""
         self._loaded_at = None
 
-    async def changed(self) -> Changed:
+    async def changed(self) -> Overrides:
         """What was changed while agents run."""
         await self._refresh(FRESH_S, is_known=self._loaded_at is not None)
         return self.dynamic.changed
@@ -141,7 +141,7 @@ class Catalogue:
         except UnknownTopic:
             return None
 
-    async def find_known(self, name: str) -> Topic:
+    async def find_cached(self, name: str) -> Topic:
         """As `find`, for those who look all the time: one that isn't known is not asked for again. What other agents
         create is told by the store."""
         await self._refresh(FRESH_S, is_known=self._loaded_at is not None)
@@ -192,15 +192,15 @@ class Catalogue:
         if len(self._by_name) >= self._settings.max_topics:
             raise Rejected(f"too many topics; limit={self._settings.max_topics} setting=topics.max_topics")
         topic = Topic(
-            topic_id=TopicId(self._doors.ids.uuid()),
+            topic_id=TopicId(self._dependencies.ids.uuid()),
             name=name,
             partitions=count,
             overrides=dict(overrides or {}),
-            created_at_ms=self._doors.clock.now_ms(),
+            created_at_ms=self._dependencies.clock.now_ms(),
         )
         if not dry_run:
             async with self._change():
-                await self._doors.metadata.create_topic(topic)
+                await self._dependencies.metadata.create_topic(topic)
                 self._keep(topic)
         return topic
 
@@ -219,7 +219,9 @@ class Catalogue:
             if dry_run:
                 return replace(topic, overrides=overrides)
             topic = await self._changed(
-                name, partial(self._doors.metadata.alter_topic, expected=topic.overrides, overrides=overrides), topic
+                name,
+                partial(self._dependencies.metadata.alter_topic, expected=topic.overrides, overrides=overrides),
+                topic,
             )
             if topic.overrides == overrides:
                 return topic
@@ -234,7 +236,7 @@ class Catalogue:
                 return replace(topic, partitions=partitions)
             topic = await self._changed(
                 name,
-                partial(self._doors.metadata.add_partitions, from_count=topic.partitions, to_count=partitions),
+                partial(self._dependencies.metadata.add_partitions, from_count=topic.partitions, to_count=partitions),
                 topic,
             )
             if topic.partitions == partitions:
@@ -284,7 +286,7 @@ class Catalogue:
 
     async def delete(self, topic: Topic) -> None:
         async with self._change():
-            await self._doors.metadata.delete_topic(topic.topic_id)
+            await self._dependencies.metadata.delete_topic(topic.topic_id)
             known = self._by_name.get(topic.name)
             if known is not None and known.topic_id == topic.topic_id:
                 del self._by_name[topic.name]
@@ -299,14 +301,14 @@ class Catalogue:
         """Read topics and settings again, for a caller that shows them to an operator: a change that any agent has
         acknowledged before this call is known when it returns. Callers that come at once share a reading. While the
         store is away, what is known stays."""
-        asked = self._doors.clock.monotonic()
+        asked = self._dependencies.clock.monotonic()
         with suppress(Unavailable):
             async with self._changing:
                 if self._loaded_at is None or self._loaded_at <= asked:
                     await self._read()
 
     def _is_fresh(self, seconds: float) -> bool:
-        return self._loaded_at is not None and self._doors.clock.monotonic() - self._loaded_at < seconds
+        return self._loaded_at is not None and self._dependencies.clock.monotonic() - self._loaded_at < seconds
 
     async def _refresh(self, seconds: float, *, is_known: bool = False) -> None:
         """Read topics and settings again unless that was done within `seconds`; all who want it wait for one reading.
@@ -315,7 +317,7 @@ class Catalogue:
         """
         async with self._changing:
             # One call that fails is waited for, not each; heartbeats find out when the store is back.
-            if self._is_fresh(seconds) or (is_known and self._doors.metadata.failures_in_a_row):
+            if self._is_fresh(seconds) or (is_known and self._dependencies.metadata.failures_in_a_row):
                 return
             try:
                 await self._read()
@@ -325,14 +327,14 @@ class Catalogue:
                 raise
 
     async def _read(self) -> None:
-        asked = self._doors.clock.monotonic()
-        topics = await self._doors.metadata.topics()
+        asked = self._dependencies.clock.monotonic()
+        topics = await self._dependencies.metadata.topics()
         await self.dynamic.load()
         before, self._by_id = self._by_id, {topic.topic_id: topic for topic in topics}
         self._by_name = {topic.name: topic for topic in topics}
         self._loaded_at = asked
         if any(topic.overrides != before.get(topic.topic_id, topic).overrides for topic in topics):
-            self._obey()
+            self._apply_settings()
 
     @asynccontextmanager
     async def _change(self) -> AsyncIterator[None]:

@@ -1,11 +1,10 @@
-"""Cluster: the agents that are alive and who leads which partition, as this agent knows it.
+"""Cluster: the agents that are alive and the leader of each partition, as this agent knows them.
 
-Data path   wire asks for leaders; broker asks whether a partition should be opened here
-Owns        the roll of sessions, the cache of leases, the news that something changed
-Leaves      the rule of placement to `model.placement`, taking and giving leases to `tenure`, `moves` and `rescue`
+Owns        the membership list, the cache of leases, and waking those who wait for a change of either
+Leaves      preferred leaders to `model.cluster`; acquiring and releasing leases to `session` and `failover`
 
-Knowing is affinity, not safety: whoever acts on old news is refused by the metadata store. While the store is away the
-last news hold.
+This knowledge may be stale, and safety does not depend on it: the metadata store rejects a write by an agent that is
+not the leader. While the store does not answer, the last known state stays in use.
 """
 
 import asyncio
@@ -15,8 +14,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from streamhouse.broker.cluster.departed_agents import Departed
-from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.cluster.departed_agents import DepartedAgents
+from streamhouse.broker.dependencies import Dependencies
 from streamhouse.errors import NotLeader, Unavailable
 from streamhouse.model.cluster import (
     Change,
@@ -57,14 +56,14 @@ class _Leases(NamedTuple):
 
 
 class Cluster:
-    def __init__(self, doors: Doors) -> None:
-        self._doors = doors
-        self._settings = doors.settings.cluster
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._dependencies = dependencies
+        self._settings = dependencies.settings.cluster
         self._own: Session | None = None
         self._roll = Membership(now_ms=0, sessions=())
         self._live: dict[SessionId, Session] = {}
         self._members: dict[NodeId, Session] = {}
-        self._takers: dict[NodeId, Session] = {}
+        self._eligible: dict[NodeId, Session] = {}
         self._choices: dict[bytes, NodeId | None] = {}
         self._leases: dict[TopicId, _Leases] = {}
         self._loading = asyncio.Lock()
@@ -72,7 +71,7 @@ class Cluster:
         self._asked = asyncio.Event()
         self._heard_of_leases = 0
         self._topics_changed: Callable[[], None] | None = None
-        self.departed = Departed(self._settings, clock=doors.clock)
+        self.departed = DepartedAgents(self._settings, clock=dependencies.clock)
         self.lease_hits = 0
         self.lease_misses = 0
 
@@ -85,7 +84,7 @@ class Cluster:
     async def run(self, *, topics_changed: Callable[[], None]) -> None:
         """Keep the roll and listen for changes, for ever."""
         self._topics_changed = topics_changed
-        unsubscribe = self._doors.metadata.subscribe(self._heard)
+        unsubscribe = self._dependencies.metadata.subscribe(self._heard)
         try:
             while True:
                 with suppress(Unavailable):
@@ -98,7 +97,7 @@ class Cluster:
         """Until something is heard, somebody's time is up, or a while has passed."""
         left_s = [(each.expires_at_ms - self._roll.now_ms) / 1000 for each in self.others()]
         due = min([self._settings.refresh_s, *(left + 0.01 for left in left_s if left > 0)])
-        sleeping = asyncio.ensure_future(self._doors.clock.sleep(due))
+        sleeping = asyncio.ensure_future(self._dependencies.clock.sleep(due))
         asked = asyncio.ensure_future(self._asked.wait())
         try:
             await asyncio.wait({sleeping, asked}, return_when=asyncio.FIRST_COMPLETED)
@@ -109,19 +108,19 @@ class Cluster:
         self._asked.clear()
 
     def joined(self, session: Session) -> None:
-        """A tenure of this agent began: it is alive, whatever the last roll said."""
+        """A session of this agent began: it is alive, whatever the last roll said."""
         self._own = session
         self._called(self._roll)
 
     async def refresh(self) -> None:
-        self._called(await self._doors.metadata.membership())
+        self._called(await self._dependencies.metadata.membership())
 
     def ask(self) -> None:
         """Have the roll read again soon."""
         self._asked.set()
 
     def _called(self, roll: Membership) -> None:
-        before = self._members, self._takers, set(self._live)
+        before = self._members, self._eligible, set(self._live)
         self._roll = roll
         live = {
             each.session_id: each
@@ -133,19 +132,19 @@ class Cluster:
         self.departed.called(roll, before=self._live, live=live)
         self._live = live
         self._members = {each.node_id: each for each in live.values() if not each.draining}
-        self._takers = self._those_who_take(roll.now_ms)
-        if before != (self._members, self._takers, set(live)):
+        self._eligible = self._eligible_members(roll.now_ms)
+        if before != (self._members, self._eligible, set(live)):
             if before[0].keys() != self._members.keys():
                 log.info("members of the cluster", extra={"nodes": ",".join(map(str, sorted(self._members)))})
             self._choices.clear()
             self._announce()
 
-    def _those_who_take(self, now_ms: int) -> dict[NodeId, Session]:
+    def _eligible_members(self, now_ms: int) -> dict[NodeId, Session]:
         """The members without those that clients may not have found again; all of them if nobody else is there."""
         found = {
             node: each
             for node, each in self._members.items()
-            if self._is_own(each) or not self.departed.keeps_waiting(each, now_ms=now_ms)
+            if self._is_own(each) or not self.departed.is_delayed(each, now_ms=now_ms)
         }
         return found or self._members
 
@@ -170,9 +169,9 @@ class Cluster:
             self._news = asyncio.get_running_loop().create_future()
         return self._news
 
-    async def wait_news(self, seconds: float) -> None:
+    async def wait_for_change(self, seconds: float) -> None:
         """Return at the next change, or after `seconds`."""
-        await wait_either(self.news(), self._doors.clock.sleep(seconds))
+        await wait_either(self.news(), self._dependencies.clock.sleep(seconds))
 
     # --- who is there
 
@@ -201,16 +200,16 @@ class Cluster:
         return self._own is not None and self._own.node_id not in self._members
 
     @property
-    def has_heirs(self) -> bool:
+    def has_successors(self) -> bool:
         """Whether somebody else would take what this agent gives away."""
         own = self._own.node_id if self._own is not None else None
         return any(node != own for node in self._members)
 
     # --- who should lead
 
-    def owner_of(self, partition: PartitionId, pinned_to: NodeId | None = None) -> Session | None:
+    def preferred_leader(self, partition: PartitionId, pinned_to: NodeId | None = None) -> Session | None:
         """The agent that should lead the partition; None when nobody may."""
-        if pinned_to is not None and (pinned := self._takers.get(pinned_to)) is not None:
+        if pinned_to is not None and (pinned := self._eligible.get(pinned_to)) is not None:
             return pinned
         return self._choice(partition_key(partition))
 
@@ -218,16 +217,16 @@ class Cluster:
         if key not in self._choices:
             if len(self._choices) >= MAX_CHOICES:
                 self._choices.clear()
-            self._choices[key] = preferred_node(key, list(self._takers))
+            self._choices[key] = preferred_node(key, list(self._eligible))
         node = self._choices[key]
-        return self._takers[node] if node is not None else None
+        return self._eligible[node] if node is not None else None
 
     def is_ours(self, partition: PartitionId, pinned_to: NodeId | None = None) -> bool:
-        return self._is_own(self.owner_of(partition, pinned_to))
+        return self._is_own(self.preferred_leader(partition, pinned_to))
 
     def does(self, chore: str) -> bool:
         """Whether a chore that one agent is enough for is this agent's."""
-        return self._doors.alone or self._is_own(self._choice(chore.encode()))
+        return self._dependencies.alone or self._is_own(self._choice(chore.encode()))
 
     def _is_own(self, session: Session | None) -> bool:
         return session is not None and self._own is not None and session.session_id == self._own.session_id
@@ -248,11 +247,11 @@ class Cluster:
         """Who should lead these partitions, wherever their leases are."""
         states = await self._states(list(dict.fromkeys(partition.topic_id for partition in partitions)))
         pins = {partition: state.pinned_to for partition, state in states.items()}
-        return {partition: self.owner_of(partition, pins.get(partition)) for partition in partitions}
+        return {partition: self.preferred_leader(partition, pins.get(partition)) for partition in partitions}
 
     async def require_ours(self, name: TopicPartition, partition: PartitionId) -> None:
         """Raise `NotLeader`, which says who to ask, unless this agent should lead the partition."""
-        if self._doors.alone:
+        if self._dependencies.alone:
             return
         state = (await self._states([partition.topic_id])).get(partition)
         if not self.is_ours(partition, state.pinned_to if state is not None else None):
@@ -266,12 +265,12 @@ class Cluster:
 
     def leads(self, state: PartitionState) -> bool:
         """Whether this agent leads the partition, or will; chores of a partition are its leader's."""
-        return self._doors.alone or self._is_own(self._leader(state.partition, state).session)
+        return self._dependencies.alone or self._is_own(self._leader(state.partition, state).session)
 
     def _leader(self, partition: PartitionId, state: PartitionState | None) -> Leader:
         if state is not None and (holder := self.find(state.holder)) is not None:
             return Leader(holder, state.epoch)
-        return Leader(self.owner_of(partition, state.pinned_to if state is not None else None), -1)
+        return Leader(self.preferred_leader(partition, state.pinned_to if state is not None else None), -1)
 
     def took(self, partition: PartitionId, epoch: Epoch) -> None:
         """This agent leads the partition now."""
@@ -304,7 +303,7 @@ class Cluster:
         }
 
     def _missing(self, topic_ids: Sequence[TopicId]) -> list[TopicId]:
-        metadata, now = self._doors.metadata, self._doors.clock.monotonic()
+        metadata, now = self._dependencies.metadata, self._dependencies.clock.monotonic()
         fresh_s = LEASES_FRESH_S if metadata.is_listening else LEASES_FRESH_DEAF_S
         return [
             topic_id
@@ -313,9 +312,9 @@ class Cluster:
         ]
 
     async def _load(self, topic_ids: Sequence[TopicId]) -> None:
-        asked_at, heard = self._doors.clock.monotonic(), self._heard_of_leases
+        asked_at, heard = self._dependencies.clock.monotonic(), self._heard_of_leases
         try:
-            states = await self._doors.metadata.partitions(topic_ids)
+            states = await self._dependencies.metadata.partitions(topic_ids)
         except Unavailable:
             return
         # An answer that was overtaken by news is told to those who wait, and asked for again by the next.

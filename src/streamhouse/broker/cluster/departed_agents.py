@@ -40,7 +40,7 @@ class _Departure(NamedTuple):
     back_at: float | None = None
 
 
-class Departed:
+class DepartedAgents:
     def __init__(self, settings: ClusterSettings, *, clock: Clock) -> None:
         self._listed_s = settings.departed_listed_s
         self._redirected_s = settings.departed_redirected_s
@@ -49,7 +49,7 @@ class Departed:
         self._departures: dict[NodeId, _Departure] = {}
 
     def __repr__(self) -> str:
-        return f"<Departed nodes={sorted(self._departures)}>"
+        return f"<DepartedAgents nodes={sorted(self._departures)}>"
 
     def called(
         self, roll: Membership, *, before: Mapping[SessionId, Session], live: Mapping[SessionId, Session]
@@ -71,7 +71,7 @@ class Departed:
         kept = [(node, each) for node, each in self._departures.items() if now - each.noticed_at < kept_s]
         self._departures = dict(kept[-MAX_REMEMBERED:])
 
-    def told_beside(self, live: Collection[Session]) -> list[Session]:
+    def advertised(self, live: Collection[Session]) -> list[Session]:
         """The dead to be named beside the living, by node id; none whose number or address is a living agent's."""
         addresses = {each.kafka for each in live}
         return [
@@ -110,7 +110,7 @@ class Departed:
         noticed = [each.noticed_at for each in self._departures.values() if each.back_at is None]
         return [at for at in noticed if now - at < self._redirected_s]
 
-    def keeps_waiting(self, session: Session, *, now_ms: int) -> bool:
+    def is_delayed(self, session: Session, *, now_ms: int) -> bool:
         """Whether clients may still shun this living agent's address, because somebody died there.
 
         Who has been there for long by the time its predecessor's death is noticed has been found again by everybody.

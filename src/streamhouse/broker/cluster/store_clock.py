@@ -21,12 +21,12 @@ class AgreedTime(NamedTuple):
     """For writing down since when something ages."""
 
 
-class StoreTime:
+class StoreClock:
     def __init__(self) -> None:
         self._read: tuple[int, float] | None = None
 
     def __repr__(self) -> str:
-        return f"<StoreTime read={self._read}>"
+        return f"<StoreClock read={self._read}>"
 
     def note(self, store_ms: int, *, now: float) -> None:
         """The store's clock said `store_ms` when the agent's monotonic clock said `now`."""

@@ -2,7 +2,7 @@
 
 Data path   none: at the start of every session, now and then while it lasts, and before objects are swept
 Owns        the objects `cluster/id` and `generations/…`, when a generation begins, the sentence of each refusal
-Leaves      the judgement to `model.identity`, the rows to the metadata store, ending a session to `tenure`
+Leaves      the judgement to `model.identity`, the rows to the metadata store, ending a session to `agent_session`
 
 A generation is begun in the database first and then written to the store, so that whoever dies in between leaves a
 store that is behind, never one that is ahead. Generations are created create-only: of two databases that begin the same
@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
 from streamhouse.broker.catalog.topic_name_objects import write_topic_names
-from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.dependencies import Dependencies
 from streamhouse.clock import Ids
 from streamhouse.errors import Misconfigured, SessionLost, Unavailable
 from streamhouse.format.object_keys import (
@@ -43,28 +43,28 @@ SAMPLE: Final = 1000
 COMMAND: Final = "streamhouse recover"
 
 
-class Identity:
+class StoreIdentity:
     """Of one agent. `known` is the highest generation that it has begun or seen."""
 
-    def __init__(self, doors: Doors) -> None:
-        self._metadata, self._objects, self._ids = doors.metadata, doors.objects, doors.ids
-        self._clock, self._settings = doors.clock, doors.settings
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._metadata, self._objects, self._ids = dependencies.metadata, dependencies.objects, dependencies.ids
+        self._clock, self._settings = dependencies.clock, dependencies.settings
         self._newest_object: Sequence[str] = ()
         self.cluster_id = ""
         self.known = 0
 
     def __repr__(self) -> str:
-        return f"<Identity {self.cluster_id} generation={self.known}>"
+        return f"<StoreIdentity {self.cluster_id} generation={self.known}>"
 
     async def check(self) -> None:
         """Raise `Misconfigured` unless the stores belong together, as those do that meet for the first time."""
         before, bucket, after = await read_both(self._metadata, self._objects)
         pairing = check_pairing(before, bucket, after)
         if pairing is Pairing.NEW:
-            self.cluster_id = await introduce(self._metadata, self._objects, self._ids)
+            self.cluster_id = await write_identities(self._metadata, self._objects, self._ids)
             return
         if pairing is not Pairing.SAME:
-            raise Misconfigured(refusal(pairing, bucket, after))
+            raise Misconfigured(mismatch_error(pairing, bucket, after))
         self._require_known(after)
         assert after.cluster_id is not None
         self.cluster_id, self.known = after.cluster_id, max(self.known, bucket.newest)
@@ -120,9 +120,9 @@ class Identity:
         bucket = BucketIdentity(cluster_id=self.cluster_id, newest=self.known)
         if self.cluster_id and database.cluster_id != self.cluster_id:
             pairing = Pairing.EMPTY_DATABASE if database.cluster_id is None else Pairing.FOREIGN
-            raise Misconfigured(refusal(pairing, bucket, database))
+            raise Misconfigured(mismatch_error(pairing, bucket, database))
         if database.begun < self.known:
-            raise Misconfigured(refusal(Pairing.OLDER_DATABASE, bucket, database))
+            raise Misconfigured(mismatch_error(Pairing.OLDER_DATABASE, bucket, database))
 
 
 async def read_both(
@@ -156,7 +156,7 @@ async def write_generation(objects: ObjectStore, generation: int, body: str) -> 
             ) from None
 
 
-async def introduce(metadata: MetadataStore, objects: ObjectStore, ids: Ids) -> str:
+async def write_identities(metadata: MetadataStore, objects: ObjectStore, ids: Ids) -> str:
     """Write the cluster id into both, if what they hold doesn't speak against it; returns it."""
     await _require_fitting(metadata, objects)
     cluster_id = await metadata.cluster_id(new_cluster_id(ids))
@@ -176,7 +176,7 @@ async def write_cluster_id(objects: ObjectStore, cluster_id: str) -> None:
         bucket = BucketIdentity(cluster_id=await _cluster_id_of(objects), newest=0)
         if bucket.cluster_id != cluster_id:
             database = DatabaseIdentity(cluster_id=cluster_id, begun=0, stored=0)
-            raise Misconfigured(refusal(Pairing.FOREIGN, bucket, database)) from None
+            raise Misconfigured(mismatch_error(Pairing.FOREIGN, bucket, database)) from None
 
 
 async def _require_fitting(metadata: MetadataStore, objects: ObjectStore) -> None:
@@ -186,11 +186,11 @@ async def _require_fitting(metadata: MetadataStore, objects: ObjectStore) -> Non
     bucket, database = BucketIdentity(cluster_id=None, newest=0), await metadata.identity()
     if named:
         if not any([await _exists(objects, key) for key in named]):
-            raise Misconfigured(refusal(Pairing.EMPTY_BUCKET, bucket, database))
+            raise Misconfigured(mismatch_error(Pairing.EMPTY_BUCKET, bucket, database))
     elif keys := await _sample(objects):
         known = await metadata.known_among(keys)
         if not known and not await metadata.sessions_among(_sessions_of(keys)):
-            raise Misconfigured(refusal(Pairing.EMPTY_DATABASE, bucket, database))
+            raise Misconfigured(mismatch_error(Pairing.EMPTY_DATABASE, bucket, database))
 
 
 async def _sample(objects: ObjectStore) -> list[str]:
@@ -227,17 +227,17 @@ async def _cluster_id_of(objects: ObjectStore) -> str | None:
         return None
 
 
-def refusal(pairing: Pairing, bucket: BucketIdentity, database: DatabaseIdentity) -> str:
+def mismatch_error(pairing: Pairing, bucket: BucketIdentity, database: DatabaseIdentity) -> str:
     """Why an agent doesn't start on these two, and what to do."""
     facts = (
         f"database_cluster={database.cluster_id or 'none'} store_cluster={bucket.cluster_id or 'none'} "
         f"database_generation={database.begun} store_generation={bucket.newest}"
     )
-    what, advice = _WORDS[pairing]
+    what, advice = _MISMATCH_TEXTS[pairing]
     return f"{what}; {facts} do={advice}"
 
 
-_WORDS: Final = {
+_MISMATCH_TEXTS: Final = {
     Pairing.EMPTY_DATABASE: (
         "the metadata database is empty, and the object store holds records of a cluster",
         "restore the database from its backup, or check --metadata and --store; without a backup, "

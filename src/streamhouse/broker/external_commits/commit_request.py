@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.dependencies import Dependencies
 from streamhouse.config import ExternalCommitSettings
 from streamhouse.errors import CommitRefused, CorruptObject
 from streamhouse.format.object_keys import is_query_id, parse_external_segment_key
@@ -27,7 +27,7 @@ DIRECTORY_BYTES: Final = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WantedRun:
+class RunRequest:
     """A run as its writer laid it out; offsets in the object are [stored_base, stored_end)."""
 
     name: TopicPartition
@@ -46,19 +46,19 @@ class WantedRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WantedSegment:
+class SegmentRequest:
     segment: SegmentObject
-    runs: tuple[WantedRun, ...]
+    runs: tuple[RunRequest, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WantedCommit:
+class ExternalCommitRequest:
     """`progress` is JSON text; `covers` is what the commit is made of (`model.replay`)."""
 
     query: QueryId
     epoch: int
     progress: str | None
-    segments: tuple[WantedSegment, ...]
+    segments: tuple[SegmentRequest, ...]
     fence: Fence | None = None
     covers: str | None = None
 
@@ -67,7 +67,7 @@ class WantedCommit:
         return sorted({run.name for segment in self.segments for run in segment.runs})
 
 
-def check_commit(commit: WantedCommit, settings: ExternalCommitSettings) -> None:
+def check_commit(commit: ExternalCommitRequest, settings: ExternalCommitSettings) -> None:
     """Raise `CommitRefused` for what can't be placed whatever is in the store."""
     if not is_query_id(commit.query):
         raise CommitRefused(f"a query's id is a UUID in lower case; query={commit.query[:100]!r}")
@@ -89,7 +89,7 @@ def _too_many(what: str, count: int, limit: int) -> CommitRefused:
     return CommitRefused(f"the commit is too large; {what}={count} limit={limit} setting=placing.max_{what}")
 
 
-def _check_segment(commit: WantedCommit, wanted: WantedSegment) -> None:
+def _check_segment(commit: ExternalCommitRequest, wanted: SegmentRequest) -> None:
     name = parse_external_segment_key(wanted.segment.key)
     if name is None or (name.query, name.epoch) != (commit.query, commit.epoch):
         raise CommitRefused(f"the segment's name is not one of this commit; key={wanted.segment.key[:200]!r}")
@@ -101,14 +101,14 @@ def _check_segment(commit: WantedCommit, wanted: WantedSegment) -> None:
 
 
 async def check_objects(
-    doors: Doors, segments: Sequence[WantedSegment], partitions: Mapping[TopicPartition, PartitionId]
+    dependencies: Dependencies, segments: Sequence[SegmentRequest], partitions: Mapping[TopicPartition, PartitionId]
 ) -> None:
     """Raise `CommitRefused` unless every segment is in the store and has exactly the runs that are told."""
-    turns = asyncio.Semaphore(doors.settings.placing.reads)
+    turns = asyncio.Semaphore(dependencies.settings.placing.reads)
 
-    async def check(wanted: WantedSegment) -> None:
+    async def check(wanted: SegmentRequest) -> None:
         async with turns:
-            directory = await directory_of(doors, wanted.segment)
+            directory = await fetch_directory(dependencies, wanted.segment)
         told = sorted((_entry(run, partitions[run.name]) for run in wanted.runs), key=_position)
         if [replace(each, epoch=Epoch(0)) for each in sorted(directory.runs, key=_position)] != told:
             raise CommitRefused(f"the segment has other runs than the commit says; key={wanted.segment.key}")
@@ -121,12 +121,12 @@ async def check_objects(
         raise failed.exceptions[0] from None
 
 
-async def directory_of(doors: Doors, segment: SegmentObject) -> Directory:
+async def fetch_directory(dependencies: Dependencies, segment: SegmentObject) -> Directory:
     """What a segment says that it holds; raises `CommitRefused` where it isn't there, or isn't one."""
     try:
         length = min(DIRECTORY_BYTES, segment.size_bytes)
         while True:
-            suffix = await doors.objects.get_suffix(segment.key, length)
+            suffix = await dependencies.objects.get_suffix(segment.key, length)
             found = read_directory(suffix, size_bytes=segment.size_bytes, key=segment.key)
             if not isinstance(found, MoreBytesNeeded):
                 return found
@@ -141,7 +141,7 @@ def _position(entry: DirectoryEntry) -> int:
     return entry.index_position
 
 
-def _entry(run: WantedRun, partition: PartitionId) -> DirectoryEntry:
+def _entry(run: RunRequest, partition: PartitionId) -> DirectoryEntry:
     return DirectoryEntry(
         partition=partition,
         epoch=Epoch(0),
@@ -156,7 +156,7 @@ def _entry(run: WantedRun, partition: PartitionId) -> DirectoryEntry:
     )
 
 
-def offsets_wanted(commit: WantedCommit) -> dict[TopicPartition, int]:
+def requested_offsets(commit: ExternalCommitRequest) -> dict[TopicPartition, int]:
     """How many offsets each partition is asked for."""
     wanted: dict[TopicPartition, int] = {}
     for run in (run for segment in commit.segments for run in segment.runs):
@@ -164,8 +164,8 @@ def offsets_wanted(commit: WantedCommit) -> dict[TopicPartition, int]:
     return wanted
 
 
-def placed_behind(
-    commit: WantedCommit, partitions: Mapping[TopicPartition, PartitionId], held: Iterable[FrozenPartition]
+def assign_offsets(
+    commit: ExternalCommitRequest, partitions: Mapping[TopicPartition, PartitionId], held: Iterable[FrozenPartition]
 ) -> tuple[SegmentCommit, ...]:
     """The runs with the offsets that they get: each partition's one after the other, in the order of the commit."""
     holds = {each.partition: each for each in held}
@@ -183,7 +183,7 @@ def placed_behind(
     return tuple(commits)
 
 
-def _run(run: WantedRun, held: FrozenPartition, *, base: int, key: str) -> Run:
+def _run(run: RunRequest, held: FrozenPartition, *, base: int, key: str) -> Run:
     return Run(
         partition=held.partition,
         base=base,

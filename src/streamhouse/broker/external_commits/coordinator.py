@@ -14,15 +14,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from streamhouse.broker.context import Ground
+from streamhouse.broker.context import BrokerContext
 from streamhouse.broker.external_commits.commit_request import (
-    WantedCommit,
+    ExternalCommitRequest,
+    assign_offsets,
     check_commit,
     check_objects,
-    offsets_wanted,
-    placed_behind,
+    requested_offsets,
 )
-from streamhouse.broker.external_commits.partition_freezes import Holds
+from streamhouse.broker.external_commits.partition_freezes import PartitionFreezes
 from streamhouse.config.fields import Address
 from streamhouse.errors import (
     CommitRefused,
@@ -48,32 +48,32 @@ from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.replay import is_replay
 from streamhouse.model.topic import Topic
-from streamhouse.retry import Patience
+from streamhouse.retry import RetryDeadline
 
 log = logging.getLogger(__name__)
 
-TELLING_S: Final = 2.0
+NOTIFY_S: Final = 2.0
 """How long leaders are waited for when they are told how it ended; they find out by themselves, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Scene:
+class _Resolved:
     """A commit, and the partitions and topics that its names mean."""
 
-    commit: WantedCommit
+    commit: ExternalCommitRequest
     partitions: Mapping[TopicPartition, PartitionId]
     topics: Sequence[Topic]
 
 
-class Commits:
-    def __init__(self, ground: Ground, *, holds: Holds) -> None:
-        self._doors = ground.doors
-        self._settings = ground.doors.settings.placing
-        self._catalogue = ground.catalogue
-        self._cluster = ground.cluster
+class ExternalCommits:
+    def __init__(self, context: BrokerContext, *, holds: PartitionFreezes) -> None:
+        self._dependencies = context.dependencies
+        self._settings = context.dependencies.settings.placing
+        self._catalog = context.catalog
+        self._cluster = context.cluster
         self._holds = holds
-        self._leaders = ground.leading.leaders
-        self._tenancy = ground.succession.current
+        self._leaders = context.open_partitions.leaders
+        self._current_session = context.session_manager.current
         self._under_way = 0
         self.committed = 0
         self.replayed = 0
@@ -82,16 +82,16 @@ class Commits:
         """Commits that whoever asked has to ask for again: they may or may not have happened."""
 
     def __repr__(self) -> str:
-        return f"<Commits under_way={self._under_way} committed={self.committed} replayed={self.replayed}>"
+        return f"<ExternalCommits under_way={self._under_way} committed={self.committed} replayed={self.replayed}>"
 
     async def last(self, query: QueryId) -> StoredCommit:
         """The newest commit of a query; raises `UnknownCommit` when none is remembered."""
-        found = await self._doors.metadata.last_commit(query)
+        found = await self._dependencies.metadata.last_commit(query)
         if found is None:
             raise UnknownCommit(f"no commit of this query is known; query={query[:100]}")
         return found
 
-    async def commit(self, commit: WantedCommit) -> StoredCommit:
+    async def commit(self, commit: ExternalCommitRequest) -> StoredCommit:
         """Place all segments, or none. A commit of the same query and epoch that happened is told again.
 
         Raises `CommitRefused`, `StaleCommit`, `CheckpointMismatch` and `PipelineMoved`, which stay so, `UnknownTopic`,
@@ -112,7 +112,7 @@ class Commits:
         finally:
             self._under_way -= 1
 
-    async def _commit(self, commit: WantedCommit) -> StoredCommit:
+    async def _commit(self, commit: ExternalCommitRequest) -> StoredCommit:
         check_commit(commit, self._settings)
         if (known := await self._known(commit)) is not None:
             self.replayed += 1
@@ -120,25 +120,25 @@ class Commits:
             await self._holds.look(commit.query, commit.epoch)
             return known
         scene = await self._scene(commit)
-        patience = self._doors.patience(self._settings.timeout_s)
+        deadline = self._dependencies.deadline(self._settings.timeout_s)
         while True:
             try:
-                done = await self._try(scene, patience)
+                done = await self._try(scene, deadline)
             except Retriable as error:
                 for topic in scene.topics:
                     self._cluster.forget_leases(topic.topic_id)
-                await patience.pause(error)
+                await deadline.wait_to_retry(error)
             else:
                 self.committed += not done.is_replayed
                 self.replayed += done.is_replayed
                 return done
 
-    async def _known(self, commit: WantedCommit) -> StoredCommit | None:
-        last = found = await self._doors.metadata.last_commit(commit.query)
+    async def _known(self, commit: ExternalCommitRequest) -> StoredCommit | None:
+        last = found = await self._dependencies.metadata.last_commit(commit.query)
         if last is None or last.epoch < commit.epoch:
             return None
         if last.epoch > commit.epoch:
-            found = await self._doors.metadata.find_commit(commit.query, commit.epoch)
+            found = await self._dependencies.metadata.find_commit(commit.query, commit.epoch)
         target = last.placed[0].topic if last.placed else ""
         newest = last if found is None else found
         is_replay(target, batch=commit.epoch, covers=commit.covers, last=newest.epoch, last_covers=newest.covers)
@@ -146,26 +146,26 @@ class Commits:
             raise StaleCommit(commit.query, epoch=commit.epoch, last=last.epoch)
         return replace(found, is_replayed=True)
 
-    async def _scene(self, commit: WantedCommit) -> _Scene:
+    async def _scene(self, commit: ExternalCommitRequest) -> _Resolved:
         partitions: dict[TopicPartition, PartitionId] = {}
         topics: dict[str, Topic] = {}
         for name in commit.names:
             if name.topic == OFFSETS_TOPIC:
                 raise InvalidTopicName(f"an internal topic can't be written to by clients; name={name.topic}")
-            topic = topics[name.topic] = await self._catalogue.find(name.topic)
+            topic = topics[name.topic] = await self._catalog.find(name.topic)
             if not 0 <= name.partition < topic.partitions:
                 raise UnknownTopic(name)
             partitions[name] = PartitionId(topic.topic_id, name.partition)
-        return _Scene(commit=commit, partitions=partitions, topics=list(topics.values()))
+        return _Resolved(commit=commit, partitions=partitions, topics=list(topics.values()))
 
     # --- one try
 
-    async def _try(self, scene: _Scene, patience: Patience) -> StoredCommit:
+    async def _try(self, scene: _Resolved, deadline: RetryDeadline) -> StoredCommit:
         if (known := await self._check(scene)) is not None:
             return known
         asked = await self._questions(scene)
         try:
-            held = await self._hold_all(asked, patience)
+            held = await self._hold_all(asked, deadline)
         except BaseException:
             await self._tell(asked, Outcome.UNUSED)
             raise
@@ -180,47 +180,47 @@ class Commits:
         await self._tell(asked, Outcome.COMMITTED)
         return done
 
-    async def _check(self, scene: _Scene) -> StoredCommit | None:
+    async def _check(self, scene: _Resolved) -> StoredCommit | None:
         """Whether the segments can be placed, again in each try. In this order: an object that isn't given up, and is
         there after that, stays for the grace time at least, and a hold is over long before.
 
         Another agent may have made the commit meanwhile: then its objects are known, and so is it.
         """
-        taken = await self._doors.metadata.known_among([each.segment.key for each in scene.commit.segments])
+        taken = await self._dependencies.metadata.known_among([each.segment.key for each in scene.commit.segments])
         if taken:
             if (known := await self._known(scene.commit)) is not None:
                 return known
             raise CommitRefused(f"a segment was placed before, or was given up after long; key={min(taken)}")
-        await check_objects(self._doors, scene.commit.segments, scene.partitions)
+        await check_objects(self._dependencies, scene.commit.segments, scene.partitions)
         return None
 
-    async def _questions(self, scene: _Scene) -> Mapping[Address | None, FreezeRequest]:
+    async def _questions(self, scene: _Resolved) -> Mapping[Address | None, FreezeRequest]:
         """What each leader is asked, by the address of its HTTP port; None: this agent."""
         leaders = await self._leaders(scene.topics)
-        offsets = offsets_wanted(scene.commit)
+        offsets = requested_offsets(scene.commit)
         wanted: dict[Address | None, list[FreezeTarget]] = {}
         for name, partition in scene.partitions.items():
             session = leaders[partition].session
             if session is None:
                 raise NotLeader(name, node_id=None, epoch=-1, address=None)
-            is_here = session.session_id == self._tenancy().session.session_id
+            is_here = session.session_id == self._current_session().session.session_id
             at = None if is_here else session.http
             wanted.setdefault(at, []).append(FreezeTarget(name=name, partition=partition, offsets=offsets[name]))
-        commit, hold_id = scene.commit, self._doors.ids.token()
+        commit, hold_id = scene.commit, self._dependencies.ids.token()
         return {
             at: FreezeRequest(hold_id=hold_id, query=commit.query, epoch=commit.epoch, partitions=tuple(each))
             for at, each in wanted.items()
         }
 
     async def _hold_all(
-        self, asked: Mapping[Address | None, FreezeRequest], patience: Patience
+        self, asked: Mapping[Address | None, FreezeRequest], deadline: RetryDeadline
     ) -> list[FrozenPartition]:
-        timeout_s = min(self._settings.hold_s, patience.left_s)
+        timeout_s = min(self._settings.hold_s, deadline.left_s)
 
         async def hold(at: Address | None, question: FreezeRequest) -> Sequence[FrozenPartition]:
             if at is None:
                 return await self._holds.hold(question, timeout_s=timeout_s)
-            return await self._doors.holders.hold(at, question, timeout_s=timeout_s)
+            return await self._dependencies.holders.hold(at, question, timeout_s=timeout_s)
 
         answers = await asyncio.gather(*(hold(*each) for each in asked.items()), return_exceptions=True)
         held: list[FrozenPartition] = []
@@ -234,7 +234,7 @@ class Commits:
             raise Unavailable("another agent holds other partitions than it was asked for")
         return held
 
-    async def _place(self, scene: _Scene, held: Sequence[FrozenPartition]) -> StoredCommit:
+    async def _place(self, scene: _Resolved, held: Sequence[FrozenPartition]) -> StoredCommit:
         """The transaction, again while nobody answers: a repeated one finds the row of the first."""
         commit = scene.commit
         placement = ExternalCommit(
@@ -243,17 +243,17 @@ class Commits:
             progress=commit.progress,
             holders={each.partition: each.holder for each in held},
             topics={topic.topic_id: topic.name for topic in scene.topics},
-            commits=placed_behind(commit, scene.partitions, held),
+            commits=assign_offsets(commit, scene.partitions, held),
             fence=commit.fence,
             covers=commit.covers,
         )
-        patience = self._doors.patience(self._settings.hold_s / 2)
+        deadline = self._dependencies.deadline(self._settings.hold_s / 2)
         while True:
             try:
-                return await self._doors.metadata.commit_external_segments(placement)
+                return await self._dependencies.metadata.commit_external_segments(placement)
             except Unavailable as error:
                 log.warning("commit without an answer, asked for again", extra={"why": str(error)})
-                await patience.pause(error)
+                await deadline.wait_to_retry(error)
 
     async def _tell(self, asked: Mapping[Address | None, FreezeRequest], outcome: Outcome) -> None:
         """Leaders that don't hear it find out by themselves, later."""
@@ -263,7 +263,7 @@ class Commits:
                 if at is None:
                     await self._holds.end(hold_id, outcome)
                 else:
-                    await self._doors.holders.end_hold(at, hold_id, outcome, timeout_s=TELLING_S)
+                    await self._dependencies.holders.end_hold(at, hold_id, outcome, timeout_s=NOTIFY_S)
             except Retriable as error:
                 log.warning("a leader was not told how a commit ended", extra={"outcome": outcome, "why": str(error)})
 

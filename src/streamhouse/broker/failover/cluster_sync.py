@@ -1,14 +1,14 @@
 """Following: what other agents did to topics and schemas holds here, too.
 
-Data path   metadata store -> cluster (what was heard) -> **following** -> catalogue, schemas, the logs that are open
+Data path   metadata store -> cluster (what was heard) -> **following** -> catalog, schemas, the logs that are open
 Owns        reading topics again when others changed them, and dropping the logs of those that they deleted
-Leaves      who is there and who leads to `cluster`, what is known of topics to `catalogue`, of schemas to `schemas`
+Leaves      who is there and who leads to `cluster`, what is known of topics to `catalog`, of schemas to `schemas`
 
 Moves: what another agent should lead is handed over to it.
 
 Data path   none; it gives away the right to append
 Owns        when a partition or a shard of groups leaves this agent, and how many leave at once
-Leaves      who should lead to `cluster`, closing and flushing to `tenure`, groups to `groups`
+Leaves      who should lead to `cluster`, closing and flushing to `agent_session`, groups to `groups`
 
 No data moves: the log is flushed, its lease released, and the next leader reads what is in the store.
 
@@ -25,13 +25,13 @@ from collections.abc import Awaitable, Iterator, Sequence
 from itertools import islice
 
 from streamhouse.broker.cluster.cluster import Cluster, Leader
-from streamhouse.broker.context import Ground
-from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.context import BrokerContext
+from streamhouse.broker.dependencies import Dependencies
 from streamhouse.broker.groups import Groups
 from streamhouse.broker.partition.log import PartitionLog
-from streamhouse.broker.schemas import Schemas
-from streamhouse.broker.session.agent_session import Tenure
-from streamhouse.broker.session.recovery import Recovered, Recovery
+from streamhouse.broker.schemas import SchemaRegistry
+from streamhouse.broker.session.agent_session import AgentSession
+from streamhouse.broker.session.recovery import RecoveryStats, WalSessionRecovery
 from streamhouse.clock import Clock, limited
 from streamhouse.errors import SessionLost, Stopping, StreamhouseError, Unavailable
 from streamhouse.model.cluster import Session
@@ -40,22 +40,22 @@ from streamhouse.model.names import SessionId
 log = logging.getLogger(__name__)
 
 
-class Following:
-    def __init__(self, ground: Ground, *, schemas: Schemas) -> None:
-        self._doors = ground.doors
-        self._catalogue = ground.catalogue
-        self._cluster = ground.cluster
-        self._tenancy = ground.succession.current
+class MetadataChangeListener:
+    def __init__(self, context: BrokerContext, *, schemas: SchemaRegistry) -> None:
+        self._dependencies = context.dependencies
+        self._catalog = context.catalog
+        self._cluster = context.cluster
+        self._current_session = context.session_manager.current
         self._schemas = schemas
         self._topics_changed = asyncio.Event()
 
     def __repr__(self) -> str:
-        return f"<Following topics_changed={self._topics_changed.is_set()}>"
+        return f"<MetadataChangeListener topics_changed={self._topics_changed.is_set()}>"
 
     async def run(self) -> None:
         """Until cancelled; returns at once where there are no others."""
-        if not self._doors.alone:
-            unsubscribe = self._doors.metadata.subscribe(self._schemas.heard)
+        if not self._dependencies.alone:
+            unsubscribe = self._dependencies.metadata.subscribe(self._schemas.heard)
             try:
                 async with asyncio.TaskGroup() as loops:
                     loops.create_task(self._cluster.run(topics_changed=self._topics_changed.set), name="roll")
@@ -68,84 +68,86 @@ class Following:
             await self._topics_changed.wait()
             self._topics_changed.clear()
             try:
-                await self._catalogue.reload()
+                await self._catalog.reload()
             except Unavailable as error:
                 log.warning("topics not read again yet", extra={"why": str(error)})
                 self._topics_changed.set()
-                await self._doors.clock.sleep(self._doors.ids.jitter(self._doors.settings.cluster.refresh_s))
+                await self._dependencies.clock.sleep(
+                    self._dependencies.ids.jitter(self._dependencies.settings.cluster.refresh_s)
+                )
             else:
-                await self._tenancy().drop_unknown(self._catalogue.known)
+                await self._current_session().drop_unknown(self._catalog.known)
 
 
-class Moves:
-    def __init__(self, doors: Doors, *, cluster: Cluster, groups: Groups) -> None:
-        self._doors = doors
-        self._settings = doors.settings.cluster
+class LeadershipBalancer:
+    def __init__(self, dependencies: Dependencies, *, cluster: Cluster, groups: Groups) -> None:
+        self._dependencies = dependencies
+        self._settings = dependencies.settings.cluster
         self._cluster = cluster
         self._groups = groups
         self._moving = asyncio.Lock()
         self.handed_over = 0
 
     def __repr__(self) -> str:
-        return f"<Moves handed_over={self.handed_over} {'moving' if self._moving.locked() else 'at rest'}>"
+        return f"<LeadershipBalancer handed_over={self.handed_over} {'moving' if self._moving.locked() else 'at rest'}>"
 
-    async def run(self, tenure: Tenure) -> None:
+    async def run(self, agent_session: AgentSession) -> None:
         """Keep what this agent leads in line with what it should lead, until cancelled."""
-        if self._doors.alone:
+        if self._dependencies.alone:
             return
         while True:
             try:
-                await self.balance(tenure)
+                await self.balance(agent_session)
             except (Unavailable, SessionLost, Stopping) as error:
-                if tenure.end_reason is not None:  # all of it leaves with the session, one way or the other
+                if agent_session.end_reason is not None:  # all of it leaves with the session, one way or the other
                     return
                 log.warning("partitions stay where they are for now", extra={"why": str(error)})
-            await self._cluster.wait_news(self._settings.refresh_s)
+            await self._cluster.wait_for_change(self._settings.refresh_s)
 
-    async def leave(self, tenure: Tenure) -> None:
+    async def leave(self, agent_session: AgentSession) -> None:
         """Give everything away before the session ends: clients find the next leaders while this agent still answers.
 
-        Returns when nothing is left; raises when the stores don't let it. Cancelled by whoever loses patience.
+        Returns when nothing is left; raises when the stores don't let it. Cancelled by whoever loses deadline.
         """
-        await self._doors.metadata.drain_session(tenure.session.session_id)
+        await self._dependencies.metadata.drain_session(agent_session.session.session_id)
         await self._cluster.refresh()
-        while tenure.end_reason is None and self._cluster.has_heirs:
-            await self.balance(tenure)
-            if not any(True for _ in tenure.logs()):
+        while agent_session.end_reason is None and self._cluster.has_successors:
+            await self.balance(agent_session)
+            if not any(True for _ in agent_session.logs()):
                 return
-            await self._cluster.wait_news(self._settings.refresh_s)
+            await self._cluster.wait_for_change(self._settings.refresh_s)
 
-    async def balance(self, tenure: Tenure) -> None:
+    async def balance(self, agent_session: AgentSession) -> None:
         """Hand over what others should lead, and take the groups that this agent should coordinate."""
         async with self._moving:
             await self._groups.balance()
-            await self._release_unopened(tenure)
-            leaving = await self._leaving(tenure)
+            await self._release_unopened(agent_session)
+            leaving = await self._leaving(agent_session)
             for some in _chunks(leaving, self._settings.moves_at_once):
-                await self._hand_over(tenure, some)
+                await self._transfer(agent_session, some)
 
-    async def _release_unopened(self, tenure: Tenure) -> None:
-        unopened = tenure.unopened()
+    async def _release_unopened(self, agent_session: AgentSession) -> None:
+        unopened = agent_session.unopened()
         owners = await self._cluster.owners(list(unopened))
         for partition, name in unopened.items():
             owner = owners[partition]
-            if owner is not None and owner.session_id != tenure.session.session_id:
-                await tenure.release_unopened(partition, name)
+            if owner is not None and owner.session_id != agent_session.session.session_id:
+                await agent_session.release_unopened(partition, name)
 
-    async def _leaving(self, tenure: Tenure) -> list[tuple[PartitionLog, Session]]:
-        logs = list(tenure.logs())
+    async def _leaving(self, agent_session: AgentSession) -> list[tuple[PartitionLog, Session]]:
+        logs = list(agent_session.logs())
         owners = await self._cluster.owners([item.partition for item in logs])
         return [
             (item, owner)
             for item in logs
-            if (owner := owners[item.partition]) is not None and owner.session_id != tenure.session.session_id
+            if (owner := owners[item.partition]) is not None and owner.session_id != agent_session.session.session_id
         ]
 
-    async def _hand_over(self, tenure: Tenure, leaving: Sequence[tuple[PartitionLog, Session]]) -> None:
-        heirs = {item.name: self._cluster.not_leader(item.name, Leader(owner, -1)) for item, owner in leaving}
+    async def _transfer(self, agent_session: AgentSession, leaving: Sequence[tuple[PartitionLog, Session]]) -> None:
+        new_leaders = {item.name: self._cluster.not_leader(item.name, Leader(owner, -1)) for item, owner in leaving}
         logs = [item for item, _ in leaving]
         try:
-            await tenure.hand_over(logs, heirs)
+            await agent_session.transfer(logs, new_leaders)
         finally:
             for topic_id in {item.partition.topic_id for item in logs}:
                 self._cluster.forget_leases(topic_id)
@@ -171,49 +173,49 @@ async def within(seconds: float, work: Awaitable[None], *, clock: Clock, what: s
         log.warning("not finished", extra={"what": what, "why": str(error)})
 
 
-class Rescue:
-    def __init__(self, doors: Doors, *, cluster: Cluster) -> None:
-        self._doors = doors
-        self._settings = doors.settings.cluster
+class DeadSessionRecovery:
+    def __init__(self, dependencies: Dependencies, *, cluster: Cluster) -> None:
+        self._dependencies = dependencies
+        self._settings = dependencies.settings.cluster
         self._cluster = cluster
         self._seen: dict[SessionId, float] = {}
-        self.recovered = Recovered()
+        self.recovered = RecoveryStats()
 
     def __repr__(self) -> str:
-        return f"<Rescue waiting={len(self._seen)} recovered={self.recovered.sessions}>"
+        return f"<DeadSessionRecovery waiting={len(self._seen)} recovered={self.recovered.sessions}>"
 
-    async def run(self, recovery: Recovery) -> None:
+    async def run(self, recovery: WalSessionRecovery) -> None:
         """Recover what died, one after the other, until cancelled."""
-        if self._doors.alone:
+        if self._dependencies.alone:
             return
         while True:
             for dead in self._due():
                 await self._recover(recovery, dead)
-            await self._cluster.wait_news(self._settings.refresh_s)
+            await self._cluster.wait_for_change(self._settings.refresh_s)
 
     @property
-    def _patience_s(self) -> float:
+    def _retry_after_s(self) -> float:
         """How long others have their turn: part of the time that is kept for taking over, not all of it."""
-        return min(self._settings.rescue_delay_s, self._doors.settings.lease.takeover_s / 4)
+        return min(self._settings.rescue_delay_s, self._dependencies.settings.lease.takeover_s / 4)
 
     def _due(self) -> list[Session]:
         """Those whose turn is ours, and those that somebody else should have recovered by now."""
-        now = self._doors.clock.monotonic()
+        now = self._dependencies.clock.monotonic()
         dead = self._cluster.dead()
         self._seen = {each.session_id: self._seen.get(each.session_id, now) for each in dead}
         return [
             each
             for each in dead
-            if self._cluster.does(each.session_id) or now - self._seen[each.session_id] >= self._patience_s
+            if self._cluster.does(each.session_id) or now - self._seen[each.session_id] >= self._retry_after_s
         ]
 
-    def _is_past_hope(self, dead: Session) -> bool:
+    def _disk_wait_over(self, dead: Session) -> bool:
         """Whether its agent had its time to come back with its disk; by the store's clock, as it was last told."""
         return self._cluster.roll.now_ms - dead.expires_at_ms >= self._settings.disk_wait_s * 1000
 
-    async def _recover(self, recovery: Recovery, dead: Session) -> None:
+    async def _recover(self, recovery: WalSessionRecovery, dead: Session) -> None:
         try:
-            self.recovered += await recovery.recover(dead, may_abandon=self._is_past_hope(dead))
+            self.recovered += await recovery.recover(dead, may_abandon=self._disk_wait_over(dead))
         except (StreamhouseError, OSError) as error:
             log.warning("session not recovered yet", extra={"session": dead.session_id, "why": str(error)})
         self._cluster.ask()

@@ -1,8 +1,8 @@
 """CutOff: an agent whose writes don't reach the object store gives its leases up, if those of other agents do.
 
-Data path   none; own writes and the other sessions' reports -> **cut off** -> tenure
+Data path   none; own writes and the other sessions' reports -> **cut off** -> session
 Owns        when an agent is cut off; writing something small where nobody has anything to write, to find out
-Leaves      counting writes to `stores.objects.watched`, reports to the heartbeat, ending the session to `tenure`
+Leaves      counting writes to `stores.objects.watched`, reports to the heartbeat, ending the session to `agent_session`
 
 When nobody's writes reach the store, the store is away: then nobody gives anything up, because nobody could do better.
 """
@@ -14,8 +14,8 @@ from contextlib import suppress
 from typing import Final
 
 from streamhouse.broker.cluster.cluster import Cluster
-from streamhouse.broker.dependencies import Doors
-from streamhouse.broker.session.agent_session import Tenure
+from streamhouse.broker.dependencies import Dependencies
+from streamhouse.broker.session.agent_session import AgentSession
 from streamhouse.config import Settings
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.cluster import Session
@@ -31,11 +31,11 @@ PROBE: Final = 0.25
 """Share of the limit after which somebody who writes nothing tries it."""
 
 
-def cut_off_limit_s(settings: Settings) -> float:
+def isolation_limit_s(settings: Settings) -> float:
     return max(settings.cluster.cut_off_s, LEAST_HEARTBEATS * settings.lease.renew_s)
 
 
-class CutOffRule:
+class IsolationRule:
     """Decides; touches nothing."""
 
     def __init__(self, limit_s: float) -> None:
@@ -43,7 +43,7 @@ class CutOffRule:
         self._others_since: float | None = None
 
     def __repr__(self) -> str:
-        return f"<CutOffRule limit_s={self._limit_s:g} others_since={self._others_since}>"
+        return f"<IsolationRule limit_s={self._limit_s:g} others_since={self._others_since}>"
 
     def is_cut_off(self, now: float, *, failing_since: float | None, others_age_s: float | None) -> bool:
         """Whether for the whole limit no write of this agent went through and those of others did.
@@ -64,34 +64,34 @@ def newest_write_age_s(others: Iterable[Session], now_ms: int) -> float | None:
     return max(0, now_ms - newest) / 1000 if newest else None
 
 
-class CutOff:
-    def __init__(self, doors: Doors, *, cluster: Cluster) -> None:
-        self._doors = doors
+class StoreIsolation:
+    def __init__(self, dependencies: Dependencies, *, cluster: Cluster) -> None:
+        self._dependencies = dependencies
         self._cluster = cluster
-        self._limit_s = cut_off_limit_s(doors.settings)
-        self._rule = CutOffRule(self._limit_s)
+        self._limit_s = isolation_limit_s(dependencies.settings)
+        self._rule = IsolationRule(self._limit_s)
         self._probing: asyncio.Task[None] | None = None
         self.is_cut_off = False
 
     def __repr__(self) -> str:
-        return f"<CutOff {self.is_cut_off} {self._rule!r} {self._doors.puts!r}>"
+        return f"<StoreIsolation {self.is_cut_off} {self._rule!r} {self._dependencies.puts!r}>"
 
-    async def run(self, tenure: Tenure) -> None:
+    async def run(self, agent_session: AgentSession) -> None:
         """Until cancelled; returns at once where there are no others."""
-        if self._doors.alone:
+        if self._dependencies.alone:
             return
-        self._rule = CutOffRule(self._limit_s)
+        self._rule = IsolationRule(self._limit_s)
         try:
             while True:
-                await self._doors.clock.sleep(self._doors.settings.cluster.refresh_s)
-                self._look(tenure)
+                await self._dependencies.clock.sleep(self._dependencies.settings.cluster.refresh_s)
+                self._look(agent_session)
         finally:
             if self._probing is not None:
                 self._probing.cancel()
                 await asyncio.gather(self._probing, return_exceptions=True)
 
-    def _look(self, tenure: Tenure) -> None:
-        now, puts = self._doors.clock.monotonic(), self._doors.puts
+    def _look(self, agent_session: AgentSession) -> None:
+        now, puts = self._dependencies.clock.monotonic(), self._dependencies.puts
         if self._should_probe(now) and self._probing is None:
             self._probing = asyncio.get_running_loop().create_task(self._probe(), name="probe")
         age_s = newest_write_age_s(self._cluster.others(), self._cluster.roll.now_ms)
@@ -102,12 +102,12 @@ class CutOff:
         if self.is_cut_off and not was:
             log.error("cut off from the object store, while other agents write to it", extra={"for_s": self._limit_s})
         if self.is_cut_off:
-            tenure.cut_off()
+            agent_session.cut_off()
 
     def _should_probe(self, now: float) -> bool:
         """Whether a small write would tell something: of this agent, whose large ones may only be slow, or for one that
         can't know whether others can write."""
-        puts, soon_s = self._doors.puts, PROBE * self._limit_s
+        puts, soon_s = self._dependencies.puts, PROBE * self._limit_s
         if puts.failing_since is not None:
             return now - puts.failing_since >= soon_s
         is_quiet = puts.last_at is None or now - puts.last_at >= soon_s
@@ -116,6 +116,6 @@ class CutOff:
     async def _probe(self) -> None:
         try:
             with suppress(StreamhouseError):
-                await probe_store(self._doors.objects, self._doors.ids)
+                await probe_store(self._dependencies.objects, self._dependencies.ids)
         finally:
             self._probing = None

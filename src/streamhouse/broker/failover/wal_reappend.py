@@ -31,10 +31,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from streamhouse.broker.cluster.cluster import Cluster
-from streamhouse.broker.dependencies import Doors
-from streamhouse.broker.fetch.list_offsets import FoundOffset
-from streamhouse.broker.partition.log import Placed
-from streamhouse.broker.wal.disk_recovery import DiskWalReading, DiskWals
+from streamhouse.broker.dependencies import Dependencies
+from streamhouse.broker.fetch.list_offsets import OffsetResult
+from streamhouse.broker.partition.log import PendingAppend
+from streamhouse.broker.wal.disk_recovery import DiskWalReader, DiskWalRecovery
 from streamhouse.errors import ConcurrentTransactions, NotLeader, StreamhouseError, Unavailable
 from streamhouse.format.batch import BatchHeader, read_header, without_log_fields
 from streamhouse.format.loss_report import LossReport, encode_report
@@ -46,24 +46,26 @@ from streamhouse.model.topic import Topic
 from streamhouse.model.transaction import AbortedTransaction, TransactionState
 
 
-class _End(NamedTuple):
+class _EndMarker(NamedTuple):
     offset: int
     is_commit: bool
 
 
-class Fates:
+class TransactionOutcomes:
     """Of one log; it is told of all its markers first."""
 
-    def __init__(self, doors: Doors, *, latest: Callable[[TopicPartition], Awaitable[FoundOffset]]) -> None:
-        self._metadata = doors.metadata
-        self._page = doors.settings.transactions.aborted_kept
+    def __init__(
+        self, dependencies: Dependencies, *, latest: Callable[[TopicPartition], Awaitable[OffsetResult]]
+    ) -> None:
+        self._metadata = dependencies.metadata
+        self._page = dependencies.settings.transactions.aborted_kept
         self._latest = latest
-        self._ends: dict[tuple[PartitionId, int], list[_End]] = {}
+        self._ends: dict[tuple[PartitionId, int], list[_EndMarker]] = {}
         self._flushed_at: dict[PartitionId, int] = {}
         self.is_told = False
 
     def __repr__(self) -> str:
-        return f"<Fates producers={len(self._ends)}>"
+        return f"<TransactionOutcomes producers={len(self._ends)}>"
 
     def tell(self, entries: Iterable[WalEntry]) -> None:
         """The markers of the log, in its order."""
@@ -71,9 +73,9 @@ class Fates:
         for entry in entries:
             marker = read_marker(entry.batch)
             at = (entry.partition, marker.producer.producer_id)
-            self._ends.setdefault(at, []).append(_End(entry.base, marker.is_commit))
+            self._ends.setdefault(at, []).append(_EndMarker(entry.base, marker.is_commit))
 
-    async def is_void(self, name: TopicPartition, entry: WalEntry, header: BatchHeader) -> bool:
+    async def is_aborted(self, name: TopicPartition, entry: WalEntry, header: BatchHeader) -> bool:
         """Whether the batch's transaction was aborted. Raises `Retriable` while nobody knows."""
         for end in self._ends.get((entry.partition, header.producer_id), ()):
             if end.offset > entry.base:
@@ -114,14 +116,14 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
-class _Return:
+class _Pass:
     """One round over one log."""
 
     ranges: Mapping[PartitionId, AbandonedRange]
     topics: Mapping[TopicId, Topic]
     acknowledged: dict[PartitionId, int]
     """How far each partition has come, in earlier rounds too."""
-    fates: Fates
+    fates: TransactionOutcomes
     stuck: dict[PartitionId, StreamhouseError] = field(default_factory=dict)
     """Partitions that take no more in this round: nothing overtakes what they refused."""
     skipped_records: int = 0
@@ -136,22 +138,22 @@ class _Return:
         )
 
 
-class Returns:
+class WalReappend:
     def __init__(
         self,
-        doors: Doors,
+        dependencies: Dependencies,
         *,
         cluster: Cluster,
-        append: Callable[[TopicPartition, memoryview], Awaitable[Placed]],
-        acknowledge: Callable[[Placed], Awaitable[None]],
-        latest: Callable[[TopicPartition], Awaitable[FoundOffset]],
+        append: Callable[[TopicPartition, memoryview], Awaitable[PendingAppend]],
+        acknowledge: Callable[[PendingAppend], Awaitable[None]],
+        latest: Callable[[TopicPartition], Awaitable[OffsetResult]],
     ) -> None:
-        self._doors = doors
+        self._dependencies = dependencies
         self._cluster = cluster
         self._append_here = append
         self._acknowledge = acknowledge
         self._latest = latest
-        self._fates: dict[SessionId, Fates] = {}
+        self._fates: dict[SessionId, TransactionOutcomes] = {}
         self._acknowledged: dict[SessionId, dict[PartitionId, int]] = {}
         self.waiting = 0
         """Logs on this disk that are not wholly appended again."""
@@ -160,14 +162,14 @@ class Returns:
         self.aborted_records = 0
 
     def __repr__(self) -> str:
-        return f"<Returns waiting={self.waiting} records={self.records} skipped={self.skipped_records}>"
+        return f"<WalReappend waiting={self.waiting} records={self.records} skipped={self.skipped_records}>"
 
     async def run(self, own: SessionId) -> None:
         """Append again what abandoned sessions left on this disk; returns when nothing is left of them."""
-        wals = self._doors.wals_of("disk")
-        if self._doors.alone or not isinstance(wals, DiskWals):
+        wals = self._dependencies.wals_of("disk")
+        if self._dependencies.alone or not isinstance(wals, DiskWalRecovery):
             return
-        settings = self._doors.settings.flush
+        settings = self._dependencies.settings.flush
         wait = settings.retry_s
         while True:
             before = self.records
@@ -177,12 +179,12 @@ class Returns:
             except (StreamhouseError, OSError) as error:
                 log.warning("records of this disk not appended again yet", extra={"why": str(error)})
             wait = settings.retry_s if self.records > before else min(wait * 2, settings.retry_max_s)
-            await self._doors.clock.sleep(self._doors.ids.jitter(wait))
+            await self._dependencies.clock.sleep(self._dependencies.ids.jitter(wait))
 
-    async def _round(self, wals: DiskWals, own: SessionId) -> bool:
+    async def _round(self, wals: DiskWalRecovery, own: SessionId) -> bool:
         found: dict[SessionId, Sequence[AbandonedRange]] = {}
         for session_id in await wals.dead_sessions(own):
-            if ranges := await self._doors.metadata.abandoned_ranges(session_id):
+            if ranges := await self._dependencies.metadata.abandoned_ranges(session_id):
                 found[session_id] = ranges
         self.waiting = len(found)
         for session_id, ranges in found.items():
@@ -192,14 +194,14 @@ class Returns:
         return self.waiting == 0
 
     async def _return(
-        self, session_id: SessionId, ranges: Sequence[AbandonedRange], reading: DiskWalReading, own: SessionId
+        self, session_id: SessionId, ranges: Sequence[AbandonedRange], reading: DiskWalReader, own: SessionId
     ) -> bool:
         """False when something is left for another round."""
-        work = _Return(
+        work = _Pass(
             ranges={each.partition: each for each in ranges},
-            topics={topic.topic_id: topic for topic in await self._doors.metadata.topics()},
+            topics={topic.topic_id: topic for topic in await self._dependencies.metadata.topics()},
             acknowledged=self._acknowledged.setdefault(session_id, {}),
-            fates=self._fates.setdefault(session_id, Fates(self._doors, latest=self._latest)),
+            fates=self._fates.setdefault(session_id, TransactionOutcomes(self._dependencies, latest=self._latest)),
         )
         before, is_complete = self.records, True
         for name in await reading.files():
@@ -215,14 +217,14 @@ class Returns:
         if not is_complete:
             return False
         # The rows first: a log without rows is removed by the next start, rows without a log would stay for ever.
-        await self._doors.metadata.forget_abandoned(session_id)
+        await self._dependencies.metadata.forget_abandoned(session_id)
         await reading.remove()
         del self._acknowledged[session_id], self._fates[session_id]
         return True
 
-    async def _keep(self, session_id: SessionId, reading: DiskWalReading, own: SessionId) -> None:
+    async def _keep(self, session_id: SessionId, reading: DiskWalReader, own: SessionId) -> None:
         """What can't be read may be repaired from a copy: the file stays on this disk, with a report."""
-        now_ms, damage = self._doors.clock.now_ms(), reading.damage
+        now_ms, damage = self._dependencies.clock.now_ms(), reading.damage
         report = LossReport(
             session=session_id,
             kind="disk",
@@ -236,7 +238,7 @@ class Returns:
         )
         await reading.keep(encode_report(report), number=now_ms)
 
-    async def _return_file(self, reading: DiskWalReading, name: str, work: _Return, own: SessionId) -> bool:
+    async def _return_file(self, reading: DiskWalReader, name: str, work: _Pass, own: SessionId) -> bool:
         """Whether everything in the file that counts is acknowledged by those who lead now."""
         wanted: dict[PartitionId, list[WalEntry]] = {}
         has_transactions = False
@@ -248,7 +250,7 @@ class Returns:
                 has_transactions = has_transactions or read_header(entry.batch).is_transactional
         if has_transactions:
             await self._see_markers(reading, work)
-        turns = asyncio.Semaphore(self._doors.settings.cluster.returns_at_once)
+        turns = asyncio.Semaphore(self._dependencies.settings.cluster.returns_at_once)
 
         async def in_turn(partition: PartitionId, entries: Sequence[WalEntry]) -> None:
             async with turns:
@@ -260,7 +262,7 @@ class Returns:
         # By what was acknowledged, not by what went wrong: whatever else may happen, nothing unacknowledged goes.
         return all(work.acknowledged.get(each, 0) >= entries[-1].end for each, entries in wanted.items())
 
-    async def _see_markers(self, reading: DiskWalReading, work: _Return) -> None:
+    async def _see_markers(self, reading: DiskWalReader, work: _Pass) -> None:
         """The end of a transaction may stand in a later file than its batches, so all of them are looked at, once."""
         if work.fates.is_told:
             return
@@ -274,7 +276,7 @@ class Returns:
         work.fates.tell(markers)
 
     async def _append_all(
-        self, partition: PartitionId, entries: Sequence[WalEntry], work: _Return, own: SessionId
+        self, partition: PartitionId, entries: Sequence[WalEntry], work: _Pass, own: SessionId
     ) -> None:
         """One after the other, each when the one before it is acknowledged, so that their order stays."""
         topic = work.topics[partition.topic_id]
@@ -290,13 +292,13 @@ class Returns:
                 work.acknowledged[partition] = entry.end
                 self.records += counted
 
-    async def _append_one(self, topic: Topic, entry: WalEntry, work: _Return, own: SessionId) -> int:
+    async def _append_one(self, topic: Topic, entry: WalEntry, work: _Pass, own: SessionId) -> int:
         """Returns how many records were appended: those of a batch, or none of one that doesn't count."""
         header = read_header(entry.batch)
         if header.is_control:
             return 0
         name = TopicPartition(topic.name, entry.partition.partition)
-        if header.is_transactional and await work.fates.is_void(name, entry, header):
+        if header.is_transactional and await work.fates.is_aborted(name, entry, header):
             self.aborted_records += header.record_count
             return 0
         await self._append(name, entry.partition, without_log_fields(entry.batch), own)
@@ -309,10 +311,10 @@ class Returns:
         if leader.session_id == own:
             await self._acknowledge(await self._append_here(name, memoryview(batch)))
         else:
-            await self._doors.peers.append(leader.kafka, partition, batch)
+            await self._dependencies.peers.append(leader.kafka, partition, batch)
 
 
-def _report(session_id: SessionId, work: _Return, records: int) -> None:
+def _report(session_id: SessionId, work: _Pass, records: int) -> None:
     fields = {"session": session_id, "records": records}
     if work.stuck:
         partition, why = next(iter(work.stuck.items()))

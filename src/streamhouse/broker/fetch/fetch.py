@@ -2,7 +2,7 @@
 
 Data path   wire -> **fetch** -> log's tail, or reader -> batches back to the wire
 Owns        the limits of an answer, the long poll
-Leaves      finding bytes to `log` and `reader`, which transactions are void to `voids`
+Leaves      finding bytes to `log` and `reader`, which transactions are void to `aborted_transactions`
 
 Who wants committed records gets nothing at or above the last stable offset, and is told which transactions of what it
 gets are void: leaving their records out is the reader's own business, as in Kafka.
@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from streamhouse.broker.context import Ground
+from streamhouse.broker.context import BrokerContext
 from streamhouse.broker.partition.log import PartitionLog
-from streamhouse.broker.segments.transaction_isolation import Voids
+from streamhouse.broker.segments.transaction_isolation import AbortedLookup
 from streamhouse.config import FetchSettings
 from streamhouse.errors import (
     DamagedRecords,
@@ -27,12 +27,12 @@ from streamhouse.errors import (
     UnknownLeaderEpoch,
 )
 from streamhouse.format.batch import Buffer, empty_batch, iter_batches
-from streamhouse.limits import in_turns
+from streamhouse.limits import iterate_fairly
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.transaction import AbortedTransaction
 
 
-class Wanted(NamedTuple):
+class PartitionFetch(NamedTuple):
     """A partition that a client wants records of; `leader_epoch` -1 when it doesn't know one. `committed`: nothing of
     transactions that aren't decided."""
 
@@ -44,7 +44,7 @@ class Wanted(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fetched:
+class FetchResult:
     """`readable_end`: there are no durable records at or above it that may be told, or there weren't a moment ago."""
 
     name: TopicPartition
@@ -99,23 +99,25 @@ class LongPoll:
 
 
 class Fetcher:
-    def __init__(self, ground: Ground) -> None:
-        doors = ground.doors
-        self._settings = doors.settings.fetch
-        self._reader = ground.reader
-        self._voids = Voids(doors.metadata, page=doors.settings.transactions.aborted_kept)
-        self._open_log = ground.leading.open_log
-        self._vouches_for = ground.succession.vouches_for
-        self._alone = doors.alone
-        self._clock = doors.clock
+    def __init__(self, context: BrokerContext) -> None:
+        dependencies = context.dependencies
+        self._settings = dependencies.settings.fetch
+        self._reader = context.reader
+        self._aborted_transactions = AbortedLookup(
+            dependencies.metadata, page=dependencies.settings.transactions.aborted_kept
+        )
+        self._open_log = context.open_partitions.open_log
+        self._vouches_for = context.session_manager.may_acknowledge
+        self._alone = dependencies.alone
+        self._clock = dependencies.clock
 
     def configure(self, settings: FetchSettings) -> None:
         """Other limits hold from the next request on."""
         self._settings = settings
 
     async def fetch(
-        self, wanted: Sequence[Wanted], *, max_bytes: int, min_bytes: int, max_wait_s: float
-    ) -> list[Fetched]:
+        self, wanted: Sequence[PartitionFetch], *, max_bytes: int, min_bytes: int, max_wait_s: float
+    ) -> list[FetchResult]:
         """What there is, in the order asked for; waits for `min_bytes`, the first error, or the end of the time.
 
         Where all there is to tell is damage it waits for a moment, and for records meanwhile: clients that try again
@@ -140,14 +142,16 @@ class Fetcher:
                     return found
                 await poll.wait(left)
 
-    async def _pass(self, wanted: Sequence[Wanted], limit: int, poll: LongPoll) -> tuple[list[Fetched], bool]:
+    async def _pass(
+        self, wanted: Sequence[PartitionFetch], limit: int, poll: LongPoll
+    ) -> tuple[list[FetchResult], bool]:
         """What there is now, and whether it was cut because all answers together have no more room."""
-        found: list[Fetched] = []
+        found: list[FetchResult] = []
         answers = self._reader.answers
         size = held = 0
         is_cut = False
         try:
-            async for item in in_turns(wanted):
+            async for item in iterate_fairly(wanted):
                 most, room = min(item.max_bytes, limit - size), answers.room_bytes(own_bytes=size)
                 allowed = max(min(most, room), 0)
                 held = answers.resize(held, size + allowed)  # before it is read: others read at the same time
@@ -160,7 +164,9 @@ class Fetcher:
             answers.resize(held, 0)
         return found, is_cut
 
-    async def _fetch_one(self, item: Wanted, max_bytes: int, poll: LongPoll, *, at_least_one: bool) -> Fetched:
+    async def _fetch_one(
+        self, item: PartitionFetch, max_bytes: int, poll: LongPoll, *, at_least_one: bool
+    ) -> FetchResult:
         try:
             log = await self._open_log(item.name)
             poll.watch(log)
@@ -169,7 +175,9 @@ class Fetcher:
             # Before anything is read: what is decided later may have been read as if it were.
             until = log.last_stable_offset if item.committed else None
             records = await self._read(log, item.offset, max_bytes, at_least_one=at_least_one, until=until)
-            aborted = await self._voids.of(log, item.offset, records) if item.committed and records else ()
+            aborted = (
+                await self._aborted_transactions.of(log, item.offset, records) if item.committed and records else ()
+            )
             if not records and log.closed is not None:
                 # It will never have more; whoever leads next is found by asking again.
                 raise log.closed.with_traceback(None)
@@ -177,8 +185,8 @@ class Fetcher:
                 # Another agent may lead by now: who waits here for more would wait in vain.
                 raise LeaseLost([log.name], why="the heartbeat is late, another agent may lead it now")
         except StreamhouseError as error:
-            return Fetched(name=item.name, error=error)
-        return Fetched(
+            return FetchResult(name=item.name, error=error)
+        return FetchResult(
             name=item.name,
             high_watermark=log.high_watermark,
             last_stable=log.last_stable_offset if until is None else until,
@@ -222,7 +230,7 @@ class Fetcher:
 
     async def _gap(self, log: PartitionLog, offset: int, end: int) -> Sequence[Buffer]:
         """What retention took is no gap, also where it was another agent's, and this one hasn't heard of it yet."""
-        await self._voids.learn_start(log)
+        await self._aborted_transactions.learn_start(log)
         self._check_range(log, offset)
         return [empty_batch(offset, end, leader_epoch=log.epoch)]
 
@@ -235,13 +243,13 @@ class Fetcher:
             raise OffsetOutOfRange(log.name, offset=offset, start=log.log_start, end=log.high_watermark)
 
 
-def is_damage_alone(found: Sequence[Fetched]) -> bool:
+def is_damage_alone(found: Sequence[FetchResult]) -> bool:
     """Whether all there is to tell is that ranges are missing or damaged."""
     errors = [item.error for item in found if item.error is not None]
     return bool(errors) and all(isinstance(error, DamagedRecords) for error in errors)
 
 
-def stops_short(got: Fetched) -> bool:
+def stops_short(got: FetchResult) -> bool:
     """Whether there are durable records behind those found: in the next block, in the tail, or above a limit."""
     return bool(got.records) and iter_batches(got.records[-1])[-1].end < got.readable_end
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final, NamedTuple
 
-from streamhouse.broker.partition.batch_decoder import Decoder, Stored
+from streamhouse.broker.partition.batch_decoder import BatchDecoder, StoredSize
 from streamhouse.broker.partition.log import PartitionLog
 from streamhouse.broker.segments.reader import SegmentReader
 from streamhouse.format.batch import Buffer, read_header
@@ -21,36 +21,36 @@ TRIES: Final = 5
 ANY_TIME: Final = -(2**63)
 
 
-class FoundOffset(NamedTuple):
+class OffsetResult(NamedTuple):
     offset: int
     timestamp_ms: int = -1
     leader_epoch: int = -1
 
 
-class Offsets:
-    def __init__(self, decoder: Decoder, *, reader: SegmentReader, metadata: MetadataStore) -> None:
+class ListOffsets:
+    def __init__(self, decoder: BatchDecoder, *, reader: SegmentReader, metadata: MetadataStore) -> None:
         self._decoder = decoder
         self._reader = reader
         self._metadata = metadata
 
     @staticmethod
-    def earliest(log: PartitionLog) -> FoundOffset:
-        return FoundOffset(log.log_start, leader_epoch=log.epoch)
+    def earliest(log: PartitionLog) -> OffsetResult:
+        return OffsetResult(log.log_start, leader_epoch=log.epoch)
 
     @staticmethod
-    def latest(log: PartitionLog, *, committed: bool = False) -> FoundOffset:
+    def latest(log: PartitionLog, *, committed: bool = False) -> OffsetResult:
         """The high watermark, or with `committed` the last stable offset."""
         end = log.last_stable_offset if committed else log.high_watermark
-        return FoundOffset(end, leader_epoch=log.epoch)
+        return OffsetResult(end, leader_epoch=log.epoch)
 
-    async def at_time(self, log: PartitionLog, timestamp_ms: int, *, committed: bool = False) -> FoundOffset | None:
+    async def at_time(self, log: PartitionLog, timestamp_ms: int, *, committed: bool = False) -> OffsetResult | None:
         """The first record with this timestamp or a later one; None when there is none, or with `committed` none below
         the last stable offset."""
         until = log.last_stable_offset if committed else None
         found = await self._at_time(log, timestamp_ms)
         return found if found is None or until is None or found.offset < until else None
 
-    async def _at_time(self, log: PartitionLog, timestamp_ms: int) -> FoundOffset | None:
+    async def _at_time(self, log: PartitionLog, timestamp_ms: int) -> OffsetResult | None:
         log.require_tail()
         # Both at one moment: a flush that ends meanwhile moves batches from the one to the other.
         flushed_end, tail = log.flushed_end, log.durable_tail()
@@ -66,7 +66,7 @@ class Offsets:
         found = await self._in_batches(late, log.log_start, timestamp_ms)
         return found._replace(leader_epoch=log.epoch) if found is not None else None
 
-    async def at_max_timestamp(self, log: PartitionLog) -> FoundOffset | None:
+    async def at_max_timestamp(self, log: PartitionLog) -> OffsetResult | None:
         """The first record that has the largest timestamp of the whole log; None for an empty log.
 
         Where the log begins inside a run whose latest records were deleted, the rest of that run is not looked at
@@ -87,7 +87,7 @@ class Offsets:
             from_offset = run.end if run is not None and run.base < log.log_start else log.log_start
         return await self.at_time(log, ANY_TIME)
 
-    async def epoch_end(self, log: PartitionLog, epoch: int) -> FoundOffset | None:
+    async def epoch_end(self, log: PartitionLog, epoch: int) -> OffsetResult | None:
         """The last epoch at or before `epoch` in this log, and where the next one begins; None when the log knows none
         so old.
 
@@ -95,17 +95,17 @@ class Offsets:
         before it, a consumer that had read there would take the log for truncated, and begin somewhere else.
         """
         if epoch == log.epoch:
-            return FoundOffset(log.high_watermark, leader_epoch=epoch)
+            return OffsetResult(log.high_watermark, leader_epoch=epoch)
         if epoch > log.epoch:
             return None
         found = await self._metadata.epoch_end(log.partition, epoch)
         after = await self._metadata.runs(log.partition, from_offset=found.end if found is not None else 0, limit=1)
         end = after[0].base if after else log.epoch_start
         if found is None:
-            return FoundOffset(end, leader_epoch=epoch) if end > log.log_start else None
-        return FoundOffset(max(end, found.end), leader_epoch=found.epoch)
+            return OffsetResult(end, leader_epoch=epoch) if end > log.log_start else None
+        return OffsetResult(max(end, found.end), leader_epoch=found.epoch)
 
-    async def _in_run(self, run: Run, from_offset: int, timestamp_ms: int) -> FoundOffset | None:
+    async def _in_run(self, run: Run, from_offset: int, timestamp_ms: int) -> OffsetResult | None:
         index = await self._reader.index(run)
         for number, entry in enumerate(index.blocks):
             if entry.max_timestamp_ms < timestamp_ms or run.base + entry.end <= from_offset:
@@ -121,15 +121,15 @@ class Offsets:
                 return found._replace(offset=found.offset + shift, leader_epoch=run.epoch)
         return None
 
-    async def _in_batches(self, batches: Iterable[Buffer], from_offset: int, timestamp_ms: int) -> FoundOffset | None:
+    async def _in_batches(self, batches: Iterable[Buffer], from_offset: int, timestamp_ms: int) -> OffsetResult | None:
         """Open batches, one after the other, until a record fits."""
         for batch in batches:
             header = read_header(batch)
             if header.end <= from_offset:
                 continue
             seek = partial(_first_record, batch, from_offset, timestamp_ms)
-            if (found := await self._decoder.run(Stored(header.codec, header.size_bytes), seek)) is not None:
-                return FoundOffset(*found)
+            if (found := await self._decoder.run(StoredSize(header.codec, header.size_bytes), seek)) is not None:
+                return OffsetResult(*found)
         return None
 
 

@@ -14,7 +14,7 @@ Registered: which runs of topics have rows, page by page, for people and program
 
 Data path   HTTP -> **registered** -> rows of the metadata store
 Owns        the order of a listing (topic, partition, offset), where the next page begins
-Leaves      names and topics to the catalogue, the share that each partition gets of a page to `plans`, JSON to the wire
+Leaves      names and topics to the catalog, the share that each partition gets of a page to `plans`, JSON to the wire
 """
 
 import asyncio
@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, NamedTuple
 
-from streamhouse.broker.catalog.topic_catalog import Catalogue
-from streamhouse.broker.dependencies import Doors
-from streamhouse.broker.fetch.list_offsets import FoundOffset
-from streamhouse.broker.segments.transaction_isolation import Settled, aborted_within
+from streamhouse.broker.catalog.topic_catalog import TopicCatalog
+from streamhouse.broker.dependencies import Dependencies
+from streamhouse.broker.fetch.list_offsets import OffsetResult
+from streamhouse.broker.segments.transaction_isolation import StableFlushedOffset, aborted_within
 from streamhouse.errors import InvalidPartitions, UnknownTopic
 from streamhouse.format.transactions import AbortedTransactions
 from streamhouse.model.cluster import PartitionState
@@ -39,7 +39,7 @@ from streamhouse.stores.metadata.base import MetadataStore
 NO_LIMIT: Final = 2**63 - 1
 
 
-class Span(NamedTuple):
+class OffsetRange(NamedTuple):
     """Offsets [start, end) of a partition; up to its end where `end` is None."""
 
     name: TopicPartition
@@ -47,7 +47,7 @@ class Span(NamedTuple):
     end: int | None = None
 
 
-class Place(NamedTuple):
+class RunCursor(NamedTuple):
     """Where an answer stopped: the next one begins with this partition, at this offset."""
 
     name: TopicPartition
@@ -75,32 +75,32 @@ class PartitionPlan:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPlan:
     partitions: Sequence[PartitionPlan]
-    next: Place | None
+    next: RunCursor | None
 
 
 class ReadPlans:
     def __init__(
         self,
-        doors: Doors,
+        dependencies: Dependencies,
         *,
-        catalogue: Catalogue,
-        settled: Settled,
-        stable_end: Callable[[TopicPartition], Awaitable[FoundOffset]],
+        catalog: TopicCatalog,
+        settled: StableFlushedOffset,
+        stable_end: Callable[[TopicPartition], Awaitable[OffsetResult]],
     ) -> None:
-        self._metadata = doors.metadata
-        self._settings = doors.settings.plans
-        self._catalogue = catalogue
+        self._metadata = dependencies.metadata
+        self._settings = dependencies.settings.plans
+        self._catalog = catalog
         self._settled = settled
         self._stable_end = stable_end
         self._questions = asyncio.Semaphore(self._settings.questions_at_once)
-        self.store_url = doors.store_url
-        self.grace_s = doors.settings.retention.grace_s
-        self.max_commit_runs = doors.settings.placing.max_runs
+        self.store_url = dependencies.store_url
+        self.grace_s = dependencies.settings.retention.grace_s
+        self.max_commit_runs = dependencies.settings.placing.max_runs
 
     def __repr__(self) -> str:
         return f"<ReadPlans store={self.store_url}>"
 
-    async def plan(self, spans: Sequence[Span], *, begin: Place | None = None) -> ReadPlan:
+    async def plan(self, spans: Sequence[OffsetRange], *, begin: RunCursor | None = None) -> ReadPlan:
         """Where these spans stand, each partition once; `begin` is where the answer before this one stopped.
 
         Raises `UnknownTopic`, and `InvalidPartitions` for a place or a partition that isn't among them.
@@ -112,24 +112,24 @@ class ReadPlans:
         wanted = {each.partition: clipped(each.span, each.state, each.settled_end) for each in asked}
         return await self._told(rest, asked, ends, wanted)
 
-    async def plan_flushed(self, names: Sequence[TopicPartition], *, begin: Place | None = None) -> ReadPlan:
+    async def plan_flushed(self, names: Sequence[TopicPartition], *, begin: RunCursor | None = None) -> ReadPlan:
         """All runs of these partitions, for who rewrites them whatever they hold: no leader is asked."""
-        rest = spans_from([Span(name) for name in names], begin)
+        rest = spans_from([OffsetRange(name) for name in names], begin)
         asked = await self._asked(rest[: self._settings.max_partitions])
         ends = [each.state.flushed_end for each in asked]
         wanted = {each.partition: clipped(each.span, each.state, each.state.flushed_end) for each in asked}
         return await self._told(rest, asked, ends, wanted)
 
-    async def _asked(self, spans: Sequence[Span]) -> list["_Asked"]:
+    async def _asked(self, spans: Sequence[OffsetRange]) -> list["_PlanRequest"]:
         partitions = [await self._find(span.name) for span in spans]
         states = await self._states(partitions)
         settled = await self._settled.ends(states[at] for at in partitions)
-        return [_Asked(span, at, states[at], settled[at]) for span, at in zip(spans, partitions, strict=True)]
+        return [_PlanRequest(span, at, states[at], settled[at]) for span, at in zip(spans, partitions, strict=True)]
 
     async def _told(
         self,
-        rest: Sequence[Span],
-        asked: Sequence["_Asked"],
+        rest: Sequence[OffsetRange],
+        asked: Sequence["_PlanRequest"],
         ends: Sequence[int],
         wanted: Mapping[PartitionId, range],
     ) -> ReadPlan:
@@ -153,7 +153,7 @@ class ReadPlans:
         return ReadPlan(partitions=plans, next=_next_place(rest, plans, wanted))
 
     async def _find(self, name: TopicPartition) -> PartitionId:
-        topic = await self._catalogue.find(name.topic)
+        topic = await self._catalog.find(name.topic)
         if not 0 <= name.partition < topic.partitions:
             raise UnknownTopic(name)
         return PartitionId(topic.topic_id, name.partition)
@@ -166,8 +166,8 @@ class ReadPlans:
                 raise UnknownTopic(partition)  # deleted a moment ago
         return states
 
-    async def _ends(self, asked: Sequence["_Asked"]) -> list[int]:
-        async def ask(each: _Asked) -> int:
+    async def _ends(self, asked: Sequence["_PlanRequest"]) -> list[int]:
+        async def ask(each: _PlanRequest) -> int:
             if each.span.end is not None and each.span.end <= each.settled_end:
                 return each.settled_end
             async with self._questions:
@@ -181,10 +181,10 @@ class ReadPlans:
         return [each.result() for each in found]
 
 
-class _Asked(NamedTuple):
+class _PlanRequest(NamedTuple):
     """A span, and what rows and snapshots say of its partition."""
 
-    span: Span
+    span: OffsetRange
     partition: PartitionId
     state: PartitionState
     settled_end: int
@@ -212,7 +212,7 @@ async def first_runs(
     return found
 
 
-def spans_from(spans: Sequence[Span], begin: Place | None) -> Sequence[Span]:
+def spans_from(spans: Sequence[OffsetRange], begin: RunCursor | None) -> Sequence[OffsetRange]:
     """What is left to plan; raise `InvalidPartitions` for a partition named twice, or a place that isn't among them."""
     numbers = {span.name: number for number, span in enumerate(spans)}
     if len(numbers) < len(spans):
@@ -225,7 +225,7 @@ def spans_from(spans: Sequence[Span], begin: Place | None) -> Sequence[Span]:
     return [rest[0]._replace(start=max(begin.offset, rest[0].start)), *rest[1:]]
 
 
-def clipped(span: Span, state: PartitionState, settled_end: int) -> range:
+def clipped(span: OffsetRange, state: PartitionState, settled_end: int) -> range:
     """The offsets of the span that are read from segments."""
     start = max(span.start, state.log_start)
     end = min(NO_LIMIT if span.end is None else span.end, state.flushed_end, settled_end)
@@ -238,16 +238,16 @@ def within(runs: Sequence[Run], aborted: Sequence[AbortedTransaction]) -> Sequen
 
 
 def _next_place(
-    rest: Sequence[Span], plans: Sequence[PartitionPlan], wanted: Mapping[PartitionId, range]
-) -> Place | None:
+    rest: Sequence[OffsetRange], plans: Sequence[PartitionPlan], wanted: Mapping[PartitionId, range]
+) -> RunCursor | None:
     """Where the next answer begins: within the last partition, if its runs were cut off, or with the one after it."""
     if plans and plans[-1].runs:
         last = plans[-1]
         # Nothing is cut off where the runs reach the end; a gap before it costs one more answer without runs.
         if last.runs[-1].end < wanted[last.partition].stop:
-            return Place(last.name, last.runs[-1].end)
+            return RunCursor(last.name, last.runs[-1].end)
     following = rest[len(plans) :]
-    return Place(following[0].name, following[0].start) if following else None
+    return RunCursor(following[0].name, following[0].start) if following else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,23 +255,23 @@ class RunPage:
     """Runs with the names of their partitions; `next` is None when nothing is left."""
 
     runs: Sequence[tuple[TopicPartition, Run]]
-    next: Place | None
+    next: RunCursor | None
 
 
-class Registered:
-    def __init__(self, doors: Doors) -> None:
-        self._metadata = doors.metadata
-        self._settings = doors.settings.plans
+class RunListing:
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._metadata = dependencies.metadata
+        self._settings = dependencies.settings.plans
 
     def __repr__(self) -> str:
-        return f"<Registered max_runs={self._settings.max_runs}>"
+        return f"<RunListing max_runs={self._settings.max_runs}>"
 
-    async def page(self, topics: Sequence[Topic], *, limit: int, begin: Place | None = None) -> RunPage:
+    async def page(self, topics: Sequence[Topic], *, limit: int, begin: RunCursor | None = None) -> RunPage:
         """Up to `limit` runs by topic, partition and offset; `begin` is where the page before this one stopped.
 
         A page may have fewer, or none, and still a next one: it looks at so many partitions only.
         """
-        places = _places(sorted(topics, key=lambda topic: topic.name), begin)
+        places = _cursors(sorted(topics, key=lambda topic: topic.name), begin)
         looked_at = dict(islice(places, self._settings.max_partitions))
         wanted = {partition: range(place.offset, NO_LIMIT) for partition, place in looked_at.items()}
         limit = min(limit, self._settings.max_runs)
@@ -280,16 +280,16 @@ class Registered:
         if len(runs) < limit:
             return RunPage(runs=runs, next=next((place for _, place in places), None))
         last, run = runs[-1]
-        return RunPage(runs=runs, next=Place(last, run.end))
+        return RunPage(runs=runs, next=RunCursor(last, run.end))
 
 
-def _places(topics: Sequence[Topic], begin: Place | None) -> Iterator[tuple[PartitionId, Place]]:
+def _cursors(topics: Sequence[Topic], begin: RunCursor | None) -> Iterator[tuple[PartitionId, RunCursor]]:
     """Where each partition is read from, in order; the one that `begin` names may be gone by now."""
-    start = Place(TopicPartition("", 0), 0) if begin is None else begin
+    start = RunCursor(TopicPartition("", 0), 0) if begin is None else begin
     for topic in topics:
         if topic.name < start.name.topic:
             continue
         first = start.name.partition if topic.name == start.name.topic else 0
         for number in range(first, topic.partitions):
             name = TopicPartition(topic.name, number)
-            yield PartitionId(topic.topic_id, number), start if name == start.name else Place(name, 0)
+            yield PartitionId(topic.topic_id, number), start if name == start.name else RunCursor(name, 0)

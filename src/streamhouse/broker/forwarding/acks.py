@@ -1,6 +1,6 @@
 """Buffering: what nobody waits for any more, and what became of it.
 
-Data path   delivery -> **buffering**: appends whose publishers asked for acks=buffered
+Data path   delivery -> **buffered_acks**: appends whose publishers asked for acks=buffered
 Owns        the work that goes on behind a publisher's back, its limit, the count of what failed
 Leaves      the work itself to `delivery`
 
@@ -17,11 +17,11 @@ from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from streamhouse.broker.dependencies import Doors
-from streamhouse.broker.forwarding.leader_lookup import Here
-from streamhouse.broker.partition.log import Placed
+from streamhouse.broker.dependencies import Dependencies
+from streamhouse.broker.forwarding.leader_lookup import LocalBroker
+from streamhouse.broker.partition.log import PendingAppend
 from streamhouse.errors import AppendFailed, Retriable, StreamhouseError, Unavailable, UnknownTopic
-from streamhouse.limits import Gate
+from streamhouse.limits import FifoLimiter
 from streamhouse.model.cluster import PartitionState
 from streamhouse.model.names import PartitionId, TopicPartition
 
@@ -30,10 +30,10 @@ log = logging.getLogger(__name__)
 CLOSE_S: Final = 1.0
 
 
-class Buffering:
-    def __init__(self, doors: Doors) -> None:
-        settings = doors.settings.peers
-        self._gate = Gate(
+class BufferedAcks:
+    def __init__(self, dependencies: Dependencies) -> None:
+        settings = dependencies.settings.peers
+        self._gate = FifoLimiter(
             "records with acks=buffered for other agents",
             max_items=settings.max_waiting,
             max_bytes=settings.max_buffered_bytes,
@@ -44,9 +44,9 @@ class Buffering:
         """Records that were accepted with acks=buffered and failed, or may have failed, after that."""
 
     def __repr__(self) -> str:
-        return f"<Buffering under_way={len(self._work)} lost={self.lost_records}>"
+        return f"<BufferedAcks under_way={len(self._work)} lost={self.lost_records}>"
 
-    def watch(self, placed: Placed, records: int) -> None:
+    def watch(self, placed: PendingAppend, records: int) -> None:
         """It is in this agent's memory, on its way into the log."""
         if placed.commit is not None:
             placed.commit.add_done_callback(lambda done: self._committed(done, records))
@@ -98,21 +98,21 @@ class _Waiting(NamedTuple):
     reached: "asyncio.Future[None]"
 
 
-class Stored:
-    def __init__(self, doors: Doors, here: Here) -> None:
-        self._doors = doors
+class FlushWaiter:
+    def __init__(self, dependencies: Dependencies, here: LocalBroker) -> None:
+        self._dependencies = dependencies
         self._here = here
         self._waiting: set[_Waiting] = set()
         self._looking: asyncio.Task[None] | None = None
         self.looks = 0
 
     def __repr__(self) -> str:
-        return f"<Stored waiting={len(self._waiting)} looks={self.looks}>"
+        return f"<FlushWaiter waiting={len(self._waiting)} looks={self.looks}>"
 
     async def wait(self, name: TopicPartition, partition: PartitionId, end: int, *, epoch: int) -> None:
         """Return once segments hold everything below `end`, acknowledged under `epoch` (-1: unknown)."""
-        tenure = self._here.tenure
-        opened = tenure.find_log(name) if tenure is not None else None
+        agent_session = self._here.agent_session
+        opened = agent_session.find_log(name) if agent_session is not None else None
         if opened is not None and opened.partition == partition and opened.epoch == epoch:
             try:
                 return await opened.wait_flushed(end)
@@ -136,7 +136,7 @@ class Stored:
             while self._waiting:
                 with suppress(Unavailable):  # those who wait have their own deadlines
                     await self._look_once()
-                await self._doors.clock.sleep(self._doors.settings.records.stored_look_s)
+                await self._dependencies.clock.sleep(self._dependencies.settings.records.stored_look_s)
         finally:
             self._looking = None
 
@@ -144,15 +144,15 @@ class Stored:
         waiting = list(self._waiting)
         self.looks += 1
         topics = list(dict.fromkeys(each.partition.topic_id for each in waiting))
-        states = {state.partition: state for state in await self._doors.metadata.partitions(topics)}
+        states = {state.partition: state for state in await self._dependencies.metadata.partitions(topics)}
         doubtful: dict[PartitionId, list[_Waiting]] = {}
         for each in waiting:
             state = states.get(each.partition)
             if state is None:
-                _tell(each, UnknownTopic(each.name))
+                _resolve_one(each, UnknownTopic(each.name))
             elif state.flushed_end >= each.end:
                 if state.epoch == each.epoch:
-                    _tell(each, None)
+                    _resolve_one(each, None)
                 else:
                     doubtful.setdefault(each.partition, []).append(each)
         for partition, those in doubtful.items():
@@ -162,25 +162,25 @@ class Stored:
         """Somebody else leads now. A disk that was left behind takes its last records along, and the log goes on
         behind them: then no run holds them. One question for all; who is beyond its answer is for the next look."""
         first = min(each.end for each in waiting) - 1
-        runs = await self._doors.metadata.runs(state.partition, from_offset=first, limit=RUNS)
+        runs = await self._dependencies.metadata.runs(state.partition, from_offset=first, limit=RUNS)
         known = runs[-1].end if len(runs) == RUNS else state.flushed_end
         for each in waiting:
             last = each.end - 1
             if last < state.log_start or any(run.base <= last < run.end for run in runs):
-                _tell(each, None)
+                _resolve_one(each, None)
             elif last < known:
                 text = f"the record's leader is gone, and its disk; partition={each.name} offset={last}"
-                _tell(each, AppendFailed(text))
+                _resolve_one(each, AppendFailed(text))
 
     async def aclose(self) -> None:
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
         for each in self._waiting:
-            _tell(each, Unavailable("the agent is stopping"))
+            _resolve_one(each, Unavailable("the agent is stopping"))
 
 
-def _tell(waiting: _Waiting, error: StreamhouseError | None) -> None:
+def _resolve_one(waiting: _Waiting, error: StreamhouseError | None) -> None:
     if waiting.reached.done():
         return
     if error is None:

@@ -1,20 +1,12 @@
-"""Rounds: everybody who leads one of some partitions is asked at the same time.
+"""FanOutFetch: one fetch of many partitions, sent to all their leaders at once.
 
-Data path   reading -> **rounds** -> broker.fetch here, Doors.peers elsewhere
-Owns        who is asked for what, ending the wait for all when one has something
-Leaves      what is done with the answers to `reading`
+Data path   HTTP, gRPC -> **fan_out** -> the local broker, and the AgentClient for each remote leader
+Owns        which leader is asked for which partitions; when a response has enough records; which errors are retried
+Leaves      the leader of a partition to `leader_lookup`; removing aborted records to `format.isolation`
 
-Nothing of a round outlives it: whoever still waits when it ends, or when its reader goes, is cancelled.
-
-Reading: many partitions, led here and elsewhere, in one answer; waits for all of them at once.
-
-Data path   HTTP, gRPC -> **reading** -> round: broker.fetch, and Doors.peers per other leader
-Owns        when an answer is good enough, which trouble is told and which is waited out; that it is committed records
-Leaves      asking everybody at once to `rounds`, who leads to `seats`, what of batches stays to `format.isolation`
-
-First everybody is looked at without waiting; then, if there was too little, everybody is asked to wait, and the first
-to have something ends it for all. A partition whose leader is on the move is asked again until patience ends; as long
-as others have something, it counts as one that has nothing.
+All leaders are first asked without waiting. If there are too few records, all are asked to wait, and the first one
+with records ends the wait for all. Requests that still wait then are cancelled. A partition whose leader changes is
+asked again until the deadline; while other partitions have records, it counts as one that has none.
 """
 
 import asyncio
@@ -22,9 +14,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from streamhouse.broker.dependencies import Doors
-from streamhouse.broker.fetch.fetch import Fetched, Wanted, stops_short
-from streamhouse.broker.forwarding.leader_lookup import Here, Seats
+from streamhouse.broker.dependencies import Dependencies
+from streamhouse.broker.fetch.fetch import FetchResult, PartitionFetch, stops_short
+from streamhouse.broker.forwarding.leader_lookup import LeaderLookup, LocalBroker
 from streamhouse.config.fields import Address
 from streamhouse.errors import (
     CorruptObject,
@@ -36,57 +28,59 @@ from streamhouse.errors import (
 )
 from streamhouse.format.transactions import readable
 from streamhouse.model.names import PartitionId
-from streamhouse.retry import Patience
+from streamhouse.retry import RetryDeadline
 
-MOVED: Final = (Retriable, FencedLeaderEpoch, UnknownLeaderEpoch)
+LEADER_ERRORS: Final = (Retriable, FencedLeaderEpoch, UnknownLeaderEpoch)
 """Errors that asking again may cure: it wasn't the caller who chose whom to ask."""
 
 
-class Ask(NamedTuple):
+class FanOutRequest(NamedTuple):
     """A read: the partitions, and the limits of its answer."""
 
-    wanted: Sequence[Wanted]
+    wanted: Sequence[PartitionFetch]
     max_bytes: int
     min_bytes: int
 
 
-class _Share(NamedTuple):
+class _LeaderShare(NamedTuple):
     """What one agent is asked for; `address` is None for this one."""
 
     address: Address | None
     indexes: Sequence[int]
-    items: Sequence[tuple[PartitionId, Wanted]]
+    items: Sequence[tuple[PartitionId, PartitionFetch]]
 
 
-IsOver = Callable[[Sequence[Fetched], bool, bool], bool]
+IsOver = Callable[[Sequence[FetchResult], bool, bool], bool]
 """Whether a round is over: what was found, whether somebody has not answered, whether its pace has passed."""
 
 
-class Rounds:
-    def __init__(self, doors: Doors, here: Here, *, seats: Seats) -> None:
-        self._doors = doors
+class FanOut:
+    def __init__(self, dependencies: Dependencies, here: LocalBroker, *, leader_lookup: LeaderLookup) -> None:
+        self._dependencies = dependencies
         self._here = here
-        self._seats = seats
+        self._leader_lookup = leader_lookup
 
-    async def look(self, ask: Ask) -> list[Fetched]:
+    async def look(self, ask: FanOutRequest) -> list[FetchResult]:
         """What everybody has now. Who takes long is not waited for when others have records."""
-        before = [Fetched(name=item.name) for item in ask.wanted]
-        laggard_s = self._doors.settings.records.laggard_s
-        return await self._round(ask, before, _look_is_over, wait_s=0.0, pace_s=laggard_s)
+        before = [FetchResult(name=item.name) for item in ask.wanted]
+        laggard_s = self._dependencies.settings.records.laggard_s
+        return await self._round(ask, before, _fetch_is_over, wait_s=0.0, pace_s=laggard_s)
 
-    async def wait(self, ask: Ask, before: Sequence[Fetched], *, wait_s: float, pace_s: float) -> list[Fetched]:
+    async def wait(
+        self, ask: FanOutRequest, before: Sequence[FetchResult], *, wait_s: float, pace_s: float
+    ) -> list[FetchResult]:
         """Ask everybody to wait; who is not done when the round ends has what it had `before`.
 
         The first with records, or with an error that is the caller's, ends it. Trouble ends it too, but not before
         `pace_s` have passed, so that an agent that is away is not asked all the time.
         """
-        return await self._round(ask, before, _wait_is_over, wait_s=wait_s, pace_s=pace_s)
+        return await self._round(ask, before, _poll_is_over, wait_s=wait_s, pace_s=pace_s)
 
     async def _round(
-        self, ask: Ask, before: Sequence[Fetched], is_over: IsOver, *, wait_s: float, pace_s: float
-    ) -> list[Fetched]:
+        self, ask: FanOutRequest, before: Sequence[FetchResult], is_over: IsOver, *, wait_s: float, pace_s: float
+    ) -> list[FetchResult]:
         found, shares = await self._shares(ask)
-        pace = asyncio.ensure_future(self._doors.clock.sleep(pace_s))
+        pace = asyncio.ensure_future(self._dependencies.clock.sleep(pace_s))
         tasks = {asyncio.ensure_future(self._ask(each, ask, of=len(shares), wait_s=wait_s)): each for each in shares}
         pending: set[asyncio.Future[Any]] = set(tasks)
         try:
@@ -103,45 +97,45 @@ class Rounds:
             await asyncio.gather(*tasks, pace, return_exceptions=True)
         return [found.get(index, before[index]) for index in range(len(ask.wanted))]
 
-    async def _shares(self, ask: Ask) -> tuple[dict[int, Fetched], list[_Share]]:
+    async def _shares(self, ask: FanOutRequest) -> tuple[dict[int, FetchResult], list[_LeaderShare]]:
         """Who has to be asked, and what is known without asking: the troubles of those nobody leads."""
-        found: dict[int, Fetched] = {}
-        shares: dict[Address | None, tuple[list[int], list[tuple[PartitionId, Wanted]]]] = {}
+        found: dict[int, FetchResult] = {}
+        shares: dict[Address | None, tuple[list[int], list[tuple[PartitionId, PartitionFetch]]]] = {}
         for index, item in enumerate(ask.wanted):
             try:
-                seat = await self._seats.find(item.name)
+                location = await self._leader_lookup.find(item.name)
             except StreamhouseError as error:
-                found[index] = Fetched(name=item.name, error=error)
+                found[index] = FetchResult(name=item.name, error=error)
             else:
-                indexes, items = shares.setdefault(seat.address, ([], []))
+                indexes, items = shares.setdefault(location.address, ([], []))
                 indexes.append(index)
-                items.append((seat.partition, item))
-        return found, [_Share(address, *share) for address, share in shares.items()]
+                items.append((location.partition, item))
+        return found, [_LeaderShare(address, *share) for address, share in shares.items()]
 
-    async def _ask(self, share: _Share, ask: Ask, *, of: int, wait_s: float) -> Sequence[Fetched]:
+    async def _ask(self, share: _LeaderShare, ask: FanOutRequest, *, of: int, wait_s: float) -> Sequence[FetchResult]:
         """One agent; where it can't be reached, that is the trouble of each of its partitions."""
         max_bytes = max(ask.max_bytes // of, 1)
         try:
             if share.address is None:
                 wanted = [item for _, item in share.items]
                 return await self._here.fetch(wanted, max_bytes=max_bytes, min_bytes=ask.min_bytes, max_wait_s=wait_s)
-            found = await self._doors.peers.fetch(
+            found = await self._dependencies.peers.fetch(
                 share.address,
                 share.items,
                 max_bytes=max_bytes,
                 min_bytes=ask.min_bytes,
                 max_wait_s=wait_s,
-                timeout_s=wait_s + self._doors.settings.peers.timeout_s,
+                timeout_s=wait_s + self._dependencies.settings.peers.timeout_s,
             )
             return [await self._with_range(*item, each) for item, each in zip(share.items, found, strict=True)]
         except StreamhouseError as error:
-            return [Fetched(name=item.name, error=error) for _, item in share.items]
+            return [FetchResult(name=item.name, error=error) for _, item in share.items]
 
-    async def _with_range(self, partition: PartitionId, item: Wanted, found: Fetched) -> Fetched:
+    async def _with_range(self, partition: PartitionId, item: PartitionFetch, found: FetchResult) -> FetchResult:
         """An error of another agent about what is stored, with the offsets that it is about: its code doesn't say."""
         if not isinstance(found.error, CorruptObject):
             return found
-        runs = await self._doors.metadata.runs(partition, from_offset=item.offset, limit=1)
+        runs = await self._dependencies.metadata.runs(partition, from_offset=item.offset, limit=1)
         if not runs:
             return found
         run, why = runs[0], found.error.why
@@ -156,69 +150,71 @@ class Rounds:
         return replace(found, error=error)
 
 
-def has_moved(found: Iterable[Fetched]) -> bool:
-    return any(isinstance(each.error, MOVED) for each in found)
+def has_leader_error(found: Iterable[FetchResult]) -> bool:
+    return any(isinstance(each.error, LEADER_ERRORS) for each in found)
 
 
-def _has_something(found: Iterable[Fetched]) -> bool:
-    return any(each.records or (each.error is not None and not isinstance(each.error, MOVED)) for each in found)
+def _has_records(found: Iterable[FetchResult]) -> bool:
+    return any(each.records or (each.error is not None and not isinstance(each.error, LEADER_ERRORS)) for each in found)
 
 
-def _look_is_over(found: Sequence[Fetched], is_pending: bool, is_paced: bool) -> bool:
-    return not is_pending or (is_paced and _has_something(found))
+def _fetch_is_over(found: Sequence[FetchResult], is_pending: bool, is_paced: bool) -> bool:
+    return not is_pending or (is_paced and _has_records(found))
 
 
-def _wait_is_over(found: Sequence[Fetched], is_pending: bool, is_paced: bool) -> bool:
-    if _has_something(found):
+def _poll_is_over(found: Sequence[FetchResult], is_pending: bool, is_paced: bool) -> bool:
+    if _has_records(found):
         return True
-    return is_paced if has_moved(found) else not is_pending
+    return is_paced if has_leader_error(found) else not is_pending
 
 
-class Reading:
-    def __init__(self, doors: Doors, here: Here, *, seats: Seats) -> None:
-        self._doors = doors
+class FanOutFetch:
+    def __init__(self, dependencies: Dependencies, here: LocalBroker, *, leader_lookup: LeaderLookup) -> None:
+        self._dependencies = dependencies
         self._here = here
-        self._seats = seats
-        self._rounds = Rounds(doors, here, seats=seats)
+        self._leader_lookup = leader_lookup
+        self._rounds = FanOut(dependencies, here, leader_lookup=leader_lookup)
 
     async def read(
-        self, wanted: Sequence[Wanted], *, max_bytes: int, min_bytes: int, max_wait_s: float
-    ) -> list[Fetched]:
+        self, wanted: Sequence[PartitionFetch], *, max_bytes: int, min_bytes: int, max_wait_s: float
+    ) -> list[FetchResult]:
         wanted = [each._replace(committed=True) for each in wanted]
-        if self._doors.alone or not wanted:
+        if self._dependencies.alone or not wanted:
             found = await self._here.fetch(wanted, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s)
         else:
             found = await self._read_anywhere(wanted, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s)
         return [committed(each) for each in found]
 
     async def _read_anywhere(
-        self, wanted: Sequence[Wanted], *, max_bytes: int, min_bytes: int, max_wait_s: float
-    ) -> list[Fetched]:
-        settings = self._doors.settings
+        self, wanted: Sequence[PartitionFetch], *, max_bytes: int, min_bytes: int, max_wait_s: float
+    ) -> list[FetchResult]:
+        settings = self._dependencies.settings
         max_wait_s = min(max_wait_s, settings.fetch.max_wait_s)
-        ask = Ask(wanted, max_bytes=min(max_bytes, settings.fetch.max_bytes), min_bytes=min_bytes)
-        waiting = self._doors.patience(max_wait_s)
-        patience = self._doors.patience(max(max_wait_s, settings.records.patience_s))
+        ask = FanOutRequest(wanted, max_bytes=min(max_bytes, settings.fetch.max_bytes), min_bytes=min_bytes)
+        waiting = self._dependencies.deadline(max_wait_s)
+        deadline = self._dependencies.deadline(max(max_wait_s, settings.records.patience_s))
         found = await self._rounds.look(ask)
-        while not self._is_over(ask, found, waiting, patience):
-            moved = [each.name for each in found if isinstance(each.error, MOVED)]
+        while not self._is_over(ask, found, waiting, deadline):
+            moved = [each.name for each in found if isinstance(each.error, LEADER_ERRORS)]
             for name in moved:
-                await self._seats.look_again(name)
-            pace_s = patience.next_wait_s() if moved else settings.peers.retry_s
+                await self._leader_lookup.invalidate(name)
+            pace_s = deadline.next_wait_s() if moved else settings.peers.retry_s
             found = await self._rounds.wait(ask, found, wait_s=pace_s if moved else waiting.left_s, pace_s=pace_s)
-        if patience.left_s > 0:
-            found = [_without_trouble(each) for each in found]
+        if deadline.left_s > 0:
+            found = [_without_errors(each) for each in found]
         return trimmed(found, max_bytes=ask.max_bytes)
 
-    def _is_over(self, ask: Ask, found: Sequence[Fetched], waiting: Patience, patience: Patience) -> bool:
+    def _is_over(
+        self, ask: FanOutRequest, found: Sequence[FetchResult], waiting: RetryDeadline, deadline: RetryDeadline
+    ) -> bool:
         if is_enough(found, min_bytes=min(ask.min_bytes, ask.max_bytes)):
             return True
-        return (patience if has_moved(found) else waiting).left_s <= 0
+        return (deadline if has_leader_error(found) else waiting).left_s <= 0
 
 
-def is_enough(found: Collection[Fetched], *, min_bytes: int) -> bool:
+def is_enough(found: Collection[FetchResult], *, min_bytes: int) -> bool:
     """Whether the caller should have it now: enough records, more than fits, or an error that is the caller's."""
-    if any(each.error is not None and not isinstance(each.error, MOVED) for each in found):
+    if any(each.error is not None and not isinstance(each.error, LEADER_ERRORS) for each in found):
         return True
     size_bytes = sum(each.size_bytes for each in found)
     if size_bytes > 0 and size_bytes >= min_bytes:
@@ -226,7 +222,7 @@ def is_enough(found: Collection[Fetched], *, min_bytes: int) -> bool:
     return any(stops_short(each) for each in found)
 
 
-def committed(found: Fetched) -> Fetched:
+def committed(found: FetchResult) -> FetchResult:
     """What everybody may see of an answer for who reads committed records; it is all that there is to them."""
     if found.error is not None:
         return found
@@ -234,14 +230,14 @@ def committed(found: Fetched) -> Fetched:
     return replace(found, high_watermark=found.last_stable, records=records, aborted=())
 
 
-def _without_trouble(found: Fetched) -> Fetched:
-    return Fetched(name=found.name) if isinstance(found.error, MOVED) else found
+def _without_errors(found: FetchResult) -> FetchResult:
+    return FetchResult(name=found.name) if isinstance(found.error, LEADER_ERRORS) else found
 
 
-def trimmed(found: Iterable[Fetched], *, max_bytes: int) -> list[Fetched]:
+def trimmed(found: Iterable[FetchResult], *, max_bytes: int) -> list[FetchResult]:
     """Every leader gives a batch, however small its share of the answer; what is too much then is left for the next
     read."""
-    kept: list[Fetched] = []
+    kept: list[FetchResult] = []
     left_bytes = max_bytes
     for each in found:
         if each.records and left_bytes < max_bytes and each.size_bytes > left_bytes:

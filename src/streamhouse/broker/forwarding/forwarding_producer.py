@@ -1,12 +1,13 @@
-"""Delivery: a batch reaches its partition's leader, here or elsewhere, and is stored once however often it is tried.
+"""ForwardingProducer: sends a batch to the leader of its partition, local or remote, and stores it exactly once.
 
-Data path   publishing -> **delivery** -> broker.append, or Doors.peers -> the leader's log
-Owns        trying again within the deadline, what is safe to try again, the order of a partition's batches in one call
-Leaves      who leads to `seats`, the numbers of forwarded batches to `lanes`, waiting for segments to `stored`
+Data path   publish -> **forwarding_producer** -> broker.append, or the AgentClient -> the leader's log
+Owns        retries within the deadline; which errors may be retried; the order of a partition's batches in one call
+Leaves      the leader of a partition to `leader_lookup`; sequence numbers to `producer_ids`; waiting for segments to
+            `acks`
 
-What this agent places itself carries no numbers unless it brought some: a failed acknowledgement is then told, since
-nobody can know whether recovery finds the batch. Everything that leaves this agent has numbers, so a second try of it
-is recognised, also by the next leader.
+A batch that this agent appends itself has no sequence numbers unless the client sent some. If its acknowledgement
+fails, the client gets the error, because the batch may or may not be recovered. A batch that is sent to another agent
+always has sequence numbers, so the leader, and also the next leader, detects a retry.
 """
 
 import asyncio
@@ -14,13 +15,13 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Final, NamedTuple
 
-from streamhouse.broker.dependencies import Doors
-from streamhouse.broker.forwarding.acks import Buffering, Stored
-from streamhouse.broker.forwarding.leader_lookup import Here, Seat, Seats
-from streamhouse.broker.forwarding.outbound_batch import Letter
-from streamhouse.broker.forwarding.producer_ids import Lane, Lanes
-from streamhouse.broker.partition.log import Placed
-from streamhouse.broker.partition.producer_state import SEQUENCES, WINDOW
+from streamhouse.broker.dependencies import Dependencies
+from streamhouse.broker.forwarding.acks import BufferedAcks, FlushWaiter
+from streamhouse.broker.forwarding.leader_lookup import LeaderLocation, LeaderLookup, LocalBroker
+from streamhouse.broker.forwarding.outbound_batch import OutboundBatch
+from streamhouse.broker.forwarding.producer_ids import PooledProducerId, ProducerIdPool
+from streamhouse.broker.partition.log import PendingAppend
+from streamhouse.broker.partition.producer_state import RETAINED_BATCHES, SEQUENCES
 from streamhouse.errors import (
     BadRecords,
     DuplicateSequence,
@@ -35,12 +36,12 @@ from streamhouse.errors import (
 )
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.record import Acks
-from streamhouse.retry import Patience
+from streamhouse.retry import RetryDeadline
 
-OUT_OF_LINE: Final = (OutOfOrderSequence, DuplicateSequence, StaleProducerEpoch)
+SEQUENCE_ERRORS: Final = (OutOfOrderSequence, DuplicateSequence, StaleProducerEpoch)
 
 
-class Delivered(NamedTuple):
+class StoredBatch(NamedTuple):
     """`offset` is None for what is still on its way to another agent."""
 
     offset: int | None
@@ -49,239 +50,286 @@ class Delivered(NamedTuple):
     epoch: int
 
 
-Outcome = Delivered | StreamhouseError
-_Begun = Placed | Delivered | StreamhouseError
+SendResult = StoredBatch | StreamhouseError
+_StartedSend = PendingAppend | StoredBatch | StreamhouseError
 
 
-class Delivery:
-    def __init__(self, doors: Doors, here: Here, *, seats: Seats, stored: Stored, buffering: Buffering) -> None:
-        self._peers = doors.peers
+class ForwardingProducer:
+    def __init__(
+        self,
+        dependencies: Dependencies,
+        here: LocalBroker,
+        *,
+        leader_lookup: LeaderLookup,
+        stored: FlushWaiter,
+        buffered_acks: BufferedAcks,
+    ) -> None:
+        self._peers = dependencies.peers
         self._here = here
-        self._seats = seats
+        self._leader_lookup = leader_lookup
         self._stored = stored
-        self._buffering = buffering
-        self._lanes = Lanes(doors.settings.peers, allocate=here.allocate_producer_id)
+        self._buffered_acks = buffered_acks
+        self._id_pool = ProducerIdPool(dependencies.settings.peers, allocate=here.allocate_producer_id)
         self.forwarded = 0
         self.retries = 0
 
     def __repr__(self) -> str:
-        return f"<Delivery {self._lanes!r} {self._buffering!r}>"
+        return f"<ForwardingProducer {self._id_pool!r} {self._buffered_acks!r}>"
 
     async def send(
-        self, name: TopicPartition, letters: Sequence[Letter], *, acks: Acks, patience: Patience
-    ) -> list[Outcome]:
+        self, name: TopicPartition, outbound_batches: Sequence[OutboundBatch], *, acks: Acks, deadline: RetryDeadline
+    ) -> list[SendResult]:
         """What became of each, in order. What is refused for now is not overtaken by what comes after it."""
-        begun: list[_Begun] = []
-        done: list[Outcome] = []
+        begun: list[_StartedSend] = []
+        done: list[SendResult] = []
         try:
-            async with asyncio.timeout(patience.left_s):
-                while len(begun) < len(letters):
-                    begun += await self._begin_some(name, letters[len(begun) :], begun[-1:], acks, patience)
-                for letter, each in zip(letters, begun, strict=True):
-                    done.append(await self._finish(name, letter, each, acks, patience))
+            async with asyncio.timeout(deadline.left_s):
+                while len(begun) < len(outbound_batches):
+                    begun += await self._begin_some(name, outbound_batches[len(begun) :], begun[-1:], acks, deadline)
+                for outbound, each in zip(outbound_batches, begun, strict=True):
+                    done.append(await self._finish(name, outbound, each, acks, deadline))
         except TimeoutError:
-            return done + _late(name, begun, letters)[len(done) :]
+            return done + _timed_out(name, begun, outbound_batches)[len(done) :]
         return done
 
     async def _begin_some(
-        self, name: TopicPartition, letters: Sequence[Letter], before: Sequence[_Begun], acks: Acks, patience: Patience
-    ) -> list[_Begun]:
+        self,
+        name: TopicPartition,
+        outbound_batches: Sequence[OutboundBatch],
+        before: Sequence[_StartedSend],
+        acks: Acks,
+        deadline: RetryDeadline,
+    ) -> list[_StartedSend]:
         """The first of these; or several, where they go to another agent."""
         if before and isinstance(before[0], Retriable):
-            return [before[0]] * len(letters)
-        some = letters[:WINDOW]
-        if len(some) > 1 and acks is not Acks.BUFFERED and all(letter.identity is None for letter in some):
+            return [before[0]] * len(outbound_batches)
+        some = outbound_batches[:RETAINED_BATCHES]
+        if len(some) > 1 and acks is not Acks.BUFFERED and all(outbound.identity is None for outbound in some):
             try:
-                seat = await self._seats.find(name)
-                if seat.address is not None:
-                    return await self._together(name, some, seat, acks, patience)
+                location = await self._leader_lookup.find(name)
+                if location.address is not None:
+                    return await self._pipeline(name, some, location, acks, deadline)
             except Retriable:
                 pass  # the first of them is tried until it is known what becomes of it
-        return [await self._try(name, letters[0], acks, patience)]
+        return [await self._try(name, outbound_batches[0], acks, deadline)]
 
-    async def _together(
-        self, name: TopicPartition, letters: Sequence[Letter], seat: Seat, acks: Acks, patience: Patience
-    ) -> list[_Begun]:
-        """Several batches in one lane, in flight at once, and no more than the leader remembers."""
-        lane = await self._lanes.take(seat.partition)
+    async def _pipeline(
+        self,
+        name: TopicPartition,
+        outbound_batches: Sequence[OutboundBatch],
+        location: LeaderLocation,
+        acks: Acks,
+        deadline: RetryDeadline,
+    ) -> list[_StartedSend]:
+        """Several batches in one pooled producer id, in flight at once, and no more than the leader remembers."""
+        pooled = await self._id_pool.take(location.partition)
         is_clean = False
         try:
-            if lane.sequence == 0:  # of a producer that it doesn't know a leader would take any batch as the first
-                letters = letters[:1]
-            starts = list(accumulate((letter.count for letter in letters), initial=lane.sequence))
+            if pooled.sequence == 0:  # of a producer that it doesn't know a leader would take any batch as the first
+                outbound_batches = outbound_batches[:1]
+            starts = list(accumulate((outbound.count for outbound in outbound_batches), initial=pooled.sequence))
             results = await asyncio.gather(
                 *(
-                    self._once(name, letter, seat, lane.at(start), acks, patience)
-                    for letter, start in zip(letters, starts, strict=False)
+                    self._once(name, outbound, location, pooled.at(start), acks, deadline)
+                    for outbound, start in zip(outbound_batches, starts, strict=False)
                 )
             )
-            begun: list[_Begun] = []
+            begun: list[_StartedSend] = []
             are_stored = True
-            for letter, start, result in zip(letters, starts, results, strict=False):
-                settled: _Begun = result
-                if not isinstance(result, Delivered):
-                    count, lane.sequence = letter.count, start % SEQUENCES
-                    place = lane if are_stored else None
-                    settled = await self._again(name, letter, result, begun[-1:], place, acks, patience)
-                    are_stored = are_stored and isinstance(settled, Delivered) and letter.count == count
+            for outbound, start, result in zip(outbound_batches, starts, results, strict=False):
+                settled: _StartedSend = result
+                if not isinstance(result, StoredBatch):
+                    count, pooled.sequence = outbound.count, start % SEQUENCES
+                    place = pooled if are_stored else None
+                    settled = await self._resend(name, outbound, result, begun[-1:], place, acks, deadline)
+                    are_stored = are_stored and isinstance(settled, StoredBatch) and outbound.count == count
                 begun.append(settled)
-            lane.sequence = starts[-1] % SEQUENCES
+            pooled.sequence = starts[-1] % SEQUENCES
             is_clean = are_stored
             return begun
         finally:
             if is_clean:
-                self._lanes.give_back(lane)
+                self._id_pool.release(pooled)
             else:
-                self._lanes.drop(lane)
+                self._id_pool.drop(pooled)
 
     async def _once(
-        self, name: TopicPartition, letter: Letter, seat: Seat, lane: Lane, acks: Acks, patience: Patience
-    ) -> Outcome:
+        self,
+        name: TopicPartition,
+        outbound: OutboundBatch,
+        location: LeaderLocation,
+        pooled: PooledProducerId,
+        acks: Acks,
+        deadline: RetryDeadline,
+    ) -> SendResult:
         try:
-            return await self._deliver(name, letter, seat, lane, acks, patience)
+            return await self._deliver(name, outbound, location, pooled, acks, deadline)
         except StreamhouseError as error:
             return error
 
-    async def _again(
+    async def _resend(
         self,
         name: TopicPartition,
-        letter: Letter,
+        outbound: OutboundBatch,
         error: StreamhouseError,
-        before: Sequence[_Begun],
-        lane: Lane | None,
+        before: Sequence[_StartedSend],
+        pooled: PooledProducerId | None,
         acks: Acks,
-        patience: Patience,
-    ) -> _Begun:
+        deadline: RetryDeadline,
+    ) -> _StartedSend:
         """What becomes of a batch that was sent with others and failed, now that those before it are settled.
 
-        As long as all of them are stored (`lane`), it has its place behind them, under the numbers it had. Once one was
-        refused for good, those behind it were out of line, or told to wait for it, which means not stored: they may
-        begin anew.
+        While all of them are stored (`pooled`), it is sent again behind them under the same sequence numbers. Once one
+        was rejected for good, the leader has rejected those behind it, too: they get new numbers.
         """
         if before and isinstance(before[0], Retriable):
             return before[0]
         if isinstance(error, Overloaded):
             return error
-        if lane is not None and isinstance(error, (Retriable, *OUT_OF_LINE)):
+        if pooled is not None and isinstance(error, (Retriable, *SEQUENCE_ERRORS)):
             self.retries += 1
-            return await self._try(name, letter, acks, patience, lane)
-        is_not_stored = isinstance(error, (*OUT_OF_LINE, PredecessorRefused))
-        if is_not_stored or (isinstance(error, BadRecords) and letter.leave_out(error)):
-            return await self._try(name, letter, acks, patience)
+            return await self._try(name, outbound, acks, deadline, pooled)
+        is_not_stored = isinstance(error, (*SEQUENCE_ERRORS, PredecessorRefused))
+        if is_not_stored or (isinstance(error, BadRecords) and outbound.exclude(error)):
+            return await self._try(name, outbound, acks, deadline)
         return error
 
     async def _try(
-        self, name: TopicPartition, letter: Letter, acks: Acks, patience: Patience, lent: Lane | None = None
-    ) -> _Begun:
+        self,
+        name: TopicPartition,
+        outbound: OutboundBatch,
+        acks: Acks,
+        deadline: RetryDeadline,
+        lent: PooledProducerId | None = None,
+    ) -> _StartedSend:
         try:
-            return await self._begin(name, letter, acks, patience, lent)
-        except OUT_OF_LINE as error:
-            return IdempotencyKeyReused(name) if letter.is_keyed else error
+            return await self._begin(name, outbound, acks, deadline, lent)
+        except SEQUENCE_ERRORS as error:
+            return IdempotencyKeyReused(name) if outbound.is_keyed else error
         except StreamhouseError as error:
             return error
 
     async def _begin(
-        self, name: TopicPartition, letter: Letter, acks: Acks, patience: Patience, lent: Lane | None = None
-    ) -> Placed | Delivered:
-        """Place the batch here, or have it acknowledged elsewhere; a lane that is `lent` stays the caller's."""
-        lane = lent
+        self,
+        name: TopicPartition,
+        outbound: OutboundBatch,
+        acks: Acks,
+        deadline: RetryDeadline,
+        lent: PooledProducerId | None = None,
+    ) -> PendingAppend | StoredBatch:
+        """Append the batch locally, or send it to its leader. The caller releases a producer id that is `lent`."""
+        pooled = lent
         try:
             while True:
                 try:
-                    seat = await self._seats.find(name)
-                    if seat.address is None and lane is None:
-                        return await self._here.append(name, memoryview(await letter.batch(None)))
-                    if acks is Acks.BUFFERED and lane is None:
-                        return await self._post(name, letter, seat, patience)
-                    if lane is None and letter.identity is None:
-                        lane = await self._lanes.take(seat.partition)
-                    delivered = await self._deliver(name, letter, seat, lane, acks, patience)
-                    if lane is not None and lane is not lent:
-                        self._lanes.stored(lane, records=letter.count)
-                        lane = None
+                    location = await self._leader_lookup.find(name)
+                    if location.address is None and pooled is None:
+                        return await self._here.append(name, memoryview(await outbound.batch(None)))
+                    if acks is Acks.BUFFERED and pooled is None:
+                        return await self._post(name, outbound, location, deadline)
+                    if pooled is None and outbound.identity is None:
+                        pooled = await self._id_pool.take(location.partition)
+                    delivered = await self._deliver(name, outbound, location, pooled, acks, deadline)
+                    if pooled is not None and pooled is not lent:
+                        self._id_pool.stored(pooled, records=outbound.count)
+                        pooled = None
                     return delivered
                 except BadRecords as error:
-                    if not letter.leave_out(error):
+                    if not outbound.exclude(error):
                         raise
                 except Overloaded:
                     raise
                 except Retriable as error:
                     self.retries += 1
-                    await self._seats.look_again(name)
-                    await patience.pause(error)
-                except OUT_OF_LINE as error:
-                    if lane is None:
+                    await self._leader_lookup.invalidate(name)
+                    await deadline.wait_to_retry(error)
+                except SEQUENCE_ERRORS as error:
+                    if pooled is None:
                         raise
                     raise Unavailable(f"nobody knows what became of a batch; partition={name} why={error}") from error
         finally:
-            if lane is not None and lane is not lent:
-                self._lanes.drop(lane)
+            if pooled is not None and pooled is not lent:
+                self._id_pool.drop(pooled)
 
     async def _deliver(
-        self, name: TopicPartition, letter: Letter, seat: Seat, lane: Lane | None, acks: Acks, patience: Patience
-    ) -> Delivered:
+        self,
+        name: TopicPartition,
+        outbound: OutboundBatch,
+        location: LeaderLocation,
+        pooled: PooledProducerId | None,
+        acks: Acks,
+        deadline: RetryDeadline,
+    ) -> StoredBatch:
         """One try of a batch that has numbers."""
-        data = await letter.batch(lane.identity if lane is not None else None)
-        if seat.address is None:
+        data = await outbound.batch(pooled.identity if pooled is not None else None)
+        if location.address is None:
             placed = await self._here.append(name, memoryview(data))
             await self._here.acknowledge(placed)
-            return _delivered(placed)
+            return _stored_batch(placed)
         told = await self._peers.append(
-            seat.address, seat.partition, data, timeout_s=patience.left_s, flush_soon=acks is Acks.STORED
+            location.address, location.partition, data, timeout_s=deadline.left_s, request_flush=acks is Acks.STORED
         )
         self.forwarded += 1
-        return Delivered(told.offset, told.append_time_ms, seat.partition, seat.epoch)
+        return StoredBatch(told.offset, told.append_time_ms, location.partition, location.epoch)
 
-    async def _post(self, name: TopicPartition, letter: Letter, seat: Seat, patience: Patience) -> Delivered:
+    async def _post(
+        self, name: TopicPartition, outbound: OutboundBatch, location: LeaderLocation, deadline: RetryDeadline
+    ) -> StoredBatch:
         """Have it delivered behind the caller's back."""
-        await self._buffering.post(letter.size_bytes, letter.count, self._deliver_later(name, letter, patience))
-        return Delivered(None, -1, seat.partition, seat.epoch)
+        await self._buffered_acks.post(
+            outbound.size_bytes, outbound.count, self._deliver_later(name, outbound, deadline)
+        )
+        return StoredBatch(None, -1, location.partition, location.epoch)
 
-    async def _deliver_later(self, name: TopicPartition, letter: Letter, patience: Patience) -> None:
+    async def _deliver_later(self, name: TopicPartition, outbound: OutboundBatch, deadline: RetryDeadline) -> None:
         try:
-            async with asyncio.timeout(patience.left_s):
-                begun = await self._begin(name, letter, Acks.WAL, patience)
+            async with asyncio.timeout(deadline.left_s):
+                begun = await self._begin(name, outbound, Acks.WAL, deadline)
         except TimeoutError:
             raise Unavailable(f"not acknowledged in time; partition={name}") from None
-        if isinstance(begun, Placed):
-            self._buffering.watch(begun, letter.count)
+        if isinstance(begun, PendingAppend):
+            self._buffered_acks.watch(begun, outbound.count)
 
     async def _finish(
-        self, name: TopicPartition, letter: Letter, begun: _Begun, acks: Acks, patience: Patience
-    ) -> Outcome:
+        self, name: TopicPartition, outbound: OutboundBatch, begun: _StartedSend, acks: Acks, deadline: RetryDeadline
+    ) -> SendResult:
         try:
-            if isinstance(begun, Placed):
+            if isinstance(begun, PendingAppend):
                 if acks is Acks.BUFFERED:
-                    self._buffering.watch(begun, letter.count)
-                    return _delivered(begun)
-                begun = await self._acknowledged(name, letter, begun, patience)
-            if acks is Acks.STORED and isinstance(begun, Delivered) and begun.offset is not None:
-                await self._stored.wait(name, begun.partition, begun.offset + letter.count, epoch=begun.epoch)
+                    self._buffered_acks.watch(begun, outbound.count)
+                    return _stored_batch(begun)
+                begun = await self._acknowledged(name, outbound, begun, deadline)
+            if acks is Acks.STORED and isinstance(begun, StoredBatch) and begun.offset is not None:
+                await self._stored.wait(name, begun.partition, begun.offset + outbound.count, epoch=begun.epoch)
         except StreamhouseError as error:
             return error
         return begun
 
-    async def _acknowledged(self, name: TopicPartition, letter: Letter, placed: Placed, patience: Patience) -> Outcome:
+    async def _acknowledged(
+        self, name: TopicPartition, outbound: OutboundBatch, placed: PendingAppend, deadline: RetryDeadline
+    ) -> SendResult:
         while True:
             try:
                 await self._here.acknowledge(placed)
-                return _delivered(placed)
+                return _stored_batch(placed)
             except Retriable as error:
-                if letter.identity is None:
+                if outbound.identity is None:
                     raise
-                await patience.pause(error)
-            again = await self._try(name, letter, Acks.WAL, patience)
-            if not isinstance(again, Placed):
+                await deadline.wait_to_retry(error)
+            again = await self._try(name, outbound, Acks.WAL, deadline)
+            if not isinstance(again, PendingAppend):
                 return again
             placed = again
 
 
-def _delivered(placed: Placed) -> Delivered:
-    return Delivered(placed.base_offset, placed.append_time_ms, placed.log.partition, placed.log.epoch)
+def _stored_batch(placed: PendingAppend) -> StoredBatch:
+    return StoredBatch(placed.base_offset, placed.append_time_ms, placed.log.partition, placed.log.epoch)
 
 
-def _late(name: TopicPartition, begun: Sequence[_Begun], letters: Sequence[Letter]) -> list[Outcome]:
+def _timed_out(
+    name: TopicPartition, begun: Sequence[_StartedSend], outbound_batches: Sequence[OutboundBatch]
+) -> list[SendResult]:
     """Time is over: what is known already is told, the rest may have been stored, or not."""
     late = Unavailable(f"not acknowledged in time; partition={name}")
-    told: list[Outcome] = [late if isinstance(each, Placed) else each for each in begun]
-    return told + [late] * (len(letters) - len(told))
+    told: list[SendResult] = [late if isinstance(each, PendingAppend) else each for each in begun]
+    return told + [late] * (len(outbound_batches) - len(told))

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from streamhouse.broker.fetch.list_offsets import FoundOffset
+from streamhouse.broker.fetch.list_offsets import OffsetResult
 from streamhouse.broker.groups import DescribedGroup
 from streamhouse.errors import StreamhouseError
 from streamhouse.format.consumer_protocol import assigned_partitions, subscribed_topics
@@ -25,7 +25,7 @@ AT_ONCE: Final = 16
 """Partitions whose leaders are asked at the same time."""
 
 
-class Standing(NamedTuple):
+class PartitionLag(NamedTuple):
     """Where a group is in a partition; `error` says why nobody could tell where the partition ends."""
 
     name: TopicPartition
@@ -35,38 +35,38 @@ class Standing(NamedTuple):
     error: StreamhouseError | None = None
 
 
-class Offsets(Protocol):
-    async def earliest(self, name: TopicPartition) -> FoundOffset: ...
+class EndOffsets(Protocol):
+    async def earliest(self, name: TopicPartition) -> OffsetResult: ...
 
-    async def latest(self, name: TopicPartition) -> FoundOffset: ...
+    async def latest(self, name: TopicPartition) -> OffsetResult: ...
 
 
-class Catalogue(Protocol):
+class TopicFinder(Protocol):
     async def find_if_any(self, name: str) -> Topic | None: ...
 
 
-async def standings(
+async def group_lag(
     group: DescribedGroup,
     committed: Mapping[TopicPartition, CommittedOffset],
     *,
-    catalogue: Catalogue,
-    offsets: Offsets,
-) -> Sequence[Standing]:
+    catalog: TopicFinder,
+    offsets: EndOffsets,
+) -> Sequence[PartitionLag]:
     """One for every partition that the group reads, by name; some leaders are asked at once."""
     turns = asyncio.Semaphore(AT_ONCE)
 
-    async def one(name: TopicPartition) -> Standing:
+    async def one(name: TopicPartition) -> PartitionLag:
         async with turns:
-            return await _standing(name, committed.get(name), offsets)
+            return await _partition_lag(name, committed.get(name), offsets)
 
     names = set(committed)
-    for topic in {*(name.topic for name in committed), *_read_by_members(group)}:
-        if (found := await catalogue.find_if_any(topic)) is not None:
+    for topic in {*(name.topic for name in committed), *_assigned_partitions(group)}:
+        if (found := await catalog.find_if_any(topic)) is not None:
             names.update(TopicPartition(topic, number) for number in range(found.partitions))
     return await asyncio.gather(*map(one, sorted(names)))
 
 
-def _read_by_members(group: DescribedGroup) -> Iterator[str]:
+def _assigned_partitions(group: DescribedGroup) -> Iterator[str]:
     if group.protocol_type != CONSUMER:
         return
     for member in group.members:
@@ -74,11 +74,11 @@ def _read_by_members(group: DescribedGroup) -> Iterator[str]:
         yield from (topic for topic, _ in assigned_partitions(member.assignment) or ())
 
 
-async def _standing(name: TopicPartition, committed: CommittedOffset | None, offsets: Offsets) -> Standing:
+async def _partition_lag(name: TopicPartition, committed: CommittedOffset | None, offsets: EndOffsets) -> PartitionLag:
     try:
         end = (await offsets.latest(name)).offset
         if committed is not None and committed.offset >= 0:
-            return Standing(name, committed, end, max(end - committed.offset, 0))
-        return Standing(name, committed, end, end - (await offsets.earliest(name)).offset)
+            return PartitionLag(name, committed, end, max(end - committed.offset, 0))
+        return PartitionLag(name, committed, end, end - (await offsets.earliest(name)).offset)
     except StreamhouseError as error:
-        return Standing(name, committed, error=error)
+        return PartitionLag(name, committed, error=error)

@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
-from streamhouse.broker.dependencies import Doors
-from streamhouse.broker.forwarding.leader_lookup import Here
+from streamhouse.broker.dependencies import Dependencies
+from streamhouse.broker.forwarding.leader_lookup import LocalBroker
 from streamhouse.broker.groups import DescribedGroup, ListedGroup, MemberRef, OffsetToCommit
 from streamhouse.config.fields import Address
 from streamhouse.errors import (
@@ -26,7 +26,7 @@ from streamhouse.model.cluster import Session
 from streamhouse.model.group import CommittedOffset
 from streamhouse.model.group_requests import Outcomes
 from streamhouse.model.names import TopicPartition
-from streamhouse.retry import Patience
+from streamhouse.retry import RetryDeadline
 
 T = TypeVar("T")
 
@@ -34,32 +34,32 @@ HAS_MEMBERS = (UnknownMember, IllegalGeneration, RebalanceInProgress)
 """What somebody outside is told of a group that has members."""
 
 
-class GroupsAnywhere:
-    def __init__(self, doors: Doors, here: Here) -> None:
-        self._doors = doors
+class GroupService:
+    def __init__(self, dependencies: Dependencies, here: LocalBroker) -> None:
+        self._dependencies = dependencies
         self._here = here
 
     async def of_all_agents(self) -> list[ListedGroup]:
         """The groups of all agents, by name."""
 
-        async def ask(patience: Patience) -> list[ListedGroup]:
-            asked = [self._list_at(session, patience) for session in self._here.agents()]
+        async def ask(deadline: RetryDeadline) -> list[ListedGroup]:
+            asked = [self._list_at(session, deadline) for session in self._here.agents()]
             found = {group.group_id: group for groups in await asyncio.gather(*asked) for group in groups}
             return [found[group_id] for group_id in sorted(found)]
 
         return await self._patiently(ask)
 
-    async def _list_at(self, session: Session, patience: Patience) -> list[ListedGroup]:
+    async def _list_at(self, session: Session, deadline: RetryDeadline) -> list[ListedGroup]:
         if self._is_here(session):
             return list(await self._here.groups.list())
-        return list(await self._doors.peers.list_groups(session.kafka, timeout_s=patience.left_s))
+        return list(await self._dependencies.peers.list_groups(session.kafka, timeout_s=deadline.left_s))
 
     async def describe(self, group_id: str) -> DescribedGroup:
         async def here() -> DescribedGroup:
             return _or_raise((await self._here.groups.describe([group_id]))[group_id])
 
         return await self._ask(
-            group_id, here, lambda at, left_s: self._doors.peers.describe_group(at, group_id, timeout_s=left_s)
+            group_id, here, lambda at, left_s: self._dependencies.peers.describe_group(at, group_id, timeout_s=left_s)
         )
 
     async def committed(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
@@ -69,7 +69,7 @@ class GroupsAnywhere:
             return _or_raise((await self._here.groups.fetch({group_id: None}))[group_id])
 
         found = await self._ask(
-            group_id, here, lambda at, left_s: self._doors.peers.committed(at, group_id, timeout_s=left_s)
+            group_id, here, lambda at, left_s: self._dependencies.peers.committed(at, group_id, timeout_s=left_s)
         )
         if not found:
             await self.describe(group_id)
@@ -91,7 +91,7 @@ class GroupsAnywhere:
         self, at: Address, group_id: str, offsets: Mapping[TopicPartition, OffsetToCommit], left_s: float
     ) -> Outcomes:
         """Kafka says of every partition what concerns the group; then it is raised, as it would be here."""
-        told = await self._doors.peers.commit(at, group_id, offsets, timeout_s=left_s)
+        told = await self._dependencies.peers.commit(at, group_id, offsets, timeout_s=left_s)
         errors = list(told.values())
         if errors and isinstance(errors[0], (Retriable, *HAS_MEMBERS)) and None not in errors:
             raise errors[0]
@@ -103,32 +103,32 @@ class GroupsAnywhere:
                 raise error
 
         await self._ask(
-            group_id, here, lambda at, left_s: self._doors.peers.delete_group(at, group_id, timeout_s=left_s)
+            group_id, here, lambda at, left_s: self._dependencies.peers.delete_group(at, group_id, timeout_s=left_s)
         )
 
     async def _ask(
         self, group_id: str, here: Callable[[], Awaitable[T]], there: Callable[[Address, float], Awaitable[T]]
     ) -> T:
-        async def ask(patience: Patience) -> T:
+        async def ask(deadline: RetryDeadline) -> T:
             session = await self._here.groups.coordinator_of(group_id)
-            return await (here() if self._is_here(session) else there(session.kafka, patience.left_s))
+            return await (here() if self._is_here(session) else there(session.kafka, deadline.left_s))
 
         return await self._patiently(ask)
 
-    async def _patiently(self, ask: Callable[[Patience], Awaitable[T]]) -> T:
-        patience = self._doors.patience(self._doors.settings.records.patience_s)
+    async def _patiently(self, ask: Callable[[RetryDeadline], Awaitable[T]]) -> T:
+        deadline = self._dependencies.deadline(self._dependencies.settings.records.patience_s)
         while True:
             try:
-                return await ask(patience)
+                return await ask(deadline)
             except Retriable as error:
                 self._here.cluster.ask()
-                await patience.pause(error)
+                await deadline.wait_to_retry(error)
 
     def _is_here(self, session: Session) -> bool:
-        tenure = self._here.tenure
-        if tenure is None:
+        agent_session = self._here.agent_session
+        if agent_session is None:
             raise Unavailable("the agent has no session yet")
-        return session.session_id == tenure.session.session_id
+        return session.session_id == agent_session.session.session_id
 
 
 def _or_raise(answer: T | StreamhouseError) -> T:

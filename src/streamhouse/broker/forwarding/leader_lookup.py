@@ -5,9 +5,9 @@ Leaves      everything to `broker.broker`
 
 Seats: where a partition is led, as far as this agent knows.
 
-Data path   delivery, reading and offsets ask **seats** before each try
+Data path   delivery, reading and offsets ask **leader_lookup** before each try
 Owns        when leases are read again after somebody was sent to the wrong agent
-Leaves      the knowledge itself to `cluster`, what is led here to `tenure`
+Leaves      the knowledge itself to `cluster`, what is led here to `agent_session`
 
 Offsets: where a partition's log begins and ends, and what stands at a time, asked at any agent.
 
@@ -20,14 +20,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
-from streamhouse.broker.catalog.topic_catalog import Catalogue
+from streamhouse.broker.catalog.topic_catalog import TopicCatalog
 from streamhouse.broker.cluster.cluster import Cluster
-from streamhouse.broker.dependencies import EARLIEST_TIME, LATEST_TIME, Doors
-from streamhouse.broker.fetch.fetch import Fetched, Wanted
-from streamhouse.broker.fetch.list_offsets import FoundOffset
+from streamhouse.broker.dependencies import EARLIEST_TIME, LATEST_TIME, Dependencies
+from streamhouse.broker.fetch.fetch import FetchResult, PartitionFetch
+from streamhouse.broker.fetch.list_offsets import OffsetResult
 from streamhouse.broker.groups import Groups
-from streamhouse.broker.partition.log import Placed
-from streamhouse.broker.session.agent_session import Tenure
+from streamhouse.broker.partition.log import PendingAppend
+from streamhouse.broker.session.agent_session import AgentSession
 from streamhouse.config.fields import Address
 from streamhouse.errors import NotLeader, Retriable, Unavailable, UnknownTopic
 from streamhouse.model.cluster import Session
@@ -35,43 +35,43 @@ from streamhouse.model.names import PartitionId, TopicId, TopicPartition
 from streamhouse.model.topic import Topic
 
 
-class Here(Protocol):
+class LocalBroker(Protocol):
     """Every call answers for what this agent leads or coordinates, and raises where another one does."""
 
-    catalogue: Catalogue
+    catalog: TopicCatalog
     cluster: Cluster
     groups: Groups
 
     @property
-    def tenure(self) -> Tenure | None: ...
+    def agent_session(self) -> AgentSession | None: ...
 
     def agents(self) -> Sequence[Session]: ...
 
     async def topic(self, name: str, *, create: bool = False) -> Topic: ...
 
-    def append(self, name: TopicPartition, data: memoryview) -> Awaitable[Placed]: ...
+    def append(self, name: TopicPartition, data: memoryview) -> Awaitable[PendingAppend]: ...
 
-    async def acknowledge(self, placed: Placed) -> None: ...
+    async def acknowledge(self, placed: PendingAppend) -> None: ...
 
     async def allocate_producer_id(self) -> int: ...
 
     async def fetch(
-        self, wanted: Sequence[Wanted], *, max_bytes: int, min_bytes: int, max_wait_s: float
-    ) -> list[Fetched]: ...
+        self, wanted: Sequence[PartitionFetch], *, max_bytes: int, min_bytes: int, max_wait_s: float
+    ) -> list[FetchResult]: ...
 
-    async def earliest(self, name: TopicPartition) -> FoundOffset: ...
+    async def earliest(self, name: TopicPartition) -> OffsetResult: ...
 
-    async def latest(self, name: TopicPartition, *, committed: bool = False) -> FoundOffset: ...
+    async def latest(self, name: TopicPartition, *, committed: bool = False) -> OffsetResult: ...
 
     async def at_time(
         self, name: TopicPartition, timestamp_ms: int, *, committed: bool = False
-    ) -> FoundOffset | None: ...
+    ) -> OffsetResult | None: ...
 
 
-MAX_LOOKED: Final = 10_000
+MAX_INVALIDATED: Final = 10_000
 
 
-class Seat(NamedTuple):
+class LeaderLocation(NamedTuple):
     """`address` is None where this agent leads; `epoch` is -1 as long as nobody holds the lease."""
 
     partition: PartitionId
@@ -79,60 +79,60 @@ class Seat(NamedTuple):
     epoch: int
 
 
-class Seats:
-    def __init__(self, doors: Doors, here: Here) -> None:
-        self._doors = doors
+class LeaderLookup:
+    def __init__(self, dependencies: Dependencies, here: LocalBroker) -> None:
+        self._dependencies = dependencies
         self._here = here
         self._looked_at: dict[TopicId, float] = {}
 
-    async def find(self, name: TopicPartition) -> Seat:
+    async def find(self, name: TopicPartition) -> LeaderLocation:
         """Raises `UnknownTopic`, and `NotLeader` while nobody knows who leads."""
-        topic = await self._here.catalogue.find(name.topic)
+        topic = await self._here.catalog.find(name.topic)
         if not 0 <= name.partition < topic.partitions:
             raise UnknownTopic(name)
         return await self._seat(name, topic)
 
-    async def _seat(self, name: TopicPartition, topic: Topic) -> Seat:
+    async def _seat(self, name: TopicPartition, topic: Topic) -> LeaderLocation:
         partition = PartitionId(topic.topic_id, name.partition)
-        tenure = self._here.tenure
-        if tenure is None:
+        agent_session = self._here.agent_session
+        if agent_session is None:
             raise Unavailable("the agent has no session yet")
-        opened = tenure.find_open(name, topic)
-        if self._doors.alone or (opened is not None and opened.closed is None):
-            return Seat(partition, None, opened.epoch if opened is not None else -1)
+        opened = agent_session.find_open(name, topic)
+        if self._dependencies.alone or (opened is not None and opened.closed is None):
+            return LeaderLocation(partition, None, opened.epoch if opened is not None else -1)
         leader = await self._here.cluster.leader_of(partition)
         if leader.session is None:
             raise NotLeader(name, node_id=None, epoch=-1, address=None)
-        is_here = leader.session.session_id == tenure.session.session_id
-        return Seat(partition, None if is_here else leader.session.kafka, leader.epoch)
+        is_here = leader.session.session_id == agent_session.session.session_id
+        return LeaderLocation(partition, None if is_here else leader.session.kafka, leader.epoch)
 
-    async def look_again(self, name: TopicPartition) -> None:
+    async def invalidate(self, name: TopicPartition) -> None:
         """Somebody was sent to the wrong agent: the topic's leases are read again, once for all who were."""
-        topic_id, now = (await self._here.catalogue.find(name.topic)).topic_id, self._doors.clock.monotonic()
-        if now - self._looked_at.get(topic_id, -1.0) >= self._doors.settings.peers.retry_s:
-            if len(self._looked_at) >= MAX_LOOKED:
+        topic_id, now = (await self._here.catalog.find(name.topic)).topic_id, self._dependencies.clock.monotonic()
+        if now - self._looked_at.get(topic_id, -1.0) >= self._dependencies.settings.peers.retry_s:
+            if len(self._looked_at) >= MAX_INVALIDATED:
                 self._looked_at.clear()
             self._looked_at[topic_id] = now
             self._here.cluster.forget_leases(topic_id)
 
 
-class Offsets:
-    def __init__(self, doors: Doors, here: Here, *, seats: Seats) -> None:
-        self._doors = doors
+class OffsetLookup:
+    def __init__(self, dependencies: Dependencies, here: LocalBroker, *, leader_lookup: LeaderLookup) -> None:
+        self._dependencies = dependencies
         self._here = here
-        self._seats = seats
+        self._leader_lookup = leader_lookup
 
-    async def earliest(self, name: TopicPartition) -> FoundOffset:
-        return _must(await self._find(name, self._here.earliest, EARLIEST_TIME), name)
+    async def earliest(self, name: TopicPartition) -> OffsetResult:
+        return _require_offset(await self._find(name, self._here.earliest, EARLIEST_TIME), name)
 
-    async def latest(self, name: TopicPartition) -> FoundOffset:
-        return _must(await self._find(name, self._here.latest, LATEST_TIME), name)
+    async def latest(self, name: TopicPartition) -> OffsetResult:
+        return _require_offset(await self._find(name, self._here.latest, LATEST_TIME), name)
 
-    async def stable_end(self, name: TopicPartition) -> FoundOffset:
+    async def stable_end(self, name: TopicPartition) -> OffsetResult:
         here = partial(self._here.latest, committed=True)
-        return _must(await self._find(name, here, LATEST_TIME, committed=True), name)
+        return _require_offset(await self._find(name, here, LATEST_TIME, committed=True), name)
 
-    async def at_time(self, name: TopicPartition, timestamp_ms: int) -> FoundOffset | None:
+    async def at_time(self, name: TopicPartition, timestamp_ms: int) -> OffsetResult | None:
         timestamp_ms = max(timestamp_ms, 0)  # negative times have other meanings to Kafka, and no record has one
         here = partial(self._here.at_time, timestamp_ms=timestamp_ms, committed=True)
         return await self._find(name, here, timestamp_ms, committed=True)
@@ -140,27 +140,27 @@ class Offsets:
     async def _find(
         self,
         name: TopicPartition,
-        here: Callable[[TopicPartition], Awaitable[FoundOffset | None]],
+        here: Callable[[TopicPartition], Awaitable[OffsetResult | None]],
         timestamp_ms: int,
         *,
         committed: bool = False,
-    ) -> FoundOffset | None:
-        patience = self._doors.patience(self._doors.settings.records.patience_s)
+    ) -> OffsetResult | None:
+        deadline = self._dependencies.deadline(self._dependencies.settings.records.patience_s)
         while True:
             try:
-                seat = await self._seats.find(name)
-                if seat.address is None:
+                location = await self._leader_lookup.find(name)
+                if location.address is None:
                     return await here(name)
-                left_s = patience.left_s
-                return await self._doors.peers.offset(
-                    seat.address, name, timestamp_ms, committed=committed, timeout_s=left_s
+                left_s = deadline.left_s
+                return await self._dependencies.peers.offset(
+                    location.address, name, timestamp_ms, committed=committed, timeout_s=left_s
                 )
             except Retriable as error:
-                await self._seats.look_again(name)
-                await patience.pause(error)
+                await self._leader_lookup.invalidate(name)
+                await deadline.wait_to_retry(error)
 
 
-def _must(found: FoundOffset | None, name: TopicPartition) -> FoundOffset:
+def _require_offset(found: OffsetResult | None, name: TopicPartition) -> OffsetResult:
     if found is None:
         raise Unavailable(f"another agent doesn't know the ends of a log; partition={name}")
     return found

@@ -9,7 +9,7 @@ gets the first answer; with other records it doesn't follow anything that is rem
 
 Letters: what goes to a partition as one batch, and can be written again for each try.
 
-Data path   publishing -> **letters** -> delivery -> bytes that become the log's, or go to another agent
+Data path   publishing -> **batches** -> delivery -> bytes that become the log's, or go to another agent
 Owns        the batch of a try with the numbers it must carry; leaving out records that were refused
 Leaves      bytes of a batch to `format`, where it goes to `delivery`
 
@@ -22,8 +22,8 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from streamhouse.broker.forwarding.producer_ids import Identity
-from streamhouse.broker.partition.producer_state import KEYS_FROM, SEQUENCES
+from streamhouse.broker.forwarding.producer_ids import BatchIdentity
+from streamhouse.broker.partition.producer_state import FIRST_KEY_ID, SEQUENCES
 from streamhouse.errors import BadRecords, InvalidRecord, StreamhouseError
 from streamhouse.format.batch import BatchHeader, check_batch, read_header, set_producer
 from streamhouse.format.compression import Codec
@@ -35,7 +35,7 @@ _HASH_BYTES: Final = 8
 _NONE: Final = -1
 
 
-class Key:
+class IdempotencyKey:
     """An idempotency key, and what came with it."""
 
     __slots__ = ("_hash", "_sequence")
@@ -49,11 +49,11 @@ class Key:
         """Decides where records without a key go: the same for each try."""
         return self._hash
 
-    def identity(self, part: int) -> Identity:
+    def identity(self, part: int) -> BatchIdentity:
         """Of the batch that is the `part`-th of its partition: each has an id to itself, since a producer's last
         batches alone are remembered."""
-        producer_id = KEYS_FROM + _hashed(b"part", _LENGTH.pack(self._hash), _LENGTH.pack(part)) % KEYS_FROM
-        return Identity(producer_id, 0, self._sequence)
+        producer_id = FIRST_KEY_ID + _hashed(b"part", _LENGTH.pack(self._hash), _LENGTH.pack(part)) % FIRST_KEY_ID
+        return BatchIdentity(producer_id, 0, self._sequence)
 
 
 def _hashed(*parts: bytes) -> int:
@@ -84,10 +84,10 @@ def _add(digest: "hashlib.blake2b", field: bytes | None) -> None:
 INLINE_BYTES: Final = 256 * 1024
 """Records above this are made a batch in a thread, below it on the event loop."""
 
-Refuse = Callable[[int, StreamhouseError], None]
+OnRejected = Callable[[int, StreamhouseError], None]
 
 
-class Letter(Protocol):
+class OutboundBatch(Protocol):
     @property
     def count(self) -> int:
         """How many records it has."""
@@ -97,8 +97,8 @@ class Letter(Protocol):
     def size_bytes(self) -> int: ...
 
     @property
-    def identity(self) -> Identity | None:
-        """What its records brought along; a letter with None gets one before it may be sent twice."""
+    def identity(self) -> BatchIdentity | None:
+        """What its records brought along; a batch with None gets one before it may be sent twice."""
         ...
 
     @property
@@ -106,14 +106,14 @@ class Letter(Protocol):
         """Whether that stands for an idempotency key."""
         ...
 
-    async def batch(self, identity: Identity | None) -> bytearray: ...
+    async def batch(self, identity: BatchIdentity | None) -> bytearray: ...
 
-    def leave_out(self, error: BadRecords) -> bool:
+    def exclude(self, error: BadRecords) -> bool:
         """Go on without the records that were to blame; False when none is left, or nobody knows which."""
         ...
 
 
-class RawLetter:
+class RawBatch:
     """A whole batch, as somebody else has made it."""
 
     is_keyed = False
@@ -121,8 +121,8 @@ class RawLetter:
     def __init__(self, source: memoryview) -> None:
         self._source = source
         self._header: BatchHeader = read_header(source)
-        if self._header.producer_id >= KEYS_FROM:
-            raise InvalidRecord(f"producer id is reserved for idempotency keys; from={KEYS_FROM}")
+        if self._header.producer_id >= FIRST_KEY_ID:
+            raise InvalidRecord(f"producer id is reserved for idempotency keys; from={FIRST_KEY_ID}")
         self.count = self._header.record_count
         self.size_bytes = len(source)
 
@@ -131,24 +131,24 @@ class RawLetter:
         return self._header.base_timestamp_ms
 
     @property
-    def identity(self) -> Identity | None:
+    def identity(self) -> BatchIdentity | None:
         header = self._header
         if header.producer_id < 0:
             return None
-        return Identity(header.producer_id, header.producer_epoch, header.base_sequence)
+        return BatchIdentity(header.producer_id, header.producer_epoch, header.base_sequence)
 
-    async def batch(self, identity: Identity | None) -> bytearray:
+    async def batch(self, identity: BatchIdentity | None) -> bytearray:
         copy = bytearray(self._source)
         if identity is not None and self.identity is None:
             check_batch(copy)  # or a new checksum would make damage look sound
             set_producer(copy, *identity)
         return copy
 
-    def leave_out(self, error: BadRecords) -> bool:
+    def exclude(self, error: BadRecords) -> bool:
         return False
 
 
-class RecordLetter:
+class RecordBatch:
     """Records of one partition; `positions` say which of the call's they are."""
 
     def __init__(
@@ -158,8 +158,8 @@ class RecordLetter:
         *,
         codec: Codec,
         now_ms: int,
-        identity: Identity | None,
-        refuse: Refuse,
+        identity: BatchIdentity | None,
+        refuse: OnRejected,
         first: bytearray,
     ) -> None:
         self._records = records
@@ -183,7 +183,7 @@ class RecordLetter:
         now_ms = self._now_ms
         return [now_ms if record.timestamp_ms is None else record.timestamp_ms for record in self._records]
 
-    async def batch(self, identity: Identity | None) -> bytearray:
+    async def batch(self, identity: BatchIdentity | None) -> bytearray:
         made, self._first = self._first, None
         if made is None:
             made = await encode(self._records, codec=self._codec, now_ms=self._now_ms, size_bytes=self.size_bytes)
@@ -191,7 +191,7 @@ class RecordLetter:
             set_producer(made, *numbers)
         return made
 
-    def leave_out(self, error: BadRecords) -> bool:
+    def exclude(self, error: BadRecords) -> bool:
         blamed = {index for index in error.records if 0 <= index < len(self._records)}
         if not blamed:
             return False

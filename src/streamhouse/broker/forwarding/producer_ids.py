@@ -1,18 +1,11 @@
-"""Producer ids: numbers that nobody ever had, for producers that ask.
+"""Producer ids: allocates new ones, and pools those under which this agent forwards batches.
 
-Data path   wire, or a lane to another agent -> **producer ids** -> metadata store, once in a thousand
-Owns        the block that is being handed out
-Leaves      what an id means to `producers`
+`ProducerIdAllocator` reserves ids in the metadata store in blocks of a thousand. `ProducerIdPool` keeps, per
+partition, the ids and next sequence numbers for batches that go to other agents, so that a retry stores nothing
+twice.
 
-Lanes: producer ids under which this agent forwards batches, so that a second try stores nothing twice.
-
-Data path   delivery takes a **lane** for a batch that goes to another agent, and gives it back when it is acknowledged
-Owns        which ids this agent uses for which partition, and their next sequence numbers
-Leaves      recognising a duplicate to the leader's `producers`, ids to the metadata store
-
-The batches of one call at a time travel in a lane, no more than a leader remembers: whatever happens to other calls,
-there is no order to be lost and no window to fall out of. A lane whose batch may or may not have been stored is never
-used again. Decision 0012 says why.
+A pooled id serves one call at a time, with no more batches than a leader remembers, so calls cannot disturb each
+other's order. An id whose batch may or may not have been stored is never used again (decision 0012).
 """
 
 import asyncio
@@ -21,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from streamhouse.broker.partition.producer_state import KEYS_FROM, SEQUENCES
+from streamhouse.broker.partition.producer_state import FIRST_KEY_ID, SEQUENCES
 from streamhouse.config import AgentClientSettings
 from streamhouse.errors import Internal
 from streamhouse.model.names import PartitionId
@@ -30,27 +23,27 @@ from streamhouse.stores.metadata.base import MetadataStore
 PRODUCER_ID_BLOCK: Final = 1000
 
 
-class ProducerIds:
+class ProducerIdAllocator:
     def __init__(self, metadata: MetadataStore) -> None:
         self._metadata = metadata
         self._block = range(0)
         self._lock = asyncio.Lock()
 
     def __repr__(self) -> str:
-        return f"<ProducerIds left={len(self._block)}>"
+        return f"<ProducerIdAllocator left={len(self._block)}>"
 
     async def take(self) -> int:
         async with self._lock:
             if not self._block:
                 first = await self._metadata.allocate_producer_ids(PRODUCER_ID_BLOCK)
-                if first + PRODUCER_ID_BLOCK > KEYS_FROM:
-                    raise Internal(f"producer ids are used up; first={first} limit={KEYS_FROM}")
+                if first + PRODUCER_ID_BLOCK > FIRST_KEY_ID:
+                    raise Internal(f"producer ids are used up; first={first} limit={FIRST_KEY_ID}")
                 self._block = range(first, first + PRODUCER_ID_BLOCK)
             taken, self._block = self._block[0], self._block[1:]
             return taken
 
 
-class Identity(NamedTuple):
+class BatchIdentity(NamedTuple):
     """What a batch is recognised by when it comes again."""
 
     producer_id: int
@@ -59,87 +52,88 @@ class Identity(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Lane:
+class PooledProducerId:
     partition: PartitionId
     producer_id: int
     sequence: int = 0
 
     @property
-    def identity(self) -> Identity:
-        return Identity(self.producer_id, 0, self.sequence)
+    def identity(self) -> BatchIdentity:
+        return BatchIdentity(self.producer_id, 0, self.sequence)
 
-    def at(self, sequence: int) -> "Lane":
-        """The same lane, further on: for a batch that follows others that are not acknowledged yet."""
-        return Lane(self.partition, self.producer_id, sequence % SEQUENCES)
+    def at(self, sequence: int) -> "PooledProducerId":
+        """The same pooled producer id, further on: for a batch that follows others that are not acknowledged yet."""
+        return PooledProducerId(self.partition, self.producer_id, sequence % SEQUENCES)
 
 
 @dataclass(slots=True, eq=False)
-class _Lanes:
+class _PartitionPool:
     """Those of one partition."""
 
     places: asyncio.Semaphore
-    idle: list[Lane] = field(default_factory=list)
+    idle: list[PooledProducerId] = field(default_factory=list)
     in_use: int = 0
 
 
-class Lanes:
+class ProducerIdPool:
     def __init__(self, settings: AgentClientSettings, *, allocate: Callable[[], Awaitable[int]]) -> None:
         self._settings = settings
         self._allocate = allocate
-        self._partitions: OrderedDict[PartitionId, _Lanes] = OrderedDict()
+        self._partitions: OrderedDict[PartitionId, _PartitionPool] = OrderedDict()
 
     def __repr__(self) -> str:
-        return f"<Lanes partitions={len(self._partitions)} in_use={sum(e.in_use for e in self._partitions.values())}>"
+        in_use = sum(pool.in_use for pool in self._partitions.values())
+        return f"<ProducerIdPool partitions={len(self._partitions)} in_use={in_use}>"
 
-    async def take(self, partition: PartitionId) -> Lane:
-        """A lane in which nothing travels; waits while all of the partition's are in use."""
-        lanes = self._of(partition)
-        lanes.in_use += 1
+    async def take(self, partition: PartitionId) -> PooledProducerId:
+        """A pooled producer id in which nothing travels; waits while all of the partition's are in use."""
+        id_pool = self._of(partition)
+        id_pool.in_use += 1
         try:
-            await lanes.places.acquire()
+            await id_pool.places.acquire()
         except BaseException:
-            lanes.in_use -= 1
+            id_pool.in_use -= 1
             raise
-        if lanes.idle:
-            return lanes.idle.pop()  # the last one used: few ids are remembered by the leader when one is enough
+        if id_pool.idle:
+            return id_pool.idle.pop()  # the last one used: few ids are remembered by the leader when one is enough
         try:
-            return Lane(partition, await self._allocate())
+            return PooledProducerId(partition, await self._allocate())
         except BaseException:
-            self._free(lanes)
+            self._free(id_pool)
             raise
 
-    def stored(self, lane: Lane, *, records: int) -> None:
-        """The lane's batch is acknowledged; the next one may follow it."""
-        lane.sequence = (lane.sequence + records) % SEQUENCES
-        self.give_back(lane)
+    def stored(self, pooled: PooledProducerId, *, records: int) -> None:
+        """The pooled producer id's batch is acknowledged; the next one may follow it."""
+        pooled.sequence = (pooled.sequence + records) % SEQUENCES
+        self.release(pooled)
 
-    def give_back(self, lane: Lane) -> None:
-        """Nothing was stored under the lane's next sequence, and nothing will be."""
-        lanes = self._partitions[lane.partition]
-        lanes.idle.append(lane)
-        self._free(lanes)
+    def release(self, pooled: PooledProducerId) -> None:
+        """Nothing was stored under the pooled producer id's next sequence, and nothing will be."""
+        id_pool = self._partitions[pooled.partition]
+        id_pool.idle.append(pooled)
+        self._free(id_pool)
 
-    def drop(self, lane: Lane) -> None:
-        """Nobody knows what became of the lane's batch."""
-        self._free(self._partitions[lane.partition])
+    def drop(self, pooled: PooledProducerId) -> None:
+        """Nobody knows what became of the pooled producer id's batch."""
+        self._free(self._partitions[pooled.partition])
 
     @staticmethod
-    def _free(lanes: _Lanes) -> None:
-        lanes.in_use -= 1
-        lanes.places.release()
+    def _free(id_pool: _PartitionPool) -> None:
+        id_pool.in_use -= 1
+        id_pool.places.release()
 
-    def _of(self, partition: PartitionId) -> _Lanes:
-        lanes = self._partitions.get(partition)
-        if lanes is None:
+    def _of(self, partition: PartitionId) -> _PartitionPool:
+        id_pool = self._partitions.get(partition)
+        if id_pool is None:
             self._make_room()
-            lanes = self._partitions[partition] = _Lanes(asyncio.Semaphore(self._settings.lanes))
+            id_pool = self._partitions[partition] = _PartitionPool(asyncio.Semaphore(self._settings.lanes))
         self._partitions.move_to_end(partition)
-        return lanes
+        return id_pool
 
     def _make_room(self) -> None:
         """Forget partitions that were not written to for long. Their ids are never used again, so nothing is lost."""
         if len(self._partitions) < self._settings.lane_partitions:
             return
-        idle = next((each for each, lanes in self._partitions.items() if not lanes.in_use), None)
+        idle = next((each for each, id_pool in self._partitions.items() if not id_pool.in_use), None)
         if idle is not None:
             del self._partitions[idle]

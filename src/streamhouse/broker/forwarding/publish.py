@@ -1,6 +1,6 @@
 """Packing: the records of one call, sorted by partition and made into batches that their topic takes.
 
-Data path   publishing -> **packing** -> letters
+Data path   publishing -> **packing** -> batches
 Owns        which partition a record goes to, where a batch is split, which record is refused for itself alone
 Leaves      hashing keys to `format.partitioning`, sending to `delivery`
 
@@ -16,10 +16,10 @@ from collections.abc import Coroutine, Sequence
 from itertools import count, repeat
 from typing import Final
 
-from streamhouse.broker.dependencies import Doors
-from streamhouse.broker.forwarding.forwarding_producer import Delivered, Delivery, Outcome
-from streamhouse.broker.forwarding.leader_lookup import Here
-from streamhouse.broker.forwarding.outbound_batch import Key, RawLetter, RecordLetter, Refuse, encode
+from streamhouse.broker.dependencies import Dependencies
+from streamhouse.broker.forwarding.forwarding_producer import ForwardingProducer, SendResult, StoredBatch
+from streamhouse.broker.forwarding.leader_lookup import LocalBroker
+from streamhouse.broker.forwarding.outbound_batch import IdempotencyKey, OnRejected, RawBatch, RecordBatch, encode
 from streamhouse.errors import (
     InvalidRecord,
     InvalidTimestamp,
@@ -36,13 +36,15 @@ from streamhouse.model.names import TopicId, TopicPartition
 from streamhouse.model.record import Acks, NewRecord, Receipt
 from streamhouse.model.topic import Topic, TopicConfig
 from streamhouse.model.topic_settings import MAX_LONG
-from streamhouse.retry import Patience
+from streamhouse.retry import RetryDeadline
 
 CONFIG_FRESH_S: Final = 1.0
 MAX_CONFIGS: Final = 1000
 
 
-def sort_records(topic: Topic, records: Sequence[NewRecord], *, sticky: int, refuse: Refuse) -> dict[int, list[int]]:
+def assign_partitions(
+    topic: Topic, records: Sequence[NewRecord], *, sticky: int, refuse: OnRejected
+) -> dict[int, list[int]]:
     """Positions of the records by partition, in their order; those that can't go anywhere are refused.
 
     Records without a key stay together, so that one call makes few batches.
@@ -68,8 +70,8 @@ def sort_records(topic: Topic, records: Sequence[NewRecord], *, sticky: int, ref
 class TopicConfigs:
     """Settings of topics, parsed once in a while: the leader has the last word on them anyway."""
 
-    def __init__(self, doors: Doors, here: Here) -> None:
-        self._clock = doors.clock
+    def __init__(self, dependencies: Dependencies, here: LocalBroker) -> None:
+        self._clock = dependencies.clock
         self._here = here
         self._known: dict[TopicId, tuple[float, Topic, TopicConfig]] = {}
 
@@ -79,33 +81,33 @@ class TopicConfigs:
         if config is None or same is not topic or now - at >= CONFIG_FRESH_S:
             if len(self._known) >= MAX_CONFIGS:
                 self._known.clear()
-            config = self._here.catalogue.config_of(topic)
+            config = self._here.catalog.config_of(topic)
             self._known[topic.topic_id] = now, topic, config
         return config
 
 
-class Packing:
+class BatchBuilder:
     """Of one call: its records, its key, and where refused ones are told."""
 
     def __init__(
         self,
-        doors: Doors,
+        dependencies: Dependencies,
         records: Sequence[NewRecord],
         *,
         config: TopicConfig,
-        key: Key | None,
-        refuse: Refuse,
+        key: IdempotencyKey | None,
+        refuse: OnRejected,
     ) -> None:
-        self._compress_at_bytes = doors.settings.records.compress_at_bytes
-        self._now_ms = doors.clock.now_ms()
+        self._compress_at_bytes = dependencies.settings.records.compress_at_bytes
+        self._now_ms = dependencies.clock.now_ms()
         self._records = records
         self._config = config
         self._key = key
         self._refuse = refuse
 
-    async def pack(self, name: TopicPartition, positions: Sequence[int]) -> list[RecordLetter]:
+    async def pack(self, name: TopicPartition, positions: Sequence[int]) -> list[RecordBatch]:
         """Batches, in order; what is too large is halved until it fits, or is one record that never will."""
-        waiting, letters = [positions], list[RecordLetter]()
+        waiting, outbound_batches = [positions], list[RecordBatch]()
         while waiting:
             chosen = waiting.pop()
             records = self._records if len(chosen) == len(self._records) else [self._records[at] for at in chosen]
@@ -118,9 +120,9 @@ class Packing:
                     waiting.append(kept)
                 continue
             if len(made) <= self._config.max_message_bytes:
-                identity = self._key.identity(len(letters)) if self._key is not None else None
-                letters.append(
-                    RecordLetter(
+                identity = self._key.identity(len(outbound_batches)) if self._key is not None else None
+                outbound_batches.append(
+                    RecordBatch(
                         records,
                         chosen,
                         codec=codec,
@@ -136,7 +138,7 @@ class Packing:
             else:
                 limit_bytes = self._config.max_message_bytes
                 self._refuse(chosen[0], RecordTooLarge(name, size_bytes=len(made), limit_bytes=limit_bytes))
-        return letters
+        return outbound_batches
 
     def _without(self, chosen: Sequence[int], error: InvalidRecord) -> list[int]:
         """Those that a batch can hold. Each is tried for itself: found one by one, many would take for ever."""
@@ -155,17 +157,17 @@ class Packing:
         return kept
 
 
-Answer = Receipt | StreamhouseError
+RecordResult = Receipt | StreamhouseError
 
 NOT_TRIED: Final = Unavailable("the record was not tried")
 
 
-class Publishing:
-    def __init__(self, doors: Doors, here: Here, *, delivery: Delivery) -> None:
-        self._doors = doors
+class PublishService:
+    def __init__(self, dependencies: Dependencies, here: LocalBroker, *, delivery: ForwardingProducer) -> None:
+        self._dependencies = dependencies
         self._here = here
         self._delivery = delivery
-        self._configs = TopicConfigs(doors, here)
+        self._configs = TopicConfigs(dependencies, here)
         self._calls = 0
 
     async def publish(
@@ -176,63 +178,63 @@ class Publishing:
         acks: Acks,
         idempotency_key: str | None = None,
         timeout_s: float,
-    ) -> list[Answer]:
+    ) -> list[RecordResult]:
         """One answer per record, in order; raises where none of them could go anywhere: the topic isn't there."""
         if not records:
             return []
-        patience = self._doors.patience(timeout_s)
-        found = await self._topic(topic, patience)
-        answers: list[Answer] = [NOT_TRIED] * len(records)
-        key = Key(idempotency_key, records) if idempotency_key is not None else None
-        packing = Packing(
-            self._doors,
+        deadline = self._dependencies.deadline(timeout_s)
+        found = await self._topic(topic, deadline)
+        answers: list[RecordResult] = [NOT_TRIED] * len(records)
+        key = IdempotencyKey(idempotency_key, records) if idempotency_key is not None else None
+        packing = BatchBuilder(
+            self._dependencies,
             records,
             config=self._configs.of(found),
             key=key,
             refuse=answers.__setitem__,
         )
-        by_partition = sort_records(found, records, sticky=self._sticky(key), refuse=answers.__setitem__)
+        by_partition = assign_partitions(found, records, sticky=self._sticky(key), refuse=answers.__setitem__)
 
         async def publish_to(partition: int, positions: Sequence[int]) -> None:
             name = TopicPartition(found.name, partition)
-            letters = await packing.pack(name, positions)
-            outcomes = await self._delivery.send(name, letters, acks=acks, patience=patience)
-            for letter, outcome in zip(letters, outcomes, strict=True):
-                _hand_out(answers, partition, letter, outcome)
+            outbound_batches = await packing.pack(name, positions)
+            outcomes = await self._delivery.send(name, outbound_batches, acks=acks, deadline=deadline)
+            for outbound, outcome in zip(outbound_batches, outcomes, strict=True):
+                _fill_receipts(answers, partition, outbound, outcome)
 
         await _all([publish_to(partition, positions) for partition, positions in by_partition.items()])
         return answers
 
     async def publish_batches(
         self, name: TopicPartition, batches: Sequence[memoryview], *, acks: Acks, timeout_s: float
-    ) -> list[Answer]:
+    ) -> list[RecordResult]:
         """One answer per batch, in order; the buffers stay the caller's."""
-        patience = self._doors.patience(timeout_s)
-        await self._topic(name.topic, patience)
-        letters: dict[int, RawLetter] = {}
-        answers: dict[int, Answer] = {}
+        deadline = self._dependencies.deadline(timeout_s)
+        await self._topic(name.topic, deadline)
+        outbound_batches: dict[int, RawBatch] = {}
+        answers: dict[int, RecordResult] = {}
         for position, batch in enumerate(batches):
             try:
-                letters[position] = RawLetter(batch)
+                outbound_batches[position] = RawBatch(batch)
             except StreamhouseError as error:
                 answers[position] = error
-        outcomes = await self._delivery.send(name, list(letters.values()), acks=acks, patience=patience)
-        for (position, letter), outcome in zip(letters.items(), outcomes, strict=True):
-            answers[position] = _receipt(name.partition, outcome, letter.timestamp_ms)
+        outcomes = await self._delivery.send(name, list(outbound_batches.values()), acks=acks, deadline=deadline)
+        for (position, outbound), outcome in zip(outbound_batches.items(), outcomes, strict=True):
+            answers[position] = _receipt(name.partition, outcome, outbound.timestamp_ms)
         return [answers[position] for position in range(len(batches))]
 
-    async def _topic(self, name: str, patience: Patience) -> Topic:
+    async def _topic(self, name: str, deadline: RetryDeadline) -> Topic:
         """Made where settings allow it; a store that is away for a moment is asked again."""
         while True:
             try:
-                async with asyncio.timeout(patience.left_s):
+                async with asyncio.timeout(deadline.left_s):
                     return await self._here.topic(name, create=True)
             except TimeoutError:
                 raise Unavailable(f"the topic could not be looked up in time; name={name}") from None
             except Retriable as error:
-                await patience.pause(error)
+                await deadline.wait_to_retry(error)
 
-    def _sticky(self, key: Key | None) -> int:
+    def _sticky(self, key: IdempotencyKey | None) -> int:
         if key is not None:
             return key.sticky
         self._calls += 1
@@ -248,19 +250,19 @@ async def _all(work: Sequence[Coroutine[object, object, None]]) -> None:
             tasks.create_task(each, name="publish")
 
 
-def _hand_out(answers: list[Answer], partition: int, letter: RecordLetter, outcome: Outcome) -> None:
+def _fill_receipts(answers: list[RecordResult], partition: int, outbound: RecordBatch, outcome: SendResult) -> None:
     """By the thousand: what can be done in C is."""
-    if not isinstance(outcome, Delivered):
-        for position in letter.positions:
+    if not isinstance(outcome, StoredBatch):
+        for position in outbound.positions:
             answers[position] = outcome
         return
     offsets = repeat(None) if outcome.offset is None else count(outcome.offset)
-    times = repeat(outcome.append_time_ms) if outcome.append_time_ms >= 0 else letter.timestamps_ms()
-    for position, receipt in zip(letter.positions, map(Receipt, repeat(partition), offsets, times), strict=False):
+    times = repeat(outcome.append_time_ms) if outcome.append_time_ms >= 0 else outbound.timestamps_ms()
+    for position, receipt in zip(outbound.positions, map(Receipt, repeat(partition), offsets, times), strict=False):
         answers[position] = receipt
 
 
-def _receipt(partition: int, outcome: Outcome, timestamp_ms: int) -> Answer:
-    if not isinstance(outcome, Delivered):
+def _receipt(partition: int, outcome: SendResult, timestamp_ms: int) -> RecordResult:
+    if not isinstance(outcome, StoredBatch):
         return outcome
     return Receipt(partition, outcome.offset, outcome.append_time_ms if outcome.append_time_ms >= 0 else timestamp_ms)

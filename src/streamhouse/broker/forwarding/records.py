@@ -9,16 +9,16 @@ Every call works at any agent. A leader on the move costs the caller a pause wit
 
 from collections.abc import Mapping, Sequence
 
-from streamhouse.broker.dependencies import Doors
-from streamhouse.broker.fetch.fetch import Fetched, Wanted
-from streamhouse.broker.fetch.list_offsets import FoundOffset
-from streamhouse.broker.forwarding.acks import Buffering, Stored
-from streamhouse.broker.forwarding.fan_out import Reading
-from streamhouse.broker.forwarding.forwarding_producer import Delivery
-from streamhouse.broker.forwarding.group_lag import Standing, standings
-from streamhouse.broker.forwarding.groups import GroupsAnywhere
-from streamhouse.broker.forwarding.leader_lookup import Here, Offsets, Seats
-from streamhouse.broker.forwarding.publish import Publishing
+from streamhouse.broker.dependencies import Dependencies
+from streamhouse.broker.fetch.fetch import FetchResult, PartitionFetch
+from streamhouse.broker.fetch.list_offsets import OffsetResult
+from streamhouse.broker.forwarding.acks import BufferedAcks, FlushWaiter
+from streamhouse.broker.forwarding.fan_out import FanOutFetch
+from streamhouse.broker.forwarding.forwarding_producer import ForwardingProducer
+from streamhouse.broker.forwarding.group_lag import PartitionLag, group_lag
+from streamhouse.broker.forwarding.groups import GroupService
+from streamhouse.broker.forwarding.leader_lookup import LeaderLookup, LocalBroker, OffsetLookup
+from streamhouse.broker.forwarding.publish import PublishService
 from streamhouse.broker.groups import DescribedGroup, ListedGroup, OffsetToCommit
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.group import CommittedOffset
@@ -27,24 +27,26 @@ from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import Acks, NewRecord, Receipt
 
 
-class Records:
-    def __init__(self, doors: Doors, here: Here) -> None:
-        seats = Seats(doors, here)
-        self.buffering = Buffering(doors)
-        self.stored = Stored(doors, here)
-        self.delivery = Delivery(doors, here, seats=seats, stored=self.stored, buffering=self.buffering)
-        self._publishing = Publishing(doors, here, delivery=self.delivery)
-        self._reading = Reading(doors, here, seats=seats)
-        self._offsets = Offsets(doors, here, seats=seats)
-        self._groups = GroupsAnywhere(doors, here)
-        self._catalogue = here.catalogue
+class RecordService:
+    def __init__(self, dependencies: Dependencies, here: LocalBroker) -> None:
+        leader_lookup = LeaderLookup(dependencies, here)
+        self.buffered_acks = BufferedAcks(dependencies)
+        self.stored = FlushWaiter(dependencies, here)
+        self.delivery = ForwardingProducer(
+            dependencies, here, leader_lookup=leader_lookup, stored=self.stored, buffered_acks=self.buffered_acks
+        )
+        self._publishing = PublishService(dependencies, here, delivery=self.delivery)
+        self._reading = FanOutFetch(dependencies, here, leader_lookup=leader_lookup)
+        self._offsets = OffsetLookup(dependencies, here, leader_lookup=leader_lookup)
+        self._groups = GroupService(dependencies, here)
+        self._catalog = here.catalog
 
     def __repr__(self) -> str:
-        return f"<Records {self.delivery!r} {self.stored!r}>"
+        return f"<RecordService {self.delivery!r} {self.stored!r}>"
 
     async def aclose(self) -> None:
         """Nothing goes on behind anybody's back any more."""
-        await self.buffering.aclose()
+        await self.buffered_acks.aclose()
         await self.stored.aclose()
 
     # --- publishing
@@ -80,8 +82,8 @@ class Records:
     # --- reading
 
     async def read(
-        self, wanted: Sequence[Wanted], *, max_bytes: int, min_bytes: int, max_wait_s: float
-    ) -> list[Fetched]:
+        self, wanted: Sequence[PartitionFetch], *, max_bytes: int, min_bytes: int, max_wait_s: float
+    ) -> list[FetchResult]:
         """What there is, in the order asked for; waits for `min_bytes`, the first error, or the end of the time.
 
         Committed records alone, whatever is `wanted`: where transactions are open it ends, and its high watermark is
@@ -91,18 +93,18 @@ class Records:
         """
         return await self._reading.read(wanted, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s)
 
-    async def earliest(self, name: TopicPartition) -> FoundOffset:
+    async def earliest(self, name: TopicPartition) -> OffsetResult:
         return await self._offsets.earliest(name)
 
-    async def latest(self, name: TopicPartition) -> FoundOffset:
+    async def latest(self, name: TopicPartition) -> OffsetResult:
         """The high watermark: the offset that the next record will have."""
         return await self._offsets.latest(name)
 
-    async def stable_end(self, name: TopicPartition) -> FoundOffset:
+    async def stable_end(self, name: TopicPartition) -> OffsetResult:
         """The last stable offset: where reading ends now, and who wants only what is new begins."""
         return await self._offsets.stable_end(name)
 
-    async def at_time(self, name: TopicPartition, timestamp_ms: int) -> FoundOffset | None:
+    async def at_time(self, name: TopicPartition, timestamp_ms: int) -> OffsetResult | None:
         """The first record with this timestamp or a later one; None when there is none below the last stable offset."""
         return await self._offsets.at_time(name, timestamp_ms)
 
@@ -120,11 +122,11 @@ class Records:
         """The group's offsets; raises `GroupNotFound`. `committed_at_ms` is -1 where another agent told it."""
         return await self._groups.committed(group_id)
 
-    async def lag(self, group_id: str) -> Sequence[Standing]:
+    async def lag(self, group_id: str) -> Sequence[PartitionLag]:
         """Where the group is in every partition that it reads; raises `GroupNotFound`."""
         group = await self._groups.describe(group_id)
         committed = await self._groups.committed(group_id)
-        return await standings(group, committed, catalogue=self._catalogue, offsets=self._offsets)
+        return await group_lag(group, committed, catalog=self._catalog, offsets=self._offsets)
 
     async def commit(self, group_id: str, offsets: Mapping[TopicPartition, OffsetToCommit]) -> Outcomes:
         """Reset offsets of a group, which may have no members (`NonEmptyGroup`); what became of each partition."""

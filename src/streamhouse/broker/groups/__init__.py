@@ -8,7 +8,7 @@ performs its effects; `shards` says which groups are ours; `commits` makes many 
 """
 
 from streamhouse.broker.groups.groups import Groups
-from streamhouse.broker.groups.shards import Tenancy
+from streamhouse.broker.groups.shards import SessionView
 from streamhouse.model.group_requests import (
     DescribedGroup,
     DescribedMember,
@@ -34,7 +34,7 @@ __all__ = [
     "ListedGroup",
     "MemberRef",
     "OffsetToCommit",
+    "SessionView",
     "SyncRequest",
     "SyncResult",
-    "Tenancy",
 ]

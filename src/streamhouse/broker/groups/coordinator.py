@@ -24,10 +24,10 @@ from functools import partial
 from math import inf
 from typing import Final
 
-from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.dependencies import Dependencies
 from streamhouse.broker.groups.commit_queue import CommitQueue
 from streamhouse.broker.groups.group_state import Group
-from streamhouse.broker.groups.rebalance import Effect, Persist, Reply
+from streamhouse.broker.groups.rebalance import Action, Reply, WriteGroup
 from streamhouse.broker.groups.shards import Shard, Shards
 from streamhouse.config import GroupSettings
 from streamhouse.errors import GroupFull, NotCoordinator, StreamhouseError, UnknownMember
@@ -46,14 +46,14 @@ SLACK: Final = 64
 """Times that may be in the heap though they were overtaken, besides one for each group."""
 
 
-class Deadlines:
+class GroupDeadlines:
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, str]] = []
         self._times: dict[str, float] = {}
         self._count = 0
 
     def __repr__(self) -> str:
-        return f"<Deadlines groups={len(self._times)} next={self.next():.3f}>"
+        return f"<GroupDeadlines groups={len(self._times)} next={self.next():.3f}>"
 
     def next(self) -> float:
         while self._heap and self._times.get(self._heap[0][2]) != self._heap[0][0]:
@@ -87,19 +87,19 @@ class Deadlines:
         return due
 
 
-class Coordinator:
-    def __init__(self, doors: Doors) -> None:
-        self._doors = doors
-        self._settings = doors.settings.groups
-        self._clock = doors.clock
-        self._ids = doors.ids
-        self._deadlines = Deadlines()
+class GroupCoordinator:
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._dependencies = dependencies
+        self._settings = dependencies.settings.groups
+        self._clock = dependencies.clock
+        self._ids = dependencies.ids
+        self._deadlines = GroupDeadlines()
         self._earlier = asyncio.Event()
-        self.commits = CommitQueue(self._settings, metadata=doors.metadata, lost=self._lost)
+        self.commits = CommitQueue(self._settings, metadata=dependencies.metadata, lost=self._lost)
         self._shards: Shards | None = None
 
     def __repr__(self) -> str:
-        return f"<Coordinator {self._shards!r} {self.commits!r} {self._deadlines!r}>"
+        return f"<GroupCoordinator {self._shards!r} {self.commits!r} {self._deadlines!r}>"
 
     @property
     def shards(self) -> Shards:
@@ -174,20 +174,20 @@ class Coordinator:
 
     # --- effects
 
-    def _perform(self, shard: Shard, group: Group, effects: Sequence[Effect]) -> None:
+    def _perform(self, shard: Shard, group: Group, effects: Sequence[Action]) -> None:
         for effect in effects:
             match effect:
                 case Reply(token, answer):
-                    _answer(token, answer)
-                case Persist():
+                    _respond(token, answer)
+                case WriteGroup():
                     self._write(shard, group, effect)
         if shard.groups.get(group.group_id) is group:
             self._schedule(group)
             if group.is_blank:
                 self.forget_if_blank(shard, group)
 
-    def _write(self, shard: Shard, group: Group, effect: Persist) -> None:
-        group.changed_at_ms = self._doors.agreed_time().later_ms
+    def _write(self, shard: Shard, group: Group, effect: WriteGroup) -> None:
+        group.changed_at_ms = self._dependencies.agreed_time().later_ms
         record = replace(effect.group, changed_at_ms=group.changed_at_ms)
         written = self.commits.put(shard, group.group_id, [PutGroup(group=record)])
         written.add_done_callback(partial(self._written, shard, group, effect.number))
@@ -244,7 +244,7 @@ class Coordinator:
             self._deadlines.forget(group.group_id)
             for effect in group.drop(NotCoordinator(group.group_id, why=why)):
                 assert isinstance(effect, Reply)
-                _answer(effect.token, effect.answer)
+                _respond(effect.token, effect.answer)
 
     def _lost(self, shard: Shard, why: str) -> None:
         self.shards.drop(shard, why)
@@ -257,7 +257,7 @@ def _member_group(shard: Shard, group_id: str, member_id: str) -> Group:
     return group
 
 
-def _answer(token: object, answer: object) -> None:
+def _respond(token: object, answer: object) -> None:
     assert isinstance(token, asyncio.Future)
     if token.done():
         return  # the caller has gone

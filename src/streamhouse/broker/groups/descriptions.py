@@ -28,7 +28,7 @@ def describe(group: Group) -> DescribedGroup:
     )
 
 
-def listed(group: Group) -> ListedGroup:
+def list_entry(group: Group) -> ListedGroup:
     return ListedGroup(
         group_id=group.group_id, protocol_type=group.protocol_type or "", state=group.state, group_type=CLASSIC
     )
@@ -48,7 +48,7 @@ def check_delete_offsets(group: Group) -> None:
         check_delete(group)
 
 
-def reads(group: Group, topic: str) -> bool:
+def is_subscribed(group: Group, topic: str) -> bool:
     """Whether members read the topic; as long as that can't be known of consumers, they may."""
     if group.protocol_type != CONSUMER:
         return False

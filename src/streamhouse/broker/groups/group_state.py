@@ -16,17 +16,17 @@ Invariants  a member learns its assignment only after the generation is durable,
 from collections.abc import Mapping, Sequence
 from math import inf
 
-from streamhouse.broker.groups.members import Member, Roster, check_assignments, check_metadata
+from streamhouse.broker.groups.members import Member, MemberSet, check_assignments, check_metadata
 from streamhouse.broker.groups.rebalance import (
     COMPLETING,
     DEAD,
     EMPTY,
     PREPARING,
     STABLE,
-    Assigning,
-    Effect,
-    Generations,
-    Replacing,
+    Action,
+    AssignmentWrite,
+    RebalanceState,
+    ReplacementWrite,
 )
 from streamhouse.config import GroupSettings
 from streamhouse.errors import (
@@ -45,7 +45,7 @@ from streamhouse.model.group import StoredGroup
 from streamhouse.model.group_requests import JoinRequest, JoinResult, LeaveRequest, MemberRef, SyncRequest
 
 
-class Group(Generations):
+class Group(RebalanceState):
     @classmethod
     def load(cls, stored: StoredGroup, settings: GroupSettings, *, now: float) -> "Group":
         """A group as it was last written; its members get a whole session to show up."""
@@ -68,7 +68,7 @@ class Group(Generations):
 
     # --- joining
 
-    def join(self, now: float, ask: JoinRequest, token: object, *, new_member_id: str) -> list[Effect]:
+    def join(self, now: float, ask: JoinRequest, token: object, *, new_member_id: str) -> list[Action]:
         """The answer is a generation, or why the member can't be in one. `new_member_id` is for one that has none."""
         refusal = self._refusal(ask)
         if refusal is not None:
@@ -184,7 +184,7 @@ class Group(Generations):
         self._inherit_sync(old, new)
         new.join_token = token
         if self.state is STABLE and self.roster.select_protocol() == self.protocol:
-            self._persist(Replacing(old, new, token, self._joined_again(new, ask, leader)))
+            self._persist(ReplacementWrite(old, new, token, self._joined_again(new, ask, leader)))
         elif self.state is PREPARING:
             self._complete_if_all_wait(now)
         else:
@@ -220,7 +220,7 @@ class Group(Generations):
 
     # --- assignments
 
-    def sync(self, now: float, ask: SyncRequest, token: object) -> list[Effect]:
+    def sync(self, now: float, ask: SyncRequest, token: object) -> list[Action]:
         """The answer is the member's assignment, once the leader has brought it and it is durable."""
         try:
             member = self._check_sync(ask)
@@ -257,30 +257,31 @@ class Group(Generations):
     @property
     def _is_assigning(self) -> bool:
         return any(
-            isinstance(write, Assigning) and write.generation == self.generation for write in self._writes.values()
+            isinstance(write, AssignmentWrite) and write.generation == self.generation
+            for write in self._writes.values()
         )
 
     def _assign(self, assignments: Mapping[str, bytes]) -> None:
         """Members that the leader forgot get nothing; what it brings for others is dropped."""
         known = {member.member_id: bytes(assignments.get(member.member_id, b"")) for member in self.roster}
-        self._persist(Assigning(self.generation, known))
+        self._persist(AssignmentWrite(self.generation, known))
 
     # --- durability
 
-    def stored(self, now: float, number: int, error: StreamhouseError | None) -> list[Effect]:
+    def stored(self, now: float, number: int, error: StreamhouseError | None) -> list[Action]:
         """A `Persist` is durable, or may not be. If the group has moved on since, there is nothing left to do."""
         match self._writes.pop(number, None):
-            case Assigning() as write if self.state is COMPLETING and write.generation == self.generation:
+            case AssignmentWrite() as write if self.state is COMPLETING and write.generation == self.generation:
                 self._hand_out(now, write.assignments if error is None else {}, error)
                 if error is None:
                     self.state = STABLE
                 else:
                     self._prepare(now)
-            case Replacing() as write if self.state is STABLE and write.new.join_token is write.token:
+            case ReplacementWrite() as write if self.state is STABLE and write.new.join_token is write.token:
                 self._replaced(now, write, error)
         return self._drain()
 
-    def _replaced(self, now: float, write: Replacing, error: StreamhouseError | None) -> None:
+    def _replaced(self, now: float, write: ReplacementWrite, error: StreamhouseError | None) -> None:
         write.new.join_token = None
         write.new.touch(now)
         self._reply(write.token, error or write.answer)
@@ -330,7 +331,7 @@ class Group(Generations):
 
     # --- leaving
 
-    def leave(self, now: float, leavers: Sequence[LeaveRequest]) -> tuple[list[StreamhouseError | None], list[Effect]]:
+    def leave(self, now: float, leavers: Sequence[LeaveRequest]) -> tuple[list[StreamhouseError | None], list[Action]]:
         """What became of each of them, and what follows for the others."""
         if self.state is DEAD:
             raise NotCoordinator(self.group_id, why="the group was dropped")
@@ -358,7 +359,7 @@ class Group(Generations):
         pending = min(self._pending.values(), default=inf)
         return min(self.roster.earliest_expiry, self._join_at, self._sync_at, pending)
 
-    def tick(self, now: float) -> list[Effect]:
+    def tick(self, now: float) -> list[Action]:
         """Do what is due."""
         for member_id, expires_at in list(self._pending.items()):
             if expires_at <= now:
@@ -397,7 +398,7 @@ class Group(Generations):
 
     # --- the end
 
-    def drop(self, why: StreamhouseError) -> list[Effect]:
+    def drop(self, why: StreamhouseError) -> list[Action]:
         """The group is no longer here: everybody who waits is told why."""
         for member in self.roster:
             for token in (member.join_token, member.sync_token):
@@ -405,7 +406,7 @@ class Group(Generations):
                     self._reply(token, why)
             member.join_token = member.sync_token = None
         self.state = DEAD
-        self.roster = Roster(self.group_id)
+        self.roster = MemberSet(self.group_id)
         self._pending.clear()
         self._unsynced.clear()
         self._join_at = self._sync_at = inf

@@ -12,14 +12,14 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal, overload
 
-from streamhouse.broker.catalog.topic_catalog import Catalogue
-from streamhouse.broker.dependencies import Doors
-from streamhouse.broker.groups.coordinator import Coordinator
-from streamhouse.broker.groups.descriptions import check_delete, describe, listed
+from streamhouse.broker.catalog.topic_catalog import TopicCatalog
+from streamhouse.broker.dependencies import Dependencies
+from streamhouse.broker.groups.coordinator import GroupCoordinator
+from streamhouse.broker.groups.descriptions import check_delete, describe, list_entry
 from streamhouse.broker.groups.group_state import Group
-from streamhouse.broker.groups.offset_expiry import Expiry
-from streamhouse.broker.groups.offsets import Offsets, Pending
-from streamhouse.broker.groups.shards import Placement, Shard, Shards, Tenancy
+from streamhouse.broker.groups.offset_expiry import OffsetExpiry
+from streamhouse.broker.groups.offsets import GroupOffsets, PendingOffsets
+from streamhouse.broker.groups.shards import LeaderView, SessionView, Shard, Shards
 from streamhouse.config import GroupSettings
 from streamhouse.errors import (
     CoordinatorLoading,
@@ -32,7 +32,7 @@ from streamhouse.errors import (
     StreamhouseError,
     Unavailable,
 )
-from streamhouse.limits import in_turns
+from streamhouse.limits import iterate_fairly
 from streamhouse.model.cluster import Session
 from streamhouse.model.group import DropGroup
 from streamhouse.model.group_requests import (
@@ -56,23 +56,28 @@ from streamhouse.model.transaction import TransactionCall
 
 class Groups:
     def __init__(
-        self, doors: Doors, *, catalogue: Catalogue, tenancy: Callable[[], Tenancy], cluster: Placement
+        self,
+        dependencies: Dependencies,
+        *,
+        catalog: TopicCatalog,
+        current_session: Callable[[], SessionView],
+        cluster: LeaderView,
     ) -> None:
-        """`tenancy` gives the session in force, or raises `Unavailable` when there is none."""
-        self._settings = doors.settings.groups
-        self._coordinator = Coordinator(doors)
+        """`current_session` gives the session in force, or raises `Unavailable` when there is none."""
+        self._settings = dependencies.settings.groups
+        self._coordinator = GroupCoordinator(dependencies)
         self._shards = Shards(
-            doors,
-            catalogue=catalogue,
-            tenancy=tenancy,
+            dependencies,
+            catalog=catalog,
+            current_session=current_session,
             placement=cluster,
             loaded=self._coordinator.loaded,
             dropped=self._coordinator.dropped,
         )
         self._coordinator.attach(self._shards)
-        self._offsets = Offsets(doors, coordinator=self._coordinator, catalogue=catalogue)
-        self._pending = Pending(doors, coordinator=self._coordinator, offsets=self._offsets)
-        self.expiry = Expiry(doors, coordinator=self._coordinator, catalogue=catalogue)
+        self._offsets = GroupOffsets(dependencies, coordinator=self._coordinator, catalog=catalog)
+        self._pending = PendingOffsets(dependencies, coordinator=self._coordinator, offsets=self._offsets)
+        self.expiry = OffsetExpiry(dependencies, coordinator=self._coordinator, catalog=catalog)
 
     def __repr__(self) -> str:
         return f"<Groups {self._coordinator!r}>"
@@ -181,7 +186,7 @@ class Groups:
         """What groups have committed: of the partitions named, or, with None, of all. With `stable`, partitions for
         which a transaction isn't decided yet are `UnstableOffsets`."""
         refused: dict[str, Stable | StreamhouseError] = {}
-        async for group_id in in_turns(wanted):
+        async for group_id in iterate_fairly(wanted):
             try:
                 self._check_id(group_id, may_be_empty=True)
             except StreamhouseError as error:
@@ -193,11 +198,11 @@ class Groups:
         self._check_id(group_id, may_be_empty=True)
         return await self._offsets.delete(group_id, partitions)
 
-    # --- administration
+    # --- topic_admin
 
     async def describe(self, group_ids: Collection[str]) -> Mapping[str, DescribedGroup | StreamhouseError]:
         answers: dict[str, DescribedGroup | StreamhouseError] = {}
-        async for group_id in in_turns(dict.fromkeys(group_ids)):
+        async for group_id in iterate_fairly(dict.fromkeys(group_ids)):
             try:
                 _, group = await self._find(group_id)
                 answers[group_id] = describe(group)
@@ -208,7 +213,7 @@ class Groups:
     async def list(self, *, states: Collection[str] = (), types: Collection[str] = ()) -> Sequence[ListedGroup]:
         """All groups that this agent coordinates, by name; empty filters let everything through."""
         await self._shards.hold_all()
-        found = [listed(group) for shard in self._shards for group in shard.groups.values()]
+        found = [list_entry(group) for shard in self._shards for group in shard.groups.values()]
         wanted_states, wanted_types = {each.lower() for each in states}, {each.lower() for each in types}
         return sorted(
             (
@@ -223,7 +228,7 @@ class Groups:
     async def delete(self, group_ids: Collection[str]) -> Mapping[str, StreamhouseError | None]:
         """Delete groups without members, with all that they committed."""
         answers: dict[str, StreamhouseError | None] = {}
-        async for group_id in in_turns(dict.fromkeys(group_ids)):
+        async for group_id in iterate_fairly(dict.fromkeys(group_ids)):
             try:
                 await self._delete(group_id)
                 answers[group_id] = None

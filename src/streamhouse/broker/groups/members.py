@@ -175,7 +175,7 @@ def _check(what: str, size_bytes: int, limit_bytes: int, setting: str) -> None:
         raise GroupDataTooLarge(what, size_bytes=size_bytes, limit_bytes=limit_bytes, setting=setting)
 
 
-class Roster:
+class MemberSet:
     def __init__(self, group_id: str) -> None:
         self._group_id = group_id
         self._members: dict[str, Member] = {}
@@ -186,7 +186,7 @@ class Roster:
         """What all members offer, together."""
 
     def __repr__(self) -> str:
-        return f"<Roster members={len(self._members)} static={len(self._instances)} leader={self.leader}>"
+        return f"<MemberSet members={len(self._members)} static={len(self._instances)} leader={self.leader}>"
 
     def __len__(self) -> int:
         return len(self._members)

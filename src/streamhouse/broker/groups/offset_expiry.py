@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
-from streamhouse.broker.catalog.topic_catalog import Catalogue
-from streamhouse.broker.dependencies import Doors
-from streamhouse.broker.groups.coordinator import Coordinator
-from streamhouse.broker.groups.descriptions import reads
+from streamhouse.broker.catalog.topic_catalog import TopicCatalog
+from streamhouse.broker.dependencies import Dependencies
+from streamhouse.broker.groups.coordinator import GroupCoordinator
+from streamhouse.broker.groups.descriptions import is_subscribed
 from streamhouse.broker.groups.group_state import Group
 from streamhouse.broker.groups.shards import Shard
 from streamhouse.config import GroupSettings
@@ -44,7 +44,7 @@ def expired_offsets(
     if not empty and (group.state is not GroupState.STABLE or group.protocol_type != CONSUMER):
         return []
     emptied_at_ms = group.changed_at_ms if empty and group.protocol_type is not None else None
-    read = {topic_id for topic_id, topic in topics.items() if not empty and reads(group, topic.name)}
+    read = {topic_id for topic_id, topic in topics.items() if not empty and is_subscribed(group, topic.name)}
 
     def is_over(stored: OffsetStored) -> bool:
         if stored.at.partition.topic_id in read:
@@ -57,14 +57,14 @@ def expired_offsets(
     return [stored for stored in offsets if is_over(stored)]
 
 
-class Expiry:
-    def __init__(self, doors: Doors, *, coordinator: Coordinator, catalogue: Catalogue) -> None:
-        self._doors = doors
-        self._settings = doors.settings.groups
-        self._metadata = doors.metadata
-        self._clock = doors.clock
+class OffsetExpiry:
+    def __init__(self, dependencies: Dependencies, *, coordinator: GroupCoordinator, catalog: TopicCatalog) -> None:
+        self._dependencies = dependencies
+        self._settings = dependencies.settings.groups
+        self._metadata = dependencies.metadata
+        self._clock = dependencies.clock
         self._coordinator = coordinator
-        self._catalogue = catalogue
+        self._catalog = catalog
 
     def configure(self, settings: GroupSettings) -> None:
         self._settings = settings
@@ -83,7 +83,7 @@ class Expiry:
 
     async def sweep(self) -> int:
         """One look at every group held; returns how many offsets went."""
-        now_ms = await self._doors.agreed_now_ms()
+        now_ms = await self._dependencies.agreed_now_ms()
         shards = list(self._coordinator.shards)
         due = await self._metadata.groups_to_review(
             [shard.partition for shard in shards], before_ms=now_ms - self._retention_ms, now_ms=now_ms
@@ -101,8 +101,8 @@ class Expiry:
 
     async def _look(self, shards: Sequence[Shard], group_ids: Sequence[str], now_ms: int) -> int:
         """Read, then decide without a pause. Groups in which something was committed meanwhile have another time."""
-        held = [(shard, group, group.commits) for shard, group in _held(shards, group_ids)]
-        topics = {topic.topic_id: topic for topic in await self._catalogue.all()}
+        held = [(shard, group, group.commits) for shard, group in _held_groups(shards, group_ids)]
+        topics = {topic.topic_id: topic for topic in await self._catalog.all()}
         offsets = await self._offsets([group.group_id for _, group, _ in held])
         gone, drops = 0, list[Awaitable[None]]()
         for shard, group, commits in held:
@@ -130,7 +130,7 @@ class Expiry:
         return [self._coordinator.commits.put(shard, group.group_id, changes)] if changes else []
 
 
-def _held(shards: Sequence[Shard], group_ids: Sequence[str]) -> Iterator[tuple[Shard, Group]]:
+def _held_groups(shards: Sequence[Shard], group_ids: Sequence[str]) -> Iterator[tuple[Shard, Group]]:
     for group_id in group_ids:
         for shard in shards:
             if shard.lost is None and (group := shard.groups.get(group_id)) is not None:

@@ -2,7 +2,7 @@
 
 Data path   groups -> **offsets** -> commits -> metadata store; reading goes straight to the store
 Owns        which commits are accepted, reading and deleting committed offsets
-Leaves      transactions to `commits`, who is a member to `state`, topic names and ids to the catalogue
+Leaves      transactions to `commits`, who is a member to `state`, topic names and ids to the catalog
 
 Nothing is cached: the store is the truth, so that what was committed is seen by whoever coordinates next, and a stale
 coordinator has nothing old to tell.
@@ -22,10 +22,10 @@ from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Final
 
-from streamhouse.broker.catalog.topic_catalog import Catalogue
-from streamhouse.broker.dependencies import Doors
-from streamhouse.broker.groups.coordinator import Coordinator
-from streamhouse.broker.groups.descriptions import check_delete_offsets, reads
+from streamhouse.broker.catalog.topic_catalog import TopicCatalog
+from streamhouse.broker.dependencies import Dependencies
+from streamhouse.broker.groups.coordinator import GroupCoordinator
+from streamhouse.broker.groups.descriptions import check_delete_offsets, is_subscribed
 from streamhouse.broker.groups.group_state import Group
 from streamhouse.broker.groups.shards import Shard
 from streamhouse.config import GroupSettings
@@ -45,7 +45,7 @@ from streamhouse.errors import (
     UnknownTopicId,
     UnstableOffsets,
 )
-from streamhouse.limits import in_turns
+from streamhouse.limits import iterate_fairly
 from streamhouse.model.group import (
     CommittedOffset,
     DropOffset,
@@ -64,14 +64,14 @@ LEAST_OFFSET: Final = -2
 """Clients commit -1 for the end and -2 for the beginning, and know what they mean; anything below is a mistake."""
 
 
-class Offsets:
-    def __init__(self, doors: Doors, *, coordinator: Coordinator, catalogue: Catalogue) -> None:
-        self._settings = doors.settings.groups
-        self._metadata = doors.metadata
-        self._clock = doors.clock
-        self._doors = doors
+class GroupOffsets:
+    def __init__(self, dependencies: Dependencies, *, coordinator: GroupCoordinator, catalog: TopicCatalog) -> None:
+        self._settings = dependencies.settings.groups
+        self._metadata = dependencies.metadata
+        self._clock = dependencies.clock
+        self._dependencies = dependencies
         self._coordinator = coordinator
-        self._catalogue = catalogue
+        self._catalog = catalog
 
     def configure(self, settings: GroupSettings) -> None:
         self._settings = settings
@@ -91,7 +91,7 @@ class Offsets:
         shard = await self._coordinator.shards.hold(group_id)
         group = self._admit(shard, group_id, caller)
         outcomes = {name: self.refusal(name, places[name], offset) for name, offset in offsets.items()}
-        now_ms = self._doors.agreed_time().later_ms
+        now_ms = self._dependencies.agreed_time().later_ms
         expires_at_ms = now_ms + retention_ms if retention_ms is not None else None
         changes: list[GroupChange] = [
             PutOffset(
@@ -138,7 +138,7 @@ class Offsets:
     async def _write(self, shard: Shard, group: Group, changes: list[GroupChange]) -> None:
         """The group's own row goes first, where the store has none: a simple group is known by it."""
         if not group.is_stored and group.state is GroupState.EMPTY:
-            group.changed_at_ms = self._doors.agreed_time().later_ms
+            group.changed_at_ms = self._dependencies.agreed_time().later_ms
             changes.insert(0, PutGroup(group=replace(group.snapshot(), changed_at_ms=group.changed_at_ms)))
         if not changes:
             return
@@ -163,7 +163,7 @@ class Offsets:
         for, and with `stable` for an offset that a transaction may be about to change."""
         answers: dict[str, Stable | StreamhouseError] = {}
         asked: list[OffsetsRequest] = []
-        async for group_id, names in in_turns(wanted.items()):
+        async for group_id, names in iterate_fairly(wanted.items()):
             try:
                 await self._coordinator.shards.hold(group_id)
                 answers[group_id] = {}
@@ -191,7 +191,7 @@ class Offsets:
         found: dict[str, dict[TopicPartition, CommittedOffset | UnstableOffsets]] = {
             each.group_id: {} for each in asked
         }
-        async for at, committed in in_turns(await self._metadata.committed_offsets(asked) if asked else ()):
+        async for at, committed in iterate_fairly(await self._metadata.committed_offsets(asked) if asked else ()):
             if (name := await self._name(at.partition)) is not None:
                 found[at.group_id][name] = committed
         for at in pending:
@@ -203,7 +203,7 @@ class Offsets:
 
     async def _name(self, partition: PartitionId) -> TopicPartition | None:
         try:
-            topic = await self._catalogue.find_by_id(partition.topic_id)
+            topic = await self._catalog.find_by_id(partition.topic_id)
         except UnknownTopicId:
             return None  # deleted a moment ago
         return TopicPartition(topic.name, partition.partition)
@@ -215,7 +215,7 @@ class Offsets:
         if len(names) > self._settings.max_waiting_changes:
             raise Rejected(f"too many partitions in one request; limit={self._settings.max_waiting_changes}")
         try:
-            return {name: await self._catalogue.find_partition(name) async for name in in_turns(names)}
+            return {name: await self._catalog.find_partition(name) async for name in iterate_fairly(names)}
         except Unavailable as error:
             raise CoordinatorUnavailable(group_id, why=str(error)) from None
 
@@ -228,7 +228,7 @@ class Offsets:
         if (group := shard.groups.get(group_id)) is None:
             raise GroupNotFound(group_id)
         check_delete_offsets(group)
-        read = {topic: reads(group, topic) for topic in dict.fromkeys(name.topic for name in names)}
+        read = {topic: is_subscribed(group, topic) for topic in dict.fromkeys(name.topic for name in names)}
         outcomes: dict[TopicPartition, StreamhouseError | None] = {}
         changes: list[GroupChange] = []
         for name, place in places.items():
@@ -244,10 +244,10 @@ class Offsets:
         return outcomes
 
 
-class Pending:
-    def __init__(self, doors: Doors, *, coordinator: Coordinator, offsets: Offsets) -> None:
-        self._metadata = doors.metadata
-        self._doors = doors
+class PendingOffsets:
+    def __init__(self, dependencies: Dependencies, *, coordinator: GroupCoordinator, offsets: GroupOffsets) -> None:
+        self._metadata = dependencies.metadata
+        self._dependencies = dependencies
         self._coordinator = coordinator
         self._offsets = offsets
 
@@ -266,7 +266,7 @@ class Pending:
         shard = await self._coordinator.shards.hold(group_id)
         group = self._admit(shard, group_id, caller)
         outcomes = {name: self._offsets.refusal(name, places[name], offset) for name, offset in offsets.items()}
-        now_ms = self._doors.agreed_time().later_ms
+        now_ms = self._dependencies.agreed_time().later_ms
         pending = [
             PendingOffset(place, _committed(offsets[name], now_ms=now_ms))
             for name, place in places.items()

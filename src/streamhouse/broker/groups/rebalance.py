@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from streamhouse.broker.groups.members import Member, Roster
+from streamhouse.broker.groups.members import Member, MemberSet
 from streamhouse.config import GroupSettings
 from streamhouse.errors import RebalanceInProgress, StreamhouseError, UnknownMember
 from streamhouse.model.group import GroupState, StoredGroup
@@ -32,18 +32,18 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Persist:
+class WriteGroup:
     """Make this durable, then call `stored` with the number. Its `changed_at_ms` is for the coordinator to fill in."""
 
     number: int
     group: StoredGroup
 
 
-Effect = Reply | Persist
+Action = Reply | WriteGroup
 
 
 @dataclass(frozen=True, slots=True)
-class Assigning:
+class AssignmentWrite:
     """Waits for its write: a generation that becomes stable once its assignments are durable."""
 
     generation: int
@@ -51,7 +51,7 @@ class Assigning:
 
 
 @dataclass(frozen=True, slots=True)
-class Replacing:
+class ReplacementWrite:
     """Waits for its write: a static member that came back to a stable group, and goes on once its new id is durable."""
 
     old: Member
@@ -61,19 +61,19 @@ class Replacing:
 
 
 @dataclass(frozen=True, slots=True)
-class Emptying:
+class EmptyGroupWrite:
     """Waits for nothing: the last member has gone."""
 
 
-Write = Assigning | Replacing | Emptying
+Write = AssignmentWrite | ReplacementWrite | EmptyGroupWrite
 
 EMPTY, PREPARING, COMPLETING, STABLE, DEAD = GroupState
 
-NOBODY_WAITS_S: Final = 1.0
+NO_WAITERS_S: Final = 1.0
 """Least time between two looks at a group whose members are all away, whatever rebalance timeout they have."""
 
 
-class Generations:
+class RebalanceState:
     def __init__(self, group_id: str, settings: GroupSettings) -> None:
         self.group_id = group_id
         self.settings = settings
@@ -85,7 +85,7 @@ class Generations:
         self.changed_at_ms = 0
         self.is_stored = False
         self.commits = 0
-        self.roster = Roster(group_id)
+        self.roster = MemberSet(group_id)
         self._pending: dict[str, float] = {}
         self._unsynced: dict[str, None] = {}
         self._join_at = inf
@@ -94,7 +94,7 @@ class Generations:
         self._grew = False
         self._writes: dict[int, Write] = {}
         self._written = 0
-        self._effects: list[Effect] = []
+        self._effects: list[Action] = []
 
     def __repr__(self) -> str:
         return f"<Group {self.group_id} {self.state} generation={self.generation} {self.roster!r}>"
@@ -152,7 +152,7 @@ class Generations:
                 self._remove(member.member_id)
         if self.roster and not self.roster.elect_waiting():
             # Only static members are left, and none of them is here: sessions will decide who is gone.
-            self._join_at = now + max(self.roster.rebalance_timeout_s, NOBODY_WAITS_S)
+            self._join_at = now + max(self.roster.rebalance_timeout_s, NO_WAITERS_S)
             return
         self.generation += 1
         if self.roster:
@@ -160,7 +160,7 @@ class Generations:
         else:
             self.protocol = None
             self.state = EMPTY
-            self._persist(Emptying())
+            self._persist(EmptyGroupWrite())
 
     def _begin_generation(self, now: float) -> None:
         self.protocol = self.roster.select_protocol()
@@ -216,8 +216,8 @@ class Generations:
     def _persist(self, then: Write) -> None:
         self._written += 1
         self._writes[self._written] = then
-        assignments = then.assignments if isinstance(then, Assigning) else None
-        self._effects.append(Persist(self._written, self.snapshot(assignments)))
+        assignments = then.assignments if isinstance(then, AssignmentWrite) else None
+        self._effects.append(WriteGroup(self._written, self.snapshot(assignments)))
 
     def snapshot(self, assignments: Mapping[str, bytes] | None = None) -> StoredGroup:
         """The group as it is at rest; with assignments, as it will be once they are handed out."""
@@ -239,6 +239,6 @@ class Generations:
     def _reply(self, token: object, answer: JoinResult | SyncResult | StreamhouseError) -> None:
         self._effects.append(Reply(token, answer))
 
-    def _drain(self) -> list[Effect]:
+    def _drain(self) -> list[Action]:
         effects, self._effects = self._effects, []
         return effects

@@ -2,7 +2,7 @@
 
 Data path   coordinator and offsets -> **shards** (is it ours?) -> groups in memory
 Owns        taking the lease of a shard, loading its groups, letting go of it when the session can't be acted on
-Leaves      leases to the metadata store, the session to `tenure`, what happens in a group to `state`
+Leaves      leases to the metadata store, the session to `agent_session`, what happens in a group to `state`
 
 A shard that was let go is never picked up where it was: its lease is taken anew, under a higher epoch, so that a write
 that was still under way can't mix with what is read.
@@ -14,9 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
-from streamhouse.broker.catalog.topic_catalog import Catalogue
+from streamhouse.broker.catalog.topic_catalog import TopicCatalog
 from streamhouse.broker.cluster.cluster import Leader
-from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.dependencies import Dependencies
 from streamhouse.broker.groups.group_state import Group
 from streamhouse.config import GroupSettings
 from streamhouse.errors import (
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 _OVERRIDES: Final = {"cleanup.policy": "compact"}
 
 
-class Tenancy(Protocol):
+class SessionView(Protocol):
     """The session in force, as far as groups depend on it; `Tenure` is one."""
 
     @property
@@ -51,7 +51,7 @@ class Tenancy(Protocol):
     def end_reason(self) -> StreamhouseError | None: ...
 
 
-class Placement(Protocol):
+class LeaderView(Protocol):
     """Which agent should coordinate which shard; `Cluster` is one."""
 
     async def owners(self, partitions: Sequence[PartitionId]) -> Mapping[PartitionId, Session | None]: ...
@@ -89,21 +89,21 @@ class Shard:
 class Shards:
     def __init__(
         self,
-        doors: Doors,
+        dependencies: Dependencies,
         *,
-        catalogue: Catalogue,
-        tenancy: Callable[[], Tenancy],
-        placement: Placement,
+        catalog: TopicCatalog,
+        current_session: Callable[[], SessionView],
+        placement: LeaderView,
         loaded: Callable[[Shard], None],
         dropped: Callable[[Shard, str], None],
     ) -> None:
-        self._settings = doors.settings.groups
-        self._metadata = doors.metadata
-        self._clock = doors.clock
-        self._catalogue = catalogue
-        self._tenancy = tenancy
+        self._settings = dependencies.settings.groups
+        self._metadata = dependencies.metadata
+        self._clock = dependencies.clock
+        self._catalog = catalog
+        self._current_session = current_session
         self._placement = placement
-        self._alone = doors.alone
+        self._alone = dependencies.alone
         self._loaded = loaded
         self._dropped = dropped
         self._topic: Topic | None = None
@@ -125,12 +125,12 @@ class Shards:
     def session(self, group_id: str) -> Session:
         """The session that may coordinate now; raises when there is none."""
         try:
-            tenancy = self._tenancy()
+            current_session = self._current_session()
         except Unavailable as error:
             raise NotCoordinator(group_id, why=str(error)) from None
-        if (why := _unusable(tenancy)) is not None:
+        if (why := _unusable(current_session)) is not None:
             raise NotCoordinator(group_id, why=why)
-        return tenancy.session
+        return current_session.session
 
     def configure(self, settings: GroupSettings) -> None:
         self._settings = settings
@@ -166,7 +166,7 @@ class Shards:
         """Take and load every shard that this agent should hold and nobody else does; nothing when there was never a
         group. Whoever calls it often leaves it to the store to tell of the first one."""
         try:
-            topic = await (self._catalogue.find_known if often else self._catalogue.find)(OFFSETS_TOPIC)
+            topic = await (self._catalog.find_cached if often else self._catalog.find)(OFFSETS_TOPIC)
             await self._take("", topic, await self._ours(topic, range(topic.partitions)))
         except UnknownTopic:
             return
@@ -249,9 +249,9 @@ class Shards:
 
     def _is_ours(self, shard: Shard) -> bool:
         try:
-            tenancy = self._tenancy()
-            why = _unusable(tenancy)
-            if why is None and tenancy.session.session_id != shard.session_id:
+            current_session = self._current_session()
+            why = _unusable(current_session)
+            if why is None and current_session.session.session_id != shard.session_id:
                 why = "another session began"
         except Unavailable as error:
             why = str(error)
@@ -263,18 +263,18 @@ class Shards:
 
     async def _find_or_create_topic(self) -> Topic:
         try:
-            return await self._catalogue.find(OFFSETS_TOPIC)
+            return await self._catalog.find(OFFSETS_TOPIC)
         except UnknownTopic:
             pass
         async with self._opening:
             try:
-                return await self._catalogue.find(OFFSETS_TOPIC)
+                return await self._catalog.find(OFFSETS_TOPIC)
             except UnknownTopic:
                 return await self._create_topic()
 
     async def _create_topic(self) -> Topic:
         try:
-            return await self._catalogue.create(OFFSETS_TOPIC, partitions=self._settings.shards, overrides=_OVERRIDES)
+            return await self._catalog.create(OFFSETS_TOPIC, partitions=self._settings.shards, overrides=_OVERRIDES)
         except TopicExists:
             raise Unavailable("another agent has just created the shards of groups") from None
 
@@ -316,8 +316,8 @@ class Shards:
         self._loaded(shard)
 
 
-def _unusable(tenancy: Tenancy) -> str | None:
+def _unusable(current_session: SessionView) -> str | None:
     """Why the session can't be acted on; None when it can."""
-    if tenancy.end_reason is not None:
-        return f"the session is ending: {tenancy.end_reason}"
-    return None if tenancy.is_valid else "the heartbeat is late"
+    if current_session.end_reason is not None:
+        return f"the session is ending: {current_session.end_reason}"
+    return None if current_session.is_valid else "the heartbeat is late"

@@ -15,12 +15,12 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from streamhouse.broker.context import Ground
-from streamhouse.broker.maintenance.log_cleaner import Cleaner
-from streamhouse.broker.maintenance.run_merger import Merger
-from streamhouse.broker.maintenance.run_rewriter import Forgetting, Rewriter
+from streamhouse.broker.context import BrokerContext
+from streamhouse.broker.maintenance.log_cleaner import LogCleaner
+from streamhouse.broker.maintenance.run_merger import RunMerger
+from streamhouse.broker.maintenance.run_rewriter import AbortedCleanup, RunRewriter
 from streamhouse.broker.partition.log import PartitionLog
-from streamhouse.broker.segments.transaction_isolation import Settled
+from streamhouse.broker.segments.transaction_isolation import StableFlushedOffset
 from streamhouse.errors import DamagedRecords, Retriable, SessionLost, StreamhouseError
 from streamhouse.model.cluster import PartitionState, Session, SessionState
 from streamhouse.model.names import PartitionId, TopicId
@@ -29,24 +29,24 @@ from streamhouse.model.topic import TopicConfig
 log = logging.getLogger(__name__)
 
 
-class Due(NamedTuple):
+class DueForCompaction(NamedTuple):
     """A partition that this agent looks after, and its topic's settings."""
 
     state: PartitionState
     config: TopicConfig
 
 
-def looked_after(
+def due_for_compaction(
     states: Sequence[PartitionState],
     configs: Mapping[TopicId, TopicConfig],
     *,
     by: Session,
     sessions: Sequence[Session],
-) -> list[Due]:
+) -> list[DueForCompaction]:
     """The partitions with flushed records that `by` should work on. Decides; touches nothing."""
     first = next((each.session_id for each in sessions if each.state == SessionState.LIVE), None)
     return [
-        Due(state, configs[state.partition.topic_id])
+        DueForCompaction(state, configs[state.partition.topic_id])
         for state in states
         if state.log_start < state.flushed_end
         and state.partition.topic_id in configs
@@ -54,7 +54,7 @@ def looked_after(
     ]
 
 
-def as_settled(state: PartitionState, flushed_end: int | None) -> PartitionState:
+def with_stable_end(state: PartitionState, flushed_end: int | None) -> PartitionState:
     """The partition up to where its flusher, if it is here, knows that it is published: a commit whose answer was lost
     will be repeated, and must find its runs as it left them."""
     return state if flushed_end is None else replace(state, flushed_end=min(state.flushed_end, flushed_end))
@@ -68,18 +68,20 @@ def is_overdue(item: PartitionLog, *, now: float) -> bool:
 
 
 class Compactor:
-    def __init__(self, ground: Ground, *, settled: Settled, forgetting: Forgetting) -> None:
-        doors, tenancy = ground.doors, ground.succession.current
-        self._doors = doors
-        self._settings = doors.settings.compaction
-        self._configs = ground.catalogue.configs
-        self._tenancy = tenancy
+    def __init__(self, context: BrokerContext, *, settled: StableFlushedOffset, forgetting: AbortedCleanup) -> None:
+        dependencies, current_session = context.dependencies, context.session_manager.current
+        self._dependencies = dependencies
+        self._settings = dependencies.settings.compaction
+        self._configs = context.catalog.configs
+        self._current_session = current_session
         self._forgetting = forgetting
         self._damaged: dict[PartitionId, float] = {}
         """Partitions whose compaction met damage, and when they are tried again."""
-        self.rewriter = Rewriter(doors, session=lambda: tenancy().session.session_id, reader=ground.reader)
-        self.cleaner = Cleaner(doors, rewriter=self.rewriter, settled=settled, forgetting=forgetting)
-        self.merger = Merger(doors, rewriter=self.rewriter)
+        self.rewriter = RunRewriter(
+            dependencies, session=lambda: current_session().session.session_id, reader=context.reader
+        )
+        self.cleaner = LogCleaner(dependencies, rewriter=self.rewriter, settled=settled, forgetting=forgetting)
+        self.merger = RunMerger(dependencies, rewriter=self.rewriter)
 
     def __repr__(self) -> str:
         return f"<Compactor {self.cleaner!r} {self.merger!r}>"
@@ -87,7 +89,7 @@ class Compactor:
     async def run(self) -> None:
         try:
             while True:
-                await self._doors.clock.sleep(self._doors.ids.jitter(self._settings.interval_s))
+                await self._dependencies.clock.sleep(self._dependencies.ids.jitter(self._settings.interval_s))
                 try:
                     await self.look()
                 except StreamhouseError as error:
@@ -103,22 +105,22 @@ class Compactor:
         await self._clean([due for due in partitions if due.config.compacts])
         await self._merge(partitions)
 
-    async def _partitions(self) -> list[Due]:
+    async def _partitions(self) -> list[DueForCompaction]:
         configs = await self._configs()
-        settled = {item.partition: item.flushed_end for item in self._tenancy().logs()}
+        settled = {item.partition: item.flushed_end for item in self._current_session().logs()}
         states = [
-            as_settled(state, settled.get(state.partition))
-            for state in await self._doors.metadata.partitions(list(configs))
+            with_stable_end(state, settled.get(state.partition))
+            for state in await self._dependencies.metadata.partitions(list(configs))
         ]
-        roll = await self._doors.metadata.membership()
-        return looked_after(states, configs, by=self._tenancy().session, sessions=roll.sessions)
+        roll = await self._dependencies.metadata.membership()
+        return due_for_compaction(states, configs, by=self._current_session().session, sessions=roll.sessions)
 
-    async def _clean(self, partitions: Sequence[Due]) -> None:
+    async def _clean(self, partitions: Sequence[DueForCompaction]) -> None:
         if not partitions:
             return
         topic_ids = list(dict.fromkeys(due.state.partition.topic_id for due in partitions))
-        cleaned = await self._doors.metadata.cleaned(topic_ids)
-        now = self._doors.clock.monotonic()
+        cleaned = await self._dependencies.metadata.cleaned(topic_ids)
+        now = self._dependencies.clock.monotonic()
         self._damaged = {at: until for at, until in self._damaged.items() if until > now}
         for state, config in partitions:
             if state.partition in self._damaged:
@@ -134,10 +136,10 @@ class Compactor:
         try:
             return await work()
         except DamagedRecords:
-            self._damaged[partition] = self._doors.clock.monotonic() + self._settings.damage_retry_s
+            self._damaged[partition] = self._dependencies.clock.monotonic() + self._settings.damage_retry_s
             raise
 
-    async def _merge(self, partitions: Sequence[Due]) -> None:
+    async def _merge(self, partitions: Sequence[DueForCompaction]) -> None:
         self.merger.forget_others(due.state.partition for due in partitions)
         left = self._settings.merges_at_once
         configs = {due.state.partition: due.config for due in partitions}
@@ -149,7 +151,7 @@ class Compactor:
 
     async def _one_by_one(self, partition: PartitionId, work: Callable[[], Awaitable[bool]]) -> bool:
         """One partition's trouble is not the next one's, unless the session is over; while it ends nothing is begun."""
-        if self._tenancy().end_reason is not None:
+        if self._current_session().end_reason is not None:
             return False
         try:
             return await work()
@@ -162,8 +164,8 @@ class Compactor:
     async def _flush_overdue(self) -> None:
         """What is not flushed is not compacted: where a topic's largest lag is shorter than records wait for their
         segment, they are asked for."""
-        now = self._doors.clock.monotonic()
-        overdue = [item for item in self._tenancy().logs() if is_overdue(item, now=now)]
+        now = self._dependencies.clock.monotonic()
+        overdue = [item for item in self._current_session().logs() if is_overdue(item, now=now)]
         if not overdue:
             return
         try:

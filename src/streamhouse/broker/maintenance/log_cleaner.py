@@ -20,9 +20,9 @@ from contextlib import aclosing
 from functools import partial
 from typing import Final
 
-from streamhouse.broker.dependencies import Doors
-from streamhouse.broker.maintenance.run_rewriter import Forgetting, Rewriter
-from streamhouse.broker.segments.transaction_isolation import Settled, aborted_within
+from streamhouse.broker.dependencies import Dependencies
+from streamhouse.broker.maintenance.run_rewriter import AbortedCleanup, RunRewriter
+from streamhouse.broker.segments.transaction_isolation import StableFlushedOffset, aborted_within
 from streamhouse.errors import Unavailable
 from streamhouse.format.batch import Buffer, read_header
 from streamhouse.format.compaction import FilterRules, KeyMap, SeenTransactions, compact_batch
@@ -39,11 +39,18 @@ PAGE: Final = 1000
 """Runs that are in memory at a time; a partition may have a million."""
 
 
-class Cleaner:
-    def __init__(self, doors: Doors, *, rewriter: Rewriter, settled: Settled, forgetting: Forgetting) -> None:
-        self._doors = doors
-        self._settings = doors.settings.compaction
-        self._limit_bytes = doors.settings.producers.max_decompressed_bytes
+class LogCleaner:
+    def __init__(
+        self,
+        dependencies: Dependencies,
+        *,
+        rewriter: RunRewriter,
+        settled: StableFlushedOffset,
+        forgetting: AbortedCleanup,
+    ) -> None:
+        self._dependencies = dependencies
+        self._settings = dependencies.settings.compaction
+        self._limit_bytes = dependencies.settings.producers.max_decompressed_bytes
         self._rewriter = rewriter
         self._settled = settled
         self._forgetting = forgetting
@@ -51,11 +58,11 @@ class Cleaner:
         self.dropped_records = 0
 
     def __repr__(self) -> str:
-        return f"<Cleaner passes={self.passes} dropped={self.dropped_records}>"
+        return f"<LogCleaner passes={self.passes} dropped={self.dropped_records}>"
 
     async def clean(self, state: PartitionState, config: TopicConfig, *, cleaned_to: int) -> bool:
         """Compact the partition if it is due; whether a pass was made to its end."""
-        now_ms = await self._doors.agreed_now_ms()
+        now_ms = await self._dependencies.agreed_now_ms()
         stable_end = await self._settled.end(state)
         told = DirtyRange(config, cleaned_to=cleaned_to, now_ms=now_ms, stable_end=stable_end)
         dirt, last_end = await self._look(state, told)
@@ -67,7 +74,7 @@ class Cleaner:
             latest=keys.latest,
             end=reached,
             now_ms=now_ms,
-            later_now_ms=self._doors.agreed_time().later_ms,
+            later_now_ms=self._dependencies.agreed_time().later_ms,
             delete_retention_ms=config.delete_retention_ms,
             limit_bytes=self._limit_bytes,
             aborted=aborted,
@@ -77,7 +84,7 @@ class Cleaner:
             async for group in groups:
                 if not await self._rewrite(group, rules, traversed, last_end=last_end):
                     return False
-        await self._doors.metadata.mark_cleaned(state.partition, reached)
+        await self._dependencies.metadata.mark_cleaned(state.partition, reached)
         self.passes += 1
         log.info(
             "partition compacted",
@@ -91,7 +98,7 @@ class Cleaner:
         Raises `Unavailable` when one was merged with what was given already, while the pages were turned.
         """
         offset = start
-        while page := await self._doors.metadata.runs(state.partition, from_offset=offset, limit=PAGE):
+        while page := await self._dependencies.metadata.runs(state.partition, from_offset=offset, limit=PAGE):
             if offset > start and page[0].base < offset:
                 raise Unavailable(f"runs changed while they were read; partition={state.partition} offset={offset}")
             for run in page:
@@ -113,7 +120,7 @@ class Cleaner:
 
     async def _aborted(self, state: PartitionState, up_to: int) -> AbortedTransactions:
         wanted = {state.partition: range(state.log_start, up_to)}
-        return AbortedTransactions((await aborted_within(self._doors.metadata, wanted)).get(state.partition, ()))
+        return AbortedTransactions((await aborted_within(self._dependencies.metadata, wanted)).get(state.partition, ()))
 
     async def _map_keys(
         self, state: PartitionState, start: int, up_to: int, aborted: AbortedTransactions
@@ -159,7 +166,7 @@ class Cleaner:
             batches: list[Buffer] = []
             has_changed = False
             async for piece in self._rewriter.pieces(source):
-                work = partial(_what_stays, piece, rules, traversed, last_end)
+                work = partial(_retained_records, piece, rules, traversed, last_end)
                 stays, differs = await self._rewriter.in_thread(work)
                 batches.extend(stays)
                 has_changed = has_changed or differs
@@ -180,7 +187,7 @@ def _add_keys(keys: KeyMap, piece: Buffer, start: int) -> bool:
     return all(keys.add(batch) for batch in batches_of(piece) if read_header(batch).end > start)
 
 
-def _what_stays(
+def _retained_records(
     piece: Buffer, rules: FilterRules, traversed: SeenTransactions, last_end: int
 ) -> tuple[list[Buffer], bool]:
     """The batches that stay of a piece, and whether they are others than those that were there."""

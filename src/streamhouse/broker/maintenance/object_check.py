@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from streamhouse.broker.context import Ground
+from streamhouse.broker.context import BrokerContext
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.names import PartitionId
 from streamhouse.stores.metadata.base import MetadataStore, ObjectRange, StoredObject
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnsoundObject:
+class DamagedObject:
     """An object that rows name and that is not in the store, or is shorter than it was written."""
 
     stored: StoredObject
@@ -36,16 +36,16 @@ class UnsoundObject:
         return self.size_bytes is None
 
 
-async def find_unsound(
+async def find_damaged_objects(
     stored: Iterable[StoredObject], *, objects: ObjectStore, metadata: MetadataStore, at_once: int
-) -> list[UnsoundObject]:
+) -> list[DamagedObject]:
     """Those of the objects that are missing or short, in their order; raises `Unavailable` when a store doesn't
     answer."""
     turns = asyncio.Semaphore(at_once)
 
-    async def look(each: StoredObject) -> UnsoundObject | None:
+    async def look(each: StoredObject) -> DamagedObject | None:
         async with turns:
-            return await _look(each, objects, metadata)
+            return await _check_one(each, objects, metadata)
 
     tasks = [asyncio.ensure_future(look(each)) for each in stored]
     try:
@@ -55,7 +55,7 @@ async def find_unsound(
             task.cancel()
 
 
-async def _look(each: StoredObject, objects: ObjectStore, metadata: MetadataStore) -> UnsoundObject | None:
+async def _check_one(each: StoredObject, objects: ObjectStore, metadata: MetadataStore) -> DamagedObject | None:
     size_bytes: int | None
     try:
         size_bytes = (await objects.head(each.key)).size_bytes
@@ -64,17 +64,17 @@ async def _look(each: StoredObject, objects: ObjectStore, metadata: MetadataStor
     if size_bytes is not None and size_bytes >= each.size_bytes:
         return None
     ranges = await metadata.ranges_of_object(each.key)
-    return None if ranges is None else UnsoundObject(stored=each, ranges=ranges, size_bytes=size_bytes)
+    return None if ranges is None else DamagedObject(stored=each, ranges=ranges, size_bytes=size_bytes)
 
 
 class ObjectCheck:
-    def __init__(self, ground: Ground) -> None:
-        self._doors = ground.doors
-        self._settings = ground.doors.settings.integrity
-        self._cluster = ground.cluster
-        self._name_of = ground.catalogue.name_of
+    def __init__(self, context: BrokerContext) -> None:
+        self._dependencies = context.dependencies
+        self._settings = context.dependencies.settings.integrity
+        self._cluster = context.cluster
+        self._name_of = context.catalog.name_of
         self._after = 0
-        self._unsound: dict[str, UnsoundObject] = {}
+        self._unsound: dict[str, DamagedObject] = {}
         self.checked = 0
 
     def __repr__(self) -> str:
@@ -89,12 +89,12 @@ class ObjectCheck:
     def short(self) -> int:
         return len(self._unsound) - self.missing
 
-    def unsound(self) -> Sequence[UnsoundObject]:
+    def unsound(self) -> Sequence[DamagedObject]:
         return list(self._unsound.values())
 
     async def run(self) -> None:
         while True:
-            await self._doors.clock.sleep(self._doors.ids.jitter(self._settings.check_s))
+            await self._dependencies.clock.sleep(self._dependencies.ids.jitter(self._settings.check_s))
             if not self._settings.objects or not self._cluster.does("object check"):
                 self._unsound.clear()  # another agent reports them now
                 continue
@@ -106,13 +106,13 @@ class ObjectCheck:
     async def look(self) -> None:
         """Look at the next objects, and again at those that were found missing or short."""
         limit = self._settings.objects
-        page = list(await self._doors.metadata.stored_objects(after=self._after, limit=limit))
+        page = list(await self._dependencies.metadata.stored_objects(after=self._after, limit=limit))
         known = [each.stored for each in self._unsound.values()][:limit]
         wanted = {each.key: each for each in (*known, *page)}
-        found = await find_unsound(
+        found = await find_damaged_objects(
             wanted.values(),
-            objects=self._doors.objects,
-            metadata=self._doors.metadata,
+            objects=self._dependencies.objects,
+            metadata=self._dependencies.metadata,
             at_once=self._settings.requests_at_once,
         )
         self._after = page[-1].number if len(page) == limit else 0
@@ -126,7 +126,7 @@ class ObjectCheck:
         if new:
             self._report(new)
 
-    def _report(self, new: Sequence[UnsoundObject]) -> None:
+    def _report(self, new: Sequence[DamagedObject]) -> None:
         first = new[0]
         log.error(
             "objects that rows name are missing from the store, or too short",
@@ -134,13 +134,13 @@ class ObjectCheck:
                 "missing": sum(each.is_missing for each in new),
                 "short": sum(not each.is_missing for each in new),
                 "first_key": first.stored.key,
-                "first_ranges": described(first.ranges, self._name_of),
+                "first_ranges": describe_ranges(first.ranges, self._name_of),
                 "do": "restore them from a copy or a version; streamhouse doctor lists them",
             },
         )
 
 
-def described(ranges: Sequence[ObjectRange], name_of: Callable[[PartitionId], object], *, most: int = 3) -> str:
+def describe_ranges(ranges: Sequence[ObjectRange], name_of: Callable[[PartitionId], object], *, most: int = 3) -> str:
     """Partitions and offsets, for people: `orders-0[10,20)`."""
     parts = [f"{name_of(each.partition)}[{each.base},{each.end})" for each in ranges[:most]]
     if len(ranges) > most:

@@ -19,8 +19,8 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from streamhouse.broker.cluster.cluster import Cluster
-from streamhouse.broker.cluster.store_identity import Identity
-from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.cluster.store_identity import StoreIdentity
+from streamhouse.broker.dependencies import Dependencies
 from streamhouse.errors import SessionLost, StreamhouseError, Unavailable
 from streamhouse.format.object_keys import (
     PLACED_PREFIX,
@@ -39,13 +39,13 @@ from streamhouse.model.topic import TopicConfig
 log = logging.getLogger(__name__)
 
 PAGE: Final = 1000
-TOGETHER: Final = 100
+PARTITIONS_PER_READ: Final = 100
 """Of so many partitions retention looks at a page of runs together."""
 SESSIONS_KEPT: Final = 2
 """Ended sessions are known for so many times as long as what they left is kept."""
 
 
-class Due(NamedTuple):
+class DueForRetention(NamedTuple):
     """A partition that may have something to lose, and what its runs come to from its log start on."""
 
     partition: PartitionId
@@ -54,18 +54,18 @@ class Due(NamedTuple):
     size_bytes: int
 
 
-class Collector:
+class RetentionManager:
     def __init__(
         self,
-        doors: Doors,
+        dependencies: Dependencies,
         *,
         configs: Callable[[], Awaitable[Mapping[TopicId, TopicConfig]]],
         moved: Callable[[PartitionId, int], None],
         cluster: Cluster,
-        identity: Identity,
+        identity: StoreIdentity,
     ) -> None:
-        self._doors = doors
-        self._settings = doors.settings.retention
+        self._dependencies = dependencies
+        self._settings = dependencies.settings.retention
         self._configs = configs
         self._moved = moved
         self._cluster = cluster
@@ -76,7 +76,7 @@ class Collector:
         self.deleted_orphans = 0
 
     def __repr__(self) -> str:
-        return f"<Collector deleted={self.deleted_objects} orphans={self.deleted_orphans}>"
+        return f"<RetentionManager deleted={self.deleted_objects} orphans={self.deleted_orphans}>"
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as loops:
@@ -87,7 +87,7 @@ class Collector:
 
     async def _every(self, seconds: float, work: Callable[[], Awaitable[object]]) -> None:
         while True:
-            await self._doors.clock.sleep(self._doors.ids.jitter(seconds))
+            await self._dependencies.clock.sleep(self._dependencies.ids.jitter(seconds))
             try:
                 await work()
             except StreamhouseError as error:
@@ -107,7 +107,7 @@ class Collector:
         configs = await self._configs()
         states = [
             state
-            for state in await self._doors.metadata.partitions(list(configs))
+            for state in await self._dependencies.metadata.partitions(list(configs))
             if state.log_start < state.flushed_end and self._cluster.leads(state)
         ]
         oldest = await self._oldest(states)
@@ -115,10 +115,10 @@ class Collector:
             {each.partition: each.log_start for each in states if _has_leftovers(each, oldest.get(each.partition))}
         )
         moved: set[PartitionId] = set()
-        now_ms = await self._doors.agreed_now_ms()
+        now_ms = await self._dependencies.agreed_now_ms()
         due = await self._due(states, oldest, configs, now_ms)
-        for first in range(0, len(due), TOGETHER):
-            some: Sequence[Due] = due[first : first + TOGETHER]
+        for first in range(0, len(due), PARTITIONS_PER_READ):
+            some: Sequence[DueForRetention] = due[first : first + PARTITIONS_PER_READ]
             while some:
                 starts, some = await self._next_starts(some, now_ms)
                 await self._advance(starts)
@@ -128,11 +128,11 @@ class Collector:
     async def _advance(self, starts: Mapping[PartitionId, int]) -> None:
         if not starts:
             return
-        more = await self._doors.metadata.advance_log_start(starts)
+        more = await self._dependencies.metadata.advance_log_start(starts)
         for partition, start in starts.items():
             self._moved(partition, start)
         while more:
-            more = await self._doors.metadata.advance_log_start(starts)
+            more = await self._dependencies.metadata.advance_log_start(starts)
 
     async def _due(
         self,
@@ -140,28 +140,30 @@ class Collector:
         oldest: Mapping[PartitionId, Run],
         configs: Mapping[TopicId, TopicConfig],
         now_ms: int,
-    ) -> list[Due]:
+    ) -> list[DueForRetention]:
         """The partitions that have something to lose: found in a few questions, because nearly none of them has."""
         limited = [topic_id for topic_id, config in configs.items() if config.deletes and config.retention_bytes >= 0]
         # Asked last: rows below a log start that just moved would count, so those that had any wait for the next look.
-        sizes = await self._doors.metadata.sizes(limited) if limited else {}
-        found: list[Due] = []
+        sizes = await self._dependencies.metadata.sizes(limited) if limited else {}
+        found: list[DueForRetention] = []
         for state in states:
             run, config = oldest.get(state.partition), configs[state.partition.topic_id]
             if run is None or not config.deletes or _has_leftovers(state, run):
                 continue
             size = sizes.get(state.partition, 0)
             if is_past(run, config, now_ms=now_ms) or 0 <= config.retention_bytes < size:
-                found.append(Due(state.partition, config, state.log_start, size))
+                found.append(DueForRetention(state.partition, config, state.log_start, size))
         return found
 
-    async def _next_starts(self, some: Sequence[Due], now_ms: int) -> tuple[dict[PartitionId, int], list[Due]]:
+    async def _next_starts(
+        self, some: Sequence[DueForRetention], now_ms: int
+    ) -> tuple[dict[PartitionId, int], list[DueForRetention]]:
         """How far log starts move, as far as a page of runs tells; and those of which the next page may tell more."""
         limit = max(1, PAGE // len(some))
-        runs = await self._doors.metadata.runs_of({due.partition: due.log_start for due in some}, limit=limit)
+        runs = await self._dependencies.metadata.runs_of({due.partition: due.log_start for due in some}, limit=limit)
         pages = {partition: list(page) for partition, page in groupby(runs, key=lambda run: run.partition)}
         starts: dict[PartitionId, int] = {}
-        more: list[Due] = []
+        more: list[DueForRetention] = []
         for due in some:
             page = await self._dated(pages.get(due.partition, []), due.config, now_ms)
             step = retention_step(page, due.config, log_start=due.log_start, now_ms=now_ms, size_bytes=due.size_bytes)
@@ -189,7 +191,7 @@ class Collector:
         key = run.object_key
         if key not in self._written:
             try:
-                self._written[key] = (await self._doors.objects.head(key)).modified_at_ms
+                self._written[key] = (await self._dependencies.objects.head(key)).modified_at_ms
             except StreamhouseError as error:
                 log.warning("nobody tells how old a run is, so it stays", extra={"run": str(run), "why": str(error)})
                 self._written[key] = now_ms
@@ -199,16 +201,16 @@ class Collector:
         found: dict[PartitionId, Run] = {}
         for start in range(0, len(states), PAGE):
             wanted = {state.partition: 0 for state in states[start : start + PAGE]}
-            found |= {run.partition: run for run in await self._doors.metadata.runs_of(wanted, limit=1)}
+            found |= {run.partition: run for run in await self._dependencies.metadata.runs_of(wanted, limit=1)}
         return found
 
     async def collect(self) -> int:
         """Delete doomed objects whose grace time is over; returns how many went."""
         grace_ms = round(self._settings.grace_s * 1000)
         gone = 0
-        while doomed := await self._doors.metadata.objects_pending_deletion(grace_ms=grace_ms, limit=PAGE):
+        while doomed := await self._dependencies.metadata.objects_pending_deletion(grace_ms=grace_ms, limit=PAGE):
             deleted = [item.key for item in doomed if await self._delete(item.key)]
-            await self._doors.metadata.forget_objects(deleted)
+            await self._dependencies.metadata.forget_objects(deleted)
             gone += len(deleted)
             self.deleted_objects += len(deleted)
             if len(deleted) < len(doomed):
@@ -218,7 +220,7 @@ class Collector:
     async def _delete(self, key: str) -> bool:
         """Whether the object is gone; one that can't be deleted now doesn't keep the others."""
         try:
-            await self._doors.objects.delete(key)
+            await self._dependencies.objects.delete(key)
         except Unavailable as error:
             log.warning("object can't be deleted now", extra={"key": key, "why": str(error)})
             return False
@@ -227,7 +229,7 @@ class Collector:
     async def sweep(self) -> int:
         """Delete objects that no row names: left by a crash between PUT and registration. Returns how many went."""
         await self._identity.check()
-        before_ms = await self._doors.agreed_now_ms() - round(self._settings.orphan_age_s * 1000)
+        before_ms = await self._dependencies.agreed_now_ms() - round(self._settings.orphan_age_s * 1000)
         return await self._sweep_segments(before_ms) + await self._give_up_placed(before_ms)
 
     async def _give_up_placed(self, before_ms: int) -> int:
@@ -236,7 +238,7 @@ class Collector:
         gone = 0
         async for unknown in self._unknown(PLACED_PREFIX, before_ms):
             orphans = [key for key in unknown if parse_external_segment_key(key) is not None]
-            await self._doors.metadata.abandon_objects(orphans)
+            await self._dependencies.metadata.abandon_objects(orphans)
             gone += len(orphans)
         self.deleted_orphans += gone
         return gone
@@ -244,15 +246,15 @@ class Collector:
     async def _sweep_segments(self, before_ms: int) -> int:
         gone = 0
         async for unknown in self._unknown(SEGMENTS_PREFIX, before_ms):
-            alive = {session.session_id for session in (await self._doors.metadata.membership()).sessions}
+            alive = {session.session_id for session in (await self._dependencies.metadata.membership()).sessions}
             names = {key: name for key in unknown if (name := parse_segment_key(key)) is not None}
             sessions = sorted({name.session_id for name in names.values()} - alive)
-            ended = await self._doors.metadata.sessions_among(sessions)
+            ended = await self._dependencies.metadata.sessions_among(sessions)
             # Again, because a session may have published and ended since the names were looked for.
-            known = await self._doors.metadata.known_among(unknown)
+            known = await self._dependencies.metadata.known_among(unknown)
             for key, name in names.items():
                 if key not in known and name.session_id in ended:
-                    await self._doors.objects.delete(key)
+                    await self._dependencies.objects.delete(key)
                     gone += 1
                     self.deleted_orphans += 1
                     log.info("orphan deleted", extra={"key": key})
@@ -262,7 +264,7 @@ class Collector:
         """Old objects that no row named after they were listed, page by page: however many there are, neither memory
         nor a statement holds them all."""
         page: list[str] = []
-        async for meta in self._doors.objects.list(prefix):
+        async for meta in self._dependencies.objects.list(prefix):
             if meta.modified_at_ms < before_ms:
                 page.append(meta.key)
             if len(page) == PAGE:
@@ -273,7 +275,7 @@ class Collector:
             yield unknown
 
     async def _unnamed(self, keys: Sequence[str]) -> list[str]:
-        known = await self._doors.metadata.known_among(keys)
+        known = await self._dependencies.metadata.known_among(keys)
         return [key for key in keys if key not in known]
 
     async def sweep_logs(self) -> int:
@@ -281,15 +283,19 @@ class Collector:
         went. In this order: the log of a session that the store doesn't know is left alone for ever."""
         await self._identity.check()
         ended = await self._ended(await self._logged())
-        gone = await self._doors.wals.collect(ended.__contains__, now_ms=await self._doors.agreed_now_ms())
-        older_than_ms = round(SESSIONS_KEPT * self._doors.settings.wal.seal_retention_s * 1000)
-        await self._doors.metadata.forget_sessions(older_than_ms, PAGE)
-        await self._doors.metadata.forget_commits(round(self._doors.settings.placing.remember_s * 1000), PAGE)
+        gone = await self._dependencies.wals.collect(
+            ended.__contains__, now_ms=await self._dependencies.agreed_now_ms()
+        )
+        older_than_ms = round(SESSIONS_KEPT * self._dependencies.settings.wal.seal_retention_s * 1000)
+        await self._dependencies.metadata.forget_sessions(older_than_ms, PAGE)
+        await self._dependencies.metadata.forget_commits(
+            round(self._dependencies.settings.placing.remember_s * 1000), PAGE
+        )
         return gone
 
     async def _logged(self) -> set[SessionId]:
         """Sessions that have objects of a log in the store."""
-        names = [parse_wal_key(meta.key) async for meta in self._doors.objects.list(WAL_PREFIX)]
+        names = [parse_wal_key(meta.key) async for meta in self._dependencies.objects.list(WAL_PREFIX)]
         return {name.session_id for name in names if name is not None}
 
     async def _ended(self, sessions: Collection[SessionId]) -> set[SessionId]:
@@ -297,11 +303,11 @@ class Collector:
         has ended, or the store never heard of it: then the log belongs to other metadata, and is left alone."""
         if not sessions:
             return set()
-        alive = {session.session_id for session in (await self._doors.metadata.membership()).sessions}
+        alive = {session.session_id for session in (await self._dependencies.metadata.membership()).sessions}
         ended: set[SessionId] = set()
         for session_id in sorted(set(sessions) - alive):
             with suppress(SessionLost):
-                await self._doors.metadata.end_session(session_id)  # changes nothing: it has ended
+                await self._dependencies.metadata.end_session(session_id)  # changes nothing: it has ended
                 ended.add(session_id)
         return ended
 

@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from streamhouse.broker.dependencies import Doors
-from streamhouse.broker.maintenance.run_rewriter import Rewriter
+from streamhouse.broker.dependencies import Dependencies
+from streamhouse.broker.maintenance.run_rewriter import RunRewriter
 from streamhouse.format.batch import Buffer
 from streamhouse.format.run_rewrite import RewrittenRun, batches_of
 from streamhouse.model.cluster import PartitionState
@@ -29,24 +29,24 @@ PARTITIONS: Final = 100
 """Of so many partitions a page each is asked for at once."""
 
 
-class _Looked(NamedTuple):
+class _LastScan(NamedTuple):
     """What was seen last: nothing needs a look before `from_offset`, nor at all while the flushed end is this."""
 
     from_offset: int
     flushed_end: int
 
 
-class Merger:
-    def __init__(self, doors: Doors, *, rewriter: Rewriter) -> None:
-        self._doors = doors
-        self._settings = doors.settings.compaction
+class RunMerger:
+    def __init__(self, dependencies: Dependencies, *, rewriter: RunRewriter) -> None:
+        self._dependencies = dependencies
+        self._settings = dependencies.settings.compaction
         self._rewriter = rewriter
-        self._looked: dict[PartitionId, _Looked] = {}
+        self._looked: dict[PartitionId, _LastScan] = {}
         self.merges = 0
         self.merged_runs = 0
 
     def __repr__(self) -> str:
-        return f"<Merger merges={self.merges} runs={self.merged_runs} partitions={len(self._looked)}>"
+        return f"<RunMerger merges={self.merges} runs={self.merged_runs} partitions={len(self._looked)}>"
 
     def forget_others(self, partitions: Iterable[PartitionId]) -> None:
         """Remember only what is known of these: the others are somebody else's now, or gone."""
@@ -62,13 +62,13 @@ class Merger:
         for start in range(0, len(due), PARTITIONS):
             some = due[start : start + PARTITIONS]
             wanted = {state.partition: max(self._last_look(state).from_offset, state.log_start) for state in some}
-            runs = await self._doors.metadata.runs_of(wanted, limit=PAGE)
+            runs = await self._dependencies.metadata.runs_of(wanted, limit=PAGE)
             found = {at: list(each) for at, each in groupby(runs, key=lambda run: run.partition)}
             for state in some:
                 yield state, found.get(state.partition, [])
 
-    def _last_look(self, state: PartitionState) -> _Looked:
-        return self._looked.get(state.partition, _Looked(0, 0))
+    def _last_look(self, state: PartitionState) -> _LastScan:
+        return self._looked.get(state.partition, _LastScan(0, 0))
 
     async def merge(self, state: PartitionState, page: Sequence[Run], config: TopicConfig) -> bool:
         """Merge once if something in the partition is worth it; whether it was."""
@@ -86,7 +86,7 @@ class Merger:
         if runs:
             is_all = len(page) < PAGE
             seen = state.flushed_end if is_all else looked.flushed_end
-            self._looked[state.partition] = _Looked(next_check(runs, limits, is_all=is_all), seen)
+            self._looked[state.partition] = _LastScan(next_check(runs, limits, is_all=is_all), seen)
         return False
 
     def _readable(self, runs: Sequence[Run]) -> Iterator[Sequence[Run]]:

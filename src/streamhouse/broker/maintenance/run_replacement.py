@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from streamhouse.broker.catalog.topic_catalog import Catalogue
-from streamhouse.broker.dependencies import Doors
-from streamhouse.broker.external_commits.commit_request import directory_of
-from streamhouse.broker.maintenance.run_rewriter import Forgetting
+from streamhouse.broker.catalog.topic_catalog import TopicCatalog
+from streamhouse.broker.dependencies import Dependencies
+from streamhouse.broker.external_commits.commit_request import fetch_directory
+from streamhouse.broker.maintenance.run_rewriter import AbortedCleanup
 from streamhouse.broker.segments.reader import SegmentReader
 from streamhouse.errors import CommitRefused, Internal, RunsChanged, Unavailable, UnknownTopic
 from streamhouse.format.object_keys import parse_external_segment_key
@@ -41,7 +41,7 @@ class ExpectedRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WantedReplacement:
+class RunReplacementRequest:
     """`commit` in the place of exactly the `expected` runs; without it only `cleaned_to` is noted.
 
     Before that nobody is told any more of aborted transactions whose markers, at the offsets `spent`, are all that is
@@ -60,20 +60,20 @@ class WantedReplacement:
         return PartitionId(self.topic_id, self.name.partition)
 
 
-class Replacements:
+class RunReplacement:
     def __init__(
         self,
-        doors: Doors,
+        dependencies: Dependencies,
         *,
-        catalogue: Catalogue,
+        catalog: TopicCatalog,
         session: Callable[[], SessionId],
         reader: SegmentReader,
-        forgetting: Forgetting,
+        forgetting: AbortedCleanup,
     ) -> None:
-        self._doors = doors
-        self._metadata = doors.metadata
-        self._settings = doors.settings.placing
-        self._catalogue = catalogue
+        self._dependencies = dependencies
+        self._metadata = dependencies.metadata
+        self._settings = dependencies.settings.placing
+        self._catalog = catalog
         self._session = session
         self._reader = reader
         self._forgetting = forgetting
@@ -82,15 +82,15 @@ class Replacements:
         """Replacements of runs that somebody else had changed."""
 
     def __repr__(self) -> str:
-        return f"<Replacements replaced={self.replaced} came_late={self.came_late}>"
+        return f"<RunReplacement replaced={self.replaced} came_late={self.came_late}>"
 
-    async def replace(self, wanted: WantedReplacement) -> int:
+    async def replace(self, wanted: RunReplacementRequest) -> int:
         """Put an object in the place of runs; returns how many went.
 
         Raises `RunsChanged` where others stand there by now, `CommitRefused` for what can't be done whatever stands
         there, `UnknownTopic`, and `Retriable`: then it may have happened, and is asked for again.
         """
-        topic = await self._catalogue.find(wanted.name.topic)
+        topic = await self._catalog.find(wanted.name.topic)
         if not 0 <= wanted.name.partition < topic.partitions:
             raise UnknownTopic(wanted.name)
         if topic.topic_id != wanted.topic_id:  # deleted, and made again
@@ -104,7 +104,7 @@ class Replacements:
             await self._metadata.mark_cleaned(wanted.partition, wanted.cleaned_to)
         return len(wanted.expected)
 
-    async def _replace(self, wanted: WantedReplacement, commit: SegmentCommit) -> None:
+    async def _replace(self, wanted: RunReplacementRequest, commit: SegmentCommit) -> None:
         self._check_shape(wanted, commit)
         if await self._stands(wanted, commit):
             return
@@ -123,7 +123,7 @@ class Replacements:
         self._reader.runs.forget(wanted.partition)
         log.info("runs replaced by a job", extra={"partition": str(wanted.name), "runs": len(rows)})
 
-    def _check_shape(self, wanted: WantedReplacement, commit: SegmentCommit) -> None:
+    def _check_shape(self, wanted: RunReplacementRequest, commit: SegmentCommit) -> None:
         runs, limit = len(wanted.expected) + len(commit.runs), self._settings.max_runs
         if runs > limit:
             raise CommitRefused(f"the replacement is too large; runs={runs} limit={limit} setting=placing.max_runs")
@@ -134,13 +134,13 @@ class Replacements:
                 f"the segment's name is not placed/UUID/NUMBER/UNIQUE; key={commit.segment.key[:200]!r}"
             )
 
-    async def _stands(self, wanted: WantedReplacement, commit: SegmentCommit) -> bool:
+    async def _stands(self, wanted: RunReplacementRequest, commit: SegmentCommit) -> bool:
         """Whether the object is what stands there now."""
         base = wanted.expected[0].base
         found = await self._metadata.runs(wanted.partition, from_offset=base, limit=1)
         return bool(found) and (found[0].base, found[0].object_key) == (base, commit.segment.key)
 
-    async def _rows(self, wanted: WantedReplacement) -> list[Run]:
+    async def _rows(self, wanted: RunReplacementRequest) -> list[Run]:
         """The rows of the expected runs; raises `RunsChanged` unless they are all there."""
         rows: list[Run] = []
         while (left := len(wanted.expected) - len(rows)) > 0:
@@ -154,21 +154,21 @@ class Replacements:
         return rows
 
     async def _check_object(self, commit: SegmentCommit) -> None:
-        directory = await directory_of(self._doors, commit.segment)
-        if sorted(map(_told, commit.runs), key=_base) != sorted(directory.runs, key=_base):
+        directory = await fetch_directory(self._dependencies, commit.segment)
+        if sorted(map(_run_text, commit.runs), key=_base) != sorted(directory.runs, key=_base):
             raise CommitRefused(f"the segment has other runs than the replacement says; key={commit.segment.key}")
 
     async def _register(self, rows: Sequence[Run], commit: SegmentCommit) -> bool:
         """The answer may be lost where the call was not; repeating it tells."""
-        patience = self._doors.patience(self._settings.timeout_s)
+        deadline = self._dependencies.deadline(self._settings.timeout_s)
         while True:
             try:
                 return await self._metadata.replace_runs(self._session(), rows, commit)
             except Unavailable as error:
                 log.warning("replacing runs failed, will be tried again", extra={"why": str(error)})
-                await patience.pause(error)
+                await deadline.wait_to_retry(error)
 
-    def _changed(self, wanted: WantedReplacement) -> RunsChanged:
+    def _changed(self, wanted: RunReplacementRequest) -> RunsChanged:
         self.came_late += 1
         expected = wanted.expected
         ends = (expected[0].base, expected[-1].end) if expected else (0, 0)
@@ -183,7 +183,7 @@ def _base(entry: DirectoryEntry) -> int:
     return entry.base
 
 
-def _told(run: Run) -> DirectoryEntry:
+def _run_text(run: Run) -> DirectoryEntry:
     return DirectoryEntry(
         partition=run.partition,
         epoch=run.epoch,

@@ -25,7 +25,7 @@ from functools import partial
 from itertools import count
 from typing import Final, TypeVar
 
-from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.dependencies import Dependencies
 from streamhouse.broker.partition.log import PartitionLog
 from streamhouse.broker.segments.reader import SegmentReader
 from streamhouse.broker.segments.transaction_isolation import aborted_within
@@ -40,18 +40,18 @@ from streamhouse.model.segment import Run, SegmentCommit, SegmentObject
 from streamhouse.model.transaction import AbortedTransaction
 from streamhouse.stores.objects.base import ObjectExists, ObjectMissing
 
-MOST: Final = 1000
+MAX_ROWS: Final = 1000
 """Rows that one statement forgets."""
 
 
-class Forgetting:
-    def __init__(self, doors: Doors, *, logs: Callable[[], Iterable[PartitionLog]]) -> None:
-        self._metadata = doors.metadata
+class AbortedCleanup:
+    def __init__(self, dependencies: Dependencies, *, logs: Callable[[], Iterable[PartitionLog]]) -> None:
+        self._metadata = dependencies.metadata
         self._logs = logs
         self.forgotten = 0
 
     def __repr__(self) -> str:
-        return f"<Forgetting forgotten={self.forgotten}>"
+        return f"<AbortedCleanup forgotten={self.forgotten}>"
 
     async def forget(self, partition: PartitionId, aborted: Iterable[AbortedTransaction], spent: Iterable[int]) -> None:
         """Of these transactions forget those whose markers, at the offsets that are `spent`, have nothing left."""
@@ -60,8 +60,8 @@ class Forgetting:
 
     async def forget_ended(self, partition: PartitionId, last_offsets: list[int]) -> None:
         """Forget the transactions whose markers stand at these offsets, if they were aborted."""
-        for start in range(0, len(last_offsets), MOST):
-            some = last_offsets[start : start + MOST]
+        for start in range(0, len(last_offsets), MAX_ROWS):
+            some = last_offsets[start : start + MAX_ROWS]
             await self._metadata.forget_aborted(partition, some)
             self.forgotten += len(some)
         if last_offsets:
@@ -100,10 +100,10 @@ REWRITTEN_SEQUENCES: Final = 2**63
 TRIES: Final = 3
 
 
-class Rewriter:
-    def __init__(self, doors: Doors, *, session: Callable[[], SessionId], reader: SegmentReader) -> None:
-        self._doors = doors
-        self._settings = doors.settings.compaction
+class RunRewriter:
+    def __init__(self, dependencies: Dependencies, *, session: Callable[[], SessionId], reader: SegmentReader) -> None:
+        self._dependencies = dependencies
+        self._settings = dependencies.settings.compaction
         self._session = session
         self._reader = reader
         self._sequence = count(REWRITTEN_SEQUENCES)
@@ -113,7 +113,7 @@ class Rewriter:
         self.written_bytes = 0
 
     def __repr__(self) -> str:
-        return f"<Rewriter read={self.read_bytes} written={self.written_bytes}>"
+        return f"<RunRewriter read={self.read_bytes} written={self.written_bytes}>"
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -139,7 +139,7 @@ class Rewriter:
 
     async def _get(self, run: Run, start: int, end: int) -> bytes:
         try:
-            data = await self._doors.objects.get_range(run.object_key, start, end)
+            data = await self._dependencies.objects.get_range(run.object_key, start, end)
         except ObjectMissing as error:
             gone = Unavailable(f"a run's object is gone; run={run}")
             gone.__cause__ = error
@@ -154,22 +154,22 @@ class Rewriter:
         """Store what stays of consecutive runs, and put it in their place; False when they are no longer there."""
         session_id = self._session()
         inputs = list(run_inputs(rewritten))
-        block_bytes = self._doors.settings.flush.block_bytes
+        block_bytes = self._dependencies.settings.flush.block_bytes
         encoded = await self.in_thread(partial(encode_segment, inputs, block_bytes=block_bytes))
         key = segment_key(session_id, next(self._sequence))
         try:
-            await self._doors.objects.put_new(key, encoded.body)
+            await self._dependencies.objects.put_new(key, encoded.body)
         except ObjectExists as error:
             raise Unavailable(f"object key is taken; key={key}") from error
         self.written_bytes += encoded.size_bytes
         segment = SegmentObject(
-            key=key, size_bytes=encoded.size_bytes, created_at_ms=self._doors.agreed_time().later_ms
+            key=key, size_bytes=encoded.size_bytes, created_at_ms=self._dependencies.agreed_time().later_ms
         )
         commit = SegmentCommit(segment=segment, runs=tuple(layout.run(key) for layout in encoded.layouts))
         return await self._register(session_id, [item.source.run for item in rewritten], commit)
 
     async def _register(self, session_id: SessionId, expected: Sequence[Run], commit: SegmentCommit) -> bool:
-        offer = partial(self._doors.metadata.replace_runs, session_id, expected, commit)
+        offer = partial(self._dependencies.metadata.replace_runs, session_id, expected, commit)
         replaced = await self._several_times(offer)
         if replaced:
             self._reader.runs.forget(expected[0].partition)
@@ -177,7 +177,7 @@ class Rewriter:
             # Rows that differ never become the same again, so nobody can register this object any more.
             log.info("runs changed while they were rewritten", extra={"key": commit.segment.key})
             with suppress(Unavailable):
-                await self._doors.objects.delete(commit.segment.key)
+                await self._dependencies.objects.delete(commit.segment.key)
         return replaced
 
     async def _several_times(self, act: Callable[[], Awaitable[bool]]) -> bool:
@@ -187,7 +187,9 @@ class Rewriter:
                 return await act()
             except Unavailable as error:
                 log.warning("replacing runs failed, will be tried again", extra={"why": str(error)})
-                await self._doors.clock.sleep(self._doors.ids.jitter(self._doors.settings.flush.retry_s))
+                await self._dependencies.clock.sleep(
+                    self._dependencies.ids.jitter(self._dependencies.settings.flush.retry_s)
+                )
         return await act()
 
     def close(self) -> None:

@@ -67,14 +67,14 @@ class MemoryBudget:
         """Whether somebody should make room: the budget is near its limit, or an append waits for its turn."""
         return bool(self._waiting) or self.pressure >= self._settings.throttle_at
 
-    def fits_freely(self, size_bytes: int) -> bool:
+    def fits(self, size_bytes: int) -> bool:
         return self._used + size_bytes <= self._limit * self._settings.throttle_at and not self._waiting
 
     def take(self, size_bytes: int) -> None:
         """Account for bytes that came in; `admit` was asked before."""
         self._used += size_bytes
 
-    def give_back(self, size_bytes: int) -> None:
+    def release(self, size_bytes: int) -> None:
         self._used -= size_bytes
         assert self._used >= 0, "more bytes were given back than were taken"
         self._wake_first()
@@ -86,7 +86,7 @@ class MemoryBudget:
         Whoever came first goes in first. A single append larger than the whole budget is let in alone, so that the
         limit never locks anybody out for good.
         """
-        if self.fits_freely(size_bytes):
+        if self.fits(size_bytes):
             return 0.0
         started = self._clock.monotonic()
         not_before, deadline = started + self._delay(), started + self._settings.max_throttle_s
@@ -129,7 +129,7 @@ async def _wait(turn: asyncio.Event, seconds: float) -> None:
         return
 
 
-class Gate:
+class AppendBarrier:
     __slots__ = ("_closing", "_shut", "_waiting", "_wanting")
 
     def __init__(self) -> None:
@@ -140,7 +140,7 @@ class Gate:
 
     def __repr__(self) -> str:
         state = "closed" if self._closing else "shut" if self._shut else "open"
-        return f"<Gate {state} waiting={len(self._waiting)} wanting={len(self._wanting)}>"
+        return f"<AppendBarrier {state} waiting={len(self._waiting)} wanting={len(self._wanting)}>"
 
     @property
     def is_open(self) -> bool:
@@ -204,13 +204,13 @@ SHARE: Final = 4
 """One answer takes at most this part of what the others have left: many get a little, a few get much."""
 
 
-class AnswerBytes:
+class ResponseBudget:
     def __init__(self, limit_bytes: int) -> None:
         self._limit = limit_bytes
         self._held = 0
 
     def __repr__(self) -> str:
-        return f"<AnswerBytes held={self._held >> 10}KiB of {self._limit >> 10}KiB>"
+        return f"<ResponseBudget held={self._held >> 10}KiB of {self._limit >> 10}KiB>"
 
     @property
     def held_bytes(self) -> int:
@@ -227,7 +227,7 @@ class AnswerBytes:
         return after_bytes
 
 
-class Traffic:
+class TrafficCounters:
     __slots__ = ("appended_batches", "appended_bytes", "appended_records", "fetched_bytes")
 
     def __init__(self) -> None:
@@ -237,7 +237,7 @@ class Traffic:
         self.fetched_bytes = 0
 
     def __repr__(self) -> str:
-        return f"<Traffic appended={self.appended_records} records fetched={self.fetched_bytes >> 20}MiB>"
+        return f"<TrafficCounters appended={self.appended_records} records fetched={self.fetched_bytes >> 20}MiB>"
 
     def appended(self, *, records: int, size_bytes: int) -> None:
         self.appended_batches += 1

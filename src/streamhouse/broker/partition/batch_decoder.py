@@ -75,7 +75,7 @@ class DecoderBudget:
                 raise self.overloaded() from None
             raise
 
-    def give_back(self, size_bytes: int) -> None:
+    def release(self, size_bytes: int) -> None:
         self._used -= size_bytes
         assert self._used >= 0, "more bytes were given back than were taken"
         self._admit()
@@ -97,7 +97,7 @@ class DecoderBudget:
 
     def _leave(self, turn: "asyncio.Future[None]", size_bytes: int) -> None:
         if turn.done() and not turn.cancelled():
-            self.give_back(size_bytes)  # admitted in the moment in which its owner left
+            self.release(size_bytes)  # admitted in the moment in which its owner left
             return
         self._waiting = deque(item for item in self._waiting if item[0] is not turn)
         self._admit()
@@ -126,7 +126,7 @@ It may be called again, and must then begin anew.
 """
 
 
-class Stored(NamedTuple):
+class StoredSize(NamedTuple):
     """What is known of batches before they are opened: the codec that takes the most memory, and the size of the
     largest compressed one; where none is compressed, of all."""
 
@@ -146,7 +146,7 @@ class _Outcome(NamedTuple):
     error: Exception | None
 
 
-class Decoder:
+class BatchDecoder:
     def __init__(self, settings: DecoderSettings, *, producers: ProducerSettings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
@@ -162,9 +162,9 @@ class Decoder:
         self.budget = DecoderBudget(settings)
 
     def __repr__(self) -> str:
-        return f"<Decoder waiting={len(self._queue)} {self.budget!r}>"
+        return f"<BatchDecoder waiting={len(self._queue)} {self.budget!r}>"
 
-    async def run(self, stored: Stored, work: Work[T], *, inline_bytes: int = INLINE_BYTES) -> T:
+    async def run(self, stored: StoredSize, work: Work[T], *, inline_bytes: int = INLINE_BYTES) -> T:
         """What `work` returns, or raises. Raises `Overloaded` when there is no memory for it in time.
 
         It runs on the event loop only for uncompressed batches of at most `inline_bytes`.
@@ -180,7 +180,7 @@ class Decoder:
                     raise
             limit_bytes = min(limit_bytes * GROWTH, self.limit_bytes)
 
-    async def _try(self, stored: Stored, work: Work[T], limit_bytes: int) -> T:
+    async def _try(self, stored: StoredSize, work: Work[T], limit_bytes: int) -> T:
         if limit_bytes <= ORDINARY_BYTES:
             return await self._enqueue(work, limit_bytes)
         taken_bytes = peak_bytes(stored.codec, limit_bytes)
@@ -188,9 +188,9 @@ class Decoder:
         try:
             running = asyncio.get_running_loop().run_in_executor(self._large, _call, work, limit_bytes)
         except RuntimeError as error:  # closed meanwhile
-            self.budget.give_back(taken_bytes)
+            self.budget.release(taken_bytes)
             raise Stopping("the agent stops; what=decoder") from error
-        running.add_done_callback(lambda _: self.budget.give_back(taken_bytes))
+        running.add_done_callback(lambda _: self.budget.release(taken_bytes))
         # Whoever asked may be gone before the thread is done with it, and with the memory.
         outcome = await asyncio.shield(running)
         return _result(outcome, work)
@@ -263,7 +263,7 @@ class Decoder:
         self._release(running)
 
 
-def stored_in(batches: Iterable[Buffer]) -> Stored:
+def stored_size(batches: Iterable[Buffer]) -> StoredSize:
     """What is known of batches that are opened one after the other."""
     codec = compressed = total = 0
     for batch in batches:
@@ -271,19 +271,19 @@ def stored_in(batches: Iterable[Buffer]) -> Stored:
         codec = max(codec, own)  # zstd takes the most
         compressed = max(compressed, len(batch) if own else 0)
         total += len(batch)
-    return Stored(codec, compressed if codec else total)
+    return StoredSize(codec, compressed if codec else total)
 
 
-def stored_together(all_stored: Iterable[Stored]) -> Stored:
+def sum_stored(all_stored: Iterable[StoredSize]) -> StoredSize:
     """The same of batches of which it is known in parts."""
     parts = list(all_stored)
     codec = max((part.codec for part in parts), default=0)
     if codec == Codec.NONE:
-        return Stored(codec, sum(part.size_bytes for part in parts))
-    return Stored(codec, max(part.size_bytes for part in parts if part.codec))
+        return StoredSize(codec, sum(part.size_bytes for part in parts))
+    return StoredSize(codec, max(part.size_bytes for part in parts if part.codec))
 
 
-def first_limit(stored: Stored, limit_bytes: int) -> int:
+def first_limit(stored: StoredSize, limit_bytes: int) -> int:
     """How much the first try may make of a batch. What isn't compressed is as large as it is."""
     if stored.codec == Codec.NONE:
         return limit_bytes if stored.size_bytes > ORDINARY_BYTES else min(limit_bytes, ORDINARY_BYTES)

@@ -1,14 +1,15 @@
-"""Log: one open partition on the agent that leads it, from the flushed end to the next offset.
+"""PartitionLog: one open partition on its leader, from the flushed end to the next offset.
 
-Data path   broker -> **log** (judge, place, queue in the WAL: one synchronous step) -> WAL -> high watermark -> flush
-Owns        offsets, the tail in memory, the high watermark, the producers' windows
-Leaves      durability to the WAL, segments to `flush` and `reader`, the lease to `tenure`, which transactions are
-            decided to `stability`
+Data path   produce -> **log** (check the sequence, assign offsets, queue in the WAL: one synchronous step) -> WAL ->
+            flush
+Owns        offsets, the tail in memory, the high watermark, the producer state
+Leaves      durability to `wal`; segments to `session.flush` and `segments.reader`; the lease to
+            `session.agent_session`; the last stable offset to `stable_offset`
 
-Invariants  log_start <= flushed_end <= high_watermark <= next_offset, and none of them ever goes back
+Invariants  log_start <= flushed_end <= high_watermark <= next_offset, and none of them ever decreases
             log_start <= last_stable_offset <= high_watermark
             the tail holds exactly the batches of [flushed_end, next_offset)
-            bytes of a placed batch are never written again: readers and sockets hold views of them
+            bytes of an appended batch are never written again: readers and sockets hold views of them
 """
 
 import asyncio
@@ -16,10 +17,10 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
-from streamhouse.broker.partition.backpressure import Gate
-from streamhouse.broker.partition.offset_reservation import UNLIMITED, Reserve
-from streamhouse.broker.partition.producer_state import KEYS_FROM, ProducerTable
-from streamhouse.broker.partition.stable_offset import KEPT, KnownAborted, Stability
+from streamhouse.broker.partition.backpressure import AppendBarrier
+from streamhouse.broker.partition.offset_reservation import UNLIMITED, OffsetReservation
+from streamhouse.broker.partition.producer_state import FIRST_KEY_ID, ProducerTable
+from streamhouse.broker.partition.stable_offset import MAX_RETAINED, AbortedIndex, LastStableOffset
 from streamhouse.broker.wal.base import Wal
 from streamhouse.errors import AppendFailed, Retriable
 from streamhouse.format import batch as batches
@@ -41,13 +42,13 @@ class TailBatch(NamedTuple):
     appended_at: float
 
 
-class Watcher(Protocol):
+class HighWatermarkListener(Protocol):
     """Somebody who waits for a partition to move: a long poll."""
 
     def wake(self) -> None: ...
 
 
-class Placed(NamedTuple):
+class PendingAppend(NamedTuple):
     """An append that has its offsets and is on its way into the WAL, or a duplicate of one."""
 
     log: "PartitionLog"
@@ -75,9 +76,9 @@ class PartitionLog:
         *,
         producers: ProducerTable,
         wal: Wal,
-        reserve: Reserve = UNLIMITED,
-        aborted: KnownAborted | None = None,
-        aborted_kept: int = KEPT,
+        reserve: OffsetReservation = UNLIMITED,
+        aborted: AbortedIndex | None = None,
+        aborted_kept: int = MAX_RETAINED,
     ) -> None:
         self.name = name
         self.partition: PartitionId = state.partition
@@ -93,17 +94,17 @@ class PartitionLog:
         self.refused: Sequence[BatchHeader] = ()
         """Batches that had been placed and were never acknowledged; known once the log is sealed."""
         self.flushing = False
-        self.gate = Gate()
+        self.gate = AppendBarrier()
         """Appends pass it; it is shut while segments are placed."""
         self.reserve = reserve
         self._wal = wal
         self._producers = producers
         self._stored_producers = producers.copy()
-        self._stability = Stability(producers.open_transactions(), aborted or KnownAborted(), kept=aborted_kept)
+        self._stability = LastStableOffset(producers.open_transactions(), aborted or AbortedIndex(), kept=aborted_kept)
         self._tail: list[TailBatch] = []
         self._tail_ends: list[int] = []
         self._tail_bytes = 0
-        self._watchers: dict[Watcher, None] = {}  # woken in the order in which they came
+        self._watchers: dict[HighWatermarkListener, None] = {}  # woken in the order in which they came
         self._waiting: dict[asyncio.Future[None], int] = {}
         self._waiting_for_flush: dict[asyncio.Future[None], int] = {}
         self._hurried_end = 0
@@ -135,12 +136,12 @@ class PartitionLog:
 
     # --- writing
 
-    def append(self, header: BatchHeader, data: memoryview, *, now: float, now_ms: int) -> Placed:
+    def append(self, header: BatchHeader, data: memoryview, *, now: float, now_ms: int) -> PendingAppend:
         """Judge, place and queue one checked batch. No await in here: nobody can come between check and write."""
         self._require_open()
         idempotent = header.producer_id >= 0
-        if idempotent and (known := self._producers.judge(self.name, header)) is not None:
-            return Placed(self, known.base_offset, known.end_offset, -1, None)
+        if idempotent and (known := self._producers.check_sequence(self.name, header)) is not None:
+            return PendingAppend(self, known.base_offset, known.end_offset, -1, None)
         base = self.next_offset
         end = base + header.last_offset_delta + 1
         if end > self.reserve.ask_at:
@@ -162,14 +163,14 @@ class PartitionLog:
             if header.is_transactional:
                 self._stability.began(header.producer_id, base)
         commit.add_done_callback(lambda done: self._committed(done, end))
-        return Placed(self, base, end, append_time_ms, commit)
+        return PendingAppend(self, base, end, append_time_ms, commit)
 
-    def append_marker(self, marker: Marker, *, now: float, now_ms: int) -> Placed:
+    def append_marker(self, marker: Marker, *, now: float, now_ms: int) -> PendingAppend:
         """End the producer's transaction here. A number that was taken before changes nothing: what is answered waits
         until everything is durable that was placed by now, the first one too. Raises `MarkerFenced`."""
         self._require_open()
-        if self._producers.has_taken(self.name, marker):
-            return Placed(self, self.next_offset, self.next_offset, -1, None)
+        if self._producers.has_marker(self.name, marker):
+            return PendingAppend(self, self.next_offset, self.next_offset, -1, None)
         base = self.next_offset
         end = base + 1
         if end > self.reserve.ask_at:
@@ -184,11 +185,11 @@ class PartitionLog:
         aborted = self._producers.end(marker, base, now_ms=now_ms)
         self._stability.ended(marker.producer.producer_id, end, aborted)
         commit.add_done_callback(lambda done: self._committed(done, end))
-        return Placed(self, base, end, -1, commit)
+        return PendingAppend(self, base, end, -1, commit)
 
-    def may_be_late(self, marker: Marker) -> bool:
+    def may_be_stale(self, marker: Marker) -> bool:
         """Whether only the producer's row can tell that the marker isn't one of an earlier transaction."""
-        return self._producers.may_be_late(marker)
+        return self._producers.may_be_stale(marker)
 
     def needs_verification(self, header: BatchHeader) -> bool:
         """Whether a batch may be the first of a transaction here, so that somebody must know of it before it is placed;
@@ -254,11 +255,11 @@ class PartitionLog:
             self._waiting_for_flush.pop(waiting, None)
 
     @property
-    def is_awaited(self) -> bool:
+    def has_flush_waiters(self) -> bool:
         """Whether somebody waits for a flush, here or at another agent."""
         return bool(self._waiting_for_flush) or self.flushed_end < self._hurried_end
 
-    def flush_soon(self, end: int) -> None:
+    def request_flush(self, end: int) -> None:
         """Somebody whom this agent doesn't see waits until a segment holds everything below `end`."""
         self._hurried_end = max(self._hurried_end, end)
 
@@ -290,7 +291,7 @@ class PartitionLog:
     def knows_producer(self, header: BatchHeader) -> bool:
         return self._producers.knows(header)
 
-    def missing_before(self, header: BatchHeader) -> int | None:
+    def sequence_gap_before(self, header: BatchHeader) -> int | None:
         """The sequence that an idempotent producer's batch leaves out, if any."""
         return self._producers.missing(header) if header.producer_id >= 0 else None
 
@@ -301,7 +302,7 @@ class PartitionLog:
 
     def producers(self, *, now_ms: int) -> Sequence[ProducerEntry]:
         """The idempotent producers that are remembered, with what they sent last; idempotency keys are none."""
-        return [each for each in self._producers.entries(now_ms=now_ms) if each.producer_id < KEYS_FROM]
+        return [each for each in self._producers.entries(now_ms=now_ms) if each.producer_id < FIRST_KEY_ID]
 
     # --- reading
 
@@ -313,13 +314,13 @@ class PartitionLog:
     @property
     def last_stable_offset(self) -> int:
         """Below it every transaction is decided, for good."""
-        if self._stability.is_calm:
+        if self._stability.is_stable:
             return self.high_watermark
         return max(self.log_start, min(self._stability.oldest(), self.high_watermark))
 
     def aborted_between(self, start: int, end: int) -> Sequence[AbortedTransaction]:
         """Aborted transactions that have something in [start, end); the store has those whose markers stand below
-        `aborted_known_from`."""
+        `aborted_complete_from`."""
         return self._stability.aborted_between(start, end)
 
     @property
@@ -328,8 +329,8 @@ class PartitionLog:
         return self._stability.has_aborted
 
     @property
-    def aborted_known_from(self) -> int:
-        return self._stability.known_from
+    def aborted_complete_from(self) -> int:
+        return self._stability.complete_from
 
     def forget_aborted(self, last_offsets: Collection[int]) -> None:
         """Compaction has left nothing of these transactions, and takes their markers."""
@@ -359,10 +360,10 @@ class PartitionLog:
         if self.closed is not None and not self._tail and self.flushed_end < self.high_watermark:
             self._require_open()
 
-    def watch(self, watcher: Watcher) -> None:
+    def watch(self, watcher: HighWatermarkListener) -> None:
         self._watchers[watcher] = None
 
-    def unwatch(self, watcher: Watcher) -> None:
+    def unwatch(self, watcher: HighWatermarkListener) -> None:
         self._watchers.pop(watcher, None)
 
     def wake_watchers(self) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 from uuid import UUID
 
-from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.dependencies import Dependencies
 from streamhouse.errors import LeaseLost, NotReserved, SessionLost, Unavailable
 from streamhouse.model.cluster import PartitionState
 from streamhouse.model.names import PartitionId, SessionId, TopicId
@@ -23,12 +23,12 @@ from streamhouse.model.topic_settings import MAX_LONG
 log = logging.getLogger(__name__)
 
 
-class Reserve:
+class OffsetReservation:
     """How far one lease may go: `need` is called for an append that ends above `ask_at`."""
 
     __slots__ = ("_ask", "ask_at", "partition", "until", "wanted")
 
-    def __init__(self, partition: PartitionId, ask: "Callable[[Reserve], None]") -> None:
+    def __init__(self, partition: PartitionId, ask: "Callable[[OffsetReservation], None]") -> None:
         self.partition = partition
         self.until = MAX_LONG
         self.ask_at = MAX_LONG
@@ -36,7 +36,7 @@ class Reserve:
         self._ask = ask
 
     def __repr__(self) -> str:
-        return f"<Reserve {self.partition} until={self.until} ask_at={self.ask_at} wanted={self.wanted}>"
+        return f"<OffsetReservation {self.partition} until={self.until} ask_at={self.ask_at} wanted={self.wanted}>"
 
     def granted(self, until: int, *, ahead: int) -> None:
         """All below `until` is reserved; half of what lies ahead may be used before more is asked for."""
@@ -55,23 +55,23 @@ class Reserve:
         return self.wanted > self.ask_at
 
 
-UNLIMITED: Final = Reserve(PartitionId(TopicId(UUID(int=0)), -1), lambda _: None)
+UNLIMITED: Final = OffsetReservation(PartitionId(TopicId(UUID(int=0)), -1), lambda _: None)
 
 
-class Reservations:
+class OffsetReservations:
     """The reserves of one session."""
 
-    def __init__(self, doors: Doors, session_id: SessionId) -> None:
-        self._doors = doors
+    def __init__(self, dependencies: Dependencies, session_id: SessionId) -> None:
+        self._dependencies = dependencies
         self._session_id = session_id
-        self._ahead = doors.settings.cluster.reserve_offsets
-        self._is_needed = doors.wals.kind == "disk" and not doors.alone
-        self._begun: dict[PartitionId, Reserve] = {}
-        self._asked: dict[PartitionId, Reserve] = {}
+        self._ahead = dependencies.settings.cluster.reserve_offsets
+        self._is_needed = dependencies.wals.kind == "disk" and not dependencies.alone
+        self._begun: dict[PartitionId, OffsetReservation] = {}
+        self._asked: dict[PartitionId, OffsetReservation] = {}
         self._wake = asyncio.Event()
 
     def __repr__(self) -> str:
-        return f"<Reservations asked={len(self._asked)} {'needed' if self._is_needed else 'not needed'}>"
+        return f"<OffsetReservations asked={len(self._asked)} {'needed' if self._is_needed else 'not needed'}>"
 
     async def begin(self, states: Iterable[PartitionState]) -> None:
         """Reserve for leases that were just taken, before anything is appended; one call for all of them.
@@ -80,26 +80,26 @@ class Reservations:
         """
         if not self._is_needed:
             return
-        reserves: list[Reserve] = []
+        reserves: list[OffsetReservation] = []
         for state in states:
-            reserve = Reserve(state.partition, self._ask)
+            reserve = OffsetReservation(state.partition, self._ask)
             reserve.granted(max(state.reserved_until, state.flushed_end), ahead=self._ahead)
             reserve.wanted = state.flushed_end + 1
             reserves.append(reserve)
         await self._extend([reserve for reserve in reserves if reserve.is_short])
         self._begun.update((reserve.partition, reserve) for reserve in reserves)
 
-    def of(self, partition: PartitionId) -> Reserve:
+    def of(self, partition: PartitionId) -> OffsetReservation:
         """The reserve of a lease for which `begin` has returned."""
         return self._begun.pop(partition) if self._is_needed else UNLIMITED
 
-    async def ensure(self, reserve: Reserve, end: int) -> None:
+    async def ensure(self, reserve: OffsetReservation, end: int) -> None:
         """Have offsets up to `end` reserved; returns when they are."""
         if end > reserve.until:
             reserve.wanted = max(reserve.wanted, end)
             await self._extend([reserve])
 
-    def _ask(self, reserve: Reserve) -> None:
+    def _ask(self, reserve: OffsetReservation) -> None:
         self._asked[reserve.partition] = reserve
         self._wake.set()
 
@@ -110,7 +110,9 @@ class Reservations:
             self._wake.clear()
             if not await self._extend_asked():
                 # As often as a heartbeat that failed: producers may be waiting for it.
-                await self._doors.clock.sleep(self._doors.ids.jitter(min(1.0, self._doors.settings.lease.renew_s)))
+                await self._dependencies.clock.sleep(
+                    self._dependencies.ids.jitter(min(1.0, self._dependencies.settings.lease.renew_s))
+                )
                 self._wake.set()
 
     async def _extend_asked(self) -> bool:
@@ -129,10 +131,10 @@ class Reservations:
             return False
         return True
 
-    async def _extend(self, reserves: Sequence[Reserve]) -> None:
+    async def _extend(self, reserves: Sequence[OffsetReservation]) -> None:
         if not reserves:
             return
         until = {reserve.partition: reserve.wanted + self._ahead for reserve in reserves}
-        await self._doors.metadata.reserve_offsets(self._session_id, until)
+        await self._dependencies.metadata.reserve_offsets(self._session_id, until)
         for reserve in reserves:
             reserve.granted(until[reserve.partition], ahead=self._ahead)

@@ -7,8 +7,8 @@ Leaves      bytes of the snapshot to `format.producers`, producer ids to the met
 A table is a value of one partition at one offset. The log keeps two: one at its end, to judge new batches, and one
 at the flushed end, whose snapshot goes into the next segment and from which the first is rebuilt.
 
-Idempotency keys are producers, too, with ids from `KEYS_FROM` on that nobody is ever given. There may be many more of
-them, each with one batch, so they have a limit of their own and make no room at the expense of producers.
+An idempotency key is stored as a producer with an id of at least `FIRST_KEY_ID`; no client gets such an id. There may
+be many keys with one batch each, so keys have a limit of their own and never evict producers.
 
 An abort marker leaves no originals behind: a client whose answers were lost may use the numbers of an aborted batch for
 another one in its next transaction. Acknowledged as a duplicate, that one would be lost from a committed transaction.
@@ -34,9 +34,9 @@ from streamhouse.format.producer_snapshot import ABORTED, NO_MARKER, ProducerEnt
 from streamhouse.format.transactions import read_marker
 from streamhouse.model.transaction import AbortedTransaction, Marker
 
-WINDOW: Final = 5
+RETAINED_BATCHES: Final = 5
 SEQUENCES: Final = 2**31
-KEYS_FROM: Final = 2**62
+FIRST_KEY_ID: Final = 2**62
 
 
 class ProducerTable:
@@ -67,7 +67,7 @@ class ProducerTable:
         return len(self._entries) + len(self._keys)
 
     def _among(self, producer_id: int) -> dict[int, ProducerEntry]:
-        return self._entries if producer_id < KEYS_FROM else self._keys
+        return self._entries if producer_id < FIRST_KEY_ID else self._keys
 
     def copy(self) -> "ProducerTable":
         copied = ProducerTable(limit=self._limit, expire_ms=self._expire_ms, key_limit=self._key_limit)
@@ -106,7 +106,7 @@ class ProducerTable:
 
     def missing(self, header: BatchHeader) -> int | None:
         """The sequence that a batch leaves out; None where it leaves out none, or comes too late anyway."""
-        if header.producer_id >= KEYS_FROM:  # its one batch has any number
+        if header.producer_id >= FIRST_KEY_ID:  # its one batch has any number
             return None
         entry = self._among(header.producer_id).get(header.producer_id)
         if entry is None or header.producer_epoch > entry.epoch:
@@ -115,7 +115,7 @@ class ProducerTable:
         is_gap = header.producer_epoch == entry.epoch and precedes(expected, header.base_sequence)
         return expected if is_gap else None
 
-    def judge(self, partition: object, header: BatchHeader) -> SequenceSpan | None:
+    def check_sequence(self, partition: object, header: BatchHeader) -> SequenceSpan | None:
         """None for a batch that may be appended; the original span for a duplicate; an error for everything else."""
         entry = self._among(header.producer_id).get(header.producer_id)
         if entry is None:
@@ -147,7 +147,7 @@ class ProducerTable:
             return None
         # Only a full window has forgotten anything. Before the first batch of one that isn't full nothing was stored:
         # the producer began there, or what came before was lost with its WAL entry.
-        is_full = len(entry.batches) >= WINDOW and entry.batches[0].first_sequence != ABORTED
+        is_full = len(entry.batches) >= RETAINED_BATCHES and entry.batches[0].first_sequence != ABORTED
         if is_full and precedes(header.last_sequence, entry.batches[0].first_sequence):
             raise DuplicateSequence(
                 f"batch was stored before and its offset is no longer known; partition={partition} "
@@ -172,7 +172,7 @@ class ProducerTable:
         entry = among.pop(header.producer_id, None)
         self._doubtful.discard(header.producer_id)
         same = entry is not None and entry.epoch == header.producer_epoch
-        kept = entry.batches[1 - WINDOW :] if entry is not None and same else ()
+        kept = entry.batches[1 - RETAINED_BATCHES :] if entry is not None and same else ()
         first = entry.transaction_first if entry is not None else None
         if first is None and header.is_transactional:
             first = self._begin(header.producer_id, base_offset)
@@ -207,7 +207,7 @@ class ProducerTable:
         """Forget the longest silent ones that have no open transaction. A few are looked at, and those that have one go
         to the end: with many of them the table is larger for a while."""
         limit = self._limit if among is self._entries else self._key_limit
-        for _ in range(min(WINDOW, len(among) - 1)):  # the last one has just been heard of
+        for _ in range(min(RETAINED_BATCHES, len(among) - 1)):  # the last one has just been heard of
             if len(among) <= limit:
                 return
             producer_id = next(iter(among))
@@ -232,7 +232,7 @@ class ProducerTable:
         entry = self._among(header.producer_id).get(header.producer_id)
         return entry is not None and entry.epoch == header.producer_epoch and _same(entry, header) is not None
 
-    def has_taken(self, partition: object, marker: Marker) -> bool:
+    def has_marker(self, partition: object, marker: Marker) -> bool:
         """Whether the transaction of this number, or a later one of the producer, has ended here before.
 
         Raises `MarkerFenced` for one that never came and never may: its producer was replaced.
@@ -249,7 +249,7 @@ class ProducerTable:
             )
         return False
 
-    def may_be_late(self, marker: Marker) -> bool:
+    def may_be_stale(self, marker: Marker) -> bool:
         """Whether a transaction is open, and nothing is known of those before it: the marker may be one of theirs."""
         entry = self._entries.get(marker.producer.producer_id)
         return entry is not None and entry.transaction_first is not None and entry.marker_number == NO_MARKER

@@ -8,7 +8,7 @@ The last stable offset is where the oldest transaction begins that is open, or w
 that is lost with the power has decided nothing. Where there is none it is the high watermark.
 
 Aborted ones are kept up to a limit. The oldest go first, those alone that segments hold, and with them the rows in the
-metadata store: from `known_from` on everything is here, below it the store has to be asked.
+metadata store: from `complete_from` on everything is here, below it the store has to be asked.
 """
 
 from bisect import bisect_left
@@ -18,44 +18,43 @@ from typing import Final, NamedTuple
 
 from streamhouse.model.transaction import AbortedTransaction
 
-KEPT: Final = 10_000
+MAX_RETAINED: Final = 10_000
 """Of a log that isn't told otherwise."""
 
 
-class _Ending(NamedTuple):
+class _EndedTransaction(NamedTuple):
     """A transaction whose marker is placed and not durable: it is, when the high watermark has reached `end`."""
 
     end: int
     first_offset: int
 
 
-class KnownAborted(NamedTuple):
-    """Aborted transactions of a partition, by the offsets of their markers: all whose markers stand at `known_from` or
-    above."""
+class AbortedIndex(NamedTuple):
+    """Aborted transactions of a partition by the offset of their marker; complete from `complete_from` on."""
 
     transactions: Sequence[AbortedTransaction] = ()
-    known_from: int = 0
+    complete_from: int = 0
 
 
-class Stability:
-    __slots__ = ("_aborted", "_ending", "_kept", "_lasts", "_longest", "_open", "known_from")
+class LastStableOffset:
+    __slots__ = ("_aborted", "_ending", "_kept", "_lasts", "_longest", "_open", "complete_from")
 
-    def __init__(self, open_transactions: Mapping[int, int], aborted: KnownAborted, *, kept: int) -> None:
+    def __init__(self, open_transactions: Mapping[int, int], aborted: AbortedIndex, *, kept: int) -> None:
         self._open = dict(open_transactions)  # in the order of their offsets, because they begin in that order
-        self._ending: deque[_Ending] = deque()
+        self._ending: deque[_EndedTransaction] = deque()
         self._aborted: list[AbortedTransaction] = []
         self._lasts: list[int] = []
         self._longest = 0
         self._kept = kept
-        self.known_from = aborted.known_from
+        self.complete_from = aborted.complete_from
         for each in aborted.transactions:
             self._add(each)
 
     def __repr__(self) -> str:
-        return f"<Stability open={len(self._open)} ending={len(self._ending)} aborted={len(self._aborted)}>"
+        return f"<LastStableOffset open={len(self._open)} ending={len(self._ending)} aborted={len(self._aborted)}>"
 
     @property
-    def is_calm(self) -> bool:
+    def is_stable(self) -> bool:
         """Whether everything that is durable is decided."""
         return not self._open and not self._ending
 
@@ -83,7 +82,7 @@ class Stability:
         """The marker that ends at `end` was placed."""
         first = self._open.pop(producer_id, None)
         if first is not None:
-            self._ending.append(_Ending(end, first))
+            self._ending.append(_EndedTransaction(end, first))
         if aborted is not None:
             self._add(aborted)
 
@@ -109,7 +108,7 @@ class Stability:
         """Segments hold everything below `end`, and rows what was aborted there: what is too much may go."""
         surplus = min(len(self._aborted) - self._kept, bisect_left(self._lasts, end))
         if surplus > 0:
-            self.known_from = self._lasts[surplus - 1] + 1
+            self.complete_from = self._lasts[surplus - 1] + 1
             self._drop(surplus)
 
     def start_at(self, offset: int) -> None:
@@ -131,7 +130,7 @@ class Stability:
         self._longest = max(self._longest, aborted.last_offset - aborted.first_offset + 1)
 
 
-def known_aborted(rows: Iterable[AbortedTransaction], *, flushed_end: int, kept: int) -> KnownAborted:
+def index_aborted(rows: Iterable[AbortedTransaction], *, flushed_end: int, kept: int) -> AbortedIndex:
     """What a log keeps of the store's first `kept` rows: all of them, or none where there may be more."""
     transactions = tuple(rows)
-    return KnownAborted(transactions) if len(transactions) < kept else KnownAborted(known_from=flushed_end)
+    return AbortedIndex(transactions) if len(transactions) < kept else AbortedIndex(complete_from=flushed_end)

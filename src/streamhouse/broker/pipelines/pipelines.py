@@ -2,7 +2,7 @@
 
 Data path   wire -> **pipelines** -> metadata store
 Owns        that a change is decided by what is there when it is made; limits of definitions
-Leaves      deciding to `changes`, owners to `supervision`, running to `spark.pipelines`
+Leaves      deciding to `changes`, owners to `supervisors`, running to `spark.pipelines`
 
 Changes: what becomes of a pipeline when somebody wishes something of it. Decides; touches nothing.
 
@@ -18,8 +18,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from streamhouse.broker.catalog.topic_catalog import Catalogue
-from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.catalog.topic_catalog import TopicCatalog
+from streamhouse.broker.dependencies import Dependencies
 from streamhouse.broker.pipelines.table_definitions import check_types
 from streamhouse.errors import AnotherTable, InvalidDefinition, NameTaken, PlaceLost, Unavailable, UnknownPipeline
 from streamhouse.model.pipeline import (
@@ -45,7 +45,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class PipelineRequest:
     """A definition as it should be; `fresh`: it may begin anew, at `starting`."""
 
     definition: Definition
@@ -54,7 +54,7 @@ class Wanted:
 
 
 def decide_definition(
-    before: Pipeline | None, wanted: Wanted, *, query_id: str, has_run: bool = True
+    before: Pipeline | None, wanted: PipelineRequest, *, query_id: str, has_run: bool = True
 ) -> tuple[Outcome, Pipeline]:
     """The pipeline as it is kept then; raises `PlaceLost` for what can't go on where it stands.
 
@@ -69,9 +69,9 @@ def decide_definition(
         return Outcome.UNCHANGED, replace(before, definition=definition)
     changed = replace(before, definition=definition, revision=before.revision + 1)
     if wanted.fresh:
-        return Outcome.CHANGED, _anew(changed, wanted.starting, query_id)
+        return Outcome.CHANGED, _restarted(changed, wanted.starting, query_id)
     if lost is not None and definition.kind is Kind.VIEW and not has_run:
-        return Outcome.CHANGED, _anew(changed, before.starting, query_id)
+        return Outcome.CHANGED, _restarted(changed, before.starting, query_id)
     if lost is not None:
         raise PlaceLost(definition.name, why=lost)
     return Outcome.CHANGED, changed
@@ -80,7 +80,7 @@ def decide_definition(
 def decide_restart(before: Pipeline, starting: str | None, *, query_id: str) -> Pipeline:
     """With a place to start from: a new beginning. Without: the same place, tried again."""
     again = replace(before, revision=before.revision + 1, wish=DesiredState.RUN)
-    return again if starting is None else _anew(again, starting, query_id)
+    return again if starting is None else _restarted(again, starting, query_id)
 
 
 def check_starting(starting: str) -> None:
@@ -101,7 +101,7 @@ def shown_status(kept: StoredPipeline) -> Status:
     return replace(kept.status, phase=phase, input_rate=None, processed_rate=None)
 
 
-def _first(wanted: Wanted, query_id: str) -> Pipeline:
+def _first(wanted: PipelineRequest, query_id: str) -> Pipeline:
     return Pipeline(
         definition=wanted.definition,
         revision=1,
@@ -114,7 +114,7 @@ def _first(wanted: Wanted, query_id: str) -> Pipeline:
     )
 
 
-def _anew(before: Pipeline, starting: str | None, query_id: str) -> Pipeline:
+def _restarted(before: Pipeline, starting: str | None, query_id: str) -> Pipeline:
     return replace(before, generation=before.generation + 1, query_id=query_id, starting=starting)
 
 
@@ -165,11 +165,11 @@ TRIES: Final = 10
 
 
 class Pipelines:
-    def __init__(self, doors: Doors, *, catalogue: Catalogue) -> None:
-        self._metadata = doors.metadata
-        self._settings = doors.settings.pipelines
-        self._ids = doors.ids
-        self._catalogue = catalogue
+    def __init__(self, dependencies: Dependencies, *, catalog: TopicCatalog) -> None:
+        self._metadata = dependencies.metadata
+        self._settings = dependencies.settings.pipelines
+        self._ids = dependencies.ids
+        self._catalog = catalog
 
     async def all(self) -> Sequence[StoredPipeline]:
         return await self._metadata.pipelines()
@@ -181,7 +181,7 @@ class Pipelines:
             raise UnknownPipeline(name)
         return found
 
-    async def put(self, wanted: Wanted) -> tuple[Outcome, StoredPipeline]:
+    async def put(self, wanted: PipelineRequest) -> tuple[Outcome, StoredPipeline]:
         """Keep a definition. Raises `PlaceLost`, `NameTaken`, `InvalidDefinition`, `AnotherTable`, `PipelineLimit`."""
         self._check(wanted)
         name, query_id = wanted.definition.name, str(self._ids.uuid())
@@ -230,7 +230,7 @@ class Pipelines:
     async def _write(self, after: Pipeline, before: Pipeline | None) -> bool:
         return await self._metadata.put_pipeline(after, expected=before, max_pipelines=self._settings.max_pipelines)
 
-    def _check(self, wanted: Wanted) -> None:
+    def _check(self, wanted: PipelineRequest) -> None:
         definition, limit = wanted.definition, self._settings.max_definition_bytes
         if definition.kind is Kind.PYTHON and not self._settings.allow_python:
             raise InvalidDefinition(
@@ -257,7 +257,7 @@ class Pipelines:
         if definition.kind is Kind.VIEW:
             if await self._metadata.find_table(definition.name) is not None:
                 raise NameTaken(definition.name, by="a table")
-            if await self._catalogue.find_if_any(definition.name) is not None:
+            if await self._catalog.find_if_any(definition.name) is not None:
                 raise NameTaken(definition.name, by="a topic")
 
     async def _check_target(self, before: Pipeline | None, wanted: Definition) -> None:

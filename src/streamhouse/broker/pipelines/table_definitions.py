@@ -22,26 +22,26 @@ from streamhouse.model.table import (
 )
 from streamhouse.sql.options import TABLE_OPTIONS, is_one_type
 
-_PLACES: Final = {Connector.FILES: "path", **dict.fromkeys(LAKE, "location")}
+_LOCATION_OPTIONS: Final = {Connector.FILES: "path", **dict.fromkeys(LAKE, "location")}
 """The option that says where a table's rows are."""
-_NAMED: Final = {
+_OPTION_NAMES: Final = {
     "connection": "connection=warehouse, with its address in STREAMHOUSE_CONNECTION_WAREHOUSE where Spark runs",
     "catalog": "catalog=sales, with its address in PyIceberg's own configuration where Spark runs",
 }
 """Options that name what an operator has configured."""
 
 
-def is_where_it_was(before: Table, table: Table) -> bool:
+def has_same_location(before: Table, table: Table) -> bool:
     """A lake table that is there stays, whatever has become of the setting."""
     return before.connector in LAKE and before.options.get("location") == table.options.get("location")
 
 
-def check_place(table: Table, *, allowed: str, store: str) -> None:
+def check_location(table: Table, *, allowed: str, store: str) -> None:
     """What SQL workers and supervisors can reach is for everybody only where an operator said so.
 
     Lake tables may also lie where they lie by themselves: in the folder for them of the agents' store.
     """
-    option = _PLACES.get(table.connector)
+    option = _LOCATION_OPTIONS.get(table.connector)
     if option is None or (option == "location" and option not in table.options):  # a catalog knows where
         return
     roots = [root.strip() for root in allowed.split(",") if root.strip()]
@@ -49,8 +49,8 @@ def check_place(table: Table, *, allowed: str, store: str) -> None:
     place = given
     if option == "location":
         lake = lake_folder(store)
-        roots = ([lake] if lake else []) + [_lake_place(root) for root in roots]
-        place = _lake_place(given)
+        roots = ([lake] if lake else []) + [_lake_location(root) for root in roots]
+        place = _lake_location(given)
     if not any(is_under(place, root) for root in roots):
         raise InvalidDefinition(
             f"tables may not lie there; table={table.name} {option}={given[:200]} "
@@ -59,7 +59,7 @@ def check_place(table: Table, *, allowed: str, store: str) -> None:
         )
 
 
-def _lake_place(location: str) -> str:
+def _lake_location(location: str) -> str:
     """As whoever opens the table will understand it; `s3a://` is what files call buckets."""
     try:
         return parse_location("s3://" + location.removeprefix("s3a://") if location.startswith("s3a://") else location)
@@ -93,7 +93,7 @@ def _check_options(table: Table) -> None:
             f"unknown option; table={table.name} option={unknown[0][:100]}"
             f" do=known for {table.connector.value} are {', '.join(known) or 'none'}"
         )
-    for option, do in _NAMED.items():
+    for option, do in _OPTION_NAMES.items():
         is_needed = option in table.options or (option == "connection" and option in known)
         if is_needed and not CONNECTION.fullmatch(table.options.get(option, "")):
             raise InvalidDefinition(f"a {option} is named, not written out; table={table.name} do={do}")

@@ -1,6 +1,6 @@
 """Tables: the names that SQL knows: definitions, topics, views.
 
-Data path   wire -> **tables** -> metadata store, catalogue
+Data path   wire -> **tables** -> metadata store, catalog
 Owns        which of them a name means; that one name means one thing, and a lake table stays the one it is
 Leaves      definitions as text to `format.statements`, rows to `spark.connectors`
 
@@ -18,9 +18,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from streamhouse.broker.catalog.topic_catalog import Catalogue
-from streamhouse.broker.dependencies import Doors
-from streamhouse.broker.pipelines.table_definitions import check_definition, check_place, is_where_it_was
+from streamhouse.broker.catalog.topic_catalog import TopicCatalog
+from streamhouse.broker.dependencies import Dependencies
+from streamhouse.broker.pipelines.table_definitions import check_definition, check_location, has_same_location
 from streamhouse.errors import (
     AnotherTable,
     InvalidDefinition,
@@ -39,17 +39,17 @@ from streamhouse.sql.lake_tables import table_differences
 
 
 class Tables:
-    def __init__(self, doors: Doors, *, catalogue: Catalogue) -> None:
-        self._metadata = doors.metadata
-        self._settings = doors.settings.tables
-        self._catalogue = catalogue
-        self._store_url = doors.store_url
+    def __init__(self, dependencies: Dependencies, *, catalog: TopicCatalog) -> None:
+        self._metadata = dependencies.metadata
+        self._settings = dependencies.settings.tables
+        self._catalog = catalog
+        self._store_url = dependencies.store_url
 
     async def all(self) -> Sequence[Table]:
         """Definitions, then topics without one, then views; each by name."""
         defined = await self._metadata.tables()
         taken = {table.name for table in defined} | {OFFSETS_TOPIC}
-        topics = sorted(topic.name for topic in await self._catalogue.all() if topic.name not in taken)
+        topics = sorted(topic.name for topic in await self._catalog.all() if topic.name not in taken)
         views = [view_table(each) for each in await self._metadata.pipelines() if _is_view(each)]
         taken.update(topics)
         return [*defined, *map(_topic_table, topics), *(view for view in views if view.name not in taken)]
@@ -58,7 +58,7 @@ class Tables:
         """What a name means; raises `UnknownTable`."""
         if (defined := await self._metadata.find_table(name)) is not None:
             return defined
-        if name != OFFSETS_TOPIC and await self._catalogue.find_if_any(name) is not None:
+        if name != OFFSETS_TOPIC and await self._catalog.find_if_any(name) is not None:
             return _topic_table(name)
         kept = await self._metadata.find_pipeline(PipelineName(name))
         if kept is None or not _is_view(kept):
@@ -72,8 +72,8 @@ class Tables:
         """
         check_definition(table, limit=self._settings.max_definition_bytes)
         before = await self._metadata.find_table(table.name)
-        if before is None or not is_where_it_was(before, table):
-            check_place(table, allowed=self._settings.files_under, store=self._store_url)
+        if before is None or not has_same_location(before, table):
+            check_location(table, allowed=self._settings.files_under, store=self._store_url)
         kept = await self._metadata.find_pipeline(PipelineName(table.name))
         if kept is not None and _is_view(kept):
             raise NameTaken(table.name, by="a materialized view")
@@ -131,9 +131,9 @@ class View:
 
 
 class Views:
-    def __init__(self, doors: Doors) -> None:
-        self._metadata = doors.metadata
-        self._settings = doors.settings.views
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._metadata = dependencies.metadata
+        self._settings = dependencies.settings.views
 
     async def all(self) -> Sequence[View]:
         states = {state.name: state for state in await self._metadata.views()}

@@ -1,6 +1,6 @@
 """Supervision: supervisors say that they are alive and what they run, and learn what they should run.
 
-Data path   a supervisor's heartbeat -> **supervision** -> one metadata transaction
+Data path   a supervisor's heartbeat -> **supervisors** -> one metadata transaction
 Owns        limits of what a heartbeat may say; what was last said here, for metrics
 Leaves      who gets what to the metadata store, which has the clock
 
@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
-from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.dependencies import Dependencies
 from streamhouse.errors import InvalidDefinition, NoWorker
 from streamhouse.model.pipeline import (
     Event,
@@ -36,22 +36,22 @@ MAX_LINE: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Heard:
+class _SupervisorReport:
     """A supervisor's last heartbeat here, by the monotonic clock."""
 
     at: float
     running: tuple[PipelineReport, ...]
 
 
-class Supervision:
-    def __init__(self, doors: Doors) -> None:
-        self._metadata = doors.metadata
-        self._settings = doors.settings.pipelines
-        self._clock = doors.clock
-        self._heard: dict[SupervisorId, _Heard] = {}
+class SupervisorRegistry:
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._metadata = dependencies.metadata
+        self._settings = dependencies.settings.pipelines
+        self._clock = dependencies.clock
+        self._heard: dict[SupervisorId, _SupervisorReport] = {}
 
     def __repr__(self) -> str:
-        return f"<Supervision heard={len(self._heard)}>"
+        return f"<SupervisorRegistry heard={len(self._heard)}>"
 
     @property
     def ttl_s(self) -> float:
@@ -68,7 +68,7 @@ class Supervision:
             max_supervisors=self._settings.max_supervisors,
         )
         self._forget_silent()
-        self._heard[heartbeat.supervisor] = _Heard(at=self._clock.monotonic(), running=running)
+        self._heard[heartbeat.supervisor] = _SupervisorReport(at=self._clock.monotonic(), running=running)
         return assigned
 
     def told(self) -> Mapping[PipelineName, Status]:
@@ -98,18 +98,18 @@ class Supervision:
             raise InvalidDefinition(
                 f"a status is too large; pipeline={running.name} limit_bytes={limit} setting=pipelines.max_status_bytes"
             )
-        return replace(running, events=tuple(map(_kept_line, running.events)))
+        return replace(running, events=tuple(map(_shortened, running.events)))
 
 
-def _kept_line(event: Event) -> Event:
+def _shortened(event: Event) -> Event:
     """No database can keep every text."""
     return replace(event, text=event.text.replace("\0", " ")[:MAX_LINE])
 
 
 class SqlWorkers:
-    def __init__(self, doors: Doors) -> None:
-        self._metadata = doors.metadata
-        self._settings = doors.settings.sql
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._metadata = dependencies.metadata
+        self._settings = dependencies.settings.sql
 
     @property
     def ttl_s(self) -> float:

@@ -1,13 +1,12 @@
-"""Appending: what happens to a batch before a log sees it.
+"""AppendService: validates and admits a batch before it is appended to a log.
 
-Data path   broker -> **appending** (checks, rules, memory, turn) -> log
-Owns        admission; no batch overtakes one that was refused for now (`refusals`)
-Leaves      offsets to `log`, the lease to `tenure`, what a rule is to `rules`, schema ids to `schemas.validation`,
-            which transactions are under way to `transactions`
+Data path   broker -> **append** (validation, topic rules, memory, order) -> partition.log
+Owns        admission; a batch never overtakes an earlier one that was rejected for the moment (`SequenceGapGuard`)
+Leaves      offsets to `partition.log`; topic rules to `checks`; schema ids to `schemas.record_validation`; the state
+            of transactions to `transactions`
 
-The first batch of a transaction in a partition is placed only if its transaction is known to be under way there.
-Whoever knows is asked, and a marker may come while it answers: then the answer is worth nothing, and is asked for
-again.
+The first batch of a transaction in a partition is appended only after the coordinator has confirmed that the
+transaction is open. If a marker is written in the meantime, the confirmation is void and is requested again.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,10 +14,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
-from streamhouse.broker.context import Ground
-from streamhouse.broker.partition.batch_decoder import Stored
-from streamhouse.broker.partition.log import PartitionLog, Placed
-from streamhouse.broker.produce.checks import Breach, find_breach
+from streamhouse.broker.context import BrokerContext
+from streamhouse.broker.partition.batch_decoder import StoredSize
+from streamhouse.broker.partition.log import PartitionLog, PendingAppend
+from streamhouse.broker.produce.checks import RuleViolation, find_violation
 from streamhouse.broker.schemas.record_validation import SchemaCheck
 from streamhouse.errors import (
     BadRecords,
@@ -54,7 +53,7 @@ from streamhouse.model.schema import Check
 from streamhouse.model.topic import RecordPart
 from streamhouse.model.transaction import ProducerIdentity
 
-JUDGED_RECORDS: Final = 10_000
+INSPECTED_RECORDS: Final = 10_000
 """Of a batch that breaks a rule so many records are looked at one by one; librdkafka's batches are no longer."""
 
 AHEAD_BYTES: Final = 32 * 1024
@@ -73,7 +72,7 @@ class Inspection(NamedTuple):
     schema_ids: Mapping[RecordPart, SchemaIds]
 
 
-class FirstBatch(NamedTuple):
+class TransactionStart(NamedTuple):
     """Whose transaction may begin where."""
 
     partition: PartitionId
@@ -88,10 +87,10 @@ class ProduceTransaction(NamedTuple):
 
     transactional_id: str
     enlists: bool
-    verified: Mapping[FirstBatch, int] | None = None
+    verified: Mapping[TransactionStart, int] | None = None
 
 
-class Verifier(Protocol):
+class VerifyTransaction(Protocol):
     """Raises unless the producer's transaction is under way, and all of the partitions take part in it."""
 
     def __call__(
@@ -99,24 +98,24 @@ class Verifier(Protocol):
     ) -> Awaitable[None]: ...
 
 
-class Appending:
-    def __init__(self, ground: Ground, *, schema_check: SchemaCheck, verifier: Verifier) -> None:
-        doors = ground.doors
-        self._doors = doors
+class AppendService:
+    def __init__(self, context: BrokerContext, *, schema_check: SchemaCheck, verifier: VerifyTransaction) -> None:
+        dependencies = context.dependencies
+        self._dependencies = dependencies
         self._schema_check = schema_check
         self._verifier = verifier
-        self._settings = doors.settings.producers
-        self._open_log = ground.leading.open_log
-        self._tenure = ground.succession.current
-        self._budget = ground.budget
-        self._decoder = ground.decoder
-        self._traffic = ground.traffic
+        self._settings = dependencies.settings.producers
+        self._open_log = context.open_partitions.open_log
+        self._agent_session = context.session_manager.current
+        self._budget = context.budget
+        self._decoder = context.decoder
+        self._traffic = context.traffic
         # Alone, an agent has refused itself whatever was refused.
-        self._settle_s = 0.0 if doors.alone else doors.settings.producers.settle_s
-        self._refusals = ground.refusals
+        self._settle_s = 0.0 if dependencies.alone else dependencies.settings.producers.settle_s
+        self._gap_guard = context.gap_guard
 
     def __repr__(self) -> str:
-        return f"<Appending {self._refusals!r} {self._budget!r}>"
+        return f"<AppendService {self._gap_guard!r} {self._budget!r}>"
 
     async def append(
         self,
@@ -124,7 +123,7 @@ class Appending:
         data: memoryview,
         transaction: ProduceTransaction | None = None,
         inspection: Inspection | None = None,
-    ) -> Placed:
+    ) -> PendingAppend:
         """Check, admit and place one batch, or say why not and whether it may come again.
 
         `inspection` is what `inspect_ahead` found in these bytes.
@@ -140,13 +139,15 @@ class Appending:
                 if header.codec:  # it was opened in a thread, which takes time
                     opened = await self._open_log(name)
             summary, schema_ids = inspection
-            if (breach := find_breach(summary, opened.config, now_ms=self._doors.clock.now_ms())) is not None:
-                raise await self._bad_records(name, data, header, breach)
+            if (
+                violation := find_violation(summary, opened.config, now_ms=self._dependencies.clock.now_ms())
+            ) is not None:
+                raise await self._bad_records(name, data, header, violation)
             if schema_ids:
                 await self._check_schemas(name, data, header, opened.config.schema_checks, schema_ids)
             if summary.max_timestamp_ms != header.max_timestamp_ms:
                 header = correct_max_timestamp(data, summary.max_timestamp_ms)
-            if not self._budget.fits_freely(len(data)):
+            if not self._budget.fits(len(data)):
                 await self._budget.admit(len(data))
                 opened = await self._open_log(name)
             if header.is_transactional:
@@ -158,7 +159,7 @@ class Appending:
             raise
         except StreamhouseError:  # the same batch will come again
             with suppress(Rejected):
-                self._refusals.refused(name, [read_header(data)], now=self._doors.clock.monotonic())
+                self._gap_guard.refused(name, [read_header(data)], now=self._dependencies.clock.monotonic())
             raise
 
     async def _verified(
@@ -173,7 +174,7 @@ class Appending:
         for _ in range(VERIFICATIONS):
             if not opened.gate.is_open:
                 await opened.gate.wait()
-            first = FirstBatch(opened.partition, producer)
+            first = TransactionStart(opened.partition, producer)
             if not opened.needs_verification(header):
                 return opened
             if (told := known.get(first)) is not None and opened.verify(header, told):
@@ -203,26 +204,26 @@ class Appending:
             return transaction
         return transaction._replace(verified=firsts)
 
-    def _firsts(self, batches: Mapping[TopicPartition, Buffer]) -> Iterator[tuple[FirstBatch, int]]:
+    def _firsts(self, batches: Mapping[TopicPartition, Buffer]) -> Iterator[tuple[TransactionStart, int]]:
         """Those that may begin a transaction in a partition that is open here, with what their logs give."""
         for name, data in batches.items():
-            opened = self._tenure().find_log(name)
+            opened = self._agent_session().find_log(name)
             header = None
             with suppress(Rejected):
                 header = read_header(data)
             if opened is not None and header is not None and opened.needs_verification(header):
                 producer = ProducerIdentity(header.producer_id, header.producer_epoch)
-                yield FirstBatch(opened.partition, producer), opened.transaction_token(header.producer_id)
+                yield TransactionStart(opened.partition, producer), opened.transaction_token(header.producer_id)
 
-    def _place(self, opened: PartitionLog, header: BatchHeader, data: memoryview) -> Placed:
-        tenure = self._tenure()
-        tenure.require_valid(opened.name)
-        clock = self._doors.clock
+    def _place(self, opened: PartitionLog, header: BatchHeader, data: memoryview) -> PendingAppend:
+        agent_session = self._agent_session()
+        agent_session.require_valid(opened.name)
+        clock = self._dependencies.clock
         now = clock.monotonic()
-        missing = opened.missing_before(header)
+        missing = opened.sequence_gap_before(header)
         if missing is not None and self._is_settling(opened, header, now=now):
             raise _not_yet(opened.name, header, missing)
-        awaited = self._refusals.awaited(opened.name, header, now=now) if self._refusals else None
+        awaited = self._gap_guard.awaited(opened.name, header, now=now) if self._gap_guard else None
         if awaited is not None and not opened.knows_producer(header):
             raise _not_yet(opened.name, header, awaited)
         try:
@@ -233,8 +234,8 @@ class Appending:
             if awaited is None:
                 raise
             raise _not_yet(opened.name, header, awaited) from None
-        if self._refusals:
-            self._refusals.stored(opened.name, header)
+        if self._gap_guard:
+            self._gap_guard.stored(opened.name, header)
         if placed.commit is not None:
             self._budget.take(len(data))
             self._traffic.appended(records=header.record_count, size_bytes=len(data))
@@ -245,7 +246,7 @@ class Appending:
 
         Time is counted from the producer's first gap: however long the log is open, its producers learn of it late.
         """
-        first = self._refusals.since(opened.name, header, now=now)
+        first = self._gap_guard.since(opened.name, header, now=now)
         return self._settle_s > 0 and (first is None or now < first + self._settle_s)
 
     async def _inspect(self, data: memoryview, header: BatchHeader, checked: Iterable[RecordPart]) -> Inspection:
@@ -253,7 +254,7 @@ class Appending:
         check_record_count(header, self._settings.max_batch_records)
         parts = tuple(checked)
         work = partial(self._open, data, header, parts)
-        return await self._decoder.run(Stored(header.codec, len(data)), work)
+        return await self._decoder.run(StoredSize(header.codec, len(data)), work)
 
     def _open(self, data: Buffer, header: BatchHeader, parts: Sequence[RecordPart], limit_bytes: int) -> Inspection:
         payload = stored_payload(data, header, limit_bytes)
@@ -274,13 +275,13 @@ class Appending:
             jobs = small[start : start + AHEAD_BATCHES]
             with suppress(StreamhouseError):
                 for number, inspection in await self._decoder.run(
-                    Stored(AHEAD_CODEC, AHEAD_BYTES), partial(_all, jobs)
+                    StoredSize(AHEAD_CODEC, AHEAD_BYTES), partial(_all, jobs)
                 ):
                     found[number] = inspection
         return found
 
     def _ahead(self, number: int, name: TopicPartition, data: Buffer) -> tuple[int, Callable[[int], Inspection]] | None:
-        opened = self._tenure().find_log(name)
+        opened = self._agent_session().find_log(name)
         if opened is None or not HEADER_BYTES <= len(data) <= AHEAD_BYTES or codec_of(data) == Codec.NONE:
             return None
         with suppress(Rejected):
@@ -301,24 +302,24 @@ class Appending:
         for part, ids in found.items():
             if (check := checks.get(part)) is None:
                 continue
-            breach = await self._schema_check.find_breach(name.topic, ids, part=part, check=check)
-            if breach is not None:
-                raise await self._bad_records(name, data, header, breach)
+            violation = await self._schema_check.find_violation(name.topic, ids, part=part, check=check)
+            if violation is not None:
+                raise await self._bad_records(name, data, header, violation)
 
     async def _bad_records(
-        self, name: TopicPartition, data: memoryview, header: BatchHeader, breach: Breach
+        self, name: TopicPartition, data: memoryview, header: BatchHeader, violation: RuleViolation
     ) -> BadRecords:
         """The refusal of a batch that breaks a rule, with the records to blame."""
         max_headers = self._settings.max_record_headers
 
         def blame(limit_bytes: int) -> list[int]:
-            is_broken = breach.is_broken_by
+            is_broken = violation.is_broken_by
             return find_records(
-                data, header, is_broken, among=JUDGED_RECORDS, limit_bytes=limit_bytes, max_headers=max_headers
+                data, header, is_broken, among=INSPECTED_RECORDS, limit_bytes=limit_bytes, max_headers=max_headers
             )
 
-        to_blame = await self._decoder.run(Stored(header.codec, len(data)), blame, inline_bytes=0)
-        return breach.error(f"{breach.text} partition={name}", records=to_blame)
+        to_blame = await self._decoder.run(StoredSize(header.codec, len(data)), blame, inline_bytes=0)
+        return violation.error(f"{violation.text} partition={name}", records=to_blame)
 
 
 def _all(jobs: Sequence[tuple[int, Callable[[int], Inspection]]], limit_bytes: int) -> list[tuple[int, Inspection]]:

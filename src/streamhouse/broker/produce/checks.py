@@ -1,6 +1,6 @@
 """Refusals: batches of idempotent producers that were refused for now, so that none of their successors overtakes them.
 
-Data path   appending asks **refusals** just before a log judges a batch; appending and tenure add to it
+Data path   appending asks **gap_guard** just before a log judges a batch; appending and session add to it
 Owns        the first refused sequence per producer and partition, until a batch of the producer is stored
 Leaves      the rules of sequences to `producers`
 
@@ -35,7 +35,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from streamhouse.broker.partition.producer_state import KEYS_FROM, precedes
+from streamhouse.broker.partition.producer_state import FIRST_KEY_ID, precedes
 from streamhouse.errors import BadRecords, InvalidRecord, InvalidTimestamp
 from streamhouse.format.batch import BatchHeader
 from streamhouse.format.records import Record, RecordsSummary
@@ -45,20 +45,20 @@ from streamhouse.model.topic import TopicConfig
 REMEMBERED_S: Final = 60.0
 
 
-class _Refused(NamedTuple):
+class _RejectedBatch(NamedTuple):
     sequence: int
     at: float
     since: float
     """When a batch of this producer was refused, and none had been, or all of them were stored since."""
 
 
-class Refusals:
+class SequenceGapGuard:
     def __init__(self, *, limit: int) -> None:
         self._limit = limit
-        self._first: OrderedDict[tuple[TopicPartition, int, int], _Refused] = OrderedDict()
+        self._first: OrderedDict[tuple[TopicPartition, int, int], _RejectedBatch] = OrderedDict()
 
     def __repr__(self) -> str:
-        return f"<Refusals producers={len(self._first)}>"
+        return f"<SequenceGapGuard producers={len(self._first)}>"
 
     def __len__(self) -> int:
         return len(self._first)
@@ -66,12 +66,12 @@ class Refusals:
     def refused(self, name: TopicPartition, headers: Iterable[BatchHeader], *, now: float) -> None:
         """These batches were not stored, and their producers were told to send them again."""
         for header in headers:
-            if not 0 <= header.producer_id < KEYS_FROM:  # an idempotency key has nothing that could overtake
+            if not 0 <= header.producer_id < FIRST_KEY_ID:  # an idempotency key has nothing that could overtake
                 continue
             key = (name, header.producer_id, header.producer_epoch)
             first = self._find(key, now)
             if first is None or not precedes(first.sequence, header.base_sequence):
-                self._first[key] = _Refused(header.base_sequence, now, first.since if first is not None else now)
+                self._first[key] = _RejectedBatch(header.base_sequence, now, first.since if first is not None else now)
                 if len(self._first) > self._limit:
                     self._first.popitem(last=False)
 
@@ -85,7 +85,7 @@ class Refusals:
         first = self._find((name, header.producer_id, header.producer_epoch), now)
         return first.since if first is not None else None
 
-    def _find(self, key: tuple[TopicPartition, int, int], now: float) -> _Refused | None:
+    def _find(self, key: tuple[TopicPartition, int, int], now: float) -> _RejectedBatch | None:
         found = self._first.get(key)
         return found if found is not None and now - found.at < REMEMBERED_S else None
 
@@ -97,7 +97,7 @@ class Refusals:
 NO_TIMESTAMP: Final = -1
 
 
-class Breach(NamedTuple):
+class RuleViolation(NamedTuple):
     """A rule that a batch breaks."""
 
     error: type[BadRecords]
@@ -105,18 +105,18 @@ class Breach(NamedTuple):
     is_broken_by: Callable[[Record], bool]
 
 
-def find_breach(summary: RecordsSummary, config: TopicConfig, *, now_ms: int) -> Breach | None:
+def find_violation(summary: RecordsSummary, config: TopicConfig, *, now_ms: int) -> RuleViolation | None:
     """The first rule that these records break, if there is one."""
     if config.compacts and summary.null_keys:
-        return Breach(
+        return RuleViolation(
             InvalidRecord,
             f"a compacted topic needs keys; records_without_key={summary.null_keys}",
             lambda record: record.key is None,
         )
-    return None if config.log_append_time else _timestamp_breach(summary, config, now_ms)
+    return None if config.log_append_time else _timestamp_violation(summary, config, now_ms)
 
 
-def _timestamp_breach(summary: RecordsSummary, config: TopicConfig, now_ms: int) -> Breach | None:
+def _timestamp_violation(summary: RecordsSummary, config: TopicConfig, now_ms: int) -> RuleViolation | None:
     newest = now_ms + config.timestamp_after_max_ms
     oldest = now_ms - config.timestamp_before_max_ms
     if summary.max_timestamp_ms > newest:
@@ -125,7 +125,7 @@ def _timestamp_breach(summary: RecordsSummary, config: TopicConfig, now_ms: int)
         text = f"timestamp is too far behind; timestamp_ms={summary.min_timestamp_ms} oldest_ms={oldest}"
     else:
         return None
-    return Breach(
+    return RuleViolation(
         InvalidTimestamp,
         text,
         lambda record: record.timestamp_ms > newest or NO_TIMESTAMP < record.timestamp_ms < oldest,

@@ -1,7 +1,7 @@
 """The schema registry: subjects, versions and ids, compatibility, modes, and the check of produced batches."""
 
 from streamhouse.broker.schemas.registration import Proposal
-from streamhouse.broker.schemas.registry import Schemas
-from streamhouse.broker.schemas.subject_config import InForce
+from streamhouse.broker.schemas.registry import SchemaRegistry
+from streamhouse.broker.schemas.subject_config import EffectiveConfig
 
-__all__ = ["InForce", "Proposal", "Schemas"]
+__all__ = ["EffectiveConfig", "Proposal", "SchemaRegistry"]

@@ -12,8 +12,8 @@ question, so that a batch full of nonsense costs no more than a good one.
 from collections.abc import Callable, Collection
 from typing import Final
 
-from streamhouse.broker.produce.checks import Breach
-from streamhouse.broker.schemas.schema_cache import Library
+from streamhouse.broker.produce.checks import RuleViolation
+from streamhouse.broker.schemas.schema_cache import SchemaCache
 from streamhouse.errors import InvalidRecord
 from streamhouse.format.record_codec import MAX_SCHEMA_IDS, SchemaIds
 from streamhouse.format.records import Record
@@ -29,20 +29,22 @@ NAMED_IDS: Final = 5
 
 
 class SchemaCheck:
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: SchemaCache) -> None:
         self._library = library
 
     def __repr__(self) -> str:
         return f"<SchemaCheck {self._library!r}>"
 
-    async def find_breach(self, topic: str, found: SchemaIds, *, part: RecordPart, check: Check) -> Breach | None:
+    async def find_violation(
+        self, topic: str, found: SchemaIds, *, part: RecordPart, check: Check
+    ) -> RuleViolation | None:
         """What is wrong with the schema ids of the keys or the values of a batch; None when nothing is."""
         if found.is_cut:
             text = f"more schema ids of {part}s than a batch may have; limit={MAX_SCHEMA_IDS}"
-            return Breach(InvalidRecord, text, no_record)
+            return RuleViolation(InvalidRecord, text, no_record)
         if found.unframed is not None:
             text = f"a {part} does not begin with a schema id; record={found.unframed} check={check}"
-            return Breach(InvalidRecord, text, without_id(part))
+            return RuleViolation(InvalidRecord, text, without_id(part))
         subject = Subject(DEFAULT_CONTEXT, f"{topic}-{part}")
         strangers = await self._strangers(found.ids, subject, check)
         if not strangers:
@@ -50,7 +52,7 @@ class SchemaCheck:
         named = ",".join(map(str, strangers[:NAMED_IDS]))
         where = f"the subject {subject}" if check is Check.SUBJECT else "the registry"
         text = f"schema ids of {part}s are not known to {where}; ids={named} record={found.ids[strangers[0]]}"
-        return Breach(InvalidRecord, text, with_ids(part, frozenset(strangers)))
+        return RuleViolation(InvalidRecord, text, with_ids(part, frozenset(strangers)))
 
     async def _strangers(self, ids: Collection[int], subject: Subject, check: Check) -> list[int]:
         library = self._library

@@ -19,7 +19,7 @@ from streamhouse.stores.metadata.base import MetadataStore
 LATEST: Final = -1
 
 
-class Resolved(NamedTuple):
+class ResolvedReferences(NamedTuple):
     """`texts` are what a language is given, what is needed before what needs it; `needs` are the direct ones."""
 
     texts: Mapping[str, str]
@@ -27,12 +27,12 @@ class Resolved(NamedTuple):
     needs: tuple[VersionKey, ...]
 
 
-NOTHING: Final = Resolved({}, (), ())
+NOTHING: Final = ResolvedReferences({}, (), ())
 
 
 async def resolve(
     store: MetadataStore, subject: Subject, references: Sequence[Reference], *, limit: int, live: bool
-) -> Resolved:
+) -> ResolvedReferences:
     """Find what a schema of this subject refers to; with `live`, what was deleted can't be referred to any more."""
     if not references:
         return NOTHING
@@ -47,7 +47,7 @@ async def resolve(
         found |= read
         wanted = {key: each for key, each in _needed_by(read.values()) if key not in found}
     needs = tuple(dict.fromkeys(key_of(subject, each) for each in direct))
-    return Resolved(_in_order(subject, direct, found), tuple(direct), needs)
+    return ResolvedReferences(_in_order(subject, direct, found), tuple(direct), needs)
 
 
 def key_of(subject: Subject, reference: Reference) -> VersionKey:

@@ -16,17 +16,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from streamhouse.broker.dependencies import Doors
-from streamhouse.broker.schemas.references import Resolved
-from streamhouse.broker.schemas.schema_cache import Library
+from streamhouse.broker.dependencies import Dependencies
+from streamhouse.broker.schemas.references import ResolvedReferences
+from streamhouse.broker.schemas.schema_cache import SchemaCache
 from streamhouse.broker.schemas.subject_config import (
     MAX_SUBJECT_CHARS,
-    InForce,
+    EffectiveConfig,
     check_registration,
     check_subject,
+    describe_incompatibilities,
+    effective_config,
     group_of,
-    in_force,
-    tell,
 )
 from streamhouse.errors import (
     IncompatibleSchema,
@@ -71,13 +71,13 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class PreparedSchema:
     """A proposal that was understood."""
 
     proposal: Proposal
     parsed: ParsedSchema
     text: str
-    resolved: Resolved
+    resolved: ResolvedReferences
 
     @property
     def guid(self) -> str:
@@ -94,9 +94,9 @@ def schema_guid(
 
 
 class Registration:
-    def __init__(self, doors: Doors, library: Library) -> None:
-        self._store = doors.metadata
-        self._settings = doors.settings.schemas
+    def __init__(self, dependencies: Dependencies, library: SchemaCache) -> None:
+        self._store = dependencies.metadata
+        self._settings = dependencies.settings.schemas
         self._library = library
 
     def __repr__(self) -> str:
@@ -118,7 +118,7 @@ class Registration:
         raise Unavailable(f"the subject is changed by too many at once; subject={subject}")
 
     async def _decide(self, state: SubjectState, proposal: Proposal, *, normalize: bool) -> NewVersion | SubjectVersion:
-        rules = in_force(state.rules)
+        rules = effective_config(state.rules)
         check_registration(state.subject, rules.mode, is_import=proposal.schema_id is not None)
         latest = await self._latest(state)
         inherited = proposal if rules.mode is Mode.IMPORT else inherit(proposal, latest)
@@ -136,7 +136,7 @@ class Registration:
         live = state.live
         return await self._library.stored(state.subject.context, live[-1].schema_id) if live else None
 
-    def _check_numbers(self, state: SubjectState, proposal: Proposal, rules: InForce) -> None:
+    def _check_numbers(self, state: SubjectState, proposal: Proposal, rules: EffectiveConfig) -> None:
         limit = self._settings.max_versions
         if len(state.versions) >= limit:
             raise SchemaLimit("the subject has too many versions", limit=limit, setting="schemas.max_versions")
@@ -144,7 +144,7 @@ class Registration:
         if proposal.version not in (None, expected) and rules.mode is not Mode.IMPORT:
             raise InvalidSchema(f"the version is not the next one; version={proposal.version} next={expected}")
 
-    async def _prepare(self, subject: Subject, proposal: Proposal, *, normalize: bool) -> Prepared:
+    async def _prepare(self, subject: Subject, proposal: Proposal, *, normalize: bool) -> PreparedSchema:
         if not proposal.text.strip():
             raise InvalidSchema("the schema is empty")
         self._check_extras(proposal)
@@ -152,7 +152,7 @@ class Registration:
         parsed = await self._library.parse(proposal.type, proposal.text, resolved.texts)
         text = parsed.normalized() if normalize else parsed.canonical()
         check_text(text)
-        return Prepared(proposal=proposal, parsed=parsed, text=text, resolved=resolved)
+        return PreparedSchema(proposal=proposal, parsed=parsed, text=text, resolved=resolved)
 
     def _check_extras(self, proposal: Proposal) -> None:
         limit = self._settings.max_schema_bytes
@@ -167,7 +167,7 @@ class Registration:
     # --- what it gets along with
 
     async def _reasons(
-        self, older: Sequence[SubjectVersion], prepared: Prepared, rules: InForce, level: Level
+        self, older: Sequence[SubjectVersion], prepared: PreparedSchema, rules: EffectiveConfig, level: Level
     ) -> list[str]:
         """Why the schema can't follow these versions, the newest first; nothing when it can."""
         if level is Level.NONE:
@@ -184,7 +184,7 @@ class Registration:
             parsed = await self._library.parsed(each.subject.context, each.schema_id)
             found = await self._library.clashes(prepared.parsed, parsed, level)
             if found:
-                return tell(found, version=each.version, older=parsed, level=level)
+                return describe_incompatibilities(found, version=each.version, older=parsed, level=level)
         return []
 
     async def compatibility(
@@ -193,7 +193,7 @@ class Registration:
         """Why the schema couldn't be registered now: compared with one version (None: the latest), or with as many as
         the level demands (`everything`)."""
         state = await self._store.subject_state(subject)
-        rules = in_force(state.rules)
+        rules = effective_config(state.rules)
         live = state.live
         if everything or version is None:
             against = live if everything else live[-1:]
@@ -212,7 +212,7 @@ class Registration:
     ) -> RegisteredSchema:
         """The subject's version that has this schema; raises `UnknownSubject` or `UnknownSchema`."""
         state = await self._store.subject_state(subject)
-        rules = in_force(state.rules)
+        rules = effective_config(state.rules)
         versions = state.versions if with_deleted else state.live
         prepared = await self._prepare(subject, proposal, normalize=normalize or rules.normalize)
         if not versions:
@@ -239,7 +239,7 @@ def inherit(proposal: Proposal, latest: StoredSchema | None) -> Proposal:
     )
 
 
-def find_same(versions: Sequence[SubjectVersion], prepared: Prepared) -> SubjectVersion | None:
+def find_same(versions: Sequence[SubjectVersion], prepared: PreparedSchema) -> SubjectVersion | None:
     """The newest version that is this schema, under the numbers that were asked for."""
     wanted, guid = prepared.proposal, prepared.guid
     return next(
@@ -254,7 +254,7 @@ def find_same(versions: Sequence[SubjectVersion], prepared: Prepared) -> Subject
     )
 
 
-def new_version(state: SubjectState, prepared: Prepared) -> NewVersion:
+def new_version(state: SubjectState, prepared: PreparedSchema) -> NewVersion:
     proposal = prepared.proposal
     return NewVersion(
         subject=state.subject,

@@ -10,11 +10,17 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol, runtime_checkable
 
-from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.dependencies import Dependencies
 from streamhouse.broker.schemas.record_validation import SchemaCheck
 from streamhouse.broker.schemas.registration import Proposal, Registration
-from streamhouse.broker.schemas.schema_cache import Library
-from streamhouse.broker.schemas.subject_config import LEVEL, InForce, check_subject, check_writable, in_force
+from streamhouse.broker.schemas.schema_cache import SchemaCache
+from streamhouse.broker.schemas.subject_config import (
+    LEVEL,
+    EffectiveConfig,
+    check_subject,
+    check_writable,
+    effective_config,
+)
 from streamhouse.errors import NoMode, NotConfigured, UnknownSchema, UnknownSubject, UnknownVersion
 from streamhouse.model.cluster import Change, ChangeKind
 from streamhouse.model.schema import (
@@ -39,21 +45,21 @@ class Serializable(Protocol):
     def serialized(self) -> str: ...
 
 
-class Schemas:
-    def __init__(self, doors: Doors) -> None:
-        self._store = doors.metadata
-        self._settings = doors.settings.schemas
-        self.library = Library(doors)
-        self._registration = Registration(doors, self.library)
+class SchemaRegistry:
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._store = dependencies.metadata
+        self._settings = dependencies.settings.schemas
+        self.library = SchemaCache(dependencies)
+        self._registration = Registration(dependencies, self.library)
         self.check = SchemaCheck(self.library)
 
     def __repr__(self) -> str:
-        return f"<Schemas {self.library!r}>"
+        return f"<SchemaRegistry {self.library!r}>"
 
     def heard(self, change: Change) -> None:
         """The metadata store tells of a change."""
         if change.kind in (ChangeKind.SCHEMAS, ChangeKind.EVERYTHING):
-            self.library.outdate()
+            self.library.expire_all()
 
     # --- schemas by id
 
@@ -206,13 +212,13 @@ class Schemas:
         """Put a version out of use, or take it away for good when it already is; None: the latest."""
         check_writable(subject, (await self.in_force(subject)).mode)
         deleted = await self._store.delete_version(subject, version, permanent=permanent)
-        self.library.outdate()
+        self.library.expire_all()
         return deleted
 
     async def delete_subject(self, subject: Subject, *, permanent: bool = False) -> Sequence[int]:
         check_writable(subject, (await self.in_force(subject)).mode)
         deleted = await self._store.delete_subject(subject, permanent=permanent)
-        self.library.outdate()
+        self.library.expire_all()
         return deleted
 
     async def contexts(self) -> Sequence[str]:
@@ -221,9 +227,9 @@ class Schemas:
 
     # --- rules
 
-    async def in_force(self, scope: Subject) -> InForce:
+    async def in_force(self, scope: Subject) -> EffectiveConfig:
         """What holds for a subject, whoever said it."""
-        return in_force(await self._store.schema_rules(scope.scopes))
+        return effective_config(await self._store.schema_rules(scope.scopes))
 
     async def config(self, scope: Subject) -> Mapping[str, Any]:
         """What was set for a subject or a context itself; raises `NotConfigured`. The default context has a level."""
@@ -233,7 +239,7 @@ class Schemas:
         if scope.name:
             level = (await self.in_force(scope)).config[LEVEL]
             return {LEVEL: level, **json.loads(rules.config or "{}")}
-        return in_force([rules]).config
+        return effective_config([rules]).config
 
     async def set_config(self, scope: Subject, changes: Mapping[str, object]) -> Mapping[str, Any]:
         """Change some of it, None takes away; returns what was set for the scope."""
@@ -264,7 +270,7 @@ class Schemas:
         is_import = (await self.in_force(scope)).mode is Mode.IMPORT
         must_be_empty = mode is Mode.IMPORT and not is_import and not force
         await self._store.set_mode(scope, mode, must_be_empty=must_be_empty)
-        self.library.outdate()
+        self.library.expire_all()
 
     async def delete_mode(self, scope: Subject, *, recursive: bool = False) -> Mode | None:
         """Take a mode away; with `recursive` those of a context's subjects too. Returns what it was."""

@@ -20,9 +20,9 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from streamhouse.broker.dependencies import Doors
-from streamhouse.broker.schemas.references import Resolved, resolve
-from streamhouse.broker.schemas.subject_config import clashes
+from streamhouse.broker.dependencies import Dependencies
+from streamhouse.broker.schemas.references import ResolvedReferences, resolve
+from streamhouse.broker.schemas.subject_config import incompatibilities
 from streamhouse.clock import Clock
 from streamhouse.errors import InvalidSchema, Unavailable, UnknownSchema
 from streamhouse.model.schema import Level, Reference, StoredSchema, Subject
@@ -33,7 +33,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Asked(NamedTuple):
+class ReadStarted(NamedTuple):
     """When a value was asked for, by the clock and by the news that had come until then."""
 
     at: float
@@ -42,11 +42,11 @@ class Asked(NamedTuple):
 
 class _Entry(NamedTuple, Generic[V]):
     value: V
-    asked: Asked
+    asked: ReadStarted
     weight: int
 
 
-class FreshCache(Generic[K, V]):
+class TtlCache(Generic[K, V]):
     """Least recently used out first, by number and by bytes."""
 
     def __init__(
@@ -65,9 +65,7 @@ class FreshCache(Generic[K, V]):
         self.evictions = 0
 
     def __repr__(self) -> str:
-        return (
-            f"<FreshCache entries={len(self._entries)} bytes={self.size_bytes} hits={self.hits} misses={self.misses}>"
-        )
+        return f"<TtlCache entries={len(self._entries)} bytes={self.size_bytes} hits={self.hits} misses={self.misses}>"
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -82,7 +80,7 @@ class FreshCache(Generic[K, V]):
         self._entries.move_to_end(key)
         return entry.value
 
-    def _is_fresh(self, asked: Asked) -> bool:
+    def _is_fresh(self, asked: ReadStarted) -> bool:
         return asked.news == self._news and self._clock.monotonic() - asked.at < self._ttl_s
 
     def old(self, key: K) -> V | None:
@@ -90,11 +88,11 @@ class FreshCache(Generic[K, V]):
         entry = self._entries.get(key)
         return entry.value if entry is not None else None
 
-    def ask(self) -> Asked:
+    def ask(self) -> ReadStarted:
         """To be taken before a value is read, and given with it: by news that come meanwhile it is old at once."""
-        return Asked(self._clock.monotonic(), self._news)
+        return ReadStarted(self._clock.monotonic(), self._news)
 
-    def put(self, key: K, value: V, asked: Asked) -> None:
+    def put(self, key: K, value: V, asked: ReadStarted) -> None:
         self.drop(key)
         weight = self._weigh(value)
         self._entries[key] = _Entry(value, asked, weight)
@@ -108,7 +106,7 @@ class FreshCache(Generic[K, V]):
         if entry is not None:
             self.size_bytes -= entry.weight
 
-    def outdate(self) -> None:
+    def expire_all(self) -> None:
         """Something was deleted, or may have been: everything is looked up before it is believed again."""
         self._news += 1
 
@@ -117,35 +115,38 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Known:
+class KnownSchema:
     """A schema in memory; parsed when the first one needs it so."""
 
     stored: StoredSchema
     parsed: ParsedSchema | None = None
 
 
-class Library:
-    def __init__(self, doors: Doors) -> None:
-        self._doors = doors
-        self._settings = settings = doors.settings.schemas
-        self.schemas: FreshCache[tuple[str, int], Known] = FreshCache(
-            doors.clock,
+class SchemaCache:
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._dependencies = dependencies
+        self._settings = settings = dependencies.settings.schemas
+        self.schemas: TtlCache[tuple[str, int], KnownSchema] = TtlCache(
+            dependencies.clock,
             entries=settings.cache_entries,
             ttl_s=settings.cache_ttl_s,
             max_bytes=settings.cache_bytes,
             weigh=lambda known: len(known.stored.text),
         )
-        self.members: FreshCache[tuple[Subject, int], bool] = FreshCache(
-            doors.clock, entries=settings.cache_entries, ttl_s=settings.cache_ttl_s, max_bytes=settings.cache_bytes
+        self.members: TtlCache[tuple[Subject, int], bool] = TtlCache(
+            dependencies.clock,
+            entries=settings.cache_entries,
+            ttl_s=settings.cache_ttl_s,
+            max_bytes=settings.cache_bytes,
         )
         self._flights: dict[object, asyncio.Future[Any]] = {}
 
     def __repr__(self) -> str:
-        return f"<Library schemas={self.schemas!r} members={self.members!r}>"
+        return f"<SchemaCache schemas={self.schemas!r} members={self.members!r}>"
 
-    def outdate(self) -> None:
-        self.schemas.outdate()
-        self.members.outdate()
+    def expire_all(self) -> None:
+        self.schemas.expire_all()
+        self.members.expire_all()
 
     # --- by id
 
@@ -158,18 +159,18 @@ class Library:
             known.parsed = await self._once(("parse", context, schema_id), lambda: self._parse_known(known.stored))
         return known.parsed
 
-    async def _known(self, context: str, schema_id: int) -> Known:
+    async def _known(self, context: str, schema_id: int) -> KnownSchema:
         key = (context, schema_id)
         known = self.schemas.fresh(key) or await self._once(key, lambda: self._read(context, schema_id))
         if known is None:
             raise UnknownSchema(schema_id=schema_id)
         return known
 
-    async def _read(self, context: str, schema_id: int) -> Known | None:
+    async def _read(self, context: str, schema_id: int) -> KnownSchema | None:
         key, asked = (context, schema_id), self.schemas.ask()
         old = self.schemas.old(key)
         try:
-            stored = await self._doors.metadata.schema_of_id(context, schema_id)
+            stored = await self._dependencies.metadata.schema_of_id(context, schema_id)
         except Unavailable:
             if old is None:
                 raise
@@ -177,7 +178,7 @@ class Library:
         if stored is None:
             self.schemas.drop(key)
             return None
-        known = old if old is not None and old.stored == stored else Known(stored)
+        known = old if old is not None and old.stored == stored else KnownSchema(stored)
         self.schemas.put(key, known, asked)
         return known
 
@@ -188,7 +189,7 @@ class Library:
     async def last_id(self, context: str) -> int | None:
         """The last id that was given, 0 when none was; None while the store is away."""
         try:
-            return (await self._doors.metadata.schema_contexts()).get(context, 0)
+            return (await self._dependencies.metadata.schema_contexts()).get(context, 0)
         except Unavailable:
             return None
 
@@ -212,7 +213,7 @@ class Library:
     async def _read_membership(self, subject: Subject, schema_id: int) -> bool:
         key, asked = (subject, schema_id), self.members.ask()
         try:
-            versions = await self._doors.metadata.versions_of_schema(subject.context, schema_id)
+            versions = await self._dependencies.metadata.versions_of_schema(subject.context, schema_id)
         except Unavailable:
             if self.members.old(key) is None:
                 raise
@@ -225,9 +226,9 @@ class Library:
 
     # --- texts
 
-    async def resolve(self, subject: Subject, references: Sequence[Reference], *, live: bool) -> Resolved:
+    async def resolve(self, subject: Subject, references: Sequence[Reference], *, live: bool) -> ResolvedReferences:
         limit = self._settings.max_references
-        return await resolve(self._doors.metadata, subject, references, limit=limit, live=live)
+        return await resolve(self._dependencies.metadata, subject, references, limit=limit, live=live)
 
     async def parse(self, kind: str, text: str, texts: References) -> ParsedSchema:
         size = len(text) + sum(map(len, texts.values()))
@@ -237,7 +238,7 @@ class Library:
         return await self._beside(size, lambda: parse_schema(kind, text, texts))
 
     async def clashes(self, newer: ParsedSchema, older: ParsedSchema, level: Level) -> list[Incompatibility]:
-        return await self._beside(len(newer.text) + len(older.text), lambda: clashes(newer, older, level))
+        return await self._beside(len(newer.text) + len(older.text), lambda: incompatibilities(newer, older, level))
 
     async def _beside(self, size: int, work: Callable[[], T]) -> T:
         """Small texts at once, large ones in a thread."""

@@ -22,7 +22,7 @@ OLD_TEXT_CHARS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InForce:
+class EffectiveConfig:
     """What holds for a subject: the sum of its own rules, its context's and everybody's."""
 
     config: Mapping[str, Any]
@@ -42,15 +42,15 @@ class InForce:
         return self.config.get("compatibilityGroup")
 
 
-def in_force(rules: Sequence[Rules]) -> InForce:
+def effective_config(rules: Sequence[Rules]) -> EffectiveConfig:
     """`rules` come from a subject's scopes, strongest first."""
     config: dict[str, Any] = {LEVEL: str(DEFAULT_LEVEL)}
     for each in reversed(rules):
         config |= json.loads(each.config) if each.config is not None else {}
     modes = [each.mode for each in rules if each.mode is not None]
     if Mode.READONLY_OVERRIDE in modes:  # whatever narrower scopes say: that is what it is for
-        return InForce(config=config, mode=Mode.READONLY_OVERRIDE)
-    return InForce(config=config, mode=modes[0] if modes else Mode.READWRITE)
+        return EffectiveConfig(config=config, mode=Mode.READONLY_OVERRIDE)
+    return EffectiveConfig(config=config, mode=modes[0] if modes else Mode.READWRITE)
 
 
 def check_subject(subject: Subject) -> None:
@@ -75,7 +75,7 @@ def check_registration(subject: Subject, mode: Mode, *, is_import: bool) -> None
         raise ModeRefused(subject, why=f"Subject {subject} in context {subject.context} is not in {wanted} mode")
 
 
-def clashes(newer: ParsedSchema, older: ParsedSchema, level: Level) -> list[Incompatibility]:
+def incompatibilities(newer: ParsedSchema, older: ParsedSchema, level: Level) -> list[Incompatibility]:
     """What the level forbids about two versions."""
     if newer.type != older.type and level is not Level.NONE:
         text = f"a schema of type {newer.type} can't follow one of type {older.type}"
@@ -84,7 +84,9 @@ def clashes(newer: ParsedSchema, older: ParsedSchema, level: Level) -> list[Inco
     return backward + (older.incompatibilities(newer) if level.is_read_by_older else [])
 
 
-def tell(found: Sequence[Incompatibility], *, version: int, older: ParsedSchema, level: Level) -> list[str]:
+def describe_incompatibilities(
+    found: Sequence[Incompatibility], *, version: int, older: ParsedSchema, level: Level
+) -> list[str]:
     """The reasons as clients of Confluent's registry are used to read them: each a text, the context last."""
     if not found:
         return []

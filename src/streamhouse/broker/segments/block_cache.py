@@ -57,7 +57,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V", bound=Weighed)
 
 
-class Counted(Protocol):
+class CacheCounters(Protocol):
     """What a cache tells of itself. A lookup that waits for another one's reading is a hit."""
 
     hits: int
@@ -106,7 +106,7 @@ class SingleFlightCache(Generic[K, V]):
             self.misses += 1
             flight = asyncio.ensure_future(self._fly(key, make))
             self._flights[key] = flight
-            flight.add_done_callback(_look)
+            flight.add_done_callback(_consume_exception)
         else:
             self.hits += 1
         # A waiter who leaves must not take the flight down with it.
@@ -144,7 +144,7 @@ class SingleFlightCache(Generic[K, V]):
         self._weight = 0
 
 
-def _look(flight: "asyncio.Future[V]") -> None:
+def _consume_exception(flight: "asyncio.Future[V]") -> None:
     """Look at the outcome, so that a failed flight whose waiters all left isn't reported as forgotten."""
     if not flight.cancelled():
         flight.exception()

@@ -22,7 +22,7 @@ LOG_EVERY_S: Final = 60.0
 """A range that readers ask for without end is logged so often."""
 
 
-class Place(NamedTuple):
+class RunLocation(NamedTuple):
     """Offsets [base, end) of a partition, in an object."""
 
     partition: PartitionId
@@ -32,11 +32,11 @@ class Place(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True)
-class Finding:
+class DamagedRange:
     """A range that can't be read. `seen_at`: when that was found out last, by the monotonic clock."""
 
     name: str
-    place: Place
+    place: RunLocation
     why: str
     is_missing: bool
     seen_at: float
@@ -54,7 +54,7 @@ class DamagedRanges:
         self._recheck_s = settings.missing_recheck_s
         self._limit = settings.damage_remembered
         self._clock = clock
-        self._found: OrderedDict[Place, Finding] = OrderedDict()
+        self._found: OrderedDict[RunLocation, DamagedRange] = OrderedDict()
         self.name_of: Callable[[PartitionId], object] = str
         self.refused_missing = 0
         self.refused_damaged = 0
@@ -69,16 +69,16 @@ class DamagedRanges:
     def missing(self) -> int:
         return sum(finding.is_missing for finding in self._found.values())
 
-    def findings(self) -> Sequence[Finding]:
+    def findings(self) -> Sequence[DamagedRange]:
         return list(self._found.values())
 
-    def found_missing(self, place: Place) -> MissingRecords:
+    def found_missing(self, place: RunLocation) -> MissingRecords:
         """Note that rows name an object that is not in the store; returns the error for who wanted to read it."""
         error = self._note(place, "the object is not there", is_missing=True).error()
         assert isinstance(error, MissingRecords)
         return error
 
-    def found_damaged(self, place: Place, why: str) -> DamagedRecords:
+    def found_damaged(self, place: RunLocation, why: str) -> DamagedRecords:
         """Note bytes that are not what was written; returns the error for who wanted to read them."""
         return self._note(place, why, is_missing=False).error()
 
@@ -89,7 +89,7 @@ class DamagedRanges:
         else:
             self.refused_damaged += 1
 
-    def still_missing(self, place: Place) -> MissingRecords | None:
+    def still_missing(self, place: RunLocation) -> MissingRecords | None:
         """The error for a range that was found missing a moment ago, so that the store isn't asked again."""
         found = self._found.get(place)
         if found is None or not found.is_missing or self._clock.monotonic() - found.seen_at >= self._recheck_s:
@@ -98,19 +98,19 @@ class DamagedRanges:
         assert isinstance(error, MissingRecords)
         return error
 
-    def present(self, place: Place) -> None:
+    def present(self, place: RunLocation) -> None:
         """The object is there; whether it is damaged is another question."""
         if (found := self._found.get(place)) is not None and found.is_missing:
             del self._found[place]
 
-    def readable(self, place: Place) -> None:
+    def readable(self, place: RunLocation) -> None:
         """The range was read, or no row names it any more."""
         self._found.pop(place, None)
 
-    def _note(self, place: Place, why: str, *, is_missing: bool) -> Finding:
+    def _note(self, place: RunLocation, why: str, *, is_missing: bool) -> DamagedRange:
         now = self._clock.monotonic()
         before = self._found.pop(place, None)
-        finding = Finding(
+        finding = DamagedRange(
             name=str(self.name_of(place.partition)),
             place=place,
             why=why,

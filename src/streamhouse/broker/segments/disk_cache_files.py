@@ -45,16 +45,16 @@ def name_of(key: BlockKey) -> str:
     return hashlib.blake2b(f"{object_key}@{position}".encode(), digest_size=16).hexdigest() + SUFFIX
 
 
-def encode_frame(key: BlockKey, stored: Buffer) -> list[Buffer]:
+def encode_block_file(key: BlockKey, stored: Buffer) -> list[Buffer]:
     place = _place(key)
     return [_HEAD.pack(MAGIC, crc32c(stored, crc32c(place))), place, stored]
 
 
-def frame_bytes(key: BlockKey, stored_bytes: int) -> int:
+def block_file_bytes(key: BlockKey, stored_bytes: int) -> int:
     return _HEAD.size + len(_place(key)) + stored_bytes
 
 
-def decode_frame(data: Buffer, key: BlockKey) -> memoryview:
+def decode_block_file(data: Buffer, key: BlockKey) -> memoryview:
     """The stored bytes of this very block; raises `CorruptObject` for any others."""
     place = _place(key)
     if len(data) < _HEAD.size + len(place):
@@ -73,7 +73,7 @@ def _place(key: BlockKey) -> bytes:
     return _PLACE.pack(key[1], len(object_key)) + object_key
 
 
-UNBORN: Final = ".new"
+TEMPORARY_SUFFIX: Final = ".new"
 
 
 class CachedFile(NamedTuple):
@@ -82,7 +82,7 @@ class CachedFile(NamedTuple):
     used_at_ns: int
 
 
-class Folder(Protocol):
+class CacheDirectory(Protocol):
     def take(self) -> None:
         """Make the folder where it is missing, and lock it for this agent alone; `LockedError` when somebody has it."""
         ...
@@ -106,7 +106,7 @@ class Folder(Protocol):
     def release(self) -> None: ...
 
 
-class LocalFolder:
+class LocalCacheDirectory:
     """The real disk. Blocks have a folder of their own beside the lock, so that nothing else in it is ever touched.
 
     They are records: nobody but the agent's own user may read them.
@@ -118,7 +118,7 @@ class LocalFolder:
         self._lock: Lock | None = None
 
     def __repr__(self) -> str:
-        return f"<LocalFolder {self._path} {'taken' if self._lock else 'free'}>"
+        return f"<LocalCacheDirectory {self._path} {'taken' if self._lock else 'free'}>"
 
     def take(self) -> None:
         self._blocks.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -129,7 +129,7 @@ class LocalFolder:
     def list(self) -> Iterator[CachedFile]:
         with os.scandir(self._blocks) as entries:
             for entry in entries:
-                if entry.name.endswith(UNBORN):
+                if entry.name.endswith(TEMPORARY_SUFFIX):
                     self.remove(entry.name)
                 elif entry.name.endswith(SUFFIX):
                     with contextlib.suppress(FileNotFoundError):
@@ -142,7 +142,7 @@ class LocalFolder:
             return file.read(at_most_bytes)
 
     def write(self, name: str, buffers: Sequence[Buffer]) -> None:
-        unborn = self._blocks / (name + UNBORN)
+        unborn = self._blocks / (name + TEMPORARY_SUFFIX)
         try:
             with open(unborn, "wb", opener=_private) as file:
                 file.writelines(buffers)

@@ -39,7 +39,7 @@ from typing import Final, NamedTuple
 
 from streamhouse.broker.partition.producer_state import ProducerTable
 from streamhouse.broker.segments.block_cache import Block
-from streamhouse.broker.segments.reader import SegmentReader, is_missing, place_of
+from streamhouse.broker.segments.reader import SegmentReader, is_missing, location_of
 from streamhouse.config import ProducerSettings
 from streamhouse.errors import CorruptObject, MissingRecords, StreamhouseError, Unavailable
 from streamhouse.format.batch import BatchHeader, Buffer, read_header
@@ -98,7 +98,7 @@ def _batches(run: Run, blocks: Iterable[Block]) -> Iterator[tuple[BatchHeader, i
         raise CorruptObject(run.object_key, why=f"offset {expected} is not in the run any more")
 
 
-class Known(NamedTuple):
+class KnownProducers(NamedTuple):
     """Producers as they stood at `end`; what they sent after that is not known."""
 
     table: ProducerTable
@@ -113,10 +113,10 @@ async def find_earlier(
     reader: SegmentReader,
     log_start: int,
     limit: int,
-) -> Known | StreamhouseError:
+) -> KnownProducers | StreamhouseError:
     """The newest state of the producers that can be read; an error where the partition must stay closed."""
     if newest.carried is None:  # otherwise it is an older run's object, which its own readers will find missing
-        reader.damage.found_missing(place_of(newest))
+        reader.damage.found_missing(location_of(newest))
     runs = await metadata.runs_before(newest.partition, before=newest.base + 1, limit=limit)
     try:
         found = await _first_readable(runs, table_of, reader)
@@ -127,7 +127,7 @@ async def find_earlier(
             return Unavailable(f"runs changed while a log was opened; partition={newest.partition}")
         if len(runs) == limit and runs[-1].base > log_start:
             return _closed(newest, reader)
-        found = Known(table_of(b""), log_start)
+        found = KnownProducers(table_of(b""), log_start)
     log.error(
         "newest object of a partition is missing, it goes on and what its producers sent there is not known",
         extra={
@@ -151,7 +151,7 @@ def _closed(newest: Run, reader: SegmentReader) -> MissingRecords:
 
 async def _first_readable(
     runs: Sequence[Run], table_of: Callable[[bytes], ProducerTable], reader: SegmentReader
-) -> Known | None:
+) -> KnownProducers | None:
     """Raises `Unavailable` when the store doesn't say whether an object is there."""
     gone: set[str] = set()
     for run in runs:
@@ -161,7 +161,7 @@ async def _first_readable(
         try:
             snapshot = (await reader.snapshots([at]))[run.partition]
             if snapshot:  # a run that was placed has none
-                return Known(table_of(snapshot), run.end)
+                return KnownProducers(table_of(snapshot), run.end)
         except CorruptObject:
             continue
         except Unavailable as error:
@@ -208,7 +208,7 @@ async def load_producers(
     )
     for partition, flushed_end in flushed_ends.items():
         if (earlier := known.get(partition)) is not None:
-            found[partition] = _in_doubt(earlier) if isinstance(earlier, Known) else earlier
+            found[partition] = _in_doubt(earlier) if isinstance(earlier, KnownProducers) else earlier
             continue
         data = snapshots.get(partition, b"")
         table = data if isinstance(data, StreamhouseError) else _table(data, settings)
@@ -229,12 +229,12 @@ async def _without_missing(
     metadata: MetadataStore,
     reader: SegmentReader,
     log_starts: Mapping[PartitionId, int],
-) -> Mapping[PartitionId, Known | StreamhouseError]:
+) -> Mapping[PartitionId, KnownProducers | StreamhouseError]:
     """What is known of producers whose newest snapshot is in an object that the store doesn't have."""
     if not runs:
         return {}
     fresh = {run.partition: run for run in await metadata.last_runs([run.partition for run in runs])}
-    found: dict[PartitionId, Known | StreamhouseError] = {}
+    found: dict[PartitionId, KnownProducers | StreamhouseError] = {}
     certain: list[Run] = []
     for run in runs:
         # Asked after the object was not found: a row that still names it can't have been replaced before.
@@ -258,7 +258,7 @@ async def _without_missing(
     return found | {run.partition: each for run, each in zip(certain, earlier, strict=True)}
 
 
-def _in_doubt(known: Known) -> ProducerTable:
+def _in_doubt(known: KnownProducers) -> ProducerTable:
     known.table.lost_from = known.end
     return known.table.doubt(known.end)
 

@@ -17,10 +17,10 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from streamhouse.broker.partition.backpressure import AnswerBytes
+from streamhouse.broker.partition.backpressure import ResponseBudget
 from streamhouse.broker.segments.block_cache import Block, SingleFlightCache
-from streamhouse.broker.segments.damaged_ranges import DamagedRanges, Place
-from streamhouse.broker.segments.disk_cache import DiskTier, open_disk_tier
+from streamhouse.broker.segments.damaged_ranges import DamagedRanges, RunLocation
+from streamhouse.broker.segments.disk_cache import DiskBlockCache, open_disk_cache
 from streamhouse.broker.segments.run_index import RunIndex
 from streamhouse.clock import Clock, SystemClock
 from streamhouse.config import FetchSettings
@@ -29,7 +29,7 @@ from streamhouse.format import batch as batches
 from streamhouse.format import run_index as run_indexes
 from streamhouse.format.batch import Buffer
 from streamhouse.format.block import BlockEntry, decode_block
-from streamhouse.limits import Turns
+from streamhouse.limits import FairLimiter
 from streamhouse.model.names import PartitionId
 from streamhouse.model.segment import Run
 from streamhouse.stores.metadata.base import MetadataStore
@@ -50,21 +50,21 @@ class SegmentReader:
         *,
         objects: ObjectStore,
         metadata: MetadataStore,
-        disk: DiskTier | None = None,
+        disk: DiskBlockCache | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._settings = settings
         self._objects = objects
         self._metadata = metadata
         self.damage = DamagedRanges(settings, clock=clock or SystemClock())
-        self.answers = AnswerBytes(settings.answers_bytes)
+        self.answers = ResponseBudget(settings.answers_bytes)
         self.runs = RunIndex(metadata, limit=settings.run_cache_entries)
         self.blocks: SingleFlightCache[tuple[str, int], Block] = SingleFlightCache(settings.cache_bytes)
         self.indexes: SingleFlightCache[tuple[str, int], _Index] = SingleFlightCache(settings.index_cache_entries)
-        self.disk = disk if disk is not None else open_disk_tier(settings)
+        self.disk = disk if disk is not None else open_disk_cache(settings)
         # Threads of their own: cold readers must not queue in front of what producers and flushes need a thread for.
         self._threads = ThreadPoolExecutor(settings.decode_threads, thread_name_prefix="decode")
-        self._cold = Turns(settings.concurrent_reads)
+        self._cold = FairLimiter(settings.concurrent_reads)
         self._ahead: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
@@ -171,7 +171,7 @@ class SegmentReader:
         """The producers' snapshots at the ends of runs that stand side by side in one object: one ranged GET. For
         whoever opens their logs, so they are not kept."""
         start = runs[0].index_position
-        async with self._cold.turn(runs[0].partition):
+        async with self._cold.slot(runs[0].partition):
             data = memoryview(await self._get(runs[0], start, runs[-1].index_position + runs[-1].index_length))
         at = {run.partition: run.index_position - start for run in runs}
         return {run.partition: _producers(run, data[at[run.partition] :][: run.index_length]) for run in runs}
@@ -179,7 +179,7 @@ class SegmentReader:
     async def salvage(self, run: Run) -> Iterable[Block]:
         """The blocks of a run whose index is damaged, where they can be found all the same, oldest first. They are what
         was written; whether they are all of it, the caller must see by their offsets."""
-        async with self._cold.turn(run.partition):
+        async with self._cold.slot(run.partition):
             data = await self._get(run, run.index_position, run.index_position + run.index_length)
         entries = run_indexes.salvage_blocks(data, position=run.position, length=run.length, key=run.object_key)
         return [await self._find_block(run, entry) for entry in entries]
@@ -188,7 +188,7 @@ class SegmentReader:
         self._require_found(run)
         with self.named(run, run.base, run.end):
             try:
-                async with self._cold.turn(run.partition):
+                async with self._cold.slot(run.partition):
                     data = await self._get(run, run.index_position, run.index_position + run.index_length)
             except Unavailable as error:
                 await self.require_replaced(error, run)
@@ -215,7 +215,7 @@ class SegmentReader:
         self._require_found(run)
         with self.named(run, run.base + entry.first, run.base + entry.end):
             try:
-                async with self._cold.turn(run.partition):
+                async with self._cold.slot(run.partition):
                     stored = await self._get(run, entry.position, entry.position + entry.stored_bytes)
                     block = await asyncio.get_running_loop().run_in_executor(self._threads, decode, stored)
             except Unavailable as error:
@@ -233,12 +233,12 @@ class SegmentReader:
             raise Unavailable(f"a run's object is gone; run={run}") from error
         if len(data) != end - start:
             raise CorruptObject(run.object_key, why=f"ends at {start + len(data)}, before {end}")
-        self.damage.present(place_of(run))
+        self.damage.present(location_of(run))
         return data
 
     def _require_found(self, run: Run) -> None:
         """Raise again for an object that was missing a moment ago."""
-        if (missing := self.damage.still_missing(place_of(run))) is not None:
+        if (missing := self.damage.still_missing(location_of(run))) is not None:
             raise missing
 
     async def require_replaced(self, error: Unavailable, run: Run) -> None:
@@ -248,12 +248,12 @@ class SegmentReader:
             return
         rows = await self._metadata.runs(run.partition, from_offset=run.base, limit=1)
         if rows and (rows[0].base, rows[0].object_key) == (run.base, run.object_key):
-            raise self.damage.found_missing(place_of(run)) from error
+            raise self.damage.found_missing(location_of(run)) from error
 
     @contextmanager
     def named(self, run: Run, base: int, end: int) -> Iterator[None]:
         """Damage that is found while these offsets are read becomes an error that names them."""
-        place = Place(run.partition, base, end, run.object_key)
+        place = RunLocation(run.partition, base, end, run.object_key)
         try:
             yield
         except DamagedRecords:
@@ -303,8 +303,8 @@ def is_missing(error: StreamhouseError) -> bool:
     return isinstance(error.__cause__, ObjectMissing)
 
 
-def place_of(run: Run) -> Place:
-    return Place(run.partition, run.base, run.end, run.object_key)
+def location_of(run: Run) -> RunLocation:
+    return RunLocation(run.partition, run.base, run.end, run.object_key)
 
 
 def _decode(stored: Buffer, entry: BlockEntry, key: str) -> Block:

@@ -21,7 +21,7 @@ PAGE: Final = 1000
 MAX_WINDOW: Final = 10_000
 
 
-class _Place(NamedTuple):
+class _WindowKey(NamedTuple):
     partition: PartitionId
     start: int
 
@@ -51,7 +51,7 @@ class RunIndex:
         self._metadata = metadata
         self._limit = limit
         self._kept = 0
-        self._windows: OrderedDict[_Place, _Window] = OrderedDict()
+        self._windows: OrderedDict[_WindowKey, _Window] = OrderedDict()
         self._starts: dict[PartitionId, list[int]] = {}
         self.hits = 0
         self.misses = 0
@@ -73,7 +73,7 @@ class RunIndex:
         runs = await self._metadata.runs(partition, from_offset=offset, limit=PAGE)
         if not runs:
             return None
-        self._keep(_Place(partition, min(offset, runs[0].base)), runs)
+        self._keep(_WindowKey(partition, min(offset, runs[0].base)), runs)
         return runs[0]
 
     def _window_at(self, partition: PartitionId, offset: int) -> _Window | None:
@@ -82,11 +82,11 @@ class RunIndex:
         number = bisect_right(starts, offset) - 1
         if number < 0:
             return None
-        place = _Place(partition, starts[number])
+        place = _WindowKey(partition, starts[number])
         self._windows.move_to_end(place)
         return self._windows[place]
 
-    def _keep(self, place: _Place, runs: Sequence[Run]) -> None:
+    def _keep(self, place: _WindowKey, runs: Sequence[Run]) -> None:
         self._drop(place)
         self._windows[place] = _Window(place.start, runs)
         insort(self._starts.setdefault(place.partition, []), place.start)
@@ -99,7 +99,7 @@ class RunIndex:
             self.evictions += len(self._windows[place].runs)
             self._drop(place)
 
-    def _drop(self, place: _Place) -> None:
+    def _drop(self, place: _WindowKey) -> None:
         window = self._windows.pop(place, None)
         if window is None:
             return
@@ -115,7 +115,7 @@ class RunIndex:
             starts = self._starts.get(run.partition)
             if not starts:
                 continue
-            place = _Place(run.partition, starts[-1])
+            place = _WindowKey(run.partition, starts[-1])
             window = self._windows[place]
             if window.end != run.base:
                 continue
@@ -128,4 +128,4 @@ class RunIndex:
 
     def forget(self, partition: PartitionId) -> None:
         for start in tuple(self._starts.get(partition, ())):
-            self._drop(_Place(partition, start))
+            self._drop(_WindowKey(partition, start))

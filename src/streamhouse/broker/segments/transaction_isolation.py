@@ -1,18 +1,11 @@
-"""Settled: up to where the transactions of flushed records have ended in what is flushed, and which were aborted.
+"""Transaction isolation of flushed records: stable offsets and aborted transactions.
 
-Data path   plans, maintenance -> **settled** -> newest snapshots of producers, rows of the metadata store
-Owns        where the first transaction begins that was open at a partition's flushed end; pages of aborted ones
-Leaves      the last stable offset, which may lie above, to the partition's leader; snapshots to `snapshots`
+`StableFlushedOffset` finds up to which offset every transaction has ended within the flushed records. Below it each
+transaction has its marker in a segment, and aborted ones have rows that were written with that segment. Readers and
+rewriters of segments therefore need no leader; the leader serves the records above it.
 
-A leader knows of markers that are in no segment yet. Nobody else needs to: below a settled end every transaction has
-its marker in a segment, and those that were aborted have their rows, written in the commit of that segment. So whoever
-reads segments, or rewrites them, asks no leader; what lies between that and the end of the log, the leader serves.
-
-Voids: which aborted transactions have something in what was read.
-
-Data path   fetch, once it has records -> **voids** -> log, or the metadata store for what is too old to be kept there
-Owns        which of them a reader is told of, and which a log keeps that is opened
-Leaves      what is aborted to `log` and the rows, leaving records out to whoever reads
+`AbortedLookup` finds the aborted transactions that a fetch response must name, from the log or, for old ones,
+from the metadata store.
 """
 
 import logging
@@ -21,9 +14,9 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.dependencies import Dependencies
 from streamhouse.broker.partition.log import PartitionLog
-from streamhouse.broker.partition.stable_offset import KnownAborted, known_aborted
+from streamhouse.broker.partition.stable_offset import AbortedIndex, index_aborted
 from streamhouse.broker.segments.producer_snapshots import load_producers
 from streamhouse.broker.segments.reader import SegmentReader
 from streamhouse.errors import OffsetOutOfRange, Retriable, StreamhouseError
@@ -39,17 +32,17 @@ PAGE: Final = 1000
 """Aborted transactions of a partition that are asked for at once."""
 
 
-class Settled:
-    def __init__(self, doors: Doors, *, reader: SegmentReader) -> None:
-        self._metadata = doors.metadata
-        self._producers = doors.settings.producers
-        self._limit = doors.settings.plans.settled_kept
+class StableFlushedOffset:
+    def __init__(self, dependencies: Dependencies, *, reader: SegmentReader) -> None:
+        self._metadata = dependencies.metadata
+        self._producers = dependencies.settings.producers
+        self._limit = dependencies.settings.plans.settled_kept
         self._reader = reader
         self._known: OrderedDict[PartitionId, tuple[int, int]] = OrderedDict()
         """Of the partitions that were asked for last: a flushed end, and what was settled then."""
 
     def __repr__(self) -> str:
-        return f"<Settled partitions={len(self._known)}>"
+        return f"<StableFlushedOffset partitions={len(self._known)}>"
 
     async def end(self, state: PartitionState) -> int:
         """Of one partition; raises where its snapshot can't be read."""
@@ -134,42 +127,42 @@ async def aborted_within(
     return dict(found)
 
 
-class _Written(NamedTuple):
+class _BatchPositions(NamedTuple):
     producer_id: int
     base: int
 
 
-class Voids:
+class AbortedLookup:
     def __init__(self, metadata: MetadataStore, *, page: int) -> None:
         self._metadata = metadata
         self._page = page
 
     def __repr__(self) -> str:
-        return f"<Voids page={self._page}>"
+        return f"<AbortedLookup page={self._page}>"
 
     async def of(self, log: PartitionLog, offset: int, records: Sequence[Buffer]) -> Sequence[AbortedTransaction]:
         """The aborted transactions of which there is a batch in these records, which begin at `offset` or before and
         end below the last stable offset."""
-        _require_kept(log, offset)
-        if not log.has_aborted and offset >= log.aborted_known_from:
+        _require_retained(log, offset)
+        if not log.has_aborted and offset >= log.aborted_complete_from:
             return ()
         end = iter_batches(records[-1])[-1].end
         start = min(offset, read_header(records[0]).base_offset)
         found = list(log.aborted_between(start, end))
-        if start < log.aborted_known_from:
+        if start < log.aborted_complete_from:
             found = [*await self._stored(log, start, end), *found]
-            _require_kept(log, offset)
+            _require_retained(log, offset)
         return with_batches(found, records)
 
     async def _stored(self, log: PartitionLog, start: int, end: int) -> Sequence[AbortedTransaction]:
         """Those that the log doesn't keep. An old transaction may be long, so all the rows behind are looked at."""
-        known_from = log.aborted_known_from
+        complete_from = log.aborted_complete_from
         found: list[AbortedTransaction] = []
         at: int | None = start
         while at is not None:
             rows = (await self._metadata.aborted({log.partition: at}, limit=self._page)).get(log.partition, ())
-            found += [row for row in rows if row.last_offset < known_from and row.first_offset < end]
-            is_last = len(rows) < self._page or rows[-1].last_offset + 1 >= known_from
+            found += [row for row in rows if row.last_offset < complete_from and row.first_offset < end]
+            is_last = len(rows) < self._page or rows[-1].last_offset + 1 >= complete_from
             at = None if is_last else rows[-1].last_offset + 1
         await self.learn_start(log)
         return found
@@ -180,7 +173,7 @@ class Voids:
         log.start_at(next((state.log_start for state in states if state.partition == log.partition), 0))
 
 
-def _require_kept(log: PartitionLog, offset: int) -> None:
+def _require_retained(log: PartitionLog, offset: int) -> None:
     """Raise where the log start has passed by meanwhile: what was aborted there may be forgotten."""
     if log.log_start > offset:
         raise OffsetOutOfRange(log.name, offset=offset, start=log.log_start, end=log.high_watermark)
@@ -188,12 +181,12 @@ def _require_kept(log: PartitionLog, offset: int) -> None:
 
 async def load_aborted(
     states: Mapping[PartitionId, PartitionState], *, metadata: MetadataStore, kept: int
-) -> Mapping[PartitionId, KnownAborted]:
+) -> Mapping[PartitionId, AbortedIndex]:
     """What logs that are opened keep of their aborted transactions; one question for all of them."""
     wanted = {at: state.log_start for at, state in states.items()}
     rows = await metadata.aborted(wanted, limit=kept) if wanted else {}
     return {
-        at: known_aborted(rows.get(at, ()), flushed_end=state.flushed_end, kept=kept) for at, state in states.items()
+        at: index_aborted(rows.get(at, ()), flushed_end=state.flushed_end, kept=kept) for at, state in states.items()
     }
 
 
@@ -216,11 +209,11 @@ def _has_any(aborted: AbortedTransaction, bases: Sequence[int]) -> bool:
     return at < len(bases) and bases[at] <= aborted.last_offset
 
 
-def _written(records: Sequence[Buffer]) -> Sequence[_Written]:
+def _written(records: Sequence[Buffer]) -> Sequence[_BatchPositions]:
     """The batches of transactions, without their markers."""
     headers = (read_header(piece, span.position) for piece in records for span in iter_batches(piece))
     return [
-        _Written(header.producer_id, header.base_offset)
+        _BatchPositions(header.producer_id, header.base_offset)
         for header in headers
         if header.is_transactional and not header.is_control
     ]

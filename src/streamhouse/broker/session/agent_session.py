@@ -1,19 +1,15 @@
-"""Opening: logs that are wanted at the same time are opened together.
+"""AgentSession: one session of this agent, with its leases, its write-ahead log and its open logs.
 
-Data path   broker -> tenure -> **opening** -> leases and snapshots of many partitions in one go
-Owns        who waits for what, what goes into the next go
-Leaves      leases, snapshots and logs to whoever opens
+Data path   broker -> **agent_session** (may this agent append?) -> partition.log
+Owns        the heartbeat; until when leases are valid; which logs are open; why and when the session ends
+Leaves      acquiring and releasing leases to `leases`; the last flush to `session_lifecycle`; the WALs of dead
+            sessions to `recovery`; opening the next session to `session_manager`
 
-Tenure: one session of this agent, with its leases, its write-ahead log and the logs it has open.
+`OpenBatcher` opens logs that are requested at the same time in one step.
 
-Data path   broker -> **tenure** (may we append?) -> log
-Owns        the heartbeat, the moment up to which leases may be acted on, which logs are open, why and when it all ends
-Leaves      taking and giving up leases to `leases`, the last flush of a session to `closing`, what a dead session left
-            behind to `cluster.recovery`, beginning the next tenure to `succession`
-
-Crash-only: when the WAL fails or the session is lost, nothing is repaired in place. The tenure closes its logs,
-flushes from memory what was acknowledged (unless the session is lost: then others own it), and ends; another one
-begins from what is durable.
+Crash-only: when the WAL fails or the session is lost, nothing is repaired in place. The session closes its logs,
+flushes acknowledged records from memory (unless the session is lost: then other agents own them), and ends. The next
+session starts from what is durable.
 """
 
 import asyncio
@@ -22,15 +18,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterab
 from contextlib import asynccontextmanager, suppress
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.dependencies import Dependencies
 from streamhouse.broker.partition.backpressure import MemoryBudget
 from streamhouse.broker.partition.log import PartitionLog
-from streamhouse.broker.produce.checks import Refusals
+from streamhouse.broker.produce.checks import SequenceGapGuard
 from streamhouse.broker.segments.reader import SegmentReader
 from streamhouse.broker.session.flush import Flusher
-from streamhouse.broker.session.heartbeat import Heartbeat, LoopState, SessionDeadline, show_life
-from streamhouse.broker.session.leases import Leases, Taken
-from streamhouse.broker.session.session_lifecycle import Closing, LeftBehind
+from streamhouse.broker.session.heartbeat import Heartbeat, LoopState, SessionDeadline, report_alive
+from streamhouse.broker.session.leases import AcquiredLease, Leases
+from streamhouse.broker.session.session_lifecycle import SessionShutdown, UnfinishedShutdown
 from streamhouse.broker.wal.base import Wal
 from streamhouse.clock import limited
 from streamhouse.errors import (
@@ -60,23 +56,23 @@ A = TypeVar("A")
 V = TypeVar("V")
 
 
-class _Asked(NamedTuple, Generic[A, V]):
+class _OpenRequest(NamedTuple, Generic[A, V]):
     about: A
     done: "asyncio.Future[V]"
 
 
-class Opening(Generic[K, A, V]):
+class OpenBatcher(Generic[K, A, V]):
     """While a go is under way everything else that is asked for waits for the next one, together."""
 
     def __init__(self, open_many: Callable[[Mapping[K, A]], Awaitable[Mapping[K, V | StreamhouseError]]]) -> None:
         self._open_many = open_many
-        self._waiting: dict[K, _Asked[A, V]] = {}
-        self._under_way: dict[K, _Asked[A, V]] = {}
+        self._waiting: dict[K, _OpenRequest[A, V]] = {}
+        self._under_way: dict[K, _OpenRequest[A, V]] = {}
         self._worker: asyncio.Task[None] | None = None
         self._closed: StreamhouseError | None = None
 
     def __repr__(self) -> str:
-        return f"<Opening waiting={len(self._waiting)} under_way={len(self._under_way)}>"
+        return f"<OpenBatcher waiting={len(self._waiting)} under_way={len(self._under_way)}>"
 
     def pending(self) -> list[tuple[K, "asyncio.Future[V]"]]:
         """What is being opened, or will be."""
@@ -88,7 +84,7 @@ class Opening(Generic[K, A, V]):
             raise self._closed.with_traceback(None)
         asked = self._under_way.get(key) or self._waiting.get(key)
         if asked is None:
-            asked = self._waiting[key] = _Asked(about, asyncio.get_running_loop().create_future())
+            asked = self._waiting[key] = _OpenRequest(about, asyncio.get_running_loop().create_future())
             if self._worker is None:
                 self._worker = asyncio.get_running_loop().create_task(self._work(), name="opening")
         return await asyncio.shield(asked.done)
@@ -120,7 +116,7 @@ class Opening(Generic[K, A, V]):
                 done.set_exception(why)
                 done.exception()  # nobody may be waiting any more
 
-    async def _go(self, together: Mapping[K, _Asked[A, V]]) -> None:
+    async def _go(self, together: Mapping[K, _OpenRequest[A, V]]) -> None:
         found: Mapping[K, V | StreamhouseError]
         try:
             opened = await self._open_many({key: asked.about for key, asked in together.items()})
@@ -141,41 +137,41 @@ class Opening(Generic[K, A, V]):
                 done.set_result(answer)
 
 
-class Tenure:
+class AgentSession:
     def __init__(
         self,
-        doors: Doors,
+        dependencies: Dependencies,
         session: Session,
         wal: Wal,
         *,
         valid_until: float,
         reader: SegmentReader,
         budget: MemoryBudget,
-        refusals: Refusals,
+        gap_guard: SequenceGapGuard,
         config_of: Callable[[Topic], TopicConfig],
     ) -> None:
-        self._doors = doors
+        self._dependencies = dependencies
         self.session = session
         self.wal = wal
         self._reader = reader
         self._budget = budget
-        self._refusals = refusals
+        self._gap_guard = gap_guard
         self._config_of = config_of
         self._deadline = SessionDeadline(valid_until)
-        self._loop_state = LoopState(doors.clock.monotonic())
+        self._loop_state = LoopState(dependencies.clock.monotonic())
         self._forgetting: set[asyncio.Task[None]] = set()
         self._logs: dict[TopicPartition, PartitionLog] = {}
-        self._leases = Leases(doors, session.session_id, reader=reader)
-        self._opening = Opening(self._open_many)
+        self._leases = Leases(dependencies, session.session_id, reader=reader)
+        self._opening = OpenBatcher(self._open_many)
         self._leasing = asyncio.Lock()
         self._handing_over = asyncio.Lock()
         self._end_reason: StreamhouseError | None = None
         self._ending = asyncio.Event()
         self._stop_asked = asyncio.Event()
         self._gives_up = False
-        self.left_behind: LeftBehind | None = None
+        self.left_behind: UnfinishedShutdown | None = None
         self.flusher = Flusher(
-            doors,
+            dependencies,
             session.session_id,
             logs=self.logs,
             dropped=self._drop_lost,
@@ -183,54 +179,54 @@ class Tenure:
             budget=budget,
             wal=wal,
         )
-        self._closing = Closing(doors, session.session_id, wal=wal, flusher=self.flusher)
+        self._closing = SessionShutdown(dependencies, session.session_id, wal=wal, flusher=self.flusher)
 
     def __repr__(self) -> str:
         state = "open" if self._end_reason is None else f"ending why={self._end_reason}"
-        return f"<Tenure {self.session.session_id} node={self.session.node_id} logs={len(self._logs)} {state}>"
+        return f"<AgentSession {self.session.session_id} node={self.session.node_id} logs={len(self._logs)} {state}>"
 
     @classmethod
     async def begin(
         cls,
-        doors: Doors,
+        dependencies: Dependencies,
         *,
         reader: SegmentReader,
         budget: MemoryBudget,
-        refusals: Refusals,
+        gap_guard: SequenceGapGuard,
         config_of: Callable[[Topic], TopicConfig],
-    ) -> "Tenure":
+    ) -> "AgentSession":
         """Open a session and its WAL; `config_of` tells the settings in force for a topic.
 
         Its time counts from before the question, so the store's is always later.
         """
-        lease = doors.settings.lease
-        await doors.agreed_now_ms()  # so that what expires by age does so by the store's clock as well
-        asked = doors.clock.monotonic()
-        session = await doors.metadata.open_session(
+        lease = dependencies.settings.lease
+        await dependencies.agreed_now_ms()  # so that what expires by age does so by the store's clock as well
+        asked = dependencies.clock.monotonic()
+        session = await dependencies.metadata.open_session(
             NewSession(
-                session_id=SessionId(f"s-{doors.ids.token()}"),
-                kafka=doors.kafka,
-                http=doors.http,
+                session_id=SessionId(f"s-{dependencies.ids.token()}"),
+                kafka=dependencies.kafka,
+                http=dependencies.http,
                 ttl_ms=lease.life_ms,
-                wal=doors.wals.kind,
+                wal=dependencies.wals.kind,
             )
         )
         try:
-            wal = await doors.wals.open(session.session_id)
+            wal = await dependencies.wals.open(session.session_id)
         except BaseException:
             with suppress(StreamhouseError, TimeoutError):
-                ending = doors.metadata.end_session(session.session_id)
-                await limited(ending, seconds=doors.settings.agent.close_timeout_s, clock=doors.clock)
+                ending = dependencies.metadata.end_session(session.session_id)
+                await limited(ending, seconds=dependencies.settings.agent.close_timeout_s, clock=dependencies.clock)
             raise
         valid_until = asked + lease.usable_s
         return cls(
-            doors,
+            dependencies,
             session,
             wal,
             valid_until=valid_until,
             reader=reader,
             budget=budget,
-            refusals=refusals,
+            gap_guard=gap_guard,
             config_of=config_of,
         )
 
@@ -242,7 +238,7 @@ class Tenure:
     @property
     def is_valid(self) -> bool:
         """Whether leases may be acted on, by the agent's own monotonic clock; never again once the session is lost."""
-        return self._deadline.is_valid(self._doors.clock.monotonic())
+        return self._deadline.is_valid(self._dependencies.clock.monotonic())
 
     @property
     def may_lead(self) -> bool:
@@ -258,7 +254,7 @@ class Tenure:
         if not self.is_valid:
             raise LeaseLost([name], why="the heartbeat is late")
 
-    def vouches_for(self, item: PartitionLog) -> bool:
+    def may_acknowledge(self, item: PartitionLog) -> bool:
         """Whether what this log made durable may be acknowledged now: it is ours, and our time isn't over."""
         return self.is_valid and self._logs.get(item.name) is item
 
@@ -304,7 +300,7 @@ class Tenure:
             why = LeaseLost([item.name for item in stale], why="another topic has the name now")
             await self._drop(stale, why)
 
-    def _made(self, name: TopicPartition, taken: Taken, topic: Topic) -> PartitionLog:
+    def _made(self, name: TopicPartition, taken: AcquiredLease, topic: Topic) -> PartitionLog:
         opened = PartitionLog(
             name,
             taken.state,
@@ -313,7 +309,7 @@ class Tenure:
             wal=self.wal,
             reserve=self._leases.reservations.of(taken.state.partition),
             aborted=taken.aborted,
-            aborted_kept=self._doors.settings.transactions.aborted_kept,
+            aborted_kept=self._dependencies.settings.transactions.aborted_kept,
         )
         self._logs[name] = opened
         return opened
@@ -334,12 +330,12 @@ class Tenure:
             if item.partition.topic_id == topic.topic_id:
                 item.config = config
 
-    async def hand_over(self, logs: Sequence[PartitionLog], heirs: Mapping[TopicPartition, Retriable]) -> None:
+    async def transfer(self, logs: Sequence[PartitionLog], new_leaders: Mapping[TopicPartition, Retriable]) -> None:
         """Give up leases: most is flushed while appends go on, the rest after they are refused, with who to ask."""
         async with self._handing_over:  # a lease that was given up and taken again must not be given up for the first
             await self.flusher.flush_once(logs)
             for item in logs:
-                item.close(heirs[item.name])
+                item.close(new_leaders[item.name])
             await self._quiesce()
             for item in logs:
                 self._seal(item)
@@ -397,7 +393,7 @@ class Tenure:
                 self._leases.forget(item.partition)
             item.close(why)
             self._seal(item)
-            self._budget.give_back(item.discard())
+            self._budget.release(item.discard())
             self._reader.runs.forget(item.partition)
         await self.wal.truncate({item.partition: MAX_LONG for item in gone})
 
@@ -405,12 +401,12 @@ class Tenure:
         """Seal a closed log. What it had in flight was not acknowledged, so clients send it again: until they do, no
         later batch of the same producer may be stored before it."""
         item.seal()
-        self._refusals.refused(item.name, item.refused, now=self._doors.clock.monotonic())
+        self._gap_guard.refused(item.name, item.refused, now=self._dependencies.clock.monotonic())
 
     # --- life and end
 
     async def run(self) -> None:
-        """Keep the session alive until something ends it, then close what is open. Returns when the tenure is over."""
+        """Keep the session alive until something ends it, then close what is open. Returns when the session is over."""
         try:
             async with asyncio.TaskGroup() as loops:
                 heartbeat = loops.create_task(self._heartbeat(), name="heartbeat")
@@ -427,7 +423,7 @@ class Tenure:
             await self.flusher.aclose()
 
     @asynccontextmanager
-    async def kept_alive(self) -> AsyncIterator[None]:
+    async def heartbeating(self) -> AsyncIterator[None]:
         """Heartbeats before `run`: recovering what others left may take longer than a session lives."""
         heartbeat = asyncio.get_running_loop().create_task(self._heartbeat(), name="heartbeat")
         try:
@@ -437,12 +433,12 @@ class Tenure:
             await asyncio.gather(heartbeat, return_exceptions=True)
 
     async def abandon(self) -> None:
-        """Let go of a tenure that never got to `run`; nothing is in its log. Recovery finds what can't be let go."""
-        clock, limit_s = self._doors.clock, self._doors.settings.agent.close_timeout_s
+        """Let go of a session that never got to `run`; nothing is in its log. Recovery finds what can't be let go."""
+        clock, limit_s = self._dependencies.clock, self._dependencies.settings.agent.close_timeout_s
         with suppress(StreamhouseError, TimeoutError):
             await limited(self.wal.aclose(remove=True), seconds=limit_s, clock=clock)
         with suppress(StreamhouseError, TimeoutError):
-            ending = self._doors.metadata.end_session(self.session.session_id)
+            ending = self._dependencies.metadata.end_session(self.session.session_id)
             await limited(ending, seconds=limit_s, clock=clock)
 
     def stop(self) -> None:
@@ -457,7 +453,7 @@ class Tenure:
     def cut_off(self) -> None:
         """Nothing of this agent reaches the object store, while others write to it: they can do better with its leases,
         if they can read its log. What only its own disk holds, it keeps."""
-        if self._doors.wals.kind == "object":
+        if self._dependencies.wals.kind == "object":
             self._gives_up = True
             self._end(LeaseLost([], why="this agent is cut off from the object store"))
 
@@ -470,45 +466,47 @@ class Tenure:
 
     async def _heartbeat(self) -> None:
         """Until the session is lost."""
-        lease, runner = self._doors.settings.lease, self._doors.heartbeats
-        life = show_life(self._loop_state, self._tell_heartbeat, clock=self._doors.clock, every_s=lease.renew_s / 4)
+        lease, runner = self._dependencies.settings.lease, self._dependencies.heartbeats
+        life = report_alive(
+            self._loop_state, self._tell_heartbeat, clock=self._dependencies.clock, every_s=lease.renew_s / 4
+        )
         showing = asyncio.get_running_loop().create_task(life, name="show-life")
         try:
             if runner is not None:
                 await runner.run(self._make_heartbeat(asyncio.get_running_loop().call_soon_threadsafe))
             else:
-                await self._make_heartbeat(_call).run(self._doors.metadata)
+                await self._make_heartbeat(_call).run(self._dependencies.metadata)
         finally:
             showing.cancel()
             await asyncio.gather(showing, return_exceptions=True)
 
     def _tell_heartbeat(self, state: LoopState) -> None:
-        puts = self._doors.puts
-        since, soon_s = puts.failing_since, self._doors.settings.cluster.refresh_s
-        state.wal_start, state.wal_durable = self.wal.needed_from, self.wal.durable_below
+        puts = self._dependencies.puts
+        since, soon_s = puts.failing_since, self._dependencies.settings.cluster.refresh_s
+        state.wal_start, state.wal_durable = self.wal.first_retained, self.wal.durable_below
         state.put_at = puts.last_at
-        state.put_failing = since is not None and self._doors.clock.monotonic() - since >= soon_s
+        state.put_failing = since is not None and self._dependencies.clock.monotonic() - since >= soon_s
 
     def _make_heartbeat(self, on_loop: Callable[..., object]) -> Heartbeat:
         """`on_loop` calls a function with its arguments on this event loop, from wherever the heartbeats run."""
         return Heartbeat(
             self.session.session_id,
-            self._doors.settings.lease,
-            clock=self._doors.clock,
+            self._dependencies.settings.lease,
+            clock=self._dependencies.clock,
             deadline=self._deadline,
             state=self._loop_state,
-            renewed=lambda wal_start: on_loop(self._forget_below, wal_start),
+            renewed=lambda wal_start: on_loop(self._delete_wal_below, wal_start),
             lost=lambda error: on_loop(self._end, error),
         )
 
     async def renew(self) -> None:
         """One heartbeat now."""
         self._tell_heartbeat(self._loop_state)
-        await self._make_heartbeat(_call).renew(self._doors.metadata)
+        await self._make_heartbeat(_call).renew(self._dependencies.metadata)
 
-    def _forget_below(self, wal_start: int) -> None:
+    def _delete_wal_below(self, wal_start: int) -> None:
         """Stored by now: whoever recovers this session begins there, so nobody misses what lies below."""
-        forgetting = asyncio.get_running_loop().create_task(self.wal.forget_below(wal_start), name="forget")
+        forgetting = asyncio.get_running_loop().create_task(self.wal.delete_below(wal_start), name="forget")
         self._forgetting.add(forgetting)
         forgetting.add_done_callback(self._forgetting.discard)
 
@@ -523,13 +521,13 @@ class Tenure:
     async def _watch_expiry(self) -> None:
         """When the session's time is over, wake who waits for records here: they have to look for another leader."""
         while True:
-            left_s = self._deadline.at - self._doors.clock.monotonic()
+            left_s = self._deadline.at - self._dependencies.clock.monotonic()
             if left_s <= 0:
                 log.warning("the heartbeat is late, leases are not acted on", extra={"logs": len(self._logs)})
                 for item in self.logs():
                     item.wake_watchers()
-                left_s = self._doors.settings.lease.renew_s
-            await self._doors.clock.sleep(left_s)
+                left_s = self._dependencies.settings.lease.renew_s
+            await self._dependencies.clock.sleep(left_s)
 
     async def _flush(self) -> None:
         try:
@@ -552,7 +550,7 @@ class Tenure:
             for item in self.logs():
                 self._seal(item)
             self.flusher.stop()
-            if gives_up or not await self._closing.hand_over(flush, limit=limit):
+            if gives_up or not await self._closing.transfer(flush, limit=limit):
                 heartbeat.cancel()  # others may take over from now on
                 self.left_behind = await self._closing.leave_wal(list(self.logs()), is_lost=self._deadline.is_lost)
         finally:
@@ -565,7 +563,7 @@ class Tenure:
         self._logs.clear()
         self._leases.forget_all()
         for item in gone:
-            self._budget.give_back(item.discard())
+            self._budget.release(item.discard())
 
     async def _quiesce(self) -> None:
         """Wait until the WAL has nothing under way: an empty append is done after everything before it."""

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from streamhouse.broker.cluster.store_clock import AgreedTime
-from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.dependencies import Dependencies
 from streamhouse.broker.partition.backpressure import MemoryBudget
 from streamhouse.broker.partition.log import PartitionLog, TailBatch
 from streamhouse.broker.partition.producer_state import ProducerTable
@@ -43,17 +43,17 @@ RECOVERY_SHARE: Final = 2 / 3
 """However short the time for taking over: each flush has a price, too."""
 
 
-class Buffered(NamedTuple):
+class FlushCandidate(NamedTuple):
     """What deciding about a flush needs to know of a partition."""
 
     partition: PartitionId
     size_bytes: int
     oldest_at: float
-    is_awaited: bool = False
+    has_flush_waiters: bool = False
 
 
-def packs_due(
-    buffers: Iterable[Buffered], settings: FlushSettings, *, now: float, pressed: bool
+def plan_flushes(
+    buffers: Iterable[FlushCandidate], settings: FlushSettings, *, now: float, pressed: bool
 ) -> list[list[PartitionId]]:
     """Choose what to flush now; each list becomes one object. Decides; touches nothing.
 
@@ -67,7 +67,7 @@ def packs_due(
     due = (
         pressed
         or sum(b.size_bytes for b in small) >= settings.segment_bytes
-        or any(b.is_awaited or now - b.oldest_at >= settings.age_s for b in small)
+        or any(b.has_flush_waiters or now - b.oldest_at >= settings.age_s for b in small)
     )
     if due:
         packs.extend(_fill(small, settings.segment_bytes))
@@ -94,7 +94,7 @@ def wal_objects_allowed(settings: Settings) -> int:
     return max(LEAST_WAL_OBJECTS, round(settings.lease.takeover_s * RECOVERY_SHARE * settings.wal.recovery_per_s))
 
 
-def _fill(small: Sequence[Buffered], limit_bytes: int) -> list[list[PartitionId]]:
+def _fill(small: Sequence[FlushCandidate], limit_bytes: int) -> list[list[PartitionId]]:
     packs: list[list[PartitionId]] = []
     size = limit_bytes
     for buffered in small:
@@ -109,7 +109,7 @@ def _fill(small: Sequence[Buffered], limit_bytes: int) -> list[list[PartitionId]
 _Share: TypeAlias = tuple[PartitionLog, Sequence[TailBatch]]
 
 
-class _Taken(NamedTuple):
+class _FlushShare(NamedTuple):
     """A partition's share of a flush, and its producers' state at the end of it."""
 
     log: PartitionLog
@@ -134,7 +134,7 @@ class _Taken(NamedTuple):
 class Flusher:
     def __init__(
         self,
-        doors: Doors,
+        dependencies: Dependencies,
         session_id: SessionId,
         *,
         logs: Callable[[], Iterable[PartitionLog]],
@@ -143,9 +143,9 @@ class Flusher:
         budget: MemoryBudget,
         wal: Wal,
     ) -> None:
-        self._doors = doors
-        self._settings = doors.settings.flush
-        self._wal_objects = wal_objects_allowed(doors.settings)
+        self._dependencies = dependencies
+        self._settings = dependencies.settings.flush
+        self._wal_objects = wal_objects_allowed(dependencies.settings)
         self._session_id = session_id
         self._logs = logs
         self._dropped = dropped
@@ -163,18 +163,18 @@ class Flusher:
         return f"<Flusher running={len(self._running)} segments={self.flushed_segments} failures={self.failures}>"
 
     async def run(self) -> None:
-        """Look for what is due until `stop`; a failure that isn't the stores' takes the tenure down."""
+        """Look for what is due until `stop`; a failure that isn't the stores' takes the session down."""
         async with asyncio.TaskGroup() as packs:
             while not self._stopping:
                 self._hurried.clear()
                 self._start(packs.create_task, pressed=self._budget.is_short or self._is_wal_long())
-                await wait_either(self._hurried.wait(), self._doors.clock.sleep(self._settings.check_s))
+                await wait_either(self._hurried.wait(), self._dependencies.clock.sleep(self._settings.check_s))
 
     def _is_wal_long(self) -> bool:
         """Whether recovery would take too long; not while a flush that may shorten it is under way."""
         return not self._running and self._wal.needed_objects >= self._wal_objects
 
-    def hurry(self) -> None:
+    def flush_now(self) -> None:
         """Somebody waits for a flush: look now for what is due."""
         self._hurried.set()
 
@@ -213,11 +213,11 @@ class Flusher:
         candidates = self._logs() if among is None else among
         logs = {item.partition: item for item in candidates if not item.flushing}
         buffers = [
-            Buffered(partition, item.unflushed_bytes, item.oldest_at, item.is_awaited)
+            FlushCandidate(partition, item.unflushed_bytes, item.oldest_at, item.has_flush_waiters)
             for partition, item in logs.items()
             if item.oldest_at is not None and item.unflushed_bytes
         ]
-        due = packs_due(buffers, self._settings, now=self._doors.clock.monotonic(), pressed=pressed)
+        due = plan_flushes(buffers, self._settings, now=self._dependencies.clock.monotonic(), pressed=pressed)
         return [[logs[partition] for partition in pack] for pack in due]
 
     async def flush_all(self, among: Collection[PartitionLog] | None = None) -> None:
@@ -253,10 +253,10 @@ class Flusher:
     async def _store(self, shares: Sequence[_Share]) -> None:
         if not shares:
             return
-        now = self._doors.agreed_time()
+        now = self._dependencies.agreed_time()
         encode = partial(_encode, shares, now=now, block_bytes=self._settings.block_bytes)
         taken, encoded = await asyncio.get_running_loop().run_in_executor(None, encode)
-        key = await self._stubbornly(lambda: self._put(encoded))
+        key = await self._retry(lambda: self._put(encoded))
         commit = SegmentCommit(
             segment=SegmentObject(key=key, size_bytes=encoded.size_bytes, created_at_ms=now.later_ms),
             runs=tuple(layout.run(key) for layout in encoded.layouts),
@@ -270,26 +270,26 @@ class Flusher:
         self._sequence += 1
         key = segment_key(self._session_id, self._sequence)
         try:
-            await self._doors.objects.put_new(key, encoded.body)
+            await self._dependencies.objects.put_new(key, encoded.body)
         except ObjectExists as error:
             # Our own earlier write that could not be recognised, if anything; the next try has another key.
             raise Unavailable(f"object key is taken; key={key}") from error
         return key
 
-    async def _register(self, commit: SegmentCommit, taken: list[_Taken]) -> list[_Taken]:
+    async def _register(self, commit: SegmentCommit, taken: list[_FlushShare]) -> list[_FlushShare]:
         """Publish the runs; those whose lease is gone are left out of the commit and their logs dropped."""
         while commit.runs:
-            offer = partial(self._doors.metadata.commit_segments, self._session_id, [commit])
+            offer = partial(self._dependencies.metadata.commit_segments, self._session_id, [commit])
             try:
-                await self._stubbornly(offer)
+                await self._retry(offer)
                 break
             except LeaseLost as error:
                 lost = set(error.partitions)
                 kept = tuple(run for run in commit.runs if run.partition not in lost)
                 if len(kept) == len(commit.runs):
                     raise
-                await self._stubbornly(self._require_session)
-                await self._stubbornly(partial(self._require_given_up, [t for t in taken if t.log.partition in lost]))
+                await self._retry(self._require_session)
+                await self._retry(partial(self._require_given_up, [t for t in taken if t.log.partition in lost]))
                 for share in taken:
                     if share.log.partition in lost:
                         await self._dropped(share.log, error)
@@ -300,12 +300,12 @@ class Flusher:
     async def _require_session(self) -> None:
         """Raise `SessionLost` when not one lease is gone but all: then what is buffered belongs to the recoverer, who
         reads it in the WAL, and nothing of it may be dropped."""
-        await self._doors.metadata.renew_session(self._session_id, self._doors.settings.lease.life_ms)
+        await self._dependencies.metadata.renew_session(self._session_id, self._dependencies.settings.lease.life_ms)
 
-    async def _require_given_up(self, refused: Sequence[_Taken]) -> None:
+    async def _require_given_up(self, refused: Sequence[_FlushShare]) -> None:
         """Raise `SessionLost` when a run was refused though its lease is still ours: then the rows are not what this
         session left there, and its log may be the only copy of what it acknowledged."""
-        held = {state.partition: state for state in await self._doors.metadata.held_by(self._session_id)}
+        held = {state.partition: state for state in await self._dependencies.metadata.held_by(self._session_id)}
         for share in refused:
             state = held.get(share.log.partition)
             if state is not None and state.epoch == share.log.epoch:
@@ -316,10 +316,10 @@ class Flusher:
                 log.error("the session ends and leaves its log: rows and log differ", extra={"why": why})
                 raise SessionLost(self._session_id, why=why)
 
-    async def _settle(self, commit: SegmentCommit, published: list[_Taken]) -> None:
+    async def _settle(self, commit: SegmentCommit, published: list[_FlushShare]) -> None:
         """The segment holds it now: let go of tail, memory and WAL."""
         for share in published:
-            self._budget.give_back(share.log.flushed(share.end, share.producers))
+            self._budget.release(share.log.flushed(share.end, share.producers))
         done = {share.log.partition: share.end for share in published}
         self._reader.runs.published([run for run in commit.runs if run.partition in done])
         self.flushed_segments += 1
@@ -329,7 +329,7 @@ class Flusher:
         )
         await self._wal.truncate(done)
 
-    async def _stubbornly(self, act: Callable[[], Awaitable[T]]) -> T:
+    async def _retry(self, act: Callable[[], Awaitable[T]]) -> T:
         """Try until it works: the data stays in memory and in the WAL, and the budget holds producers back."""
         wait = self._settings.retry_s
         while True:
@@ -338,12 +338,12 @@ class Flusher:
             except Unavailable as error:
                 self.failures += 1
                 log.warning("flush failed, will be tried again", extra={"why": str(error), "after_s": wait})
-                await self._doors.clock.sleep(self._doors.ids.jitter(wait))
+                await self._dependencies.clock.sleep(self._dependencies.ids.jitter(wait))
                 wait = min(wait * 2, self._settings.retry_max_s)
 
 
-def _encode(shares: Sequence[_Share], *, now: AgreedTime, block_bytes: int) -> tuple[list[_Taken], EncodedSegment]:
+def _encode(shares: Sequence[_Share], *, now: AgreedTime, block_bytes: int) -> tuple[list[_FlushShare], EncodedSegment]:
     """In a thread: a large tail of small batches takes long to replay and to encode. Nothing that it reads changes
     while the partitions are being flushed."""
-    taken = [_Taken(item, batches, item.producers_after(batches, now_ms=now.later_ms)) for item, batches in shares]
+    taken = [_FlushShare(item, batches, item.producers_after(batches, now_ms=now.later_ms)) for item, batches in shares]
     return taken, encode_segment([share.run_input(now_ms=now.earlier_ms) for share in taken], block_bytes=block_bytes)

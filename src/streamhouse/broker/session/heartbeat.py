@@ -1,8 +1,8 @@
 """Heartbeat: a session's expiry is moved on in the metadata store, again and again, and its deadline here with it.
 
-Data path   none; tenure asks the deadline before every append and every ack
+Data path   none; session asks the deadline before every append and every ack
 Owns        when a heartbeat is due, how long it may take, what its outcome means; the deadline of the session
-Leaves      what a lost session means to `tenure`, the transaction to the metadata store, the thread to
+Leaves      what a lost session means to `agent_session`, the transaction to the metadata store, the thread to
             `heartbeat_thread`
 
 The decisions are the same wherever it runs. An agent runs it in a thread of its own, with a connection of its own, so
@@ -10,7 +10,7 @@ that neither a busy event loop nor a crowd of metadata calls costs the session; 
 
 HeartbeatThread: heartbeats in a thread of their own, with a connection of their own to the metadata store.
 
-Data path   tenure -> **heartbeat thread** -> metadata store
+Data path   session -> **heartbeat thread** -> metadata store
 Owns        the thread, its event loop, the store that only heartbeats use
 Leaves      when a heartbeat is due and what it means to `heartbeat`
 """
@@ -168,7 +168,7 @@ class HeartbeatRunner(Protocol):
         ...
 
 
-async def show_life(state: LoopState, tell: Callable[[LoopState], None], *, clock: Clock, every_s: float) -> None:
+async def report_alive(state: LoopState, tell: Callable[[LoopState], None], *, clock: Clock, every_s: float) -> None:
     """Have heartbeats know that this event loop runs, and what it has to `tell`, until cancelled."""
     with suppress(asyncio.CancelledError):
         while True:

@@ -1,18 +1,18 @@
 """Leases: the partitions that one session may lead, and what their next leader must know.
 
-Data path   tenure, when a log is opened -> **leases** -> metadata store (lease, rows), segments (producers)
+Data path   session, when a log is opened -> **leases** -> metadata store (lease, rows), segments (producers)
 Owns        which leases were taken, or may have been; giving them up; how far they may go
-Leaves      whether the session may still act, and the logs, to `tenure`; snapshots to `reading.snapshots`
+Leaves      whether the session may still act, and the logs, to `agent_session`; snapshots to `reading.snapshots`
 """
 
 import logging
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from streamhouse.broker.dependencies import Doors
-from streamhouse.broker.partition.offset_reservation import Reservations
+from streamhouse.broker.dependencies import Dependencies
+from streamhouse.broker.partition.offset_reservation import OffsetReservations
 from streamhouse.broker.partition.producer_state import ProducerTable
-from streamhouse.broker.partition.stable_offset import KnownAborted
+from streamhouse.broker.partition.stable_offset import AbortedIndex
 from streamhouse.broker.segments.producer_snapshots import load_producers
 from streamhouse.broker.segments.reader import SegmentReader
 from streamhouse.broker.segments.transaction_isolation import load_aborted
@@ -23,21 +23,21 @@ from streamhouse.model.names import PartitionId, SessionId, TopicPartition
 log = logging.getLogger(__name__)
 
 
-class Taken(NamedTuple):
+class AcquiredLease(NamedTuple):
     """What is known of a partition whose lease was taken."""
 
     state: PartitionState
     producers: ProducerTable
-    aborted: KnownAborted
+    aborted: AbortedIndex
 
 
 class Leases:
-    def __init__(self, doors: Doors, session_id: SessionId, *, reader: SegmentReader) -> None:
-        self._doors = doors
+    def __init__(self, dependencies: Dependencies, session_id: SessionId, *, reader: SegmentReader) -> None:
+        self._dependencies = dependencies
         self._session_id = session_id
         self._reader = reader
         self._names: dict[PartitionId, TopicPartition] = {}
-        self.reservations = Reservations(doors, session_id)
+        self.reservations = OffsetReservations(dependencies, session_id)
 
     def __repr__(self) -> str:
         return f"<Leases {self._session_id} taken={len(self._names)}>"
@@ -46,12 +46,14 @@ class Leases:
         """Those that were taken, or may have been."""
         return self._names
 
-    async def take(self, names: Mapping[PartitionId, TopicPartition]) -> Mapping[PartitionId, Taken | StreamhouseError]:
+    async def take(
+        self, names: Mapping[PartitionId, TopicPartition]
+    ) -> Mapping[PartitionId, AcquiredLease | StreamhouseError]:
         """Leases, and what the next leader must know of producers and their transactions, of all of them at once."""
         self._names.update(names)  # also if the answer is lost
-        acquired = await self._doors.metadata.acquire(self._session_id, list(names))
+        acquired = await self._dependencies.metadata.acquire(self._session_id, list(names))
         states = {state.partition: state for state in acquired}
-        found: dict[PartitionId, Taken | StreamhouseError] = {}
+        found: dict[PartitionId, AcquiredLease | StreamhouseError] = {}
         for at, name in names.items():
             if at not in states:
                 self.forget(at)
@@ -59,38 +61,40 @@ class Leases:
         await self.reservations.begin(states.values())
         return found | await self._known(states)
 
-    async def _known(self, states: Mapping[PartitionId, PartitionState]) -> dict[PartitionId, Taken | StreamhouseError]:
-        metadata, settings = self._doors.metadata, self._doors.settings
+    async def _known(
+        self, states: Mapping[PartitionId, PartitionState]
+    ) -> dict[PartitionId, AcquiredLease | StreamhouseError]:
+        metadata, settings = self._dependencies.metadata, self._dependencies.settings
         tables = await load_producers(
             {at: state.flushed_end for at, state in states.items()},
             settings.producers,
             metadata=metadata,
             reader=self._reader,
             log_starts={at: state.log_start for at, state in states.items()},
-            now_ms=self._doors.agreed_time().later_ms,
+            now_ms=self._dependencies.agreed_time().later_ms,
         )
         aborted = await load_aborted(states, metadata=metadata, kept=settings.transactions.aborted_kept)
         return {
-            at: table if isinstance(table, StreamhouseError) else Taken(states[at], table, aborted[at])
+            at: table if isinstance(table, StreamhouseError) else AcquiredLease(states[at], table, aborted[at])
             for at, table in tables.items()
         }
 
     async def release(self, partitions: Sequence[PartitionId]) -> None:
         """Give them up, however long the metadata store is away. They are known until they are forgotten."""
-        flush = self._doors.settings.flush
+        flush = self._dependencies.settings.flush
         wait = flush.retry_s
         while partitions:
             try:
-                return await self._doors.metadata.release(self._session_id, partitions)
+                return await self._dependencies.metadata.release(self._session_id, partitions)
             except Unavailable as error:
                 log.warning("leases not released yet", extra={"partitions": len(partitions), "why": str(error)})
-                await self._doors.clock.sleep(self._doors.ids.jitter(wait))
+                await self._dependencies.clock.sleep(self._dependencies.ids.jitter(wait))
                 wait = min(wait * 2, flush.retry_max_s)
 
     async def release_one(self, partition: PartitionId) -> None:
         """Give it up now, or raise and keep it; nothing to do when it is forgotten."""
         if partition in self._names:
-            await self._doors.metadata.release(self._session_id, [partition])
+            await self._dependencies.metadata.release(self._session_id, [partition])
             del self._names[partition]
 
     def forget(self, partition: PartitionId) -> None:

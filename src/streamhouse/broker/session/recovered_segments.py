@@ -18,11 +18,11 @@ from functools import partial
 from typing import Final
 
 from streamhouse.broker.cluster.store_clock import AgreedTime
-from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.dependencies import Dependencies
 from streamhouse.broker.partition.producer_state import ProducerTable
 from streamhouse.broker.segments.producer_snapshots import load_producers
 from streamhouse.broker.segments.reader import SegmentReader
-from streamhouse.broker.wal.base import WalReading
+from streamhouse.broker.wal.base import WalReader
 from streamhouse.errors import StreamhouseError, Unavailable
 from streamhouse.format.batch import BatchHeader, Buffer, read_header
 from streamhouse.format.loss_report import PartitionLoss
@@ -45,7 +45,7 @@ MAX_GAPS: Final = 100
 
 
 @dataclass(slots=True, kw_only=True)
-class _PartitionRecovery:
+class _RecoveredPartition:
     """One partition during a recovery."""
 
     state: PartitionState
@@ -108,25 +108,25 @@ class _PartitionRecovery:
         self.doubts = []
 
 
-class Publication:
+class RecoveredSegments:
     """The segments of one recovery."""
 
-    def __init__(self, doors: Doors, dead: SessionId, claim: int, reader: SegmentReader) -> None:
-        self._doors = doors
+    def __init__(self, dependencies: Dependencies, dead: SessionId, claim: int, reader: SegmentReader) -> None:
+        self._dependencies = dependencies
         self._dead = dead
         self._reader = reader
         # Each claim numbers from its own start, so that a recoverer who died half-way is never collided with.
         self._sequence = RECOVERED_SEQUENCES + claim * 10**9
         self._commits: list[SegmentCommit] = []
         self._states: Mapping[PartitionId, PartitionState] = {}
-        self._rescues: dict[PartitionId, _PartitionRecovery] = {}
+        self._rescues: dict[PartitionId, _RecoveredPartition] = {}
         self._known: dict[PartitionId, int] = {}
         """How many losses lie before the last entry of a partition."""
         self._flushed: dict[PartitionId, int] = {}
         """Ends of the last entries that lie below the flushed ends."""
         self.records = 0
 
-    async def publish(self, reading: WalReading, held: Sequence[PartitionState]) -> Sequence[SegmentCommit]:
+    async def publish(self, reading: WalReader, held: Sequence[PartitionState]) -> Sequence[SegmentCommit]:
         """Make segments of everything that counts; returns what is to be registered."""
         self._states = {state.partition: state for state in held}
         size = 0
@@ -140,13 +140,13 @@ class Publication:
                 continue
             rescue = self._rescues.get(entry.partition)
             if rescue is None:
-                rescue = _PartitionRecovery(state=state, next_offset=state.flushed_end, base=state.flushed_end)
+                rescue = _RecoveredPartition(state=state, next_offset=state.flushed_end, base=state.flushed_end)
                 self._rescues[entry.partition] = rescue
             if not rescue.wants(entry):
                 continue
             self.records += rescue.take(entry)
             size += len(entry.batch)
-            if size >= self._doors.settings.flush.segment_bytes:
+            if size >= self._dependencies.settings.flush.segment_bytes:
                 await self._put(list(self._rescues.values()))
                 size = 0
         await self._put(list(self._rescues.values()))
@@ -154,7 +154,7 @@ class Publication:
 
     def continue_at(self, losses: int) -> Mapping[PartitionId, int]:
         """Where partitions go on that may have had entries behind the last one that is known, in what was lost."""
-        each = self._doors.settings.cluster.reserve_offsets
+        each = self._dependencies.settings.cluster.reserve_offsets
         return {
             partition: max(self._end(state) + unknown * each, state.reserved_until)
             for partition, state in self._states.items()
@@ -168,7 +168,7 @@ class Publication:
 
     async def unpublished(self) -> Mapping[PartitionId, tuple[int, int]]:
         """Offsets below the flushed end that are in this log and in no segment: somebody moved that end without one."""
-        runs = await self._doors.metadata.last_runs(list(self._flushed)) if self._flushed else ()
+        runs = await self._dependencies.metadata.last_runs(list(self._flushed)) if self._flushed else ()
         ends = {run.partition: run.end for run in runs}
         return {
             partition: (end, self._states[partition].flushed_end)
@@ -199,15 +199,15 @@ class Publication:
         rescue = self._rescues.get(state.partition)
         return rescue.next_offset if rescue is not None else state.flushed_end
 
-    async def _know_producers(self, rescues: Sequence[_PartitionRecovery]) -> None:
-        unknown = {rescue.state.partition: rescue for rescue in rescues if rescue.producers is None}
+    async def _know_producers(self, recoveries: Sequence[_RecoveredPartition]) -> None:
+        unknown = {rescue.state.partition: rescue for rescue in recoveries if rescue.producers is None}
         tables = await load_producers(
             {at: rescue.state.flushed_end for at, rescue in unknown.items()},
-            self._doors.settings.producers,
-            metadata=self._doors.metadata,
+            self._dependencies.settings.producers,
+            metadata=self._dependencies.metadata,
             reader=self._reader,
             log_starts={at: rescue.state.log_start for at, rescue in unknown.items()},
-            now_ms=self._doors.agreed_time().later_ms,
+            now_ms=self._dependencies.agreed_time().later_ms,
         )
         for partition, table in tables.items():
             if isinstance(table, Unavailable) and not isinstance(table.__cause__, ObjectMissing):
@@ -223,7 +223,7 @@ class Publication:
             "producers of a recovered partition are not known any more",
             extra={"partition": str(state.partition), "session": self._dead, "why": str(why)},
         )
-        settings = self._doors.settings.producers
+        settings = self._dependencies.settings.producers
         table = ProducerTable(
             limit=settings.max_per_partition,
             expire_ms=round(settings.expire_s * 1000),
@@ -231,17 +231,17 @@ class Publication:
         )
         return table.doubt(state.log_start)
 
-    async def _put(self, rescues: Sequence[_PartitionRecovery]) -> None:
-        full = [rescue for rescue in rescues if rescue.batches]
+    async def _put(self, recoveries: Sequence[_RecoveredPartition]) -> None:
+        full = [rescue for rescue in recoveries if rescue.batches]
         if not full:
             return
         await self._know_producers(full)
-        now = self._doors.agreed_time()
-        encode = partial(_encode, full, now=now, block_bytes=self._doors.settings.flush.block_bytes)
+        now = self._dependencies.agreed_time()
+        encode = partial(_encode, full, now=now, block_bytes=self._dependencies.settings.flush.block_bytes)
         encoded = await asyncio.get_running_loop().run_in_executor(None, encode)
         self._sequence += 1
         key = segment_key(self._dead, self._sequence)
-        await self._doors.objects.put_new(key, encoded.body)
+        await self._dependencies.objects.put_new(key, encoded.body)
         self._commits.append(
             SegmentCommit(
                 segment=SegmentObject(key=key, size_bytes=encoded.size_bytes, created_at_ms=now.later_ms),
@@ -253,6 +253,6 @@ class Publication:
             rescue.published()
 
 
-def _encode(full: Sequence[_PartitionRecovery], *, now: AgreedTime, block_bytes: int) -> EncodedSegment:
+def _encode(full: Sequence[_RecoveredPartition], *, now: AgreedTime, block_bytes: int) -> EncodedSegment:
     """In a thread: many small batches take long to replay and to encode."""
     return encode_segment([rescue.run_input(now=now) for rescue in full], block_bytes=block_bytes)

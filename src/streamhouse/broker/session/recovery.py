@@ -17,10 +17,10 @@ import logging
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
-from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.dependencies import Dependencies
 from streamhouse.broker.segments.reader import SegmentReader
-from streamhouse.broker.session.recovered_segments import Publication
-from streamhouse.broker.wal.base import DamageReport, WalReading
+from streamhouse.broker.session.recovered_segments import RecoveredSegments
+from streamhouse.broker.wal.base import DamageReport, WalReader
 from streamhouse.errors import LeaseLost, Misconfigured, SessionLost
 from streamhouse.format.loss_report import LossReport, PartitionLoss, encode_report
 from streamhouse.model.cluster import Session
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recovered:
+class RecoveryStats:
     """What a recovery brought back."""
 
     sessions: int = 0
@@ -43,8 +43,8 @@ class Recovered:
     losses: int = 0
     """Places in them that may have held acknowledged records."""
 
-    def __add__(self, other: "Recovered") -> "Recovered":
-        return Recovered(
+    def __add__(self, other: "RecoveryStats") -> "RecoveryStats":
+        return RecoveryStats(
             sessions=self.sessions + other.sessions,
             records=self.records + other.records,
             skipped_entries=self.skipped_entries + other.skipped_entries,
@@ -54,67 +54,69 @@ class Recovered:
         )
 
 
-class Recovery:
-    def __init__(self, doors: Doors, *, by: SessionId, reader: SegmentReader) -> None:
-        self._doors = doors
+class WalSessionRecovery:
+    def __init__(self, dependencies: Dependencies, *, by: SessionId, reader: SegmentReader) -> None:
+        self._dependencies = dependencies
         self._by = by
         self._reader = reader
 
-    async def recover_all(self) -> Recovered:
+    async def recover_all(self) -> RecoveryStats:
         """Recover every session known to be dead: its WAL's lock is free, or nobody else can use these stores."""
-        dead = set(await self._doors.wals.dead_sessions(self._by))
-        if self._doors.alone:
-            dead |= {session.session_id for session in (await self._doors.metadata.membership()).sessions} - {self._by}
-        total = Recovered()
+        dead = set(await self._dependencies.wals.dead_sessions(self._by))
+        if self._dependencies.alone:
+            dead |= {session.session_id for session in (await self._dependencies.metadata.membership()).sessions} - {
+                self._by
+            }
+        total = RecoveryStats()
         for session_id in sorted(dead):
-            claim = await self._doors.metadata.claim_recovery(session_id, by=self._by, proven_dead=True)
+            claim = await self._dependencies.metadata.claim_recovery(session_id, by=self._by, proven_dead=True)
             if claim is None:
                 await self._remove_ended(session_id)
             else:
                 total += await self._recover(session_id, claim)
         return total
 
-    async def recover(self, dead: Session, *, may_abandon: bool = False) -> Recovered:
+    async def recover(self, dead: Session, *, may_abandon: bool = False) -> RecoveryStats:
         """Recover a session whose time is up by the store's clock, unless somebody else does.
 
         One whose log can't be read here is left to its own agent, or abandoned where that may be.
         """
         if not await self._is_readable(dead):
             # Only leaders with a disk have reserved what they hand out.
-            return await self._abandon(dead) if may_abandon and dead.wal == "disk" else Recovered()
-        claim = await self._doors.metadata.claim_recovery(dead.session_id, by=self._by, proven_dead=False)
-        return Recovered() if claim is None else await self._recover(dead.session_id, claim)
+            return await self._abandon(dead) if may_abandon and dead.wal == "disk" else RecoveryStats()
+        claim = await self._dependencies.metadata.claim_recovery(dead.session_id, by=self._by, proven_dead=False)
+        return RecoveryStats() if claim is None else await self._recover(dead.session_id, claim)
 
     async def _is_readable(self, dead: Session) -> bool:
         """A log in the object store can be read by everybody, one on a disk only where that disk is."""
-        wals = self._doors.wals_of(dead.wal)
+        wals = self._dependencies.wals_of(dead.wal)
         if wals is None:
             return False
         return dead.wal == "object" or dead.session_id in await wals.dead_sessions(self._by)
 
-    async def _abandon(self, dead: Session) -> Recovered:
+    async def _abandon(self, dead: Session) -> RecoveryStats:
         """Its partitions go on above all that it had reserved; what its disk holds is appended again by `returns`."""
-        claim = await self._doors.metadata.claim_recovery(dead.session_id, by=self._by, proven_dead=False)
+        claim = await self._dependencies.metadata.claim_recovery(dead.session_id, by=self._by, proven_dead=False)
         if claim is None:
-            return Recovered()
-        await self._doors.metadata.abandon_recovery(dead.session_id, claim)
+            return RecoveryStats()
+        await self._dependencies.metadata.abandon_recovery(dead.session_id, claim)
         log.warning(
             "session abandoned: nobody reaches its disk, and its partitions go on above what it had reserved",
             extra={"session": dead.session_id, "node": dead.node_id, "kafka": str(dead.kafka)},
         )
-        return Recovered(abandoned_sessions=1)
+        return RecoveryStats(abandoned_sessions=1)
 
-    async def _recover(self, dead: SessionId, claim: int) -> Recovered:
+    async def _recover(self, dead: SessionId, claim: int) -> RecoveryStats:
         # Read after the claim: no heartbeat moves the mark any more, and nothing above it was deleted.
         session = await self._claimed(dead)
-        held = await self._doors.metadata.held_by(dead)
-        wals = self._doors.wals_of(session.wal)
+        held = await self._dependencies.metadata.held_by(dead)
+        wals = self._dependencies.wals_of(session.wal)
         if wals is None:
             raise Misconfigured(
                 f"a dead session's write-ahead log can't be read here; session={dead} wal={session.wal}"
             )
         async with wals.read(dead, start=session.wal_start, durable_below=session.wal_durable) as reading:
-            publication = Publication(self._doors, dead, claim, self._reader)
+            publication = RecoveredSegments(self._dependencies, dead, claim, self._reader)
             commits = await publication.publish(reading, held)
             damage = reading.damage
             continue_at = publication.continue_at(damage.losses)
@@ -123,7 +125,7 @@ class Recovery:
             await reading.remove()
         fields = {"session": dead, "records": publication.records}
         log.info("session recovered", extra={**fields, "skipped": damage.skipped, "cut_bytes": damage.cut_bytes})
-        return Recovered(
+        return RecoveryStats(
             sessions=1,
             records=publication.records,
             skipped_entries=damage.skipped,
@@ -135,8 +137,8 @@ class Recovery:
         self,
         dead: Session,
         claim: int,
-        reading: WalReading,
-        publication: Publication,
+        reading: WalReader,
+        publication: RecoveredSegments,
         continue_at: Mapping[PartitionId, int],
     ) -> bool:
         """Keep a log that is not wholly published, and say what is lost; whether acknowledged records may be."""
@@ -150,7 +152,7 @@ class Recovery:
             session=dead.session_id,
             kind=dead.wal,
             found_by=self._by,
-            found_at_ms=self._doors.clock.now_ms(),
+            found_at_ms=self._dependencies.clock.now_ms(),
             losses=damage.losses,
             missing=damage.missing,
             skipped=damage.skipped,
@@ -164,7 +166,7 @@ class Recovery:
         return report.is_loss
 
     async def _claimed(self, dead: SessionId) -> Session:
-        for session in (await self._doors.metadata.membership()).sessions:
+        for session in (await self._dependencies.metadata.membership()).sessions:
             if session.session_id == dead:
                 return session
         raise SessionLost(dead, why="somebody else has recovered it")
@@ -173,14 +175,14 @@ class Recovery:
         """A session that ended had flushed everything, unless it was abandoned: then its log is for `returns`. One that
         the store never heard of is another story: its log belongs to other metadata, and may be all that is left of
         what was acknowledged."""
-        if await self._doors.metadata.abandoned_ranges(dead):
+        if await self._dependencies.metadata.abandoned_ranges(dead):
             return
         try:
-            await self._doors.metadata.end_session(dead)
+            await self._dependencies.metadata.end_session(dead)
         except SessionLost as error:
             log.warning("write-ahead log left alone", extra={"session": dead, "why": str(error)})
         else:
-            await self._doors.wals.remove(dead)
+            await self._dependencies.wals.remove(dead)
 
     async def _finish(
         self, dead: SessionId, claim: int, commits: Sequence[SegmentCommit], continue_at: Mapping[PartitionId, int]
@@ -189,9 +191,9 @@ class Recovery:
         session still holds one whose guard failed: then its log is the only copy, and stays for another try."""
         while True:
             try:
-                return await self._doors.metadata.finish_recovery(dead, claim, commits, continue_at=continue_at)
+                return await self._dependencies.metadata.finish_recovery(dead, claim, commits, continue_at=continue_at)
             except LeaseLost as error:
-                held = {state.partition for state in await self._doors.metadata.held_by(dead)}
+                held = {state.partition for state in await self._dependencies.metadata.held_by(dead)}
                 kept = _without(commits, set(error.partitions))
                 if kept == commits or held.intersection(error.partitions):
                     raise

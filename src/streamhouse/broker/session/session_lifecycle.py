@@ -1,11 +1,12 @@
-"""Closing: the end of a session whose logs take nothing more.
+"""SessionShutdown: the orderly end of a session whose logs accept no more appends.
 
-Data path   tenure, when it ends -> **closing** -> flush of all that is left, metadata store, then the WAL goes
-Owns        how long a stop waits for that, what then becomes of the write-ahead log, and what is said of it
-Leaves      refusing and sealing to `tenure`, which ends without this when its session is lost; uploads to `flush`
+Data path   agent session, when it ends -> **session_lifecycle** -> last flush, metadata store, then the WAL is
+            removed
+Owns        how long a stop waits, what happens to the write-ahead log, and what is logged about it
+Leaves      closing logs to `agent_session`; uploads to `flush`
 
-Every step has a limit: `agent.stop_timeout_s` for making durable, flushing and ending the session together, and
-`agent.close_timeout_s` for closing the log, and once more for telling others that they may take over.
+Every step has a limit: `agent.stop_timeout_s` for making appends durable, flushing and ending the session together,
+and `agent.close_timeout_s` for closing the log, and once more for transferring leadership.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
-from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.dependencies import Dependencies
 from streamhouse.broker.partition.log import PartitionLog
 from streamhouse.broker.session.flush import Flusher
 from streamhouse.broker.wal.base import Wal
@@ -28,7 +29,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftBehind:
+class UnfinishedShutdown:
     """What a session had not finished when it ended. Acknowledged records are in its log, and recovery finds them."""
 
     session: SessionId
@@ -40,21 +41,21 @@ class LeftBehind:
     """Appends that were not durable; they failed, and their clients send them again."""
 
 
-class Closing:
-    def __init__(self, doors: Doors, session_id: SessionId, *, wal: Wal, flusher: Flusher) -> None:
-        self._doors = doors
+class SessionShutdown:
+    def __init__(self, dependencies: Dependencies, session_id: SessionId, *, wal: Wal, flusher: Flusher) -> None:
+        self._dependencies = dependencies
         self._session_id = session_id
         self._wal = wal
         self._flusher = flusher
         self._has_ended = False
 
     def __repr__(self) -> str:
-        return f"<Closing {self._session_id} ended={self._has_ended}>"
+        return f"<SessionShutdown {self._session_id} ended={self._has_ended}>"
 
     async def wait_limit(self, stop_asked: asyncio.Event) -> None:
         """Return when a stop was asked for and its time is over."""
         await stop_asked.wait()
-        await self._doors.clock.sleep(self._doors.settings.agent.stop_timeout_s)
+        await self._dependencies.clock.sleep(self._dependencies.settings.agent.stop_timeout_s)
 
     async def do(self, work: Coroutine[Any, Any, T], *, limit: "asyncio.Task[None]") -> T | None:
         """The result of `work`; None when the limit came first, and then it was cancelled."""
@@ -66,18 +67,18 @@ class Closing:
             working.cancel()
             await asyncio.gather(working, return_exceptions=True)
 
-    async def hand_over(self, flushing: "asyncio.Task[None]", *, limit: "asyncio.Task[None]") -> bool:
+    async def transfer(self, flushing: "asyncio.Task[None]", *, limit: "asyncio.Task[None]") -> bool:
         """Flush everything, end the session, remove the WAL; False when the limit came first."""
         return await self.do(self._flush_and_end(flushing), limit=limit) or False
 
-    async def leave_wal(self, logs: Sequence[PartitionLog], *, is_lost: bool) -> LeftBehind | None:
+    async def leave_wal(self, logs: Sequence[PartitionLog], *, is_lost: bool) -> UnfinishedShutdown | None:
         """Close the log and leave it for whoever recovers the session, who may begin at once; says what is in it.
 
         None when the session has ended after all, and only its log could not be removed.
         """
-        left = LeftBehind(
+        left = UnfinishedShutdown(
             session=self._session_id,
-            wal=self._doors.wals.kind,
+            wal=self._dependencies.wals.kind,
             partitions=sum(item.unflushed_bytes > 0 or len(item.refused) > 0 for item in logs),
             unflushed_bytes=sum(item.unflushed_bytes for item in logs),
             pending_bytes=self._wal.pending_bytes,
@@ -87,15 +88,17 @@ class Closing:
             log.warning("session ended, its log could not be removed", extra={"session": self._session_id})
             return None
         log.warning("session ends with its log in place, which recovery reads", extra=asdict(left))
-        if not (is_lost or self._doors.alone):
+        if not (is_lost or self._dependencies.alone):
             await self._expire()
         return left
 
     async def _expire(self) -> None:
         """Have others take over now, not when the session's time is over. They will without this, only later."""
-        renewal = self._doors.metadata.renew_session(self._session_id, 0)
+        renewal = self._dependencies.metadata.renew_session(self._session_id, 0)
         try:
-            await limited(renewal, seconds=self._doors.settings.agent.close_timeout_s, clock=self._doors.clock)
+            await limited(
+                renewal, seconds=self._dependencies.settings.agent.close_timeout_s, clock=self._dependencies.clock
+            )
         except (StreamhouseError, TimeoutError) as error:
             log.info("others take over when the session expires", extra={"why": str(error)})
 
@@ -109,13 +112,13 @@ class Closing:
         return not lost and await self._end_session()
 
     async def _end_session(self) -> bool:
-        wait = self._doors.settings.flush.retry_s
+        wait = self._dependencies.settings.flush.retry_s
         while True:
             try:
-                await self._doors.metadata.end_session(self._session_id)
+                await self._dependencies.metadata.end_session(self._session_id)
             except Unavailable:
-                await self._doors.clock.sleep(wait)
-                wait = min(wait * 2, self._doors.settings.flush.retry_max_s)
+                await self._dependencies.clock.sleep(wait)
+                wait = min(wait * 2, self._dependencies.settings.flush.retry_max_s)
             except SessionLost:
                 return False
             else:
@@ -127,6 +130,8 @@ class Closing:
         """A log that doesn't close, or go, is found by the next recovery: it is read, or removed, then."""
         closing = self._wal.aclose(remove=remove)
         try:
-            await limited(closing, seconds=self._doors.settings.agent.close_timeout_s, clock=self._doors.clock)
+            await limited(
+                closing, seconds=self._dependencies.settings.agent.close_timeout_s, clock=self._dependencies.clock
+            )
         except (AppendFailed, TimeoutError) as error:
             log.warning("write-ahead log did not close", extra={"why": str(error), "remove": remove})

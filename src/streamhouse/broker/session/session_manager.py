@@ -1,14 +1,9 @@
-"""Leading: the logs of partitions that this agent leads, opened when they are first wanted, and who leads the others.
+"""SessionManager: the current session and its successor. OpenPartitions: the open log or the leader of a partition.
 
-Data path   broker, appending, fetch -> **leading** -> catalogue (is it there?), cluster (is it ours?), tenure (its log)
-Owns        which partitions are opened here, how long a request waits for a lease that is on its way
-Leaves      leases and snapshots to `tenure`, who should lead and who does elsewhere to `cluster`
-
-Succession: the tenure in force, and the beginning of the next one.
-
-Data path   broker and its parts -> **succession** (which session acts?) -> tenure
-Owns        the tenure in force; the beginning of another, and what is recovered before it may act
-Leaves      leases and logs to `tenure`, reading what the dead left to `cluster.recovery`, running a tenure to `broker`
+Data path   broker, produce, fetch -> **session_manager** -> catalog (does it exist?), cluster (who leads?), session
+            (its log)
+Owns        the current session, opening the next one after recovery; how long a request waits for a lease
+Leaves      leases and logs to `agent_session`; preferred leaders to `cluster`; reading WALs to `recovery`
 """
 
 import asyncio
@@ -18,92 +13,99 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from streamhouse.broker.catalog.topic_catalog import Catalogue
+from streamhouse.broker.catalog.topic_catalog import TopicCatalog
 from streamhouse.broker.cluster.cluster import Cluster, Leader
-from streamhouse.broker.cluster.store_identity import Identity
-from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.cluster.store_identity import StoreIdentity
+from streamhouse.broker.dependencies import Dependencies
 from streamhouse.broker.partition.backpressure import MemoryBudget
 from streamhouse.broker.partition.log import PartitionLog
-from streamhouse.broker.produce.checks import Refusals
+from streamhouse.broker.produce.checks import SequenceGapGuard
 from streamhouse.broker.segments.reader import SegmentReader
-from streamhouse.broker.session.agent_session import MAX_TOGETHER, Tenure
+from streamhouse.broker.session.agent_session import MAX_TOGETHER, AgentSession
 from streamhouse.broker.session.flush import wait_either
-from streamhouse.broker.session.recovery import Recovered, Recovery
+from streamhouse.broker.session.recovery import RecoveryStats, WalSessionRecovery
 from streamhouse.errors import LeaseHeld, StreamhouseError, Unavailable, UnknownTopic
-from streamhouse.limits import in_turns
+from streamhouse.limits import iterate_fairly
 from streamhouse.model.cluster import Session
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.topic import Topic
-from streamhouse.retry import patiently
+from streamhouse.retry import retry_start
 from streamhouse.stores.objects.startup_check import probe_store
 
-MAX_IMPATIENT: Final = 10_000
+MAX_FIRST_REQUESTS: Final = 10_000
 
-LEASE_LOOK_S: Final = 0.1
+LEASE_POLL_S: Final = 0.1
 """How often a lease that is on its way is asked for, where its coming isn't heard."""
 
 
-class Leading:
-    def __init__(self, doors: Doors, *, catalogue: Catalogue, cluster: Cluster, tenancy: Callable[[], Tenure]) -> None:
-        self._doors = doors
-        self._catalogue = catalogue
+class OpenPartitions:
+    def __init__(
+        self,
+        dependencies: Dependencies,
+        *,
+        catalog: TopicCatalog,
+        cluster: Cluster,
+        current_session: Callable[[], AgentSession],
+    ) -> None:
+        self._dependencies = dependencies
+        self._catalog = catalog
         self._cluster = cluster
-        self._tenancy = tenancy
+        self._current_session = current_session
         self._impatient: dict[PartitionId, float] = {}
         """Partitions whose lease was waited for in vain, and when."""
 
     def __repr__(self) -> str:
-        return f"<Leading impatient={len(self._impatient)}>"
+        return f"<OpenPartitions impatient={len(self._impatient)}>"
 
     async def open_log(self, name: TopicPartition) -> PartitionLog:
         """The log of a partition that exists; opened under a lease when it isn't open yet."""
-        topic = await self._catalogue.find(name.topic)
+        topic = await self._catalog.find(name.topic)
         if not 0 <= name.partition < topic.partitions:
             raise UnknownTopic(name)
-        if (found := self._tenancy().find_open(name, topic)) is not None:
+        if (found := self._current_session().find_open(name, topic)) is not None:
             return found
         return await self._open_ours(name, topic)
 
     async def _open_ours(self, name: TopicPartition, topic: Topic) -> PartitionLog:
         """Take the lease of a partition that this agent should lead; waits a little for one that is on its way."""
         partition = PartitionId(topic.topic_id, name.partition)
-        asked = self._doors.clock.monotonic()
+        asked = self._dependencies.clock.monotonic()
         while True:
             await self._cluster.require_ours(name, partition)
             try:
-                opened = await self._tenancy().open_log(topic, name.partition)
+                opened = await self._current_session().open_log(topic, name.partition)
             except LeaseHeld:
-                left = self._patience_s(partition, asked)
+                left = self._retry_after_s(partition, asked)
                 if left <= 0:
                     self._cluster.forget_leases(topic.topic_id)
                     raise
-                await self._cluster.wait_news(min(left, LEASE_LOOK_S))
+                await self._cluster.wait_for_change(min(left, LEASE_POLL_S))
             else:
                 self._impatient.pop(partition, None)
                 self._cluster.took(partition, opened.epoch)
                 return opened
 
-    def _patience_s(self, partition: PartitionId, asked: float) -> float:
+    def _retry_after_s(self, partition: PartitionId, asked: float) -> float:
         """How much longer a request waits for a lease. When one has waited in vain, those behind it don't."""
-        wait_s, now = self._doors.settings.cluster.handover_wait_s, self._doors.clock.monotonic()
+        wait_s, now = self._dependencies.settings.cluster.handover_wait_s, self._dependencies.clock.monotonic()
         left = asked + wait_s - now
-        if self._doors.alone or now - self._impatient.get(partition, -math.inf) < wait_s:
+        if self._dependencies.alone or now - self._impatient.get(partition, -math.inf) < wait_s:
             return 0.0
         if left <= 0:
-            if len(self._impatient) >= MAX_IMPATIENT:
+            if len(self._impatient) >= MAX_FIRST_REQUESTS:
                 self._impatient.clear()
             self._impatient[partition] = now
         return left
 
-    async def open_ahead(self, names: Sequence[TopicPartition]) -> None:
+    async def open_many(self, names: Sequence[TopicPartition]) -> None:
         """Open together what a request is about to ask for one by one. What can't be opened says so when it is."""
-        tenure = self._tenancy()
-        missing = [name for name in names if tenure.find_log(name) is None]
+        agent_session = self._current_session()
+        missing = [name for name in names if agent_session.find_log(name) is None]
         if len(missing) <= 1:
             return
         with suppress(StreamhouseError):  # first what all of them need, so that they come to their leases together
             asked = dict.fromkeys(name.topic for name in missing)
-            found = {name: await self._catalogue.find_if_any(name) async for name in in_turns(asked)}
+            found = {name: await self._catalog.find_if_any(name) async for name in iterate_fairly(asked)}
             await self.leaders([topic for topic in found.values() if topic is not None])
             missing = [name for name in missing if _has(found[name.topic], name.partition)]
         for start in range(0, len(missing), MAX_TOGETHER):
@@ -116,10 +118,10 @@ class Leading:
         An agent whose session is late for its heartbeat, or is ending, doesn't name itself: another one may lead by
         now, and clients that ask elsewhere find it.
         """
-        own = self._tenancy()
-        known = {} if self._doors.alone else await self._cluster.leaders(topics)
-        nobody = Leader(own.session if self._doors.alone else None, -1)
-        if not (self._doors.alone or own.may_lead):
+        own = self._current_session()
+        known = {} if self._dependencies.alone else await self._cluster.leaders(topics)
+        nobody = Leader(own.session if self._dependencies.alone else None, -1)
+        if not (self._dependencies.alone or own.may_lead):
             return {at: nobody if _is_led_by(each, own.session) else each for at, each in known.items()}
         found: dict[PartitionId, Leader] = {}
         for topic in topics:
@@ -144,62 +146,64 @@ def _is_led_by(leader: Leader, session: Session) -> bool:
 log = logging.getLogger(__name__)
 
 
-class Succession:
+class SessionManager:
     def __init__(
         self,
-        doors: Doors,
+        dependencies: Dependencies,
         *,
-        catalogue: Catalogue,
+        catalog: TopicCatalog,
         cluster: Cluster,
         reader: SegmentReader,
         budget: MemoryBudget,
-        refusals: Refusals,
+        gap_guard: SequenceGapGuard,
     ) -> None:
-        self._doors = doors
-        self._catalogue = catalogue
+        self._dependencies = dependencies
+        self._catalog = catalog
         self._cluster = cluster
         self._reader = reader
         self._budget = budget
-        self._refusals = refusals
-        self._tenure: Tenure | None = None
-        self.identity = Identity(doors)
-        self.recovered = Recovered()
+        self._gap_guard = gap_guard
+        self._agent_session: AgentSession | None = None
+        self.identity = StoreIdentity(dependencies)
+        self.recovered = RecoveryStats()
 
     def __repr__(self) -> str:
-        return f"<Succession {self._tenure!r} {self.recovered!r}>"
+        return f"<SessionManager {self._agent_session!r} {self.recovered!r}>"
 
-    # --- the tenure in force
+    # --- the session in force
 
-    def tenure(self) -> Tenure | None:
-        return self._tenure
+    def agent_session(self) -> AgentSession | None:
+        return self._agent_session
 
-    def current(self) -> Tenure:
+    def current(self) -> AgentSession:
         """For whoever can't do without: raises `Unavailable` while there is none."""
-        if self._tenure is None:
+        if self._agent_session is None:
             raise Unavailable("the agent has no session yet")
-        return self._tenure
+        return self._agent_session
 
-    def vouches_for(self, opened: PartitionLog) -> bool:
-        return self.current().vouches_for(opened)
+    def may_acknowledge(self, opened: PartitionLog) -> bool:
+        return self.current().may_acknowledge(opened)
 
     def log_start_moved(self, partition: PartitionId, offset: int) -> None:
         """Have the log know it, if it is open here."""
-        for opened in self._tenure.logs() if self._tenure is not None else ():
+        for opened in self._agent_session.logs() if self._agent_session is not None else ():
             if opened.partition == partition:
                 opened.start_at(offset)
 
     # --- the next one
 
-    def recovery(self, tenure: Tenure) -> Recovery:
-        return Recovery(self._doors, by=tenure.session.session_id, reader=self._reader)
+    def recovery(self, agent_session: AgentSession) -> WalSessionRecovery:
+        return WalSessionRecovery(self._dependencies, by=agent_session.session.session_id, reader=self._reader)
 
     async def begin(self) -> None:
-        """The first tenure; raises when the stores don't let it for long."""
-        limit_s = self._doors.settings.metadata.start_wait_s
-        self._tenure = await patiently(self._begin, clock=self._doors.clock, ids=self._doors.ids, limit_s=limit_s)
+        """The first session; raises when the stores don't let it for long."""
+        limit_s = self._dependencies.settings.metadata.start_wait_s
+        self._agent_session = await retry_start(
+            self._begin, clock=self._dependencies.clock, ids=self._dependencies.ids, limit_s=limit_s
+        )
 
-    async def begin_again(self, *, stopping: asyncio.Event) -> bool:
-        """Try until there is a tenure to run; False when a stop was asked for before there was one. One that has begun
+    async def reopen(self, *, stopping: asyncio.Event) -> bool:
+        """Try until there is a session to run; False when a stop was asked for before there was one. One that has begun
         to begin then gets `agent.stop_timeout_s` for it."""
         trying = asyncio.get_running_loop().create_task(self._try_to_begin(stopping), name="begin")
         limit = asyncio.get_running_loop().create_task(self._wait_limit(stopping), name="begin-limit")
@@ -215,45 +219,45 @@ class Succession:
 
     async def _wait_limit(self, stopping: asyncio.Event) -> None:
         await stopping.wait()
-        await self._doors.clock.sleep(self._doors.settings.agent.stop_timeout_s)
+        await self._dependencies.clock.sleep(self._dependencies.settings.agent.stop_timeout_s)
 
     async def _try_to_begin(self, stopping: asyncio.Event) -> bool:
-        flush = self._doors.settings.flush
+        flush = self._dependencies.settings.flush
         wait = flush.retry_s
         while not stopping.is_set():
             try:
-                if self._doors.puts.failing_since is not None:  # or the next one would be cut off from the start
-                    await probe_store(self._doors.objects, self._doors.ids)
-                self._tenure = await self._begin()
+                if self._dependencies.puts.failing_since is not None:  # or the next one would be cut off from the start
+                    await probe_store(self._dependencies.objects, self._dependencies.ids)
+                self._agent_session = await self._begin()
             except (StreamhouseError, OSError) as error:
-                log.warning("no new tenure yet", extra={"why": str(error), "after_s": wait})
-                await wait_either(stopping.wait(), self._doors.clock.sleep(self._doors.ids.jitter(wait)))
+                log.warning("no new session yet", extra={"why": str(error), "after_s": wait})
+                await wait_either(stopping.wait(), self._dependencies.clock.sleep(self._dependencies.ids.jitter(wait)))
                 wait = min(wait * 2, flush.retry_max_s)
             else:
                 return True
         return False
 
-    async def _begin(self) -> Tenure:
+    async def _begin(self) -> AgentSession:
         await self.identity.check()
-        tenure = await Tenure.begin(
-            self._doors,
+        agent_session = await AgentSession.begin(
+            self._dependencies,
             reader=self._reader,
             budget=self._budget,
-            refusals=self._refusals,
-            config_of=self._catalogue.config_of,
+            gap_guard=self._gap_guard,
+            config_of=self._catalog.config_of,
         )
         try:
-            async with tenure.kept_alive():
-                await self.identity.begin(tenure.session.session_id)
-                await self._catalogue.dynamic.belong_to(tenure.session.node_id)
-                self.recovered += await self.recovery(tenure).recover_all()
-            await self._join(tenure)
+            async with agent_session.heartbeating():
+                await self.identity.begin(agent_session.session.session_id)
+                await self._catalog.dynamic.set_node(agent_session.session.node_id)
+                self.recovered += await self.recovery(agent_session).recover_all()
+            await self._join(agent_session)
         except BaseException:
-            await tenure.abandon()
+            await agent_session.abandon()
             raise
-        return tenure
+        return agent_session
 
-    async def _join(self, tenure: Tenure) -> None:
-        self._cluster.joined(tenure.session)
-        if not self._doors.alone:
+    async def _join(self, agent_session: AgentSession) -> None:
+        self._cluster.joined(agent_session.session)
+        if not self._dependencies.alone:
             await self._cluster.refresh()

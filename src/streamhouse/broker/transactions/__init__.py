@@ -1,6 +1,6 @@
 """Transactions of producers: who may write what, how they end, and that every partition hears of it.
 
-Owns        the promises of transactions, behind one door: `Transactions`
+Owns        the promises of transactions, behind one door: `TransactionCoordinator`
 Leaves      rows and the order of their changes to the metadata store, what a partition makes of a marker to its log,
             offsets that are committed in a transaction to `groups`, frames and codes to the wires
 
@@ -8,6 +8,6 @@ Leaves      rows and the order of their changes to the metadata store, what a pa
 transaction; `watching` finds those that nobody ends, and `strays` what is open in a partition alone.
 """
 
-from streamhouse.broker.transactions.coordinator import TransactionPage, Transactions
+from streamhouse.broker.transactions.coordinator import TransactionCoordinator, TransactionPage
 
-__all__ = ["TransactionPage", "Transactions"]
+__all__ = ["TransactionCoordinator", "TransactionPage"]

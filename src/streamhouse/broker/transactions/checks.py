@@ -58,7 +58,7 @@ def needs_fresh_id(call: TransactionCall) -> bool:
     return call.producer.epoch >= MAX_EPOCH - SPARE_EPOCHS
 
 
-def refusal(
+def describe_rejection(
     found: StoredTransaction | None, call: TransactionCall, partitions: Collection[PartitionId]
 ) -> StreamhouseError | None:
     """Why batches of this producer may not be the first of its transaction in the partitions; None when they may."""

@@ -14,10 +14,10 @@ import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from streamhouse.broker.catalog.topic_catalog import Catalogue
+from streamhouse.broker.catalog.topic_catalog import TopicCatalog
 from streamhouse.broker.cluster.cluster import Cluster, Leader
-from streamhouse.broker.dependencies import Doors
-from streamhouse.broker.transactions.markers import Marking
+from streamhouse.broker.dependencies import Dependencies
+from streamhouse.broker.transactions.markers import MarkerWriter
 from streamhouse.config.fields import Address
 from streamhouse.errors import MarkerFenced, StreamhouseError, UnknownTopicId
 from streamhouse.model.cluster import Session
@@ -30,30 +30,32 @@ log = logging.getLogger(__name__)
 LEAST_WAIT_S: Final = 1.0
 """However soon ends are answered: other agents have so much time to write markers."""
 
-TRIED_FOR_S: Final = 10.0
+SUSPEND_AFTER_S: Final = 10.0
 """Then others have their turn for as long: whoever looks for what is half ended finds it again."""
 
-REPORTED_S: Final = 5.0
+REPORT_AFTER_S: Final = 5.0
 """Between two lines of the log about ends that take long, however many there are."""
 
-Marked = Mapping[PartitionId, StreamhouseError | None]
+MarkerResults = Mapping[PartitionId, StreamhouseError | None]
 
 
-class Ended(NamedTuple):
+class TransactionKey(NamedTuple):
     """Which transaction it was."""
 
     transactional_id: str
     number: int
 
 
-class Shares(NamedTuple):
+class MarkerTargets(NamedTuple):
     """Who is to be told of which partitions. Those in nobody's share have no leader now."""
 
     here: Sequence[PartitionId]
     elsewhere: Mapping[Address, Sequence[PartitionId]]
 
 
-def shares(partitions: Iterable[PartitionId], leaders: Mapping[PartitionId, Leader], own: SessionId) -> Shares:
+def marker_targets(
+    partitions: Iterable[PartitionId], leaders: Mapping[PartitionId, Leader], own: SessionId
+) -> MarkerTargets:
     """Divide partitions by their leaders. Decides; touches nothing."""
     here: list[PartitionId] = []
     elsewhere: dict[Address, list[PartitionId]] = {}
@@ -65,7 +67,7 @@ def shares(partitions: Iterable[PartitionId], leaders: Mapping[PartitionId, Lead
             here.append(partition)
         else:
             elsewhere.setdefault(leader.session.kafka, []).append(partition)
-    return Shares(here, elsewhere)
+    return MarkerTargets(here, elsewhere)
 
 
 def is_marked(outcome: StreamhouseError | None) -> bool:
@@ -73,35 +75,35 @@ def is_marked(outcome: StreamhouseError | None) -> bool:
     return outcome is None or isinstance(outcome, MarkerFenced)
 
 
-class Endings:
+class TransactionCompletion:
     def __init__(
         self,
-        doors: Doors,
+        dependencies: Dependencies,
         *,
-        catalogue: Catalogue,
+        catalog: TopicCatalog,
         cluster: Cluster,
         leaders: Callable[[Sequence[Topic]], Awaitable[Mapping[PartitionId, Leader]]],
-        marking: Marking,
+        marking: MarkerWriter,
         own: Callable[[], Session],
     ) -> None:
-        self._doors = doors
-        self._settings = doors.settings.transactions
-        self._metadata = doors.metadata
-        self._catalogue = catalogue
+        self._dependencies = dependencies
+        self._settings = dependencies.settings.transactions
+        self._metadata = dependencies.metadata
+        self._catalog = catalog
         self._cluster = cluster
         self._leaders = leaders
         self._marking = marking
         self._own = own
         self._tasks: asyncio.TaskGroup | None = None
-        self._under_way: dict[Ended, asyncio.Task[bool]] = {}
-        self._resting: dict[Ended, float] = {}
+        self._under_way: dict[TransactionKey, asyncio.Task[bool]] = {}
+        self._resting: dict[TransactionKey, float] = {}
         self.committed = 0
         self.aborted = 0
         self.retries = 0
-        self._report_at = doors.clock.monotonic()
+        self._report_at = dependencies.clock.monotonic()
 
     def __repr__(self) -> str:
-        return f"<Endings under_way={len(self)} committed={self.committed} aborted={self.aborted}>"
+        return f"<TransactionCompletion under_way={len(self)} committed={self.committed} aborted={self.aborted}>"
 
     def __len__(self) -> int:
         return len(self._under_way)
@@ -134,8 +136,8 @@ class Endings:
 
     async def _end(self, decided: StoredTransaction) -> bool:
         left: Sequence[PartitionId] = decided.partitions
-        wait_s = self._doors.settings.peers.retry_s
-        until = self._doors.clock.monotonic() + TRIED_FOR_S
+        wait_s = self._dependencies.settings.peers.retry_s
+        until = self._dependencies.clock.monotonic() + SUSPEND_AFTER_S
         while True:
             try:
                 left = await self._round(decided.marker, left)
@@ -148,27 +150,27 @@ class Endings:
                 why = str(error)
             self._report(decided, why)
             self.retries += 1
-            await self._doors.clock.sleep(self._doors.ids.jitter(wait_s))
-            wait_s = min(wait_s * 2, self._doors.settings.peers.retry_max_s)
+            await self._dependencies.clock.sleep(self._dependencies.ids.jitter(wait_s))
+            wait_s = min(wait_s * 2, self._dependencies.settings.peers.retry_max_s)
             if not await self._is_wanted(decided):
                 return False
-            if (now := self._doors.clock.monotonic()) >= until:
+            if (now := self._dependencies.clock.monotonic()) >= until:
                 self._rest(decided, now=now)
                 return False
 
     def _rest(self, decided: StoredTransaction, *, now: float) -> None:
         self._resting = {each: until for each, until in self._resting.items() if until > now}
         if len(self._resting) < self._settings.max_waiting:
-            self._resting[_key(decided)] = now + TRIED_FOR_S
+            self._resting[_key(decided)] = now + SUSPEND_AFTER_S
 
-    def is_resting(self, decided: StoredTransaction) -> bool:
+    def is_suspended(self, decided: StoredTransaction) -> bool:
         """Whether its end was tried for long, a moment ago."""
-        return self._resting.get(_key(decided), -math.inf) > self._doors.clock.monotonic()
+        return self._resting.get(_key(decided), -math.inf) > self._dependencies.clock.monotonic()
 
     def _report(self, decided: StoredTransaction, why: str) -> None:
-        now = self._doors.clock.monotonic()
+        now = self._dependencies.clock.monotonic()
         if now >= self._report_at:
-            self._report_at = now + REPORTED_S
+            self._report_at = now + REPORT_AFTER_S
             fields = {"id": decided.transactional_id, "why": why, "under_way": len(self), "retries": self.retries}
             log.warning("transaction not ended yet", extra=fields)
 
@@ -189,7 +191,7 @@ class Endings:
         topics = await self._topics(partitions)
         there = [each for each in partitions if each.topic_id in topics]
         known = [topic for topic in topics.values() if topic is not None]
-        divided = shares(there, await self._leaders(known), self._own().session_id)
+        divided = marker_targets(there, await self._leaders(known), self._own().session_id)
         told = await asyncio.gather(
             self._mark_here(marker, divided.here, topics),
             *(self._mark_elsewhere(marker, at, each) for at, each in divided.elsewhere.items()),
@@ -206,31 +208,31 @@ class Endings:
         found: dict[TopicId, Topic | None] = {}
         for topic_id in dict.fromkeys(each.topic_id for each in partitions):
             try:
-                found[topic_id] = await self._catalogue.find_by_id(topic_id)
+                found[topic_id] = await self._catalog.find_by_id(topic_id)
             except UnknownTopicId:
                 if await self._metadata.partitions([topic_id]):
-                    self._catalogue.invalidate()
+                    self._catalog.invalidate()
                     found[topic_id] = None
         return found
 
     async def _mark_here(
         self, marker: Marker, partitions: Sequence[PartitionId], topics: Mapping[TopicId, Topic | None]
-    ) -> Marked:
+    ) -> MarkerResults:
         names = {_name(each, topics): each for each in partitions}
         outcomes = await self._marking.mark(marker, list(names), ids=names, only_due=True)
         return {names[name]: error for name, error in outcomes.items()}
 
-    async def _mark_elsewhere(self, marker: Marker, at: Address, partitions: Sequence[PartitionId]) -> Marked:
+    async def _mark_elsewhere(self, marker: Marker, at: Address, partitions: Sequence[PartitionId]) -> MarkerResults:
         try:
-            return await self._doors.peers.mark(
+            return await self._dependencies.peers.mark(
                 at, marker, partitions, timeout_s=max(self._settings.end_wait_s, LEAST_WAIT_S)
             )
         except StreamhouseError as error:
             return dict.fromkeys(partitions, error)
 
 
-def _key(decided: StoredTransaction) -> Ended:
-    return Ended(decided.transactional_id, decided.number)
+def _key(decided: StoredTransaction) -> TransactionKey:
+    return TransactionKey(decided.transactional_id, decided.number)
 
 
 def _name(partition: PartitionId, topics: Mapping[TopicId, Topic | None]) -> TopicPartition:

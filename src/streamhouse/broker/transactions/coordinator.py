@@ -14,11 +14,18 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from streamhouse.broker.cluster.cluster import wait_either
-from streamhouse.broker.context import Ground
-from streamhouse.broker.transactions.checks import check_id, check_timeout, is_listed, needs_fresh_id, refusal, shard
-from streamhouse.broker.transactions.completion import Endings
-from streamhouse.broker.transactions.markers import Marking, Outcomes
-from streamhouse.broker.transactions.sweeper import Strays, Watch
+from streamhouse.broker.context import BrokerContext
+from streamhouse.broker.transactions.checks import (
+    check_id,
+    check_timeout,
+    describe_rejection,
+    is_listed,
+    needs_fresh_id,
+    shard,
+)
+from streamhouse.broker.transactions.completion import TransactionCompletion
+from streamhouse.broker.transactions.markers import MarkerWriter, Outcomes
+from streamhouse.broker.transactions.sweeper import HangingTransactions, TransactionSweeper
 from streamhouse.errors import (
     ConcurrentTransactions,
     InvalidTopicName,
@@ -52,32 +59,41 @@ class TransactionPage:
     now_ms: int  # by the clock that they began by
 
 
-class Transactions:
-    def __init__(self, ground: Ground, *, allocate: Callable[[], Awaitable[int]]) -> None:
+class TransactionCoordinator:
+    def __init__(self, context: BrokerContext, *, allocate: Callable[[], Awaitable[int]]) -> None:
         """`allocate` gives a producer id that nobody ever had."""
-        doors, catalogue, cluster, leading = ground.doors, ground.catalogue, ground.cluster, ground.leading
-        tenancy = ground.succession.current
-        self._doors = doors
-        self._settings = doors.settings.transactions
-        self._metadata = doors.metadata
-        self._catalogue = catalogue
+        dependencies, catalog, cluster, open_partitions = (
+            context.dependencies,
+            context.catalog,
+            context.cluster,
+            context.open_partitions,
+        )
+        current_session = context.session_manager.current
+        self._dependencies = dependencies
+        self._settings = dependencies.settings.transactions
+        self._metadata = dependencies.metadata
+        self._catalog = catalog
         self._cluster = cluster
-        self._tenancy = tenancy
+        self._current_session = current_session
         self._allocate = allocate
-        self.marking = Marking(
-            doors, open_log=leading.open_log, open_ahead=leading.open_ahead, tenancy=tenancy, budget=ground.budget
+        self.marking = MarkerWriter(
+            dependencies,
+            open_log=open_partitions.open_log,
+            open_many=open_partitions.open_many,
+            current_session=current_session,
+            budget=context.budget,
         )
-        self.endings = Endings(
-            doors,
-            catalogue=catalogue,
+        self.endings = TransactionCompletion(
+            dependencies,
+            catalog=catalog,
             cluster=cluster,
-            leaders=leading.leaders,
+            leaders=open_partitions.leaders,
             marking=self.marking,
-            own=lambda: tenancy().session,
+            own=lambda: current_session().session,
         )
-        self.strays = Strays(doors, tenancy=tenancy, marking=self.marking)
-        self.watch = Watch(
-            doors,
+        self.strays = HangingTransactions(dependencies, current_session=current_session, marking=self.marking)
+        self.watch = TransactionSweeper(
+            dependencies,
             endings=self.endings,
             strays=self.strays,
             is_ours=self._is_ours,
@@ -85,7 +101,7 @@ class Transactions:
         )
 
     def __repr__(self) -> str:
-        return f"<Transactions {self.endings!r} {self.marking!r} {self.watch!r}>"
+        return f"<TransactionCoordinator {self.endings!r} {self.marking!r} {self.watch!r}>"
 
     # --- life
 
@@ -96,21 +112,21 @@ class Transactions:
     async def coordinator_of(self, transactional_id: str) -> Session:
         """The session that clients should ask. Any other would serve them as well."""
         check_id(transactional_id, self._settings)
-        if self._doors.alone:
-            return self._tenancy().session
-        found = self._cluster.owner_of(shard(transactional_id, self._settings))
+        if self._dependencies.alone:
+            return self._current_session().session
+        found = self._cluster.preferred_leader(shard(transactional_id, self._settings))
         if found is None:
             raise TransactionUnavailable(transactional_id, why="no agent takes transactions now")
         return found
 
     def _is_ours(self, transactional_id: str) -> bool:
-        return self._doors.alone or self._cluster.is_ours(shard(transactional_id, self._settings))
+        return self._dependencies.alone or self._cluster.is_ours(shard(transactional_id, self._settings))
 
     @property
     def _by(self) -> SessionId | None:
         """Who is asked. A paused agent that wakes up finds calls which producers have long made to another one: the end
         of a transaction then, taken for the end of the next, would tear that one apart."""
-        return None if self._doors.alone else self._tenancy().session.session_id
+        return None if self._dependencies.alone else self._current_session().session.session_id
 
     # --- calls of producers
 
@@ -121,8 +137,8 @@ class Transactions:
         aborted. Raises `ConcurrentTransactions` when that takes too long: the same call may succeed soon."""
         check_id(transactional_id, self._settings)
         check_timeout(timeout_ms, self._settings)
-        patience = self._doors.patience(self._settings.end_wait_s)
-        with _telling(transactional_id):
+        deadline = self._dependencies.deadline(self._settings.end_wait_s)
+        with coordinator_errors(transactional_id):
             asked = InitProducerRequest(
                 transactional_id=transactional_id, timeout_ms=timeout_ms, fresh_id=await self._allocate(), known=known
             )
@@ -131,14 +147,14 @@ class Transactions:
                 if not found.state.is_prepared:
                     return found.producer
                 asked = replace(asked, after=found.producer)
-                if not await self._ended(found, wait_s=patience.left_s):
-                    await patience.pause(ConcurrentTransactions(transactional_id))
+                if not await self._ended(found, wait_s=deadline.left_s):
+                    await deadline.wait_to_retry(ConcurrentTransactions(transactional_id))
 
     async def add_partitions(self, call: TransactionCall, names: Sequence[TopicPartition]) -> Outcomes:
         """Have partitions take part in the transaction, which begins with the first of them. If one of them can't, the
         answer says so and none was added."""
         check_id(call.transactional_id, self._settings)
-        with _telling(call.transactional_id):
+        with coordinator_errors(call.transactional_id):
             places = {name: await self._place(name) for name in names}
             partitions = [place for place in places.values() if isinstance(place, PartitionId)]
             if len(partitions) == len(places):
@@ -148,14 +164,14 @@ class Transactions:
     async def add_offsets(self, call: TransactionCall, group_id: str) -> None:
         """Have a group's offsets take part in the transaction. They are rows beside its own: it only has to begin."""
         check_id(call.transactional_id, self._settings)
-        with _telling(call.transactional_id):
+        with coordinator_errors(call.transactional_id):
             await self._enlist(call, ())
 
     async def end(self, call: TransactionCall, *, commit: bool, bump: bool) -> ProducerIdentity:
         """Decide, which holds when this returns, and wait a while for the markers. Returns who the producer is in its
         next transaction."""
         check_id(call.transactional_id, self._settings)
-        with _telling(call.transactional_id):
+        with coordinator_errors(call.transactional_id):
             fresh_id = await self._allocate() if needs_fresh_id(call) else -1
             decided = await self._metadata.end_transaction(
                 call, commit=commit, bump=bump, fresh_id=fresh_id, by=self._by
@@ -169,7 +185,7 @@ class Transactions:
         ending = self.endings.begin(decided)
         if ending is None:
             return False
-        await wait_either(ending, self._doors.clock.sleep(wait_s))
+        await wait_either(ending, self._dependencies.clock.sleep(wait_s))
         return ending.done() and not ending.cancelled() and ending.exception() is None and ending.result()
 
     async def _enlist(self, call: TransactionCall, partitions: Sequence[PartitionId]) -> None:
@@ -178,7 +194,7 @@ class Transactions:
     async def _place(self, name: TopicPartition) -> PartitionId | StreamhouseError:
         if name.topic == OFFSETS_TOPIC:
             return InvalidTopicName(f"an internal topic can't be written to by clients; name={name.topic}")
-        return await self._catalogue.find_partition(name)
+        return await self._catalog.find_partition(name)
 
     # --- for the leaders of partitions
 
@@ -191,7 +207,9 @@ class Transactions:
         call = TransactionCall(transactional_id, producer)
         if enlists:
             await self._enlist(call, partitions)
-        elif (error := refusal(await self._metadata.find_transaction(transactional_id), call, partitions)) is not None:
+        elif (
+            error := describe_rejection(await self._metadata.find_transaction(transactional_id), call, partitions)
+        ) is not None:
             raise error
 
     async def mark(self, marker: Marker, names: Sequence[TopicPartition], *, only_due: bool = False) -> Outcomes:
@@ -199,7 +217,7 @@ class Transactions:
         `only_due`, not if the transaction is over: agents may come late, administrators know what they do."""
         return await self.marking.mark(marker, names, only_due=only_due)
 
-    # --- administration
+    # --- topic_admin
 
     async def describe(self, transactional_ids: Collection[str]) -> Mapping[str, StoredTransaction | StreamhouseError]:
         answers: dict[str, StoredTransaction | StreamhouseError] = {}
@@ -212,7 +230,7 @@ class Transactions:
 
     async def _describe(self, transactional_id: str) -> StoredTransaction:
         check_id(transactional_id, self._settings)
-        with _telling(transactional_id):
+        with coordinator_errors(transactional_id):
             found = await self._metadata.find_transaction(transactional_id)
         if found is None:
             raise TransactionalIdNotFound(transactional_id)
@@ -229,7 +247,7 @@ class Transactions:
         through."""
         listed: list[StoredTransaction] = []
         after: str | None = None
-        with _telling(""):
+        with coordinator_errors(""):
             now_ms = await self._metadata.now_ms()
             while len(listed) < self._settings.max_listed:
                 page = await self._metadata.transactions(after=after, limit=PAGE)
@@ -256,7 +274,7 @@ class Transactions:
         """Those of all agents. At most `max_listed` are looked at, so that a page may have fewer than there are."""
         found: list[StoredTransaction] = []
         looked_at, is_over = 0, False
-        with _telling(""):
+        with coordinator_errors(""):
             now_ms = await self._metadata.now_ms()
             while len(found) < limit and looked_at < self._settings.max_listed and not is_over:
                 rows = await self._metadata.transactions(after=after, limit=PAGE)
@@ -285,7 +303,7 @@ class Transactions:
 
 
 @contextmanager
-def _telling(transactional_id: str) -> Iterator[None]:
+def coordinator_errors(transactional_id: str) -> Iterator[None]:
     """A store that doesn't answer is a coordinator that can't: clients look for one again and ask once more."""
     try:
         yield

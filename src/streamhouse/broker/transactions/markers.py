@@ -2,7 +2,7 @@
 
 Data path   WriteTxnMarkers, ending -> **marking** -> log -> WAL
 Owns        that a marker is durable, under a lease that still holds, before anybody is told so
-Leaves      which marker is taken and which one came before to `log`, leases to `leading` and `tenure`
+Leaves      which marker is taken and which one came before to `log`, leases to `open_partitions` and `agent_session`
 
 A marker isn't admitted by the memory budget as records are: it ends what holds readers back, and it is small.
 """
@@ -10,10 +10,10 @@ A marker isn't admitted by the memory budget as records are: it ends what holds 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.dependencies import Dependencies
 from streamhouse.broker.partition.backpressure import MemoryBudget
-from streamhouse.broker.partition.log import PartitionLog, Placed
-from streamhouse.broker.session.agent_session import Tenure
+from streamhouse.broker.partition.log import PartitionLog, PendingAppend
+from streamhouse.broker.session.agent_session import AgentSession
 from streamhouse.errors import AppendFailed, MarkerFenced, StreamhouseError, UnknownTopic
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.transaction import Marker
@@ -23,26 +23,26 @@ Outcomes = Mapping[TopicPartition, StreamhouseError | None]
 """What became of each partition; None: its marker is durable."""
 
 
-class Marking:
+class MarkerWriter:
     def __init__(
         self,
-        doors: Doors,
+        dependencies: Dependencies,
         *,
         open_log: Callable[[TopicPartition], Awaitable[PartitionLog]],
-        open_ahead: Callable[[Sequence[TopicPartition]], Awaitable[None]],
-        tenancy: Callable[[], Tenure],
+        open_many: Callable[[Sequence[TopicPartition]], Awaitable[None]],
+        current_session: Callable[[], AgentSession],
         budget: MemoryBudget,
     ) -> None:
-        self._clock = doors.clock
-        self._metadata = doors.metadata
+        self._clock = dependencies.clock
+        self._metadata = dependencies.metadata
         self._open_log = open_log
-        self._open_ahead = open_ahead
-        self._tenancy = tenancy
+        self._open_ahead = open_many
+        self._current_session = current_session
         self._budget = budget
         self.written = 0
 
     def __repr__(self) -> str:
-        return f"<Marking written={self.written}>"
+        return f"<MarkerWriter written={self.written}>"
 
     async def mark(
         self,
@@ -59,12 +59,12 @@ class Marking:
         wanted = list(dict.fromkeys(names))
         await self._open_ahead(wanted)
         expected = ids or {}
-        row = _Row(marker, metadata=self._metadata) if only_due else None
+        row = _ProducerRow(marker, metadata=self._metadata) if only_due else None
         answers = await asyncio.gather(*(self._try(marker, name, expected.get(name), row) for name in wanted))
         return dict(zip(wanted, answers, strict=True))
 
     async def _try(
-        self, marker: Marker, name: TopicPartition, expected: PartitionId | None, row: "_Row | None"
+        self, marker: Marker, name: TopicPartition, expected: PartitionId | None, row: "_ProducerRow | None"
     ) -> StreamhouseError | None:
         try:
             await self._mark(marker, name, expected, row)
@@ -73,10 +73,10 @@ class Marking:
         return None
 
     async def _mark(
-        self, marker: Marker, name: TopicPartition, expected: PartitionId | None, row: "_Row | None"
+        self, marker: Marker, name: TopicPartition, expected: PartitionId | None, row: "_ProducerRow | None"
     ) -> None:
         opened = await self._open_log(name)
-        if row is not None and opened.may_be_late(marker):
+        if row is not None and opened.may_be_stale(marker):
             await row.require_due()
             opened = await self._open_log(name)
         if not opened.gate.is_open:
@@ -87,13 +87,13 @@ class Marking:
 
     async def write(self, opened: PartitionLog, marker: Marker) -> None:
         """Place a marker in a log whose gate is open, before anything else happens; durable when it returns."""
-        self._tenancy().require_valid(opened.name)
+        self._current_session().require_valid(opened.name)
         placed = self._place(opened, marker)
         await placed.durable()
-        if not self._tenancy().vouches_for(placed.log):
+        if not self._current_session().may_acknowledge(placed.log):
             raise AppendFailed(f"lease ended before the marker was acknowledged; partition={opened.name}")
 
-    def _place(self, opened: PartitionLog, marker: Marker) -> Placed:
+    def _place(self, opened: PartitionLog, marker: Marker) -> PendingAppend:
         before = opened.tail_bytes
         placed = opened.append_marker(marker, now=self._clock.monotonic(), now_ms=self._clock.now_ms())
         self._budget.take(opened.tail_bytes - before)  # the flusher gives back what leaves the tail
@@ -101,7 +101,7 @@ class Marking:
         return placed
 
 
-class _Row:
+class _ProducerRow:
     """What the producer's row says of a marker: asked for once, however many partitions want to know.
 
     A partition forgets producers that are silent for long, or when there are too many others. A marker that was on its

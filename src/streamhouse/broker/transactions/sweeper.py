@@ -22,11 +22,11 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from streamhouse.broker.dependencies import Doors
+from streamhouse.broker.dependencies import Dependencies
 from streamhouse.broker.partition.log import PartitionLog
-from streamhouse.broker.session.agent_session import Tenure
-from streamhouse.broker.transactions.completion import Endings
-from streamhouse.broker.transactions.markers import Marking
+from streamhouse.broker.session.agent_session import AgentSession
+from streamhouse.broker.transactions.completion import TransactionCompletion
+from streamhouse.broker.transactions.markers import MarkerWriter
 from streamhouse.errors import StreamhouseError
 from streamhouse.format.producer_snapshot import ProducerEntry
 from streamhouse.model.names import PartitionId
@@ -34,24 +34,24 @@ from streamhouse.model.transaction import Marker, ProducerIdentity, StoredTransa
 
 log = logging.getLogger(__name__)
 
-ASKED_AT_ONCE: Final = 20
+CHECKED_AT_ONCE: Final = 20
 MAX_WAIT_S: Final = 60.0
 """Longest time between two questions about the same open transaction."""
 
 
-class Suspect(NamedTuple):
+class Hanging(NamedTuple):
     """An open transaction, as it was when somebody last looked; with its next batch it is another one."""
 
     partition: PartitionId
     entry: ProducerEntry
 
 
-class _Patience(NamedTuple):
+class _CheckSchedule(NamedTuple):
     ask_at: float
     wait_s: float
 
 
-def ending_of(row: StoredTransaction | None, suspect: Suspect) -> Marker | None:
+def missing_marker(row: StoredTransaction | None, suspect: Hanging) -> Marker | None:
     """The marker that a partition still needs, though nobody will bring it; None while somebody will, or may."""
     entry = suspect.entry
     if row is None:  # its producer may have another id by now, and its end be on its way
@@ -78,33 +78,35 @@ def _is_last(row: StoredTransaction, entry: ProducerEntry) -> bool:
     return row.marked_as == (entry.producer_id, entry.epoch) and row.number == max(entry.marker_number, 0) + 1
 
 
-class Strays:
-    def __init__(self, doors: Doors, *, tenancy: Callable[[], Tenure], marking: Marking) -> None:
-        self._doors = doors
-        self._settings = doors.settings.transactions
-        self._tenancy = tenancy
+class HangingTransactions:
+    def __init__(
+        self, dependencies: Dependencies, *, current_session: Callable[[], AgentSession], marking: MarkerWriter
+    ) -> None:
+        self._dependencies = dependencies
+        self._settings = dependencies.settings.transactions
+        self._current_session = current_session
         self._marking = marking
-        self._suspects: dict[Suspect, _Patience] = {}
+        self._suspects: dict[Hanging, _CheckSchedule] = {}
         self.ended = 0
 
     def __repr__(self) -> str:
-        return f"<Strays suspects={len(self._suspects)} ended={self.ended}>"
+        return f"<HangingTransactions suspects={len(self._suspects)} ended={self.ended}>"
 
     async def look(self) -> None:
         """Ask after a few of the transactions that have been open for a while, the most patient first."""
-        now = self._doors.clock.monotonic()
-        logs = {each.partition: each for each in self._tenancy().logs() if _is_held_back(each)}
+        now = self._dependencies.clock.monotonic()
+        logs = {each.partition: each for each in self._current_session().logs() if _holds_back_lso(each)}
         found = _open(logs.values())
-        fresh = _Patience(now + self._settings.grace_s, self._settings.grace_s)
+        fresh = _CheckSchedule(now + self._settings.grace_s, self._settings.grace_s)
         self._suspects = {each: self._suspects.get(each, fresh) for each in found}
         due = sorted((each for each in found if self._suspects[each].ask_at <= now), key=self._suspects.__getitem__)
-        for suspect in due[:ASKED_AT_ONCE]:
+        for suspect in due[:CHECKED_AT_ONCE]:
             wait_s = min(2 * self._suspects[suspect].wait_s, MAX_WAIT_S)
-            self._suspects[suspect] = _Patience(now + wait_s, wait_s)
+            self._suspects[suspect] = _CheckSchedule(now + wait_s, wait_s)
             await self._ask_after(logs[suspect.partition], suspect)
 
-    async def _ask_after(self, item: PartitionLog, suspect: Suspect) -> None:
-        marker = ending_of(await self._doors.metadata.transaction_of(suspect.entry.producer_id), suspect)
+    async def _ask_after(self, item: PartitionLog, suspect: Hanging) -> None:
+        marker = missing_marker(await self._dependencies.metadata.transaction_of(suspect.entry.producer_id), suspect)
         if marker is None or not item.gate.is_open or suspect not in _open([item]):
             return
         try:
@@ -117,45 +119,45 @@ class Strays:
             log.warning("stray transaction ended", extra=fields)
 
 
-def _is_held_back(item: PartitionLog) -> bool:
+def _holds_back_lso(item: PartitionLog) -> bool:
     return item.closed is None and item.last_stable_offset < item.high_watermark
 
 
-def _open(logs: Iterable[PartitionLog]) -> Sequence[Suspect]:
-    return [Suspect(item.partition, entry) for item in logs for entry in item.open_entries()]
+def _open(logs: Iterable[PartitionLog]) -> Sequence[Hanging]:
+    return [Hanging(item.partition, entry) for item in logs for entry in item.open_entries()]
 
 
-FORGET_S: Final = 3600.0
-FORGOTTEN_AT_ONCE: Final = 1000
+EXPIRE_IDS_S: Final = 3600.0
+EXPIRED_AT_ONCE: Final = 1000
 
 
-class Watch:
+class TransactionSweeper:
     def __init__(
         self,
-        doors: Doors,
+        dependencies: Dependencies,
         *,
-        endings: Endings,
-        strays: Strays,
+        endings: TransactionCompletion,
+        strays: HangingTransactions,
         is_ours: Callable[[str], bool],
         forgets: Callable[[], bool],
     ) -> None:
         """`is_ours` says of a transactional id whether this agent coordinates it; `forgets`, whether this agent is the
         one that forgets those that are silent."""
-        self._clock = doors.clock
-        self._ids = doors.ids
-        self._metadata = doors.metadata
-        self._settings = doors.settings.transactions
+        self._clock = dependencies.clock
+        self._ids = dependencies.ids
+        self._metadata = dependencies.metadata
+        self._settings = dependencies.settings.transactions
         self._endings = endings
         self._strays = strays
         self._is_ours = is_ours
         self._forgets = forgets
-        self._forget_at = doors.clock.monotonic()
+        self._forget_at = dependencies.clock.monotonic()
         self._seen: StoredTransaction | None = None
         self.expired = 0
         self.forgotten = 0
 
     def __repr__(self) -> str:
-        return f"<Watch expired={self.expired} forgotten={self.forgotten}>"
+        return f"<TransactionSweeper expired={self.expired} forgotten={self.forgotten}>"
 
     async def run(self) -> None:
         """Look again and again, for ever."""
@@ -187,7 +189,7 @@ class Watch:
             self.expired += decided is not None
         # Half of the places are for those who wait for the end of their own transactions.
         has_room = 2 * len(self._endings) <= self._settings.max_waiting
-        if decided is not None and has_room and not self._endings.is_resting(decided):
+        if decided is not None and has_room and not self._endings.is_suspended(decided):
             self._endings.begin(decided)
 
     async def _forget(self) -> None:
@@ -195,7 +197,7 @@ class Watch:
         if now < self._forget_at or not self._forgets():
             return
         older_than_ms = round(self._settings.expire_s * 1000)
-        gone = await self._metadata.forget_transactions(older_than_ms, FORGOTTEN_AT_ONCE)
+        gone = await self._metadata.forget_transactions(older_than_ms, EXPIRED_AT_ONCE)
         self.forgotten += gone
-        if gone < FORGOTTEN_AT_ONCE:
-            self._forget_at = now + self._ids.jitter(min(FORGET_S, self._settings.expire_s))
+        if gone < EXPIRED_AT_ONCE:
+            self._forget_at = now + self._ids.jitter(min(EXPIRE_IDS_S, self._settings.expire_s))

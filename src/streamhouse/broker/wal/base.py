@@ -31,7 +31,7 @@ from streamhouse.model.names import PartitionId, SessionId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WalCosts:
+class WalRequestStats:
     """What a log has asked of the object store since it began; all zero where it asks for nothing.
 
     Requests per second are the growth of `puts`; per GB of records, that of `puts` over that of `batch_bytes`.
@@ -69,12 +69,12 @@ class Wal(Protocol):
         """Entries of these partitions below these offsets are published elsewhere; drop what nobody needs.
 
         Works in whole files. A partition that is gone is truncated at the largest offset. A log in an object store
-        only takes note of it: its objects go by `forget_below`.
+        only takes note of it: its objects go by `delete_below`.
         """
         ...
 
     @property
-    def needed_from(self) -> int:
+    def first_retained(self) -> int:
         """The lowest number of an object that recovery of this log would need; never goes back. 0 where files are not
         found by number."""
         ...
@@ -90,7 +90,7 @@ class Wal(Protocol):
         """How many objects recovery of this log would read, one by one; 0 where files are not found by number."""
         ...
 
-    async def forget_below(self, sequence: int) -> None:
+    async def delete_below(self, sequence: int) -> None:
         """Recovery will begin at `sequence`, or later: that is written down where it looks. What is below may go.
 
         Returns at once; deleting goes on behind it, and what could not be deleted is tried again by a later call.
@@ -100,7 +100,7 @@ class Wal(Protocol):
         ...
 
     @property
-    def costs(self) -> WalCosts: ...
+    def costs(self) -> WalRequestStats: ...
 
     @property
     def failed(self) -> Exception | None:
@@ -152,7 +152,7 @@ class DamageReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptLog:
+class QuarantinedWal:
     """A damaged log that is kept until an operator discards it."""
 
     session_id: SessionId
@@ -165,7 +165,7 @@ class KeptLog:
     """The newest report on it: JSON."""
 
 
-class WalReading(Protocol):
+class WalReader(Protocol):
     """A dead session's log, held so that nobody else reads or removes it."""
 
     def entries(self) -> AsyncIterator[WalEntry]:
@@ -194,7 +194,7 @@ class WalRecovery(Protocol):
 
     def read(
         self, session: SessionId, *, start: int = 0, durable_below: int = 0
-    ) -> AbstractAsyncContextManager[WalReading]:
+    ) -> AbstractAsyncContextManager[WalReader]:
         """Take the session's log for reading; raises `LockedError` while its owner lives. A missing log is empty.
 
         `start` is the mark up to which the session had forgotten its objects (`Wal.forget_below`): reading begins
@@ -207,7 +207,7 @@ class WalRecovery(Protocol):
         """Delete the session's log durably, or set it aside where it is to be kept; a missing one is fine."""
         ...
 
-    async def kept(self) -> Sequence[KeptLog]:
+    async def kept(self) -> Sequence[QuarantinedWal]:
         """The damaged logs that are kept."""
         ...
 
@@ -238,7 +238,7 @@ def fail_quietly(future: asyncio.Future[None], error: Exception) -> None:
 log: Final = logging.getLogger(__name__)
 
 
-class Ending:
+class WalState:
     """`is_over`: nothing is taken any more. It is asked with every append, so it is kept, not found out."""
 
     __slots__ = ("_has_failed", "_session", "error", "is_closing", "is_over")
@@ -251,7 +251,7 @@ class Ending:
         self.is_over = False
 
     def __repr__(self) -> str:
-        return f"<Ending {self.state}>"
+        return f"<WalState {self.state}>"
 
     @property
     def state(self) -> str:

@@ -47,7 +47,7 @@ def parse_file_name(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
-class LogFile:
+class WalFile:
     """One file of the log, from the moment an append is planned for it."""
 
     __slots__ = ("ends", "groups", "handle", "is_gone", "mark", "sequence", "size_bytes")
@@ -68,23 +68,23 @@ class LogFile:
         return file_name(self.sequence)
 
     def __repr__(self) -> str:
-        return f"<LogFile {self.name} bytes={self.size_bytes} partitions={len(self.ends)} groups={self.groups}>"
+        return f"<WalFile {self.name} bytes={self.size_bytes} partitions={len(self.ends)} groups={self.groups}>"
 
 
-class Ledger:
+class WalFileSet:
     def __init__(self, *, file_bytes: int, renew_bytes: int, new_mark: Callable[[], bytes]) -> None:
         self._file_bytes = file_bytes
         self._renew_bytes = renew_bytes
         self._new_mark = new_mark
         self._next_sequence = 0
-        self.files: list[LogFile] = []
-        self.active: LogFile | None = None
+        self.files: list[WalFile] = []
+        self.active: WalFile | None = None
 
     @property
     def size_bytes(self) -> int:
         return sum(file.size_bytes for file in self.files)
 
-    def file_for(self, size_bytes: int) -> LogFile:
+    def file_for(self, size_bytes: int) -> WalFile:
         """The file for an append of this size: the active one, or the next when it is full. An append is never split,
         so a file may be larger than the limit by the last append, or by a single large one."""
         active = self.active
@@ -92,39 +92,39 @@ class Ledger:
             active.size_bytes + size_bytes <= self._file_bytes or active.size_bytes == FILE_HEADER_BYTES
         ):
             return active
-        self.active = active = LogFile(self._next_sequence, self._new_mark())
+        self.active = active = WalFile(self._next_sequence, self._new_mark())
         self._next_sequence += 1
         self.files.append(active)
         return active
 
-    def drop(self, flushed: Mapping[PartitionId, int]) -> list[LogFile]:
+    def drop(self, flushed: Mapping[PartitionId, int]) -> list[WalFile]:
         """Note what is flushed; strike out and return the files that nobody needs any more.
 
         Any file may go, not only the oldest: one quiet partition holds back the one file that has its records. The
         active file goes, too, once it is worth the price of creating the next.
         """
         for file in self.files:
-            _strike(file.ends, flushed)
+            _mark_flushed(file.ends, flushed)
         dropped = [file for file in self.files if self._is_unneeded(file)]
         if self.active in dropped:
             self.active = None
         self.files = [file for file in self.files if file not in dropped]
         return dropped
 
-    def _is_unneeded(self, file: LogFile) -> bool:
+    def _is_unneeded(self, file: WalFile) -> bool:
         if file.ends or file.groups:
             return False
         return file is not self.active or file.size_bytes >= self._renew_bytes
 
 
-def _strike(ends: dict[PartitionId, int], flushed: Mapping[PartitionId, int]) -> None:
+def _mark_flushed(ends: dict[PartitionId, int], flushed: Mapping[PartitionId, int]) -> None:
     few, many = (ends, flushed) if len(ends) < len(flushed) else (flushed, ends)
     for partition in [partition for partition in few if partition in many]:
         if ends[partition] <= flushed[partition]:
             del ends[partition]
 
 
-def take_folder(files: FileSystem, directory: Path) -> Lock:
+def lock_directory(files: FileSystem, directory: Path) -> Lock:
     files.make_dir(directory)
     try:
         return files.create_locked(directory / LOCK_NAME)
@@ -134,7 +134,7 @@ def take_folder(files: FileSystem, directory: Path) -> Lock:
         ) from None
 
 
-def remove_folder(files: FileSystem, directory: Path) -> None:
+def remove_directory(files: FileSystem, directory: Path) -> None:
     """Delete a whole log, the lock last, so that whoever is interrupted half-way leaves what can be found again."""
     names = [name for name in files.list(directory) if name != LOCK_NAME]
     files.remove(directory, names)
@@ -142,7 +142,7 @@ def remove_folder(files: FileSystem, directory: Path) -> None:
     files.remove_dir(directory)
 
 
-def sync_and_close(finished: Sequence[LogFile], current: LogFile | None) -> None:
+def sync_and_close(finished: Sequence[WalFile], current: WalFile | None) -> None:
     """Sync files in order, the current one last, and close the finished ones."""
     try:
         for file in (*finished, *([current] if current else [])):
@@ -153,7 +153,7 @@ def sync_and_close(finished: Sequence[LogFile], current: LogFile | None) -> None
             close_file(file)
 
 
-def close_file(file: LogFile) -> None:
+def close_file(file: WalFile) -> None:
     handle, file.handle = file.handle, None
     if handle is not None:
         handle.close()

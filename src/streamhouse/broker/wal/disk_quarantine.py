@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from streamhouse.broker.wal.base import KeptLog
+from streamhouse.broker.wal.base import QuarantinedWal
 from streamhouse.broker.wal.disk_files import is_session_name
 from streamhouse.model.names import SessionId
 from streamhouse.stores.local_files import FileSystem
@@ -19,18 +19,18 @@ from streamhouse.stores.local_files import FileSystem
 _REPORT: Final = re.compile(r"report-[0-9]{20}\.json")
 
 
-def kept_root(root: Path) -> Path:
+def quarantine_root(root: Path) -> Path:
     """Where damaged logs of this root are kept: beside it, on the same disk."""
     return root.with_name(f"{root.name}-damaged")
 
 
-def is_kept(files: FileSystem, root: Path, session: SessionId) -> bool:
-    return bool(_names(files, kept_root(root) / session))
+def is_quarantined(files: FileSystem, root: Path, session: SessionId) -> bool:
+    return bool(_names(files, quarantine_root(root) / session))
 
 
 def write_report(files: FileSystem, root: Path, session: SessionId, report: bytes, *, number: int) -> None:
     """From here on the session's log is kept."""
-    directory = kept_root(root) / session
+    directory = quarantine_root(root) / session
     files.make_dir(directory)
     with suppress(FileExistsError):
         file = files.create(directory / f"report-{number:020d}.json")
@@ -41,23 +41,23 @@ def write_report(files: FileSystem, root: Path, session: SessionId, report: byte
             file.close()
 
 
-def set_aside(files: FileSystem, root: Path, session: SessionId, names: Sequence[str]) -> None:
+def move_to_quarantine(files: FileSystem, root: Path, session: SessionId, names: Sequence[str]) -> None:
     """Move these files of the session's log to where it is kept."""
-    directory = kept_root(root) / session
+    directory = quarantine_root(root) / session
     files.make_dir(directory)
     files.move(root / session, names, directory)
 
 
-def kept_logs(files: FileSystem, root: Path) -> Sequence[KeptLog]:
-    sessions = [SessionId(name) for name in _names(files, kept_root(root)) if is_session_name(name)]
-    return [_kept_log(files, kept_root(root) / session, session) for session in sessions]
+def quarantined_wals(files: FileSystem, root: Path) -> Sequence[QuarantinedWal]:
+    sessions = [SessionId(name) for name in _names(files, quarantine_root(root)) if is_session_name(name)]
+    return [_quarantined_wal(files, quarantine_root(root) / session, session) for session in sessions]
 
 
-def _kept_log(files: FileSystem, directory: Path, session: SessionId) -> KeptLog:
+def _quarantined_wal(files: FileSystem, directory: Path, session: SessionId) -> QuarantinedWal:
     names = _names(files, directory)
     reports = [name for name in names if _REPORT.fullmatch(name)]
     data = [name for name in names if name not in reports]
-    return KeptLog(
+    return QuarantinedWal(
         session_id=session,
         kind="disk",
         where=str(directory),
@@ -67,9 +67,9 @@ def _kept_log(files: FileSystem, directory: Path, session: SessionId) -> KeptLog
     )
 
 
-def discard_log(files: FileSystem, root: Path, session: SessionId) -> int:
+def discard_wal(files: FileSystem, root: Path, session: SessionId) -> int:
     """The log first, reports last: whoever is interrupted finds it again."""
-    directory = kept_root(root) / session
+    directory = quarantine_root(root) / session
     names = _names(files, directory)
     reports = [name for name in names if _REPORT.fullmatch(name)]
     files_of_log = [name for name in names if name not in reports]

@@ -20,9 +20,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, TypeVar
 
-from streamhouse.broker.wal.base import DamageReport, KeptLog
-from streamhouse.broker.wal.disk_files import LOCK_NAME, is_session_name, parse_file_name, remove_folder, session_dir
-from streamhouse.broker.wal.disk_quarantine import discard_log, is_kept, kept_logs, set_aside, write_report
+from streamhouse.broker.wal.base import DamageReport, QuarantinedWal
+from streamhouse.broker.wal.disk_files import LOCK_NAME, is_session_name, parse_file_name, remove_directory, session_dir
+from streamhouse.broker.wal.disk_quarantine import (
+    discard_wal,
+    is_quarantined,
+    move_to_quarantine,
+    quarantined_wals,
+    write_report,
+)
 from streamhouse.broker.wal.disk_wal import DiskWal, open_disk_wal
 from streamhouse.clock import Clock, Ids
 from streamhouse.config import WalSettings
@@ -33,12 +39,12 @@ from streamhouse.stores.local_files import ByteRange, FileSystem, Lock, LockedEr
 log: Final = logging.getLogger(__name__)
 
 _ENTRIES_AT_A_TIME: Final = 1000
-_MAX_PLACES: Final = 100
+_MAX_POSITIONS: Final = 100
 
 T = TypeVar("T")
 
 
-class DiskWals:
+class DiskWalRecovery:
     """The logs below one root; implements `WalRecovery`."""
 
     def __init__(self, root: Path, files: FileSystem) -> None:
@@ -69,11 +75,11 @@ class DiskWals:
     @asynccontextmanager
     async def read(
         self, session: SessionId, *, start: int = 0, durable_below: int = 0
-    ) -> AsyncIterator["DiskWalReading"]:
+    ) -> AsyncIterator["DiskWalReader"]:
         session_dir(self._root, session)  # raises for what can't name one
         lock = await _in_thread(lambda: self._take(session))
         try:
-            yield DiskWalReading(session, self._root, self._files, exists=lock is not None)
+            yield DiskWalReader(session, self._root, self._files, exists=lock is not None)
         finally:
             if lock is not None:
                 await _in_thread(lock.release)
@@ -86,12 +92,12 @@ class DiskWals:
         """Nothing: a log on disk is removed as a whole, or not at all."""
         return 0
 
-    async def kept(self) -> Sequence[KeptLog]:
-        return await _in_thread(lambda: kept_logs(self._files, self._root))
+    async def kept(self) -> Sequence[QuarantinedWal]:
+        return await _in_thread(lambda: quarantined_wals(self._files, self._root))
 
     async def discard(self, session: SessionId) -> int:
         session_dir(self._root, session)
-        return await _in_thread(lambda: discard_log(self._files, self._root, session))
+        return await _in_thread(lambda: discard_wal(self._files, self._root, session))
 
     def _take(self, session: SessionId) -> Lock | None:
         """The session's lock, or None where no log is: a directory without lock and files is only being born."""
@@ -108,7 +114,7 @@ class DiskWals:
         return self._files.create_locked(directory / LOCK_NAME) if is_log else None
 
 
-class DiskWalReading:
+class DiskWalReader:
     """A dead session's log under our lock; implements `WalReading`."""
 
     def __init__(self, session: SessionId, root: Path, files: FileSystem, *, exists: bool) -> None:
@@ -149,7 +155,7 @@ class DiskWalReading:
     async def remove_file(self, name: str) -> None:
         """Delete one file durably: everything in it is published elsewhere. A damaged one is set aside."""
         if name in self._damaged:
-            await _in_thread(lambda: set_aside(self._files, self._root, self._session, [name]))
+            await _in_thread(lambda: move_to_quarantine(self._files, self._root, self._session, [name]))
         else:
             await _in_thread(lambda: self._files.remove(self._directory, [name]))
 
@@ -198,10 +204,10 @@ class DiskWalReading:
             await _in_thread(self._remove)
 
     def _remove(self) -> None:
-        if self._damaged or is_kept(self._files, self._root, self._session):
+        if self._damaged or is_quarantined(self._files, self._root, self._session):
             names = [name for name in self._files.list(self._directory) if parse_file_name(name) is not None]
-            set_aside(self._files, self._root, self._session, names)
-        remove_folder(self._files, self._directory)
+            move_to_quarantine(self._files, self._root, self._session, names)
+        remove_directory(self._files, self._directory)
 
 
 def _is_loss(damage: CorruptRange, holes: Sequence[ByteRange]) -> bool:
@@ -224,7 +230,7 @@ def _add(report: DamageReport, name: str, items: list[ScannedEntry | CorruptRang
         skipped_bytes=report.skipped_bytes + sum(skipped),
         cut=report.cut + len(cut),
         cut_bytes=report.cut_bytes + sum(cut),
-        places=(*report.places, *islice(places, _MAX_PLACES - len(report.places))),
+        places=(*report.places, *islice(places, _MAX_POSITIONS - len(report.places))),
     )
 
 
@@ -232,7 +238,7 @@ async def _in_thread(call: Callable[[], T]) -> T:
     return await asyncio.get_running_loop().run_in_executor(None, call)
 
 
-class LocalWals(DiskWals):
+class DiskWalFactory(DiskWalRecovery):
     kind: Final = "disk"
 
     def __init__(self, root: Path, settings: WalSettings, *, files: FileSystem, clock: Clock, ids: Ids) -> None:

@@ -21,15 +21,15 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
-from streamhouse.broker.wal.base import Ending, GroupCommit, WalCosts, fail_quietly
+from streamhouse.broker.wal.base import GroupCommit, WalRequestStats, WalState, fail_quietly
 from streamhouse.broker.wal.disk_files import (
-    Ledger,
-    LogFile,
+    WalFile,
+    WalFileSet,
     close_file,
-    remove_folder,
+    lock_directory,
+    remove_directory,
     session_dir,
     sync_and_close,
-    take_folder,
 )
 from streamhouse.clock import Clock, Ids
 from streamhouse.errors import AppendFailed, Misconfigured, Overloaded
@@ -71,7 +71,7 @@ class _Group:
 
     __slots__ = ("buffers", "commit", "file", "size_bytes")
 
-    def __init__(self, file: LogFile, commit: GroupCommit) -> None:
+    def __init__(self, file: WalFile, commit: GroupCommit) -> None:
         self.file = file
         self.commit = commit
         self.buffers: list[Buffer] = []
@@ -104,7 +104,7 @@ class DiskWal:
         self._clock = clock
         self._max_group_bytes = max_group_bytes
         self._loop = asyncio.get_running_loop()
-        self._ledger = Ledger(
+        self._ledger = WalFileSet(
             file_bytes=settings.file_bytes,
             renew_bytes=min(renew_bytes, settings.file_bytes),
             new_mark=lambda: bytes.fromhex(ids.token())[:MARK_BYTES],
@@ -114,9 +114,9 @@ class DiskWal:
         self._writing: _Group | None = None
         self._job: asyncio.Future[None] | None = None
         self._is_due = False
-        self._current: LogFile | None = None
+        self._current: WalFile | None = None
         """The file written last; it is open."""
-        self._retired: list[LogFile] = []
+        self._retired: list[WalFile] = []
         """Files written wholly that the next sync will close; only with `interval`."""
         self._leftover: list[str] = []
         """Files that nobody needs and that could not be removed."""
@@ -124,7 +124,7 @@ class DiskWal:
         self._dirty = asyncio.Event()
         self._sync_job: asyncio.Future[None] | None = None
         self._syncer: asyncio.Task[None] | None = None
-        self._ending = Ending(session)
+        self._ending = WalState(session)
         if settings.fsync == "interval":
             self._syncer = self._loop.create_task(self._sync_dirty_files(), name="wal-sync")
             self._syncer.add_done_callback(self._syncer_ended)
@@ -151,11 +151,11 @@ class DiskWal:
         return self._queued_bytes
 
     @property
-    def costs(self) -> WalCosts:
-        return WalCosts()
+    def costs(self) -> WalRequestStats:
+        return WalRequestStats()
 
     @property
-    def needed_from(self) -> int:
+    def first_retained(self) -> int:
         return 0
 
     @property
@@ -166,7 +166,7 @@ class DiskWal:
     def needed_objects(self) -> int:
         return 0
 
-    async def forget_below(self, sequence: int) -> None:
+    async def delete_below(self, sequence: int) -> None:
         """Nothing to do: `truncate` removes files by itself, and whoever reads a directory sees which are left."""
 
     # --- appending
@@ -226,7 +226,7 @@ class DiskWal:
         self._job = self._loop.run_in_executor(self._executor, self._write, group, finished)
         self._job.add_done_callback(partial(self._written, group))
 
-    def _finished_before(self, file: LogFile) -> LogFile | None:
+    def _finished_before(self, file: WalFile) -> WalFile | None:
         """The file before this one, when it is the worker who shall close it."""
         before, self._current = self._current, file
         if before is None or before is file:
@@ -237,7 +237,7 @@ class DiskWal:
         self._dirty.set()
         return None
 
-    def _write(self, group: _Group, finished: LogFile | None) -> None:
+    def _write(self, group: _Group, finished: WalFile | None) -> None:
         """In the worker thread."""
         file = group.file
         if finished is not None:
@@ -289,7 +289,7 @@ class DiskWal:
             if _error_of(job) is not None:
                 return  # by itself, whoever is told first: no file is synced again after this
 
-    def _to_sync(self) -> tuple[list[LogFile], LogFile | None]:
+    def _to_sync(self) -> tuple[list[WalFile], WalFile | None]:
         """Files to sync and close, and the one to sync only; a file without a handle has nothing written."""
         retired, self._retired = self._retired, []
         current = self._current
@@ -324,7 +324,7 @@ class DiskWal:
             self._leftover += names
             log.warning("wal files not removed", extra={"session": self._session, "files": names, "why": str(error)})
 
-    def _let_go(self, file: LogFile) -> bool:
+    def _let_go(self, file: WalFile) -> bool:
         """Whether the caller must close a dropped file, because neither the writer nor the syncer will."""
         file.is_gone = True
         if file is not self._current:
@@ -336,7 +336,7 @@ class DiskWal:
         self._dirty.set()
         return False
 
-    def _remove(self, to_close: Sequence[LogFile], names: Sequence[str]) -> None:
+    def _remove(self, to_close: Sequence[WalFile], names: Sequence[str]) -> None:
         for file in to_close:
             close_file(file)
         self._files.remove(self._directory, names)
@@ -367,7 +367,7 @@ class DiskWal:
             await asyncio.wait((job,))
             self._synced(job)  # before the caller looks at `failed`
 
-    def _finish(self, retired: list[LogFile], current: LogFile | None, must_sync: bool, remove: bool) -> None:
+    def _finish(self, retired: list[WalFile], current: WalFile | None, must_sync: bool, remove: bool) -> None:
         """In the worker thread, when nothing else runs there any more."""
         files = [*retired, current] if current is not None else retired
         try:
@@ -376,7 +376,7 @@ class DiskWal:
             for file in files:
                 close_file(file)
             if remove:
-                remove_folder(self._files, self._directory)
+                remove_directory(self._files, self._directory)
         finally:
             self._lock.release()
 
@@ -399,7 +399,7 @@ async def open_disk_wal(
     # A thread to write and, where the ack does not wait for it, one to sync: else every sync would hold up the writes.
     executor = ThreadPoolExecutor(2 if settings.fsync == "interval" else 1, thread_name_prefix="wal")
     try:
-        lock = await asyncio.get_running_loop().run_in_executor(executor, take_folder, files, directory)
+        lock = await asyncio.get_running_loop().run_in_executor(executor, lock_directory, files, directory)
     except BaseException:
         executor.shutdown(wait=False)
         raise

@@ -37,7 +37,7 @@ from streamhouse.model.names import PartitionId, SessionId
 from streamhouse.stores.objects.base import ObjectMeta, ObjectStore
 
 
-class ObjectLedger:
+class RetainedObjects:
     def __init__(self) -> None:
         self._ends: dict[PartitionId, deque[tuple[int, int]]] = {}
         """Per partition (end, sequence) of the objects that hold entries of it which are not known to be flushed."""
@@ -45,15 +45,17 @@ class ObjectLedger:
         """Per sequence how many partitions hold it back."""
         self._sizes: dict[int, int] = {}
         self.durable_below = 0
-        self._needed_from = 0
+        self._first_retained = 0
         self.size_bytes = 0
 
     def __repr__(self) -> str:
-        return f"<ObjectLedger needed={self._needed_from} durable_below={self.durable_below} bytes={self.size_bytes}>"
+        return (
+            f"<RetainedObjects from={self._first_retained} durable_below={self.durable_below} bytes={self.size_bytes}>"
+        )
 
     @property
-    def needed_from(self) -> int:
-        return self._needed_from
+    def first_retained(self) -> int:
+        return self._first_retained
 
     def note(self, sequence: int, partition: PartitionId, end: int) -> None:
         """The object will hold entries of the partition below `end`. Sequences never go down from call to call."""
@@ -98,8 +100,8 @@ class ObjectLedger:
 
     def _advance(self) -> None:
         # Not past what isn't durable: recovery would begin behind a number that may yet be missing.
-        while self._needed_from < self.durable_below and self._needed_from not in self._holders:
-            self._needed_from += 1
+        while self._first_retained < self.durable_below and self._first_retained not in self._holders:
+            self._first_retained += 1
 
 
 log: Final = logging.getLogger(__name__)
@@ -127,7 +129,7 @@ async def _delete(objects: ObjectStore, key: str) -> bool:
     return True
 
 
-async def collect_leftovers(
+async def delete_leftovers(
     objects: ObjectStore, ended: Callable[[SessionId], bool], *, before_ms: int, at_once: int
 ) -> int:
     """Delete all objects of ended sessions that wrote nothing since `before_ms`; returns how many went."""

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from streamhouse.broker.wal.base import KeptLog
+from streamhouse.broker.wal.base import QuarantinedWal
 from streamhouse.broker.wal.object_cleanup import delete_all
 from streamhouse.errors import CorruptObject
 from streamhouse.format.object_keys import (
@@ -78,33 +78,33 @@ async def _header(objects: ObjectStore, session: SessionId, number: int) -> Obje
     return find_header(first, last, session=session, sequence=number)
 
 
-async def keep_log(objects: ObjectStore, session: SessionId, report: bytes, *, number: int) -> None:
+async def quarantine_wal(objects: ObjectStore, session: SessionId, report: bytes, *, number: int) -> None:
     with suppress(ObjectExists):  # our own, whose answer was lost
         await objects.put_new(damage_report_key(session, number), [report])
 
 
-async def is_kept(objects: ObjectStore, session: SessionId) -> bool:
+async def is_quarantined(objects: ObjectStore, session: SessionId) -> bool:
     async for _ in objects.list(damage_report_prefix(session)):
         return True
     return False
 
 
-async def kept_sessions(objects: ObjectStore) -> Sequence[SessionId]:
+async def quarantined_sessions(objects: ObjectStore) -> Sequence[SessionId]:
     names = [parse_damage_report_key(meta.key) async for meta in objects.list(DAMAGED_PREFIX)]
     return list(dict.fromkeys(name.session_id for name in names if name is not None))
 
 
-async def kept_logs(objects: ObjectStore) -> Sequence[KeptLog]:
-    return [await _kept_log(objects, session) for session in await kept_sessions(objects)]
+async def quarantined_wals(objects: ObjectStore) -> Sequence[QuarantinedWal]:
+    return [await _quarantined_wal(objects, session) for session in await quarantined_sessions(objects)]
 
 
-async def _kept_log(objects: ObjectStore, session: SessionId) -> KeptLog:
+async def _quarantined_wal(objects: ObjectStore, session: SessionId) -> QuarantinedWal:
     reports = [meta async for meta in objects.list(damage_report_prefix(session))]
     report = b""
     with suppress(ObjectMissing, IndexError):  # discarded meanwhile
         report = await objects.get_range(reports[-1].key, 0, reports[-1].size_bytes)
     found = [meta async for meta in objects.list(wal_prefix(session)) if meta.size_bytes != SEAL_BYTES]
-    return KeptLog(
+    return QuarantinedWal(
         session_id=session,
         kind="object",
         where=wal_prefix(session),
@@ -114,9 +114,9 @@ async def _kept_log(objects: ObjectStore, session: SessionId) -> KeptLog:
     )
 
 
-async def discard_log(objects: ObjectStore, session: SessionId, *, at_once: int) -> int:
+async def discard_wal(objects: ObjectStore, session: SessionId, *, at_once: int) -> int:
     """Data first, reports last: whoever is interrupted finds the log again. Seals stay."""
-    if not await is_kept(objects, session):
+    if not await is_quarantined(objects, session):
         return 0
     data = [meta.key async for meta in objects.list(wal_prefix(session)) if meta.size_bytes != SEAL_BYTES]
     reports = [meta.key async for meta in objects.list(damage_report_prefix(session))]

@@ -24,15 +24,15 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
-from streamhouse.broker.wal.base import DamageReport, KeptLog
-from streamhouse.broker.wal.object_cleanup import collect_leftovers, delete_all
+from streamhouse.broker.wal.base import DamageReport, QuarantinedWal
+from streamhouse.broker.wal.object_cleanup import delete_all, delete_leftovers
 from streamhouse.broker.wal.object_quarantine import (
-    discard_log,
-    is_kept,
-    keep_log,
-    kept_logs,
-    kept_sessions,
+    discard_wal,
+    is_quarantined,
     objects_above,
+    quarantine_wal,
+    quarantined_sessions,
+    quarantined_wals,
 )
 from streamhouse.broker.wal.object_wal import ObjectWal
 from streamhouse.clock import Clock, Ids
@@ -50,13 +50,13 @@ PIECE_BYTES: Final = 4 * 1024 * 1024
 """Of an object that is larger only the first piece is read ahead, so that memory stays bounded."""
 _READS: Final = 3
 """What is damaged is read so often before it is believed: a wrong bit may have come on the way."""
-_SEALINGS: Final = 5
+_SEAL_ATTEMPTS: Final = 5
 _LOST: Final = WalObject(items=())
 """Stands for an object that was durable once and is not there any more."""
-_MAX_PLACES: Final = 100
+_MAX_POSITIONS: Final = 100
 
 
-class ObjectWals:
+class ObjectWalFactory:
     """The logs in one object store; implements `Wals`."""
 
     kind: Final = "object"
@@ -70,7 +70,7 @@ class ObjectWals:
         self._ids = ids
 
     def __repr__(self) -> str:
-        return f"<ObjectWals by={self.by} {self.objects!r}>"
+        return f"<ObjectWalFactory by={self.by} {self.objects!r}>"
 
     @property
     def read_ahead(self) -> int:
@@ -91,8 +91,8 @@ class ObjectWals:
     @asynccontextmanager
     async def read(
         self, session: SessionId, *, start: int = 0, durable_below: int = 0
-    ) -> AsyncIterator["ObjectWalReading"]:
-        reading = ObjectWalReading(self, session, start=start, durable_below=durable_below)
+    ) -> AsyncIterator["ObjectWalReader"]:
+        reading = ObjectWalReader(self, session, start=start, durable_below=durable_below)
         try:
             yield reading
         finally:
@@ -102,7 +102,7 @@ class ObjectWals:
         """Delete the session's data, never its seals, and nothing of a log that is kept. What can't be deleted now is
         left to `collect`; so is what has a number of `below` or above."""
         try:
-            if await is_kept(self.objects, session):
+            if await is_quarantined(self.objects, session):
                 return
             keys = [
                 meta.key
@@ -124,26 +124,26 @@ class ObjectWals:
         are kept stay."""
         age_s = self._settings.seal_retention_s if older_than_s is None else older_than_s
         before_ms = now_ms - round(age_s * 1000)
-        kept = await kept_sessions(self.objects)
-        return await collect_leftovers(
+        kept = await quarantined_sessions(self.objects)
+        return await delete_leftovers(
             self.objects,
             lambda session: session not in kept and ended(session),
             before_ms=before_ms,
             at_once=self._settings.deletes,
         )
 
-    async def kept(self) -> Sequence[KeptLog]:
-        return await kept_logs(self.objects)
+    async def kept(self) -> Sequence[QuarantinedWal]:
+        return await quarantined_wals(self.objects)
 
     async def discard(self, session: SessionId) -> int:
         """Seals stay, for `collect`."""
-        return await discard_log(self.objects, session, at_once=self._settings.deletes)
+        return await discard_wal(self.objects, session, at_once=self._settings.deletes)
 
 
-class ObjectWalReading:
+class ObjectWalReader:
     """A dead session's log from `start` on; implements `WalReading`."""
 
-    def __init__(self, wals: ObjectWals, session: SessionId, *, start: int, durable_below: int = 0) -> None:
+    def __init__(self, wals: ObjectWalFactory, session: SessionId, *, start: int, durable_below: int = 0) -> None:
         self._wals = wals
         self._objects = wals.objects
         self._session = session
@@ -156,14 +156,14 @@ class ObjectWalReading:
         """Above it nothing may be deleted: what is there can't say whether it was acknowledged."""
 
     def __repr__(self) -> str:
-        return f"<ObjectWalReading {self._session} start={self._start} read={self._damage.files}>"
+        return f"<ObjectWalReader {self._session} start={self._start} read={self._damage.files}>"
 
     @property
     def damage(self) -> DamageReport:
         return self._damage
 
     async def keep(self, report: bytes, *, number: int) -> None:
-        await keep_log(self._objects, self._session, report, number=number)
+        await quarantine_wal(self._objects, self._session, report, number=number)
 
     async def remove(self) -> None:
         """A damaged log stays where it is."""
@@ -226,7 +226,7 @@ class ObjectWalReading:
         """End the log here, unless somebody was faster: then the first piece of what he wrote."""
         seal = Seal(session=self._session, sequence=sequence, by=self._wals.by, at_ms=self._wals.now_ms())
         key = wal_key(self._session, sequence)
-        for _ in range(_SEALINGS):
+        for _ in range(_SEAL_ATTEMPTS):
             try:
                 await self._objects.put_new(key, [encode_seal(seal)])
             except ObjectExists:
@@ -294,9 +294,9 @@ class ObjectWalReading:
             skipped_bytes=report.skipped_bytes + sum(damage.length for damage in found.damage),
             missing=report.missing + is_lost,
             losses=report.losses + is_lost,
-            places=(*report.places, *islice(places, _MAX_PLACES - len(report.places))),
+            places=(*report.places, *islice(places, _MAX_POSITIONS - len(report.places))),
         )
         if places:
             fields = {"session": self._session, "sequence": sequence, "entries": len(found.entries)}
             what = "wal object missing" if is_lost else "wal object damaged"
-            log.error(what, extra={**fields, "places": ",".join(places[:_MAX_PLACES])})
+            log.error(what, extra={**fields, "places": ",".join(places[:_MAX_POSITIONS])})

@@ -105,7 +105,7 @@ PIECE_BYTES: Final = 256 * 1024
 FRAME_BYTES: Final = 2 * COPY_BYTES
 
 
-class Window:
+class WalObjectBuffer:
     """Appends that become durable, and are acknowledged, together."""
 
     __slots__ = (
@@ -147,7 +147,7 @@ class Window:
 
     def __repr__(self) -> str:
         state = "durable" if self.commit.done() else "over" if self.is_over else "open"
-        return f"<Window {self.sequence} {state} entries={self.entries} bytes={self.size_bytes}>"
+        return f"<WalObjectBuffer {self.sequence} {state} entries={self.entries} bytes={self.size_bytes}>"
 
     @property
     def append_bytes(self) -> int:
@@ -193,6 +193,6 @@ class Window:
         self._join()
         return (header, *self._pieces, header)
 
-    def let_go(self) -> None:
+    def release_body(self) -> None:
         """The bytes are durable: no second copy of them is kept while earlier windows are still on their way."""
         self._pieces.clear()

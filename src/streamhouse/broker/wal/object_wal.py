@@ -8,7 +8,7 @@ Leaves      the bytes to `object_window`, a single object's fate to `object_uplo
 Invariants  numbers begin at 0 and have no gaps; a window has its number, and its key, for good
             an append is done when its object and all objects before it are durable: whoever reads the numbers in order
             and stops at the first that is missing has everything that was acknowledged
-            objects are deleted below the mark that `forget_below` was told, and nowhere else while the session lives
+            objects are deleted below the mark that `delete_below` was told, and nowhere else while the session lives
 """
 
 import asyncio
@@ -19,9 +19,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol
 
-from streamhouse.broker.wal.base import Ending, WalCosts, fail_quietly
-from streamhouse.broker.wal.object_cleanup import ObjectLedger, delete_all
-from streamhouse.broker.wal.object_upload import Uploader, Window
+from streamhouse.broker.wal.base import WalRequestStats, WalState, fail_quietly
+from streamhouse.broker.wal.object_cleanup import RetainedObjects, delete_all
+from streamhouse.broker.wal.object_upload import Uploader, WalObjectBuffer
 from streamhouse.clock import Clock, Ids
 from streamhouse.errors import AppendFailed, Overloaded
 from streamhouse.format.object_keys import parse_wal_key, wal_key
@@ -55,7 +55,9 @@ class ObjectWalSettings(Protocol):
     def deletes(self) -> int: ...
 
 
-def is_due(window: Window, *, is_last: bool, under_way: int, quiet_s: float, settings: ObjectWalSettings) -> bool:
+def is_due(
+    window: WalObjectBuffer, *, is_last: bool, under_way: int, quiet_s: float, settings: ObjectWalSettings
+) -> bool:
     """Whether the oldest waiting window goes now: at once when none was sent for the length of a window, so that a
     trickle doesn't wait and a crowd doesn't cost more; else when it is full, and never more than the limit at a time.
     One that is not the last is full."""
@@ -78,11 +80,11 @@ class ObjectWal:
         self._ids = ids
         self._loop = asyncio.get_running_loop()
         self._uploader = Uploader(objects, session, settings, clock=clock, ids=ids)
-        self._ledger = ObjectLedger()
+        self._ledger = RetainedObjects()
         self._next_sequence = 0
-        self._queue: deque[Window] = deque()
+        self._queue: deque[WalObjectBuffer] = deque()
         """Windows that were not sent yet; the last one is forming."""
-        self._unacknowledged: deque[Window] = deque()
+        self._unacknowledged: deque[WalObjectBuffer] = deque()
         """Windows that were sent, in the order of their numbers."""
         self._landed: set[int] = set()
         """Numbers of those that are durable, but wait for an earlier one."""
@@ -94,11 +96,11 @@ class ObjectWal:
         self._windows = self._object_bytes = self._batch_bytes = self._deletes = 0
         self._deleted_below = self._forgotten_below = 0
         self._forgetting: asyncio.Task[None] | None = None
-        self._ending = Ending(session)
+        self._ending = WalState(session)
 
     def __repr__(self) -> str:
         return (
-            f"<ObjectWal {self._session} {self._ending.state} next={self._next_sequence} needed={self.needed_from} "
+            f"<ObjectWal {self._session} {self._ending.state} next={self._next_sequence} needed={self.first_retained} "
             f"uploads={len(self._uploads)} bytes={self.size_bytes} pending={self._pending_bytes}>"
         )
 
@@ -118,8 +120,8 @@ class ObjectWal:
         return self._pending_bytes
 
     @property
-    def needed_from(self) -> int:
-        return self._ledger.needed_from
+    def first_retained(self) -> int:
+        return self._ledger.first_retained
 
     @property
     def durable_below(self) -> int:
@@ -127,11 +129,11 @@ class ObjectWal:
 
     @property
     def needed_objects(self) -> int:
-        return self._ledger.durable_below - self._ledger.needed_from
+        return self._ledger.durable_below - self._ledger.first_retained
 
     @property
-    def costs(self) -> WalCosts:
-        return WalCosts(
+    def costs(self) -> WalRequestStats:
+        return WalRequestStats(
             windows=self._windows,
             puts=self._uploader.puts,
             retries=self._uploader.retries,
@@ -172,12 +174,12 @@ class ObjectWal:
         done.set_result(None)
         return done
 
-    def _window_for(self, size: int) -> Window:
+    def _window_for(self, size: int) -> WalObjectBuffer:
         """The window that is forming, or the next one when it would grow past the limit; an append is never split."""
         if self._queue and self._queue[-1].size_bytes + size <= self._settings.window_bytes:
             return self._queue[-1]
         mark = bytes.fromhex(self._ids.token())[:MARK_BYTES]
-        window = Window(self._session, self._next_sequence, mark=mark, loop=self._loop)
+        window = WalObjectBuffer(self._session, self._next_sequence, mark=mark, loop=self._loop)
         self._next_sequence += 1
         self._queue.append(window)
         self._look_soon()
@@ -205,7 +207,7 @@ class ObjectWal:
         if queue and not queue[-1].is_over and self._pacer is None:
             self._pacer = self._loop.create_task(self._pace(), name="wal-window")
 
-    def _send(self, window: Window) -> None:
+    def _send(self, window: WalObjectBuffer) -> None:
         self._sent_at = self._clock.monotonic()
         self._unacknowledged.append(window)
         body = window.body(durable_below=self._ledger.durable_below)
@@ -229,7 +231,7 @@ class ObjectWal:
 
     # --- acknowledging
 
-    def _uploaded(self, window: Window, upload: asyncio.Task[None]) -> None:
+    def _uploaded(self, window: WalObjectBuffer, upload: asyncio.Task[None]) -> None:
         self._uploads.pop(upload, None)
         error = RuntimeError("upload was stopped") if upload.cancelled() else upload.exception()
         if self._ending.error is not None:
@@ -237,7 +239,7 @@ class ObjectWal:
         if error is not None:
             self._fail(error if isinstance(error, Exception) else RuntimeError(repr(error)))
             return
-        window.let_go()
+        window.release_body()
         self._landed.add(window.sequence)
         self._acknowledge()
         self._send_due()
@@ -275,8 +277,8 @@ class ObjectWal:
     async def truncate(self, flushed: Mapping[PartitionId, int]) -> None:
         self._ledger.strike(flushed)
 
-    async def forget_below(self, sequence: int) -> None:
-        self._forgotten_below = max(self._forgotten_below, min(sequence, self.needed_from))
+    async def delete_below(self, sequence: int) -> None:
+        self._forgotten_below = max(self._forgotten_below, min(sequence, self.first_retained))
         if self._forgetting is None and not self._ending.is_closing and self._deleted_below < self._forgotten_below:
             self._forgetting = self._loop.create_task(self._forget(), name="wal-forget")
 
@@ -325,13 +327,13 @@ class ObjectWal:
         for window in self._queue:
             window.is_over = True
         self._send_due()
-        patience = self._loop.create_task(self._clock.sleep(self._settings.close_s), name="wal-close")
-        last.add_done_callback(lambda _: patience.cancel())
+        deadline = self._loop.create_task(self._clock.sleep(self._settings.close_s), name="wal-close")
+        last.add_done_callback(lambda _: deadline.cancel())
         try:
-            await asyncio.wait((patience,))
+            await asyncio.wait((deadline,))
         finally:
-            patience.cancel()
-            await asyncio.gather(patience, return_exceptions=True)
+            deadline.cancel()
+            await asyncio.gather(deadline, return_exceptions=True)
 
     async def _stop(self) -> None:
         """Nothing of ours runs any more when this returns, and no buffer is lent."""

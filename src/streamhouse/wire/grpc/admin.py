@@ -6,7 +6,7 @@ from typing import Final
 from streamhouse import __version__
 from streamhouse.broker.admin.cluster_admin import AgentStatus, PartitionStatus
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.forwarding.group_lag import Standing
+from streamhouse.broker.forwarding.group_lag import PartitionLag
 from streamhouse.config import Address
 from streamhouse.errors import Rejected, StreamhouseError
 from streamhouse.model.group import OFFSETS_TOPIC
@@ -39,25 +39,25 @@ class TopicAdmin:
         return pb.ListTopicsResponse(topics=map(topic_message, shown))
 
     async def describe(self, request: pb.DescribeTopicRequest, _: Call) -> pb.DescribeTopicResponse:
-        await self._broker.catalogue.renew()
+        await self._broker.catalog.renew()
         topic = await self._broker.topic(partition_name(request.name, "name"))
-        found = await self._broker.oversight.partitions([topic])
+        found = await self._broker.cluster_admin.partitions([topic])
         return pb.DescribeTopicResponse(
             topic=topic_message(topic),
-            effective_config=topic_values(topic.overrides, self._broker.catalogue.dynamic.topic_defaults),
+            effective_config=topic_values(topic.overrides, self._broker.catalog.dynamic.topic_defaults),
             partitions=map(partition_message, found),
         )
 
     async def alter(self, request: pb.AlterTopicRequest, _: Call) -> pb.AlterTopicResponse:
         """The settings first: if they are refused, nothing has happened."""
-        name, administration = partition_name(request.name, "name"), self._broker.administration
+        name, topic_admin = partition_name(request.name, "name"), self._broker.topic_admin
         topic = await self._broker.topic(name)
         if contradictory := set(request.set_config) & set(request.unset_config):
             raise Rejected(f"a setting can't be set and unset; field=unset_config names={sorted(contradictory)}")
         if request.set_config or request.unset_config:
-            topic = await administration.alter_topic(name, lambda old: _changed(old, request), dry_run=request.dry_run)
+            topic = await topic_admin.alter_topic(name, lambda old: _changed(old, request), dry_run=request.dry_run)
         if request.HasField("partitions"):
-            topic = await administration.grow_topic(name, request.partitions, dry_run=request.dry_run)
+            topic = await topic_admin.grow_topic(name, request.partitions, dry_run=request.dry_run)
         return pb.AlterTopicResponse(topic=topic_message(topic))
 
     async def delete(self, request: pb.DeleteTopicRequest, _: Call) -> pb.DeleteTopicResponse:
@@ -66,7 +66,7 @@ class TopicAdmin:
 
     async def partitions(self, request: pb.ListPartitionsRequest, _: Call) -> pb.ListPartitionsResponse:
         topics = [await self._broker.topic(request.topic)] if request.topic else await self._broker.topics()
-        found = await self._broker.oversight.partitions(topics)
+        found = await self._broker.cluster_admin.partitions(topics)
         return pb.ListPartitionsResponse(partitions=map(partition_message, found))
 
     async def offsets(self, request: pb.ListOffsetsRequest, _: Call) -> pb.ListOffsetsResponse:
@@ -121,7 +121,7 @@ def offset_message(start: Start) -> pb.FoundOffset:
 UNKNOWN: Final = -1
 
 
-def _part(found: Standing) -> pb.PartitionLag:
+def _part(found: PartitionLag) -> pb.PartitionLag:
     committed = found.committed
     part = pb.PartitionLag(
         topic=found.name.topic,
@@ -201,13 +201,13 @@ class ClusterAdmin:
         self._address = address
 
     async def agents(self, request: pb.ListAgentsRequest, _: Call) -> pb.ListAgentsResponse:
-        return pb.ListAgentsResponse(agents=map(self._message, await self._broker.oversight.agents()))
+        return pb.ListAgentsResponse(agents=map(self._message, await self._broker.cluster_admin.agents()))
 
     async def cluster(self, request: pb.GetClusterRequest, _: Call) -> pb.GetClusterResponse:
         return pb.GetClusterResponse(
             cluster_id=self._cluster_id,
             version=__version__,
-            agents=map(self._message, await self._broker.oversight.agents()),
+            agents=map(self._message, await self._broker.cluster_admin.agents()),
             bootstrap_servers=",".join(str(each.kafka) for each in self._broker.agents()),
         )
 

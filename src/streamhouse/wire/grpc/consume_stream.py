@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from streamhouse.broker.fetch.fetch import Fetched
+from streamhouse.broker.fetch.fetch import FetchResult
 from streamhouse.clock import Clock
 from streamhouse.errors import Overloaded, Rejected, Retriable, Stopping, StreamhouseError
 from streamhouse.model.names import TopicPartition
@@ -221,7 +221,7 @@ class ConsumeStream:
             elif (found := await self._read(wants)) is not None:
                 await self._deliver(wants, found)
 
-    async def _read(self, wants: Mapping[TopicPartition, int]) -> list[Fetched] | None:
+    async def _read(self, wants: Mapping[TopicPartition, int]) -> list[FetchResult] | None:
         """What there is, once there is something; None when the client wants something else meanwhile."""
         max_bytes = self._reading.settings.fetch_bytes
         reading = asyncio.ensure_future(self._reading.read(wants, max_bytes=max_bytes, min_bytes=1, max_wait_s=POLL_S))
@@ -234,7 +234,7 @@ class ConsumeStream:
             changing.cancel()
             await asyncio.gather(reading, changing, return_exceptions=True)
 
-    async def _deliver(self, wants: Mapping[TopicPartition, int], found: Sequence[Fetched]) -> None:
+    async def _deliver(self, wants: Mapping[TopicPartition, int], found: Sequence[FetchResult]) -> None:
         failed = {each.name: each.error for each in found if each.error is not None}
         pieces: deque[PartitionRecords] = deque()
         for each in found:

@@ -11,8 +11,8 @@ from itertools import accumulate
 from typing import Final, NamedTuple, TypeVar
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch.fetch import Fetched, Wanted
-from streamhouse.broker.partition.batch_decoder import Stored, stored_in, stored_together
+from streamhouse.broker.fetch.fetch import FetchResult, PartitionFetch
+from streamhouse.broker.partition.batch_decoder import StoredSize, stored_size, sum_stored
 from streamhouse.config import GrpcSettings
 from streamhouse.errors import BatchTooLarge, Retriable, StreamhouseError
 from streamhouse.format.batch import iter_batches, read_header
@@ -74,7 +74,7 @@ class PartitionRecords:
     high_watermark: int
     log_start: int
     batches: deque[memoryview]
-    stored: Stored
+    stored: StoredSize
     opened: list[StoredRecord] = field(default_factory=list)
     opened_end: int = 0
     error: StreamhouseError | None = None
@@ -131,7 +131,7 @@ class PartitionRecords:
         self.error = error
 
 
-def partition_records(found: Fetched, offset: int) -> PartitionRecords:
+def partition_records(found: FetchResult, offset: int) -> PartitionRecords:
     """What was read from `offset` on."""
     batches = [batch for buffer in found.records for batch in batches_of(buffer)]
     return PartitionRecords(
@@ -140,7 +140,7 @@ def partition_records(found: Fetched, offset: int) -> PartitionRecords:
         high_watermark=found.high_watermark,
         log_start=found.log_start,
         batches=deque(batches),
-        stored=stored_in(batches),
+        stored=stored_size(batches),
     )
 
 
@@ -265,7 +265,7 @@ class FetchService:
     async def open(self, pieces: Iterable[PartitionRecords], work: Callable[[DecodeLimits], T]) -> T:
         """What `work` makes of the batches of pieces. Raises `Overloaded` where there is no memory for it now."""
         decoder = self.broker.decoder
-        stored = stored_together(piece.stored for piece in pieces)
+        stored = sum_stored(piece.stored for piece in pieces)
 
         def act(limit_bytes: int) -> T:
             return work(DecodeLimits(limit_bytes, decoder.max_headers, may_grow=limit_bytes < decoder.limit_bytes))
@@ -287,7 +287,7 @@ class FetchService:
 
     async def _read(
         self, request: Request, call: Call
-    ) -> tuple[Mapping[TopicPartition, int], list[Fetched], Mapping[TopicPartition, StreamhouseError]]:
+    ) -> tuple[Mapping[TopicPartition, int], list[FetchResult], Mapping[TopicPartition, StreamhouseError]]:
         """What was asked for, what was found, and what failed."""
         wait_s = min(number_of(request.max_wait_ms, "max_wait_ms") / 1000, call.timeout_s * OF_DEADLINE)
         min_bytes = number_of(request.min_bytes, "min_bytes")
@@ -303,8 +303,8 @@ class FetchService:
 
     async def read(
         self, wants: Mapping[TopicPartition, int], *, max_bytes: int, min_bytes: int, max_wait_s: float
-    ) -> list[Fetched]:
-        wanted = [Wanted(name, offset, max_bytes) for name, offset in wants.items()]
+    ) -> list[FetchResult]:
+        wanted = [PartitionFetch(name, offset, max_bytes) for name, offset in wants.items()]
         return await self.broker.records.read(wanted, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s)
 
 

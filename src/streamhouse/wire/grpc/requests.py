@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch.list_offsets import FoundOffset
+from streamhouse.broker.fetch.list_offsets import OffsetResult
 from streamhouse.errors import Rejected, StreamhouseError
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import Acks, NewRecord
@@ -90,14 +90,14 @@ def _headers(headers: Iterable[pb.Header]) -> tuple[tuple[str, bytes | None], ..
 AT_ONCE: Final = 64
 """Offsets that one call looks for at the same time."""
 
-NO_OFFSET: Final = FoundOffset(-1)
+NO_OFFSET: Final = OffsetResult(-1)
 
 
 class Start(NamedTuple):
     """A partition, and where reading it begins; `found` is an error when that can't be said."""
 
     name: TopicPartition
-    found: FoundOffset | StreamhouseError
+    found: OffsetResult | StreamhouseError
 
 
 async def resolve_offsets(
@@ -133,10 +133,10 @@ async def _spread(broker: Broker, position: pb.Position, field: str) -> list[tup
     return [(TopicPartition(topic.name, number), position) for number in range(topic.partitions)]
 
 
-async def _find(broker: Broker, name: TopicPartition, position: pb.Position, *, or_end: bool) -> FoundOffset:
+async def _find(broker: Broker, name: TopicPartition, position: pb.Position, *, or_end: bool) -> OffsetResult:
     kind = position.WhichOneof("start")
     if kind == "offset":
-        return FoundOffset(position.offset)
+        return OffsetResult(position.offset)
     if kind == "timestamp_ms":
         found = await broker.records.at_time(name, position.timestamp_ms)
         if found is not None or not or_end:

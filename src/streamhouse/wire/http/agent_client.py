@@ -25,7 +25,7 @@ GRACE_S: Final = 1.0
 
 
 class HttpFreezeClient:
-    """Implements `broker.doors.Holders`."""
+    """Implements `broker.dependencies.FreezeClient`."""
 
     def __init__(self, settings: AgentClientSettings) -> None:
         limits = httpx.Limits(

@@ -25,7 +25,7 @@ from streamhouse.broker.broker import Broker
 from streamhouse.clock import Clock
 from streamhouse.config import Address, KafkaSettings
 from streamhouse.errors import StreamhouseError
-from streamhouse.limits import YieldToLoop
+from streamhouse.limits import yield_to_loop
 from streamhouse.telemetry import Seldom
 from streamhouse.wire.client_limits import ConnectionLimits, Rejection, RejectionBackoff
 from streamhouse.wire.kafka.client_software import UNNAMED, ClientSoftware
@@ -307,7 +307,7 @@ class Connection(asyncio.BufferedProtocol):
             while self._received:
                 self._enqueue_response(await self._start(self._received.popleft()))
                 if (count := count + 1) % REQUESTS_PER_TURN == 0:
-                    await YieldToLoop()
+                    await yield_to_loop()
         except Exception:
             log.exception("answer failed", extra={"peer": self.peer})
             self._fail()

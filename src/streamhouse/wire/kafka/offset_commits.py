@@ -2,7 +2,7 @@
 
 Data path   the handlers of OffsetCommit and OffsetFetch, from v10 on
 Owns        what is answered for an id that nobody has, or that can't be looked up now
-Leaves      topics to the broker's catalogue
+Leaves      topics to the broker's catalog
 
 Committing: what OffsetCommit and TxnOffsetCommit have in common, which is how they name offsets and who commits.
 
@@ -17,7 +17,7 @@ from uuid import UUID
 
 from streamhouse.broker.groups import MemberRef, OffsetToCommit
 from streamhouse.errors import StreamhouseError, Unavailable
-from streamhouse.limits import in_turns
+from streamhouse.limits import iterate_fairly
 from streamhouse.model.names import TopicId, TopicPartition
 from streamhouse.wire.kafka.context import Context
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -26,7 +26,7 @@ from streamhouse.wire.kafka.errors import ErrorCode
 async def name_of(context: Context, topic_id: UUID) -> str | ErrorCode:
     """The topic's name, or why there is none. Members retry what coordinators say of themselves, not of storage."""
     try:
-        return (await context.broker.catalogue.find_by_id(TopicId(topic_id))).name
+        return (await context.broker.catalog.find_by_id(TopicId(topic_id))).name
     except Unavailable:
         return context.count_error(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     except StreamhouseError as error:
@@ -63,7 +63,7 @@ Named: TypeAlias = str | ErrorCode
 async def name_topics(context: Context, topics: Iterable[T], *, ids_since: int) -> list[tuple[T, Named]]:
     return [
         (topic, topic.name if context.version < ids_since else await name_of(context, topic.topic_id))
-        async for topic in in_turns(topics)
+        async for topic in iterate_fairly(topics)
     ]
 
 

@@ -37,9 +37,9 @@ from enum import IntEnum
 from itertools import chain, count, islice
 from typing import Final, Protocol
 
-from streamhouse.broker.catalog.kafka_configs import Source
+from streamhouse.broker.catalog.kafka_configs import SettingSource
 from streamhouse.errors import InvalidAssignment, Rejected, StreamhouseError
-from streamhouse.limits import in_turns
+from streamhouse.limits import iterate_fairly
 from streamhouse.model.names import NodeId, PartitionId, check_topic_name
 from streamhouse.model.topic import Topic
 from streamhouse.model.topic_settings import SettingType
@@ -70,11 +70,11 @@ class ConfigSource(IntEnum):
     DEFAULT = 5
 
 
-SOURCES: Final[Mapping[Source, ConfigSource]] = {
-    Source.THIS_AGENT: ConfigSource.DYNAMIC_BROKER,
-    Source.EVERY_AGENT: ConfigSource.DYNAMIC_DEFAULT_BROKER,
-    Source.STARTED_WITH: ConfigSource.STATIC_BROKER,
-    Source.DEFAULT: ConfigSource.DEFAULT,
+SOURCES: Final[Mapping[SettingSource, ConfigSource]] = {
+    SettingSource.THIS_AGENT: ConfigSource.DYNAMIC_BROKER,
+    SettingSource.EVERY_AGENT: ConfigSource.DYNAMIC_DEFAULT_BROKER,
+    SettingSource.STARTED_WITH: ConfigSource.STATIC_BROKER,
+    SettingSource.DEFAULT: ConfigSource.DEFAULT,
 }
 
 CONFIG_TYPES: Final[Mapping[SettingType, int]] = {
@@ -113,7 +113,7 @@ async def find_topic(context: Context, name: str) -> Topic:
 async def find_topics(context: Context, names: Iterable[str]) -> dict[str, Topic | StreamhouseError]:
     """Topics by name, or why there is none, however often a name occurs."""
     found: dict[str, Topic | StreamhouseError] = {}
-    async for name in in_turns(dict.fromkeys(names)):
+    async for name in iterate_fairly(dict.fromkeys(names)):
         try:
             found[name] = await find_topic(context, name)
         except StreamhouseError as error:
@@ -150,10 +150,10 @@ async def alter_resource(
     """Change the settings that a topic or a broker has of its own, by a function of those that it has now."""
     if resource.resource_type == ResourceType.TOPIC:
         await find_topic(context, resource.resource_name)
-        await context.broker.administration.alter_topic(resource.resource_name, of_topic, dry_run=dry_run)
+        await context.broker.topic_admin.alter_topic(resource.resource_name, of_topic, dry_run=dry_run)
     elif resource.resource_type == ResourceType.BROKER:
         node_id = node_of(context, resource.resource_name)
-        await context.broker.administration.alter_agent(node_id, of_agent, dry_run=dry_run)
+        await context.broker.topic_admin.alter_agent(node_id, of_agent, dry_run=dry_run)
     else:
         raise no_settings(resource)
 
@@ -179,7 +179,7 @@ def eligible_brokers(context: Context) -> set[int]:
 
 async def pin_first(context: Context, topic: Topic, leaders: Sequence[int], *, at: int = 0) -> None:
     """Have these agents lead the partitions from number `at` on."""
-    await context.broker.oversight.pin(
+    await context.broker.cluster_admin.pin(
         {PartitionId(topic.topic_id, at + number): node for number, node in enumerate(leaders)}
     )
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from streamhouse.broker.segments.disk_cache import DiskTier
+from streamhouse.broker.segments.disk_cache import DiskBlockCache
 from streamhouse.broker.segments.disk_cache_files import BlockKey, CachedFile
 from streamhouse.config import FetchSettings
 from streamhouse.errors import CorruptObject
@@ -81,8 +81,8 @@ def settings(**given: Any) -> FetchSettings:
     return FetchSettings(**{"disk_cache_path": "/cache", "disk_cache_bytes": ROOMY, **given})
 
 
-async def open_tier(folder: MemoryFolder, **given: Any) -> DiskTier:
-    tier = DiskTier(settings(**given), folder)
+async def open_tier(folder: MemoryFolder, **given: Any) -> DiskBlockCache:
+    tier = DiskBlockCache(settings(**given), folder)
     await tier.open()
     await tier.listed()
     return tier
@@ -96,7 +96,7 @@ def content(number: int, size: int = 100) -> bytes:
     return bytes([number % 251]) * size
 
 
-async def read(tier: DiskTier, number: int, whose: str = "p") -> bytes | None:
+async def read(tier: DiskBlockCache, number: int, whose: str = "p") -> bytes | None:
     return await tier.get(key(number), bytes, whose=whose)
 
 
@@ -104,11 +104,11 @@ def refuse(stored: Buffer) -> bytes:
     raise CorruptObject("segments/one", why="not what the index says")
 
 
-async def put(tier: DiskTier, *numbers: int, size: int = 100) -> None:
+async def put(tier: DiskBlockCache, *numbers: int, size: int = 100) -> None:
     for number in numbers:
         tier.put(key(number), content(number, size))
         await tier.settled()
 
 
-async def kept(tier: DiskTier, *numbers: int) -> list[int]:
+async def kept(tier: DiskBlockCache, *numbers: int) -> list[int]:
     return [number for number in numbers if await read(tier, number) is not None]

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from streamhouse.broker.segments.disk_cache import DiskTier, divide, open_disk_tier
+from streamhouse.broker.segments.disk_cache import DiskBlockCache, divide, open_disk_cache
 from streamhouse.broker.segments.disk_cache_files import CachedFile, name_of
 from streamhouse.errors import Misconfigured
 from tests.broker.reading.tier.support import (
@@ -159,7 +159,7 @@ async def test_until_the_listing_is_done_everything_is_missing_and_nothing_is_wr
     first = await open_tier(folder)
     await put(first, 1)
     await first.aclose()
-    tier = DiskTier(settings(), folder)
+    tier = DiskBlockCache(settings(), folder)
     await tier.open()
     assert await read(tier, 1) is None
     tier.put(key(2), content(2))
@@ -168,7 +168,7 @@ async def test_until_the_listing_is_done_everything_is_missing_and_nothing_is_wr
 
 
 async def test_closing_before_the_listing_is_done_gives_the_folder_back(folder: MemoryFolder) -> None:
-    tier = DiskTier(settings(), folder)
+    tier = DiskBlockCache(settings(), folder)
     await tier.open()
     await tier.aclose()
     assert not folder.is_taken
@@ -214,4 +214,4 @@ async def test_an_error_of_the_disk_turns_the_tier_off_with_one_line(
 
 
 def test_without_a_path_there_is_no_tier() -> None:
-    assert open_disk_tier(settings(disk_cache_path="")) is None
+    assert open_disk_cache(settings(disk_cache_path="")) is None

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from streamhouse.broker.segments.disk_cache import DiskTier, open_disk_tier
-from streamhouse.broker.segments.disk_cache_files import LocalFolder, name_of
+from streamhouse.broker.segments.disk_cache import DiskBlockCache, open_disk_cache
+from streamhouse.broker.segments.disk_cache_files import LocalCacheDirectory, name_of
 from streamhouse.errors import Misconfigured
 from streamhouse.format.batch import Buffer
 from tests.broker.reading.tier.support import MemoryFolder, content, kept, key, open_tier, read, settings
@@ -102,7 +102,7 @@ async def test_closing_waits_for_the_write_that_has_begun_and_drops_the_others()
 async def test_the_real_disk_keeps_blocks_over_a_restart_and_finds_flipped_bits(tmp_path: Path) -> None:
     given = settings(disk_cache_path=str(tmp_path / "cache"))
     for _ in range(2):
-        tier = open_disk_tier(given)
+        tier = open_disk_cache(given)
         assert tier is not None
         await tier.open()
         await tier.listed()
@@ -111,13 +111,13 @@ async def test_the_real_disk_keeps_blocks_over_a_restart_and_finds_flipped_bits(
         await tier.settled()
         assert [await read(tier, number) for number in range(5)] == [content(n, 50_000) for n in range(5)]
         with pytest.raises(Misconfigured, match="another agent"):
-            await DiskTier(given, LocalFolder(tmp_path / "cache")).open()
+            await DiskBlockCache(given, LocalCacheDirectory(tmp_path / "cache")).open()
         await tier.aclose()
     path = tmp_path / "cache" / "blocks" / name_of(key(3))
     damaged = bytearray(path.read_bytes())
     damaged[20_000] ^= 1
     path.write_bytes(damaged)
-    tier = DiskTier(given, LocalFolder(tmp_path / "cache"))
+    tier = DiskBlockCache(given, LocalCacheDirectory(tmp_path / "cache"))
     await tier.open()
     await tier.listed()
     assert await kept(tier, *range(5)) == [0, 1, 2, 4]
@@ -156,7 +156,7 @@ async def test_of_many_writes_that_fail_one_is_told(caplog: pytest.LogCaptureFix
 async def test_many_readers_and_writers_at_once_on_a_disk_that_is_being_damaged(tmp_path: Path) -> None:
     """Bytes are right or missing, and the files never take more than their limit."""
     chance, limit, blocks = random.Random(7), 6 * 8192, tmp_path / "blocks"
-    tier = DiskTier(settings(disk_cache_bytes=limit), LocalFolder(tmp_path))
+    tier = DiskBlockCache(settings(disk_cache_bytes=limit), LocalCacheDirectory(tmp_path))
     await tier.open()
     await tier.listed()
 

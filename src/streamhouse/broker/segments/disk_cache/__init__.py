@@ -26,17 +26,17 @@ from typing import Final, TypeVar
 from streamhouse.broker.segments.disk_cache_files import (
     BlockKey,
     CachedFile,
-    Folder,
-    LocalFolder,
-    decode_frame,
-    encode_frame,
-    frame_bytes,
+    CacheDirectory,
+    LocalCacheDirectory,
+    block_file_bytes,
+    decode_block_file,
+    encode_block_file,
     name_of,
 )
 from streamhouse.config import FetchSettings
 from streamhouse.errors import CorruptObject, Misconfigured
 from streamhouse.format.batch import Buffer
-from streamhouse.limits import Turns
+from streamhouse.limits import FairLimiter
 from streamhouse.stores.local_files import LockedError
 
 log = logging.getLogger(__name__)
@@ -46,13 +46,13 @@ V = TypeVar("V")
 CLUSTER_BYTES: Final = 4096
 """File systems give space in pieces of this size, most of them."""
 
-_WRONG_PLACE: Final = (PermissionError, NotADirectoryError, FileExistsError)
+_UNUSABLE_DIRECTORY: Final = (PermissionError, NotADirectoryError, FileExistsError)
 
 
-class DiskTier:
+class DiskBlockCache:
     """Counts `damaged` files, and blocks `dropped` because too many waited to be written, besides the usual."""
 
-    def __init__(self, settings: FetchSettings, folder: Folder) -> None:
+    def __init__(self, settings: FetchSettings, folder: CacheDirectory) -> None:
         self._settings = settings
         self._folder = folder
         self._index: OrderedDict[str, int] = OrderedDict()
@@ -62,7 +62,7 @@ class DiskTier:
         self._listing: asyncio.Task[None] | None = None
         self._readers = ThreadPoolExecutor(settings.disk_cache_threads, thread_name_prefix="disk-cache-read")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="disk-cache-write")
-        self._turns = Turns(settings.disk_cache_threads)
+        self._turns = FairLimiter(settings.disk_cache_threads)
         self._failure: Exception | None = None
         self._is_closed = False
         self.is_on = False
@@ -70,7 +70,7 @@ class DiskTier:
 
     def __repr__(self) -> str:
         state = "on" if self.is_on else "off"
-        return f"<DiskTier {state} blocks={len(self)} bytes={self.weight} writes={len(self._writes)}>"
+        return f"<DiskBlockCache {state} blocks={len(self)} bytes={self.weight} writes={len(self._writes)}>"
 
     def __len__(self) -> int:
         return len(self._index) + len(self._writes)
@@ -91,7 +91,7 @@ class DiskTier:
             raise Misconfigured(
                 f"another agent uses the disk cache {path}; stop it, or choose another folder in fetch.disk_cache_path"
             ) from None
-        except _WRONG_PLACE as error:
+        except _UNUSABLE_DIRECTORY as error:
             raise Misconfigured(
                 f"the disk cache {path} can't be used: {error.strerror}; choose another folder in fetch.disk_cache_path"
             ) from None
@@ -177,7 +177,7 @@ class DiskTier:
         """
         found, name = None, name_of(key)
         if name in self._index:
-            async with self._turns.turn(whose):
+            async with self._turns.slot(whose):
                 found = await self._read(name, key, decode)
         if found is None:
             self.misses += 1
@@ -205,7 +205,7 @@ class DiskTier:
         return None
 
     def _load(self, name: str, size_bytes: int, key: BlockKey, decode: Callable[[Buffer], V]) -> V:
-        return decode(decode_frame(self._folder.read(name, size_bytes), key))
+        return decode(decode_block_file(self._folder.read(name, size_bytes), key))
 
     def _forget(self, name: str) -> None:
         self._bytes -= self._index.pop(name, 0)
@@ -217,7 +217,7 @@ class DiskTier:
         name = name_of(key)
         if not self.is_on or name in self._index or name in self._writes:
             return
-        size = _on_disk(frame_bytes(key, len(stored)))
+        size = _on_disk(block_file_bytes(key, len(stored)))
         reserved = sum(self._writes.values())
         has_turn = len(self._writes) < min(self._settings.disk_cache_waiting_writes, self._settings.disk_cache_blocks)
         if not has_turn or reserved + size > self._settings.disk_cache_bytes:
@@ -243,7 +243,7 @@ class DiskTier:
     def _write(self, victims: Sequence[str], name: str, key: BlockKey, stored: Buffer) -> None:
         for victim in victims:
             self._folder.remove(victim)
-        self._folder.write(name, encode_frame(key, stored))
+        self._folder.write(name, encode_block_file(key, stored))
 
     def _written(self, name: str, writing: "asyncio.Future[None]") -> None:
         size = self._writes.pop(name)
@@ -274,11 +274,11 @@ class DiskTier:
             self._turn_off(error)
 
 
-def open_disk_tier(settings: FetchSettings) -> DiskTier | None:
+def open_disk_cache(settings: FetchSettings) -> DiskBlockCache | None:
     """The tier that the settings ask for, if they do; it begins with `open`."""
     if not settings.disk_cache_path:
         return None
-    return DiskTier(settings, LocalFolder(Path(settings.disk_cache_path).absolute()))
+    return DiskBlockCache(settings, LocalCacheDirectory(Path(settings.disk_cache_path).absolute()))
 
 
 def divide(

@@ -20,7 +20,7 @@ from contextlib import aclosing
 from typing import NamedTuple
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch.fetch import Fetched, Wanted
+from streamhouse.broker.fetch.fetch import FetchResult, PartitionFetch
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import StoredRecord
@@ -34,9 +34,9 @@ class PartitionPage(NamedTuple):
     log_start: int
 
 
-async def fetch(broker: Broker, name: TopicPartition, offset: int, *, max_bytes: int, max_wait_s: float) -> Fetched:
+async def fetch(broker: Broker, name: TopicPartition, offset: int, *, max_bytes: int, max_wait_s: float) -> FetchResult:
     (found,) = await broker.records.read(
-        [Wanted(name, offset, max_bytes)],
+        [PartitionFetch(name, offset, max_bytes)],
         max_bytes=max_bytes,
         min_bytes=1 if max_wait_s else 0,
         max_wait_s=max_wait_s,

@@ -25,9 +25,9 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch.fetch import Fetched, Wanted
-from streamhouse.broker.fetch.list_offsets import FoundOffset
-from streamhouse.broker.partition.batch_decoder import Decoder, stored_in
+from streamhouse.broker.fetch.fetch import FetchResult, PartitionFetch
+from streamhouse.broker.fetch.list_offsets import OffsetResult
+from streamhouse.broker.partition.batch_decoder import BatchDecoder, stored_size
 from streamhouse.clock import SystemClock
 from streamhouse.errors import DamagedRecords, OffsetOutOfRange, Retriable
 from streamhouse.format.batch import read_header
@@ -115,11 +115,11 @@ class Limits(NamedTuple):
     at_least_one: bool = True
 
 
-async def decode_records(decoder: Decoder, fetched: Fetched, *, offset: int, limits: Limits) -> DecodedRecords:
+async def decode_records(decoder: BatchDecoder, fetched: FetchResult, *, offset: int, limits: Limits) -> DecodedRecords:
     """The first records from `offset` on. Raises `Overloaded` where they can't be decompressed now."""
     batches = [batch for buffer in fetched.records for batch in batches_of(buffer)]
     work = partial(_decode_records, batches, offset, limits, decoder.max_headers)
-    return await decoder.run(stored_in(batches), work, inline_bytes=INLINE_BYTES)
+    return await decoder.run(stored_size(batches), work, inline_bytes=INLINE_BYTES)
 
 
 def _decode_records(
@@ -190,7 +190,7 @@ class TopicReader:
         count = len(self.offsets)
         self._turn = (self._turn + 1) % count  # the first one asked for gets the most
         wanted = [
-            Wanted(TopicPartition(self._topic.name, number), self.offsets[number], max_bytes)
+            PartitionFetch(TopicPartition(self._topic.name, number), self.offsets[number], max_bytes)
             for each in range(count)
             for number in [(each + self._turn) % count]
         ]
@@ -215,7 +215,9 @@ class TopicReader:
         if any(fetched.error is not None for fetched in found):
             await self._clock.sleep(min(PAUSE_S, max_wait_s))
 
-    async def _piece(self, item: Wanted, fetched: Fetched, limit: int, max_bytes: int) -> PartitionRecords | None:
+    async def _piece(
+        self, item: PartitionFetch, fetched: FetchResult, limit: int, max_bytes: int
+    ) -> PartitionRecords | None:
         number = item.name.partition
         if fetched.error is not None:
             return await self._lost(item, fetched.error)
@@ -224,7 +226,7 @@ class TopicReader:
         taken = await decode_records(self._broker.decoder, fetched, offset=item.offset, limits=Limits(limit, max_bytes))
         return PartitionRecords(number, taken.records, taken.next_offset, taken.size_bytes, taken.is_full)
 
-    async def _lost(self, item: Wanted, error: Exception) -> PartitionRecords | None:
+    async def _lost(self, item: PartitionFetch, error: Exception) -> PartitionRecords | None:
         """A reader whose records retention has taken goes on at the beginning, and is told."""
         if isinstance(error, Retriable):
             return None
@@ -256,7 +258,7 @@ async def open_topic_reader(broker: Broker, topic: Topic, *, cursor: str | None,
 
 
 async def first_offset(broker: Broker, name: TopicPartition, start: str) -> int:
-    ends: dict[str, Callable[[TopicPartition], Awaitable[FoundOffset]]] = {
+    ends: dict[str, Callable[[TopicPartition], Awaitable[OffsetResult]]] = {
         "earliest": broker.records.earliest,
         "latest": broker.records.stable_end,
     }

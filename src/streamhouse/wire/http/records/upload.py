@@ -20,7 +20,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 
-from streamhouse.broker.forwarding.records import Records
+from streamhouse.broker.forwarding.records import RecordService
 from streamhouse.config import HttpSettings
 from streamhouse.errors import Retriable, StreamhouseError
 from streamhouse.model.record import NewRecord, Receipt
@@ -71,7 +71,7 @@ class _Stopped(Exception):
 class Upload:
     def __init__(
         self,
-        records: Records,
+        records: RecordService,
         settings: HttpSettings,
         *,
         topic: str,

@@ -45,17 +45,17 @@ class Drain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 def operations(broker: Broker) -> list[Operation[Any, Any]]:
     async def told() -> Response:
-        return json_response(Agents(agents=[_view(each) for each in await broker.oversight.agents()]))
+        return json_response(Agents(agents=[_view(each) for each in await broker.cluster_admin.agents()]))
 
     async def list_agents(_: Call[NoQuery, None]) -> Response:
         return await told()
 
     async def drain_agent(call: Call[NoQuery, Drain]) -> Response:
-        await broker.oversight.drain(call.path["node"], draining=True)
+        await broker.cluster_admin.drain(call.path["node"], draining=True)
         return await told()
 
     async def undrain_agent(call: Call[NoQuery, None]) -> Response:
-        await broker.oversight.drain(call.path["node"], draining=False)
+        await broker.cluster_admin.drain(call.path["node"], draining=False)
         return await told()
 
     drain = "/v1/agents/{node}/drain"

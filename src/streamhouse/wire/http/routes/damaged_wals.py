@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 from starlette.responses import Response
 
-from streamhouse.broker.admin.damaged_wals import DamagedLog
+from streamhouse.broker.admin.damaged_wals import DamagedWal
 from streamhouse.broker.broker import Broker
 from streamhouse.format.loss_report import LossReport
 from streamhouse.wire.http.operations import Call, NoQuery, Operation, json_response
@@ -60,7 +60,7 @@ class Discarded(msgspec.Struct, frozen=True, kw_only=True):
 
 def operations(broker: Broker) -> list[Operation[Any, Any]]:
     async def list_logs(_: Call[NoQuery, None]) -> Response:
-        topics = {str(topic.topic_id): topic.name for topic in await broker.catalogue.all()}
+        topics = {str(topic.topic_id): topic.name for topic in await broker.catalog.all()}
         return json_response(DamagedLogList(logs=[_view(each, topics) for each in await broker.damaged_logs.list()]))
 
     async def discard(call: Call[NoQuery, None]) -> Response:
@@ -91,7 +91,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
     ]
 
 
-def _view(log: DamagedLog, topics: dict[str, str]) -> DamagedLogView:
+def _view(log: DamagedWal, topics: dict[str, str]) -> DamagedLogView:
     report = log.report
     return DamagedLogView(
         session=log.kept.session_id,

@@ -42,11 +42,11 @@ class DoctorQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 def operations(broker: Broker) -> list[Operation[Any, Any]]:
     async def examine(call: Call[DoctorQuery, None]) -> Response:
-        shared = [] if call.query.local else await broker.checkup.shared()
-        own = await broker.checkup.own()
+        shared = [] if call.query.local else await broker.health_check.shared()
+        own = await broker.health_check.own()
         return json_response(
             Doctor(
-                node=broker.tenure.session.node_id if broker.tenure is not None else None,
+                node=broker.agent_session.session.node_id if broker.agent_session is not None else None,
                 version=__version__,
                 lease_ttl_s=broker.settings.lease.ttl_s,
                 members=[each.node_id for each in broker.cluster.live()],

@@ -16,7 +16,7 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.external_commits.commit_request import WantedCommit, WantedRun, WantedSegment
+from streamhouse.broker.external_commits.commit_request import ExternalCommitRequest, RunRequest, SegmentRequest
 from streamhouse.model.external_commit import CommittedRange, QueryId, StoredCommit
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.pipeline import Fence, PipelineName
@@ -143,8 +143,8 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
     ]
 
 
-def _commit_request(asked: CommitRequest) -> WantedCommit:
-    return WantedCommit(
+def _commit_request(asked: CommitRequest) -> ExternalCommitRequest:
+    return ExternalCommitRequest(
         query=QueryId(asked.query),
         epoch=asked.epoch,
         progress=None if asked.progress is None else msgspec.json.encode(asked.progress).decode(),
@@ -156,13 +156,13 @@ def _commit_request(asked: CommitRequest) -> WantedCommit:
     )
 
 
-def _segment(asked: SegmentToPlace) -> WantedSegment:
+def _segment(asked: SegmentToPlace) -> SegmentRequest:
     segment = SegmentObject(key=asked.key, size_bytes=asked.size_bytes, created_at_ms=asked.created_at_ms)
-    return WantedSegment(segment=segment, runs=tuple(map(_run, asked.runs)))
+    return SegmentRequest(segment=segment, runs=tuple(map(_run, asked.runs)))
 
 
-def _run(asked: RunToPlace) -> WantedRun:
-    return WantedRun(
+def _run(asked: RunToPlace) -> RunRequest:
+    return RunRequest(
         name=TopicPartition(asked.topic, asked.partition),
         records=asked.records,
         stored_base=asked.stored_base,

@@ -241,7 +241,7 @@ def _member(member: DescribedMember) -> MemberView:
     )
 
 
-def _standing(found: group_lag.Standing) -> Standing:
+def _standing(found: group_lag.PartitionLag) -> Standing:
     committed = found.committed
     return Standing(
         topic=found.name.topic,

@@ -16,8 +16,8 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.maintenance.jobs import PartitionUpkeep
-from streamhouse.broker.maintenance.run_replacement import ExpectedRun, WantedReplacement
+from streamhouse.broker.maintenance.jobs import PartitionMaintenance
+from streamhouse.broker.maintenance.run_replacement import ExpectedRun, RunReplacementRequest
 from streamhouse.model.names import Epoch, PartitionId, TopicId, TopicPartition
 from streamhouse.model.segment import Run, SegmentCommit, SegmentObject
 from streamhouse.model.topic import topic_values
@@ -130,7 +130,7 @@ class ReplacementView(msgspec.Struct, frozen=True, kw_only=True):
 
 def operations(broker: Broker) -> list[Operation[Any, Any]]:
     async def plan_maintenance(call: Call[NoQuery, MaintenanceQuestion]) -> Response:
-        plan = await broker.upkeep.plans.plan(call.body.topic, begin=read_run_cursor(call.body.cursor))
+        plan = await broker.maintenance.plans.plan(call.body.topic, begin=read_run_cursor(call.body.cursor))
         return json_response(
             MaintenancePlanView(
                 store=broker.plans.store_url,
@@ -138,7 +138,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
                 now_ms=plan.now_ms,
                 topic=plan.topic.name,
                 topic_id=str(plan.topic.topic_id),
-                effective_settings=dict(topic_values(plan.topic.overrides, broker.catalogue.dynamic.topic_defaults)),
+                effective_settings=dict(topic_values(plan.topic.overrides, broker.catalog.dynamic.topic_defaults)),
                 partitions=[_view(each) for each in plan.partitions],
                 next=write_run_cursor(plan.next),
             )
@@ -146,7 +146,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
 
     async def replace_runs(call: Call[NoQuery, ReplacementRequest]) -> Response:
         return json_response(
-            ReplacementView(replaced=await broker.upkeep.replacements.replace(_replacement_request(call.body)))
+            ReplacementView(replaced=await broker.maintenance.replacements.replace(_replacement_request(call.body)))
         )
 
     return [
@@ -178,23 +178,23 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
     ]
 
 
-def _view(upkeep: PartitionUpkeep) -> PartitionUpkeepView:
-    plan = upkeep.plan
+def _view(maintenance: PartitionMaintenance) -> PartitionUpkeepView:
+    plan = maintenance.plan
     return PartitionUpkeepView(
         partition=plan.name.partition,
         log_start=plan.log_start,
         flushed_end=plan.flushed_end,
         settled_end=plan.settled_end,
-        cleaned_to=upkeep.cleaned_to,
+        cleaned_to=maintenance.cleaned_to,
         runs=[run_view(run) for run in plan.runs],
         aborted=aborted_views(plan.aborted),
     )
 
 
-def _replacement_request(asked: ReplacementRequest) -> WantedReplacement:
+def _replacement_request(asked: ReplacementRequest) -> RunReplacementRequest:
     topic_id = TopicId(UUID(asked.topic_id))
     partition = PartitionId(topic_id, asked.partition)
-    return WantedReplacement(
+    return RunReplacementRequest(
         name=TopicPartition(asked.topic, asked.partition),
         topic_id=topic_id,
         expected=[

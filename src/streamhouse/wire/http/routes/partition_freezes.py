@@ -75,11 +75,11 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
         if len({each.partition for each in asked.partitions}) < len(asked.partitions):
             raise Unprocessable("a partition is named twice")
         timeout_s = min(call.body.wait_ms / 1000, broker.settings.placing.hold_s)
-        held = await broker.holds.hold(asked, timeout_s=timeout_s)
+        held = await broker.freezes.hold(asked, timeout_s=timeout_s)
         return json_response(HoldAnswer(held=[_view(each) for each in held]))
 
     async def end_hold(call: Call[NoQuery, HoldEnd]) -> Response:
-        await broker.holds.end(str(call.path["hold"]), call.body.outcome)
+        await broker.freezes.end(str(call.path["hold"]), call.body.outcome)
         return Response(status_code=204)
 
     return [

@@ -65,14 +65,14 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
     async def list_partitions(call: Call[PartitionsQuery, None]) -> Response:
         name = call.query.topic
         topics = [await broker.topic(name)] if name else await broker.topics()
-        found = await broker.oversight.partitions(topics, local=call.query.local)
+        found = await broker.cluster_admin.partitions(topics, local=call.query.local)
         return json_response(Partitions(partitions=[view(each) for each in found]))
 
     async def move_partition(call: Call[NoQuery, Move]) -> Response:
         asked = call.body
         name = TopicPartition(asked.topic, asked.partition)
-        await broker.oversight.move(name, asked.node)
-        return json_response(Partitions(partitions=[view(await broker.oversight.partition(name))]))
+        await broker.cluster_admin.move(name, asked.node)
+        return json_response(Partitions(partitions=[view(await broker.cluster_admin.partition(name))]))
 
     return [
         Operation(

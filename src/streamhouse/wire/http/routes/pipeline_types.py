@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from streamhouse.broker.pipelines.pipelines import Outcome, Wanted, shown_status
+from streamhouse.broker.pipelines.pipelines import Outcome, PipelineRequest, shown_status
 from streamhouse.model.pipeline import (
     Definition,
     DesiredState,
@@ -149,7 +149,7 @@ class RunningPipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     events: list[EventView] = []
 
 
-def requested_pipeline(name: str, told: PipelineDefinition) -> Wanted:
+def requested_pipeline(name: str, told: PipelineDefinition) -> PipelineRequest:
     definition = Definition(
         name=PipelineName(name),
         kind=told.kind,
@@ -160,7 +160,7 @@ def requested_pipeline(name: str, told: PipelineDefinition) -> Wanted:
         columns=columns_of(told.columns),
         shape=None if told.shape is None else _shape_of(told.shape),
     )
-    return Wanted(definition=definition, starting=told.starting, fresh=told.fresh)
+    return PipelineRequest(definition=definition, starting=told.starting, fresh=told.fresh)
 
 
 def _shape_of(told: WantedShape) -> Shape:

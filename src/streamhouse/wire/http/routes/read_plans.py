@@ -29,7 +29,7 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch.read_plans import PartitionPlan, Place, Span
+from streamhouse.broker.fetch.read_plans import OffsetRange, PartitionPlan, RunCursor
 from streamhouse.errors import UnknownTopic
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.segment import Run
@@ -42,16 +42,16 @@ MAX_CURSOR: Final = 300
 Cursor = Annotated[str, Meta(max_length=MAX_CURSOR, description="where the answer before stopped, as it says itself")]
 
 
-def write_run_cursor(place: Place | None) -> str | None:
+def write_run_cursor(place: RunCursor | None) -> str | None:
     return None if place is None else f"{place.name.topic}:{place.name.partition}:{place.offset}"
 
 
-def read_run_cursor(text: str | None) -> Place | None:
+def read_run_cursor(text: str | None) -> RunCursor | None:
     if text is None:
         return None
     match text.split(":"):
         case [topic, partition, offset] if _is_number(partition) and _is_number(offset):
-            return Place(TopicPartition(topic, int(partition)), int(offset))
+            return RunCursor(TopicPartition(topic, int(partition)), int(offset))
     raise Unprocessable("this is no cursor of an earlier answer")
 
 
@@ -244,14 +244,16 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
     ]
 
 
-async def _spans(broker: Broker, wanted: list[WantedTopic]) -> list[Span]:
-    spans: list[Span] = []
+async def _spans(broker: Broker, wanted: list[WantedTopic]) -> list[OffsetRange]:
+    spans: list[OffsetRange] = []
     for each in wanted:
         topic = await broker.topic(each.topic)
         if each.partitions is None:
-            spans += [Span(TopicPartition(topic.name, number)) for number in range(topic.partitions)]
+            spans += [OffsetRange(TopicPartition(topic.name, number)) for number in range(topic.partitions)]
         else:
-            spans += [Span(TopicPartition(topic.name, one.partition), one.start, one.end) for one in each.partitions]
+            spans += [
+                OffsetRange(TopicPartition(topic.name, one.partition), one.start, one.end) for one in each.partitions
+            ]
     return spans
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from streamhouse.broker.schemas import Schemas
+from streamhouse.broker.schemas import SchemaRegistry
 from streamhouse.errors import UnknownSubject
 from streamhouse.model.schema import Level, Mode
 from streamhouse.wire.http.routes.schemas_errors import RegistryFault
@@ -60,7 +60,7 @@ def _level(text: str) -> str:
     return text.upper()
 
 
-def entries(schemas: Schemas) -> list[Entry]:
+def entries(schemas: SchemaRegistry) -> list[Entry]:
     handlers = _Rules(schemas)
     return [
         *(Entry("GET", path, handlers.config) for path in ("config", "config/{subject}")),
@@ -74,7 +74,7 @@ def entries(schemas: Schemas) -> list[Entry]:
 
 
 class _Rules:
-    def __init__(self, schemas: Schemas) -> None:
+    def __init__(self, schemas: SchemaRegistry) -> None:
         self._schemas = schemas
 
     async def config(self, call: RegistryCall) -> Any:

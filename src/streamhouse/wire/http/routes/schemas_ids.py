@@ -12,12 +12,12 @@ from typing import Any, get_args
 
 from starlette.responses import Response
 
-from streamhouse.broker.schemas import Schemas
+from streamhouse.broker.schemas import SchemaRegistry
 from streamhouse.schemas.base import SchemaType
 from streamhouse.wire.http.routes.schemas_requests import Entry, RegistryCall, schema_json, version_json
 
 
-def entries(schemas: Schemas) -> list[Entry]:
+def entries(schemas: SchemaRegistry) -> list[Entry]:
     handlers = _Ids(schemas)
     return [
         Entry("GET", "schemas", handlers.listing),
@@ -32,7 +32,7 @@ def entries(schemas: Schemas) -> list[Entry]:
 
 
 class _Ids:
-    def __init__(self, schemas: Schemas) -> None:
+    def __init__(self, schemas: SchemaRegistry) -> None:
         self._schemas = schemas
 
     async def listing(self, call: RegistryCall) -> Any:

@@ -17,13 +17,13 @@ from typing import Any
 
 from starlette.responses import Response
 
-from streamhouse.broker.schemas import Schemas
+from streamhouse.broker.schemas import SchemaRegistry
 from streamhouse.errors import InvalidSchema, UnknownSchema
 from streamhouse.model.schema import EVERY_CONTEXT, Deleted, RegisteredSchema
 from streamhouse.wire.http.routes.schemas_requests import Entry, RegistryCall, version_json
 
 
-def entries(schemas: Schemas) -> list[Entry]:
+def entries(schemas: SchemaRegistry) -> list[Entry]:
     handlers = _Subjects(schemas)
     return [
         Entry("GET", "subjects", handlers.listing),
@@ -42,7 +42,7 @@ def entries(schemas: Schemas) -> list[Entry]:
 
 
 class _Subjects:
-    def __init__(self, schemas: Schemas) -> None:
+    def __init__(self, schemas: SchemaRegistry) -> None:
         self._schemas = schemas
 
     async def listing(self, call: RegistryCall) -> Any:

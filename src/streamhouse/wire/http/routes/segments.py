@@ -46,7 +46,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
     async def list_segments(call: Call[SegmentsQuery, None]) -> Response:
         asked = call.query
         topics = [await broker.topic(asked.topic)] if asked.topic else await broker.topics()
-        page = await broker.registered.page(topics, limit=asked.limit, begin=read_run_cursor(asked.cursor))
+        page = await broker.run_listing.page(topics, limit=asked.limit, begin=read_run_cursor(asked.cursor))
         found = [_view(name.topic, run) for name, run in page.runs]
         return json_response(Segments(segments=found, cursor=write_run_cursor(page.next)))
 

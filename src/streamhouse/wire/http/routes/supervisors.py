@@ -57,18 +57,18 @@ class SupervisorsAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def operations(broker: Broker) -> list[Operation[Any, Any]]:
-    supervision = broker.supervision
+    supervisors = broker.supervisors
 
     async def list_supervisors(call: Call[NoQuery, None]) -> Response:
-        found = [_view(each) for each in await supervision.all()]
+        found = [_view(each) for each in await supervisors.all()]
         return json_response(SupervisorsAnswer(supervisors=found, allow_python=broker.settings.pipelines.allow_python))
 
     async def beat_supervisor(call: Call[NoQuery, HeartbeatRequest]) -> Response:
-        assigned = await supervision.beat(_heartbeat(_id(call), call.body))
-        return json_response(HeartbeatAnswer(ttl_s=supervision.ttl_s, assigned=[_assigned(each) for each in assigned]))
+        assigned = await supervisors.beat(_heartbeat(_id(call), call.body))
+        return json_response(HeartbeatAnswer(ttl_s=supervisors.ttl_s, assigned=[_assigned(each) for each in assigned]))
 
     async def leave_supervisor(call: Call[NoQuery, None]) -> Response:
-        await supervision.leave(_id(call))
+        await supervisors.leave(_id(call))
         return Response(status_code=204)
 
     return [

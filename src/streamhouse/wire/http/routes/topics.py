@@ -84,11 +84,11 @@ class TopicCalls:
         self._broker = broker
 
     async def _details(self, topic: Topic) -> TopicDetails:
-        sizes = await self._broker.administration.sizes([topic])
+        sizes = await self._broker.topic_admin.sizes([topic])
         return TopicDetails(
             **msgspec.structs.asdict(_view(topic)),
             bytes=sum(sizes.values()),
-            effective_settings=dict(topic_values(topic.overrides, self._broker.catalogue.dynamic.topic_defaults)),
+            effective_settings=dict(topic_values(topic.overrides, self._broker.catalog.dynamic.topic_defaults)),
         )
 
     async def list_topics(self, call: Call[ListQuery, None]) -> Response:
@@ -108,18 +108,18 @@ class TopicCalls:
         return json_response(_view(made), status=201, headers={"location": f"/v1/topics/{made.name}"})
 
     async def get_topic(self, call: Call[NoQuery, None]) -> Response:
-        await self._broker.catalogue.renew()
+        await self._broker.catalog.renew()
         return json_response(await self._details(await self._broker.topic(call.topic)))
 
     async def change_topic(self, call: Call[ChangeQuery, TopicChange]) -> Response:
         asked, dry_run = call.body, call.query.dry_run
         topic = await self._broker.topic(call.topic)
         if asked.settings:
-            topic = await self._broker.administration.alter_topic(
+            topic = await self._broker.topic_admin.alter_topic(
                 call.topic, lambda before: changed_settings(before, asked.settings), dry_run=dry_run
             )
         if asked.partitions is not None and asked.partitions != topic.partitions:
-            topic = await self._broker.administration.grow_topic(call.topic, asked.partitions, dry_run=dry_run)
+            topic = await self._broker.topic_admin.grow_topic(call.topic, asked.partitions, dry_run=dry_run)
         return json_response(await self._details(topic))
 
     async def delete_topic(self, call: Call[NoQuery, None]) -> Response:
@@ -127,11 +127,11 @@ class TopicCalls:
         return Response(status_code=204)
 
     async def flush_topic(self, call: Call[FlushQuery, None]) -> Response:
-        await self._broker.upkeep.flushing.flush(call.topic, everywhere=call.query.everywhere)
+        await self._broker.maintenance.flushing.flush(call.topic, everywhere=call.query.everywhere)
         return Response(status_code=204)
 
     async def topic_partitions(self, call: Call[NoQuery, None]) -> Response:
-        found = await self._broker.oversight.partitions([await self._broker.topic(call.topic)], local=False)
+        found = await self._broker.cluster_admin.partitions([await self._broker.topic(call.topic)], local=False)
         ends = await ends_of(self._broker, [each.name for each in found if each.high_watermark is None])
         views = [
             msgspec.structs.replace(view(each), high_watermark=ends.get(each.name, each.high_watermark))

@@ -134,7 +134,7 @@ class TransactionCalls:
         names: dict[TopicId, str | None] = {}
         for topic_id in {each.topic_id for each in partitions}:
             try:
-                names[topic_id] = (await self._broker.catalogue.find_by_id(topic_id)).name
+                names[topic_id] = (await self._broker.catalog.find_by_id(topic_id)).name
             except StreamhouseError:
                 names[topic_id] = None
         found = sorted((name, each.partition) for each in partitions if (name := names[each.topic_id]) is not None)

@@ -8,7 +8,7 @@ Topics are named by id, so that a topic created anew under the same name gets no
 
 from typing import Final
 
-from streamhouse.broker.dependencies import Appended
+from streamhouse.broker.dependencies import AppendResult
 from streamhouse.config.fields import Address
 from streamhouse.model.names import PartitionId
 from streamhouse.wire.kafka.codec import MalformedMessage
@@ -26,16 +26,16 @@ VERSION: Final = 13
 ACKS_ALL: Final = -1
 
 
-def append_request(partition: PartitionId, batch: Buffer, *, timeout_s: float, flush_soon: bool) -> ProduceRequest:
+def append_request(partition: PartitionId, batch: Buffer, *, timeout_s: float, request_flush: bool) -> ProduceRequest:
     part = PartitionProduceData(index=partition.partition, records=batch)
     return ProduceRequest(
-        acks=REQUEST_FLUSH if flush_soon else ACKS_ALL,
+        acks=REQUEST_FLUSH if request_flush else ACKS_ALL,
         timeout_ms=round(timeout_s * 1000),
         topic_data=[TopicProduceData(name="", topic_id=partition.topic_id, partition_data=[part])],
     )
 
 
-def append_result(answer: ProduceResponse, at: Address, partition: PartitionId) -> Appended:
+def append_result(answer: ProduceResponse, at: Address, partition: PartitionId) -> AppendResult:
     parts = [part for topic in answer.responses for part in topic.partition_responses]
     if len(parts) != 1:
         raise MalformedMessage(f"an answer for one batch has {len(parts)} parts")
@@ -43,4 +43,4 @@ def append_result(answer: ProduceResponse, at: Address, partition: PartitionId) 
     if told.error_code != ErrorCode.NONE:
         blamed = [each.batch_index for each in told.record_errors]
         raise error_from_code(told.error_code, told.error_message, at=at, what=partition, records=blamed)
-    return Appended(told.base_offset, told.log_append_time_ms)
+    return AppendResult(told.base_offset, told.log_append_time_ms)

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
-from streamhouse.broker.dependencies import Appended
-from streamhouse.broker.fetch.fetch import Fetched, Wanted
-from streamhouse.broker.fetch.list_offsets import FoundOffset
+from streamhouse.broker.dependencies import AppendResult
+from streamhouse.broker.fetch.fetch import FetchResult, PartitionFetch
+from streamhouse.broker.fetch.list_offsets import OffsetResult
 from streamhouse.broker.groups import DescribedGroup, ListedGroup, OffsetToCommit
 from streamhouse.clock import Clock, SystemClock
 from streamhouse.config import AgentClientSettings
@@ -58,10 +58,10 @@ class KafkaAgentClient:
         batch: Buffer,
         *,
         timeout_s: float | None = None,
-        flush_soon: bool = False,
-    ) -> Appended:
+        request_flush: bool = False,
+    ) -> AppendResult:
         timeout_s = self._settings.timeout_s if timeout_s is None else timeout_s
-        request = appends.append_request(partition, batch, timeout_s=timeout_s, flush_soon=flush_soon)
+        request = appends.append_request(partition, batch, timeout_s=timeout_s, request_flush=request_flush)
         async with self._agent(at) as agent:
             response = await agent.send(
                 APPENDS, request, appends.VERSION, ProduceResponse, timeout_s=timeout_s, size_bytes=len(batch)
@@ -71,13 +71,13 @@ class KafkaAgentClient:
     async def fetch(
         self,
         at: Address,
-        wanted: Sequence[tuple[PartitionId, Wanted]],
+        wanted: Sequence[tuple[PartitionId, PartitionFetch]],
         *,
         max_bytes: int,
         min_bytes: int,
         max_wait_s: float,
         timeout_s: float,
-    ) -> list[Fetched]:
+    ) -> list[FetchResult]:
         request = reads.fetch_request(wanted, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s)
         async with self._agent(at) as agent:
             response = await agent.read(request, reads.FETCH_VERSION, FetchResponse, timeout_s=timeout_s)
@@ -85,7 +85,7 @@ class KafkaAgentClient:
 
     async def offset(
         self, at: Address, name: TopicPartition, timestamp_ms: int, *, committed: bool = False, timeout_s: float
-    ) -> FoundOffset | None:
+    ) -> OffsetResult | None:
         request = reads.offsets_request(name, timestamp_ms, committed=committed)
         async with self._agent(at) as agent:
             response = await agent.send(

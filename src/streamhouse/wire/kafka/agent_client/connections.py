@@ -21,7 +21,7 @@ from streamhouse.clock import Clock
 from streamhouse.config import AgentClientSettings
 from streamhouse.config.fields import Address
 from streamhouse.errors import Unavailable
-from streamhouse.limits import Gate
+from streamhouse.limits import FifoLimiter
 from streamhouse.wire.kafka.codec import MalformedMessage, decode, encode
 from streamhouse.wire.kafka.handlers.produce import AGENT
 from streamhouse.wire.kafka.messages.header import RequestHeader, ResponseHeader
@@ -155,13 +155,13 @@ class AgentConnections:
         self._shared: dict[str, asyncio.Task[AgentConnection]] = {}
         self._idle: list[AgentConnection] = []
         self._unreachable_since: float | None = None
-        self._gate = Gate(
+        self._gate = FifoLimiter(
             f"requests forwarded to {at}",
             max_items=settings.max_inflight_requests,
             max_bytes=settings.max_inflight_bytes,
             max_waiting=settings.max_waiting,
         )
-        self._reads = Gate(
+        self._reads = FifoLimiter(
             f"reads at {at}", max_items=settings.max_polls, max_bytes=0, max_waiting=settings.max_waiting
         )
 

@@ -7,8 +7,8 @@ Leaves      sending to `peer`
 from collections.abc import Sequence
 from typing import Final
 
-from streamhouse.broker.fetch.fetch import Fetched, Wanted
-from streamhouse.broker.fetch.list_offsets import FoundOffset
+from streamhouse.broker.fetch.fetch import FetchResult, PartitionFetch
+from streamhouse.broker.fetch.list_offsets import OffsetResult
 from streamhouse.config.fields import Address
 from streamhouse.errors import CorruptObject, StreamhouseError
 from streamhouse.format.batch import iter_batches, read_header
@@ -35,7 +35,7 @@ BEYOND: Final = 2**63 - 1
 
 
 def fetch_request(
-    wanted: Sequence[tuple[PartitionId, Wanted]], *, max_bytes: int, min_bytes: int, max_wait_s: float
+    wanted: Sequence[tuple[PartitionId, PartitionFetch]], *, max_bytes: int, min_bytes: int, max_wait_s: float
 ) -> FetchRequest:
     """Each partition is a topic of its own in it, so that the answers come in the order asked for. If one reader wants
     committed records only, all get none but those."""
@@ -62,7 +62,9 @@ def fetch_request(
     )
 
 
-def fetch_results(answer: FetchResponse, at: Address, wanted: Sequence[tuple[PartitionId, Wanted]]) -> list[Fetched]:
+def fetch_results(
+    answer: FetchResponse, at: Address, wanted: Sequence[tuple[PartitionId, PartitionFetch]]
+) -> list[FetchResult]:
     if answer.error_code != ErrorCode.NONE:
         raise error_from_code(answer.error_code, None, at=at, what="a read")
     parts = [part for topic in answer.responses for part in topic.partitions]
@@ -71,13 +73,13 @@ def fetch_results(answer: FetchResponse, at: Address, wanted: Sequence[tuple[Par
     return [_fetch_result(part, at, item.name) for part, (_, item) in zip(parts, wanted, strict=True)]
 
 
-def _fetch_result(part: PartitionData, at: Address, name: TopicPartition) -> Fetched:
+def _fetch_result(part: PartitionData, at: Address, name: TopicPartition) -> FetchResult:
     if part.error_code != ErrorCode.NONE:
-        return Fetched(name=name, error=_partition_error(part.error_code, at, name))
+        return FetchResult(name=name, error=_partition_error(part.error_code, at, name))
     records = part.records
     if not isinstance(records, bytes | bytearray | memoryview):
         raise MalformedMessage("records of an answer are not in one piece")
-    return Fetched(
+    return FetchResult(
         name=name,
         high_watermark=part.high_watermark,
         last_stable=part.last_stable_offset,
@@ -119,11 +121,11 @@ def offsets_request(name: TopicPartition, timestamp_ms: int, *, committed: bool 
     return ListOffsetsRequest(replica_id=NO_REPLICA, isolation_level=int(committed), topics=[topic])
 
 
-def offset_result(answer: ListOffsetsResponse, at: Address, name: TopicPartition) -> FoundOffset | None:
+def offset_result(answer: ListOffsetsResponse, at: Address, name: TopicPartition) -> OffsetResult | None:
     parts = [part for topic in answer.topics for part in topic.partitions]
     if len(parts) != 1:
         raise MalformedMessage(f"an answer for one partition has {len(parts)} parts")
     (told,) = parts
     if told.error_code != ErrorCode.NONE:
         raise _partition_error(told.error_code, at, name)
-    return FoundOffset(told.offset, told.timestamp, told.leader_epoch) if told.offset >= 0 else None
+    return OffsetResult(told.offset, told.timestamp, told.leader_epoch) if told.offset >= 0 else None

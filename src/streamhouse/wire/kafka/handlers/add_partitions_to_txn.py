@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.limits import in_turns
+from streamhouse.limits import iterate_fairly
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.transaction import TransactionCall
 from streamhouse.wire.kafka.api_registry import handles
@@ -44,7 +44,9 @@ Codes = Mapping[TopicPartition, ErrorCode]
 async def handle(context: Context, request: AddPartitionsToTxnRequest) -> HandlerResult:
     if context.version >= MANY_SINCE:
         return AddPartitionsToTxnResponse(
-            results_by_transaction=[await _transaction(context, each) async for each in in_turns(request.transactions)]
+            results_by_transaction=[
+                await _transaction(context, each) async for each in iterate_fairly(request.transactions)
+            ]
         )
     call = transaction_call(
         request.v3_and_below_transactional_id, request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
@@ -76,17 +78,17 @@ async def _add(context: Context, call: TransactionCall, names: Sequence[TopicPar
     done = ErrorCode.NONE if all(each is None for each in outcomes.values()) else ErrorCode.OPERATION_NOT_ATTEMPTED
     return {
         name: done if error is None else context.count_error(CODES.code(context.version, error))
-        async for name, error in in_turns(outcomes.items())
+        async for name, error in iterate_fairly(outcomes.items())
     }
 
 
 async def _verify(context: Context, call: TransactionCall, names: Sequence[TopicPartition]) -> Codes:
-    return {name: await _verified_code(context, call, name) async for name in in_turns(names)}
+    return {name: await _verified_code(context, call, name) async for name in iterate_fairly(names)}
 
 
 async def _verified_code(context: Context, call: TransactionCall, name: TopicPartition) -> ErrorCode:
     try:
-        topic = await context.broker.catalogue.find(name.topic)
+        topic = await context.broker.catalog.find(name.topic)
         partition = PartitionId(topic.topic_id, name.partition)
         await context.broker.transactions.verify([partition], call.transactional_id, call.producer, enlists=False)
     except StreamhouseError as error:

@@ -6,7 +6,7 @@ Left out    quotas
 Versions    v1 flexible
 """
 
-from streamhouse.limits import in_turns
+from streamhouse.limits import iterate_fairly
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -20,7 +20,9 @@ from streamhouse.wire.kafka.messages.alter_client_quotas import (
 
 @handles(AlterClientQuotasRequest, (0, 1))
 async def handle(context: Context, request: AlterClientQuotasRequest) -> HandlerResult:
-    return AlterClientQuotasResponse(entries=[_entry(context, asked) async for asked in in_turns(request.entries)])
+    return AlterClientQuotasResponse(
+        entries=[_entry(context, asked) async for asked in iterate_fairly(request.entries)]
+    )
 
 
 def _entry(context: Context, asked: RequestEntryData) -> EntryData:

@@ -16,7 +16,7 @@ Versions    v2 flexible
 from collections import Counter
 
 from streamhouse.errors import Rejected, StreamhouseError
-from streamhouse.limits import in_turns
+from streamhouse.limits import iterate_fairly
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.messages.alter_configs import (
@@ -34,7 +34,7 @@ async def handle(context: Context, request: AlterConfigsRequest) -> HandlerResul
     return AlterConfigsResponse(
         responses=[
             await _alter(context, resource, named, dry_run=request.validate_only)
-            async for resource in in_turns(request.resources)
+            async for resource in iterate_fairly(request.resources)
         ]
     )
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from streamhouse.broker.admin.cluster_admin import PartitionStatus
 from streamhouse.errors import InvalidAssignment, InvalidReplication, StreamhouseError, UnknownTopic
-from streamhouse.limits import in_turns
+from streamhouse.limits import iterate_fairly
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.topic import Topic
 from streamhouse.model.topic_settings import MAX_REPLICATION, REPLICATION_FACTOR
@@ -44,9 +44,10 @@ async def handle(context: Context, request: AlterPartitionReassignmentsRequest) 
         await plan.look(request.topics)
         answers = [
             ReassignableTopicResponse(
-                name=topic.name, partitions=[plan.answer(topic.name, part) async for part in in_turns(topic.partitions)]
+                name=topic.name,
+                partitions=[plan.answer(topic.name, part) async for part in iterate_fairly(topic.partitions)],
             )
-            async for topic in in_turns(request.topics)
+            async for topic in iterate_fairly(request.topics)
         ]
         await plan.carry_out()
     except StreamhouseError as error:
@@ -74,13 +75,13 @@ class _Plan:
         """Whether there is a move to cancel, only the store knows."""
         names = {topic.name for topic in asked for part in topic.partitions if part.replicas is None}
         found = [self._topics[name] for name in names]
-        self._states = await self._context.broker.oversight.leadership([t for t in found if isinstance(t, Topic)])
+        self._states = await self._context.broker.cluster_admin.leadership([t for t in found if isinstance(t, Topic)])
 
     async def carry_out(self) -> None:
         if self._pins:
-            await self._context.broker.oversight.pin(self._pins)
+            await self._context.broker.cluster_admin.pin(self._pins)
         for name, factor in self._factors.items():
-            await self._context.broker.administration.alter_topic(name, _with_factor(factor))
+            await self._context.broker.topic_admin.alter_topic(name, _with_factor(factor))
 
     def answer(self, name: str, asked: ReassignablePartition) -> ReassignablePartitionResponse:
         answer = ReassignablePartitionResponse(partition_index=asked.partition_index, error_message=None)

@@ -7,7 +7,7 @@ Versions    v2 flexible
 """
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.limits import in_turns
+from streamhouse.limits import iterate_fairly
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -26,8 +26,8 @@ async def handle(context: Context, request: AlterReplicaLogDirsRequest) -> Handl
     return AlterReplicaLogDirsResponse(
         results=[
             await _topic(context, asked.path, topic)
-            async for asked in in_turns(request.dirs)
-            async for topic in in_turns(asked.topics)
+            async for asked in iterate_fairly(request.dirs)
+            async for topic in iterate_fairly(asked.topics)
         ]
     )
 
@@ -39,13 +39,13 @@ async def _topic(context: Context, path: str, asked: AlterReplicaLogDirTopic) ->
             AlterReplicaLogDirPartitionResult(
                 partition_index=number, error_code=await _move(context, path, asked.name, number)
             )
-            async for number in in_turns(asked.partitions)
+            async for number in iterate_fairly(asked.partitions)
         ],
     )
 
 
 async def _move(context: Context, path: str, topic: str, number: int) -> ErrorCode:
-    if path != context.broker.administration.store:
+    if path != context.broker.topic_admin.store:
         return context.count_error(ErrorCode.LOG_DIR_NOT_FOUND)
     try:
         found = await find_topic(context, topic)

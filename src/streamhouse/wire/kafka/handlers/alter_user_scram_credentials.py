@@ -9,7 +9,7 @@ Versions    v0 flexible
 
 from collections import Counter
 
-from streamhouse.limits import in_turns
+from streamhouse.limits import iterate_fairly
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -30,7 +30,8 @@ async def handle(context: Context, request: AlterUserScramCredentialsRequest) ->
     users = dict.fromkeys(user for user, _ in named)
     return AlterUserScramCredentialsResponse(
         results=[
-            _rejection(context, user, twice=user in repeated, added=user in added) async for user in in_turns(users)
+            _rejection(context, user, twice=user in repeated, added=user in added)
+            async for user in iterate_fairly(users)
         ]
     )
 

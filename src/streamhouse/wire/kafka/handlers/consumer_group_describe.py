@@ -7,7 +7,7 @@ Versions    v1 member type
 """
 
 from streamhouse.errors import GroupNotFound, StreamhouseError
-from streamhouse.limits import in_turns
+from streamhouse.limits import iterate_fairly
 from streamhouse.model.group import GroupState
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
@@ -25,7 +25,7 @@ async def handle(context: Context, request: ConsumerGroupDescribeRequest) -> Han
     return ConsumerGroupDescribeResponse(
         groups=[
             _rejection(context, name, told if isinstance(told, StreamhouseError) else None)
-            async for name, told in in_turns(found.items())
+            async for name, told in iterate_fairly(found.items())
         ]
     )
 

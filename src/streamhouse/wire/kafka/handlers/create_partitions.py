@@ -14,7 +14,7 @@ Versions    v2 flexible
 from collections import Counter
 
 from streamhouse.errors import InvalidAssignment, Rejected, StreamhouseError
-from streamhouse.limits import in_turns
+from streamhouse.limits import iterate_fairly
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.messages.create_partitions import (
@@ -34,7 +34,7 @@ async def handle(context: Context, request: CreatePartitionsRequest) -> HandlerR
     return CreatePartitionsResponse(
         results=[
             await _add_partitions(context, topic, twice=counts[name] > 1, dry_run=request.validate_only)
-            async for name, topic in in_turns(unique.items())
+            async for name, topic in iterate_fairly(unique.items())
         ]
     )
 
@@ -49,7 +49,7 @@ async def _add_partitions(
         leaders: list[int] = []
         if asked.assignments is not None and asked.count > topic.partitions:
             leaders = _assigned(context, asked.assignments, new=asked.count - topic.partitions)
-        grown = await context.broker.administration.grow_topic(asked.name, asked.count, dry_run=dry_run)
+        grown = await context.broker.topic_admin.grow_topic(asked.name, asked.count, dry_run=dry_run)
         if leaders and not dry_run:
             await pin_first(context, grown, leaders, at=topic.partitions)
     except StreamhouseError as error:

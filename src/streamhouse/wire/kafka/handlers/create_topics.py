@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
-from streamhouse.broker.catalog.kafka_configs import Changed
+from streamhouse.broker.catalog.kafka_configs import Overrides
 from streamhouse.errors import (
     InvalidAssignment,
     InvalidConfig,
@@ -27,7 +27,7 @@ from streamhouse.errors import (
     Rejected,
     StreamhouseError,
 )
-from streamhouse.limits import in_turns
+from streamhouse.limits import iterate_fairly
 from streamhouse.model.names import check_topic_name
 from streamhouse.model.topic import Topic
 from streamhouse.model.topic_settings import MAX_REPLICATION, REPLICATION_FACTOR, TOPIC_SETTINGS, TopicSetting
@@ -55,7 +55,7 @@ async def handle(context: Context, request: CreateTopicsRequest) -> HandlerResul
             await _create(context, topic, dry_run=request.validate_only)
             if counts[name] == 1
             else _rejection(context, name, Rejected(f"topic occurs twice in the request; name={name}"))
-            async for name, topic in in_turns(unique.items())
+            async for name, topic in iterate_fairly(unique.items())
         ]
     )
 
@@ -68,7 +68,7 @@ async def _create(context: Context, asked: CreatableTopic, *, dry_run: bool) -> 
         partitions, factor = _layout(asked)
         if factor is not None and factor > 1:
             overrides[REPLICATION_FACTOR] = str(factor)
-        changed = await context.broker.administration.changed()
+        changed = await context.broker.topic_admin.changed()
         topic = await context.broker.create_topic(
             asked.name, partitions=partitions, overrides=overrides, dry_run=dry_run
         )
@@ -126,11 +126,11 @@ def _assigned(context: Context, asked: CreatableTopic) -> list[int]:
     return first_brokers(context, [assignment.broker_ids for assignment in ordered])
 
 
-def _configs(topic: Topic, changed: Changed) -> list[CreatableTopicConfigs]:
+def _configs(topic: Topic, changed: Overrides) -> list[CreatableTopicConfigs]:
     return [_config(topic, setting, changed) for _, setting in sorted(TOPIC_SETTINGS.items())]
 
 
-def _config(topic: Topic, setting: TopicSetting, changed: Changed) -> CreatableTopicConfigs:
+def _config(topic: Topic, setting: TopicSetting, changed: Overrides) -> CreatableTopicConfigs:
     value, source = setting.default, ConfigSource.DEFAULT
     if setting.name == REPLICATION_FACTOR:
         return CreatableTopicConfigs(

@@ -6,7 +6,7 @@ Left out    nothing
 Versions    v2 flexible · v3 error text
 """
 
-from streamhouse.limits import in_turns
+from streamhouse.limits import iterate_fairly
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -27,6 +27,6 @@ async def handle(context: Context, request: DeleteGroupsRequest) -> HandlerResul
                 error_code=ErrorCode.NONE if outcome is None else context.count_error(outcome),
                 error_message=None if outcome is None else str(outcome),
             )
-            async for group_id, outcome in in_turns(outcomes.items())
+            async for group_id, outcome in iterate_fairly(outcomes.items())
         ]
     )

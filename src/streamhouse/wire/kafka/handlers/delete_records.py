@@ -69,7 +69,7 @@ async def _partition(
     low_watermark, code = UNKNOWN_WATERMARK, ErrorCode.NONE
     try:
         async with asyncio.timeout(timeout_s):
-            low_watermark = await context.broker.administration.delete_records(name, asked.offset)
+            low_watermark = await context.broker.topic_admin.delete_records(name, asked.offset)
     except TimeoutError:
         code = context.count_error(ErrorCode.REQUEST_TIMED_OUT)
     except StreamhouseError as error:

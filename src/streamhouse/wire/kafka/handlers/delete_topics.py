@@ -12,7 +12,7 @@ from collections import Counter
 from typing import Final
 
 from streamhouse.errors import Rejected, StreamhouseError
-from streamhouse.limits import in_turns
+from streamhouse.limits import iterate_fairly
 from streamhouse.model.names import TopicId
 from streamhouse.model.topic import Topic
 from streamhouse.wire.kafka.api_registry import handles
@@ -39,7 +39,7 @@ async def handle(context: Context, request: DeleteTopicsRequest) -> HandlerResul
     unique = {(state.name, state.topic_id): state for state in asked}
     return DeleteTopicsResponse(
         responses=[
-            await _delete(context, state, twice=counts[key] > 1) async for key, state in in_turns(unique.items())
+            await _delete(context, state, twice=counts[key] > 1) async for key, state in iterate_fairly(unique.items())
         ]
     )
 
@@ -61,5 +61,5 @@ async def _find(context: Context, asked: DeleteTopicState) -> Topic:
     if (asked.name is None) == (asked.topic_id == ZERO_UUID):
         raise Rejected("a topic is named by its name or by its id, one of them")
     if asked.name is None:
-        return await context.broker.catalogue.find_by_id(TopicId(asked.topic_id))
+        return await context.broker.catalog.find_by_id(TopicId(asked.topic_id))
     return await context.broker.topic(asked.name)

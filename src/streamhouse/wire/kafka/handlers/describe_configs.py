@@ -20,9 +20,9 @@ Versions    v3 type and documentation · v4 flexible
 from collections.abc import Iterable
 from typing import Final
 
-from streamhouse.broker.catalog.kafka_configs import AgentConfig, Changed
+from streamhouse.broker.catalog.kafka_configs import AgentConfig, Overrides
 from streamhouse.errors import StreamhouseError
-from streamhouse.limits import in_turns
+from streamhouse.limits import iterate_fairly
 from streamhouse.model.topic import Topic
 from streamhouse.model.topic_settings import REPLICATION_FACTOR, TOPIC_SETTINGS, TopicSetting
 from streamhouse.wire.kafka.api_registry import handles
@@ -54,9 +54,9 @@ DERIVED: Final = frozenset({"flush.ms", "remote.storage.enable", "retention.ms",
 async def handle(context: Context, request: DescribeConfigsRequest) -> HandlerResult:
     # A short question has a long answer, so the same one is answered once however often it is asked.
     unique = {(each.resource_type, each.resource_name, _keys(each)): each for each in request.resources}
-    await context.broker.catalogue.renew()  # the change that somebody wants to see may have gone to another agent
+    await context.broker.catalog.renew()  # the change that somebody wants to see may have gone to another agent
     return DescribeConfigsResponse(
-        results=[await _resource(context, resource, request) async for resource in in_turns(unique.values())]
+        results=[await _resource(context, resource, request) async for resource in iterate_fairly(unique.values())]
     )
 
 
@@ -88,18 +88,18 @@ async def _resource(
 async def _configs(context: Context, resource: DescribeConfigsResource) -> Iterable[DescribeConfigsResourceResult]:
     if resource.resource_type == ResourceType.TOPIC:
         topic = await find_topic(context, resource.resource_name)
-        changed = await context.broker.administration.changed()
+        changed = await context.broker.topic_admin.changed()
         return [_of_topic(topic, setting, changed) for _, setting in sorted(TOPIC_SETTINGS.items())]
     if resource.resource_type == ResourceType.BROKER:
         if node_of(context, resource.resource_name) is None:
-            return map(_of_agent, await context.broker.administration.common_configs())
-        return map(_of_agent, await context.broker.administration.configs(advertised=context.advertised))
+            return map(_of_agent, await context.broker.topic_admin.common_configs())
+        return map(_of_agent, await context.broker.topic_admin.configs(advertised=context.advertised))
     if resource.resource_type in WITHOUT_SETTINGS:
         return []
     raise no_settings(resource)
 
 
-def _of_topic(topic: Topic, setting: TopicSetting, changed: Changed) -> DescribeConfigsResourceResult:
+def _of_topic(topic: Topic, setting: TopicSetting, changed: Overrides) -> DescribeConfigsResourceResult:
     if setting.name == REPLICATION_FACTOR:
         return _fixed(setting, str(topic.replication_factor))
     own = topic.overrides.get(setting.name)

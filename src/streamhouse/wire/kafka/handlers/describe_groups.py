@@ -12,7 +12,7 @@ from typing import Final
 
 from streamhouse.broker import groups as broker
 from streamhouse.errors import GroupNotFound, StreamhouseError
-from streamhouse.limits import in_turns
+from streamhouse.limits import iterate_fairly
 from streamhouse.model.group import GroupState
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
@@ -31,7 +31,7 @@ NOT_FOUND_SINCE: Final = 6
 async def handle(context: Context, request: DescribeGroupsRequest) -> HandlerResult:
     found = await context.broker.groups.describe(request.groups)
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_REQUESTED
-    groups = [_group(context, name, told, operations) async for name, told in in_turns(found.items())]
+    groups = [_group(context, name, told, operations) async for name, told in iterate_fairly(found.items())]
     return DescribeGroupsResponse(groups=groups)
 
 

@@ -26,7 +26,7 @@ from streamhouse.wire.kafka.messages.describe_log_dirs import (
 
 @handles(DescribeLogDirsRequest, (1, 5))
 async def handle(context: Context, request: DescribeLogDirsRequest) -> HandlerResult:
-    result = DescribeLogDirsResult(log_dir=context.broker.administration.store)
+    result = DescribeLogDirsResult(log_dir=context.broker.topic_admin.store)
     try:
         result.topics = await _topics(context, request)
     except StreamhouseError as error:
@@ -43,7 +43,7 @@ async def _topics(context: Context, request: DescribeLogDirsRequest) -> list[Des
             asked.setdefault(each.topic, set()).update(each.partitions)
         topics = [topic for topic in topics if topic.name in asked]
     led = await _led(context, topics)
-    sizes = await context.broker.administration.sizes(topics)
+    sizes = await context.broker.topic_admin.sizes(topics)
     return [
         DescribeLogDirsTopic(
             name=topic.name,

@@ -12,7 +12,7 @@ from typing import Final
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.format.producer_snapshot import ProducerEntry
-from streamhouse.limits import in_turns
+from streamhouse.limits import iterate_fairly
 from streamhouse.model.names import TopicPartition, check_topic_name
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
@@ -38,10 +38,10 @@ async def handle(context: Context, request: DescribeProducersRequest) -> Handler
             TopicResponse(
                 name=name,
                 partitions=[
-                    await _partition(context, TopicPartition(name, number)) async for number in in_turns(numbers)
+                    await _partition(context, TopicPartition(name, number)) async for number in iterate_fairly(numbers)
                 ],
             )
-            async for name, numbers in in_turns(asked.items())
+            async for name, numbers in iterate_fairly(asked.items())
         ]
     )
 
@@ -49,7 +49,7 @@ async def handle(context: Context, request: DescribeProducersRequest) -> Handler
 async def _partition(context: Context, name: TopicPartition) -> PartitionResponse:
     try:
         check_topic_name(name.topic)
-        found = await context.broker.administration.producers(name)
+        found = await context.broker.topic_admin.producers(name)
     except StreamhouseError as error:
         return PartitionResponse(
             partition_index=name.partition, error_code=context.count_error(error), error_message=str(error)

@@ -15,7 +15,7 @@ from typing import Final
 
 from streamhouse.broker.cluster.cluster import Leader
 from streamhouse.errors import Rejected, StreamhouseError
-from streamhouse.limits import in_turns
+from streamhouse.limits import iterate_fairly
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.names import PartitionId
 from streamhouse.model.topic import Topic
@@ -64,7 +64,7 @@ async def _page(
 ) -> DescribeTopicPartitionsResponse:
     page = DescribeTopicPartitionsResponse()
     left = min(max(request.response_partition_limit, 1), MAX_PARTITIONS)
-    async for name in in_turns(names):
+    async for name in iterate_fairly(names):
         at_cursor = request.cursor is not None and request.cursor.topic_name == name
         first = request.cursor.partition_index if request.cursor is not None and at_cursor else 0
         if not left:

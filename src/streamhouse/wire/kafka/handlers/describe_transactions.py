@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.limits import in_turns
+from streamhouse.limits import iterate_fairly
 from streamhouse.model.names import PartitionId, TopicId
 from streamhouse.model.transaction import StoredTransaction
 from streamhouse.model.transaction import TransactionState as State
@@ -34,7 +34,9 @@ NOT_STARTED: Final = -1
 async def handle(context: Context, request: DescribeTransactionsRequest) -> HandlerResult:
     found = await context.broker.transactions.describe(list(dict.fromkeys(request.transactional_ids)))
     return DescribeTransactionsResponse(
-        transaction_states=[await _description(context, name, each) async for name, each in in_turns(found.items())]
+        transaction_states=[
+            await _description(context, name, each) async for name, each in iterate_fairly(found.items())
+        ]
     )
 
 
@@ -63,7 +65,7 @@ async def _topics(context: Context, partitions: Iterable[PartitionId]) -> list[T
     topics = []
     for topic_id, parts in numbers.items():
         try:
-            topics.append(TopicData(topic=(await context.broker.catalogue.find_by_id(topic_id)).name, partitions=parts))
+            topics.append(TopicData(topic=(await context.broker.catalog.find_by_id(topic_id)).name, partitions=parts))
         except StreamhouseError:
             continue
     return sorted(topics, key=lambda each: each.topic)

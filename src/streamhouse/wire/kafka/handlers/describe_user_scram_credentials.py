@@ -8,7 +8,7 @@ Versions    v0 flexible
 
 from collections import Counter
 
-from streamhouse.limits import in_turns
+from streamhouse.limits import iterate_fairly
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -24,7 +24,7 @@ async def handle(context: Context, request: DescribeUserScramCredentialsRequest)
     counts = Counter(user.name for user in request.users or ())
     return DescribeUserScramCredentialsResponse(
         error_message=None,
-        results=[_absent(context, user, twice=count > 1) async for user, count in in_turns(counts.items())],
+        results=[_absent(context, user, twice=count > 1) async for user, count in iterate_fairly(counts.items())],
     )
 
 

@@ -18,7 +18,7 @@ from typing import Final
 
 from streamhouse.broker.admin.cluster_admin import PartitionStatus
 from streamhouse.errors import StreamhouseError, UnknownTopic
-from streamhouse.limits import in_turns
+from streamhouse.limits import iterate_fairly
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.topic import Topic
 from streamhouse.wire.kafka.api_registry import handles
@@ -49,7 +49,7 @@ async def handle(context: Context, request: ElectLeadersRequest) -> HandlerResul
 
 async def _elect_all(context: Context, *, unclean: bool) -> ElectLeadersResponse:
     try:
-        found = await context.broker.oversight.leadership(await context.broker.topics())
+        found = await context.broker.cluster_admin.leadership(await context.broker.topics())
     except StreamhouseError as error:
         return ElectLeadersResponse(error_code=context.count_error(error))
     told = [
@@ -68,7 +68,9 @@ async def _elect_all(context: Context, *, unclean: bool) -> ElectLeadersResponse
 async def _elect_named(context: Context, asked: Sequence[TopicPartitions], *, unclean: bool) -> ElectLeadersResponse:
     topics = await find_topics(context, [each.topic for each in asked])
     try:
-        found = await context.broker.oversight.leadership([each for each in topics.values() if isinstance(each, Topic)])
+        found = await context.broker.cluster_admin.leadership(
+            [each for each in topics.values() if isinstance(each, Topic)]
+        )
     except StreamhouseError as error:
         return ElectLeadersResponse(error_code=context.count_error(error))
     return ElectLeadersResponse(
@@ -79,10 +81,10 @@ async def _elect_named(context: Context, asked: Sequence[TopicPartitions], *, un
                     _of_partition(context, found, TopicPartition(each.topic, number), unclean=unclean)
                     if not isinstance(refusal := topics[each.topic], StreamhouseError)
                     else _rejection(context, number, refusal)
-                    async for number in in_turns(each.partitions)
+                    async for number in iterate_fairly(each.partitions)
                 ],
             )
-            async for each in in_turns(asked)
+            async for each in iterate_fairly(asked)
         ]
     )
 

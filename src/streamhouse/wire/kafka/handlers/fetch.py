@@ -19,9 +19,9 @@ Versions    v5 log start · v7 sessions · v9 leader epoch · v12 flexible · v1
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Final
 
-from streamhouse.broker.fetch.fetch import Fetched, Wanted
+from streamhouse.broker.fetch.fetch import FetchResult, PartitionFetch
 from streamhouse.errors import NotLeader, StreamhouseError
-from streamhouse.limits import in_turns
+from streamhouse.limits import iterate_fairly
 from streamhouse.model.names import TopicId, TopicPartition
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import CloseConnection, Context, HandlerResult, PendingResponse
@@ -69,7 +69,7 @@ class LongPoll(PendingResponse):
 
     async def respond(self) -> Response:
         request = self._request
-        named = [(topic, await self._name_of(topic)) async for topic in in_turns(request.topics)]
+        named = [(topic, await self._name_of(topic)) async for topic in iterate_fairly(request.topics)]
         committed = request.isolation_level == READ_COMMITTED
         wanted = [
             item for topic, name in named if isinstance(name, str) for item in _fetch_request(name, topic, committed)
@@ -84,7 +84,7 @@ class LongPoll(PendingResponse):
         )
         results = iter(found)
         return FetchResponse(
-            responses=[self._topic(topic, name, results) async for topic, name in in_turns(named)],
+            responses=[self._topic(topic, name, results) async for topic, name in iterate_fairly(named)],
             node_endpoints=_endpoints(found) if self._context.version >= ADDRESSES_SINCE else [],
         )
 
@@ -92,11 +92,13 @@ class LongPoll(PendingResponse):
         if self._context.version < IDS_SINCE:
             return topic.topic
         try:
-            return (await self._context.broker.catalogue.find_by_id(TopicId(topic.topic_id))).name
+            return (await self._context.broker.catalog.find_by_id(TopicId(topic.topic_id))).name
         except StreamhouseError as error:
             return self._context.count_error(error)
 
-    def _topic(self, topic: FetchTopic, name: str | ErrorCode, results: Iterator[Fetched]) -> FetchableTopicResponse:
+    def _topic(
+        self, topic: FetchTopic, name: str | ErrorCode, results: Iterator[FetchResult]
+    ) -> FetchableTopicResponse:
         partitions = (
             [self._partition(part, next(results)) for part in topic.partitions]
             if isinstance(name, str)
@@ -104,7 +106,7 @@ class LongPoll(PendingResponse):
         )
         return FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions)
 
-    def _partition(self, part: FetchPartition, got: Fetched) -> PartitionData:
+    def _partition(self, part: FetchPartition, got: FetchResult) -> PartitionData:
         if got.error is not None:
             leader = _leader(got.error) if self._context.version >= LEADERS_SINCE else None
             return _rejection(part, self._context.count_error(read_error_code(got.error)), leader)
@@ -118,13 +120,13 @@ class LongPoll(PendingResponse):
         )
 
 
-def _aborted(got: Fetched) -> list[ToldAborted]:
+def _aborted(got: FetchResult) -> list[ToldAborted]:
     return [ToldAborted(producer_id=each.producer_id, first_offset=each.first_offset) for each in got.aborted]
 
 
-def _fetch_request(name: str, topic: FetchTopic, committed: bool) -> Sequence[Wanted]:
+def _fetch_request(name: str, topic: FetchTopic, committed: bool) -> Sequence[PartitionFetch]:
     return [
-        Wanted(
+        PartitionFetch(
             TopicPartition(name, part.partition),
             part.fetch_offset,
             max(part.partition_max_bytes, 0),
@@ -152,7 +154,7 @@ def _leader(error: StreamhouseError) -> LeaderIdAndEpoch | None:
     return LeaderIdAndEpoch(leader_id=error.node_id, leader_epoch=error.epoch)
 
 
-def _endpoints(found: Sequence[Fetched]) -> list[NodeEndpoint]:
+def _endpoints(found: Sequence[FetchResult]) -> list[NodeEndpoint]:
     """Where the leaders are that the answer names."""
     leaders = {got.error.node_id: got.error.address for got in found if isinstance(got.error, NotLeader)}
     return [

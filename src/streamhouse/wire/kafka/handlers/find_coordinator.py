@@ -13,7 +13,7 @@ Versions    v1 key types · v3 flexible · v4 several keys · v6 share groups
 from typing import Final
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.limits import in_turns
+from streamhouse.limits import iterate_fairly
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -33,7 +33,7 @@ NO_NODE: Final = -1
 async def handle(context: Context, request: FindCoordinatorRequest) -> HandlerResult:
     if context.version >= MANY_SINCE:
         keys = dict.fromkeys(request.coordinator_keys)
-        coordinators = [await _find(context, request.key_type, key) async for key in in_turns(keys)]
+        coordinators = [await _find(context, request.key_type, key) async for key in iterate_fairly(keys)]
         return FindCoordinatorResponse(coordinators=coordinators)
     found = await _find(context, request.key_type, request.key)
     return FindCoordinatorResponse(

@@ -23,7 +23,7 @@ from typing import Final
 from streamhouse.broker.catalog.dynamic_settings import find_agent_setting
 from streamhouse.broker.catalog.kafka_configs import AgentSetting
 from streamhouse.errors import InvalidConfig, Rejected, StreamhouseError
-from streamhouse.limits import in_turns
+from streamhouse.limits import iterate_fairly
 from streamhouse.model.topic import find_setting
 from streamhouse.model.topic_settings import SettingType, TopicSetting, split_list
 from streamhouse.wire.kafka.api_registry import handles
@@ -56,7 +56,7 @@ async def handle(context: Context, request: IncrementalAlterConfigsRequest) -> H
     return IncrementalAlterConfigsResponse(
         responses=[
             await _alter(context, resource, named, dry_run=request.validate_only)
-            async for resource in in_turns(request.resources)
+            async for resource in iterate_fairly(request.resources)
         ]
     )
 

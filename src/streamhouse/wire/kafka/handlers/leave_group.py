@@ -11,7 +11,7 @@ from typing import Final
 
 from streamhouse.broker.groups import LeaveRequest
 from streamhouse.errors import StreamhouseError, UnknownMember
-from streamhouse.limits import in_turns
+from streamhouse.limits import iterate_fairly
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -34,7 +34,8 @@ async def handle(context: Context, request: LeaveGroupRequest) -> HandlerResult:
     except StreamhouseError as error:
         return LeaveGroupResponse(error_code=context.count_error(error))
     codes = [
-        ErrorCode.NONE if outcome is None else context.count_error(outcome) async for outcome in in_turns(outcomes)
+        ErrorCode.NONE if outcome is None else context.count_error(outcome)
+        async for outcome in iterate_fairly(outcomes)
     ]
     if context.version < MANY_SINCE:
         return LeaveGroupResponse(error_code=codes[0])

@@ -17,9 +17,9 @@ from collections import Counter
 from typing import Final
 
 from streamhouse.broker.fetch.fetch import check_leader_epoch
-from streamhouse.broker.fetch.list_offsets import FoundOffset
+from streamhouse.broker.fetch.list_offsets import OffsetResult
 from streamhouse.errors import StreamhouseError
-from streamhouse.limits import in_turns
+from streamhouse.limits import iterate_fairly
 from streamhouse.model.names import TopicPartition
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
@@ -49,7 +49,7 @@ SINCE: Final = {
 }
 EPOCH_SINCE: Final = 4
 READ_COMMITTED: Final = 1
-NONE_FOUND: Final = FoundOffset(-1)
+NONE_FOUND: Final = OffsetResult(-1)
 
 
 @handles(ListOffsetsRequest, (1, 11))
@@ -68,10 +68,10 @@ async def handle(context: Context, request: ListOffsetsRequest) -> HandlerResult
                         twice=asked[topic.name, part.partition_index] > 1,
                         committed=committed,
                     )
-                    async for part in in_turns(topic.partitions)
+                    async for part in iterate_fairly(topic.partitions)
                 ],
             )
-            async for topic in in_turns(request.topics)
+            async for topic in iterate_fairly(request.topics)
         ]
     )
 
@@ -103,7 +103,7 @@ def _rejected_timestamp(context: Context, part: ListOffsetsPartition, *, twice: 
     return ErrorCode.NONE
 
 
-async def _find(context: Context, name: TopicPartition, part: ListOffsetsPartition, *, committed: bool) -> FoundOffset:
+async def _find(context: Context, name: TopicPartition, part: ListOffsetsPartition, *, committed: bool) -> OffsetResult:
     broker = context.broker
     check_leader_epoch(await broker.open_log(name), part.current_leader_epoch)
     match part.timestamp:

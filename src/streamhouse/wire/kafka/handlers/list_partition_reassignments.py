@@ -44,7 +44,7 @@ async def _moving(context: Context, request: ListPartitionReassignmentsRequest) 
         asked = {(topic.name, number) for topic in request.topics for number in topic.partition_indexes}
         names = {topic.name for topic in request.topics}
         topics = [topic for topic in topics if topic.name in names]
-    found = await context.broker.oversight.leadership(topics)
+    found = await context.broker.cluster_admin.leadership(topics)
     return [status for name, status in found.items() if status.is_moving and (asked is None or name in asked)]
 
 

@@ -25,7 +25,7 @@ from uuid import UUID
 
 from streamhouse.broker.cluster.cluster import Leader
 from streamhouse.errors import InvalidTopicName, StreamhouseError
-from streamhouse.limits import in_turns
+from streamhouse.limits import iterate_fairly
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.names import PartitionId, TopicId, check_topic_name
 from streamhouse.model.topic import Topic
@@ -71,12 +71,12 @@ async def _topics(context: Context, request: MetadataRequest) -> list[MetadataRe
         topics = await context.broker.topics()
         leaders = await context.broker.leaders(topics)
         agents = [node for node, _ in context.agents()]
-        return [_describe(topic, leaders, agents) async for topic in in_turns(topics)]
+        return [_describe(topic, leaders, agents) async for topic in iterate_fairly(topics)]
     if context.version < IDS_SINCE and any(asked.name is None or asked.topic_id.int for asked in request.topics):
         raise CloseConnection(f"topics are asked for by name before v{IDS_SINCE}; version={context.version}")
     unique = {(asked.topic_id, asked.name): asked for asked in request.topics}
     create = request.allow_auto_topic_creation
-    return [await _topic(context, asked, create=create) async for asked in in_turns(unique.values())]
+    return [await _topic(context, asked, create=create) async for asked in iterate_fairly(unique.values())]
 
 
 async def _topic(context: Context, asked: MetadataRequestTopic, *, create: bool) -> MetadataResponseTopic:
@@ -89,7 +89,7 @@ async def _topic(context: Context, asked: MetadataRequestTopic, *, create: bool)
 
 async def _find(context: Context, topic_id: UUID, name: str | None, *, create: bool) -> Topic:
     if topic_id != ZERO_UUID:
-        return await context.broker.catalogue.find_by_id(TopicId(topic_id))
+        return await context.broker.catalog.find_by_id(TopicId(topic_id))
     if name is None:
         raise InvalidTopicName("neither a name nor an id was given")
     check_topic_name(name)
@@ -98,16 +98,17 @@ async def _find(context: Context, topic_id: UUID, name: str | None, *, create: b
 
 def _describe(topic: Topic, leaders: Mapping[PartitionId, Leader], agents: Sequence[int]) -> MetadataResponseTopic:
     factor = topic.replication_factor
-    leading = [leaders[PartitionId(topic.topic_id, number)] for number in range(topic.partitions)]
+    open_partitions = [leaders[PartitionId(topic.topic_id, number)] for number in range(topic.partitions)]
     named = {
-        leader: replicas_of(leader, factor=factor, agents=agents) for leader in {_node(leader) for leader in leading}
+        leader: replicas_of(leader, factor=factor, agents=agents)
+        for leader in {_node(leader) for leader in open_partitions}
     }
     return MetadataResponseTopic(
         error_code=0,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name == OFFSETS_TOPIC,
-        partitions=[_partition(number, leader, named[_node(leader)]) for number, leader in enumerate(leading)],
+        partitions=[_partition(number, leader, named[_node(leader)]) for number, leader in enumerate(open_partitions)],
     )
 
 

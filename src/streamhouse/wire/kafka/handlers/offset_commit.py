@@ -18,7 +18,7 @@ from typing import Final
 
 from streamhouse.broker.groups import OffsetToCommit
 from streamhouse.errors import GroupNotFound, StreamhouseError
-from streamhouse.limits import in_turns
+from streamhouse.limits import iterate_fairly
 from streamhouse.model.names import TopicPartition
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
@@ -41,7 +41,7 @@ NO_RETENTION: Final = -1
 async def handle(context: Context, request: OffsetCommitRequest) -> HandlerResult:
     named = await name_topics(context, request.topics, ids_since=IDS_SINCE)
     codes = await _commit(context, request, offsets_of(named))
-    return OffsetCommitResponse(topics=[_topic(topic, name, codes) async for topic, name in in_turns(named)])
+    return OffsetCommitResponse(topics=[_topic(topic, name, codes) async for topic, name in iterate_fairly(named)])
 
 
 async def _commit(
@@ -57,7 +57,7 @@ async def _commit(
         return dict.fromkeys(offsets, context.count_error(ErrorCode.ILLEGAL_GENERATION if old else error))
     return {
         name: ErrorCode.NONE if outcome is None else context.count_error(outcome)
-        async for name, outcome in in_turns(outcomes.items())
+        async for name, outcome in iterate_fairly(outcomes.items())
     }
 
 

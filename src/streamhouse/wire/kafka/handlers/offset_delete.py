@@ -8,7 +8,7 @@ Versions    v0 is the only one
 """
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.limits import in_turns
+from streamhouse.limits import iterate_fairly
 from streamhouse.model.names import TopicPartition
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
@@ -31,7 +31,7 @@ async def handle(context: Context, request: OffsetDeleteRequest) -> HandlerResul
         return OffsetDeleteResponse(error_code=context.count_error(error))
     codes = {
         name: ErrorCode.NONE if outcome is None else context.count_error(outcome)
-        async for name, outcome in in_turns(outcomes.items())
+        async for name, outcome in iterate_fairly(outcomes.items())
     }
     return OffsetDeleteResponse(
         topics=[

@@ -19,7 +19,7 @@ from typing import Final
 from uuid import UUID
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.limits import in_turns
+from streamhouse.limits import iterate_fairly
 from streamhouse.model.group import CommittedOffset
 from streamhouse.model.group_requests import Stable
 from streamhouse.model.names import TopicPartition
@@ -78,9 +78,9 @@ CommittedByPartition = Stable | StreamhouseError
 @handles(OffsetFetchRequest, (1, 10))
 async def handle(context: Context, request: OffsetFetchRequest) -> HandlerResult:
     if context.version >= MANY_SINCE:
-        asked = [await _requested_groups(context, group) async for group in in_turns(request.groups)]
+        asked = [await _requested_groups(context, group) async for group in iterate_fairly(request.groups)]
         found = await context.broker.groups.fetch(_requested_partitions(asked), stable=request.require_stable)
-        groups = [await _group(context, group, found[group.group_id]) async for group in in_turns(asked)]
+        groups = [await _group(context, group, found[group.group_id]) async for group in iterate_fairly(asked)]
         return OffsetFetchResponse(groups=groups)
     topics = None
     if request.topics is not None:
@@ -105,7 +105,7 @@ async def _requested_groups(context: Context, group: OffsetFetchRequestGroup) ->
                 topic_id=each.topic_id,
                 partitions=each.partition_indexes,
             )
-            async for each in in_turns(group.topics)
+            async for each in iterate_fairly(group.topics)
         ],
     )
 
@@ -134,7 +134,7 @@ async def _group(context: Context, asked: RequestedGroup, found: CommittedByPart
                 topic_id=topic.topic_id,
                 partitions=[_partition(context, topic, partition, found) for partition in topic.partitions],
             )
-            async for topic in in_turns(topics)
+            async for topic in iterate_fairly(topics)
         ],
     )
 
@@ -165,7 +165,7 @@ async def _all(context: Context, found: Stable) -> list[RequestedTopic]:
         topic_id = ZERO_UUID
         if context.version >= IDS_SINCE:
             try:
-                topic_id = (await context.broker.catalogue.find(name)).topic_id
+                topic_id = (await context.broker.catalog.find(name)).topic_id
             except StreamhouseError:
                 continue  # deleted a moment ago
         topics.append(RequestedTopic(name=name, topic_id=topic_id, partitions=partitions))

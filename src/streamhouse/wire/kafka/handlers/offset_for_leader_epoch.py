@@ -11,7 +11,7 @@ Versions    v3 replica id · v4 flexible
 
 from streamhouse.broker.fetch.fetch import check_leader_epoch
 from streamhouse.errors import StreamhouseError
-from streamhouse.limits import in_turns
+from streamhouse.limits import iterate_fairly
 from streamhouse.model.names import TopicPartition
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
@@ -31,9 +31,11 @@ async def handle(context: Context, request: OffsetForLeaderEpochRequest) -> Hand
         topics=[
             OffsetForLeaderTopicResult(
                 topic=topic.topic,
-                partitions=[await _partition(context, topic.topic, part) async for part in in_turns(topic.partitions)],
+                partitions=[
+                    await _partition(context, topic.topic, part) async for part in iterate_fairly(topic.partitions)
+                ],
             )
-            async for topic in in_turns(request.topics)
+            async for topic in iterate_fairly(request.topics)
         ]
     )
 

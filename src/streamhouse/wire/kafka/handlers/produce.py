@@ -29,11 +29,11 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from streamhouse.broker.partition.log import Placed
-from streamhouse.broker.partition.producer_state import KEYS_FROM
+from streamhouse.broker.partition.log import PendingAppend
+from streamhouse.broker.partition.producer_state import FIRST_KEY_ID
 from streamhouse.broker.produce.append import Inspection, ProduceTransaction
 from streamhouse.errors import BadRecords, InvalidRecord, NotLeader, StreamhouseError, UnsupportedCompression
-from streamhouse.limits import in_turns
+from streamhouse.limits import iterate_fairly
 from streamhouse.model.names import TopicId, TopicPartition
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import CloseConnection, Context, HandlerResult, PendingResponse
@@ -67,7 +67,7 @@ _CODEC: Final = 0x07
 _ZSTD: Final = 4
 _TRANSACTIONAL: Final = 0x10
 _PRODUCER_AT: Final = 43
-_KEYS: Final = range(KEYS_FROM >> 56, 0x80)
+_KEYS: Final = range(FIRST_KEY_ID >> 56, 0x80)
 """First bytes of producer ids that stand for idempotency keys."""
 
 
@@ -79,7 +79,7 @@ class Outcome(NamedTuple):
     """What became of one partition's batch: placed, or refused."""
 
     partition: int
-    placed: Placed | None
+    placed: PendingAppend | None
     code: ErrorCode = ErrorCode.NONE
     text: str | None = None
     to_blame: Sequence[int] = ()
@@ -102,13 +102,14 @@ async def handle(context: Context, request: ProduceRequest) -> HandlerResult:
     named = _named(context, request)
     inspected: Inspected = {}
     if len(named) > 1:
-        await context.broker.open_ahead(list(named))
+        await context.broker.open_many(list(named))
         inspected = await _inspect_ahead(context, named)
         if transaction is not None:
             batches = {name: part.records or b"" for name, part in named.items()}
             transaction = await context.broker.verify_ahead(transaction, batches)
     topics = [
-        await _append_topic(context, topic, transaction, inspected) async for topic in in_turns(request.topic_data)
+        await _append_topic(context, topic, transaction, inspected)
+        async for topic in iterate_fairly(request.topic_data)
     ]
     if acks == REQUEST_FLUSH:
         _request_flushes(topics)
@@ -126,7 +127,7 @@ def _named(context: Context, request: ProduceRequest) -> Mapping[TopicPartition,
     for topic in request.topic_data:
         name: str | None = topic.name
         if context.version >= IDS_SINCE:
-            found = context.broker.catalogue.known(TopicId(topic.topic_id))
+            found = context.broker.catalog.known(TopicId(topic.topic_id))
             name = None if found is None else found.name
         if name is not None:
             named |= {TopicPartition(name, part.index): part for part in topic.partition_data}
@@ -143,7 +144,7 @@ async def _inspect_ahead(context: Context, named: Mapping[TopicPartition, Partit
 def _request_flushes(topics: Sequence[TopicOutcome]) -> None:
     for placed in (outcome.placed for topic in topics for outcome in topic.outcomes):
         if placed is not None:
-            placed.log.flush_soon(placed.end)
+            placed.log.request_flush(placed.end)
 
 
 def _reject_all(context: Context, request: ProduceRequest, code: ErrorCode, text: str) -> HandlerResult:
@@ -164,12 +165,12 @@ async def _append_topic(
         code = context.count_error(error)
         return TopicOutcome(topic, [Outcome(part.index, None, code, str(error)) for part in topic.partition_data])
     parts = topic.partition_data
-    placed = [await _append(context, name, part, transaction, inspected) async for part in in_turns(parts)]
+    placed = [await _append(context, name, part, transaction, inspected) async for part in iterate_fairly(parts)]
     return TopicOutcome(topic, placed)
 
 
 async def _name_of(context: Context, topic: TopicProduceData) -> str:
-    return (await context.broker.catalogue.find_by_id(TopicId(topic.topic_id))).name
+    return (await context.broker.catalog.find_by_id(TopicId(topic.topic_id))).name
 
 
 async def _append(
@@ -210,7 +211,7 @@ def _check(context: Context, records: Buffer) -> bool:
     """Judge a batch by its own attributes, not by what the request around it says; whether it is transactional."""
     attributes = records[_ATTRIBUTES_AT] if len(records) > _ATTRIBUTES_AT else 0
     if len(records) > _PRODUCER_AT and records[_PRODUCER_AT] in _KEYS and context.client_id != AGENT:
-        raise InvalidRecord(f"producer id is reserved for idempotency keys; from={KEYS_FROM}")
+        raise InvalidRecord(f"producer id is reserved for idempotency keys; from={FIRST_KEY_ID}")
     if context.version < ZSTD_SINCE and attributes & _CODEC == _ZSTD:
         raise UnsupportedCompression(f"zstd needs Produce v{ZSTD_SINCE} or later; version={context.version}")
     return bool(attributes & _TRANSACTIONAL)

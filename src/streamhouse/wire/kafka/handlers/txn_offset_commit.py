@@ -18,7 +18,7 @@ from typing import Final
 
 from streamhouse.broker.groups import OffsetToCommit
 from streamhouse.errors import GroupNotFound, InvalidTransactionState, StreamhouseError
-from streamhouse.limits import in_turns
+from streamhouse.limits import iterate_fairly
 from streamhouse.model.names import TopicPartition
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
@@ -46,7 +46,7 @@ CODES: Final = VersionedCodes(fenced_since=NEVER, abortable_since=ABORTABLE_SINC
 async def handle(context: Context, request: TxnOffsetCommitRequest) -> HandlerResult:
     named = await name_topics(context, request.topics, ids_since=IDS_SINCE)
     codes = await _commit(context, request, offsets_of(named))
-    return TxnOffsetCommitResponse(topics=[_topic(topic, name, codes) async for topic, name in in_turns(named)])
+    return TxnOffsetCommitResponse(topics=[_topic(topic, name, codes) async for topic, name in iterate_fairly(named)])
 
 
 async def _commit(
@@ -63,7 +63,7 @@ async def _commit(
         return dict.fromkeys(offsets, context.count_error(_code(context.version, error)))
     return {
         name: ErrorCode.NONE if error is None else context.count_error(_code(context.version, error))
-        async for name, error in in_turns(outcomes.items())
+        async for name, error in iterate_fairly(outcomes.items())
     }
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.limits import in_turns
+from streamhouse.limits import iterate_fairly
 from streamhouse.model.names import TopicId, TopicPartition
 from streamhouse.model.transaction import Marker, ProducerIdentity
 from streamhouse.wire.kafka.api_registry import handles
@@ -42,7 +42,9 @@ async def handle(context: Context, request: WriteTxnMarkersRequest) -> HandlerRe
 
 
 async def _write(context: Context, request: WriteTxnMarkersRequest) -> Response:
-    return WriteTxnMarkersResponse(markers=[await _marker(context, each) async for each in in_turns(request.markers)])
+    return WriteTxnMarkersResponse(
+        markers=[await _marker(context, each) async for each in iterate_fairly(request.markers)]
+    )
 
 
 async def _marker(context: Context, asked: WritableTxnMarker) -> WritableTxnMarkerResult:
@@ -51,7 +53,7 @@ async def _marker(context: Context, asked: WritableTxnMarker) -> WritableTxnMark
         number=asked.coordinator_epoch,
         is_commit=asked.transaction_result,
     )
-    named = [(topic, await _name_of(context, topic)) async for topic in in_turns(asked.topics)]
+    named = [(topic, await _name_of(context, topic)) async for topic in iterate_fairly(asked.topics)]
     codes = await _mark(context, marker, named)
     return WritableTxnMarkerResult(
         producer_id=asked.producer_id, topics=[_topic(topic, name, codes) for topic, name in named]
@@ -62,7 +64,7 @@ async def _name_of(context: Context, topic: WritableTxnMarkerTopic) -> str | Err
     if context.client_id != AGENT:
         return topic.name
     try:
-        return (await context.broker.catalogue.find_by_id(TopicId(UUID(topic.name)))).name
+        return (await context.broker.catalog.find_by_id(TopicId(UUID(topic.name)))).name
     except StreamhouseError as error:
         return context.count_error(error)
     except ValueError:
@@ -82,7 +84,7 @@ async def _mark(context: Context, marker: Marker, named: Named) -> Mapping[Topic
         return dict.fromkeys(names, context.count_error(error))
     return {
         name: ErrorCode.NONE if error is None else context.count_error(error)
-        async for name, error in in_turns(outcomes.items())
+        async for name, error in iterate_fairly(outcomes.items())
     }
 
 
