@@ -29,7 +29,7 @@ def appends_pass_while_a_partition_is_held(patch: Patch) -> None:
 
 
 def leaders_go_on_without_what_was_placed(patch: Patch) -> None:
-    patch.setattr(partition_freezes, "_go_on_behind", lambda logs, found: None)
+    patch.setattr(partition_freezes, "_continue_after", lambda logs, found: None)
 
 
 def placed_runs_carry_no_producers(patch: Patch) -> None:
