@@ -1,12 +1,8 @@
-"""Quantities: how sizes, durations, switches and addresses are written by people.
+"""Fields of settings: sections, and how sizes, durations, switches and addresses are written.
 
-Owns        the units that a setting's name implies (`_bytes`, `_s`, `_ms`) and the texts that mean a number of them
-Leaves      which setting has which unit, and ranges, to `settings`; naming the place of a bad text to `load`
-
-Section: a group of settings, and how one of them is written down.
-
-Owns        the base of every section; what a setting says of itself
-Leaves      the settings to `settings` and `pipelines`
+Owns        the units that a setting's name implies (`_bytes`, `_s`, `_ms`) and the texts that are parsed as such; the
+            base class of sections
+Leaves      the settings to `settings`, `listeners` and `pipelines`; naming the source of a bad text to `load`
 """
 
 import ipaddress

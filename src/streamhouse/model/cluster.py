@@ -1,23 +1,13 @@
-"""Change: the news that something in the metadata store is no longer what it was.
+"""Cluster: sessions, leases, membership, notifications of changes, and preferred leaders.
 
-Owns        the nouns
-Leaves      sending and hearing them to the metadata store, what to read again to whoever hears them
+Owns        the types; the rule for preferred leaders: rendezvous hashing, so that an agent that joins or leaves moves
+            only its own share
+Leaves      granting, renewing and fencing to the metadata store, acting on them to `broker.session` and
+            `broker.cluster`
 
-Sessions and leases: who may append, and with which epoch.
-
-Owns        the nouns; what a lease says
-Leaves      granting, renewing and fencing to the metadata store, acting on them to `broker.lease`
-
-A lease lives exactly as long as the session that holds it: one heartbeat on the session renews all its leases.
-Epochs come from one counter of the whole cluster, so that they only ever grow, also across release, delete and
-re-creation.
-
-Placement: who of the live agents should lead what.
-
-Owns        the rule: rendezvous hashing, so that an agent that comes or goes moves only its own share
-Leaves      who is alive to `broker.cluster.cluster`, the right to append to leases
-
-A rule that everybody computes alike from the same list. Where lists differ for a moment, leases decide.
+A lease lives exactly as long as the session that holds it: one heartbeat of the session renews all its leases. Epochs
+come from one counter of the whole cluster, so they only grow, also across release, deletion and re-creation. All agents
+compute preferred leaders alike from the same list of members; while lists differ, leases decide.
 """
 
 from collections.abc import Sequence

@@ -1,21 +1,12 @@
-"""Merging: which small runs of a partition should become one, as pure functions.
+"""Log cleanup policies as pure functions: retention, compaction and merging of runs.
 
-Owns        the policy: enough small neighbours of one epoch, none of them much larger than the rest; what a job merges
-Leaves      the work to `broker.maintenance.compaction` and `spark.maintenance.merging`
+Owns        where a log should start (by time and by size, in whole runs, oldest first); which partitions are due for
+            compaction and up to which offset (dirty ratio, smallest and largest lag, open transactions); which small
+            neighbouring runs of one epoch become one
+Leaves      which records stay to `format.compaction`, the work to `broker.maintenance` and `spark.maintenance`
 
-A run joins a merge only where the result is several times as large, so that a byte is moved a few times in all, however
-small the runs are that a partition is written in.
-
-Compaction: which partitions are due, and up to which offset, as pure functions.
-
-Owns        the policy (Kafka's: dirty ratio, smallest and largest lag, open transactions, in whole runs)
-Leaves      which records stay to `format.compaction`, the work to `broker.maintenance.compaction` and, for jobs, to
-            `spark.maintenance.compacting`
-
-Retention: where a partition's log should start, as a pure function.
-
-Owns        the policy (Kafka's: by time and by size, in whole runs, oldest first)
-Leaves      moving the log start to the metadata store, deleting bytes to `broker.maintenance.collector`
+A run joins a merge only if the result is several times as large, so a byte is moved a few times in all, however small
+the runs are that a partition is written in.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,24 +1,14 @@
-"""Pipeline: a query that never ends, what is known of how it runs, and who runs it.
+"""Pipeline: a continuous query, its status and its owner; views that pipelines maintain; SQL workers.
 
-Owns        the nouns; when a changed definition keeps its place; how many pipelines a supervisor should have
-Leaves      definitions as text to `format.statements`, keeping them to `broker.pipelines`, running to `spark.pipelines`
+Owns        the types; whether a changed definition keeps its checkpoint; how many pipelines a supervisor should have
+Leaves      definitions as text to `format.statements`, storing them to `broker.pipelines`, running to `spark.pipelines`
 
-A pipeline is owned by one supervisor through a lease: holder, epoch and expiry, judged by the metadata store's clock.
-What it commits to topics and views is fenced by that epoch. A generation is one beginning: `restart` makes the next,
-with a new place to start from, a new checkpoint and a new query id.
+A supervisor owns a pipeline through a lease: holder, epoch and expiry by the metadata store's clock. Its commits to
+topics and views are fenced by that epoch. `restart` starts a new generation: a new start position, a new checkpoint and
+a new query id.
 
-View: rows that a pipeline keeps up to date, found by key.
-
-Owns        the nouns: what is known of a view, a row, a part of a batch that changes rows
-Leaves      how keys are written and ordered to `format.view_key`, keeping rows to the metadata store
-
-A batch of a query comes in parts, in order, each one transaction. A batch that was told wholly is told once; one that
-was not may be told again from its first part, cut in another way: rows are set, not added to.
-
-Worker: a process with a Spark that answers SQL for agents.
-
-Owns        the noun
-Leaves      its life to `spark.sql`, finding one for a question to `broker.sql`
+A batch of a query changes a view in parts, in order, each part in one transaction. A complete batch is applied once; an
+incomplete one may be sent again from its first part, split differently: rows are set, not added to.
 """
 
 from collections.abc import Mapping, Sequence

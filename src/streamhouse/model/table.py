@@ -1,24 +1,12 @@
-"""Table: a name that SQL knows: a topic, something outside, or a view, with its columns.
+"""Table: a name that SQL knows, with its columns: a topic, an external table or a view; and lake tables of topics.
 
-Owns        the nouns: columns, options, where a table's rows are
-Leaves      the text of CREATE TABLE to `format.statements`, reading and writing to `spark.connectors`
+Owns        columns, options and location of a table; partitions of a lake table (`day(ts), bucket(16, id), country`);
+            what `table.format`, `table.key` and the other settings of a topic mean together
+Leaves      the text of CREATE TABLE to `format.statements`, names and types of settings to `topic_settings`, reading
+            and writing to `spark`
 
-A topic is a table without anybody's doing. A definition says more about it (columns, format), or names another place.
-
-Partition of a lake table: a column, or what is made of it, by which files lie together.
-
-Owns        the noun; `day(ts), bucket(16, id), country`: what it means and what else it may be
-Leaves      partitions of rows to `spark.lake.transforms`
-
-A text that is not allowed is a ValueError that says what is.
-
-Table settings: what a topic's own settings say of the lake table that it is to be.
-
-Owns        what `table.format`, `table.key` and the others mean together, and refusing what can't work
-Leaves      their names, defaults and types to `topic_settings`, making the table to `spark.lake.following`
-
-A value that is not allowed is a ValueError whose text says what is; settings that contradict each other are
-`InvalidConfig`.
+A topic is a table without a definition. A definition adds columns and a format, or names another location. A value that
+is not allowed is a ValueError that says what is; settings that contradict each other are `InvalidConfig`.
 """
 
 import posixpath

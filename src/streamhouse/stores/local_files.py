@@ -1,17 +1,10 @@
-"""Files: the write-ahead log's door to the local disk, and the real disk behind it.
+"""Local files: the interface to the local disk for the WAL, the block cache, the folder store and the data lock.
 
-Data path   disk, recovery -> **files** -> operating system
-Owns        what each call promises about durability; whole writes; locks
-Leaves      which files there are and what they mean to `disk` and `recovery`
+Owns        what each call promises about durability; complete writes; locks; directories whose entries are durable
+Leaves      which files there are and what they mean to the callers
 
-All calls block and are made from worker threads only. Trouble of the disk is the operating system's `OSError`.
-Simulations put a disk behind this door that loses power, tears writes, fills up and fails to sync.
-
-Directories that survive a power cut.
-
-Data path   none; called when an embedded store is opened or meets a new folder
-Owns        making a directory so that its entry is durable
-Leaves      files in it to the stores
+All calls block and are made from worker threads only. Errors of the disk are the operating system's `OSError`.
+Simulations implement the interface with a disk that loses power, tears writes, fills up and fails to sync.
 """
 
 import asyncio

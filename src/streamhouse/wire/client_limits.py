@@ -1,32 +1,18 @@
-"""Rates: how often one client may ask, or connect.
+"""Limits for clients that all protocols share: rates, connections, and repeated requests that fail.
 
-Data path   HTTP and gRPC, before anything is done for a request; admission, before anything is read
-Owns        a bucket of turns for each client address, and how long to wait for the next turn
-Leaves      refusing or waiting to each wire; Kafka clients are paced by the budget of bytes in flight
+`TokenBuckets` limit how often a client address sends requests or connects. Each protocol decides whether to reject or
+to wait; Kafka clients are limited by bytes in flight instead.
 
-Admission: who may connect, and when a new connection's turn has come.
+`ConnectionLimits` decide whether a client may connect, and when. A connection above a limit is rejected. One above the
+rate waits, unread, which costs a socket; it is rejected only if it would wait for longer than `MAX_WAIT_S`. Clients on
+the same machine count only in the limit of all connections unless an override names their address: they are tests,
+tools and sidecars, many of them behind one address.
 
-Data path   listener -> **admission** -> connection
-Owns        how many connections are open, in all and of each client address; the rate of new ones; which addresses
-            are limited at all; the log lines about those that were refused or had to wait
-Leaves      closing and waiting to each wire's `connection`; requests to `rates`, refusals to `failures`
-
-One connection too many is refused. One that comes too soon waits for its turn, unread, which costs a socket and
-nothing else; only where so many wait that its turn would be later than `MAX_WAIT_S` it is refused as well. Clients on
-the same machine count in the limit of all connections and in no other, unless an override names their address: they
-are tests, tools and sidecars, many of them behind one address.
-
-Failures: a client that is refused and asks again at once, without end, waits a little longer each time.
-
-Data path   beside each wire, after a request was refused and before its client is told
-Owns        what counts as asking again; how long a refusal is held back
-Leaves      what a refusal is, and waiting, to each wire
-
-A client that waits between its tries, as all that are written well do, is never held back: it may be refused `per_s`
-times a second for ever, and a second's worth of times at once. Requests that were sent before the client knew of its
-last refusal are not held back, and count little: all that a producer had under way to a leader that has moved is
-refused at once. Time that the client had to wait here is none in which it calmed down, so who goes on is held back
-longer and longer, up to `max_delay_s`; and that is forgotten within moments once it stops.
+`RejectionBackoff` delays error responses to a client that repeats failing requests without a pause. A client that waits
+between its retries is never delayed: `per_s` errors a second are allowed for ever, and a second's worth at once.
+Requests that were sent before the client received its last error are not delayed and count little: all requests that a
+producer had in flight to a leader that has moved fail at once. The time of a delay does not count as a pause, so the
+delays of a client that continues grow up to `max_delay_s`; they end within moments after it stops.
 """
 
 import ipaddress

@@ -1,20 +1,8 @@
-"""The groups' guard: which commits of group state may be made, decided from what one transaction has read.
+"""Commit guards: which segments, replacements and group commits are valid, decided from what one transaction read.
 
-Data path   coordinator -> **group guard** -> rows
-Owns        the fence of a shard: its lease's holder and epoch, and the order of its commits
-Leaves      reading the state and writing what is allowed, in one transaction, to the engines
-
-The commit guard: which runs may be published, decided from what one transaction has read.
-
-Data path   flush or recovery -> **guard** -> rows
-Owns        promise 4: holder, epoch and expected next offset of every run; recognising a commit that is repeated
-Leaves      reading the state and writing the verdict, in one transaction, to the engines
-
-Replacement: which runs may stand in for others.
-
-Data path   compaction or a merge -> **replacement** -> rows
-Owns        what no caller may ask: other offsets, other epochs, another partition
-Leaves      whether the old rows are still there to `transactions.replacements`
+Owns        holder, epoch and next offset of every run, and recognising a repeated commit; which runs may replace others
+            (same partition, offsets and epochs); holder, epoch and order of the commits of a group shard
+Leaves      reading the state and writing the result, in one transaction, to `procedures`
 """
 
 from collections.abc import Iterable, Mapping, Sequence

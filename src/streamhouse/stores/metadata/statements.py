@@ -1,17 +1,11 @@
-"""Named SQL statements, read once from `sql/*.sql`.
+"""Named SQL statements and numbered migrations, read once from `sql/`.
 
-Data path   every call of a metadata engine is made of these
-Owns        the form of a statement file (`-- name:` line, purpose lines, one statement), the names Python may use
-Leaves      what the statements say to `sql/`, running them to the engines
+Owns        the form of a statement file (`-- name:` line, purpose lines, one statement), the names Python may use; the
+            order of migrations, and rejecting a database that is newer than this code
+Leaves      running them to the engines
 
-Names are attributes, so a misspelt one fails the type check; a statement without an attribute, or an attribute
-without a statement, fails when the room is opened.
-
-Schema versions: numbered `.sql` files, applied once each, in order.
-
-Data path   none; runs when a metadata store is opened
-Owns        the order of migrations, and refusing a database that is newer than this code
-Leaves      the tables to `migrations/` of each engine in `sql/`, transactions to the engine that runs the steps
+Names are attributes, so a misspelt one fails the type check; a statement without an attribute, or an attribute without
+a statement, fails when the store is opened.
 """
 
 import re

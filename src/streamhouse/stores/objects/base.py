@@ -1,16 +1,7 @@
-"""The object store's door: what StreamHouse needs of a bucket, and no more.
+"""ObjectStore: the interface to a bucket, its errors, and the rule for keys.
 
-Data path   flush, WAL, fetch and collector all come through here
-Owns        the door and its errors
-Leaves      vendors to their own modules, retries and metering to wrappers
-
+Keys have parts of letters, digits, dot, underscore and dash, separated by single slashes; no part may be `.` or `..`.
 Every implementation passes `tests/contracts/object_store.py`.
-
-Which strings may be keys here, whatever a bucket would take.
-
-Data path   every call of the embedded stores passes here first
-Owns        the rule: parts of letters, digits, dot, underscore and dash, between single slashes; nothing that climbs
-Leaves      which keys there are to `format.keys`
 """
 
 import re

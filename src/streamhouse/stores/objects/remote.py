@@ -1,33 +1,20 @@
-"""RemoteObjectStore: a bucket of S3, Google Cloud Storage or Azure, or of a server that speaks like one of them.
+"""RemoteObjectStore: a bucket of S3, Google Cloud Storage or Azure, or of a compatible server.
 
 Data path   retrying -> adaptive -> metered -> **remote** -> the network
-Owns        one request per call, with a deadline that grows with the bytes; buffers that are lent until it is over
-Leaves      repeating to `retrying`, pacing to `adaptive`, the meaning of answers to `remote_errors` (decision 0006)
+Owns        one request per call, with a deadline that grows with the bytes; buffers that are lent to the client library
+Leaves      retries to `retrying`, concurrency to `adaptive`, the meaning of errors to `remote_errors` (decision 0006)
 
-The client's own retries are off: it would repeat a create whose reply was lost and report our own write as somebody
-else's. One PUT per object, never a multipart upload: those are not create-only here.
+The client library's own retries are off: it would repeat a create whose response was lost and report our own write as
+that of another writer. One PUT per object, never a multipart upload: those are not create-only here.
 
-Lending: buffers that a client in another thread reads, and the proof that it has stopped.
+Buffers: small parts of a body are joined, because each one costs a call between languages; large ones are lent without
+a copy. The thread of a call that was cancelled or timed out may still read, so the caller gets its buffers back only
+after the library released every view: a memoryview cannot be released while it is exported.
 
-Data path   put_new -> **lending** -> the bucket's client
-Owns        which pieces of a body are copied and which are lent; waiting until every lent one is back
-Leaves      sending to the client
-
-Small pieces are joined, because each one costs a crossing between languages; large ones are lent as they are, never
-copied. A call that was cancelled or timed out has ended for us, but its thread may still be reading, so the caller's
-buffers are its own again only when the client has let go of every view. A view says so itself: it can't be released
-while somebody holds it.
-
-Key order, also from buckets that list like a file system.
-
-Data path   a bucket's pages -> **ordering** -> whoever lists
-Owns        turning directory order into key order, holding back as little as possible
-Leaves      fetching pages to the bucket's module
-
-A bucket that keeps directories lists `a/b/1` before `a/b-c`, because it compares `b` with `b-c`; by key it is the other
-way round, as `-` comes before `/`. Only names that begin with the directory's name and go on with a character below `/`
-can be out of place, and in directory order they follow it directly. So these families are held back and sorted, and
-everything else passes. Pages that are in key order already stay as they are.
+Key order: a bucket that has directories lists `a/b/1` before `a/b-c`, because it compares `b` with `b-c`; by key it is
+the other way round, as `-` comes before `/`. Only names that start with the directory's name and continue with a
+character below `/` can be out of order, and in directory order they follow it directly. `in_key_order` collects and
+sorts these; everything else passes. Pages that are in key order already stay as they are.
 """
 
 import asyncio

@@ -1,16 +1,8 @@
-"""Opening a bucket: from a URL and the environment to a client with our limits.
+"""Opens a bucket: from a URL and the environment to a client library with our limits.
 
-Data path   none; called once at the start
-Owns        which variables we read; the client's time-outs, and that it never retries; that its threads are done before
-            Python is
-Leaves      the form of a URL to `addresses`; credentials and everything else in the environment to the client, which
-            knows each cloud's usual variables
-
-Addresses of buckets: which are ours, which of others mean the same, and what to write instead of the rest.
-
-Data path   none; called once at the start
-Owns        the form of an address; the forms that other tools have for it
-Leaves      opening what it names to `remote_open`
+Owns        the form of bucket URLs, and the forms of other tools that mean the same; which variables are read; the
+            library's timeouts, and that it never retries; that its threads end before Python does
+Leaves      credentials and the rest of the environment to the library, which knows each cloud's usual variables
 """
 
 import atexit

@@ -1,16 +1,11 @@
-"""Endpoint: the operations of one path; requests are judged by their declaration before a handler sees them.
+"""Endpoint: the operations of one path. Requests are checked against their declaration before a handler runs.
 
-Data path   app's router -> **endpoint** -> handler -> answer
-Owns        methods, parameters, headers and JSON bodies against their types; errors that name the place
-Leaves      bytes of bodies to `bodies`, media types to `negotiation`, answers to the handlers
+Data path   router -> **endpoint** -> handler
+Owns        methods, parameters, headers and JSON bodies against their types; errors that name the field
+Leaves      the declarations to `operations`, the handlers to `routes`
 
-Integers: whole numbers that JSON writes with a fraction of nothing, as in `3.0`.
-
-Data path   bodies that were refused for one -> **integers** -> endpoint, which reads them once more
-Owns        finding such numbers where a type has an integer, and nowhere else: values of records stay as they are
-Leaves      reading to msgspec
-
-JSON Schema calls 3.0 an integer, and some languages write all their numbers so; msgspec does not take it for one.
+JSON Schema calls 3.0 an integer, and some languages write all numbers like this; msgspec does not accept it.
+`whole_numbers` converts such numbers where a type has an integer, and nowhere else: values of records stay as they are.
 """
 
 import re

@@ -1,20 +1,13 @@
-"""Metrics of the HTTP port.
+"""Middleware of the HTTP port: request limits, the rules for browsers, and metrics.
 
-Data path   beside gate and streams; nothing flows through it
-Owns        the names of the metrics, and their children, which are made once
-Leaves      serving them to `routes.health`
-
-Gate: every request comes through here first; who may ask, how many at once, and what was answered.
-
-Data path   server -> **gate** -> app's router
-Owns        the limits of requests at once and in a second, holding back refusals of those who ask without end, the
-            rules for browsers (decision below), counting
-Leaves      everything about single operations to `endpoint`
+Data path   server -> **middleware** -> router of the app
+Owns        the limits of concurrent requests and of requests per second, delays of repeated errors, metrics
+Leaves      single operations to `endpoint`
 
 A page of another site must not use a browser to reach an agent on its user's machine or network:
  - a request that changes something and names an Origin must come from the agent's own pages;
- - on a loopback address only names that stand for this machine are answered, so that no other name can be made to
-   point here (DNS rebinding). `http.allowed_hosts` has further names.
+ - on a loopback address only names of this machine are accepted, so that no other name can be made to point here
+   (DNS rebinding). `http.allowed_hosts` adds further names.
 """
 
 import ipaddress

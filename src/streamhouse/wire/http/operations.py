@@ -1,14 +1,7 @@
-"""Operations: what the HTTP API can do, each declared once.
+"""Operations of the HTTP API, each declared once: method, path, parameters, bodies, responses and statuses.
 
-Data path   route modules declare **operations**; `endpoint` serves them, `openapi` describes them
-Owns        the shape of a declaration: method, path, parameters, bodies, answers, statuses
-Leaves      checking requests against it to `endpoint`, doing it to the handlers
-
-Exchange: what answers are made of, and the limits of small requests.
-
-Data path   route -> **exchange** -> JSON
-Owns        writing JSON, limits of listings and of small bodies
-Leaves      shapes to the routes, requests to `endpoint`, errors to `errors`
+Owns        the declaration, the limits of listings and of small bodies, JSON responses
+Leaves      the operations themselves to `routes`, checking requests to `endpoint`, the document to `openapi`
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -1,14 +1,7 @@
-"""Bodies: bytes of requests come in, within limits of size, time and memory.
+"""Request bodies within limits of size, time and memory, and media types of requests and responses.
 
-Data path   socket -> **bodies** -> endpoint, or an upload piece by piece
-Owns        the memory that bodies being read may take together; how long a body, and each piece of it, may take
-Leaves      what the bytes mean to `endpoint` and the handlers
-
-Negotiation: media types, of what is sent and of what is wanted.
-
-Data path   Content-Type and Accept headers -> **negotiation** -> one of the types that an operation has
-Owns        reading both headers, refusing with 415 and 406
-Leaves      which types there are to the operations
+Owns        the memory that all bodies use together; timeouts of a body and of each chunk; 415 and 406
+Leaves      what a body contains to `endpoint` and `records`
 """
 
 import asyncio

@@ -1,15 +1,9 @@
-"""Server: uvicorn on the agent's own event loop.
+"""HTTP server: uvicorn on the agent's event loop, and connections with limits that uvicorn does not have.
 
-Data path   sockets -> **server** -> connection -> gate
-Owns        the HTTP listener: opening, closing, and that it does nothing while nobody asks
-Leaves      signals to `agent`, limits of connections to `connection`, routes to `app`
-
-Connection: one HTTP connection, as uvicorn serves it, with the limits that it doesn't have itself.
-
-Data path   socket -> **connection** -> gate
-Owns        ending or pausing those that `admission` doesn't let in, how long headers may take, cutting off readers
-            that take nothing, the Date header, problem details for what can't be parsed
-Leaves      HTTP itself to h11 and uvicorn
+Data path   sockets -> **server** -> middleware
+Owns        the HTTP listener; rejecting or delaying connections by `ConnectionLimits`; timeouts for headers and for
+            clients that do not read; the Date header; problem details for requests that cannot be parsed
+Leaves      signals to `agent`, routes to `app`, HTTP itself to h11 and uvicorn
 """
 
 import asyncio

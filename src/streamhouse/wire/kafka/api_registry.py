@@ -1,14 +1,9 @@
-"""Left out: the APIs that are knowingly not served, each with the reason.
+"""API registry: which Kafka APIs are served, in which versions, by which handler; and which are not, with the reason.
 
-Data path   none; docs/protocol-support.md tells it
-Owns        the reasons; a test fails when an API is neither served nor listed here, or both
-Leaves      what is served to `support`
+Owns        the table of APIs, and the text of docs/protocol-support.md, which is generated from it
+Leaves      the meaning of an API to its handler
 
-Support: which APIs are served, in which versions, by which handler.
-
-Data path   exchange looks up **support** -> handler
-Owns        the table of APIs; the text of docs/protocol-support.md, which is made of it
-Leaves      behaviour to the handlers, whose docstrings are quoted in that text
+A test fails if an API is neither served nor listed as unsupported, or both.
 """
 
 import inspect

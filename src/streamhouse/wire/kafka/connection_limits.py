@@ -1,28 +1,18 @@
-"""In flight: the limit on bytes of requests that were begun and not yet answered, over all connections.
+"""Limits of Kafka connections: bytes in flight, timeouts, and requests per turn of the event loop.
 
-Data path   framing asks **inflight** before it allocates -> connection gives the bytes back with the answer
-Owns        whose frame may grow now, and whose waits
-Leaves      pausing the socket to `connection`; ending senders that stall to `patience`; bytes of appended batches to
-            the broker's own budget
+Data path   framing reserves **in-flight bytes** before it allocates -> connection releases them with the response
+Owns        which frame may grow and which waits; what is measured of a connection, and when it is closed
+Leaves      pausing the socket to `connection`, closing to `server`, bytes of appended batches to the broker's budget
 
-What counts is the size of a frame's buffer, which grows as bytes arrive: what a client announces and doesn't send costs
-nobody anything. Three rules keep requests moving when the room is full:
-- a part of the room is for small requests (heartbeats, metadata, fetches), so large ones can't hold them up;
-- frames that were begun grow before new ones begin, in the order in which they asked;
-- if nothing fits any more, the first of them grows beyond the limit until it is whole, so that frames which are all
-  half there can't wait for each other. There is one such frame at a time, and none while more than the limit is taken.
+`InflightBytes` counts the size of a frame's buffer, which grows as bytes arrive: bytes that a client announces and does
+not send cost nothing. Three rules keep requests moving when the limit is reached:
+- a part of the limit is for small requests (heartbeats, metadata, fetches), so large ones cannot block them;
+- frames that were started grow before new ones start, in the order of their reservations;
+- if nothing fits any more, the first of them grows beyond the limit until it is complete, so that incomplete frames
+  cannot wait for each other. There is one such frame at a time, and none while more than the limit is reserved.
 
-Patience: how long a connection may be silent at first, idle, half-way through a request, or unwilling to read.
-
-Data path   beside it; `server` looks at all connections now and then
-Owns        what is measured of a connection, and what is too long
-Leaves      closing it to `server`
-
-Turns: how many requests of one client are begun before others have their turn.
-
-Data path   beside connection
-Owns        the number; without it a client that sends thousands of small requests at once stops all others
-Leaves      giving way, also within one request, to `broker.turns`; the order of a client's requests to `connection`
+`find_close_reason` closes connections that send no first request, are idle, stop in the middle of a request, or do not
+read their responses.
 """
 
 from collections import deque

@@ -1,28 +1,21 @@
-"""Error codes: what a Kafka client is told when the broker refuses.
+"""Error codes of Kafka: from the error tree to codes for clients, and back for responses of other agents.
 
-Data path   broker raises -> **errors** -> handlers put the code into an answer
-Owns        the one table from the error tree to Kafka's codes
-Leaves      the tree to `streamhouse.errors`, the place of a code in an answer to the handlers
+Owns        the table from errors to codes, and the table from codes to errors
+Leaves      the tree to `streamhouse.errors`, the place of a code in a response to the handlers
 
 Invariant   what is `Retriable` here is retried by the Java client and by librdkafka, idempotent or not, under the same
-            sequence numbers. So no UNKNOWN_SERVER_ERROR: on it the Java producer gives up a batch whose fate it can't
-            know (KAFKA-14034), and THROTTLING_QUOTA_EXCEEDED is final for librdkafka's producer.
+            sequence numbers. So no UNKNOWN_SERVER_ERROR: on it the Java producer gives up a batch that may have been
+            stored (KAFKA-14034), and THROTTLING_QUOTA_EXCEEDED is final for librdkafka's producer.
 
-The choice among retriable codes follows what the two clients conclude from them:
+The choice among retriable codes follows what the two clients do:
   NOT_LEADER_OR_FOLLOWER            look the leader up again, the batch was not stored
   NOT_ENOUGH_REPLICAS               the same leader, a little later, the batch was not stored
   NOT_ENOUGH_REPLICAS_AFTER_APPEND  the same leader, a little later, the batch may have been stored
   KAFKA_STORAGE_ERROR               look the leader up again, then retry, and count the retry
 
-What can't be read, because it is damaged or missing at rest, is CORRUPT_MESSAGE: the Java consumer throws, librdkafka
-hands the error to the application, aiokafka and franz-go log it and try again. On KAFKA_STORAGE_ERROR all of them retry
-for ever without a word, on OFFSET_OUT_OF_RANGE they begin somewhere else, and on UNKNOWN_SERVER_ERROR Java goes on.
-
-Refusals: what an error code of another agent means here.
-
-Data path   an answer of another agent -> **refusals** -> the same error that this agent would have raised itself
-Owns        the way back from Kafka's codes to the error tree
-Leaves      the way there to `wire.kafka.errors`
+Records that are damaged or missing in the store are CORRUPT_MESSAGE: the Java consumer throws, librdkafka passes the
+error to the application, aiokafka and franz-go log it and try again. On KAFKA_STORAGE_ERROR all of them retry for ever
+without a message, on OFFSET_OUT_OF_RANGE they start at another offset, and on UNKNOWN_SERVER_ERROR Java continues.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,30 +1,19 @@
-"""Framing: bytes from a socket become frames, each in a buffer of its own.
+"""Framing: from the bytes of a socket to decoded requests, and from responses to bytes.
 
-Data path   socket -> **framing** -> connection -> codec
-Owns        the four bytes of length in front of every request; where received bytes go
-Leaves      how many bytes may be in flight to `inflight`, what a frame says to `exchange`
+Data path   socket -> **framing** -> connection -> handler -> **framing** -> connection
+Owns        the length in front of every request and where received bytes go (`FrameReader`); headers, correlation ids
+            and the version of a response (`decode_request`, `encode_response`); whether a response has only errors
+Leaves      how many bytes may be in flight to `connection_limits`, message bodies to `codec`, meaning to the handlers
 
-Invariant   nothing is allocated for a size before it was compared with the limit and admitted
-            a frame's buffer is at most twice as large as what came of it, or `FIRST_BYTES`
+Invariant   memory for a frame is allocated only after its size was compared with the limit and admitted
+            a frame's buffer is at most twice as large as the bytes received for it, or `FIRST_BYTES`
             a frame's buffer belongs to that frame alone: batches in it go into the log without a copy
 
-Between two frames bytes go to a scratch buffer that all connections share (they are taken out of it before anybody
-else can run), so an idle connection owns none, and many small requests arrive with one system call. Once a size is
-known, the rest of a large frame is received straight into its own buffer, which is doubled whenever it is full.
+Between two frames bytes go to a scratch buffer that all connections share (they are taken out of it before another
+connection can run), so an idle connection has none, and many small requests arrive with one system call. Once the size
+is known, the rest of a large frame is received into its own buffer, which is doubled whenever it is full.
 
-Exchange: one request and its answer, between the bytes of a frame and the classes of `messages`.
-
-Data path   connection -> **exchange** (header, API, version, body) -> handler -> **exchange** -> connection
-Owns        headers, correlation ids, which version an answer is written in
-Leaves      bytes of messages to `codec`, meaning to the handlers
-
-Refusals: whether an answer says no and nothing else.
-
-Data path   handler -> answer -> **refusals** -> connection, which holds refusals back from who asks without end
-Owns        where the error codes of an answer are; that one part that succeeded makes an answer a success
-Leaves      how long to hold back to `wire.failures`
-
-A success is found at its first part, so that answers about many partitions cost no more than others.
+`is_rejection` stops at the first part of a response that succeeded, so it is cheap for large responses.
 """
 
 import struct

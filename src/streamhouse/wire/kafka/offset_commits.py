@@ -1,14 +1,8 @@
-"""Topic ids: the names of topics that a group's requests name by id.
+"""What OffsetCommit, TxnOffsetCommit and OffsetFetch share: topics by id, offsets of a request, and the member.
 
-Data path   the handlers of OffsetCommit and OffsetFetch, from v10 on
-Owns        what is answered for an id that nobody has, or that can't be looked up now
-Leaves      topics to the broker's catalog
-
-Committing: what OffsetCommit and TxnOffsetCommit have in common, which is how they name offsets and who commits.
-
-Data path   request -> **committing** -> broker.groups
-Owns        names in the place of topic ids, the offsets of a request, the code of each of its partitions
-Leaves      what is done with the offsets, and what errors are called in each version, to the handlers
+Owns        names for topic ids, and the code for an id that is unknown or cannot be looked up now; the offsets of a
+            request, and the code of each partition
+Leaves      what is done with the offsets, and the codes of each version, to the handlers
 """
 
 from collections.abc import Iterable, Mapping, Sequence

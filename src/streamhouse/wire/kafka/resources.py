@@ -1,34 +1,13 @@
-"""Resources: what has settings, as the config APIs name and number it.
+"""Resources that several Kafka APIs name: settings, assignments, operations and replicas.
 
-Data path   the handlers of DescribeConfigs, AlterConfigs, IncrementalAlterConfigs and ListConfigResources
-Owns        Kafka's numbers for resources, sources and types of settings; which resources can be named
-Leaves      the settings of topics to `model.topic_settings`, the agent's to `broker.settings.configs`
+Owns        Kafka's numbers for resources, sources and types of settings; which assignments of brokers are valid; the
+            bits of authorised operations; the list of replicas of a partition
+Leaves      settings of topics to `model.topic_settings`, those of agents and pinned leaders to `broker`
 
-Assignments: brokers that were given to partitions by hand, as Kafka's tools do.
-
-Data path   the handlers of CreateTopics, CreatePartitions and AlterPartitionReassignments
-Owns        which lists of brokers make sense, and that the first of a list is who leads
-Leaves      the pins themselves to `broker.cluster.oversight`
-
-Records are in the store and not with brokers, so all but the first of a list mean nothing.
-
-Operations: what a client may do to a resource, as Kafka counts it, one bit each.
-
-Data path   handlers put these into their answers when they are asked for
-Owns        the bits
-Leaves      who may do what to access control, once there is any: without it everybody may do everything
-
-Replicas: which brokers Metadata and DescribeTopicPartitions name as those that hold a partition.
-
-Data path   the handlers of Metadata and DescribeTopicPartitions
-Owns        lists of replicas as long as the replication factor that was asked for
-Leaves      who leads to `broker.cluster`
-
-Records are in the store and not with agents, and any agent can lead any partition. Tools compare how many replicas a
-topic has with how many they asked for (Terraform, Strimzi, ksqlDB), so they are named as many: the leader, then other
-agents that are alive, then, where there are fewer agents than were asked for, ids that no agent has. All are in sync:
-no replica that is missing makes a record less durable, and nobody should be alarmed. No id is named twice; tools refuse
-such lists.
+Records are in the store and not with agents, so of an assignment only the first broker counts: it is the preferred
+leader. Tools compare the number of replicas with the number that they requested (Terraform, Strimzi, ksqlDB), so as
+many are listed: the leader, then other live agents, then ids that no agent has. All are in sync: a missing replica
+makes no record less durable. No id occurs twice, because tools reject such lists.
 """
 
 from collections import Counter

@@ -1,21 +1,8 @@
-"""A connection to PostgreSQL: which host, how long to wait for it, and how it is set up.
+"""Connections to PostgreSQL: URL, hosts, timeouts, setup of a connection, and statements in its dialect.
 
-Data path   `database` -> **connection** -> server
-Owns        trying the hosts of a URL in turn, each with a time of its own; what every connection is told first
-Leaves      keeping connections to the driver's pool in `database`
-
-The shared statements, as PostgreSQL reads them.
-
-Data path   `transactions` -> **dialect** -> server
-Owns        the two differences that need no statement of their own (how parameters and lists are written), and the
-            names of the statements that only this engine has
-Leaves      the other differences to `sql/postgres/`, where one statement takes the place of a shared one
-
-The URL of a PostgreSQL database, with one or more hosts.
-
-Data path   none; read once at the start
-Owns        which hosts there are, and how the database is named in texts: without user and password
-Leaves      the rest of the URL to the driver
+Owns        trying the hosts of a URL in turn, each with its own timeout; the name of the database in texts, without
+            user and password; how parameters and lists are written; statements that only PostgreSQL has
+Leaves      the pool to `database`, other differences of the dialect to `sql/postgres/`
 """
 
 import asyncio

@@ -1,17 +1,11 @@
-"""One PostgreSQL database: a pool of connections, transactions with a deadline.
+"""PostgresMetadataStore and its database: a pool of connections, transactions with a deadline.
 
 Data path   `store` -> **database** -> server
-Owns        the pool, begin and commit, the deadline of a call, trying a bumped transaction again
-Leaves      statements to `transaction`, reaching a server to `connection`, what errors mean to `failures`
+Owns        the pool, begin and commit, the deadline of a call, retrying a transaction after a conflict
+Leaves      statements to `transaction`, connecting to `connection`, the meaning of errors to `errors`
 
-Transactions are READ COMMITTED and hold the rows they decide by (decision 0007). A connection whose state isn't
-certain after a call is dropped without waiting: a server that doesn't answer can't hold up more than the call.
-
-PostgresMetadataStore: the metadata store's door over PostgreSQL.
-
-Data path   broker -> **store** -> one transaction each
-Owns        nothing but putting the parts together
-Leaves      the calls to `stores.metadata.store` and `transactions`, connections and transactions to `database`
+Transactions are READ COMMITTED and lock the rows that they decide by (decision 0007). A connection whose state is
+uncertain after a call is dropped without waiting: a server that does not respond delays only that call.
 """
 
 import asyncio

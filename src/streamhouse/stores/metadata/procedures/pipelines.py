@@ -1,14 +1,8 @@
-"""Pipelines as transactions.
+"""Procedures for pipelines and their supervisors.
 
-Data path   broker.pipelines -> **pipelines** -> rows
-Owns        that a change is made to what it was decided by; that an epoch ends with its generation; the fence
-Leaves      whether a change is allowed to `broker.pipelines`, who owns what to `supervisors`
-
-Supervisors as transactions: heartbeats, and leaving.
-
-Data path   broker.pipelines -> **supervisors** -> rows
-Owns        that one transaction renews, releases and gives; what is kept of statuses and logs
-Leaves      who should have what to `shares`
+Owns        that a change is applied to the revision that it was decided by; that an epoch ends with its generation; the
+            fence; that one transaction renews, releases and assigns pipelines; stored statuses and events
+Leaves      whether a change is allowed to `broker.pipelines`, which supervisor runs what to `pipeline_assignment`
 """
 
 import json

@@ -1,14 +1,8 @@
-"""Deletion of schemas as transactions: first out of use, then for good.
+"""Procedures that delete schemas, first softly and then for good, and that set modes of the schema registry.
 
-Data path   administration of the registry
-Owns        what may be deleted; that ids and references of what is gone are gone too, and that agents hear of it
-Leaves      whether the subject may be changed at all to `broker.schemas`
-
-Modes of the schema registry as transactions.
-
-Data path   administration of the registry
-Owns        setting them; that what is to be filled from elsewhere is empty
-Leaves      what they mean to `broker.schemas`, deleting to `schema_deletion`
+Owns        what may be deleted; that ids and references of deleted schemas are deleted too, and that agents are
+            notified; that a context or subject in import mode is empty
+Leaves      whether a subject may be changed, and what modes mean, to `broker.schemas`
 """
 
 from collections.abc import Sequence

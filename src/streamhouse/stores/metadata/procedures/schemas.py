@@ -1,14 +1,7 @@
-"""Rules of the schema registry as transactions: what was set for subjects and contexts.
+"""Procedures that register and find schemas, and that read and change configurations of subjects and contexts.
 
-Data path   administration of the registry; read with every registration
-Owns        reading them; changing configurations
-Leaves      modes to `schema_modes`; what they mean, and which hold where, to `broker.schemas`
-
-Schemas as transactions: registering them, and finding them again.
-
-Data path   registration, one transaction each; what agents read into their caches
 Owns        which id and which version a schema gets
-Leaves      deletion to `schema_deletion`, rules to `schema_rules`, whether it may be registered to `broker.schemas`
+Leaves      deletion and modes to `schema_admin`, whether a schema may be registered to `broker.schemas`
 """
 
 import json

@@ -1,16 +1,10 @@
-"""Segment objects and runs as transactions.
+"""Procedures for segment objects and runs: commits, the index of runs, retention, deletion and replacement.
 
-Data path   one commit per flush; the index of runs for fetch; retention and the collector's marks
-Owns        writing what the guard allows, dropping runs, dooming objects
-Leaves      the guard's decision to `guard`, deleting bytes to the broker's collector
+Owns        writing what `commit_guard` allows, dropping runs, marking objects for deletion, replacing runs by merged or
+            compacted ones: exactly the expected rows are replaced, or nothing changes
+Leaves      the decision to `commit_guard`, deleting objects to `broker.maintenance`
 
-Replacing runs as transactions: merged and compacted ones in the place of those they were made of.
-
-Data path   none: behind the data path's back, between two commits of a partition
-Owns        that exactly the expected rows go, with the new ones in their place, or nothing happens
-Leaves      what may stand in for what to `replacement`, dooming to `segments`, deleting bytes to the broker's collector
-
-The partition's row is held as by a commit, so that commits, retention and deletion come before or after, never between.
+A replacement locks the partition's row as a commit does, so that commits, retention and deletion run before or after.
 """
 
 from collections import Counter

@@ -1,14 +1,8 @@
-"""Sessions and leases as transactions.
+"""Procedures for sessions, leases, recovery and reserved offsets.
 
-Data path   before the first append, every heartbeat, hand-over and recovery
-Owns        who may act: live, claimed or ended; who gets which lease under which epoch
-Leaves      publishing to `segments`
-
-Offsets that only a disk knows of, as transactions: reserved while its owner lives, abandoned when it is away.
-
-Data path   before a leader with a disk of its own gives offsets away; after its death, when nobody can read that disk
-Owns        how far offsets are reserved; the gap that an abandoned recovery leaves, and the memory of it
-Leaves      who may do so to `sessions`, appending again what a disk still had to `broker`
+Owns        whether a session is live, claimed or ended; who gets which lease under which epoch; how far offsets are
+            reserved by a leader whose WAL only it can read, and the gap after its recovery was abandoned
+Leaves      publishing to `segments`, appending recovered records again to `broker.failover`
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,20 +1,9 @@
-"""Tables as transactions.
+"""Procedures for tables, views and SQL workers.
 
-Data path   broker.tables -> **tables** -> rows
-Owns        that a definition is written only when it is another one
-Leaves      what a definition says to `model.table`
-
-Views as transactions.
-
-Data path   broker.views -> **views** -> rows
-Owns        that a batch changes rows once, in order, under the owner's epoch; how many rows there are
-Leaves      how keys are written to `format.view_key`, limits of rows and parts to `broker.views`
-
-SQL workers as transactions.
-
-Data path   broker.sql -> **workers** -> rows
-Owns        which workers are alive, by the store's clock
-Leaves      whom to ask to `broker.sql`
+Owns        that a definition is written only if it changed; that a batch changes rows of a view once, in order, under
+            the owner's epoch; which workers are alive, by the store's clock
+Leaves      what a definition says to `model.table`, how keys are written to `format.metadata_values`, limits of rows
+            and the choice of a worker to `broker.pipelines`
 """
 
 import json

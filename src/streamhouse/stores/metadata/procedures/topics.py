@@ -1,14 +1,7 @@
-"""Settings that were changed while agents run, as transactions.
+"""Procedures for topics, partitions and settings that were changed while agents run.
 
-Data path   administration of agents; the values that agents keep in memory
-Owns        changing and listing them, per node and for every agent
-Leaves      which there are, and what they mean, to `broker`
-
-Topics and partitions as transactions.
-
-Data path   topic administration; the listing that agents keep in memory
-Owns        creating, altering, deleting and listing topics
-Leaves      leases to `sessions`, runs and dooming to `segments`
+Owns        creating, altering, deleting and listing topics; changing and listing settings, per node and for all agents
+Leaves      leases to `sessions`, runs and deletion of objects to `segments`, the meaning of settings to `broker`
 """
 
 import json

@@ -1,18 +1,12 @@
 """One SQLite database: one connection, one thread, transactions with a deadline.
 
 Data path   `store` -> **database** -> file
-Owns        the connection and its pragmas, begin and commit, the deadline of a call, schema migration
+Owns        the connection and its pragmas, begin and commit, the deadline of a call, migrations, the meaning of errors
 Leaves      statements to `sql/`, what a transaction does to its caller
 
-After a failed fsync nothing more is accepted until a restart: the system may have dropped the pages, and asking again
+After a failed fsync every call is rejected until a restart: the system may have dropped the pages, and a second fsync
 would report success for them. Opening moves everything from the journal into the database, which writes those pages
 anew.
-
-What SQLite's errors mean to a caller.
-
-Data path   none; every failed statement passes here
-Owns        the translation of result codes into the error tree
-Leaves      rolling back, and refusing to go on after a failed fsync, to `database`
 """
 
 import asyncio

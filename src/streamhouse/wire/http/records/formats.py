@@ -1,22 +1,10 @@
-"""Payloads: keys and values as bytes, and as JSON, text or base64.
+"""Formats of keys and values: bytes as JSON, text or base64, and values with a schema of the registry.
 
-Data path   shapes -> **payloads** -> NewRecord; StoredRecord -> **payloads** -> shapes
-Owns        which bytes a value stands for, and how bytes are written where a format doesn't fit them
-Leaves      schemas to `schemas`, JSON itself to msgspec
+Owns        which bytes a value stands for, how bytes are shown if a format does not fit them, which part of a record is
+            read or written with which schema
+Leaves      schemas to `broker.schemas`, encoding in a process of its own to `schema_encoding`
 
-JSON is kept as it was written, only without the space between its parts: numbers and the order of keys stay.
-
-Schemas: values that are written with a schema of the registry, behind a zero byte and its id.
-
-Data path   JSON values -> **schemas** -> payloads of NewRecords; StoredRecords -> **schemas** -> JSON values
-Owns        which part of a record is read or written with which schema
-Leaves      schemas to `broker.schemas`, payloads and the ids in front of them to `schemas`
-
-Views: how a request wants records to be written.
-
-Data path   stored records -> **views** -> JSON of pages and streams
-Owns        the formats of one request
-Leaves      bytes to `payloads`, schemas to `schemas`
+JSON is stored as it was written, without the spaces between its parts: numbers and the order of keys stay.
 """
 
 from base64 import b64encode

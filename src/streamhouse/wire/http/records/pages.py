@@ -1,17 +1,11 @@
-"""Pages: records until a page is full, in however many pieces the log has them.
+"""Pages of records, and end offsets of many partitions.
 
-Data path   broker.records, tail -> **pages** -> routes.reading
-Owns        when a page is full, or has all there is
-Leaves      opening batches to `decoding`, turns of partitions to `tail`
+Data path   broker.forwarding, topic_reader -> **pages** -> routes.fetch
+Owns        when a page is full or complete; how many leaders are asked at once for end offsets
+Leaves      decoding batches and the order of partitions to `topic_reader`, finding leaders to `broker.forwarding`
 
-One read of a log ends with a block, and where what is in segments ends: there is more behind it. Only the first read
-waits; the others take what is known to be there.
-
-Ends: where partitions end, asked of whoever leads each of them, some at once.
-
-Data path   groups, topics -> **ends** -> broker.records
-Owns        how many are asked at once; that one that can't be asked doesn't spoil the answer
-Leaves      finding the leaders to `broker.records`
+One read of a log ends at a block, and where segments end, though more records may follow. Only the first read of a page
+waits; the others return what is there.
 """
 
 import asyncio

@@ -1,20 +1,9 @@
-"""Cursor: how far a reader of all partitions is, in one short text.
+"""TopicReader: reads all partitions of a topic in turn, and the cursor that stores its position.
 
-Data path   streams and pages give **cursor**s; Last-Event-ID and `?cursor=` bring them back
-Owns        the text: base64url of a version, the topic's id and the next offset of each partition
-Leaves      reading from there to `tail`
-
-Decoding: batches that were read become records, within a limit of records and of bytes.
-
-Data path   broker.records -> **decoding** -> payloads
-Owns        where a reader goes on after what it was given
-Leaves      bytes inside a batch to `format.records`, threads and memory to `broker.decoder`
-
-Tail: all partitions of a topic, read in turn for as long as somebody wants more.
-
-Data path   broker.records -> **tail** -> streams, pages of all partitions
-Owns        where the reader is in each partition; partitions that are added on the way; records that retention took
-Leaves      waiting and leaders to `broker.records`, writing to `streams`
+Data path   broker.forwarding -> **topic_reader** -> pages, streams
+Owns        the next offset in each partition, partitions that are added meanwhile, gaps where retention deleted
+            records; decoding batches within limits of records and bytes; the text of a cursor
+Leaves      finding leaders to `broker.forwarding`, formats to `formats`
 """
 
 import asyncio

@@ -1,19 +1,13 @@
-"""Upload: records in lines, for as long as the client sends them.
+"""Upload: records as lines of a request body of any length.
 
-Data path   body, piece by piece -> **upload** -> broker.records, some thousand records at a time
-Owns        lines and batches of them; what is told in the end
-Leaves      records to `publication`, limits of time to `bodies`
+Data path   body, in chunks -> **upload** -> broker.forwarding, some thousand records at a time
+Owns        lines, batches of them, and the summary in the response
+Leaves      records to `publish_body`, timeouts to `request_body`
 
-Nothing is read while a batch is being published, so a client that is faster than the log is slowed down by TCP. A body
-that breaks off leaves the whole records that came before it, never part of one. With an idempotency key batches end
-where the lines say, not when a pause does, and the last one is published only when the body was whole: so a retry is
-cut into the same batches.
-
-Lines: a body that comes in pieces is cut at its line ends.
-
-Data path   bodies -> **lines** -> upload
-Owns        the line that is not whole yet; every byte is looked at once, however small the pieces are
-Leaves      how long a line may be to `upload`
+Nothing is read while a batch is being published, so TCP slows down a client that is faster than the log. If a body
+breaks off, the complete records before the break are published. With an idempotency key, batches depend on the lines
+alone and not on pauses, and the last one is published only if the body was complete: a retry is cut into the same
+batches.
 """
 
 import asyncio

@@ -1,23 +1,11 @@
-"""Places: cursors of answers that stop within a partition; one text, both directions.
-
-Data path   route <-> **places** <-> the `cursor` of a question
-Owns        how a place is written, which texts are none
-Leaves      what a place means to whoever stopped there
-
-Runs: how answers tell where records of a partition stand in the object store.
-
-Data path   plans, maintenance -> **runs** -> JSON
-Owns        the shape of a run, and of transactions that make some of its records void
-Leaves      which runs are told to the routes, and in which partitions they are
-
-Plans: where records stand in the object store, for readers that fetch them there; and offsets of times.
+"""Read plans: where records are in the object store, for readers that fetch them there; and offsets by time.
 
 POST /v1/read-plans              {"topics": [{"topic": "orders", "partitions": [{"partition": 0, "from": 1, "to": 9}]}]}
 GET  /v1/topics/{topic}/offsets  ?timestamp=1700000000000: the first record of that time or later, by partition
 
-Without `partitions` all of a topic are meant, without `to` all records. `next` is given back as `cursor` for what one
-answer had no room for. Plans end at the last stable offset. Below `settled_end` records are in segments, but for those
-that the listed transactions made void, and for markers; from there on their leader has them (`GET …/batches`).
+Without `partitions` a plan covers all partitions of a topic, without `to` all records. If a response has `next`, send
+it as `cursor` to get the rest. Plans end at the last stable offset. Records below `settled_end` are in segments, except
+for those of the listed aborted transactions and for markers; the leader has the others (`GET …/batches`).
 """
 
 import asyncio

@@ -1,16 +1,10 @@
-"""Exchange with the schema registry: what its requests carry, and the shapes of its answers.
+"""Requests and responses of the schema registry by Confluent's names, and its table of paths.
 
-Data path   route -> **exchange** -> JSON
-Owns        paths, queries and bodies by Confluent's names; the shape in which a schema is told
-Leaves      media types to `wire.http.negotiation`, bytes to `wire.http.bodies`, errors to `schemas_errors`
+Owns        paths, queries and bodies; the JSON of a schema; matching a path part by part
+Leaves      the operations to `schemas_subjects`, `schemas_ids` and `schemas_config`, errors to `schemas_errors`
 
-The schema registry's table of paths, and finding a request in it.
-
-Data path   schemas -> **table** -> handlers
-Owns        matching a path piece by piece, so that a piece may hold a slash (`%2F`), and the context before it
-Leaves      which paths there are to the modules that have the handlers
-
-Subjects are often paths themselves (those of Protobuf imports), so the pieces are told apart before they are decoded.
+Subjects are often paths themselves (those of Protobuf imports), so a path is split before its parts are decoded: a part
+may contain a slash (`%2F`).
 """
 
 import json
