@@ -58,7 +58,7 @@ def test_a_merge_without_anything_to_do_is_no_failure() -> None:
 @pytest.mark.parametrize(("kind", "done"), [("merge", JobResult), ("compact", CompactionResult)])
 def test_where_others_were_quicker_nobody_is_named(kind: str, done: type[JobResult]) -> None:
     result = run(MadeUpJobs(done(topic="orders", runs_before=9, runs_after=1, conflicts=2)), kind, "orders")
-    told = f"nothing left to {kind} in orders: somebody else did it meanwhile\n"
+    told = f"nothing left to {kind} in orders: another process did it meanwhile\n"
     assert (result.exit_code, result.stdout) == (0, told)
 
 

@@ -241,7 +241,7 @@ def test_it_is_said_when_nobody_runs_pipelines(agents: MadeUpAgents) -> None:
     agents.pipelines = [RUNNING]
     assert call(agents, "list").stderr == ""
     agents.pipelines = [{**RUNNING, "owner": None}]
-    assert "nobody runs them" in call(agents, "list").stderr
+    assert "no supervisor is running" in call(agents, "list").stderr
     assert call(agents, "list", "--json").stderr == ""
 
 

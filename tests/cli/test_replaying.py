@@ -65,11 +65,11 @@ def test_ctrl_c_says_how_to_go_on(typed: tuple[str, ...]) -> None:
     result = run(MadeUpReplays(KeyboardInterrupt()), *typed, "--job", "cc1")
     assert result.exit_code == 130
     assert result.stderr == (
-        "stopped; what was written stays; go on with the same command and --job cc1: nothing comes twice\n"
+        "stopped; written records stay; to resume without duplicates, run the same command with --job cc1\n"
     )
 
 
 def test_ctrl_c_tells_the_id_that_was_made_for_the_job() -> None:
     doors = MadeUpReplays(KeyboardInterrupt())
     result = run(doors, "copy", "a", "b")
-    assert f"--job {doors.asked[0][2]}:" in result.stderr
+    assert f"--job {doors.asked[0][2]}\n" in result.stderr

@@ -66,7 +66,7 @@ def test_a_torn_tail_is_shown_and_is_no_failure(run: Run, folder: Path) -> None:
     path.write_bytes(path.read_bytes()[:-10])
     result = run("wal", "inspect", str(path))
     assert result.exit_code == 0
-    assert "damage   1 place" in result.stdout
+    assert "damage   1 range" in result.stdout
     assert "torn tail" in result.stdout
     assert "entries  3" in result.stdout
 

@@ -124,7 +124,7 @@ app = typer.Typer(
     no_args_is_help=True,
     context_settings=CONTEXT,
     help=help_text(
-        "StreamHouse: an event log that speaks Kafka's protocol and keeps its records in object storage.",
+        "StreamHouse: event streaming with the Kafka protocol and records in object storage.",
         "streamhouse up",
         "streamhouse topics create orders --partitions 3",
         "streamhouse produce orders hello",
@@ -142,9 +142,9 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Say the version and stop.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show where an unexpected error comes from.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an unexpected error.")] = False,
 ) -> None:
     pass
 
@@ -158,7 +158,7 @@ app.add_typer(transactions.app, name="transactions")
 app.add_typer(schemas.app, name="schemas")
 app.add_typer(cluster.app, name="agents")
 app.add_typer(partitions.app, name="partitions")
-app.command("doctor", cls=Command, help=cluster.HELP, short_help="Ask every agent whether all is well.")(cluster.doctor)
+app.command("doctor", cls=Command, help=cluster.HELP, short_help="Check the health of every agent.")(cluster.doctor)
 app.add_typer(segments.app, name="segments")
 app.add_typer(wal.app, name="wal")
 app.add_typer(agent.app, name="config")
@@ -166,13 +166,13 @@ app.add_typer(pipelines.app, name="pipelines")
 app.add_typer(tables.app, name="tables")
 app.add_typer(command.app, name="sql")
 app.add_typer(spark_jobs.app, name="maintain")
-app.command("copy", cls=Command, help=spark_jobs.COPY_HELP, short_help="Copy a topic into another one.")(
+app.command("copy", cls=Command, help=spark_jobs.COPY_HELP, short_help="Copy a topic to another topic.")(
     spark_jobs.copy
 )
-app.command("restore", cls=Command, help=spark_jobs.RESTORE_HELP, short_help="Put a table or files into a topic.")(
+app.command("restore", cls=Command, help=spark_jobs.RESTORE_HELP, short_help="Load a table or files into a topic.")(
     spark_jobs.restore
 )
-app.command("recover", cls=Command, help=recover.HELP, short_help="Register what a lost or older database lacks.")(
+app.command("recover", cls=Command, help=recover.HELP, short_help="Rebuild a lost or outdated metadata database.")(
     recover.recover
 )
 app.add_typer(spark.app, name="spark")

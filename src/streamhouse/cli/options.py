@@ -24,7 +24,7 @@ Bootstrap = Annotated[
         "--bootstrap",
         "-b",
         metavar="HOST:PORT",
-        help="Agent to talk to. Default: where the settings say that one listens, 127.0.0.1:9092 unless changed.",
+        help="Kafka bootstrap address. Default: `kafka.listen` (127.0.0.1:9092).",
         show_default=False,
     ),
 ]
@@ -33,7 +33,7 @@ HttpAddress = Annotated[
     typer.Option(
         "--http",
         metavar="HOST:PORT",
-        help="Agent to ask over HTTP. Default: where the settings say that one listens, 127.0.0.1:8080 unless changed.",
+        help="HTTP address of an agent. Default: `http.listen` (127.0.0.1:8080).",
         show_default=False,
     ),
 ]
@@ -42,19 +42,18 @@ Agents = Annotated[
     typer.Option(
         "--agents",
         metavar="HOST:PORT,…",
-        help="Agents to ask over HTTP. Default: STREAMHOUSE_AGENTS, else where the settings say that one listens, "
-        "127.0.0.1:8080 unless changed.",
+        help="HTTP addresses of agents. Default: $STREAMHOUSE_AGENTS, then `http.listen` (127.0.0.1:8080).",
         show_default=False,
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON for scripts instead of a table.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 ConfigFile = Annotated[
     Path | None,
     typer.Option(
         "--config",
         metavar="FILE",
-        help="Settings file. Default: STREAMHOUSE_CONFIG, or streamhouse.toml in this folder.",
+        help="Settings file. Default: $STREAMHOUSE_CONFIG, then streamhouse.toml in the current directory.",
         show_default=False,
     ),
 ]

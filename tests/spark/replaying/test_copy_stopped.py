@@ -69,6 +69,6 @@ def test_a_copy_that_is_stopped_says_how_to_go_on_and_leaves_no_java(
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
     assert (tmp_path / "errors").read_text() == (
-        f"stopped; what was written stays; go on with the same command and --job {target}: nothing comes twice\n"
+        f"stopped; written records stay; to resume without duplicates, run the same command with --job {target}\n"
     )
     assert records_of(agent, target, 3) == {0: [], 1: [], 2: []}

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from streamhouse.agent import AgentReady
 
 HELP: Final = help_text(
-    "Run an agent: Kafka, HTTP and gRPC listeners over a folder, until Ctrl-C.",
+    "Run an agent with Kafka, HTTP and gRPC listeners until Ctrl-C.",
     "streamhouse up",
     "streamhouse up --data /var/lib/streamhouse --fsync always",
     "streamhouse up --kafka 0.0.0.0:9092 --set flush.age_s=5s",
@@ -50,7 +50,7 @@ _DEFAULT_KAFKA: Final = "127.0.0.1:9092"
 def up(
     context: typer.Context,
     data: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Folder of the embedded stores and of the disk WAL.")
+        str | None, typer.Option(metavar="DIR", help="Directory of the embedded stores and the disk WAL.")
     ] = None,
     kafka: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Kafka listener; port 0 picks a free one.")
@@ -62,16 +62,17 @@ def up(
         str | None, typer.Option(metavar="HOST:PORT", help="gRPC listener; port 0 picks a free one; '' turns it off.")
     ] = None,
     metadata: Annotated[
-        str | None, typer.Option(metavar="URL", help="Where facts live. Default: SQLite in the data folder.")
+        str | None, typer.Option(metavar="URL", help="Metadata store URL. Default: SQLite in the data directory.")
     ] = None,
     store: Annotated[
-        str | None, typer.Option(metavar="URL", help="Where records live. Default: a folder in the data folder.")
+        str | None, typer.Option(metavar="URL", help="Object store URL. Default: a directory in the data directory.")
     ] = None,
     wal: Annotated[
-        Literal["disk", "object"] | None, typer.Option(help="Where an append becomes durable before its ack.")
+        Literal["disk", "object"] | None,
+        typer.Option(help="Write-ahead log: where an append is durable before it is acknowledged."),
     ] = None,
     fsync: Annotated[
-        Literal["always", "interval", "never"] | None, typer.Option(help="When the disk WAL is forced to the disk.")
+        Literal["always", "interval", "never"] | None, typer.Option(help="When the disk WAL calls fsync.")
     ] = None,
     setting: Annotated[
         list[str] | None,
@@ -184,8 +185,8 @@ app = command_group("Show the settings.")
     "show",
     cls=Command,
     help=help_text(
-        "Show every setting: its value, where that comes from, and what it means. Flags of `streamhouse up` come "
-        "first, then variables (STREAMHOUSE_WAL_FSYNC), then streamhouse.toml ([wal] fsync), then defaults.",
+        "Show every setting with its value, source and meaning. Precedence: options of `streamhouse up`, environment "
+        "variables (STREAMHOUSE_WAL_FSYNC), streamhouse.toml ([wal] fsync), defaults.",
         "streamhouse config show",
         "STREAMHOUSE_FLUSH_AGE_S=5s streamhouse config show --json",
     ),

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from streamhouse.client.cluster_client import AgentHealth, ClusterHealth
     from streamhouse.client.http import Http
 
-app = command_group("List the agents of a cluster, and drain one.")
+app = command_group("List and drain agents.")
 
 LOOK_S: Final = 0.3
 STATES: Final = {"live": "green", "draining": "yellow", "expired": "red", "recovering": "yellow"}
@@ -47,7 +47,7 @@ STATES: Final = {"live": "green", "draining": "yellow", "expired": "red", "recov
     "list",
     cls=Command,
     help=help_text(
-        "List the agents: where they listen, whether they live, and how much each one leads.",
+        "List agents with addresses, state and number of partitions led.",
         "streamhouse agents list",
         "streamhouse agents list --http 127.0.0.1:8081 --json",
     ),
@@ -115,18 +115,20 @@ def format_remaining(ms: int | None) -> str:
     "drain",
     cls=Command,
     help=help_text(
-        "Have an agent hand its partitions and groups over to the others and take no more; it goes on answering. "
-        "Clients notice nothing. Stopping an agent does the same by itself.",
+        "Move all partitions and groups of an agent to the others. The agent keeps serving requests and clients see no "
+        "errors. Stopping an agent drains it, too.",
         "streamhouse agents drain 2 --wait",
         "streamhouse agents drain 2 --undo",
     ),
 )
 def drain(
     context: typer.Context,
-    node: Annotated[int, typer.Argument(metavar="NODE", min=0, help="Its number in: agents list.", show_default=False)],
-    undo: Annotated[bool, typer.Option("--undo", help="Let it take its share again.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Return when it holds nothing any more.")] = False,
-    timeout: Annotated[int, typer.Option("--timeout", metavar="S", min=1, help="Seconds to wait at most.")] = 300,
+    node: Annotated[
+        int, typer.Argument(metavar="NODE", min=0, help="Node id, as shown by `agents list`.", show_default=False)
+    ],
+    undo: Annotated[bool, typer.Option("--undo", help="Make the agent eligible again.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the agent leads nothing.")] = False,
+    timeout: Annotated[int, typer.Option("--timeout", metavar="S", min=1, help="Timeout, in seconds.")] = 300,
     http: HttpAddress = None,
     as_json: AsJson = False,
 ) -> None:
@@ -188,8 +190,8 @@ FAILURES: Final = 2
 PAINT: Final = {"ok": "green", "warning": "yellow", "failure": "bold red"}
 
 HELP = help_text(
-    "Ask every agent whether all is well: stores, clocks, sessions and leases, flushing, objects that should be gone. "
-    "Exit code 0: all is well; 1: warnings; 2: failures, or nobody answers.",
+    "Check the health of every agent: stores, clocks, sessions, leases, flushes, orphaned objects. "
+    "Exit code 0: healthy; 1: warnings; 2: failures, or no agent answers.",
     "streamhouse doctor",
     "streamhouse doctor --json --http 127.0.0.1:8081",
 )

@@ -128,9 +128,8 @@ def has_reached(positions: Mapping[TopicPartition, int] | None, ends: Mapping[in
 
 
 HELP: Final = help_text(
-    "Read a topic: everything up to its present end, or with --follow what comes from now on. "
-    "With --group, as a member of a consumer group, from where the group is. "
-    "A terminal gets columns, a pipe the raw values.",
+    "Read a topic up to its current end, or with --follow new records as they arrive. With --group, read as a member "
+    "of a consumer group, from its committed offsets. Prints columns on a terminal and raw values into a pipe.",
     "streamhouse consume orders",
     "streamhouse consume orders --follow",
     "streamhouse consume orders --from-time -1h --json",
@@ -150,7 +149,8 @@ FromTime = Annotated[
     typer.Option("--from-time", metavar="TIME", help="Start at 2026-11-15T12:00, 1731672000000 (ms) or -1h."),
 ]
 Partitions = Annotated[
-    list[int] | None, typer.Option("--partition", "-p", min=0, metavar="N", help="Only this one; may be repeated.")
+    list[int] | None,
+    typer.Option("--partition", "-p", min=0, metavar="N", help="Partition to read; may be repeated. Default: all."),
 ]
 Group = Annotated[
     str | None,
@@ -159,11 +159,11 @@ Group = Annotated[
         "-g",
         metavar="GROUP",
         autocompletion=complete_group,
-        help="Share the topic with the group's other members; commit what was written out.",
+        help="Consumer group to join; offsets are committed after records are printed.",
     ),
 ]
-Follow = Annotated[bool, typer.Option("--follow", "-f", help="Wait for more, until Ctrl-C.")]
-Limit = Annotated[int | None, typer.Option("-n", min=1, metavar="N", help="Stop after so many records.")]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Wait for new records until Ctrl-C.")]
+Limit = Annotated[int | None, typer.Option("-n", min=1, metavar="N", help="Stop after N records.")]
 WithKeys = Annotated[bool, typer.Option("--with-keys", help="Show keys.")]
 WithHeaders = Annotated[bool, typer.Option("--with-headers", help="Show headers.")]
 WithOffsets = Annotated[bool, typer.Option("--with-offsets", help="Show partition, offset and time.")]
@@ -172,10 +172,10 @@ Schema = Annotated[
     typer.Option(
         "--schema",
         metavar="auto",
-        help="Show values as JSON, read by the schema that each one names; others as they are.",
+        help="Decode values with their schemas and show them as JSON; print others unchanged.",
     ),
 ]
-JsonLines = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
+JsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 
 
 def consume(

@@ -32,9 +32,9 @@ MAX_AGENTS: Final = 50
     "cluster",
     cls=Command,
     help=help_text(
-        "Run a cluster on this machine until Ctrl-C: a real PostgreSQL, a real S3 server and several agents without "
-        "disks, all on loopback. What is in DIR is still there at the next start. An agent that is killed stays away, "
-        "so that you can watch what the others do; --restart starts it again.",
+        "Run a cluster on this machine until Ctrl-C: PostgreSQL, an S3 server and several diskless agents, all on "
+        "loopback. Data in DIR is kept for the next start. An agent that is killed stays down, so that you can watch "
+        "the failover; use --restart to restart it.",
         "streamhouse dev cluster",
         "streamhouse dev cluster --agents 5 --dir /tmp/five --lease-ttl 3s",
         "streamhouse dev cluster --kafka-port 9092 --http-port 8080 --set flush.age_s=5s",
@@ -43,15 +43,13 @@ MAX_AGENTS: Final = 50
 )
 def cluster(
     context: typer.Context,
-    agents: Annotated[int, typer.Option(min=1, max=MAX_AGENTS, help="How many agents.")] = 3,
-    folder: Annotated[
-        str, typer.Option("--dir", metavar="DIR", help="Folder of the servers' data and of everybody's logs.")
-    ] = "./cluster",
+    agents: Annotated[int, typer.Option(min=1, max=MAX_AGENTS, help="Number of agents.")] = 3,
+    folder: Annotated[str, typer.Option("--dir", metavar="DIR", help="Directory for data and logs.")] = "./cluster",
     lease_ttl: Annotated[
         str | None,
         typer.Option(
             metavar="DURATION",
-            help="How long a dead agent's leases last, such as 3s. Default: 30s.",
+            help="Lease duration, such as 3s. Default: 30s.",
             show_default=False,
         ),
     ] = None,
@@ -63,11 +61,11 @@ def cluster(
     ] = 0,
     setting: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A setting for every agent; may be repeated."),
+        typer.Option("--set", metavar="NAME=VALUE", help="Setting of every agent; may be repeated."),
     ] = None,
-    restart: Annotated[bool, typer.Option("--restart", help="Start again whatever ends by itself.")] = False,
+    restart: Annotated[bool, typer.Option("--restart", help="Restart processes that exit.")] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="One line of JSON when all is ready, and nothing else.")
+        bool, typer.Option("--json", help="Print only one line of JSON when the cluster is ready.")
     ] = False,
 ) -> None:
     settings = {"wal.kind": "object"} | lease_settings(lease_ttl) | dict(pairs(setting or [], "--set"))

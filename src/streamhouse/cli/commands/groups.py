@@ -55,8 +55,8 @@ async def _list(doors: Dependencies, bootstrap: str) -> list[Group]:
     "describe",
     cls=Command,
     help=help_text(
-        "Show a group's members, what each one reads, and how far behind the group is. Where it has committed nothing,"
-        " its lag counts from the log's start.",
+        "Show a group's members, assignments, committed offsets and lag. Without a committed offset, lag counts from "
+        "the log start.",
         "streamhouse groups describe billing",
         "streamhouse groups describe billing --json",
     ),
@@ -170,7 +170,7 @@ async def _offsets(admin: "Admin", places: Iterable[TopicPartition], at: int) ->
     "reset",
     cls=Command,
     help=help_text(
-        "Move a group to other offsets. Shows what it would do; --execute does it. The group must have no members.",
+        "Reset the committed offsets of a group. Shows the plan; --execute applies it. The group must have no members.",
         "streamhouse groups reset billing --to-earliest",
         "streamhouse groups reset billing --topic orders:0,2 --to-time -1h --execute",
         "streamhouse groups reset billing --shift-by -100 --execute",
@@ -182,20 +182,25 @@ def reset(
     topic: Annotated[
         list[str] | None,
         typer.Option(
-            "--topic", "-t", metavar="TOPIC[:P,…]", help="Only this one, or some of its partitions; may be repeated."
+            "--topic",
+            "-t",
+            metavar="TOPIC[:P,…]",
+            help="Topic, or some of its partitions; may be repeated. Default: all.",
         ),
     ] = None,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the oldest records.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end.")] = False,
-    to_offset: Annotated[int | None, typer.Option("--to-offset", min=0, metavar="N", help="To this offset.")] = None,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="Reset to the log start.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="Reset to the log end.")] = False,
+    to_offset: Annotated[
+        int | None, typer.Option("--to-offset", min=0, metavar="N", help="Reset to this offset.")
+    ] = None,
     to_time: Annotated[
         str | None,
-        typer.Option("--to-time", metavar="TIME", help="To 2026-11-15T12:00, 1731672000000 (ms) or -1h."),
+        typer.Option("--to-time", metavar="TIME", help="Reset to a time: 2026-11-15T12:00, 1731672000000 (ms) or -1h."),
     ] = None,
     shift_by: Annotated[
-        int | None, typer.Option("--shift-by", metavar="N", help="So many records on; -N: so many back.")
+        int | None, typer.Option("--shift-by", metavar="N", help="Move forward by N offsets; -N: backward.")
     ] = None,
-    execute: Annotated[bool, typer.Option("--execute", help="Do it, instead of showing what would be done.")] = False,
+    execute: Annotated[bool, typer.Option("--execute", help="Apply the reset; without it, only show it.")] = False,
     bootstrap: Bootstrap = None,
     as_json: AsJson = False,
 ) -> None:
@@ -253,7 +258,7 @@ async def _reset(
     "delete",
     cls=Command,
     help=help_text(
-        "Delete a group and what it committed. Asks first, unless told --yes. The group must have no members.",
+        "Delete a group and its offsets. Asks for confirmation unless --yes is given. The group must have no members.",
         "streamhouse groups delete billing",
         "streamhouse groups delete billing --yes",
     ),

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from streamhouse.client.cluster_client import PartitionSurvey
     from streamhouse.client.http import Http
 
-app = command_group("List partitions with their leaders, and move one.")
+app = command_group("List partitions and move their leadership.")
 
 LOOK_S: Final = 0.2
 
@@ -41,9 +41,9 @@ LOOK_S: Final = 0.2
     "list",
     cls=Command,
     help=help_text(
-        "List partitions: leader, epoch, lease, where the log begins, what is flushed, the high watermark, the last "
-        "stable offset (below the high watermark: an open transaction holds readers of committed records back), size. "
-        "Every leader is asked, because it alone knows both.",
+        "List partitions with leader, epoch, lease, log start offset, flushed offset, high watermark, last stable "
+        "offset and size. A last stable offset below the high watermark means that a transaction is open. The command "
+        "sends a request to every leader.",
         "streamhouse partitions list",
         "streamhouse partitions list orders --json",
     ),
@@ -52,9 +52,14 @@ def list_(
     context: typer.Context,
     topic: Annotated[
         str | None,
-        typer.Argument(metavar="[TOPIC]", help="Only this topic's.", autocompletion=complete_topic, show_default=False),
+        typer.Argument(
+            metavar="[TOPIC]",
+            help="Topic name. Default: all topics.",
+            autocompletion=complete_topic,
+            show_default=False,
+        ),
     ] = None,
-    internal: Annotated[bool, typer.Option("--internal", help="Also the shards of consumer groups.")] = False,
+    internal: Annotated[bool, typer.Option("--internal", help="Include the shards of consumer groups.")] = False,
     http: HttpAddress = None,
     as_json: AsJson = False,
 ) -> None:
@@ -94,7 +99,7 @@ def _show(partitions: Sequence[PartitionStatus]) -> None:
     ]
     print_table(columns, [_row(each) for each in partitions])
     idle = sum(each.leader is None for each in partitions)
-    rest = f"; {count(idle)} in brackets: that agent leads once somebody asks for it" if idle else ""
+    rest = f"; {count(idle)} in brackets: the agent that becomes leader on the first request" if idle else ""
     print_line(
         f"{counted(len(partitions), 'partition')}, {size(sum(each.bytes for each in partitions))}{rest}", dim=True
     )
@@ -139,8 +144,8 @@ def leader(each: PartitionStatus) -> str:
     "move",
     cls=Command,
     help=help_text(
-        "Have an agent lead a partition from now on, or with --unpin leave it to the cluster again. No data moves, and "
-        "clients go on without an error. While that agent is away, another one leads.",
+        "Pin the leadership of a partition to an agent, or release it with --unpin. No data moves and clients see no "
+        "errors. While that agent is down, another one leads.",
         "streamhouse partitions move orders 3 --to 2",
         "streamhouse partitions move orders 3 --unpin",
     ),
@@ -150,11 +155,11 @@ def move(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=complete_topic, show_default=False)],
     partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0, show_default=False)],
     to: Annotated[
-        int | None, typer.Option("--to", metavar="NODE", min=0, help="Who leads it.", show_default=False)
+        int | None, typer.Option("--to", metavar="NODE", min=0, help="Node id of the new leader.", show_default=False)
     ] = None,
-    unpin: Annotated[bool, typer.Option("--unpin", help="Whoever would lead it otherwise.")] = False,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Return when the hand-over is done.")] = True,
-    timeout: Annotated[int, typer.Option("--timeout", metavar="S", min=1, help="Seconds to wait at most.")] = 30,
+    unpin: Annotated[bool, typer.Option("--unpin", help="Let the cluster choose the leader again.")] = False,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the new leader has taken over.")] = True,
+    timeout: Annotated[int, typer.Option("--timeout", metavar="S", min=1, help="Timeout, in seconds.")] = 30,
     http: HttpAddress = None,
     as_json: AsJson = False,
 ) -> None:
@@ -174,7 +179,7 @@ def _describe_move(moved: PartitionStatus) -> str:
     if moved.is_moving:
         return f"{name} moves from agent {moved.leader} to agent {moved.owner}"
     if moved.leader is None:
-        return f"{name}: nobody leads it now; agent {moved.owner} will when somebody asks for it"
+        return f"{name}: no leader; agent {moved.owner} becomes leader on the first request"
     return f"{name}: agent {moved.leader} leads it"
 
 

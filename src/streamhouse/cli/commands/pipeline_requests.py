@@ -225,7 +225,7 @@ async def wait_until_running(doors: Dependencies, address: str, names: Sequence[
             if not waiting:
                 break
             supervisors = (await send_request(http, "GET", "/v1/supervisors"))["supervisors"]
-            hint = "" if supervisors else "; nobody runs pipelines yet, start one with: streamhouse pipelines run"
+            hint = "" if supervisors else "; no supervisor is running; start one: streamhouse pipelines run"
             if has_no_room(supervisors) and has_no_supervisor(waiting):
                 hint = f"; {NO_ROOM}"
             status.show(f"waiting for {', '.join(each['name'] for each in waiting)}{hint}")

@@ -37,18 +37,18 @@ from streamhouse.clock import SystemClock
 if TYPE_CHECKING:
     pass
 
-app = command_group("Queries that never end: SQL and Python over topics, kept running on Apache Spark.")
+app = command_group("Manage streaming pipelines, in SQL or Python, on Apache Spark.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
 Files = Annotated[
-    list[Path], typer.Argument(metavar="DIR|FILE…", help="SQL and Python files, or folders of them.", exists=True)
+    list[Path], typer.Argument(metavar="DIR|FILE…", help="SQL and Python files, or directories of them.", exists=True)
 ]
 From = Annotated[
     str | None,
     typer.Option(
         "--from",
-        metavar="PLACE",
-        help="Where to begin: earliest, latest, a time like 2026-11-15T08:00:00Z, or offsets as JSON.",
+        metavar="POSITION",
+        help="Start position: earliest, latest, a time like 2026-11-15T08:00:00Z, or offsets as JSON.",
     ),
 ]
 OUTCOMES: Final = {"created": "green", "changed": "green", "deleted": "green", "refused": "red"}
@@ -58,8 +58,8 @@ OUTCOMES: Final = {"created": "green", "changed": "green", "deleted": "green", "
     "run",
     cls=Command,
     help=help_text(
-        "Run pipelines until Ctrl-C. Start as many of these as you like, anywhere: each pipeline is run by one of them "
-        "at a time, and taken over when that one is gone.",
+        "Start a supervisor and run pipelines until Ctrl-C. Several supervisors share the pipelines and take over from "
+        "each other.",
         "streamhouse pipelines run",
         "streamhouse pipelines run --master 'local[4]' --conf spark.driver.memory=4g",
         "streamhouse pipelines run --agents 10.0.0.5:8080 --checkpoints hdfs://10.0.0.9/checkpoints",
@@ -69,28 +69,28 @@ def run_pipelines(
     context: typer.Context,
     agents: Agents = None,
     master: Annotated[
-        str | None, typer.Option(metavar="URL", help="Spark's master: local[4], spark://…, k8s://…, yarn.")
+        str | None, typer.Option(metavar="URL", help="Spark master URL: local[4], spark://…, k8s://…, yarn.")
     ] = None,
     checkpoints: Annotated[
         str | None,
         typer.Option(
             metavar="DIR",
-            help="Where pipelines keep their place: a folder that all supervisors see, or a path that this Spark "
-            "knows. Default: checkpoints in the data folder.",
+            help="Checkpoint directory, visible to all supervisors, or a path that Spark can open. "
+            "Default: checkpoints in the data directory.",
         ),
     ] = None,
-    slots: Annotated[int, typer.Option(min=1, help="How many pipelines it takes at most.")] = 64,
-    name: Annotated[str | None, typer.Option(help="What it is called in lists. Default: the host's name.")] = None,
-    log: Annotated[Path | None, typer.Option(metavar="FILE", help="Where Spark's own words go.")] = None,
+    slots: Annotated[int, typer.Option(min=1, help="Maximum number of pipelines.")] = 64,
+    name: Annotated[str | None, typer.Option(help="Name of the supervisor. Default: the host name.")] = None,
+    log: Annotated[Path | None, typer.Option(metavar="FILE", help="Spark log file.")] = None,
     conf: Annotated[
-        list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; may be repeated.")
+        list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="Spark setting; may be repeated.")
     ] = None,
     maintain: Annotated[
         bool,
         typer.Option(
             "--maintain",
-            help="Merge and compact topics, too, where agents can't keep up; one supervisor at a time does it. "
-            "When: the settings maintenance.…",
+            help="Also merge and compact topics where agents can't keep up; one supervisor at a time does it. "
+            "See the settings maintenance.*.",
         ),
     ] = False,
 ) -> None:
@@ -123,9 +123,9 @@ def run_pipelines(
     "apply",
     cls=Command,
     help=help_text(
-        "Create and change tables, pipelines and views as files say. Everything is validated first. A pipeline that is "
-        "changed goes on where it stands, while it keeps the same state and rows; else it is refused, and --from makes "
-        "a new beginning.",
+        "Create and change tables, pipelines and views from files, after validating all of them. A changed pipeline "
+        "continues from its checkpoint if its state and rows stay compatible. Otherwise the change is rejected; use "
+        "--from to start without the old state.",
         "streamhouse pipelines apply orders.sql",
         "streamhouse pipelines apply pipelines/",
         "streamhouse pipelines apply orders.sql --from earliest",
@@ -135,12 +135,8 @@ def apply(
     context: typer.Context,
     files: Files,
     begin: From = None,
-    validate_first: Annotated[
-        bool, typer.Option("--validate/--no-validate", help="Ask a Spark whether it is right, before anything changes.")
-    ] = True,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Come back when the pipelines run, or with the reason why one doesn't.")
-    ] = False,
+    validate_first: Annotated[bool, typer.Option("--validate/--no-validate", help="Validate with Spark first.")] = True,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the pipelines run; fail if one does not.")] = False,
     agents: Agents = None,
     as_json: AsJson = False,
 ) -> None:
@@ -163,7 +159,7 @@ def apply(
     "validate",
     cls=Command,
     help=help_text(
-        "Say what is wrong in files, with line and column; nothing is changed.",
+        "Validate files and show errors with line and column. Nothing is changed.",
         "streamhouse pipelines validate orders.sql",
         "streamhouse pipelines validate pipelines/ --json",
     ),
@@ -184,7 +180,7 @@ def validate(context: typer.Context, files: Files, agents: Agents = None, as_jso
     "list",
     cls=Command,
     help=help_text(
-        "Show all pipelines: what they do, how fast, how far behind.",
+        "List pipelines with state, throughput and lag.",
         "streamhouse pipelines list",
         "streamhouse pipelines list --watch",
         "streamhouse pipelines list --json",
@@ -192,7 +188,7 @@ def validate(context: typer.Context, files: Files, agents: Agents = None, as_jso
 )
 def list_pipelines(
     context: typer.Context,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again every second, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh every second until Ctrl-C.")] = False,
     agents: Agents = None,
     as_json: AsJson = False,
 ) -> None:
@@ -206,7 +202,7 @@ def list_pipelines(
         return
     supervisors = run(find_supervisors(doors, address))
     if not supervisors:
-        print_note("nobody runs them; start a supervisor, here or elsewhere: streamhouse pipelines run")
+        print_note("no supervisor is running; start one: streamhouse pipelines run")
     elif has_no_room(supervisors):
         print_note(NO_ROOM)
 
@@ -215,7 +211,7 @@ def list_pipelines(
     "describe",
     cls=Command,
     help=help_text(
-        "Show everything that is known of a pipeline: figures, place, state, watermark, last error, text.",
+        "Show a pipeline: metrics, offsets, state, watermark, last error, definition.",
         "streamhouse pipelines describe revenue",
     ),
 )
@@ -228,7 +224,7 @@ def describe(context: typer.Context, name: Name, agents: Agents = None, as_json:
     "logs",
     cls=Command,
     help=help_text(
-        "Show what a pipeline's supervisors said about it: starts, failures and why, restarts.",
+        "Show a pipeline's events: starts, failures with their cause, restarts.",
         "streamhouse pipelines logs revenue",
         "streamhouse pipelines logs revenue --follow",
     ),
@@ -236,8 +232,10 @@ def describe(context: typer.Context, name: Name, agents: Agents = None, as_json:
 def logs(
     context: typer.Context,
     name: Name,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=LOGS_LIMIT, help="How many lines.")] = 100,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=LOGS_LIMIT, help="Maximum number of events.")] = 100,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Show new events as they arrive, until Ctrl-C.")
+    ] = False,
     agents: Agents = None,
     as_json: AsJson = False,
 ) -> None:
@@ -250,7 +248,7 @@ def logs(
 @app.command(
     "pause",
     cls=Command,
-    help=help_text("Stop a pipeline; it keeps its place.", "streamhouse pipelines pause revenue"),
+    help=help_text("Pause a pipeline.", "streamhouse pipelines pause revenue"),
 )
 def pause(context: typer.Context, name: Name, agents: Agents = None, as_json: AsJson = False) -> None:
     _change_state(context, name, agents, as_json, "POST", "pause", f"paused {name}")
@@ -259,7 +257,7 @@ def pause(context: typer.Context, name: Name, agents: Agents = None, as_json: As
 @app.command(
     "resume",
     cls=Command,
-    help=help_text("Let a paused pipeline go on where it stands.", "streamhouse pipelines resume revenue"),
+    help=help_text("Resume a paused pipeline from its checkpoint.", "streamhouse pipelines resume revenue"),
 )
 def resume(context: typer.Context, name: Name, agents: Agents = None, as_json: AsJson = False) -> None:
     _change_state(context, name, agents, as_json, "POST", "resume", f"resumed {name}")
@@ -269,8 +267,8 @@ def resume(context: typer.Context, name: Name, agents: Agents = None, as_json: A
     "restart",
     cls=Command,
     help=help_text(
-        "Try a failed pipeline again from where it stands; with --from give it a new beginning, without its old state. "
-        "What it wrote before stays.",
+        "Restart from the checkpoint, or with --from at a new position, without state. Rows that were already written "
+        "stay.",
         "streamhouse pipelines restart revenue",
         "streamhouse pipelines restart revenue --from earliest",
         "streamhouse pipelines restart revenue --from 2026-11-15T08:00:00Z",
@@ -287,8 +285,8 @@ def restart(
     "delete",
     cls=Command,
     help=help_text(
-        "Stop a pipeline and forget it, with its place. What it wrote stays; a view's rows go with it. Asks first, "
-        "unless told --yes.",
+        "Stop and delete a pipeline and its offsets. Rows that it wrote stay, except those of a view. Asks for "
+        "confirmation unless --yes is given.",
         "streamhouse pipelines delete revenue",
         "streamhouse pipelines delete revenue --yes",
     ),
@@ -301,7 +299,7 @@ def delete(
     as_json: AsJson = False,
 ) -> None:
     if not yes:
-        typer.confirm(f"Delete the pipeline {name} and its place?", abort=True, err=True)
+        typer.confirm(f"Delete the pipeline {name} and its offsets?", abort=True, err=True)
     run(_fetch_pipeline(dependencies_of(context), http_addresses(agents), "DELETE", name))
     print_json({"deleted": name}) if as_json else print_line(f"deleted {name}", color="green")
 

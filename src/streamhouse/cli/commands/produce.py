@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from streamhouse.client.producer import Producer
 
 HELP: Final = help_text(
-    "Write records to a topic: the values given, else the lines of --file or of standard input.",
+    "Write records to a topic: the given values, or else the lines of --file or standard input.",
     "streamhouse produce orders hello world",
     "streamhouse produce orders --key-separator : --header from=shop < file",
     "seq 100000 | streamhouse produce numbers --compression lz4",
@@ -64,28 +64,28 @@ Values = Annotated[list[str] | None, typer.Argument(metavar="VALUE", show_defaul
 InputFile = Annotated[
     Path | None, typer.Option("--file", "-F", metavar="FILE", help="Read lines from a file; - is standard input.")
 ]
-Whole = Annotated[bool, typer.Option("--whole", help="The whole input is one value, not a line each.")]
+Whole = Annotated[bool, typer.Option("--whole", help="Send the whole input as one value.")]
 Key = Annotated[str | None, typer.Option("--key", "-k", help="Key of every record.")]
 KeySeparator = Annotated[
     str | None,
-    typer.Option("--key-separator", "-K", metavar="TEXT", help=r"Ends the key in each line; \t is a tab."),
+    typer.Option(
+        "--key-separator", "-K", metavar="TEXT", help=r"Separator between key and value in each line; \t is a tab."
+    ),
 ]
 Headers = Annotated[
-    list[str] | None, typer.Option("--header", "-H", metavar="KEY=VALUE", help="Header; may be repeated.")
+    list[str] | None, typer.Option("--header", "-H", metavar="KEY=VALUE", help="Record header; may be repeated.")
 ]
-Partition = Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Default: by key.")]
-AcksOption = Annotated[Acks, typer.Option("--acks", help="What a record waits for; all makes retries idempotent.")]
-Codec = Annotated[Compression, typer.Option("--compression", "-z", help="Codec of the batches.")]
-TimeoutS = Annotated[
-    int, typer.Option("--timeout", metavar="S", min=1, help="Seconds that a record may take before it failed.")
-]
-Null = Annotated[str | None, typer.Option("--null", metavar="TEXT", help="A value that is exactly this becomes null.")]
+Partition = Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Partition. Default: by key.")]
+AcksOption = Annotated[Acks, typer.Option("--acks", help="Required acknowledgements; all makes retries idempotent.")]
+Codec = Annotated[Compression, typer.Option("--compression", "-z", help="Compression codec.")]
+TimeoutS = Annotated[int, typer.Option("--timeout", metavar="S", min=1, help="Delivery timeout, in seconds.")]
+Null = Annotated[str | None, typer.Option("--null", metavar="TEXT", help="Send values equal to TEXT as null.")]
 Schema = Annotated[
     str | None,
     typer.Option(
         "--schema",
         metavar="SCHEMA",
-        help="Lines are JSON, written by a schema: SUBJECT, SUBJECT:VERSION, or @FILE, which is registered for"
+        help="Encode JSON lines with a schema: SUBJECT, SUBJECT:VERSION, or @FILE, which is registered for"
         " the topic's values.",
     ),
 ]

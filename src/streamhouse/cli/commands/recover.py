@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from streamhouse.agent import AdoptionReport
 
 HELP: Final = help_text(
-    "After the metadata database was lost, or restored from a copy: find what the object store and the write-ahead log "
-    "hold and no row names, and register it at its own offsets. Without --apply nothing is changed. All agents must be "
-    "stopped.",
+    "Rebuild metadata after the database was lost or restored from a backup: find segments and WAL entries that the "
+    "database does not know, and register them at their offsets. Nothing changes without --apply. Stop all agents "
+    "first.",
     "streamhouse recover",
     "streamhouse recover --apply",
     "streamhouse recover --metadata postgresql://db/streamhouse --store s3://bucket/prefix --json",
@@ -36,19 +36,19 @@ SHOWN: Final = 100
 
 def recover(
     context: typer.Context,
-    apply: Annotated[bool, typer.Option("--apply", help="Register what was found; without it, only show it.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Register the objects; without it, only show them.")] = False,
     data: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Folder of the embedded stores and of the disk WAL.")
+        str | None, typer.Option(metavar="DIR", help="Directory of the embedded stores and the disk WAL.")
     ] = None,
     metadata: Annotated[
-        str | None, typer.Option(metavar="URL", help="Metadata store. Default: SQLite in the data folder.")
+        str | None, typer.Option(metavar="URL", help="Metadata store URL. Default: SQLite in the data directory.")
     ] = None,
     store: Annotated[
-        str | None, typer.Option(metavar="URL", help="Object store. Default: a folder in the data folder.")
+        str | None, typer.Option(metavar="URL", help="Object store URL. Default: a directory in the data directory.")
     ] = None,
     take_over: Annotated[
         str | None,
-        typer.Option(metavar="CLUSTER_ID", help="The object store's cluster, where the database has another one."),
+        typer.Option(metavar="CLUSTER_ID", help="Cluster id of the object store, if the database has a different one."),
     ] = None,
     setting: Annotated[
         list[str] | None,

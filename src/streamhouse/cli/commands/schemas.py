@@ -80,23 +80,19 @@ T = TypeVar("T")
 
 DETAILS = ("{oldSchema", "{compatibility", "{validateFields")  # what everybody knows who asked
 
-app = command_group("List, register, check and delete schemas, and say what may follow what.")
+app = command_group("Manage schemas and their compatibility levels.")
 
 Kind = Annotated[
     Literal["AVRO", "JSON", "PROTOBUF"] | None,
-    typer.Option(
-        "--type", "-t", help="Language. Default: by the file's name (.avsc, .json, .proto).", show_default=False
-    ),
+    typer.Option("--type", "-t", help="Schema type. Default: by file name (.avsc, .json, .proto).", show_default=False),
 ]
 References = Annotated[
     list[str] | None,
-    typer.Option("--ref", metavar="NAME=SUBJECT:VERSION", help="What the schema refers to; may be repeated."),
+    typer.Option("--ref", metavar="NAME=SUBJECT:VERSION", help="Schema reference; may be repeated."),
 ]
 Subject = Annotated[str, typer.Argument(metavar="SUBJECT", show_default=False)]
 Versioned = Annotated[str, typer.Argument(metavar="SUBJECT[:VERSION]", show_default=False)]
-File = Annotated[
-    str, typer.Argument(metavar="FILE", help="The schema's text; - is standard input.", show_default=False)
-]
+File = Annotated[str, typer.Argument(metavar="FILE", help="Schema file; - is standard input.", show_default=False)]
 
 
 @app.command(
@@ -110,9 +106,9 @@ File = Annotated[
 )
 def list_(
     context: typer.Context,
-    prefix: Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Only subjects that begin like this.")] = "",
-    every: Annotated[bool, typer.Option("--all", help="Every version, not only the latest.")] = False,
-    deleted: Annotated[bool, typer.Option("--deleted", help="Also what was deleted, but not for good.")] = False,
+    prefix: Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Only subjects with this prefix.")] = "",
+    every: Annotated[bool, typer.Option("--all", help="Show every version, not only the latest.")] = False,
+    deleted: Annotated[bool, typer.Option("--deleted", help="Include soft-deleted versions.")] = False,
     http: HttpAddress = None,
     as_json: AsJson = False,
 ) -> None:
@@ -141,8 +137,8 @@ def _show_list(found: list[Schema]) -> None:
     "register",
     cls=Command,
     help=help_text(
-        "Register a schema as the next version of a subject. One that is there already stays what it is. Producers "
-        "look for the values of a topic under TOPIC-value.",
+        "Register a schema as the next version of a subject. Registering an existing schema changes nothing. Producers "
+        "use the subject TOPIC-value for the values of a topic.",
         "streamhouse schemas register orders-value order.avsc",
         "streamhouse schemas register orders-value order.proto --ref address.proto=address:1",
         "cat order.json | streamhouse schemas register orders-value - --type JSON",
@@ -154,7 +150,7 @@ def register(
     file: File,
     kind: Kind = None,
     reference: References = None,
-    normalize: Annotated[bool, typer.Option("--normalize", help="Texts that mean the same are the same.")] = False,
+    normalize: Annotated[bool, typer.Option("--normalize", help="Normalize the schema before comparing it.")] = False,
     http: HttpAddress = None,
     as_json: AsJson = False,
 ) -> None:
@@ -170,7 +166,7 @@ def register(
     "get",
     cls=Command,
     help=help_text(
-        "Show a schema: by subject the latest one, or a version; or by id. A pipe gets the text alone.",
+        "Show a schema by subject (latest or a version) or by id. Prints only the schema text into a pipe.",
         "streamhouse schemas get orders-value",
         "streamhouse schemas get orders-value:2 > order.avsc",
         "streamhouse schemas get --id 17 --json",
@@ -179,7 +175,7 @@ def register(
 def get(
     context: typer.Context,
     subject: Annotated[str | None, typer.Argument(metavar="[SUBJECT[:VERSION]]", show_default=False)] = None,
-    schema_id: Annotated[int | None, typer.Option("--id", metavar="N", min=1, help="By id.")] = None,
+    schema_id: Annotated[int | None, typer.Option("--id", metavar="N", min=1, help="Schema id.")] = None,
     http: HttpAddress = None,
     as_json: AsJson = False,
 ) -> None:
@@ -221,7 +217,7 @@ def _pretty(text: str) -> str:
     "check",
     cls=Command,
     help=help_text(
-        "Say whether a schema may become the next version of a subject, and if not, why: exit code 1.",
+        "Check whether a schema is compatible with a subject. If not, show why and exit with code 1.",
         "streamhouse schemas check orders-value order.avsc",
         "streamhouse schemas check orders-value:2 order.avsc --json",
     ),
@@ -262,8 +258,8 @@ def _show_compatibility(subject: str, verdict: Verdict) -> None:
     "delete",
     cls=Command,
     help=help_text(
-        "Delete a version of a subject, or all of them: it is not found by name any more, but records that name its id "
-        "can still be read. --permanent deletes for good what was deleted before. Asks first, unless told --yes.",
+        "Delete a version of a subject, or all versions. Records with its schema id stay readable. --permanent deletes "
+        "soft-deleted versions permanently. Asks for confirmation unless --yes is given.",
         "streamhouse schemas delete orders-value:2",
         "streamhouse schemas delete orders-value --permanent --yes",
     ),
@@ -271,7 +267,9 @@ def _show_compatibility(subject: str, verdict: Verdict) -> None:
 def delete(
     context: typer.Context,
     subject: Versioned,
-    permanent: Annotated[bool, typer.Option("--permanent", help="For good: ids are not found any more.")] = False,
+    permanent: Annotated[
+        bool, typer.Option("--permanent", help="Delete permanently; the id can no longer be looked up.")
+    ] = False,
     yes: Yes = False,
     http: HttpAddress = None,
     as_json: AsJson = False,
@@ -290,8 +288,8 @@ def delete(
     "config",
     cls=Command,
     help=help_text(
-        "Show or set which versions a new schema must get along with: BACKWARD, FORWARD, FULL (each also "
-        "_TRANSITIVE) or NONE; of a subject, or of all that have no level of their own.",
+        "Show or set the compatibility level of a subject, or the global one: BACKWARD, FORWARD, FULL (each also "
+        "_TRANSITIVE) or NONE.",
         "streamhouse schemas config",
         "streamhouse schemas config orders-value --set FULL",
         "streamhouse schemas config orders-value --reset",
@@ -300,8 +298,10 @@ def delete(
 def config(
     context: typer.Context,
     subject: Annotated[str | None, typer.Argument(metavar="[SUBJECT]", show_default=False)] = None,
-    level: Annotated[str | None, typer.Option("--set", metavar="LEVEL", help="The level from now on.")] = None,
-    reset: Annotated[bool, typer.Option("--reset", help="Let the level of all hold for the subject again.")] = False,
+    level: Annotated[str | None, typer.Option("--set", metavar="LEVEL", help="Set the compatibility level.")] = None,
+    reset: Annotated[
+        bool, typer.Option("--reset", help="Remove the level of the subject; the global one applies.")
+    ] = False,
     http: HttpAddress = None,
     as_json: AsJson = False,
 ) -> None:

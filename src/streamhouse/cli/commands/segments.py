@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from streamhouse.format.block import BlockEntry
     from streamhouse.format.segment import DirectoryEntry
 
-app = command_group("List registered segments, and look into a segment file.")
+app = command_group("List segments and inspect segment files.")
 
 CODECS: Final = {0: "raw", 1: "lz4"}
 SUFFIX_BYTES: Final = 64 * 1024
@@ -42,7 +42,7 @@ SUFFIX_BYTES: Final = 64 * 1024
     "list",
     cls=Command,
     help=help_text(
-        "List the segments that the agent has registered, one line for each partition's part.",
+        "List registered segments, one line per partition.",
         "streamhouse segments list",
         "streamhouse segments list --topic orders --json",
     ),
@@ -50,9 +50,9 @@ SUFFIX_BYTES: Final = 64 * 1024
 def list_(
     context: typer.Context,
     topic: Annotated[
-        str | None, typer.Option("--topic", "-t", help="Only this topic's.", autocompletion=complete_topic)
+        str | None, typer.Option("--topic", "-t", help="Only segments of this topic.", autocompletion=complete_topic)
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Most segments to list.")] = 1000,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Maximum number of segments.")] = 1000,
     http: HttpAddress = None,
     as_json: AsJson = False,
 ) -> None:
@@ -127,7 +127,7 @@ class InspectedRun:
     "inspect",
     cls=Command,
     help=help_text(
-        "Look into a segment file: runs, blocks, offsets, timestamps, compression, checksums. Exit code 1 on damage.",
+        "Inspect a segment file: runs, blocks, offsets, timestamps, compression, checksums. Exit code 1 on damage.",
         "streamhouse segments inspect data/objects/segments/s-0123/00000000000000000001",
         "streamhouse segments inspect FILE --json",
     ),

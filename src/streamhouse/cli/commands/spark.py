@@ -42,8 +42,8 @@ Agents = Annotated[
     typer.Option(
         "--agents",
         metavar="HOST:PORT,…",
-        help="Agents to ask over HTTP where a read or a write names none. Default: STREAMHOUSE_AGENTS, else where the "
-        "settings say that one listens, 127.0.0.1:8080 unless changed.",
+        help="HTTP addresses of agents, for reads and writes that name none. Default: $STREAMHOUSE_AGENTS, then "
+        "`http.listen` (127.0.0.1:8080).",
         show_default=False,
     ),
 ]
@@ -54,8 +54,8 @@ Agents = Annotated[
     cls=Command,
     context_settings=_PASSED_ON,
     help=help_text(
-        'Start PySpark\'s shell; `spark` is there, and format("streamhouse") known. Arguments behind our own are '
-        "those of `pyspark`. Buckets are opened with the credentials in the environment.",
+        'Start the PySpark shell with format("streamhouse") registered. Further arguments are passed to `pyspark`. '
+        "Buckets are opened with the credentials in the environment.",
         "streamhouse spark shell",
         "streamhouse spark shell --agents 10.0.0.5:8080 --master 'local[4]' --driver-memory 4g",
         "PYSPARK_DRIVER_PYTHON=ipython streamhouse spark shell",
@@ -70,7 +70,7 @@ def shell(context: typer.Context, agents: Agents = None) -> None:
     cls=Command,
     context_settings=_PASSED_ON,
     help=help_text(
-        "Run a program on Spark. Arguments behind our own are those of `spark-submit`, then the program and its "
+        "Run a program on Spark. Further arguments are passed to `spark-submit`, followed by the program and its "
         "arguments. Buckets are opened with the credentials in the environment.",
         "streamhouse spark submit orders.py --date 2026-11-15",
         "streamhouse spark submit --agents 10.0.0.5:8080 --master spark://10.0.0.9:7077 orders.py",
@@ -88,8 +88,8 @@ def submit(context: typer.Context, agents: Agents = None) -> None:
     cls=Command,
     context_settings=_PASSED_ON,
     help=help_text(
-        "Run a project of Spark's own declarative pipelines, with topics as sources and sinks. Arguments behind our "
-        "own are those of `spark-pipelines`. For pipelines that are kept running, see: streamhouse pipelines.",
+        "Run a project of Spark Declarative Pipelines with topics as sources and sinks. Further arguments are passed "
+        "to `spark-pipelines`. For supervised streaming pipelines, see: streamhouse pipelines.",
         "streamhouse spark pipelines run --spec spark-pipeline.yml",
         "streamhouse spark pipelines --agents 10.0.0.5:8080 dry-run",
     ),
@@ -102,8 +102,8 @@ def pipelines(context: typer.Context, agents: Agents = None) -> None:
     "config",
     cls=Command,
     help=help_text(
-        "Print the settings for a Spark of your own, as lines of its spark-defaults.conf. None of them is needed to "
-        "read and write; they make micro-batches quick.",
+        "Print settings for your own Spark, as lines for spark-defaults.conf. Reading and writing work without them; "
+        "they make micro-batches faster.",
         "streamhouse spark config >> conf/spark-defaults.conf",
         "streamhouse spark config --agents 10.0.0.5:8080 --json",
     ),
@@ -124,12 +124,10 @@ SURE_PART: Final = 0.05
 
 Master = Annotated[
     str | None,
-    typer.Option(metavar="URL", help="Spark's master: local[4], spark://…, k8s://…, yarn. Default: this machine."),
+    typer.Option(metavar="URL", help="Spark master URL: local[4], spark://…, k8s://…, yarn. Default: local."),
 ]
-Conf = Annotated[
-    list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; may be repeated.")
-]
-Log = Annotated[Path | None, typer.Option(metavar="FILE", help="Where Spark's own words go.")]
+Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="Spark setting; may be repeated.")]
+Log = Annotated[Path | None, typer.Option(metavar="FILE", help="Spark log file.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from streamhouse.spark.maintenance.job import JobResult
     from streamhouse.spark.replay.resumable_job import ReplayResult
 
-app = command_group("Rewrite a topic's segments on Apache Spark: fewer and larger, or only the latest of each key.")
+app = command_group("Merge or compact the segments of a topic on Apache Spark.")
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
 
@@ -46,8 +46,8 @@ Topic = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
     "merge",
     cls=Command,
     help=help_text(
-        "Move what a topic holds in many small pieces into large objects, so that it is read with few requests. "
-        "Nothing changes for who reads or writes meanwhile. Agents merge by themselves, too: this is for what is much.",
+        "Merge the small segments of a topic into large ones, so that reads need fewer requests. Readers and writers "
+        "are not affected. Agents also merge in the background; use this for large topics.",
         "streamhouse maintain merge orders",
         "streamhouse maintain merge orders --agents 10.0.0.5:8080 --master 'local[8]' --json",
     ),
@@ -55,9 +55,7 @@ Topic = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
 def merge(
     context: typer.Context,
     topic: Topic,
-    at_least: Annotated[
-        int, typer.Option(min=2, help="Leave what is in fewer small pieces than so many, or would hardly grow.")
-    ] = 2,
+    at_least: Annotated[int, typer.Option(min=2, help="Minimum number of small runs to merge.")] = 2,
     agents: Agents = None,
     master: Master = None,
     conf: Conf = None,
@@ -82,8 +80,8 @@ def merge(
     "compact",
     cls=Command,
     help=help_text(
-        "Keep only the latest record of each key, as Kafka does for topics whose cleanup.policy is compact. Any number "
-        "of keys, in bounded memory. Agents compact by themselves, too: this is for what is much.",
+        "Compact a topic with cleanup.policy=compact: keep the latest record of each key. Works for any number of keys "
+        "in bounded memory. Agents also compact in the background; use this for large topics.",
         "streamhouse maintain compact accounts",
         "streamhouse maintain compact accounts --agents 10.0.0.5:8080 --master 'local[8]' --json",
     ),
@@ -122,7 +120,7 @@ def _run(
 def _nothing_message(kind: "JobKind", done: "JobResult", state: str = "") -> str:
     """Agents, a supervisor or another command may have been quicker: who it was is not known here."""
     if done.conflicts:
-        return f"nothing left to {kind} in {done.topic}: somebody else did it meanwhile"
+        return f"nothing left to {kind} in {done.topic}: another process did it meanwhile"
     return f"nothing to {kind} in {done.topic}{state}"
 
 
@@ -134,27 +132,27 @@ def _as_json(done: "JobResult") -> dict[str, Any]:
 
 
 COPY_HELP = help_text(
-    "Copy a topic into another one, on Apache Spark: all of it or a part, as it is, or with other keys, values and "
-    "partitions. Each record comes once, also when the copy is killed and the same job is run again.",
+    "Copy a topic, or a part of it, to another topic on Apache Spark. Keys, values and partitions can be changed. "
+    "Each record is written exactly once, even if the job is interrupted and resumed with --job.",
     "streamhouse copy orders orders-copy",
     "streamhouse copy orders orders-eu --where \"get_json_object(value, '$.region') = 'eu'\" --from -7d",
     "streamhouse copy orders by-customer --key \"get_json_object(value, '$.customer')\" --partitions 12 --job nightly",
 )
 RESTORE_HELP = help_text(
-    "Put Parquet files, or an Iceberg or Delta table, into a topic, on Apache Spark. A table with the columns that "
-    "records have (key, value, timestamp, headers) is taken as records; of any other, rows become JSON objects.",
+    "Load Parquet files, or an Iceberg or Delta table, into a topic on Apache Spark. A table with the columns of "
+    "records (key, value, timestamp, headers) is loaded as records; rows of other tables become JSON objects.",
     "streamhouse restore ./backup --topic orders",
     "streamhouse restore s3://lake/orders --topic orders --key id --timestamp ordered_at",
     "streamhouse restore prod.shop.orders --kind iceberg --topic orders --job restore-1 --json",
 )
 
-Where = Annotated[str | None, typer.Option(metavar="SQL", help="Only records for which this is true.")]
-Key = Annotated[str | None, typer.Option(metavar="EXPR", help="The key, as an expression of SQL.")]
-Value = Annotated[str | None, typer.Option(metavar="EXPR", help="The value, as an expression of SQL.")]
-Partitions = Annotated[int | None, typer.Option(min=1, help="Partitions of the topic where it is made.")]
+Where = Annotated[str | None, typer.Option(metavar="SQL", help="Filter: a SQL condition.")]
+Key = Annotated[str | None, typer.Option(metavar="EXPR", help="Key: a SQL expression.")]
+Value = Annotated[str | None, typer.Option(metavar="EXPR", help="Value: a SQL expression.")]
+Partitions = Annotated[int | None, typer.Option(min=1, help="Number of partitions, if the topic is created.")]
 JobId = Annotated[
     str | None,
-    typer.Option("--job", metavar="ID", help="The job's id: given again, it goes on, and nothing comes twice."),
+    typer.Option("--job", metavar="ID", help="Job id. Give it again to resume an interrupted job without duplicates."),
 ]
 
 
@@ -167,10 +165,12 @@ def copy(
     value: Value = None,
     partitions: Partitions = None,
     from_time: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="Begin at 2026-11-15T12:00, 1731672000000 or -1h.")
+        str | None,
+        typer.Option("--from", metavar="TIME", help="Start time: 2026-11-15T12:00, 1731672000000 (ms) or -1h."),
     ] = None,
     until: Annotated[
-        str | None, typer.Option("--until", metavar="TIME", help="End before this time; default: with what is there.")
+        str | None,
+        typer.Option("--until", metavar="TIME", help="End time, exclusive. Default: the current end of the topic."),
     ] = None,
     job: JobId = None,
     agents: Agents = None,
@@ -199,27 +199,23 @@ def copy(
 
 def restore(
     context: typer.Context,
-    source: Annotated[
-        str, typer.Argument(metavar="SOURCE", show_default=False, help="A path, a URL, or a table of a catalog.")
-    ],
+    source: Annotated[str, typer.Argument(metavar="SOURCE", show_default=False, help="Path, URL or catalog table.")],
     topic: Annotated[str, typer.Option("--topic", "-t", show_default=False, autocompletion=complete_topic)],
     kind: Annotated[
         Literal["parquet", "iceberg", "delta"] | None,
-        typer.Option(help="What SOURCE is; default: what its folder looks like."),
+        typer.Option(help="Kind of SOURCE. Default: detected from its directory."),
     ] = None,
     where: Where = None,
     key: Key = None,
     value: Value = None,
-    timestamp: Annotated[
-        str | None, typer.Option(metavar="EXPR", help="The time of a record, as an expression of SQL.")
-    ] = None,
+    timestamp: Annotated[str | None, typer.Option(metavar="EXPR", help="Timestamp: a SQL expression.")] = None,
     subject: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Write rows with the latest schema of this subject: Avro, JSON or Protobuf."),
+        typer.Option(metavar="NAME", help="Encode rows with the latest schema of this subject."),
     ] = None,
     value_format: Annotated[
         Literal["json", "avro"] | None,
-        typer.Option("--format", help="What rows become; avro needs --subject. Default: JSON, or the subject's."),
+        typer.Option("--format", help="Value format; avro needs --subject. Default: JSON, or the subject's."),
     ] = None,
     partitions: Partitions = None,
     job: JobId = None,
@@ -261,7 +257,9 @@ def _print_result(done: "ReplayResult", *, as_json: bool) -> None:
 
 
 def _resumable(job_id: str) -> AbstractContextManager[None]:
-    return interruptible(f"what was written stays; go on with the same command and --job {job_id}: nothing comes twice")
+    return interruptible(
+        f"written records stay; to resume without duplicates, run the same command with --job {job_id}"
+    )
 
 
 def _job_id(job: str | None) -> str:
@@ -270,7 +268,7 @@ def _job_id(job: str | None) -> str:
         return job
     made = str(Ids().uuid())
     if sys.stderr.isatty():
-        print_note(f"job {made}: should it be interrupted, go on with --job {made}")
+        print_note(f"job {made}: if it is interrupted, resume with --job {made}")
     return made
 
 

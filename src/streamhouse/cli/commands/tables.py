@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from streamhouse.spark.lake.table import TableSummary
 
-app = command_group("Topics as tables that other engines read: Iceberg, Delta or Parquet.")
+app = command_group("Manage lake tables of topics: Iceberg, Delta or Parquet.")
 
 COLUMNS: Final = (
     Column("name", style="bold"),
@@ -70,14 +70,14 @@ def _check_format(text: str) -> str:
     return text.lower()
 
 
-Topic = Annotated[str, typer.Option(help="The topic whose records are rows.", show_default=False)]
+Topic = Annotated[str, typer.Option(help="Source topic.", show_default=False)]
 Format = Annotated[
     str, typer.Option("--format", metavar="iceberg|delta|parquet", callback=_check_format, show_default=False)
 ]
 Mode = Annotated[
-    str, typer.Option(metavar="append|upsert", help="Rows are added, or replace and delete each other by key.")
+    str, typer.Option(metavar="append|upsert", help="Append every record, or upsert and delete rows by key.")
 ]
-Key = Annotated[str | None, typer.Option(metavar="COLUMN,…", help="Columns that tell rows apart, for --mode upsert.")]
+Key = Annotated[str | None, typer.Option(metavar="COLUMN,…", help="Key columns, for --mode upsert.")]
 PartitionBy = Annotated[
     str | None,
     typer.Option(
@@ -90,7 +90,7 @@ Location = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
-        help="A folder or s3://bucket/prefix. Default: lake/NAME in the agents' data folder, or in their --store.",
+        help="A directory or s3://bucket/prefix. Default: lake/NAME in the agents' data directory or --store.",
     ),
 ]
 CommitInterval = Annotated[
@@ -98,23 +98,24 @@ CommitInterval = Annotated[
 ]
 FileSize = Annotated[
     str | None,
-    typer.Option(metavar="SIZE", callback=_checked_by(parse_file_size), help="Of data files. Default: 128MiB."),
+    typer.Option(
+        metavar="SIZE", callback=_checked_by(parse_file_size), help="Target size of data files. Default: 128MiB."
+    ),
 ]
 ExpireSnapshots = Annotated[
     str | None,
     typer.Option(
-        metavar="TIME", callback=_checked_by(parse_duration_ms), help="Old snapshots are kept so long. Default: 7d."
+        metavar="TIME", callback=_checked_by(parse_duration_ms), help="Retention of old snapshots. Default: 7d."
     ),
 ]
 DeadLetters = Annotated[
-    str | None, typer.Option(metavar="TOPIC", help="For records that don't fit. Default: NAME.dead-letters.")
+    str | None,
+    typer.Option(metavar="TOPIC", help="Topic for records that cannot be written. Default: NAME.dead-letters."),
 ]
-From = Annotated[str | None, typer.Option("--from", metavar="PLACE", help="Where to begin. Default: earliest.")]
+From = Annotated[str | None, typer.Option("--from", metavar="POSITION", help="Start position. Default: earliest.")]
 Wait = Annotated[
     bool,
-    typer.Option(
-        "--wait", help="Come back when its pipeline runs, or with why it doesn't. The first commit comes later."
-    ),
+    typer.Option("--wait", help="Wait until the pipeline runs; fail if it does not. The first commit comes later."),
 ]
 
 
@@ -122,10 +123,10 @@ Wait = Annotated[
     "create",
     cls=Command,
     help=help_text(
-        "Keep a table that is always what a topic says: all of its records that have a value, or with --mode upsert "
-        "the latest of each key, without those that were deleted. A pipeline writes it, so a supervisor must run: "
-        "streamhouse pipelines run. The same command again changes the commit interval, file size, expiry and dead "
-        "letters; another topic, format, mode, key, partitioning or location is another table.",
+        "Create a lake table that follows a topic: all records that have a value, or with --mode upsert the latest of "
+        "each key. A pipeline writes it, so a supervisor must run: streamhouse pipelines run. Run the command again to "
+        "change the commit interval, file size, snapshot expiry or dead letters. Topic, format, mode, key, "
+        "partitioning and location can't change.",
         "streamhouse tables create orders_lake --topic orders --format iceberg",
         "streamhouse tables create customers_now --topic customers --format delta --mode upsert --key id",
         "streamhouse tables create clicks_lake --topic clicks --format parquet --partition-by 'day(ts)' "
@@ -208,7 +209,7 @@ def _check_partitions(fmt: str, given: str | None) -> None:
 @app.command(
     "list",
     cls=Command,
-    help=help_text("Show all lake tables, and how those who write them do.", "streamhouse tables list"),
+    help=help_text("List lake tables with the state of their pipelines.", "streamhouse tables list"),
 )
 def list_tables(context: typer.Context, agents: Agents = None, as_json: AsJson = False) -> None:
     found = run(fetch_tables(dependencies_of(context), http_addresses(agents)))
@@ -241,8 +242,8 @@ def _row(table: dict[str, Any]) -> list[str]:
     "describe",
     cls=Command,
     help=help_text(
-        "Show what is known of a lake table: its columns, rows and files, and who writes it. Rows and files are "
-        "looked at from here, where the location can be reached.",
+        "Show a lake table: columns, rows, files and pipeline. Rows and files are read from this machine, which must "
+        "reach the location.",
         "streamhouse tables describe orders_lake",
     ),
 )
@@ -313,7 +314,7 @@ def _table_summary(table: dict[str, Any]) -> tuple[dict[str, Any] | None, str | 
     "drop",
     cls=Command,
     help=help_text(
-        "Stop writing a lake table and forget it. Its files stay where they are, for whoever reads them.",
+        "Drop a lake table and its pipeline. Its files stay.",
         "streamhouse tables drop orders_lake",
         "streamhouse tables drop orders_lake --yes",
     ),

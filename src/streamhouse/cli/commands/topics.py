@@ -174,7 +174,10 @@ def create(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", show_default=False)],
     partitions: Annotated[
-        int | None, typer.Option("--partitions", "-p", min=1, help="Default: the agent's topics.default_partitions.")
+        int | None,
+        typer.Option(
+            "--partitions", "-p", min=1, help="Number of partitions. Default: the agent's topics.default_partitions."
+        ),
     ] = None,
     config: Annotated[
         list[str] | None, typer.Option("--config", "-c", metavar="KEY=VALUE", help="Topic setting; may be repeated.")
@@ -206,7 +209,7 @@ async def _create(
 def list_(
     context: typer.Context,
     records: Annotated[
-        bool, typer.Option("--records", help="Also count offsets in use, which asks the leader of every partition.")
+        bool, typer.Option("--records", help="Count offsets in use; sends a request to every leader.")
     ] = False,
     bootstrap: Bootstrap = None,
     as_json: AsJson = False,
@@ -255,7 +258,7 @@ async def _list(doors: Dependencies, bootstrap: str, records: bool) -> "list[tup
 def describe(
     context: typer.Context,
     name: TopicName,
-    all_: Annotated[bool, typer.Option("--all", help="Also settings that have their default value.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Include settings with default values.")] = False,
     bootstrap: Bootstrap = None,
     as_json: AsJson = False,
 ) -> None:
@@ -270,7 +273,7 @@ def describe(
     "alter",
     cls=Command,
     help=help_text(
-        "Change a topic's settings, or give it more partitions. Nothing changes unless everything asked for can.",
+        "Change a topic's settings or add partitions. Either all changes apply or none.",
         "streamhouse topics alter orders --config retention.ms=3600000 --delete-config cleanup.policy",
         "streamhouse topics alter orders --partitions 6",
     ),
@@ -283,10 +286,10 @@ def alter(
     ] = None,
     delete_config: Annotated[
         list[str] | None,
-        typer.Option("--delete-config", metavar="KEY", help="Let the default hold again; may be repeated."),
+        typer.Option("--delete-config", metavar="KEY", help="Reset a setting to its default; may be repeated."),
     ] = None,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", "-p", min=1, help="How many there will be; never fewer than now.")
+        int | None, typer.Option("--partitions", "-p", min=1, help="New number of partitions; can only grow.")
     ] = None,
     bootstrap: Bootstrap = None,
     as_json: AsJson = False,
@@ -337,7 +340,7 @@ async def _alter(
     "delete",
     cls=Command,
     help=help_text(
-        "Delete a topic and its records. Asks first, unless told --yes.",
+        "Delete a topic and its records. Asks for confirmation unless --yes is given.",
         "streamhouse topics delete orders",
         "streamhouse topics delete orders --yes",
     ),

@@ -25,7 +25,7 @@ from streamhouse.cli.typer_setup import Command, command_group, help_text
 from streamhouse.client.types import Transaction, TransactionAborted
 from streamhouse.config import parse_number
 
-app = command_group("List and describe transactions of producers, and abort one that is stuck.")
+app = command_group("List, describe and abort transactions.")
 
 PAINT = {
     "Ongoing": "yellow",
@@ -41,7 +41,7 @@ STATES = ("Empty", *PAINT)
     "list",
     cls=Command,
     help=help_text(
-        "List transactional producers and what each of them has open.",
+        "List transactional ids with their producers and open transactions.",
         "streamhouse transactions list",
         "streamhouse transactions list --open --longer-than 1min",
         "streamhouse transactions list --state CompleteAbort --json",
@@ -51,14 +51,24 @@ def list_(
     context: typer.Context,
     state: Annotated[
         str | None,
-        typer.Option("--state", metavar="STATE", help=f"Only those in it: {', '.join(STATES)}.", show_default=False),
+        typer.Option(
+            "--state",
+            metavar="STATE",
+            help=f"Only transactions in this state: {', '.join(STATES)}.",
+            show_default=False,
+        ),
     ] = None,
-    open_: Annotated[bool, typer.Option("--open", help="Only those that are under way or being ended.")] = False,
+    open_: Annotated[bool, typer.Option("--open", help="Only ongoing or completing transactions.")] = False,
     longer_than: Annotated[
         str | None,
-        typer.Option("--longer-than", metavar="TIME", help="Open for longer: 90s, 5min.", show_default=False),
+        typer.Option(
+            "--longer-than",
+            metavar="TIME",
+            help="Only transactions open for longer, such as 90s or 5min.",
+            show_default=False,
+        ),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most so many.")] = 1000,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of transactions.")] = 1000,
     http: HttpAddress = None,
     as_json: AsJson = False,
 ) -> None:
@@ -149,7 +159,7 @@ def as_fields(each: Transaction) -> dict[str, object]:
     "describe",
     cls=Command,
     help=help_text(
-        "Show a transactional producer, and the partitions of what it has open.",
+        "Show a transactional id, its producer and the partitions of its open transaction.",
         "streamhouse transactions describe payments-1",
         "streamhouse transactions describe payments-1 --json",
     ),
@@ -193,8 +203,8 @@ def _show_one(told: Transaction) -> None:
     "abort",
     cls=Command,
     help=help_text(
-        "Fence the producer of a transactional id, and abort what it has open: readers of committed records go on. "
-        "A producer that still runs gets an error, and must start again. Asks first, unless told --yes.",
+        "Fence the producer of a transactional id and abort its open transaction, so that consumers can continue. "
+        "A producer that is still running gets an error. Asks for confirmation unless --yes is given.",
         "streamhouse transactions abort payments-1",
         "streamhouse transactions abort payments-1 --yes",
     ),

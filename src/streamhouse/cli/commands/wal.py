@@ -29,15 +29,15 @@ from streamhouse.errors import CorruptObject, Rejected
 if TYPE_CHECKING:
     from streamhouse.format.wal_file import FileSummary
 
-app = command_group("Look into the write-ahead log, and at damaged ones that are kept.")
+app = command_group("Inspect write-ahead logs and manage damaged ones.")
 
 
 @app.command(
     "inspect",
     cls=Command,
     help=help_text(
-        "Look into a WAL file, or all below a folder: entries, offsets per partition, damage. A torn tail is what a "
-        "crash leaves behind; damage in the middle is not, and gives exit code 1.",
+        "Inspect a WAL file, or all below a directory: entries, offsets per partition, damage. A torn tail is normal "
+        "after a crash; damage in the middle gives exit code 1.",
         "streamhouse wal inspect data/wal",
         "streamhouse wal inspect FILE --json",
     ),
@@ -98,7 +98,7 @@ def _show(file: Path, summary: "FileSummary") -> None:
             ("session", session),
             ("size", size(summary.size_bytes)),
             ("entries", count(summary.entries)),
-            ("damage", counted(len(summary.damage), "place") if summary.damage else "none"),
+            ("damage", counted(len(summary.damage), "range") if summary.damage else "none"),
         ]
     )
     for damage in summary.damage:
@@ -140,9 +140,9 @@ def _show_partitions(summary: "FileSummary") -> None:
     "damaged",
     cls=Command,
     help=help_text(
-        "List write-ahead logs of dead sessions in which something was lost: which offsets are gone, and where the log "
-        "is kept. What was intact is recovered. Shows those in the object store, and those on the disk of the agent "
-        "that is asked.",
+        "List damaged write-ahead logs of dead sessions: which offsets are lost, and where the log is stored. Intact "
+        "entries are recovered. Shows logs in the object store and on the disk of the agent that receives the "
+        "request.",
         "streamhouse wal damaged",
         "streamhouse wal damaged --http 127.0.0.1:8081 --json",
     ),
@@ -162,15 +162,17 @@ def damaged(context: typer.Context, http: HttpAddress = None, as_json: AsJson = 
     "discard",
     cls=Command,
     help=help_text(
-        "Delete a damaged write-ahead log that is kept. Shows what would go, and asks first, unless told --yes. What "
-        "was lost in it can't be looked for any more.",
+        "Delete a damaged write-ahead log. Shows what is deleted and asks for confirmation unless --yes is given. "
+        "Lost records can't be salvaged afterwards.",
         "streamhouse wal discard SESSION",
         "streamhouse wal discard SESSION --yes",
     ),
 )
 def discard(
     context: typer.Context,
-    session: Annotated[str, typer.Argument(metavar="SESSION", help="As in: wal damaged.", show_default=False)],
+    session: Annotated[
+        str, typer.Argument(metavar="SESSION", help="Session id, as shown by `wal damaged`.", show_default=False)
+    ],
     yes: Yes = False,
     http: HttpAddress = None,
     as_json: AsJson = False,

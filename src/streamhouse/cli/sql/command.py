@@ -34,9 +34,9 @@ app = typer.Typer(
     context_settings=CONTEXT,
     no_args_is_help=False,
     help=help_text(
-        "Ask topics in SQL, with Spark: `streamhouse sql [STATEMENT]`, or no statement for a shell. Every topic is a "
-        "table; FROM STREAM(topic) shows rows as they are written. Spark is started on first use and stays for the "
-        "next question. `streamhouse sql ask --help` has the flags.",
+        "Query topics with SQL on Apache Spark. `streamhouse sql STATEMENT` runs a statement; without one, a shell "
+        "starts. Every topic is a table; FROM STREAM(topic) shows rows as they are written. Spark starts on first use "
+        "and keeps running for later queries. `streamhouse sql ask --help` lists the options.",
         "streamhouse sql",
         'streamhouse sql "SELECT country, count(*) FROM orders GROUP BY country"',
         'streamhouse sql "SELECT * FROM STREAM(orders) WHERE amount > 100" --json',
@@ -50,7 +50,7 @@ app = typer.Typer(
     ASK,
     cls=Command,
     help=help_text(
-        "Run statements, or start the shell. The word `run_sql` may be left out.",
+        "Run statements, or start the shell. The command name `ask` is optional.",
         'streamhouse sql "SELECT * FROM orders LIMIT 10"',
         "streamhouse sql -f report.sql --csv",
         "cat report.sql | streamhouse sql --json",
@@ -58,27 +58,27 @@ app = typer.Typer(
 )
 def run_sql(
     context: typer.Context,
-    statement: Annotated[str | None, typer.Argument(help="SQL; several statements with ; between.")] = None,
-    file: Annotated[Path | None, typer.Option("--file", "-f", help="Run the statements of a file.")] = None,
+    statement: Annotated[str | None, typer.Argument(help="SQL statements, separated by semicolons.")] = None,
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="Run the statements in a file.")] = None,
     agents: Agents = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One object per row and line.")] = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="CSV with a header line.")] = False,
-    parquet: Annotated[Path | None, typer.Option("--parquet", help="Put the rows into this file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with a header line.")] = False,
+    parquet: Annotated[Path | None, typer.Option("--parquet", help="Write the rows to this Parquet file.")] = None,
     max_rows: Annotated[
         int | None,
         typer.Option(
             "--max-rows",
             min=1,
-            help="Most rows of an answer. Default: 1,000 on the screen, a million elsewhere.",
+            help="Maximum number of rows. Default: 1,000 on a terminal, 1,000,000 otherwise.",
             show_default=False,
         ),
     ] = None,
     timeout: Annotated[
         float | None,
-        typer.Option("--timeout", min=0, help="End a query after so many seconds. Default: 300.", show_default=False),
+        typer.Option("--timeout", min=0, help="Query timeout, in seconds. Default: 300.", show_default=False),
     ] = None,
     beginning: Annotated[
-        str, typer.Option("--from", metavar="latest|earliest", help="Where FROM STREAM(…) begins.")
+        str, typer.Option("--from", metavar="latest|earliest", help="Start position of FROM STREAM(…).")
     ] = "latest",
 ) -> None:
     if beginning not in ("latest", "earliest"):
@@ -126,8 +126,8 @@ def _output(as_json: bool, as_csv: bool, parquet: Path | None) -> Output:
     "serve",
     cls=Command,
     help=help_text(
-        "Run the SQL worker here, with limits of your own: shells of this user find it, and agents pass "
-        "POST /v1/sql on to it. Without this, the first question starts one.",
+        "Run a SQL worker in the foreground, with your own limits. Shells of this user find it, and agents forward "
+        "POST /v1/sql to it. Without it, the first query starts a worker.",
         "streamhouse sql serve",
         "streamhouse sql serve --agents 10.0.0.5:8080 --host 10.0.0.9 --port 8200 --memory 8g",
     ),
@@ -135,14 +135,16 @@ def _output(as_json: bool, as_csv: bool, parquet: Path | None) -> Output:
 def serve(
     context: typer.Context,
     agents: Agents = None,
-    host: Annotated[str, typer.Option("--host", help="Where to listen; agents elsewhere must reach it.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any that is free.")] = 0,
-    master: Annotated[str, typer.Option("--master", help="Spark's master.")] = "local[*]",
-    memory: Annotated[str, typer.Option("--memory", help="Of the JVM.")] = "2g",
-    concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Queries at once.")] = 8,
-    max_rows: Annotated[int, typer.Option("--max-rows", min=1, help="Most rows of an answer.")] = 1_000_000,
-    timeout: Annotated[int, typer.Option("--timeout", min=1, help="Seconds a query may take, unless it says.")] = 300,
-    idle: Annotated[int, typer.Option("--idle", min=0, help="End after so many idle seconds; 0: never.")] = 0,
+    host: Annotated[
+        str, typer.Option("--host", help="Address to listen on; agents must be able to reach it.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 0,
+    master: Annotated[str, typer.Option("--master", help="Spark master URL.")] = "local[*]",
+    memory: Annotated[str, typer.Option("--memory", help="Memory of the JVM.")] = "2g",
+    concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Maximum number of concurrent queries.")] = 8,
+    max_rows: Annotated[int, typer.Option("--max-rows", min=1, help="Maximum number of rows of a result.")] = 1_000_000,
+    timeout: Annotated[int, typer.Option("--timeout", min=1, help="Default query timeout, in seconds.")] = 300,
+    idle: Annotated[int, typer.Option("--idle", min=0, help="Exit after this many idle seconds; 0: never.")] = 0,
 ) -> None:
     plan = {
         "agents": http_addresses(agents),
@@ -164,7 +166,7 @@ def serve(
 @app.command(
     "status",
     cls=Command,
-    help=help_text("Say whether a SQL worker runs for these agents.", "streamhouse sql status"),
+    help=help_text("Show whether a SQL worker runs for these agents.", "streamhouse sql status"),
 )
 def status(context: typer.Context, agents: Agents = None, as_json: AsJson = False) -> None:
     found = dependencies_of(context).sql_worker(http_addresses(agents))
@@ -172,7 +174,7 @@ def status(context: typer.Context, agents: Agents = None, as_json: AsJson = Fals
         told = None if found is None else {"address": found[0].address, "pid": found[0].pid, "log": found[0].log}
         print_json({"running": told is not None, **(told or {}), **({} if found is None else {"busy": found[1].busy})})
     elif found is None:
-        print_line("no SQL worker runs; the first question starts one")
+        print_line("no SQL worker is running; the first query starts one")
     else:
         worker, state = found
         print_properties(
@@ -190,8 +192,8 @@ def status(context: typer.Context, agents: Agents = None, as_json: AsJson = Fals
 @app.command(
     "stop",
     cls=Command,
-    help=help_text("End the SQL worker of these agents, with what it does.", "streamhouse sql stop"),
+    help=help_text("Stop the SQL worker of these agents and its queries.", "streamhouse sql stop"),
 )
 def stop(context: typer.Context, agents: Agents = None) -> None:
     found = dependencies_of(context).stop_sql_worker(http_addresses(agents))
-    print_line("no SQL worker runs" if found is None else f"stopped the SQL worker {found.pid}")
+    print_line("no SQL worker is running" if found is None else f"stopped the SQL worker {found.pid}")
