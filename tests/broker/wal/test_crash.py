@@ -16,7 +16,7 @@ from tests.broker.wal.support import OTHER, read_all
 APPENDER = """
 import asyncio, os, sys
 from pathlib import Path
-from streamhouse.broker.wal.files import LocalFiles
+from streamhouse.stores.local_files import LocalFiles
 from streamhouse.clock import SystemClock
 from tests.broker.wal.support import ORDERS, SessionId, entry, open_wal
 

@@ -100,7 +100,7 @@ def test_a_missing_lock_is_missing(files: FileSystem, tmp_path: Path) -> None:
 HOLDER = """
 import sys
 from pathlib import Path
-from streamhouse.broker.wal.files import LocalFiles
+from streamhouse.stores.local_files import LocalFiles
 lock = LocalFiles().create_locked(Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()

@@ -1,22 +1,9 @@
-"""Following: what other agents did to topics and schemas holds here, too.
+"""Cluster synchronisation: follows changes by other agents, transfers leadership, recovers dead sessions.
 
-Data path   metadata store -> cluster (what was heard) -> **following** -> catalog, schemas, the logs that are open
-Owns        reading topics again when others changed them, and dropping the logs of those that they deleted
-Leaves      who is there and who leads to `cluster`, what is known of topics to `catalog`, of schemas to `schemas`
-
-Moves: what another agent should lead is handed over to it.
-
-Data path   none; it gives away the right to append
-Owns        when a partition or a shard of groups leaves this agent, and how many leave at once
-Leaves      who should lead to `cluster`, closing and flushing to `agent_session`, groups to `groups`
-
-No data moves: the log is flushed, its lease released, and the next leader reads what is in the store.
-
-Rescue: sessions whose agents died are recovered by those that live.
-
-Data path   dead session's WAL -> **rescue** -> recovery -> segments, free leases
-Owns        which dead session is whose turn, when others step in, how long a disk that nobody reaches is waited for
-Leaves      who is dead to the metadata store's clock, the claim to its transaction, the work to `recovery`
+`MetadataChangeListener` reads topics and schemas again when other agents changed them, and closes the logs of deleted
+topics. `LeadershipBalancer` transfers partitions and group shards to their preferred leaders. No data moves: the log
+is flushed, its lease is released, and the next leader reads what is in the store. `DeadSessionRecovery` decides when
+this agent recovers the WAL of a dead session, and how long it waits for a disk that no agent can read.
 """
 
 import asyncio

@@ -1,27 +1,19 @@
-"""Fates: which batches of transactions on a disk that comes back count, and which were aborted.
+"""WalReappend: records on a disk that came back after its session was abandoned are appended again, as new records.
 
-Data path   returns, before it appends a batch of a transaction again -> **fates** -> markers in the same log, or rows
-            of the metadata store
-Owns        what became of a batch's transaction
-Leaves      reading the log to `wal.recovery`, appending to `returns`
+Data path   the local WAL of an abandoned session -> **wal_reappend** -> the partition's leader, local or remote
+Owns        which entries are appended (the lease's epoch, within the abandoned range), their order, when a file is
+            deleted
+Leaves      abandoning sessions to `cluster_sync`; reading the WAL to `wal.disk_recovery`
 
-The marker behind a batch says it, where it is in the same log. Otherwise whoever led next wrote it, and an abort left a
-row that reaches back to where the lost records begin. That row comes with the segment in which the marker stands. So
-nothing is said before everything is flushed that was there when the transaction was known to have ended.
+Other leaders have continued above every offset that the dead session could have assigned, so its offsets remain a gap
+and its records get new ones. Sequence numbers are removed, since they would be out of order by now. A file is deleted
+once the leaders have acknowledged all of it. An agent that dies before that appends the file again, so consumers may
+see these records twice, but none is lost.
 
-Returns: what a disk still held when it came back too late is appended again, as new records.
-
-Data path   own disk's log of an abandoned session -> **returns** -> the partition's leader, here or elsewhere
-Owns        which entries count (the lease's epoch, within the abandoned range), their order, when the log may go
-Leaves      why a session was abandoned to `rescue`, reading its log to `wal.recovery`, which transactions were aborted
-            to `fates`, reaching others to `Doors.peers`
-
-Others had gone on above everything that the dead session could have handed out, so its offsets stay a gap for ever and
-its records get new ones. A producer's numbers are taken out: by now they would be out of order. A file goes when the
-next leaders have acknowledged all of it; whoever dies before that appends it once more. So consumers may see these
-records twice, and never not at all.
-
-Records of transactions come back without theirs, once it is known that it was not aborted; markers don't.
+Records of transactions are appended without their transaction, once it is known that it was not aborted.
+`TransactionOutcomes` finds that out: from the marker in the same WAL, or from the row that an abort leaves in the
+metadata store. That row is written with the segment of the marker, so it is read only after everything up to the end
+of the transaction is flushed.
 """
 
 import asyncio

@@ -1,20 +1,14 @@
-"""Plans: where the records of many partitions stand, for readers that fetch segments from the object store themselves.
+"""ReadPlans: which segments hold the records of many partitions, for readers that read the object store themselves.
 
-Data path   HTTP -> **plans** -> rows of the metadata store, ends of logs from their leaders -> reader -> object store
-Owns        which runs overlap what is asked for, the limits of one answer, where the next one goes on
-Leaves      ends of logs to `broker.records`, how transactions ended to `settled`, JSON to the wire, bytes to whoever
-            reads
+Data path   HTTP -> **read_plans** -> metadata store, and leaders for the ends of logs -> reader -> object store
+Owns        which runs overlap a requested range, the limits of one response, where the next one continues
+Leaves      the ends of logs to `forwarding`; the outcomes of transactions to `segments.transaction_isolation`
 
-A plan ends at the last stable offset, and comes with the transactions that were aborted below `settled_end`: who leaves
-those out, and markers, has committed records alone. What lies above is read from the leader, which does the same.
+A plan ends at the last stable offset and names the transactions that were aborted below `settled_end`. A reader that
+leaves those and markers out has committed records only. Records above it are read from the leader, which does the
+same. A plan is valid for `grace_s`: objects whose runs were merged or expired are deleted no earlier.
 
-A plan holds for `grace_s`: objects that stop being named, because their runs were merged or expired, live so long.
-
-Registered: which runs of topics have rows, page by page, for people and programs that look at them.
-
-Data path   HTTP -> **registered** -> rows of the metadata store
-Owns        the order of a listing (topic, partition, offset), where the next page begins
-Leaves      names and topics to the catalog, the share that each partition gets of a page to `plans`, JSON to the wire
+`RunListing` lists the runs of topics in pages, ordered by topic, partition and offset.
 """
 
 import asyncio

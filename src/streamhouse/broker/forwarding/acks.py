@@ -1,14 +1,8 @@
-"""Buffering: what nobody waits for any more, and what became of it.
+"""Acknowledgements: acks=buffered in the background, and waiting for the flush for acks=stored.
 
-Data path   delivery -> **buffered_acks**: appends whose publishers asked for acks=buffered
-Owns        the work that goes on behind a publisher's back, its limit, the count of what failed
-Leaves      the work itself to `delivery`
-
-Stored: waiting until a registered segment holds a record.
-
-Data path   delivery -> **stored** -> log's flush where this agent leads, else the metadata store
-Owns        the one look per interval that all who wait for other agents share
-Leaves      flushing to `flush`, here or there
+`BufferedAcks` sends what its publisher no longer waits for, limits it, and counts failures. `FlushWaiter` waits until
+a registered segment holds a record: by the log where this agent leads, otherwise by one read of the metadata store
+per interval for all waiters.
 """
 
 import asyncio

@@ -1,19 +1,7 @@
-"""Here: what this room asks of the agent that it is in.
+"""LeaderLookup: where the leader of a partition is, as far as this agent knows; OffsetLookup: its offsets.
 
-Owns        nothing; a narrow view of `Broker`, so that the room can be tested, and read, without all of it
-Leaves      everything to `broker.broker`
-
-Seats: where a partition is led, as far as this agent knows.
-
-Data path   delivery, reading and offsets ask **leader_lookup** before each try
-Owns        when leases are read again after somebody was sent to the wrong agent
-Leaves      the knowledge itself to `cluster`, what is led here to `agent_session`
-
-Offsets: where a partition's log begins and ends, and what stands at a time, asked at any agent.
-
-Data path   HTTP, gRPC -> **offsets** -> broker.offsets here, or the leader over Doors.peers
-Owns        asking again while the leader is on the move
-Leaves      the answers to `broker.reading.offsets`
+`LocalBroker` is the part of `Broker` that this package uses. `LeaderLookup` reads leases again after a request went
+to the wrong agent. `OffsetLookup` answers at any agent, and retries while the leader changes.
 """
 
 from collections.abc import Awaitable, Callable, Sequence

@@ -1,19 +1,13 @@
-"""Keys: an idempotency key becomes a producer of its own, so that the log itself recognises a retry.
+"""OutboundBatch: the records for one partition, encoded again for each attempt; IdempotencyKey: a retry key of a call.
 
-Data path   publishing -> **keys** -> the numbers in a batch's header -> log's `producers`, here or at another agent
-Owns        which producer id a key has, which sequence the content of a call has, where records without a key go
-Leaves      recognising, remembering and expiring to `broker.producers`
+Data path   publish -> **outbound_batch** -> forwarding_producer -> a log, or another agent
+Owns        the sequence numbers in a batch's header; excluding records that were rejected
+Leaves      encoding to `format`; detecting duplicates to `partition.producer_state`
 
-The id says which key it was, the sequence with what content: the same key with the same records is a duplicate and
-gets the first answer; with other records it doesn't follow anything that is remembered, and is refused.
+A log writes into the bytes that it gets, so each attempt has bytes of its own.
 
-Letters: what goes to a partition as one batch, and can be written again for each try.
-
-Data path   publishing -> **batches** -> delivery -> bytes that become the log's, or go to another agent
-Owns        the batch of a try with the numbers it must carry; leaving out records that were refused
-Leaves      bytes of a batch to `format`, where it goes to `delivery`
-
-A log writes into the bytes that it is given, so no try may use those of another one.
+An idempotency key becomes a producer id, and the content of the call becomes its sequence number. The same key with
+the same records is a duplicate and gets the first response. With other records it is rejected.
 """
 
 import asyncio

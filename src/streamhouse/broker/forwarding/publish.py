@@ -1,14 +1,8 @@
-"""Packing: the records of one call, sorted by partition and made into batches that their topic takes.
+"""PublishService: records of one call become batches, batches go to their leaders, and each record gets its receipt.
 
-Data path   publishing -> **packing** -> batches
-Owns        which partition a record goes to, where a batch is split, which record is refused for itself alone
-Leaves      hashing keys to `format.partitioning`, sending to `delivery`
-
-Publishing: records of one call become batches, batches find their leaders, and each record gets its receipt.
-
-Data path   HTTP, gRPC -> **publishing** -> packing -> delivery -> logs
-Owns        receipts, in the order of the records; where records without a key go
-Leaves      sorting and splitting to `packing`, trying again to `delivery`
+Data path   HTTP, gRPC -> **publish** -> forwarding_producer -> logs
+Owns        the partition of each record, where a batch is split, rejecting single records, receipts in order
+Leaves      hashing keys to `format.partitioning`; sending and retries to `forwarding_producer`
 """
 
 import asyncio

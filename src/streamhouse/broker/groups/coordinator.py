@@ -1,19 +1,14 @@
-"""Coordinator: performs what the groups' machines ask for, and wakes them in time.
+"""GroupCoordinator: performs the actions that the state machines of groups return, and wakes them at their deadlines.
 
-Data path   groups -> **coordinator** -> state (decides) -> answers, and commits -> metadata store
-Owns        the calls that wait for an answer, the loop that watches deadlines, writing groups down
-Leaves      every decision to `state`, which shards are ours to `shards`, transactions to `commits`
+Data path   groups -> **coordinator** -> group_state (decides) -> responses, and commit_queue -> metadata store
+Owns        the calls that wait for a response, the loop that watches deadlines, writing groups
+Leaves      every decision to `group_state`; which shards this agent holds to `shards`; transactions to `commit_queue`
 
-A call that waits is a future, and the group's token for it. When its connection goes, the future is cancelled and its
-answer falls on nothing; the group finds out by the member's timeouts, as it would from any other silence.
+A call that waits is a future, and the group's token for it. When its connection closes, the future is cancelled and
+the response is dropped; the group learns of it by the member's timeouts.
 
-Deadlines: which group must be looked at next.
-
-Owns        one time per group, the earliest that was asked for
-Leaves      what is due then to `state`, sleeping to `coordinator`
-
-Times that move further away are not moved here: the group is looked at too early once, says when to come back, and that
-is all that a heartbeat costs.
+`GroupDeadlines` keeps the earliest deadline per group. A deadline that moves later is not updated: the group is
+checked once too early and returns the next one, so a heartbeat costs nothing here.
 """
 
 import asyncio

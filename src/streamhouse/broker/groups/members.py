@@ -1,20 +1,9 @@
-"""Member: one member of a group, as its coordinator sees it.
+"""Members of a group: one member, the set of all members, and the limits on what a member may send.
 
-Owns        what the member offers and was assigned, whether it waits, until when it is believed to be alive
-Leaves      what follows from that to `state`
+A member that waits in a join or a sync cannot send heartbeats, so its session does not expire meanwhile; it starts
+again with the response. A member that was never in a generation is the exception, because its client may be gone.
 
-A member that waits in a join or a sync can't heartbeat, so its session does not run out meanwhile; it gets a whole
-one with the answer. A member that never was in a generation is the exception: it may have gone without a trace.
-
-Limits: how much a member may bring.
-
-Owns        the sizes that are checked before a group keeps anything
-Leaves      how many members there may be to `state`, how long names may be to `groups`
-
-Roster: who belongs to a group, who leads it, and which protocols all of them understand.
-
-Owns        the members by id and by instance, the votes for a protocol, the choice of a leader
-Leaves      when somebody comes or goes, and what follows, to `state`
+`MemberSet` holds the members by id and by instance, elects the leader and selects the protocol.
 """
 
 from collections import Counter

@@ -1,20 +1,7 @@
-"""Flushing: everything that a topic has goes into segments now, because somebody is about to work on segments.
+"""MaintenanceJobs: what an agent does for jobs that rewrite a topic outside the agents.
 
-Data path   none: HTTP -> **flushing** -> each leader's flusher, here and at other agents
-Owns        which agents are asked, how long they may take
-Leaves      flushing itself to `broker.flush`, asking others to the door `holders`
-
-Maintenance plans: every run of a topic, for jobs that rewrite them outside the agents.
-
-Data path   none: HTTP -> **plans** -> rows of the metadata store -> job -> object store, then `replacements`
-Owns        what a rewriting job has to know beside where runs stand: how far partitions were compacted
-Leaves      pages and limits to `reading.plans`, the topic's settings and JSON to the wire
-
-Upkeep: what an agent does for jobs that rewrite a topic outside of it.
-
-Data path   none: HTTP -> **maintenance** -> everything flushed, what there is, what takes its place
-Owns        the three of them, in one place
-Leaves      the work to `flushing`, `plans` and `replacements`
+`TopicFlush` flushes a topic at all its leaders. `MaintenancePlans` lists every run of a topic with how far its
+partitions were compacted. Replacing runs is in `run_replacement`.
 """
 
 import asyncio

@@ -1,19 +1,15 @@
-"""Forgetting: aborted transactions of which compaction left nothing are told to nobody any more.
+"""RunRewriter: reads whole runs past the caches and replaces them by a new object; AbortedCleanup: drops aborted rows.
 
-Data path   none: cleaning, replacements -> **forgetting** -> rows of the metadata store, logs of this agent
-Owns        the order: the row first, then whoever leads; what others forgot is forgotten here at the next look
-Leaves      when nothing of a transaction is left to `format.compaction`, the rows to the metadata store
+Data path   none: object store -> **run_rewriter** -> object store, then metadata store
+Owns        reading runs in order, the keys of rewritten objects, registering them
+Leaves      what is written to `log_cleaner` and `run_merger`; its layout to `format.run_rewrite`; deletion to
+            `retention`
+Invariant   an object is registered after its PUT returned, in place of exactly the runs that it was made of
 
-A consumer that is told of an aborted transaction leaves out what its producer wrote until it meets the marker. So the
-marker may go only when nobody is told any more, which is what the delete horizon of the marker gives time for.
-
-Rewriting: runs are read past the caches, and a new object with others is put in their place.
-
-Data path   none: object store -> **rewriting** -> object store, then metadata store, behind the data path's back
-Owns        reading whole runs in order, the names of rewritten objects, registering them
-Leaves      what is written to `cleaning` and `merging`, its layout to `format.rewriting`, deleting the old objects to
-            `collector`
-Invariant   an object is registered after its PUT returned, in the place of exactly the runs that it was made of
+`AbortedCleanup` deletes the rows of aborted transactions of which compaction left no record, first in the metadata
+store and then in the open logs. A consumer that knows of an aborted transaction skips its producer's records up to
+the marker. The marker may therefore be removed only after fetch responses no longer name the transaction, which the
+marker's delete horizon allows for.
 """
 
 import asyncio

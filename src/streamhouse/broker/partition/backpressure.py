@@ -1,33 +1,18 @@
-"""Budget: the one limit on bytes of records that are in memory and not yet in a segment.
+"""Backpressure: limits on the memory of appends and of responses, the barrier for appends, and traffic counters.
 
-Data path   wire -> **budget** -> log -> WAL ; flush gives the bytes back
-Owns        who may come in now, who waits, who is refused
-Leaves      making room to `flush`, which looks at `is_short`
+`MemoryBudget` limits the bytes of records that are in memory and not yet in a segment. Below `throttle_at` an append
+is admitted at once. Between it and the limit an append is delayed for a time that grows with the pressure; its
+connection is not read meanwhile, which slows the producer down. At the limit it waits, and after `max_throttle_s` it
+is rejected with `Overloaded`, which clients retry.
 
-Below `throttle_at` everybody comes in at once. Between it and the limit an append is held back for a time that grows
-with the pressure (its connection is not read meanwhile, which is what slows the producer down). At the limit it
-waits its turn, and after `max_throttle_s` it is refused with `Overloaded`, which clients retry.
+`AppendBarrier` makes appends to a partition wait while external segments are committed to it. Appends continue in
+order of arrival, so the batches of an idempotent producer keep their order, and all of them go ahead of the next
+freeze, so that commits cannot starve producers.
 
-Gate: appends to a partition wait in line while segments are placed in it.
+`ResponseBudget` limits the records that were read for clients and are still in memory. A response is cut, never
+delayed, so that a slow client cannot stop a fast one.
 
-Data path   appending -> **gate** -> log
-Owns        who waits, and in which order they go on
-Leaves      when it is shut and opened to `placing.holds`, the end of a log to `log`
-
-Whoever waited goes before whoever comes later: batches of an idempotent producer keep their order. And whoever wants to
-shut the gate again lets them all through first, so that commits, however many, can't keep producers out.
-
-Answers: the one limit on records that were read for clients and are not yet out of memory, over all of them.
-
-Data path   fetch gathers under **answers** -> wire hands over -> what a slow client has not taken counts on
-Owns        how large an answer may become while others are being gathered or wait for their clients
-Leaves      gathering to `fetch`, knowing which clients are slow to the wires, the size of one answer alone to settings
-Invariant   nobody waits here: an answer is cut, never held back, so that no slow client can stop a quick one
-
-Traffic: what went through the broker, counted per batch.
-
-Owns        plain counters that cost an addition each
-Leaves      names and formats of metrics to `telemetry`
+`TrafficCounters` counts what passes through the broker, per batch.
 """
 
 import asyncio

@@ -1,21 +1,14 @@
-"""Strays: transactions that are open in a partition and nowhere else are ended by its leader.
+"""TransactionSweeper: aborts transactions that timed out, completes unfinished ones, ends hanging ones (KIP-664).
 
-Data path   log, metadata store -> **strays** -> marking -> log
-Owns        finding them, and how each is ended
-Leaves      what is open in a partition to `log`, whether it is under way to its row
+Data path   metadata store, open logs -> **sweeper** -> completion, markers
+Leaves      the deadline to the store's clock; the decision to its transaction; markers to `completion` and `markers`
 
-A marker counts as written when the log holds it under its policy. What that policy allows to be lost, with the power or
-with a disk that never comes back, may be a marker: then the row is closed, nobody will write the marker again, and
-readers of committed records would wait for it for ever. Where the row still says how that very transaction ended it is
-ended so; else it is aborted, as if its marker had been all that was lost of it.
+A decision is a row in the metadata store, so another agent completes what an agent left unfinished.
 
-Watching: transactions that took too long are aborted, and those that nobody ends are ended.
-
-Data path   metadata store -> **watching** -> ending
-Owns        looking for them, and that one agent is enough for each
-Leaves      what is overdue to the store's clock, the decision to its transaction, markers to `ending`
-
-Whatever an agent left half done is found here: a decision is a row, so it outlives whoever made it.
+`HangingTransactions` ends transactions that are open in a partition only. A marker may be lost with the power or with
+a disk, as far as the WAL policy allows it. The row is then closed and no coordinator writes the marker again, so the
+last stable offset would never advance. If the row still has the outcome of that transaction, the leader writes that
+marker; otherwise it aborts the transaction.
 """
 
 import logging

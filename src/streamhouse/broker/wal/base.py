@@ -1,21 +1,11 @@
-"""The write-ahead log's door: what the broker needs to make an append durable, and to find it again.
+"""Write-ahead log: the interfaces by which the broker makes an append durable and recovers it after a crash.
 
-Data path   log -> **wal** -> high watermark, ack; after a crash: wal -> log
-Owns        the door; what durable, failed and over mean
-Leaves      entry bytes to `format.wal`; local files to `disk` and `recovery`, objects of a store to `objects` and
-            `object_recovery`; which offsets to take to the broker
+Data path   partition.log -> **wal** -> high watermark, acknowledgement; after a crash: wal -> segments
+Leaves      entry bytes to `format.wal`; local files to `disk_wal` and `disk_recovery`; objects to `object_wal` and
+            `object_recovery`
 
-Group commits: the futures that appends share.
-
-Data path   append -> **commit** of its group -> everybody who waits for it
-Owns        what a shared future may not do: be taken from the others by one of them, complain when nobody listens
-Leaves      when a group is durable to the log that carries it
-
-Ending: how a write-ahead log is over: it failed, or is being closed.
-
-Data path   none: log -> **ending** -> whoever appends late, and whoever must know of a failure
-Owns        the first failure, who waits for one, what an append gets that comes too late
-Leaves      what fails with it to the log, what follows from it to the session
+`GroupCommit` is the future that the appends of a group share: cancelling one waiter does not cancel the others.
+`WalState` holds the first failure of a log, wakes those who wait for it, and rejects late appends.
 """
 
 import asyncio

@@ -1,14 +1,7 @@
-"""Ledger: which files a disk log consists of, and what in each of them somebody still needs. Decides; touches nothing.
+"""Files of a disk WAL: which file gets an append, which files can be deleted, and the blocking steps with files.
 
-Data path   disk asks the **ledger** where an append goes, and after a flush which files nobody needs
-Owns        the choice of file, when the next one begins, which offsets hold a file back; directory and file names
-Leaves      creating, writing, syncing and removing the files to `disk`
-
-Folder: the blocking steps with the files of a disk log, for worker threads.
-
-Data path   disk, recovery -> **folder** (in a thread) -> files
-Owns        the order of steps: what may be interrupted half-way, and still be found
-Leaves      when they are due to `disk` and `recovery`, names to `ledger`, calls to the operating system to `files`
+`WalFileSet` decides and does no I/O. The functions below it run in worker threads; their order of steps leaves files
+that recovery can read wherever they are interrupted.
 """
 
 import re

@@ -1,26 +1,10 @@
-"""Ledger of an object log: which of its objects somebody still needs. Decides; touches nothing.
+"""Cleanup of an object WAL: which objects are still needed, deleting the others, and the leftovers of ended sessions.
 
-Data path   objects tells the **ledger** what goes into an object, what is durable and what was flushed
-Owns        the lowest number that recovery would need; how much the log holds
-Leaves      storing that number to the broker's heartbeat, deleting to `object_removal`
+`RetainedObjects` decides and does no I/O. Objects are released in order only: recovery reads sequence numbers without
+gaps, so one idle partition retains everything behind it until it is flushed by age.
 
-Objects are let go in order only: recovery reads numbers without gaps from the mark on, so one quiet partition holds
-back everything behind it until it is flushed by age.
-
-Removal: objects of a log that nobody needs any more are deleted, some at a time.
-
-Data path   none: behind the data path's back
-Owns        how many deletions run at once, and when to stop trying
-Leaves      which objects may go to its callers; what is left over to their next call, or to `object_sweep`
-
-Sweep: what is left of object logs long after their sessions ended.
-
-Data path   none: behind the data path's back
-Owns        when leftovers may go: the session has ended, and the youngest of its objects is old
-Leaves      who has ended to the metadata store, how old is old to the settings
-
-A seal is the last that goes, and only when everything of its session is old: as long as anybody may still be stalled
-in a PUT, its name must be taken. An object that came late makes its whole session young again.
+`delete_leftovers` deletes the objects of a session that has ended, once its youngest object is old. The seal is
+deleted last: while an agent may still be stalled in a PUT, the name of the seal must stay taken.
 """
 
 import asyncio
