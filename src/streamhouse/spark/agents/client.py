@@ -1,14 +1,8 @@
-"""Agents: what the source asks of them: which topics there are, where records stand, and the records of the tail.
+"""The HTTP client of agents: topics, read plans, log bounds, and the records of the tail.
 
-Data path   planning, tail -> **agents** -> an agent's HTTP listener
-Owns        the shapes of these questions and answers, pages of long ones, patience with agents that are away
-Leaves      finding an agent that answers to `client.http`; what to do with a plan to `plan`
-
-Asking: questions to agents from a runner's threads, which have no event loop.
-
-Data path   building, targets -> **asking** -> an agent's HTTP listener
-Owns        one connection for all threads of a process; patience with agents that are away
-Leaves      what is asked to whoever asks
+Data path   datasource, pipelines -> **client** -> an agent's HTTP listener
+Owns        requests and responses, pages of long responses, retries while agents are away
+Leaves      the choice of an agent that answers to `client.http`; what a plan means to `datasource.split_planner`
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence

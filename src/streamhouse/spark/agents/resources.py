@@ -1,14 +1,8 @@
-"""Agents: what a supervisor says to them, and what they answer.
+"""Heartbeats of supervisors, and topics that replay jobs write to.
 
-Data path   supervisor -> **agents** -> /v1/supervisors
-Owns        the routes and bodies of heartbeats and of leaving; answers that are refusals, as errors
-Leaves      going on when an agent is gone to `client.http`
-
-Topics: the topic that a replay writes to, which is made where it isn't there.
-
-Data path   copying, restoring -> **topics** -> agents
-Owns        with which partitions and settings a new topic begins
-Leaves      everything else about topics to the agents
+Data path   pipelines.supervisor, replay -> **resources** -> /v1/supervisors, /v1/topics
+Owns        routes and bodies; rejections as errors; partitions and settings of a new topic
+Leaves      retries at another agent to `client.http`
 """
 
 from collections.abc import Mapping

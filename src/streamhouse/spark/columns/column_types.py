@@ -1,14 +1,9 @@
-"""Kinds: a type of a schema as a type of Spark, and how values get from the one to the other.
+"""Types of schemas as Spark types, and the conversion of values.
 
-Data path   decoded value -> **kind** -> what Arrow takes
-Owns        structs, lists and maps, which are the same in all languages; JSON text for what Spark has no type for
-Leaves      single types to each language
+Owns        structs, lists and maps, which all schema languages share; the types of JSON Schema
+Leaves      the scalar types of Avro and Protobuf to `avro_columns` and `protobuf_columns`
 
-JSON Schema's types as Spark's.
-
-Data path   JSON schema -> **fields_of** -> columns
-Owns        the table of types; null beside one other type is that type; what has no one type is JSON text
-Leaves      validation to whoever wrote the records
+In JSON Schema, null beside one other type is that type. What Spark has no type for becomes JSON text.
 """
 
 import json

@@ -1,14 +1,9 @@
-"""Registry: the schema that gives the columns, and those that records were written with.
+"""Decodes a batch of values into the columns of their fields, by the schemas that wrote them.
 
-Data path   `client.schemas` -> **registry** -> parsed schemas, kept by the process
-Owns        which subject a topic's values have; that a schema is asked for once
-Leaves      the registry's routes to `client.schemas`, parsing to `schemas`
-
-Decoding: a batch of values becomes the columns of their fields, whatever schemas wrote them.
-
-Data path   values -> schema ids -> **Decoder** -> arrays, and what is wrong with which record
-Owns        which rows have which schema; the quick way first, then one by one what that could not read
-Leaves      the quick way to `quick`, types to each language, what becomes of records that are wrong to `columns`
+Data path   values -> schema ids -> **Decoder** -> Arrow arrays, and errors by row
+Owns        the subject of a topic's values; schemas cached by the process; which rows have which schema
+Leaves      the registry's routes to `client.schemas`, whole columns at once to `vectorized_decoder`, types to each
+            language, what becomes of malformed records to `typed_columns`
 """
 
 from collections.abc import Iterator, Sequence

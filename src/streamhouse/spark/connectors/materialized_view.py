@@ -1,16 +1,11 @@
-"""View JSON: rows as JSON and back, made and read in the JVM.
+"""Materialized views: rows that agents keep by key, written by the view's query and read by any other.
 
-Data path   a micro-batch -> **view JSON** -> one text for each row -> an agent; pages of rows -> **view JSON** -> rows
-Owns        how values look: times in UTC without needless zeros, decimals that no double holds as texts
-Leaves      keys' order and their texts in URLs to the agents
+Data path   a micro-batch -> JSON rows -> **view** -> requests to agents; pages of agents -> **view** -> rows
+Owns        which rows of a micro-batch are sent, in how many requests; the JSON of values; the view's freshness
+Leaves      keys to `view_key`, output modes to `view_query`, deduplication of batches to the agents
 
-View: rows that agents keep, by key: written by the query that defines them, read by any other.
-
-Data path   a micro-batch -> **view** -> parts -> agents; agents' pages -> **view** -> rows
-Owns        which rows of a micro-batch are told, in how many parts; how fresh they are said to be
-Leaves      keys to `view_plan`, output modes to `view_query`, JSON to `view_json`, that a batch counts once to agents
-
-What goes to the agents is what changed, so it comes together on the driver: as much as a view may have, at most.
+Times are in UTC. Decimals that no double holds are JSON texts. Changed rows are collected on the driver: at most as
+many as a view may have.
 """
 
 import json

@@ -1,16 +1,10 @@
-"""Source: `format("streamhouse")`, where Spark's calls come in.
+"""`format("streamhouse")`: PySpark's DataSource, and its registration with a session.
 
-Data path   Spark -> **source** -> `batch`, `stream` on the driver, reading on executors; `sink`
-Owns        what Spark asks of a data source
-Leaves      everything else: options to `options`, readers to `batch` and `stream`, writers to `sink`
+Data path   Spark -> **data_source** -> batch_reader, stream_reader and data_writer on the driver
+Owns        the methods that Spark calls; settings of a session; the Python of a local Spark
+Leaves      options to `read_options` and `write_options`; sessions without code to `pyspark_streamhouse`
 
-Spark starts a Python for every question it has for a source, so what isn't needed for the question isn't loaded.
-
-Registering: a session learns what `format("streamhouse")` is.
-
-Data path   none; called once for a session
-Owns        what is set in a session; which Python a local Spark runs our code in
-Leaves      sessions without code to the module `pyspark_streamhouse`, which Spark finds by its name
+Spark starts a Python process per call, so modules are imported when a call needs them.
 """
 
 import asyncio

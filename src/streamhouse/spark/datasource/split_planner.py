@@ -1,17 +1,12 @@
-"""Plan: what to read becomes splits of even size, one for each task.
+"""Plans a read: asks agents for read plans, and cuts segment ranges into splits of even size, one per task.
 
-Data path   agents' plans -> **pieces** -> **splits** -> executors
-Owns        which runs hold what of a span, where runs are cut, what shares a task
-Leaves      asking to `agents`; reading to `reading` and `tail`
+Data path   options -> agents -> segment ranges -> **splits** -> executors
+Owns        which runs hold an offset range, where they are cut, which ranges share a task
+Leaves      requests to `agents.client`, start and end offsets to `offsets`, reading to `split_reader` and
+            `tail_reader`
 
-A piece is a range of offsets, so a cut is exact whatever lies around it: a block at a cut is read by both neighbours,
-each of which keeps its own records. And a piece stays readable after its run was merged into another one.
-
-Planning: the driver asks agents, decides, and has splits for the executors.
-
-Data path   options -> **planning** -> agents -> splits
-Owns        the order of the questions, and what of the answers is kept for the next step
-Leaves      questions to `agents`, decisions to `offsets` and `plan`
+A segment range is a range of offsets, so a cut is exact: both neighbours read the block at a cut, and each keeps its
+own records. A range stays readable after its run was merged into another one.
 """
 
 import asyncio

@@ -1,16 +1,10 @@
-"""Reading: a task's pieces become Arrow batches, straight from the object store.
+"""Reads a split on an executor: segment ranges become Arrow batches, straight from the object store.
 
-Data path   split -> run index -> blocks (range GETs) -> **read_split** -> Arrow -> Spark
-Owns        which blocks a piece needs, which of them one GET brings, what is read ahead; objects that are gone
-Leaves      the tail to `tail`, bytes to `format`, arrays to `columns`
+Data path   split -> run index -> blocks (range reads) -> **read_split** -> Arrow -> Spark
+Owns        which blocks a range needs, which of them one read returns, prefetching; segments that moved
+Leaves      the tail to `tail_reader`, bytes to `format`, arrays to `columns`
 
-Agents are not asked, but for the tail, and where a merge took an object away that a slow task still wanted.
-
-Tasks: what travels from the driver to a task, and what the task does with it.
-
-Data path   splits -> **tasks** -> reading on executors
-Owns        the split's wrapping for Spark
-Leaves      reading to `reading`
+Tasks ask agents for the tail only, and for a new plan where a merge removed an object before it was read.
 """
 
 import logging

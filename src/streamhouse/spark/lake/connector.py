@@ -1,28 +1,16 @@
-"""Connector: lake tables as tables of SQL: written by pipelines, read by any query.
+"""The connector of lake tables: a micro-batch becomes one commit, also when Spark runs it again.
 
-Data path   binding, pipelines -> **connector** -> files of the table's last snapshot; micro-batches -> writing
-Owns        the three functions that all kinds of lake tables share
-Leaves      micro-batches to `writing`, metadata to each kind of table
+Data path   foreachBatch -> **LakeBatchWriter** -> data files by tasks -> one commit of the table; files -> rows
+Owns        the order of steps: skip a committed batch, evolve the schema, write files, commit, expire snapshots; the
+            latest row of each key; keys of tombstones
+Leaves      files to `data_files`, metadata to each kind of table
 
-Changes: rows of a micro-batch as what becomes of a table's rows: the latest of each key, or its end.
+A record without a value deletes its key. It has no columns, so the key is read from the record's key: the text of one
+column, a JSON array of several, or a JSON object with their names.
 
-Data path   a micro-batch -> **changes** -> one row for each key, with `_deleted`
-Owns        which columns of a row are about its record and not of the table; keys of records without a value; who is
-            the latest
-Leaves      applying them to `writing`
-
-A record without a value is the end of its key. It has no columns either, so the key is read from the record's own:
-the text of one column, a JSON array of several, or a JSON object with their names, as pipelines and others write them.
-
-Writing: a micro-batch becomes one commit of a lake table, however often it comes.
-
-Data path   foreachBatch -> **writing** -> changes, files by tasks -> the table's commit
-Owns        the order of things: is it there already, fit the schema, write files, commit, clear away now and then
-Leaves      files to `files`, metadata to each kind of table, which rows are the latest to `changes`
-
-Changes by key copy on write: files that have a key of the micro-batch are written again without it, beside the new
-rows, and change places with the old ones in one commit. Spark joins files with changes, so memory is bounded however
-many there are; the driver sees names of files and never a row.
+Changes by key are copy-on-write: files that have a key of the micro-batch are rewritten without it, and replaced
+together with the new rows in one commit. Spark joins files with changes, so memory is bounded; the driver sees file
+names only.
 """
 
 import logging

@@ -1,22 +1,11 @@
-"""Transforms: which partition of a table a row belongs to.
+"""Partition directories of Delta and Hive tables: values as directory names, and files that lack these columns.
 
-Data path   a task's rows -> **transforms** -> values for each row
-Owns        values as texts, for folders of Delta and Hive
-Leaves      the words (`day(ts)`) to `format.lake_options`, values of Iceberg to `iceberg_partitions`
+Data path   rows of a task -> **hive_layout** -> directories; a Parquet file -> **FolderReader** -> rows with all
+            columns
+Owns        partition values as texts; plans of such files; columns that a file lacks (partitions, later additions)
+Leaves      transforms' syntax (`day(ts)`) to `sql.options`, Iceberg's values to `iceberg_metadata`
 
-Times are UTC. Iceberg hides a transform behind the column; Delta and Parquet get a column of their own (`ts_day`).
-
-Folders: data files of Delta and Hive, whose folders say which partition a file's rows are in.
-
-Data path   delta, parquet -> **folders** -> tasks that write files, and read them
-Owns        the plan of such files; columns that partitions by a transform have of their own
-Leaves      values to `transforms`, rows to `files` and `folder_reader`
-
-Folder reader: rows of a Parquet file whose folders say the rest, as Delta and Hive have them.
-
-Data path   a task -> **a file** -> rows with all columns of the table
-Owns        columns that a file lacks: its partition's, and those that were added later
-Leaves      which files there are to `delta` and `parquet`
+Times are UTC. Iceberg hides a transform behind the column; Delta and Parquet get another column (`ts_day`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,18 +1,12 @@
-"""Iceberg in a folder: a table whose metadata is found beside its data, with no catalog to run or to lose.
+"""Iceberg metadata in a directory, without a catalog service, and partition values as manifests have them.
 
-Data path   iceberg -> **a folder's catalog** -> metadata/v7.metadata.json, created by whoever comes first
-Owns        which metadata file is the current one, and that two commits can't both be the next
-Leaves      what is in metadata to PyIceberg, objects that are created once to `stores.objects`
+Data path   iceberg_table -> **FileCatalog** -> metadata/v7.metadata.json, created by the first writer
+Owns        which metadata file is current; that two commits can't create the same version; ordinals of times
+Leaves      the contents of metadata, hashes and prefixes to PyIceberg, put-if-absent to `stores.objects`
 
-Files are named as Iceberg's own file system tables name them: `v7.metadata.json`, and `version-hint.text`, which may
-lag behind. A version is created, never replaced: on S3 by a conditional PUT, in folders by a link. So a writer who lost
-the race knows, and readers find the table with nothing but its location.
-
-Iceberg's partitions: values of its transforms, as manifests have them.
-
-Data path   a task's rows -> **values** -> which file a row goes to, and what the manifest says of it
-Owns        ordinals of times, representations of plain values
-Leaves      hashes and prefixes to PyIceberg
+Files have the names of Iceberg's file system tables: `v7.metadata.json`, and `version-hint.text`, which may lag
+behind. A version is created, never replaced: on S3 by a conditional PUT, in directories by a link. So a writer that
+lost the race knows it, and readers need the table's location only.
 """
 
 import os

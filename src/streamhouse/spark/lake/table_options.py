@@ -1,23 +1,12 @@
-"""Places: where a lake table is, a folder or a bucket, and how each library gets there.
+"""Options and location of a lake table, and how each library reaches a directory or a bucket.
 
-Data path   options of a table -> **places** -> file systems of Arrow, properties of PyIceberg, options of Delta
-Owns        which locations there are; which variables of the environment say where a bucket is and who may use it
-Leaves      bytes to the libraries
+Data path   `WITH (connector = 'iceberg', …)` -> **table_options** -> LakeTable
+Owns        what the options mean; environment variables with the address and credentials of a bucket;
+            `describe_table`
+Leaves      the syntax of options to `sql.options`, bytes to the libraries
 
-The variables are those that agents and executors read for the bucket of the log (`stores.objects.remote_open`), and
-nothing of them is ever an option of a table: locations travel, credentials don't.
-
-Options: what `WITH (connector = 'iceberg', …)` says of a lake table.
-
-Data path   a table's definition -> **options** -> the table that is opened
-Owns        what the words of options mean; the lake that they name
-Leaves      which words there are to `format.statement_options`
-
-Describing: what is in a lake table, for somebody who has no Spark.
-
-Data path   the command line -> **describing** -> the table's own metadata
-Owns        nothing
-Leaves      metadata to each kind of table
+The variables are those that agents and executors read for the log's bucket. They are never options of a table:
+locations are shared, credentials are not.
 """
 
 import os

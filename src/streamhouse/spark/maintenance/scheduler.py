@@ -1,18 +1,12 @@
-"""Turns: which supervisor looks after a topic now, kept with the agents as commits of a query of its own.
+"""Schedules maintenance in a supervisor: which topic is due, and which supervisor has the topic's lease.
 
-Data path   none: rounds -> **turns** -> /v1/commits, without segments
-Owns        taking, keeping and ending a turn; when a topic is looked after next
-Leaves      what is done in a turn to `rounds`; that one of several commits with one number wins, to the agents
+Data path   none: plans of topics -> **MaintenanceScheduler** -> `streamhouse maintain …` in child processes
+Owns        when a topic is due; one job at a time, stopped with the lease or the supervisor; topic leases
+Leaves      the jobs to `merge_job` and `compaction_job`
 
-Commits of a query are numbered, and a number is given once: who takes the next one has the turn. Clocks that differ, or
-a supervisor that goes on behind its turn, cost double work and nothing else: agents replace exactly the runs that a
-job has read.
-
-Rounds: a supervisor looks at all topics now and then, and has jobs do what agents can't keep up with.
-
-Data path   none: plans of topics -> **rounds** -> `streamhouse maintain …` in processes of their own
-Owns        when a topic is due, one job at a time, its end when the turn or the supervisor ends
-Leaves      whose turn a topic is to `turns`, the jobs to `merging` and `compacting`
+A lease is a numbered commit without segments of one query per topic, through /v1/commits. Agents accept each number
+once, so the supervisor that commits the next number has the lease. Clocks that differ, or a supervisor that goes on
+after its lease, cost double work and nothing else: agents replace exactly the runs that a job has read.
 """
 
 import asyncio

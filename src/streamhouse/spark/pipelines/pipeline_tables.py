@@ -1,29 +1,14 @@
-"""Kept columns: a pipeline reads the columns that it began with, also where they were inferred from records.
+"""Source columns and target topics of a pipeline.
 
-Data path   building -> **kept columns** -> a file beside the checkpoint
-Owns        that file; which tables are in it
-Leaves      inferring to `sql.catalogue`
+Data path   query_builder -> **pipeline_tables** -> a file beside the checkpoint; agents: topics, tables, last commits
+Owns        pinned columns; when a stream has columns that the query does not know; topics and definitions of targets
+Leaves      inference to `query.schema_inference`, restarts to the supervisor, columns of lake tables to `lake`
 
-Records say more every day. A number that becomes a fraction somewhere would be another type in a query's state, which
-would not start again. So what was inferred for a revision holds for that revision; a changed pipeline looks anew.
-
-Growing: streams of a lake table get columns while it is written, and the query begins again with them.
-
-Data path   before each micro-batch -> **growing** -> catalogue -> go on, or begin again with what is there now
-Owns        when a stream has other columns than the query knows; columns that were inferred only ever grow
-Leaves      beginning again to the supervisor, growing the table to `spark.lake`
-
-A query knows its columns from its start. What was declared or registered is taken as it is now. What was inferred is
-what was ever seen: a field that no sample has any more stays, and a type that changed stays what it was first; records
-that don't fit it are dead letters. The micro-batch that would have lost something is not written, and comes again.
-
-Targets: what a pipeline writes to is there, and known as a table, before the first row comes.
-
-Data path   building -> **targets** -> agents: topics, table definitions, last commits
-Owns        topics that are made; the definition that a topic gets from the columns of the rows it is given
-Leaves      rows to the connectors
-
-A definition that somebody wrote stays as it is; one that came from this pipeline follows the pipeline's columns.
+Inferred columns are pinned per revision: another type would not fit the query's state. A changed pipeline infers them
+again. For lake tables, inferred columns only grow: a field that no sample has stays, and a type stays what it was
+first; records that don't fit become dead letters. A micro-batch that would lose a column is not written, and runs
+again after the restart. A target's definition that a user wrote stays; one that the pipeline made follows its
+columns.
 """
 
 import json

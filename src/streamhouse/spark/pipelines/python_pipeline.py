@@ -1,17 +1,10 @@
-"""Decorating: `@pipeline(into=…)`, which makes a Python function a pipeline.
+"""`@pipeline(into=…)`, and running a pipeline's function: the DataFrame that it returns is the query.
 
-Data path   a user's file -> **pipeline** -> whoever loads the file; `finding` reads the same without running it
-Owns        the decorator and what it notes
-Leaves      options' meaning to `format.statement_options`, running to `python_code`
+Data path   a definition's text -> **run_python** -> the function of its name, with `Tables` -> a DataFrame
+Owns        the decorator; running a user's file; the tables that functions get
+Leaves      finding pipelines without running code to `sql.definitions`, names to `query.catalog`
 
-Python code: a pipeline's function is called, and the frame that it returns is its query.
-
-Data path   a definition's text -> **run_python** -> the function of its name, with tables -> a frame
-Owns        running a user's file, the tables that its functions are given
-Leaves      finding pipelines without running them to `finding`, names to `sql.catalogue`
-
-Code of a user's runs here: in the process that runs pipelines, and, over tables without rows, in the SQL worker of the
-user who applies it.
+User code runs here: in the pipeline's runner and, over empty tables, in the SQL worker of the user who applies it.
 """
 
 from collections.abc import Callable

@@ -1,17 +1,12 @@
-"""Recomputing: a view that reads no stream is computed anew when what it reads has changed.
+"""Builds and starts the Spark queries of a pipeline; refreshes views that read no stream.
 
-Data path   ticks of a clock -> have the tables changed? -> **recomputing** -> the view's whole result
-Owns        what stands for the state of a table, when a view has to be computed
-Leaves      the query to `sql.binding`, rows to `connectors.view`, how often ticks come to the pipeline's trigger
+Data path   a PipelineJob -> resolve -> **PipelineBuilder** -> target, checkpoint, dead letters -> started queries
+Owns        the order of these steps; output mode, trigger and pool of a query; when a view is refreshed
+Leaves      names to `query.resolver`, Python to `python_pipeline`, targets to `pipeline_tables`, watching to
+            `query_run`
 
-For what Spark's streams can't do (ranks, averages of maxima) and for views of views: the whole query runs again, which
-costs as much as its tables are large.
-
-Building: a pipeline's text becomes queries of Spark that run.
-
-Data path   a job -> bind -> **building** -> target, checkpoint, dead letters -> queries that were started
-Owns        the order of these steps; output mode, trigger and pool of a query
-Leaves      names to `sql.binding`, Python to `python_code`, where rows go to `targets`, watching to `running`
+A refresh runs the whole query again when a table that it reads has changed. It serves what streams can't do (ranks,
+averages of maxima) and views of views, and costs as much as its tables are large.
 """
 
 import re

@@ -1,16 +1,10 @@
-"""Lease: for how long a supervisor may still run what it runs, by its own monotonic clock.
+"""Decides for one pipeline of a supervisor: start, wait, retry or give up; and until when its lease is valid.
 
-Data path   heartbeats that were answered -> **lease** -> go on, stop, kill
-Owns        when it is too late; counted from before a heartbeat was sent, so never later than agents count
-Leaves      who owns what to the agents
+Data path   assigned jobs, runner events, the clock -> **PipelineState** -> start and stop; a status for the heartbeat
+Owns        phases, backoff between attempts, the status; lease deadlines by the monotonic clock
+Leaves      processes to `runner_process`, assignment to the agents
 
-Caring: what a supervisor does for one pipeline that it owns: start it, wait, try again, give up.
-
-Data path   assigned jobs, events of runners, the clock -> **caring** -> start and stop; a status for the heartbeat
-Owns        phases, patience between tries, what is told of a pipeline
-Leaves      processes to `children`, leases to `supervisor`
-
-Decides; touches nothing.
+A lease counts from before its heartbeat was sent, so it never ends later here than at the agents. No I/O.
 """
 
 from collections import deque

@@ -1,16 +1,10 @@
-"""Jobs: a pipeline as its runner needs it, from what agents tell of it.
+"""A pipeline as its runner needs it, and the messages between supervisor and runner, one line of JSON each.
 
-Data path   GET /v1/pipelines/NAME, a heartbeat's answer -> **jobs** -> building
-Owns        which of it matters to somebody who runs it, and what of it a query can't change while it runs
-Leaves      the meaning of the text to `building`
+Data path   supervisor -> commands -> the runner's stdin; the runner's stdout -> events -> supervisor
+Owns        PipelineJob; commands and events, and their text
+Leaves      the meaning of a definition to `query_builder`, reactions to `supervisor` and `runner`
 
-Messages: what a supervisor and its runner say to each other, a line of JSON each.
-
-Data path   supervisor -> commands -> **runner's stdin**; runner's stdout -> events -> supervisor
-Owns        the shapes of both, and their text
-Leaves      what is done about them to `supervisor` and `runner`
-
-A run is one start of one pipeline: what is told of a run that is over means nothing for the next.
+A run is one start of one pipeline. Events of an ended run say nothing about the next.
 """
 
 from collections.abc import Mapping

@@ -1,17 +1,11 @@
-"""Creating: agents are asked to keep a lake table and the pipeline that fills it, and to forget both.
+"""Lake tables of topics: creates and drops them with the pipelines that fill them, and follows topic settings.
 
-Data path   `tables create`, settings of topics -> **creating** -> agents; then a supervisor runs the pipeline
-Owns        the questions, where a table is unless somebody says so, columns that must be there, one outcome of two
-            definitions
-Leaves      what is refused to `format.lake_deciding`, statements to `format.lake_tables`, flags to the command line
+Data path   `tables create`, `table.format` of topics -> **topic_tables** -> agents; then a supervisor runs the
+            pipeline
+Owns        requests, default locations, required columns; when topics are reconciled, and reporting each error once
+Leaves      the plan to `sql.lake_reconciliation`, statements to `sql.lake_tables`, flags to the command line
 
-Following: topics whose settings say `table.format` are lake tables, and those that a setting made end with it.
-
-Data path   settings of topics -> **following** (in a supervisor) -> creating -> agents; then pipelines run as all do
-Owns        when to look, doing what was decided, saying each thing once
-Leaves      what is to be done to `format.lake_deciding`, doing it to `creating`
-
-Any number of supervisors do this at once: the same table asked for again is unchanged, one dropped again is gone.
+Any number of supervisors reconcile at once: creating a table again or dropping it again changes nothing.
 """
 
 import asyncio

@@ -1,23 +1,16 @@
-"""UDF signature: what a Python function of a user's does, as text that stays the same while its code does.
+"""Signatures of queries: whether two queries have the same result and the same state, by Spark's analyzed plan.
 
-Data path   a function in a plan -> **function_text** -> `query_signature`
-Owns        which parts of a function count: its code, its constants, defaults and what it refers to
-Leaves      everything around it to `query_signature`
+Data path   an analyzed plan -> **Signature** -> `state_signature` -> stored with a definition and beside a checkpoint
+Owns        which parts of a plan decide its result, and which its state; signatures of Python functions
+Leaves      the walk through plans to `runtime.jvm`, what a difference means to `model.pipeline`
 
-Where it stands in a file, comments and annotations aren't part of it. Modules count by their names.
+Columns are traced to their sources, so names, aliases, comments, unused columns and Spark's ids have no effect.
+Conditions joined by AND or OR count in any order. A Python function counts by its code, constants, defaults and what
+it refers to; modules count by their names; comments, annotations and positions do not count.
 
-Query signature: whether two queries are the same, told by what Spark's analyser makes of them.
-
-Data path   an analysed plan -> **Signature** -> `shapes.shape_of` -> kept with a definition and beside a checkpoint
-Owns        which parts of a plan decide its result, and which of them decide the state that it keeps
-Leaves      the walk through plans to `jvm`, what a difference means to `model.pipeline`
-
-Every column is followed to where it comes from, so names, aliases, comments and columns that nobody uses leave no
-trace; neither do ids that Spark makes up. Conditions joined by AND or OR count in any order.
-
-Spark moves conditions on grouping keys below an aggregate, and leaves out functions whose results nobody uses. So the
-state of an aggregate depends on those as well, wherever they are written. What keeps rows (a join of two streams,
-deduplication, a limit) depends on the whole query: Spark decides by all of it which rows and columns it keeps.
+Spark moves conditions on grouping keys below an aggregate, and drops functions whose results are unused. So an
+aggregate's state depends on those too. A join of two streams, deduplication and a limit depend on the whole query:
+Spark decides by all of it which rows and columns it keeps.
 """
 
 import hashlib

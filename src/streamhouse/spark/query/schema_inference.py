@@ -1,18 +1,12 @@
-"""Inferring: the columns that JSON records seem to have.
+"""Infers the columns of JSON records from a sample, and reads tables, schemas and samples from agents.
 
-Data path   a sample of values -> **infer** -> columns, shown to the user, who may declare others
-Owns        which type fits all values of a field
-Leaves      taking the sample to `asking`, reading with these columns to `connectors.topic`
+Data path   query.catalog -> **AgentCatalogBackend** -> an agent's HTTP listener; a sample -> **infer** -> columns
+Owns        which type fits all values of a field; which records are a sample
+Leaves      reading with these columns to `connectors.topic`
 
-Types only widen: whole numbers and fractions are DOUBLE, whatever has no type in common is STRING (its JSON text).
-Times stay text: what looks like one in a thousand records needn't in the next, and a record that doesn't fit is lost
-to a query. `CREATE TABLE` declares them.
-
-Asking: what the catalogue asks of agents: which tables there are, what schemas say, and what records look like.
-
-Data path   catalogue -> **asking** -> an agent's HTTP listener
-Owns        the shape of `/v1/tables` here; which records are a sample
-Leaves      what is made of the answers to `catalogue` and `inferring`
+Types only widen: whole numbers and fractions are DOUBLE, values without a common type are STRING (their JSON text).
+Times stay text: a later record may not look like one, and a record that doesn't fit is lost to a query. `CREATE
+TABLE` declares them.
 """
 
 import asyncio

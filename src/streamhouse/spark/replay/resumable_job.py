@@ -1,17 +1,11 @@
-"""Jobs: a replay is cut into steps, and each step is one commit, so that a job that ended early goes on where it was.
+"""A replay job in steps, one commit each, so that an interrupted job resumes where it stopped.
 
-Data path   copying, restoring -> **jobs** -> Spark's tasks -> segments -> agents, with one commit for each step
-Owns        which commit a step is, what is remembered of a job beside it, figures of progress
-Leaves      rows of a step to whoever replays; bytes and uploads to `spark.sink`; placing to the agents
-Invariant   a step's rows are decided by what was stored with the job's first commit: who runs it again writes the same
+Data path   copy_job, restore_job -> **resumable_job** -> Spark tasks -> segments -> agents
+Owns        which commit a step is; the state stored with it; progress; the session and event loop of a job
+Leaves      a step's rows to the jobs, bytes and uploads to `datasource.data_writer`, offsets to the agents
+Invariant   the state stored with the first commit decides a step's rows: a second run writes the same
 
-A job is known by its id. Its steps are the epochs of one query, which agents place once (decision 0018).
-
-Running: what a replay of a command needs: a thread that asks agents, and a Spark that starts when it has work.
-
-Data path   `streamhouse copy`, `streamhouse restore` -> **running** -> copying, restoring
-Owns        both for as long as a job runs
-Leaves      how a Spark is started to `maintenance.starting`
+A job has an id. Its steps are the epochs of one query, and agents accept each epoch once (decision 0018).
 """
 
 import hashlib

@@ -1,23 +1,12 @@
-"""The JVM's plans: Spark's trees of operators and expressions, read over py4j.
+"""The py4j bridge: Spark's plans, Hadoop's file systems, and checks of output modes.
 
-Data path   a text, a frame -> Spark's parser and analyser -> **Plan**, **walk_expression** -> who asks about a query
-Owns        Scala's sequences; the order in which a plan is walked; what a WITH names and what a subquery holds
-Leaves      what an operator means for state, keys and output modes to the caller
+Data path   a text, a DataFrame -> Spark's parser and analyzer -> **Plan**, **walk_expression** -> callers
+Owns        Scala sequences; the order in which a plan is walked; small files on Hadoop's file systems; whether Spark
+            would start a query in an output mode
+Leaves      what an operator means for state, keys and output modes to the callers
 
-A plan is walked from the result inward, left to right. What a WITH names stands where it is used, as often as it is:
-this is also the order in which a checkpoint counts its sources.
-
-Folders: what is on the file systems that Spark knows, asked for by the driver.
-
-Data path   files, view -> **folders** -> Hadoop's file systems, through the JVM
-Owns        whether something is there; the text of a small file; which paths are this machine's own
-Leaves      data in folders to Spark
-
-Output modes: whether Spark would start a query in one.
-
-Data path   a frame's analysed plan -> **output modes** -> why not
-Owns        asking Spark before anything is started
-Leaves      which mode is right to `view_query` and to `pipelines.building`
+A plan is walked from the result inward, left to right, and a CTE at each place that uses it: the order in which a
+checkpoint counts its sources.
 """
 
 from collections.abc import Iterator, Sequence

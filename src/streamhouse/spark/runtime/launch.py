@@ -1,26 +1,11 @@
-"""Session: the settings that Spark gets, and the environment that it starts in.
+"""Settings, environment and command line of a Spark; the PySpark version check. Imports no PySpark.
 
-Data path   none; decided once before a Spark starts
-Owns        which settings there are and why; what a Spark needs in its environment
-Leaves      finding Java to `java`; starting to `launch` (commands) and `opening` (programs)
+Data path   `streamhouse spark …` -> **launch** -> Spark's scripts in the package pyspark
+Owns        the settings and the reason for each; the environment; the command; the oldest PySpark that works
+Leaves      Java to `java`, sessions of programs to `session`, the user's own arguments to Spark
 
-`format("streamhouse")` needs no setting: Spark finds the module `pyspark_streamhouse` in the Python that it uses.
-Credentials are never settings, which anybody can read in Spark's pages and logs: they stay in the environment.
-
-Launch: the command that starts a shell or a program on PySpark's own Spark, with everything set.
-
-Data path   `streamhouse spark ...` -> **launch** -> Spark's scripts in the package pyspark
-Owns        the command and its environment
-Leaves      which settings to `session`; what the user's own arguments mean to Spark
-
-What is on a command line can be read by everybody on the machine, so nothing secret is put there: credentials stay in
-the environment, which Spark's processes inherit.
-
-Needs: which PySpark will do.
-
-Data path   none; asked when a session learns of the format, and when a source is used
-Owns        the oldest version, and what is said of older ones
-Leaves      Java to `java`; what is to be installed to the package's extras
+`format("streamhouse")` needs no setting: Spark finds the module `pyspark_streamhouse` in its Python. Settings can be
+read in Spark's pages and logs, and command lines by every user of the machine: credentials stay in the environment.
 """
 
 import re

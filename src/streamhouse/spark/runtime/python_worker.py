@@ -1,29 +1,17 @@
-"""Preloading: Spark's Python processes begin with everything imported, and import it quickly.
+"""Spark's Python processes: `streamhouse-spark-python` imports modules before a fork, and tunes gc and malloc.
 
-Data path   Spark -> **streamhouse-spark-python** -> pyspark's own daemon, which forks a process for each question and
-            task; or the process that a stream asks for its offsets
-Owns        the script that Spark takes for its Python, where it imports pyspark from, what is imported before a fork
-Leaves      what the processes do to pyspark, the source and the sink
+Data path   Spark -> **streamhouse-spark-python** -> pyspark's daemon, which forks a process per call and task
+Owns        the script that Spark runs as its Python; where pyspark is imported from; what is imported before a fork
+Leaves      what the processes do to pyspark and `datasource`
 
-Spark asks a source of Python's in a process for each question, and reads it in further ones. Each would import for
-a second what a query uses for milliseconds. They are forks of a daemon; what that has imported, they have. It imports
-and does nothing else: no thread of ours, no connection, is there when it forks.
+Spark starts a process for each call of a Python data source, and each would import modules for a second. They are
+forks of a daemon, so they have what it imported. The daemon imports and does nothing else: no thread or connection
+exists when it forks. Half of that second is Spark's archive of pyspark, which Python compiles each time; where the
+installed pyspark is the same, that one is imported.
 
-Half of that second is an archive of pyspark, which Spark puts before everything else and Python compiles anew each
-time. Where it belongs to the pyspark that is installed here, that one is taken, which is compiled already.
-
-Settling: what a Python process of Spark's has imported stays out of its collections, and its memory stays with it.
-
-Data path   Spark -> task, plan or commit -> **settled** -> reading, writing, placing
-Owns        how often a process is told so
-Leaves      what is garbage to Python
-
-Spark has its Python processes collect all garbage after each task, each plan and each commit. With pandas, pyarrow and
-pyspark imported they go through some 100,000 objects that stay, for 35 ms and more, in which they could decode 20 MiB.
-A micro-batch has three such processes, and they would be at it while the next one of them is needed.
-
-And the buffers of a task are some mebibytes each. The C library gives such back to the system one by one, which then
-clears every page again for the next: a fifth of all that decoding takes.
+Spark collects garbage after each task, plan and commit. With pandas, pyarrow and pyspark, that walks 100,000 objects
+that stay, for 35 ms and more, so they are frozen. Buffers of a task are some MiB each; the C library would return
+each to the system, which clears every page for the next: a fifth of the time of decoding.
 """
 
 import ctypes

@@ -1,20 +1,16 @@
-"""Homes: the private folder of a SQL worker: where it listens, its token, its log, and who may start it.
+"""How a SQL worker is found: its runtime directory on this machine, and its registration with agents.
 
-Data path   starting -> **homes** <- worker
-Owns        the folder's name and rights, the two locks in it, the file that says where the worker is
-Leaves      starting to `starting`, serving to `worker`; never removed, so that nobody locks a file that is gone
+Data path   worker_client -> **RuntimeDir** <- process; process -> **WorkerRegistration** -> an agent's
+            /v1/sql/workers
+Owns        the directory's name and rights, its two locks, the file with the worker's address; when agents are told
+Leaves      starting to `worker_client`, requests to `http_app`, forwarding to the agents
 
-One folder for each user, machine, installation and set of agents. A worker holds `alive` locked as long as it lives, so
-that whether there is one is never a guess; whoever starts one holds `starting` meanwhile, so that two shells start one.
+There is one directory per user, machine, installation and set of agents. It is never removed, so no process locks a
+deleted file. A worker holds `alive` locked while it lives; a process that starts one holds `starting`, so two shells
+start one.
 
-Announcing: agents are told that this worker is there, so that their /v1/sql finds it.
-
-Data path   worker -> **announcing** -> an agent's /v1/sql/workers
-Owns        when, to whom, and for how long; that agents which are away, or too old to know of it, do no harm
-Leaves      passing questions on to the agents, answering them to `serving`
-
-Agents share what they are told through the metadata store, so one that answers is enough. A worker that listens on
-loopback says so to agents on this machine only: others could not reach it.
+Agents share registrations through the metadata store, so one agent that answers is enough. A worker that listens on
+loopback registers with agents on this machine only.
 """
 
 import asyncio

@@ -1,14 +1,9 @@
-"""Engine: the Spark of a SQL worker, quick to answer and quiet.
+"""The SQL worker process: keeps a Spark warm for one user and one set of agents.
 
-Data path   worker -> **engine** -> a session that stays
-Owns        settings that a warm Spark for short queries needs; what is run once so that the first question is quick
-Leaves      settings that every Spark gets to `spark.session`, questions to `answering`
-
-Worker: the process that keeps a Spark warm for SQL, for one user and one set of agents.
-
-Data path   shell, agents -> **worker**: serving -> answering -> Spark
-Owns        the process: its lock, its listener and tokens, telling where it is, its end (asked for, or idle)
-Leaves      being found and started to `starting`, requests to `serving`, telling agents to `announcing`
+Data path   shell, agents -> **process**: http_app -> query_executor -> Spark
+Owns        its lock, listener and tokens, its registration, its end (stopped or idle); settings for short queries
+Leaves      discovery and start to `worker_client`, requests to `http_app`, settings of all sessions to
+            `runtime.launch`
 """
 
 import argparse

@@ -1,17 +1,10 @@
-"""Starting: the SQL worker that is there, or one that is started now and stays.
+"""Finds, starts and stops the SQL worker, and validates files with it. Imports no PySpark.
 
-Data path   shell, `pipelines validate` -> **starting** -> a worker's address and token
-Owns        finding a worker that answers; starting one, and only one; waiting for it; ending it
-Leaves      the folder to `homes`, what the worker does to `worker`
+Data path   shell, `pipelines validate` -> **worker_client** -> a worker's address and token, /v1/sql/validate
+Owns        finding a worker that answers; starting exactly one; waiting for it; stopping it
+Leaves      the directory to `discovery`, queries and validation to the worker
 
-A worker outlives whoever started it: it has a session and a log of its own, and ends by itself when nobody asks it.
-Nothing here imports Spark.
-
-Validating: a SQL worker judges statements, with a Spark that is warm.
-
-Data path   applying -> **validating** -> a worker's /v1/sql/validate
-Owns        the request and its answer
-Leaves      finding and starting a worker to `sql.starting`, judging to the worker
+A worker outlives the process that started it: it has its own session and log, and exits when it is idle.
 """
 
 import os

@@ -1,19 +1,12 @@
-"""Connector: tables of PostgreSQL, to look things up in and to keep results in.
+"""The connector of PostgreSQL tables.
 
-Data path   binding, pipelines -> **connector** -> reading in a task; a micro-batch's rows -> writing in a task
-Owns        options of such tables; frames whose rows are read when they are needed; the step of each micro-batch
-Leaves      statements to `reading` and `writing`, catalogs to `tables`
+Data path   PostgreSQL -> COPY as CSV -> a pipe -> Arrow batches -> Spark; rows of a micro-batch -> `writer` in a task
+Owns        options of such tables; the COPY and its thread; the writer of micro-batches
+Leaves      statements that write to `writer`, catalogs and types to `table_schema`
 
-A frame is one task that reads, so a query that joins a stream with it reads the table again in every micro-batch, and
-sees what has changed. Spark's Python data sources would plan anew each time, in a process of their own.
-
-Reading: a table's rows as Arrow, out of one COPY.
-
-Data path   PostgreSQL -> COPY as CSV -> a pipe -> **reading** -> Arrow batches -> Spark
-Owns        the COPY, its thread, and its end when nobody reads on
-Leaves      how a column travels to `types`
-
-One COPY is one snapshot of the table. Rows are never objects of Python: the server writes CSV, Arrow reads it.
+A DataFrame is one task that reads, so a query that joins a stream with it reads the table in every micro-batch, and
+sees its changes. A Python data source would be planned each time, in another process. One COPY is one snapshot of the
+table. The server writes CSV and Arrow reads it: no row becomes a Python object.
 """
 
 import os

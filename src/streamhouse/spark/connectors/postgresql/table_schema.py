@@ -1,17 +1,11 @@
-"""Types: what a column of PostgreSQL is in Spark, and which columns of Spark fit into it.
+"""Columns, keys and types of a PostgreSQL table, and which Spark columns can be written to it.
 
-Data path   none; asked before rows move
-Owns        both directions; how a value that CSV can't carry as it is travels (bytes, arrays, JSON)
-Leaves      catalogs to `tables`, moving rows to `reading` and `writing`
+Data path   none; on the driver, once per read or write
+Owns        finding a table; types in both directions; CSV forms of bytes, arrays and JSON; errors that name the
+            column
+Leaves      rows to `connector` and `writer`
 
-Widths are the database's to judge, for each value; kinds are judged here, before anything runs: a text doesn't fit into
-a number.
-
-Tables: what a database's catalog says of one: its columns, what a key may be, how large it is.
-
-Data path   connector -> **tables** -> the catalog; once for a read or a write, on the driver
-Owns        finding a table, whether a frame's columns go into it, errors that say which column doesn't
-Leaves      types to `types`, rows to `reading` and `writing`
+Types are checked before a query runs: a text can't be written to a number. The database checks each value's width.
 """
 
 from collections.abc import Mapping, Sequence
