@@ -62,5 +62,5 @@ def test_spans_are_narrowed_and_empty_ones_left_out() -> None:
         OffsetRange(TopicPartition("b", 0), 0, 10),
     ]
     pushed = PushedFilters(topics=frozenset({"a"}), from_offset=5, until_offset=8)
-    assert pushed.narrowed(spans) == [OffsetRange(TopicPartition("a", 0), 5, 8)]
-    assert PushedFilters(partitions=frozenset({1})).narrowed(spans) == [spans[1]]
+    assert pushed.prune(spans) == [OffsetRange(TopicPartition("a", 0), 5, 8)]
+    assert PushedFilters(partitions=frozenset({1})).prune(spans) == [spans[1]]

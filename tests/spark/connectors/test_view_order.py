@@ -111,9 +111,9 @@ class Bench:
             for each in self.topics
         ]
         agents = self.kept.writing.agents
-        catalogue = Catalog(agents, door=FakeDoor(*tables))
+        catalog = Catalog(agents, backend=FakeDoor(*tables))
         reading = ReadContext(agents=agents, max_records_per_trigger=limit, with_versions=True)
-        return resolve(self.spark, self.text, catalogue, reading).frame
+        return resolve(self.spark, self.text, catalog, reading).frame
 
     def run(self, *, limit: int | None = None) -> dict[Any, Any]:
         self.kept.run(self.frame(limit=limit))

@@ -113,7 +113,7 @@ def test_a_micro_batch_that_somebody_else_commits_meanwhile_is_there_once(
 def test_files_are_not_merged_by_who_was_the_owner(make: Make, connector: Connector) -> None:
     old = make(connector)
     old.write(0, ORDERS, (1, 1))
-    files = old.lake.live_files()
+    files = old.lake.data_files()
     new = old.take_over(ORDERS)
     new.write(1, ORDERS, (2, 2))
     old.lake.last_batch(QUERY_ID)

@@ -39,11 +39,11 @@ def columns(text: str) -> tuple[Column, ...]:
 
 
 def growing(door: MadeUpDoor) -> ColumnWatcher:
-    bound = Catalog("", door=door)
+    bound = Catalog("", backend=door)
     table = bound.find("orders")
     assert table is not None
     read = TableRef(name="orders", table=table, is_stream=True, origin=bound.origin("orders"))
-    return ColumnWatcher(bound, Catalog("", door=door), [read])
+    return ColumnWatcher(bound, Catalog("", backend=door), [read])
 
 
 def test_another_registered_schema_ends_the_query(spark: SparkSession) -> None:
@@ -74,7 +74,7 @@ def test_records_with_a_new_field_end_it_and_records_without_an_old_one_do_not(s
 
 
 def test_what_was_inferred_only_ever_grows(spark: SparkSession) -> None:
-    anew = Catalog("", door=MadeUpDoor(records=[b'{"id": 1.5, "place": {"city": "x", "zip": 1}, "vip": true}']))
+    anew = Catalog("", backend=MadeUpDoor(records=[b'{"id": 1.5, "place": {"city": "x", "zip": 1}, "vip": true}']))
     known = OverlayCatalog(anew)
     kept = columns("id BIGINT,country STRING,place STRUCT<city:STRING>")
     known.add(Table(name="orders", connector=Connector.TOPIC, columns=kept, options={"format": "json"}))

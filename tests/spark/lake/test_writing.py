@@ -126,7 +126,7 @@ def test_small_files_are_merged_and_what_nothing_refers_to_is_deleted(
         after = len(list(Path(table.location).rglob("sh-*.parquet")))
         assert after < before, connector
         assert set(engines.sums(table).values()) == {(3, 3, 3)}
-        assert len(table.lake.live_files()) == 1
+        assert len(table.lake.data_files()) == 1
 
 
 def test_files_that_are_all_there_is_of_a_table_are_never_merged(

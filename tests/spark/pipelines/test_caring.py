@@ -79,7 +79,7 @@ def test_the_last_error_is_told_until_a_micro_batch_is_over() -> None:
 def test_a_pipeline_whose_runner_died_is_tried_again() -> None:
     subject = care()
     subject.started(1)
-    subject.lost_runner(5.0, 0)
+    subject.runner_lost(5.0, 0)
     assert subject.phase is Phase.BACKING_OFF
     assert subject.is_due(7.0)
 

@@ -26,7 +26,7 @@ def doubled(tables):
 
 def test_functions_and_views_of_a_pipelines_session_are_known_to_its_sql(spark: SparkSession) -> None:
     session = own_session(spark)
-    catalogue, reading = Catalog("127.0.0.1:1", door=FakeDoor()), ReadContext(agents="127.0.0.1:1")
-    bound = run_python(session, CODE, "doubled", catalogue, reading)
+    catalog, reading = Catalog("127.0.0.1:1", backend=FakeDoor()), ReadContext(agents="127.0.0.1:1")
+    bound = run_python(session, CODE, "doubled", catalog, reading)
     assert [tuple(row) for row in bound.frame.collect()] == [(0, 0), (2, 3), (4, 6)]
     assert "twice" not in [each.name for each in spark.catalog.listFunctions()]

@@ -19,7 +19,7 @@ def problems(spark: SparkSession, body: str, **options: str) -> list[tuple[int, 
     text += textwrap.indent(textwrap.dedent(body).strip("\n"), "    ")
     door = FakeDoor(topic("orders", id="BIGINT", amount="DOUBLE", at="TIMESTAMP"), topic("products", id="BIGINT"))
     pipeline = PythonPipeline(name="copies", text=text, line=4, options=options)
-    found = validate_python(spark, Catalog("127.0.0.1:1", door=door), [pipeline])  # no agent is asked for a record
+    found = validate_python(spark, Catalog("127.0.0.1:1", backend=door), [pipeline])  # no agent is asked for a record
     return [(each.line, each.text) for each in found["copies"]]
 
 

@@ -129,7 +129,7 @@ class World:
         lake = open_table(lake_options(table))
         lake.last_batch("")
         reader = lake.reader()
-        batches = [batch for file in lake.live_files() for batch in reader.batches(file.token, ["id"])]
+        batches = [batch for file in lake.data_files() for batch in reader.batches(file.token, ["id"])]
         return sorted(row["id"] for batch in batches for row in batch.to_pylist())
 
 

@@ -77,7 +77,7 @@ class Targets:
         lake = open_table(lake_options(Table(name=connector.value, connector=connector, options=options)))
         lake.last_batch("")
         reader = lake.reader()
-        batches = [batch for file in lake.live_files() for batch in reader.batches(file.token, ["id"])]
+        batches = [batch for file in lake.data_files() for batch in reader.batches(file.token, ["id"])]
         return sorted(row["id"] for batch in batches for row in batch.to_pylist())
 
     def are_owned_by(self, supervisor: LiveSupervisor) -> bool:

@@ -1,4 +1,4 @@
-"""A door for catalogues, with tables that a test says there are."""
+"""A door for catalogs, with tables that a test says there are."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Asking: what a live agent tells a catalogue, and reads of topics whose records have a schema."""
+"""Asking: what a live agent tells a catalog, and reads of topics whose records have a schema."""
 
 import json
 
@@ -81,15 +81,15 @@ def test_registered_columns_are_those_of_the_latest_schema(door: AgentCatalogBac
 def test_a_registered_topic_is_read_by_its_schema(
     spark: SparkSession, agent: LiveAgent, door: AgentCatalogBackend, asked_users: str
 ) -> None:
-    catalogue = Catalog(agent.http, door=door)
+    catalog = Catalog(agent.http, backend=door)
     text = "SELECT name, _key, _offset FROM `asked-users` WHERE id > 0"
-    bound = resolve(spark, text, catalogue, ReadContext(agents=agent.http))
-    assert catalogue.origin(asked_users) == "registered"
+    bound = resolve(spark, text, catalog, ReadContext(agents=agent.http))
+    assert catalog.origin(asked_users) == "registered"
     assert sorted(map(tuple, bound.frame.collect())) == [("a", "1", 0), ("c", "3", 2)]
-    counted = resolve(spark, "SELECT count(*) FROM `asked-users`", catalogue, ReadContext(agents=agent.http))
+    counted = resolve(spark, "SELECT count(*) FROM `asked-users`", catalog, ReadContext(agents=agent.http))
     assert counted.frame.collect()[0][0] == 3
     kept = connector.read(
-        bound.frame.sparkSession, bound.reads[0].table, ReadContext(agents=agent.http, keeps_undecodable=True)
+        bound.frame.sparkSession, bound.reads[0].table, ReadContext(agents=agent.http, include_malformed=True)
     )
     (wrong,) = kept.where("_sh_error IS NOT NULL").collect()
     assert (wrong["_key"], bytes(wrong["_sh_value"]), wrong["id"]) == ("2", b"no schema", None)

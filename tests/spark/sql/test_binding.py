@@ -52,7 +52,7 @@ def orders(agent: LiveAgent) -> str:
 
 
 @pytest.fixture(scope="session")
-def catalogue(agent: LiveAgent, orders: str) -> Catalog:
+def catalog(agent: LiveAgent, orders: str) -> Catalog:
     declared = Table(
         name="orders",
         connector=Connector.TOPIC,
@@ -61,23 +61,23 @@ def catalogue(agent: LiveAgent, orders: str) -> Catalog:
     )
     countries = topic("countries", "json", country="STRING", name="STRING")
     door = Door(agent.http, declared, topic(orders), countries, topic("shop.orders", "json", id="BIGINT"))
-    return Catalog(agent.http, door=door)
+    return Catalog(agent.http, backend=door)
 
 
 @pytest.fixture
-def bound(spark: SparkSession, agent: LiveAgent, catalogue: Catalog) -> "Binder":
-    return Binder(spark, agent.http, catalogue)
+def bound(spark: SparkSession, agent: LiveAgent, catalog: Catalog) -> "Binder":
+    return Binder(spark, agent.http, catalog)
 
 
 class Binder:
-    def __init__(self, spark: SparkSession, agents: str, catalogue: Catalog) -> None:
-        self.spark, self.agents, self.catalogue = spark, agents, catalogue
+    def __init__(self, spark: SparkSession, agents: str, catalog: Catalog) -> None:
+        self.spark, self.agents, self.catalog = spark, agents, catalog
 
     def __call__(self, text: str, **reading: object) -> ResolvedQuery:
-        return resolve(self.spark, text, self.catalogue, ReadContext(agents=self.agents, **reading))  # type: ignore[arg-type]
+        return resolve(self.spark, text, self.catalog, ReadContext(agents=self.agents, **reading))  # type: ignore[arg-type]
 
     def looked(self, text: str, **reading: object) -> ResolvedQuery:
-        return analyze(self.spark, text, self.catalogue, ReadContext(agents=self.agents, **reading))  # type: ignore[arg-type]
+        return analyze(self.spark, text, self.catalog, ReadContext(agents=self.agents, **reading))  # type: ignore[arg-type]
 
     def rows(self, text: str) -> list[tuple[object, ...]]:
         return sorted(tuple(row) for row in self(text).frame.collect())
@@ -179,7 +179,7 @@ def test_undecodable_records_come_when_they_are_wanted(bound: Binder) -> None:
     found = bound("SELECT id, _key FROM orders")
     (read,) = found.reads
     frame = connector.read(
-        found.frame.sparkSession, read.table, ReadContext(agents=bound.agents, keeps_undecodable=True)
+        found.frame.sparkSession, read.table, ReadContext(agents=bound.agents, include_malformed=True)
     ).where("_sh_error IS NOT NULL")
     rows = sorted(tuple(row) for row in frame.collect())
     assert [(row[0], row[1], bytes(row[3])) for row in rows] == [
@@ -242,7 +242,7 @@ def test_a_string_that_reads_like_a_plan_names_nothing(bound: Binder) -> None:
 
 def test_a_query_that_reads_nothing_asks_nobody(spark: SparkSession) -> None:
     door = FakeDoor()
-    found = resolve(spark, "SELECT 1 + 1", Catalog("nowhere:1", door=door), ReadContext(agents="nowhere:1"))
+    found = resolve(spark, "SELECT 1 + 1", Catalog("nowhere:1", backend=door), ReadContext(agents="nowhere:1"))
     assert (found.frame.collect()[0][0], found.reads, door.asked) == (2, (), [])
 
 
@@ -277,7 +277,7 @@ def test_a_raw_topic_is_one_column(spark: SparkSession, agent: LiveAgent, orders
     found = resolve(
         spark,
         "SELECT line FROM raw WHERE line LIKE 'not%'",
-        Catalog("x", door=FakeDoor(table)),
+        Catalog("x", backend=FakeDoor(table)),
         ReadContext(agents=agent.http),
     )
     assert [tuple(row) for row in found.frame.collect()] == [("not JSON",)]

@@ -1,4 +1,4 @@
-"""Catalogue: which tables there are, and where their columns come from."""
+"""Catalog: which tables there are, and where their columns come from."""
 
 from streamhouse.model.table import Column, Connector, Table
 from streamhouse.spark.query.catalog import COLUMNS_TTL_S, TABLES_TTL_S, Catalog, OverlayCatalog, metadata_columns_of
@@ -19,13 +19,13 @@ class HandClock:
         raise AssertionError("nothing sleeps here")
 
 
-def catalogue(door: FakeDoor, clock: HandClock | None = None) -> Catalog:
-    return Catalog("nowhere:1", door=door, clock=clock or HandClock())
+def catalog(door: FakeDoor, clock: HandClock | None = None) -> Catalog:
+    return Catalog("nowhere:1", backend=door, clock=clock or HandClock())
 
 
 def test_declared_columns_ask_nobody() -> None:
     door = FakeDoor(topic("orders", id="BIGINT"))
-    known = catalogue(door)
+    known = catalog(door)
     found = known.find("orders")
     assert found is not None
     assert (found.columns, found.options, known.origin("orders")) == (
@@ -39,7 +39,7 @@ def test_declared_columns_ask_nobody() -> None:
 def test_a_registered_schema_goes_before_what_records_look_like() -> None:
     door = FakeDoor(topic("orders"), samples={"orders": [b'{"a": 1}']})
     door.registered["orders"] = columns(id="bigint")
-    known = catalogue(door)
+    known = catalog(door)
     found = known.find("orders")
     assert found is not None
     assert (found.columns, found.options["format"]) == (columns(id="bigint"), "registry")
@@ -48,7 +48,7 @@ def test_a_registered_schema_goes_before_what_records_look_like() -> None:
 
 def test_a_new_version_of_a_schema_is_seen_at_once_by_those_who_ask_anew() -> None:
     door = FakeDoor(topic("orders"), topic("known", id="BIGINT"), samples={"orders": [b'{"a": 1}']})
-    known = catalogue(door)
+    known = catalog(door)
 
     def found(name: str, *, anew: bool) -> tuple[Column, ...] | None:
         table = known.find(name, anew=anew)
@@ -69,7 +69,7 @@ def test_a_new_version_of_a_schema_is_seen_at_once_by_those_who_ask_anew() -> No
 
 
 def test_json_records_have_inferred_columns() -> None:
-    known = catalogue(FakeDoor(topic("orders"), samples={"orders": [b'{"a": 1}', b'{"b": "x"}', None]}))
+    known = catalog(FakeDoor(topic("orders"), samples={"orders": [b'{"a": 1}', b'{"b": "x"}', None]}))
     found = known.find("orders")
     assert found is not None
     assert (found.columns, found.options["format"]) == (columns(a="BIGINT", b="STRING"), "json")
@@ -77,7 +77,7 @@ def test_json_records_have_inferred_columns() -> None:
 
 
 def test_other_records_are_one_column() -> None:
-    known = catalogue(FakeDoor(topic("lines"), topic("blobs"), samples={"lines": [b"a"], "blobs": [b"\xff"]}))
+    known = catalog(FakeDoor(topic("lines"), topic("blobs"), samples={"lines": [b"a"], "blobs": [b"\xff"]}))
     lines, blobs = known.find("lines"), known.find("blobs")
     assert lines is not None
     assert blobs is not None
@@ -88,20 +88,20 @@ def test_other_records_are_one_column() -> None:
 def test_a_format_that_is_declared_is_not_asked_about() -> None:
     door = FakeDoor(topic("orders", "json"), samples={"orders": [b'{"a": 1}']})
     door.registered["orders"] = columns(id="bigint")
-    found = catalogue(door).find("orders")
+    found = catalog(door).find("orders")
     assert found is not None
     assert found.columns == columns(a="BIGINT")
 
 
 def test_a_table_of_another_topic_asks_about_that_one() -> None:
     table = Table(name="orders", connector=Connector.TOPIC, options={"topic": "shop.orders"})
-    found = catalogue(FakeDoor(table, samples={"shop.orders": [b'{"a": 1}']})).find("orders")
+    found = catalog(FakeDoor(table, samples={"shop.orders": [b'{"a": 1}']})).find("orders")
     assert found is not None
     assert found.columns == columns(a="BIGINT")
 
 
 def test_a_name_is_found_in_any_case_where_one_is_meant() -> None:
-    known = catalogue(FakeDoor(topic("Orders", id="INT"), topic("a", id="INT"), topic("A", x="INT")))
+    known = catalog(FakeDoor(topic("Orders", id="INT"), topic("a", id="INT"), topic("A", x="INT")))
     found, exact = known.find("ORDERS"), known.find("A")
     assert found is not None
     assert found.name == "Orders"
@@ -110,14 +110,14 @@ def test_a_name_is_found_in_any_case_where_one_is_meant() -> None:
 
 
 def test_an_unknown_name_is_nothing_and_has_neighbours() -> None:
-    known = catalogue(FakeDoor(topic("orders"), topic("users")))
+    known = catalog(FakeDoor(topic("orders"), topic("users")))
     assert known.find("order") is None
     assert known.near("ordres") == ("orders",)
 
 
 def test_answers_are_kept_for_a_while() -> None:
     clock, door = HandClock(), FakeDoor(topic("orders"), samples={"orders": [b'{"a": 1}']})
-    known = catalogue(door, clock)
+    known = catalog(door, clock)
     for _ in range(3):
         known.find("orders")
     assert door.asked == ["tables", "fields of orders", "sample of orders"]
@@ -131,7 +131,7 @@ def test_answers_are_kept_for_a_while() -> None:
 
 def test_a_table_that_is_new_is_found_at_once() -> None:
     door = FakeDoor()
-    known = catalogue(door)
+    known = catalog(door)
     assert known.find("orders") is None
     door.known.append(topic("orders", id="INT"))
     assert known.find("orders") is not None
@@ -139,7 +139,7 @@ def test_a_table_that_is_new_is_found_at_once() -> None:
 
 def test_a_changed_definition_is_seen() -> None:
     door, clock = FakeDoor(topic("orders", id="INT")), HandClock()
-    known = catalogue(door, clock)
+    known = catalog(door, clock)
     known.find("orders")
     door.known[:] = [topic("orders", id="BIGINT")]
     known.forget()
@@ -149,7 +149,7 @@ def test_a_changed_definition_is_seen() -> None:
 
 
 def test_an_extended_catalogue_knows_more_and_leaves_the_other_as_it_is() -> None:
-    known = catalogue(FakeDoor(topic("orders", id="INT")))
+    known = catalog(FakeDoor(topic("orders", id="INT")))
     extended = OverlayCatalog(known)
     extended.add(topic("users", name="STRING"))
     assert extended.find("users") is not None
@@ -173,7 +173,7 @@ def test_records_have_columns_about_them_unless_they_have_such_themselves() -> N
 
 def test_a_topic_that_was_declared_a_moment_ago_has_its_columns_after_a_refresh() -> None:
     door = FakeDoor(topic("orders"))
-    known = catalogue(door)
+    known = catalog(door)
     before = known.find("orders")
     door.known[:] = [topic("orders", id="BIGINT")]
     known.refresh()

@@ -33,9 +33,9 @@ def test_a_mistake_of_a_query_is_told_at_its_place(
     spark: SparkSession, select: str, line: int, column: int, text: str, hint: str
 ) -> None:
     before = "-- a file\nCREATE PIPELINE p AS INSERT INTO t\n"
-    catalogue = Catalog("x", door=FakeDoor(topic("orders", id="BIGINT", amount="DOUBLE", country="STRING")))
+    catalog = Catalog("x", backend=FakeDoor(topic("orders", id="BIGINT", amount="DOUBLE", country="STRING")))
     with pytest.raises((PySparkException, StatementError)) as caught:
-        analyze(spark, select, catalogue, ReadContext(agents="x"))
+        analyze(spark, select, catalog, ReadContext(agents="x"))
     (problem,) = diagnostics_of(caught.value, before + select, len(before))
     assert text in problem.text
     assert hint in problem.hint

@@ -17,21 +17,21 @@ PAYMENTS = topic("payments", id="BIGINT", paid="DOUBLE", at="TIMESTAMP")
 
 
 @pytest.fixture(scope="module")
-def catalogue() -> Catalog:
-    return Catalog("x", door=FakeDoor(ORDERS, PAYMENTS))
+def catalog() -> Catalog:
+    return Catalog("x", backend=FakeDoor(ORDERS, PAYMENTS))
 
 
 @pytest.fixture
-def shape(spark: SparkSession, catalogue: Catalog) -> "Shaper":
-    return Shaper(spark, catalogue)
+def shape(spark: SparkSession, catalog: Catalog) -> "Shaper":
+    return Shaper(spark, catalog)
 
 
 class Shaper:
-    def __init__(self, spark: SparkSession, catalogue: Catalog) -> None:
-        self.spark, self.catalogue = spark, catalogue
+    def __init__(self, spark: SparkSession, catalog: Catalog) -> None:
+        self.spark, self.catalog = spark, catalog
 
     def __call__(self, text: str) -> Shape:
-        bound = analyze(self.spark, text, self.catalogue, ReadContext(agents="x"))
+        bound = analyze(self.spark, text, self.catalog, ReadContext(agents="x"))
         return state_signature(bound.frame, bound.reads)
 
 

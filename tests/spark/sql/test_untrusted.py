@@ -289,9 +289,9 @@ def test_a_table_that_the_workers_user_made_is_nobody_elses(spark: SparkSession)
     spark.sql("CREATE DATABASE IF NOT EXISTS streamhouse_guests")
     spark.sql("CREATE OR REPLACE GLOBAL TEMPORARY VIEW shared AS SELECT 1 AS x")
     spark.sql("CREATE TABLE IF NOT EXISTS secret USING parquet AS SELECT 1 AS x")
-    catalogue, reading = Catalog("127.0.0.1:1", door=FakeDoor()), ReadContext(agents="127.0.0.1:1")
+    catalog, reading = Catalog("127.0.0.1:1", backend=FakeDoor()), ReadContext(agents="127.0.0.1:1")
     try:
-        assert resolve(spark, "SELECT x FROM secret", catalogue, reading).frame.collect() == [(1,)]
+        assert resolve(spark, "SELECT x FROM secret", catalog, reading).frame.collect() == [(1,)]
         for text in (
             "SELECT x FROM secret",
             "SELECT x FROM default.secret",
@@ -301,20 +301,20 @@ def test_a_table_that_the_workers_user_made_is_nobody_elses(spark: SparkSession)
         ):
             for judge in (resolve, analyze):
                 with pytest.raises((StatementError, AnalysisException)):
-                    judge(spark, text, catalogue, reading, is_untrusted=True)
+                    judge(spark, text, catalog, reading, is_untrusted=True)
     finally:
         spark.sql("DROP TABLE secret")
 
 
 @pytest.mark.parametrize("text", ["SELECT current_user", "SELECT session_user AS x", "SELECT upper(user)"])
 def test_the_workers_user_is_nobodys_business(spark: SparkSession, text: str) -> None:
-    catalogue, reading = Catalog("127.0.0.1:1", door=FakeDoor()), ReadContext(agents="127.0.0.1:1")
+    catalog, reading = Catalog("127.0.0.1:1", backend=FakeDoor()), ReadContext(agents="127.0.0.1:1")
     with pytest.raises(StatementError, match="through agents"):
-        resolve(spark, text, catalogue, reading, is_untrusted=True)
+        resolve(spark, text, catalog, reading, is_untrusted=True)
 
 
 @pytest.mark.parametrize("kind", ["INT, b STRING", "INT DEFAULT 1", "INT COMMENT 'x'", "STRING) || uuid() || ("])
 def test_a_columns_type_smuggles_nothing(spark: SparkSession, kind: str) -> None:
-    catalogue = Catalog("127.0.0.1:1", door=FakeDoor(topic("orders", "json", a=kind)))
+    catalog = Catalog("127.0.0.1:1", backend=FakeDoor(topic("orders", "json", a=kind)))
     with pytest.raises(StatementError, match="without a type"):
-        resolve(spark, "SELECT a FROM orders", catalogue, ReadContext(agents="127.0.0.1:1"), is_untrusted=True)
+        resolve(spark, "SELECT a FROM orders", catalog, ReadContext(agents="127.0.0.1:1"), is_untrusted=True)

@@ -38,7 +38,7 @@ class Checker:
         self.door = FakeDoor(topic("orders", id="BIGINT", amount="DOUBLE", country="STRING", at="TIMESTAMP"))
 
     def __call__(self, text: str) -> list[ValidatedStatement]:
-        return validate(self.spark, Catalog("nowhere:1", door=self.door), text)
+        return validate(self.spark, Catalog("nowhere:1", backend=self.door), text)
 
     def problem(self, text: str) -> SqlDiagnostic:
         (problem,) = (problem for checked in self(text) for problem in checked.problems)
@@ -211,7 +211,7 @@ def test_a_command_behind_explain_is_refused_and_not_done(check: Checker, spark:
     ],
 )
 def test_statements_from_the_wire_are_judged_before_anything_is_made_of_them(check: Checker, text: str) -> None:
-    (found,) = validate(check.spark, Catalog("nowhere:1", door=check.door), text, is_untrusted=True)
+    (found,) = validate(check.spark, Catalog("nowhere:1", backend=check.door), text, is_untrusted=True)
     assert "through agents" in found.problems[0].text
 
 
@@ -371,6 +371,6 @@ def test_a_hint_that_is_followed_works(check: Checker, refused: str, hint: str, 
 
 def test_what_an_untrusted_definition_may_not_do_has_a_hint_that_fits(check: Checker) -> None:
     text = f"{VIEW} KEY (id) AS SELECT id, java_method('java.lang.System', 'exit', 1) AS x FROM STREAM(orders)"
-    (found,) = validate(check.spark, Catalog("nowhere:1", door=check.door), text, is_untrusted=True)
+    (found,) = validate(check.spark, Catalog("nowhere:1", backend=check.door), text, is_untrusted=True)
     assert "streamhouse sql" not in found.problems[0].hint
     assert "leave it out" in found.problems[0].hint

@@ -70,8 +70,8 @@ class Folders:
             made.write_text(lines(batch[name]))
             made.rename(self._root / name / f"{number}.json")
 
-    def catalogue(self) -> Catalog:
-        return Catalog("nowhere:1", door=FakeDoor(*(self._table(name) for name in (*STREAMS, "people"))))
+    def catalog(self) -> Catalog:
+        return Catalog("nowhere:1", backend=FakeDoor(*(self._table(name) for name in (*STREAMS, "people"))))
 
     def _table(self, name: str) -> Table:
         told = [each.split(" ") for each in (PEOPLE if name == "people" else COLUMNS).split(", ")]
@@ -80,14 +80,14 @@ class Folders:
         return Table(name=name, connector=Connector.FILES, columns=columns, options=options)
 
 
-def refused(spark: SparkSession, catalogue: Catalog, statement: str) -> SqlDiagnostic | None:
+def refused(spark: SparkSession, catalog: Catalog, statement: str) -> SqlDiagnostic | None:
     """Why it isn't applied."""
-    [checked] = validate(spark, catalogue, statement)
+    [checked] = validate(spark, catalog, statement)
     return next(iter(checked.problems), None)
 
 
 @contextmanager
-def running(spark: SparkSession, catalogue: Catalog, statement: str, checkpoint: Path) -> Iterator["Running"]:
+def running(spark: SparkSession, catalog: Catalog, statement: str, checkpoint: Path) -> Iterator["Running"]:
     [parsed] = parse(statement)
     assert isinstance(parsed, CreateView)
     options = pipeline_options(parsed.options)
@@ -95,7 +95,7 @@ def running(spark: SparkSession, catalogue: Catalog, statement: str, checkpoint:
     kept = KeptRows()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(materialized_view, "_send", kept.take)
-        bound = resolve(spark, parsed.select, catalogue, reading)
+        bound = resolve(spark, parsed.select, catalog, reading)
         table = Table(name="v", connector=Connector.VIEW, key=parsed.key)
         mode = options.output or "update"
         writing = WriteContext(

@@ -50,13 +50,13 @@ def judge(spark: SparkSession, folder: Path, seed: int) -> Outcome:
 
 def judge_view(spark: SparkSession, folder: Path, view: View, batches: Sequence[Batch], seed: int = 0) -> Outcome:
     folders = Folders(folder / "in")
-    catalogue = folders.catalogue()
-    problem = refused(spark, catalogue, view.statement)
+    catalog = folders.catalog()
+    problem = refused(spark, catalog, view.statement)
     if problem is not None:
         return Outcome(seed=seed, statement=view.statement, refused=problem.text, hint=problem.hint)
     found = []
     try:
-        with running(spark, catalogue, view.statement, folder / "checkpoint") as run:
+        with running(spark, catalog, view.statement, folder / "checkpoint") as run:
             for batch in batches:
                 folders.feed(batch)
                 found.append(run.settled())

@@ -182,7 +182,7 @@ class AgentClient:
             pages.append(page)
         return ReadPlan(store=page.store, grace_s=page.grace_s, partitions=merge_pages(pages))
 
-    async def extents(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionPlan]:
+    async def log_bounds(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionPlan]:
         """Where logs start and end now, without what lies between."""
         plan = await self.plan([OffsetRange(place, PAST_LOG_END) for place in places])
         return {each.place: each for each in plan.partitions}
@@ -199,7 +199,7 @@ class AgentClient:
         params = {"offset": offset, "max_bytes": MAX_BATCH_BYTES, "wait_ms": 1000}
         return await self._patiently(lambda: self._answered("GET", path, params=params))
 
-    async def wait_for_news(self, place: TopicPartition, offset: int, *, wait_s: float) -> bool:
+    async def wait_for_records(self, place: TopicPartition, offset: int, *, wait_s: float) -> bool:
         """Until something is at an offset, or until the time is over; says which. Asks once, without patience."""
         path = f"/v1/topics/{quote(place.topic, safe='')}/partitions/{place.partition}/batches"
         params = {"offset": offset, "max_bytes": 1, "wait_ms": round(wait_s * 1000)}

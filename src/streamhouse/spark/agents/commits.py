@@ -170,7 +170,7 @@ class CommitClient:
             self._targets[topic] = known
         return known[1]
 
-    async def commit_place(self, *, timeout_s: float) -> CommitSettings:
+    async def commit_settings(self, *, timeout_s: float) -> CommitSettings:
         """Where segments are to be stored, and what a commit may have."""
         if self._place is None or self._clock.monotonic() > self._place[0]:
             ask = self._http.ask

@@ -144,7 +144,7 @@ class Decoder:
 
     columns: pa.Schema
     fields: Sequence[Field]
-    is_bare: bool
+    is_single_column: bool
     reader: ParsedSchema
     address: str
     _quick: dict[int, VectorizedDecoder | None] = field(default_factory=dict)
@@ -185,7 +185,7 @@ class Decoder:
             rows = np.zeros(values.rows, dtype=np.bool_)
             yield self._one_by_one(None, values, rows, wrong)
             return
-        quick = self._quick_way(schema_id, writer)
+        quick = self._vectorized_decoder(schema_id, writer)
         if quick is None:
             yield self._one_by_one(writer, values, rows, wrong)
             return
@@ -196,9 +196,9 @@ class Decoder:
             which[rest] = first + 1
             yield self._one_by_one(writer, values, rest, wrong)
 
-    def _quick_way(self, schema_id: int, writer: ParsedSchema) -> VectorizedDecoder | None:
+    def _vectorized_decoder(self, schema_id: int, writer: ParsedSchema) -> VectorizedDecoder | None:
         if schema_id not in self._quick:
-            has_text = self.is_bare or any(each.kind.has_text for each in self.fields)
+            has_text = self.is_single_column or any(each.kind.has_text for each in self.fields)
             self._quick[schema_id] = vectorized_decoder(writer, self.reader, self.columns, has_text=has_text)
         return self._quick[schema_id]
 
@@ -224,7 +224,7 @@ class Decoder:
             return pa.array(list(self._fitting(column, own, decoded, wrong)), type=column.type)
 
     def _value(self, own: Field, value: Any) -> Any:
-        if self.is_bare:
+        if self.is_single_column:
             return own.kind.value(value)
         return None if value is None else field_value(own, value)
 

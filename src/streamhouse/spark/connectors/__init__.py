@@ -35,17 +35,17 @@ _MODULES: Final[Mapping[Connector, str]] = {
 class ReadContext:
     """How rows are read. `starting`: earliest, latest, a time, or the JSON text of offsets of all streams.
 
-    `keeps_undecodable`: rows that can't be decoded come too, with `_error` and `_value` (their bytes) set and the
+    `include_malformed`: rows that can't be decoded come too, with `_error` and `_value` (their bytes) set and the
     table's own columns null; otherwise they are left out. Other rows may have their bytes as well, and have them with
-    `keeps_values`. `watermarks` go to streams that have such a column. `with_versions`: topics have a column
+    `include_values`. `watermarks` go to streams that have such a column. `with_versions`: topics have a column
     `record_order.VERSION` besides.
     """
 
     agents: str
     starting: str = "earliest"
     max_records_per_trigger: int | None = None
-    keeps_undecodable: bool = False
-    keeps_values: bool = False
+    include_malformed: bool = False
+    include_values: bool = False
     watermarks: tuple[Watermark, ...] = ()
     with_versions: bool = False
 

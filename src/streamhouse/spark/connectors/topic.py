@@ -2,7 +2,7 @@
 
 Data path   topic -> `format("streamhouse")` -> **topic** -> rows with the table's columns
 Owns        how a value becomes columns (JSON, raw, registry), what happens to values that can't, where a read starts
-Leaves      bytes to `spark.source`, schemas to `spark.typed`, which columns there are to `sql.catalogue`, writing to
+Leaves      bytes to `spark.source`, schemas to `spark.typed`, which columns there are to `sql.catalog`, writing to
             `topic_sink`
 
 `table.columns` are the columns that are wanted, those about a record (`_key`, `_offset` …) among them; nothing else is
@@ -112,20 +112,20 @@ def _rows(reader: DataFrameReader | DataStreamReader, table: Table, reading: Rea
     if fmt == REGISTRY:
         return _registry(reader, table, own, reading)
     wanted = [column.name[1:] for column in columns if column.name in METADATA_COLUMNS]
-    needs_value = bool(own) or DELETED[1:] in wanted or reading.keeps_undecodable
+    needs_value = bool(own) or DELETED[1:] in wanted or reading.include_malformed
     wanted += _ORDERING if reading.with_versions else ()
     loaded = dict.fromkeys(name for name in wanted if name != DELETED[1:])
     frame = _loaded(reader, list(loaded), with_value=needs_value)
     if reading.with_versions:
         frame = frame.withColumn(VERSION, version_of(topic_of(table), *_ORDERING))
     if fmt == RAW:
-        return _raw(frame, table, own, keeps=reading.keeps_undecodable)
-    return _json(frame, table, own, keeps=reading.keeps_undecodable)
+        return _raw(frame, table, own, keeps=reading.include_malformed)
+    return _json(frame, table, own, keeps=reading.include_malformed)
 
 
 def _known_columns(table: Table) -> tuple[Column, ...]:
     if table.columns is None:
-        raise Misconfigured(f"columns aren't known; table={table.name} do=take the table from a catalogue")
+        raise Misconfigured(f"columns aren't known; table={table.name} do=take the table from a catalog")
     return table.columns
 
 
@@ -199,7 +199,7 @@ def _registry(
     reader: DataFrameReader | DataStreamReader, table: Table, own: list[Column], reading: ReadContext
 ) -> DataFrame:
     """The source decodes these itself, and tells in two columns what it can't."""
-    columns, keeps = _known_columns(table), reading.keeps_undecodable
+    columns, keeps = _known_columns(table), reading.include_malformed
     fields = {column.name: column.type for column in own}
     about = [column.name[1:] for column in columns if column.name in METADATA_COLUMNS]
     about += _ORDERING if reading.with_versions else ()
@@ -208,7 +208,7 @@ def _registry(
     fields |= {ERROR: "STRING"} if decodes else {}
     fields |= {VALUE: "BINARY"} if keeps else {}
     reader = reader.option("schema", REGISTRY).option("metadataPrefix", _PREFIX)
-    reader = reader.option("decodeErrors", "bytes" if reading.keeps_values else "columns") if decodes else reader
+    reader = reader.option("decodeErrors", "bytes" if reading.include_values else "columns") if decodes else reader
     fields = fields or {f"{_PREFIX}partition": "INT"}
     frame = reader.schema(", ".join(f"{quote_identifier(name)} {kind}" for name, kind in fields.items())).load()
     if reading.with_versions:

@@ -65,7 +65,7 @@ class WriteTarget:
         loop, agents = connected(options.agents)
         timeout_s = options.commit_timeout_s
         target = None if options.topic is None else loop.run(agents.target(options.topic, timeout_s=timeout_s))
-        found = loop.run(agents.commit_place(timeout_s=timeout_s))
+        found = loop.run(agents.commit_settings(timeout_s=timeout_s))
         return WriteTarget(options=options, store=found.store, target=target, max_runs=found.max_commit_runs)
 
     def write(self, batches: Iterator[pa.RecordBatch], identity: CommitId) -> TaskCommit:
@@ -158,7 +158,7 @@ def _progress(options: WriteOptions, offsets: BatchOffsets | None) -> Any:
 def fitting_segments(options: WriteOptions, identity: CommitId, segments: Sequence[SegmentRow]) -> Sequence[SegmentRow]:
     """The segments, or fewer that hold the same where agents wouldn't take so many runs in one commit."""
     loop, agents = connected(options.agents)
-    found = loop.run(agents.commit_place(timeout_s=options.commit_timeout_s))
+    found = loop.run(agents.commit_settings(timeout_s=options.commit_timeout_s))
     runs = [run for segment in segments for run in segment.runs]
     if found.max_commit_runs is None or len(runs) <= found.max_commit_runs:
         return segments

@@ -61,11 +61,11 @@ def data_loss_reporter(*, fails: bool, has_checkpoint: bool = False) -> ReportDa
 
 
 def starts_at(
-    edge: OffsetLimit, extents: LogBounds, at_times: AtTimes, *, late_is_latest: bool, lose: ReportDataLoss
+    edge: OffsetLimit, log_bounds: LogBounds, at_times: AtTimes, *, late_is_latest: bool, lose: ReportDataLoss
 ) -> Offsets:
     """The first offset to read of each partition."""
     found: Offsets = {}
-    for place, extent in extents.items():
+    for place, extent in log_bounds.items():
         if isinstance(edge, SpecificTimestamps) and edge.of(place) is not None and at_times.get(place) is None:
             if not late_is_latest:
                 raise Misconfigured(
@@ -76,7 +76,7 @@ def starts_at(
             continue
         asked = _requested_offset(edge, place, at_times, default=EARLIEST)
         found[place] = _start(place, asked, extent, lose)
-    _check_named(edge, extents)
+    _check_named(edge, log_bounds)
     return found
 
 
@@ -95,15 +95,15 @@ def _start(place: TopicPartition, asked: int, extent: PartitionPlan, lose: Repor
     return asked
 
 
-def ends_at(edge: OffsetLimit, extents: LogBounds, at_times: AtTimes, *, lose: ReportDataLoss) -> Offsets:
+def ends_at(edge: OffsetLimit, log_bounds: LogBounds, at_times: AtTimes, *, lose: ReportDataLoss) -> Offsets:
     """The end of a batch for each partition: never beyond what is there now."""
     found: Offsets = {}
-    for place, extent in extents.items():
+    for place, extent in log_bounds.items():
         asked = _requested_offset(edge, place, at_times, default=LATEST)
         if asked > extent.end:
             lose(f"the log ends before the end; partition={place} wanted={asked} end={extent.end}", END_EARLIER)
         found[place] = extent.end if asked == LATEST else min(asked, extent.end)
-    _check_named(edge, extents)
+    _check_named(edge, log_bounds)
     return found
 
 
@@ -116,7 +116,7 @@ def _requested_offset(edge: OffsetLimit, place: TopicPartition, at_times: AtTime
     return default if found is None else found
 
 
-def _check_named(edge: OffsetLimit, extents: LogBounds) -> None:
+def _check_named(edge: OffsetLimit, log_bounds: LogBounds) -> None:
     """A partition that isn't read has no business in the offsets: most often its topic is misspelt."""
     named = (
         edge.offsets
@@ -126,8 +126,8 @@ def _check_named(edge: OffsetLimit, extents: LogBounds) -> None:
         else {}
     )
     for place in named:
-        if place not in extents:
-            read = ", ".join(str(each) for each in sorted(extents)[:10]) or "none"
+        if place not in log_bounds:
+            read = ", ".join(str(each) for each in sorted(log_bounds)[:10]) or "none"
             raise Misconfigured(
                 f"offsets are given for a partition that isn't read; partition={place} read={read}"
                 " do=leave it out of the offsets, or have its topic read too"
@@ -143,9 +143,11 @@ def spans_between(starts: Offsets, ends: Offsets) -> list[OffsetRange]:
 # --- streams --------------------------------------------------------------------------------------------------------
 
 
-def resume_offsets(starts: Offsets, extents: LogBounds, *, lose: ReportDataLoss) -> Offsets:
+def resume_offsets(starts: Offsets, log_bounds: LogBounds, *, lose: ReportDataLoss) -> Offsets:
     """Where a stream goes on: behind what it had, or where the log begins now, for what it must do without."""
-    return {place: _start(place, offset, extents[place], lose) for place, offset in starts.items() if place in extents}
+    return {
+        place: _start(place, offset, log_bounds[place], lose) for place, offset in starts.items() if place in log_bounds
+    }
 
 
 def recreated_topics(known: TopicIds, now: TopicIds) -> list[str]:

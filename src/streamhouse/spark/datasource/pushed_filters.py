@@ -37,7 +37,7 @@ class PushedFilters:
     from_ms: int | None = None
     until_ms: int | None = None
 
-    def narrowed(self, spans: Iterable[OffsetRange]) -> list[OffsetRange]:
+    def prune(self, spans: Iterable[OffsetRange]) -> list[OffsetRange]:
         """What is left of spans that have an end."""
         found: list[OffsetRange] = []
         for span in spans:

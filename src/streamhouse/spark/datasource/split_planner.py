@@ -189,7 +189,7 @@ def _unknown(name: str, topics: dict[str, int]) -> UnknownTopic:
 
 async def find_log_bounds(agents: AgentClient, subscription: Subscription) -> LogBounds:
     places = select_partitions(subscription, await agents.topics())
-    return await agents.extents(places) if places else {}
+    return await agents.log_bounds(places) if places else {}
 
 
 async def find_times(agents: AgentClient, edge: OffsetLimit, places: Iterable[TopicPartition]) -> AtTimes:
@@ -209,20 +209,20 @@ async def find_times(agents: AgentClient, edge: OffsetLimit, places: Iterable[To
     }
 
 
-async def find_starts(agents: AgentClient, options: ReadOptions, extents: LogBounds) -> Offsets:
-    times = await find_times(agents, options.start, extents)
+async def find_starts(agents: AgentClient, options: ReadOptions, log_bounds: LogBounds) -> Offsets:
+    times = await find_times(agents, options.start, log_bounds)
     lose = data_loss_reporter(fails=options.fail_on_data_loss)
-    return starts_at(options.start, extents, times, late_is_latest=options.late_start_is_latest, lose=lose)
+    return starts_at(options.start, log_bounds, times, late_is_latest=options.late_start_is_latest, lose=lose)
 
 
 async def plan_batch(options: ReadOptions, pushed: PushedFilters) -> list[InputSplit]:
     """The splits of a batch read."""
     async with AgentClient(options.agents) as agents:
-        extents = await find_log_bounds(agents, options.subscription)
-        starts = await find_starts(agents, options, extents)
+        log_bounds = await find_log_bounds(agents, options.subscription)
+        starts = await find_starts(agents, options, log_bounds)
         lose = data_loss_reporter(fails=options.fail_on_data_loss)
-        ends = ends_at(options.end, extents, await find_times(agents, options.end, extents), lose=lose)
-        spans = pushed.narrowed(spans_between(starts, ends))
+        ends = ends_at(options.end, log_bounds, await find_times(agents, options.end, log_bounds), lose=lose)
+        spans = pushed.prune(spans_between(starts, ends))
         if not spans:
             return []
         return make_splits(await agents.plan(spans), spans, options, pushed)

@@ -124,8 +124,8 @@ class OffsetPoller:
         return self._loop.run(self._start())
 
     async def _start(self) -> StartPosition:
-        extents = await find_log_bounds(self._agents, self._options.subscription)
-        return StartPosition(await find_starts(self._agents, self._options, extents), ids_of(extents.values()))
+        log_bounds = await find_log_bounds(self._agents, self._options.subscription)
+        return StartPosition(await find_starts(self._agents, self._options, log_bounds), ids_of(log_bounds.values()))
 
     def look(self, starts: Offsets) -> LogSnapshot:
         """Where everything behind `starts` stands now, partitions among it that are new."""
@@ -137,9 +137,9 @@ class OffsetPoller:
     def listen(self) -> None:
         """Wait for a record behind those that the last look saw, a moment at most."""
         ends = {} if self._look is None else self._look.ends
-        self._loop.run(self._listened(ends))
+        self._loop.run(self._waited(ends))
 
-    async def _listened(self, ends: Offsets) -> None:
+    async def _waited(self, ends: Offsets) -> None:
         place = self._grew if self._grew in ends else next(iter(ends), None)
         wait_s = WAIT_ALONE_S if len(ends) == 1 else WAIT_S
         if place is None or self._is_deaf:
@@ -147,7 +147,7 @@ class OffsetPoller:
             return
         try:
             # If no look finds it, it is of a transaction that is open, and would be told again at once.
-            self._is_deaf = await self._agents.wait_for_news(place, ends[place], wait_s=wait_s)
+            self._is_deaf = await self._agents.wait_for_records(place, ends[place], wait_s=wait_s)
         except Unavailable:
             await self._clock.sleep(WAIT_S)
 
@@ -181,8 +181,8 @@ class OffsetPoller:
             return LogSnapshot(starts=starts, plan=first, is_whole=True)
         # A long way behind: what this batch takes is planned when that is known.
         runs = {each.place: each.runs for each in first.partitions}
-        extents = await self._agents.extents(places)
-        known = [_with_runs(extent, runs.get(place, [])) for place, extent in extents.items()]
+        log_bounds = await self._agents.log_bounds(places)
+        known = [_with_runs(extent, runs.get(place, [])) for place, extent in log_bounds.items()]
         return LogSnapshot(
             starts=starts, plan=ReadPlan(store=first.store, grace_s=first.grace_s, partitions=known), is_whole=False
         )

@@ -81,5 +81,5 @@ def _after_lost(
     if fails:
         raise DataLost(f"{lost} do=keep them longer (retention.ms), or set failOnDataLoss=false to go on without them")
     log.warning(lost)
-    extent = loop.run(agents.extents([piece.place]))[piece.place]
+    extent = loop.run(agents.log_bounds([piece.place]))[piece.place]
     return extent.log_start if offset < extent.log_start else piece.end

@@ -229,7 +229,7 @@ class LakeBatchWriter:
         bounds = _bounds(keys, self.options.key)
         if bounds is None:
             return []
-        files = self.lake.live_files(bounds if bounds.column else None)
+        files = self.lake.data_files(bounds if bounds.column else None)
         if not files:
             return []
         columns = StructType([schema[name] for name in self.options.key])
@@ -258,7 +258,7 @@ class LakeBatchWriter:
         if not self.lake.can_remove:
             return 0
         self.lake.last_batch(progress.query_id)  # the table as it is now
-        small = chosen(self.lake.live_files(), self.options.file_size_bytes)
+        small = chosen(self.lake.data_files(), self.options.file_size_bytes)
         if not small:
             return 0
         schema = self.lake.columns()
@@ -319,7 +319,7 @@ def read(spark: SparkSession, table: Table, reading: ReadContext) -> DataFrame:
     lake.last_batch("")  # the table as it is now
     schema = lake.columns()
     if table.columns is None:
-        return file_rows(spark, lake.live_files(), lake.reader(), schema)
+        return file_rows(spark, lake.data_files(), lake.reader(), schema)
     absent = [each.name for each in table.columns if each.name not in schema.names]
     if absent:
         raise Misconfigured(
@@ -327,7 +327,7 @@ def read(spark: SparkSession, table: Table, reading: ReadContext) -> DataFrame:
         )
     # A row of no columns is still a row: it is read with the first one.
     wanted = StructType([schema[each.name] for each in table.columns] or schema.fields[:1])
-    rows = file_rows(spark, lake.live_files(), lake.reader(), wanted)
+    rows = file_rows(spark, lake.data_files(), lake.reader(), wanted)
     return rows.select(*[F.col(quote_identifier(each.name)).cast(each.type).alias(each.name) for each in table.columns])
 
 

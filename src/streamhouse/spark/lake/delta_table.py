@@ -126,7 +126,7 @@ class DeltaLakeTable:
 
     def _rewrite(self, table: DeltaTable, schema: pa.Schema) -> None:
         """All rows again with wider types, file by file, in one commit that keeps the table's progress."""
-        reader, files = FolderReader(schema=schema), self.live_files()
+        reader, files = FolderReader(schema=schema), self.data_files()
 
         def rows() -> Iterator[pa.RecordBatch]:
             for each in files:
@@ -171,7 +171,7 @@ class DeltaLakeTable:
     def begin(self, progress: Progress) -> FilePlan:
         return folder_plan(self._place.root, self._layout, self._columns(self._table()), progress)
 
-    def live_files(self, bounds: KeyRange | None = None) -> list[DataFile]:
+    def data_files(self, bounds: KeyRange | None = None) -> list[DataFile]:
         table = self._table()
         if pa.table(table.deletion_vectors()).num_rows:
             raise Rejected(f"rows were deleted by vectors, which aren't known here; table={self._name}")
@@ -270,7 +270,7 @@ class DeltaLakeTable:
 
     def describe(self) -> TableSummary:
         table = self._table()
-        return replace(summarize(self._columns(table), self.live_files()), version=str(table.version()))
+        return replace(summarize(self._columns(table), self.data_files()), version=str(table.version()))
 
 
 def _done(progress: Progress, now_ms: int) -> list[Transaction]:

@@ -177,7 +177,7 @@ class IcebergLakeTable:
             file_size_bytes=self._layout.file_size_bytes,
         )
 
-    def live_files(self, bounds: KeyRange | None = None) -> list[DataFile]:
+    def data_files(self, bounds: KeyRange | None = None) -> list[DataFile]:
         tasks = self._table().scan(row_filter=_between(bounds)).plan_files()
         return [
             DataFile(
@@ -265,7 +265,7 @@ class IcebergLakeTable:
             if name.startswith(PROGRESS)
         }
         version = table.metadata_location.rsplit("/", 1)[-1]
-        return replace(summarize(_columns(table), self.live_files()), version=version, progress=progress)
+        return replace(summarize(_columns(table), self.data_files()), version=version, progress=progress)
 
 
 def _folder(name: str, place: Location | None) -> FileCatalog:

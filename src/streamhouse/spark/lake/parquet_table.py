@@ -121,7 +121,7 @@ class ParquetLakeTable:
             self._note(f"begun-{progress.query_id}", {"batch": progress.batch_id})
         return folder_plan(self._place.root, self._layout, self.columns(), progress)
 
-    def live_files(self, bounds: KeyRange | None = None) -> list[DataFile]:
+    def data_files(self, bounds: KeyRange | None = None) -> list[DataFile]:
         """All files but those of a micro-batch that isn't finished."""
         unfinished = tuple(self._unfinished())
         return [
@@ -189,7 +189,7 @@ class ParquetLakeTable:
         return Expiry()
 
     def describe(self) -> TableSummary:
-        files = self.live_files()
+        files = self.data_files()
         rows = sum(_rows(self._files, within(each.token[0])) for each in files)
         return summarize(self.columns(), files, rows=rows)
 

@@ -223,7 +223,7 @@ class LakeTable(Protocol):
         """How data files of a micro-batch are written."""
         ...
 
-    def live_files(self, bounds: KeyRange | None = None) -> list[DataFile]:
+    def data_files(self, bounds: KeyRange | None = None) -> list[DataFile]:
         """Files of the table as it was when `last_batch` was asked."""
         ...
 

@@ -83,7 +83,7 @@ def _dead_letters(
     wanted_about = (*_WANTED, DELETED) if needs_key else _WANTED
     about = [Column(name=name, type="BINARY" if name == "_key" else METADATA_COLUMNS[name]) for name in wanted_about]
     wanted = replace(table, columns=(*own, *about), options={**table.options, "key_format": "raw"})
-    everything = replace(reading, keeps_undecodable=True, keeps_values=needs_key, watermarks=())
+    everything = replace(reading, include_malformed=True, include_values=needs_key, watermarks=())
     rows = find(Connector.TOPIC).read_stream(session, wanted, everything)
     if needs_key:
         is_lost = F.col(ERROR).isNull() & ~has_key(key)

@@ -35,22 +35,22 @@ from streamhouse.spark.runtime.checkpoint_folder import Folder, LastCommit
 from streamhouse.sql.options import PipelineOptions
 
 
-def with_pinned(catalogue: Catalog, folder: Folder, revision: int) -> Catalog:
-    """The catalogue, in which the tables of this revision are as they were."""
+def with_pinned(catalog: Catalog, folder: Folder, revision: int) -> Catalog:
+    """The catalog, in which the tables of this revision are as they were."""
     text = folder.read(_name(revision))
     if text is None:
-        return catalogue
-    known = OverlayCatalog(catalogue)
+        return catalog
+    known = OverlayCatalog(catalog)
     for name, told in json.loads(text).items():
         columns = tuple(Column(name=column, type=kind) for column, kind in told["columns"])
         known.add(Table(name=name, connector=Connector.TOPIC, columns=columns, options=told["options"]))
     return known
 
 
-def pin_columns(catalogue: Catalog, folder: Folder, revision: int, reads: Iterable[TableRef]) -> None:
+def pin_columns(catalog: Catalog, folder: Folder, revision: int, reads: Iterable[TableRef]) -> None:
     """Write down what was inferred, if anything was."""
-    names = dict.fromkeys(r.name for r in reads if r.origin.startswith("inferred") or r.name in catalogue.kept)
-    found = {name: table for name in names if (table := catalogue.find(name)) is not None}
+    names = dict.fromkeys(r.name for r in reads if r.origin.startswith("inferred") or r.name in catalog.kept)
+    found = {name: table for name in names if (table := catalog.find(name)) is not None}
     if not found:
         return
     told = {
@@ -74,7 +74,7 @@ INFERRED: Final = "inferred"
 
 
 def grown_catalog(known: Catalog, anew: Catalog, names: Iterable[str]) -> Catalog:
-    """A catalogue with columns that were kept and those that records have besides, now."""
+    """A catalog with columns that were kept and those that records have besides, now."""
     found = OverlayCatalog(known)
     for name in names:
         old, new = known.find(name), anew.find(name)
@@ -109,7 +109,7 @@ def check_known(reads: Iterable[TableRef]) -> None:
 
 
 class ColumnWatcher:
-    """Asked before each micro-batch; `bound` is the catalogue that the query was bound with."""
+    """Asked before each micro-batch; `bound` is the catalog that the query was bound with."""
 
     def __init__(self, bound: Catalog, anew: Catalog, reads: Iterable[TableRef], *, clock: Clock | None = None) -> None:
         self._bound = {

@@ -60,9 +60,9 @@ def pipeline(*, into: str, name: str | None = None, **options: str | int) -> Cal
 class Tables:
     """What a pipeline's function is given: `tables.stream("orders")`, `tables.table("products")`, `tables.sql(…)`."""
 
-    def __init__(self, session: SparkSession, catalogue: Catalog, reading: ReadContext) -> None:
+    def __init__(self, session: SparkSession, catalog: Catalog, reading: ReadContext) -> None:
         self.spark = session
-        self._catalogue, self._reading = catalogue, reading
+        self._catalog, self._reading = catalog, reading
         self.reads: list[TableRef] = []
 
     def __repr__(self) -> str:
@@ -89,21 +89,19 @@ class Tables:
 
         It knows the functions and temporary views that were registered on `tables.spark` before.
         """
-        bound = resolve(cloned_session(self.spark), text, self._catalogue, self._reading, is_own=True)
+        bound = resolve(cloned_session(self.spark), text, self._catalog, self._reading, is_own=True)
         self.reads += bound.reads
         return bound.frame
 
     def _note(self, name: str, table: Table, *, is_stream: bool) -> None:
-        origin = self._catalogue.origin(name)
+        origin = self._catalog.origin(name)
         self.reads.append(TableRef(name=name, table=table, is_stream=is_stream, origin=origin))
 
     def _found(self, name: str, columns: tuple[str, ...]) -> Table:
-        table = self._catalogue.find(name, anew=True)
+        table = self._catalog.find(name, anew=True)
         if table is None:
-            near = self._catalogue.near(name)
-            hint = (
-                f"did you mean {' or '.join(near)}" if near else f"there are {', '.join(self._catalogue.names()[:10])}"
-            )
+            near = self._catalog.near(name)
+            hint = f"did you mean {' or '.join(near)}" if near else f"there are {', '.join(self._catalog.names()[:10])}"
             raise Misconfigured(f"there is no table or topic {name}; do={hint}")
         return table if not columns else replace(table, columns=tuple(_column(table, each) for each in columns))
 
@@ -118,7 +116,7 @@ class EmptyTables(Tables):
         return self._empty(name, columns, is_stream=False)
 
     def sql(self, text: str) -> DataFrame:
-        bound = analyze(cloned_session(self.spark), text, self._catalogue, self._reading, is_own=True)
+        bound = analyze(cloned_session(self.spark), text, self._catalog, self._reading, is_own=True)
         self.reads += bound.reads
         return bound.frame
 
@@ -140,16 +138,14 @@ def _column(table: Table, name: str) -> Column:
     return known[name]
 
 
-def run_python(session: SparkSession, text: str, name: str, catalogue: Catalog, reading: ReadContext) -> ResolvedQuery:
+def run_python(session: SparkSession, text: str, name: str, catalog: Catalog, reading: ReadContext) -> ResolvedQuery:
     """The frame of the pipeline of this name in a file."""
-    return _frame_of(Tables(session, catalogue, reading), text, name)
+    return _frame_of(Tables(session, catalog, reading), text, name)
 
 
-def check_python(
-    session: SparkSession, text: str, name: str, catalogue: Catalog, reading: ReadContext
-) -> ResolvedQuery:
+def check_python(session: SparkSession, text: str, name: str, catalog: Catalog, reading: ReadContext) -> ResolvedQuery:
     """The same over tables without rows; raises what running it would raise, Spark's errors among it."""
-    return _frame_of(EmptyTables(session, catalogue, reading), text, name)
+    return _frame_of(EmptyTables(session, catalog, reading), text, name)
 
 
 def _frame_of(tables: Tables, text: str, name: str) -> ResolvedQuery:

@@ -41,17 +41,17 @@ def is_allowed(agents: str) -> bool:
 
 
 def validate_python(
-    spark: SparkSession, catalogue: Catalog, pipelines: Iterable[PythonPipeline]
+    spark: SparkSession, catalog: Catalog, pipelines: Iterable[PythonPipeline]
 ) -> dict[str, tuple[SqlDiagnostic, ...]]:
     """For each pipeline what is wrong with it."""
-    return {each.name: _problems(spark, catalogue, each) for each in pipelines}
+    return {each.name: _problems(spark, catalog, each) for each in pipelines}
 
 
-def _problems(spark: SparkSession, catalogue: Catalog, pipeline: PythonPipeline) -> tuple[SqlDiagnostic, ...]:
+def _problems(spark: SparkSession, catalog: Catalog, pipeline: PythonPipeline) -> tuple[SqlDiagnostic, ...]:
     options = pipeline_options(pipeline.options)
-    reading = ReadContext(agents=catalogue.agents, watermarks=options.watermarks)
+    reading = ReadContext(agents=catalog.agents, watermarks=options.watermarks)
     try:
-        frame = check_python(own_session(spark), pipeline.text, pipeline.name, catalogue, reading).frame
+        frame = check_python(own_session(spark), pipeline.text, pipeline.name, catalog, reading).frame
         if not frame.isStreaming:
             return (_problem(pipeline, "it reads no stream, so it would be over at once", 'tables.stream("orders")'),)
         modes = ("append", "update") if options.output is None else (options.output,)

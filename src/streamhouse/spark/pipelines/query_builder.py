@@ -123,8 +123,8 @@ class ViewRefresh:
         topic = table.options.get("topic", table.name)
         loop, agents = connected(self.agents)
         partitions = loop.run(agents.topics()).get(topic, 0)
-        extents = loop.run(agents.extents([TopicPartition(topic, number) for number in range(partitions)]))
-        parts = ((place.partition, each.topic_id, each.log_start, each.end) for place, each in extents.items())
+        log_bounds = loop.run(agents.log_bounds([TopicPartition(topic, number) for number in range(partitions)]))
+        parts = ((place.partition, each.topic_id, each.log_start, each.end) for place, each in log_bounds.items())
         return topic, tuple(sorted(parts))
 
 
@@ -155,36 +155,36 @@ class PipelineBuilder:
         path = checkpoint_path(self._checkpoints, job.name, job.query_id, job.generation)
         folder = HadoopFolder(self._spark, path)
         anew = Catalog(self._agents)
-        catalogue = with_pinned(anew, folder, job.revision)
-        target = catalogue.find(job.target) if job.kind is not Kind.VIEW else None
+        catalog = with_pinned(anew, folder, job.revision)
+        target = catalog.find(job.target) if job.kind is not Kind.VIEW else None
         is_lake = target is not None and target.connector in LAKE
         if is_lake:
-            catalogue = grown_catalog(catalogue, anew, catalogue.kept)
+            catalog = grown_catalog(catalog, anew, catalog.kept)
         reading = ReadContext(
             agents=self._agents,
-            starting=job.begins_at,
+            starting=job.starting_position,
             max_records_per_trigger=options.max_records_per_trigger,
             watermarks=options.watermarks,
         )
-        bound = self._bound(job, catalogue, reading)
+        bound = self._bound(job, catalog, reading)
         if not bound.frame.isStreaming and job.kind is Kind.VIEW:
             _check_query(folder, job, state_signature(bound.frame, bound.reads))
-            return self._recomputed(job, catalogue, reading, options, path)
+            return self._recomputed(job, catalog, reading, options, path)
         if not bound.frame.isStreaming:
             raise Misconfigured("it reads no stream, so it would be over at once; do=read one: FROM STREAM(orders)")
         code = job.text if job.kind is Kind.PYTHON else None
         shape = state_signature(bound.frame, bound.reads, rows=rows_of(job, bound.frame), code=code)
         if job.kind is Kind.VIEW and needs_versions(bound.frame, job.key):
             check_versions(folder, shape.state, name=job.name)
-            bound = self._bound(job, catalogue, replace(reading, with_versions=True))
-        table = self._target(job, catalogue, bound.frame, options)
+            bound = self._bound(job, catalog, replace(reading, with_versions=True))
+        table = self._target(job, catalog, bound.frame, options)
         note = prepare(folder, query_id=job.query_id, state=shape.state, before=self._before(job, table))
         _check_query(folder, job, shape)
-        pin_columns(catalogue, folder, job.revision, bound.reads)
+        pin_columns(catalog, folder, job.revision, bound.reads)
         writing = self._writing(job, options, path, mode=output_mode(job, options, bound.frame))
         if is_lake:
             check_known(bound.reads)
-            writing = replace(writing, before_batch=ColumnWatcher(catalogue, Catalog(self._agents), bound.reads).check)
+            writing = replace(writing, before_batch=ColumnWatcher(catalog, Catalog(self._agents), bound.reads).check)
         _activate(bound.frame.sparkSession)
         main = find(table.connector).write_stream(bound.frame, table, writing)
         queries = [_started(main, job.name, options)]
@@ -197,7 +197,7 @@ class PipelineBuilder:
         return StartedPipeline(main=queries[0], others=tuple(queries[1:]), notes=notes)
 
     def _recomputed(
-        self, job: PipelineJob, catalogue: Catalog, reading: ReadContext, options: PipelineOptions, path: str
+        self, job: PipelineJob, catalog: Catalog, reading: ReadContext, options: PipelineOptions, path: str
     ) -> StartedPipeline:
         table = Table(name=job.name, connector=Connector.VIEW, key=job.key)
         before = LastCommit(has_run=job.has_run)
@@ -205,7 +205,7 @@ class PipelineBuilder:
         session = own_session(self._spark)
         is_varying = varies(statement_of(job).select)
         versioned = replace(reading, with_versions=bool(job.key))
-        compute = ViewRefresh(lambda: self._bound(job, catalogue, versioned), self._agents, is_varying)
+        compute = ViewRefresh(lambda: self._bound(job, catalog, versioned), self._agents, is_varying)
         _activate(session)
         writing = self._writing(job, options, path, mode="append")
         main = write_full_refresh(refresh_clock(session), table, writing, compute)
@@ -213,23 +213,23 @@ class PipelineBuilder:
             options = replace(options, trigger=REFRESH_EVERY)
         return StartedPipeline(main=_started(main, job.name, options))
 
-    def _bound(self, job: PipelineJob, catalogue: Catalog, reading: ReadContext) -> ResolvedQuery:
+    def _bound(self, job: PipelineJob, catalog: Catalog, reading: ReadContext) -> ResolvedQuery:
         if job.kind is Kind.PYTHON:
-            return run_python(own_session(self._spark), job.text, job.name, catalogue, reading)
+            return run_python(own_session(self._spark), job.text, job.name, catalog, reading)
         statement = statement_of(job)
         try:
             # Whoever reaches an agent can define a pipeline.
-            bound = resolve(self._spark, statement.select, catalogue, reading, is_untrusted=True)
+            bound = resolve(self._spark, statement.select, catalog, reading, is_untrusted=True)
         except (AnalysisException, ParseException, StatementError) as error:
             raise _wrong(of_definition(error), job.text, statement.select_start) from error
         if isinstance(statement, CreatePipeline) and statement.columns:
             return replace(bound, frame=renamed(bound.frame, statement.columns))
         return bound
 
-    def _target(self, job: PipelineJob, catalogue: Catalog, frame: DataFrame, options: PipelineOptions) -> Table:
+    def _target(self, job: PipelineJob, catalog: Catalog, frame: DataFrame, options: PipelineOptions) -> Table:
         if job.kind is Kind.VIEW:
             return Table(name=job.name, connector=Connector.VIEW, key=job.key)
-        found = catalogue.find(job.target)
+        found = catalog.find(job.target)
         if found is not None and found.connector is not Connector.TOPIC:
             return found
         return self._targets.topic(job, found, frame, options)

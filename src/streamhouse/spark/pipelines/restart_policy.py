@@ -124,7 +124,7 @@ class PipelineState:
         else:
             self.start_at = now  # whoever stops it for good forgets this care
 
-    def lost_runner(self, now: float, now_ms: int) -> None:
+    def runner_lost(self, now: float, now_ms: int) -> None:
         """The process that ran it is gone."""
         self.run = None
         self._failed("the Spark that ran it ended", True, now, now_ms)

@@ -63,7 +63,7 @@ class PipelineJob:
         return self.last_batch is not None
 
     @property
-    def begins_at(self) -> str:
+    def starting_position(self) -> str:
         return self.starting or self.options.starting
 
 

@@ -121,7 +121,7 @@ class Supervisor:
     async def run(self) -> None:
         """Until somebody says stop; then queries are stopped, and what is left is released when no runner is."""
         async with asyncio.TaskGroup() as loops:
-            loops.create_task(self._heartbeats(), name="heartbeats")
+            loops.create_task(self._run_heartbeats(), name="heartbeats")
             await self._looks()
             await self._end()
             self._is_over.set()
@@ -131,7 +131,7 @@ class Supervisor:
 
     # --- heartbeats
 
-    async def _heartbeats(self) -> None:
+    async def _run_heartbeats(self) -> None:
         while not self._is_over.is_set():
             self._has_news.clear()
             await self.beat()
@@ -283,10 +283,10 @@ class Supervisor:
             self._child_failures[child.key] = failures, now + wait_s
             log.warning("a runner ended; runner=%s pid=%s", child.key, child.pid)
         for number in [number for number, run in self._runs.items() if run.child is child]:
-            care = self._care_of(number)
+            care = self._state_of(number)
             del self._runs[number]
             if care is not None:
-                care.lost_runner(now, now_ms)
+                care.runner_lost(now, now_ms)
                 self._news(care.job.name, "its Spark ended")
         self._has_news.set()
 
@@ -295,7 +295,7 @@ class Supervisor:
             self._child_failures.pop(child.key, None)
             self._news(child.key, f"Spark {event.spark} is ready")
             return
-        care = self._care_of(event.run)
+        care = self._state_of(event.run)
         now, now_ms = self._clock.monotonic(), self._clock.now_ms()
         if isinstance(event, Started) and event.run in self._runs:
             self._runs[event.run].starts_until = None
@@ -319,7 +319,7 @@ class Supervisor:
         elif isinstance(event, LogLine):
             care.say(now_ms, event.level, event.text)
 
-    def _care_of(self, run: int) -> PipelineState | None:
+    def _state_of(self, run: int) -> PipelineState | None:
         return next((care for care in self._cares.values() if care.run == run), None)
 
     # --- the end

@@ -1,13 +1,13 @@
-"""Catalogue: every name that SQL knows, with its columns.
+"""Catalog: every name that SQL knows, with its columns.
 
-Data path   a name -> **catalogue** -> agents (definitions, schemas, samples) -> a table with columns
+Data path   a name -> **catalog** -> agents (definitions, schemas, samples) -> a table with columns
 Owns        where columns come from: declared, registered, inferred; how long an answer is good for
 Leaves      asking to `asking`, types of JSON to `inferring`, making frames to `binding`
 
 Topic columns: what a lake table of a topic could be keyed and partitioned by.
 
 Owns        that a topic without records and schema has no columns that anybody knows
-Leaves      finding them to `sql.catalogue`
+Leaves      finding them to `sql.catalog`
 """
 
 import difflib
@@ -31,7 +31,7 @@ EMPTY_TOPIC: Final = "no records yet"
 
 
 class CatalogBackend(Protocol):
-    """What a catalogue asks; `asking.AgentsDoor` asks agents."""
+    """Where a catalog gets tables, columns and samples from; `schema_inference.AgentCatalogBackend` asks agents."""
 
     def tables(self) -> Sequence[Table]: ...
 
@@ -53,15 +53,15 @@ class CatalogEntry:
 class Catalog:
     """`agents` are `host:port`, with commas between."""
 
-    def __init__(self, agents: str, *, door: CatalogBackend | None = None, clock: Clock | None = None) -> None:
+    def __init__(self, agents: str, *, backend: CatalogBackend | None = None, clock: Clock | None = None) -> None:
         self.agents = agents
-        self._door, self._clock = door or AgentCatalogBackend(agents), clock or SystemClock()
+        self._backend, self._clock = backend or AgentCatalogBackend(agents), clock or SystemClock()
         self._tables: dict[str, Table] = {}
         self._tables_until_s: float | None = None
         self._found: dict[str, CatalogEntry] = {}
 
     def __repr__(self) -> str:
-        return f"<Catalogue {self.agents} tables={len(self._tables)} found={len(self._found)}>"
+        return f"<Catalog {self.agents} tables={len(self._tables)} found={len(self._found)}>"
 
     def names(self) -> tuple[str, ...]:
         return tuple(self._known())
@@ -122,12 +122,12 @@ class Catalog:
         if defined.connector is not Connector.TOPIC or not _may_be_registered(defined):
             return False
         known = found.table.columns if found.origin == REGISTERED else None
-        return self._door.fields(topic_of(defined)) != known
+        return self._backend.fields(topic_of(defined)) != known
 
     def _known(self, *, anew: bool = False) -> dict[str, Table]:
         now_s = self._clock.monotonic()
         if anew or self._tables_until_s is None or self._tables_until_s <= now_s:
-            self._tables = {table.name: table for table in self._door.tables()}
+            self._tables = {table.name: table for table in self._backend.tables()}
             self._tables_until_s = now_s + TABLES_TTL_S
         return self._tables
 
@@ -137,16 +137,16 @@ class Catalog:
         fmt = table.options.get("format")
         if table.columns is not None:
             return _as(table, fmt or JSON, table.columns), "declared"
-        if _may_be_registered(table) and (fields := self._door.fields(topic_of(table))) is not None:
+        if _may_be_registered(table) and (fields := self._backend.fields(topic_of(table))) is not None:
             return _as(table, REGISTRY, fields), REGISTERED
-        return columns_of(table, self._door.sample(topic_of(table)), fmt)
+        return columns_of(table, self._backend.sample(topic_of(table)), fmt)
 
 
 class OverlayCatalog(Catalog):
-    """A catalogue that knows a few tables more, for as long as it lives: those of a file that is being read."""
+    """A catalog that knows a few tables more, for as long as it lives: those of a file that is being read."""
 
     def __init__(self, base: Catalog) -> None:
-        super().__init__(base.agents, door=base._door, clock=base._clock)
+        super().__init__(base.agents, backend=base._backend, clock=base._clock)
         self._base, self._more = base, dict[str, Table]()
 
     @property
@@ -195,8 +195,8 @@ def _match_name(name: str, tables: dict[str, Table]) -> Table | None:
 
 def topic_columns(agents: str, topic: str) -> tuple[str, ...] | None:
     """Declared, registered or inferred, as every query finds them; None before anybody can know. Blocks."""
-    catalogue = Catalog(agents)
-    found = catalogue.find(topic)
-    if found is None or not found.columns or catalogue.origin(topic) == EMPTY_TOPIC:
+    catalog = Catalog(agents)
+    found = catalog.find(topic)
+    if found is None or not found.columns or catalog.origin(topic) == EMPTY_TOPIC:
         return None
     return tuple(column.name for column in found.columns)

@@ -1,8 +1,8 @@
 """Binding: the names in a query become views of a session, and the query a frame.
 
-Data path   a SELECT -> Spark's parser (which names?) -> catalogue -> **views** -> Spark's analyser -> a frame
+Data path   a SELECT -> Spark's parser (which names?) -> catalog -> **views** -> Spark's analyser -> a frame
 Owns        sessions of a query's own, which names are streams, that no column is read that the query doesn't use
-Leaves      columns to `catalogue`, rows to `connectors`, names in plans to `plans`, words for Spark's errors to
+Leaves      columns to `catalog`, rows to `connectors`, names in plans to `plans`, words for Spark's errors to
             `problems`
 
 A query is looked at twice. First its names are views without rows: analysing and optimising it tells, for the price
@@ -90,7 +90,7 @@ def note_of(read: TableRef) -> str:
 def resolve(
     spark: SparkSession,
     text: str,
-    catalogue: Catalog,
+    catalog: Catalog,
     reading: ReadContext,
     *,
     is_untrusted: bool = False,
@@ -98,15 +98,15 @@ def resolve(
 ) -> ResolvedQuery:
     """A query's frame, in a session of its own; raises `StatementError` for names, Spark's errors for the rest.
 
-    `is_untrusted`: the text comes from the wire. It is judged first, and reads tables of the catalogue alone.
+    `is_untrusted`: the text comes from the wire. It is judged first, and reads tables of the catalog alone.
     `is_own`: the session that is given is for this query alone, so that it needs no other.
     """
     if (asked := parse_explain(text)) is not None:
         _check_explained(spark, asked)
-        bound = resolve(spark, asked.query, catalogue, reading, is_untrusted=is_untrusted, is_own=is_own)
+        bound = resolve(spark, asked.query, catalog, reading, is_untrusted=is_untrusted, is_own=is_own)
         return explain(bound, asked.mode)
     session = spark if is_own else _session_for(spark, text, is_untrusted=is_untrusted)
-    sources = _sources(session, text, catalogue, reading, is_untrusted=is_untrusted)
+    sources = _sources(session, text, catalog, reading, is_untrusted=is_untrusted)
     nature = statement_kind(session, text)
     _reject_writes(text, sources)
     if nature is StatementKind.QUERY:
@@ -128,7 +128,7 @@ def resolve(
 def analyze(
     spark: SparkSession,
     text: str,
-    catalogue: Catalog,
+    catalog: Catalog,
     reading: ReadContext,
     *,
     is_untrusted: bool = False,
@@ -137,10 +137,10 @@ def analyze(
     """The same as `resolve`, but the frame has no rows, and nothing is asked of any place: for validation."""
     if (asked := parse_explain(text)) is not None:
         _check_explained(spark, asked)
-        looked = analyze(spark, asked.query, catalogue, reading, is_untrusted=is_untrusted, is_own=is_own)
+        looked = analyze(spark, asked.query, catalog, reading, is_untrusted=is_untrusted, is_own=is_own)
         return replace(looked, frame=spark.createDataFrame([], "plan STRING"))
     session = spark if is_own else _session_for(spark, text, is_untrusted=is_untrusted)
-    sources = _sources(session, text, catalogue, reading, is_untrusted=is_untrusted)
+    sources = _sources(session, text, catalog, reading, is_untrusted=is_untrusted)
     frame, needed = analyze_empty(session, text, sources, reading)
     reads = tuple(source.read(needed[source.name]) for source in sources if source.name in needed)
     return ResolvedQuery(frame=frame, reads=reads)
@@ -249,7 +249,7 @@ class UnresolvedTable:
 
 
 def _sources(
-    session: SparkSession, text: str, catalogue: Catalog, reading: ReadContext, *, is_untrusted: bool
+    session: SparkSession, text: str, catalog: Catalog, reading: ReadContext, *, is_untrusted: bool
 ) -> list[UnresolvedTable]:
     tokens = [token for token in tokenize(text) if token.kind in (TokenKind.WORD, TokenKind.NAME)]
     words = {token.value for token in tokens}
@@ -257,10 +257,10 @@ def _sources(
     sources: list[UnresolvedTable] = []
     for used in table_names(session, text):
         at = _place_of(used.name, tokens)
-        table = catalogue.find(used.name, anew=True)
+        table = catalog.find(used.name, anew=True)
         if table is None:
             if not used.is_local and (is_untrusted or not _is_sparks(session, used.parts)):
-                raise unknown(text, at, used.name, catalogue)
+                raise unknown(text, at, used.name, catalog)
             continue
         if len(used.parts) > 1:
             raise error_at(
@@ -273,7 +273,7 @@ def _sources(
         if streams.setdefault(used.name.lower(), used.is_stream) != used.is_stream:
             raise _both(text, at, table)
         if all(source.name.lower() != used.name.lower() for source in sources):
-            sources.append(_source(session, used.name, table, used.is_stream, words, catalogue, reading))
+            sources.append(_source(session, used.name, table, used.is_stream, words, catalog, reading))
     return sources
 
 
@@ -283,7 +283,7 @@ def _source(
     table: Table,
     is_stream: bool,
     words: set[str],
-    catalogue: Catalog,
+    catalog: Catalog,
     reading: ReadContext,
 ) -> UnresolvedTable:
     frame = None
@@ -294,7 +294,7 @@ def _source(
         columns = tuple(Column(name=f.name, type=f.dataType.simpleString()) for f in frame.schema.fields)
     asked = {word.lower() for word in words} | {each.column.lower() for each in reading.watermarks}
     extra = tuple(column for column in metadata_columns_of(table) if column.name in asked)
-    origin = catalogue.origin(name)
+    origin = catalog.origin(name)
     return UnresolvedTable(
         name=name, table=table, columns=(*columns, *extra), is_stream=is_stream, origin=origin, frame=frame
     )
@@ -379,9 +379,9 @@ def _view(frame: DataFrame, name: str, is_stream: bool, reading: ReadContext) ->
 # --- names that are wrong
 
 
-def unknown(text: str, at: int, name: str, catalogue: Catalog) -> StatementError:
-    near = catalogue.near(name)
-    known = catalogue.names()
+def unknown(text: str, at: int, name: str, catalog: Catalog) -> StatementError:
+    near = catalog.near(name)
+    known = catalog.names()
     if near:
         hint = f"did you mean {' or '.join(near)}"
     else:

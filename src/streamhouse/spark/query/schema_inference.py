@@ -177,8 +177,8 @@ class _Tables(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=1)
 def _loop() -> LoopThread:
-    """One for all catalogues of a process: they come and go with the queries that they are made for."""
-    return LoopThread(name="streamhouse-catalogue")
+    """One for all catalogs of a process: they come and go with the queries that they are made for."""
+    return LoopThread(name="streamhouse-catalog")
 
 
 class AgentCatalogBackend:
@@ -222,8 +222,8 @@ class AgentCatalogBackend:
             partitions = (await agents.topics()).get(topic)
             if partitions is None:
                 raise UnknownTopic(topic)
-            extents = await agents.extents(TopicPartition(topic, number) for number in range(partitions))
-            full = [each for each in extents.values() if each.end > each.log_start][:SAMPLE_PARTITIONS]
+            log_bounds = await agents.log_bounds(TopicPartition(topic, number) for number in range(partitions))
+            full = [each for each in log_bounds.values() if each.end > each.log_start][:SAMPLE_PARTITIONS]
             share = SAMPLE_RECORDS // max(1, 2 * len(full))
             asked = [(each, offset) for each in full for offset in _ends(each, share)]
             answers = await asyncio.gather(*(_sampled(agents, each, offset, share) for each, offset in asked))

@@ -65,10 +65,10 @@ class ValidatedStatement:
 
 
 def validate(
-    spark: SparkSession, catalogue: Catalog, text: str, *, is_untrusted: bool = False
+    spark: SparkSession, catalog: Catalog, text: str, *, is_untrusted: bool = False
 ) -> list[ValidatedStatement]:
     """Every statement of a file, in the order of the file. `is_untrusted`: queries are judged by `untrusted` first."""
-    return validate_known(spark, OverlayCatalog(catalogue), text, is_untrusted=is_untrusted)
+    return validate_known(spark, OverlayCatalog(catalog), text, is_untrusted=is_untrusted)
 
 
 def validate_known(

@@ -128,10 +128,10 @@ async def _edges(
     agents: AgentClient, asked: CopySpec, address: str
 ) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
     options = _reading(asked, address)
-    extents = await find_log_bounds(agents, options.subscription)
-    starts = await find_starts(agents, options, extents)
-    times = await find_times(agents, options.end, extents)
-    ends = ends_at(options.end, extents, times, lose=data_loss_reporter(fails=True))
+    log_bounds = await find_log_bounds(agents, options.subscription)
+    starts = await find_starts(agents, options, log_bounds)
+    times = await find_times(agents, options.end, log_bounds)
+    ends = ends_at(options.end, log_bounds, times, lose=data_loss_reporter(fails=True))
     return starts, {place: max(end, starts[place]) for place, end in ends.items()}
 
 

@@ -99,7 +99,7 @@ class QueryExecutor:
 
     def __init__(self, spark: SparkSession, *, agents: str, limits: SqlLimits) -> None:
         self._spark, self._agents, self._limits = spark, agents, limits
-        self._catalogue = Catalog(agents)
+        self._catalog = Catalog(agents)
         self._function_names: tuple[str, ...] = ()
         self._running: dict[str, _Running] = {}
         self._lock = Lock()
@@ -127,7 +127,7 @@ class QueryExecutor:
             agents=self._agents, starting=question.starting, max_records_per_trigger=self._limits.tail_records
         )
         text = question.sql[: statement.span[1]]
-        bound = resolve(self._spark, text, self._catalogue, reading, is_untrusted=question.is_untrusted)
+        bound = resolve(self._spark, text, self._catalog, reading, is_untrusted=question.is_untrusted)
         if bound.frame.isStreaming:
             return self._tail(bound.frame, query_id, bound.notes)
         return self._collect(bound.frame, question, bound.notes)
@@ -137,7 +137,7 @@ class QueryExecutor:
         try:
             return _text_result(apply_ddl(self._agents, statement, question.sql, checked))
         finally:
-            self._catalogue.forget()
+            self._catalog.forget()
 
     def _words(self, error: Exception, text: str, query_id: str) -> Exception:
         """What went wrong, in our words and with its place."""
@@ -158,9 +158,9 @@ class QueryExecutor:
     def warm(self) -> None:
         """Read a topic, if there is one: the first question finds classes loaded and Python processes there."""
         try:
-            for name in self._catalogue.names()[:1]:
+            for name in self._catalog.names()[:1]:
                 question = f"SELECT * FROM {quote_identifier(name)} LIMIT 1"
-                resolve(self._spark, question, self._catalogue, ReadContext(agents=self._agents)).frame.toArrow()
+                resolve(self._spark, question, self._catalog, ReadContext(agents=self._agents)).frame.toArrow()
         except Exception as error:
             log.debug("not warmed", exc_info=error)
 
@@ -185,8 +185,8 @@ class QueryExecutor:
 
     def validate(self, text: str, *, is_untrusted: bool) -> list[dict[str, Any]]:
         """Every statement of a file, with what is wrong."""
-        self._catalogue.refresh()  # tables that were created a moment ago, by others, count
-        checked = validate(self._spark, self._catalogue, text, is_untrusted=is_untrusted)
+        self._catalog.refresh()  # tables that were created a moment ago, by others, count
+        checked = validate(self._spark, self._catalog, text, is_untrusted=is_untrusted)
         return [checked_view(each) for each in checked]
 
     def validate_python(self, text: str, pipelines: Sequence[PythonPipeline]) -> dict[str, list[dict[str, Any]]]:
@@ -196,22 +196,22 @@ class QueryExecutor:
         """
         if not is_allowed(self._agents):
             return {}
-        self._catalogue.refresh()
-        known = OverlayCatalog(self._catalogue)
+        self._catalog.refresh()
+        known = OverlayCatalog(self._catalog)
         validate_known(self._spark, known, text)
         found = validate_python(self._spark, known, pipelines)
         return {name: [asdict(each) for each in problems] for name, problems in found.items()}
 
     def complete(self) -> dict[str, Any]:
         """Names to complete with; columns of as many tables as are looked into for that."""
-        names = self._catalogue.names()
+        names = self._catalog.names()
         tables = [{"name": name, "columns": self._columns(name)} for name in names[:MAX_COMPLETION_TABLES]]
         tables += [{"name": name, "columns": []} for name in names[MAX_COMPLETION_TABLES:]]
         return {"tables": tables, "functions": list(self._functions())}
 
     def _columns(self, name: str) -> list[str]:
         try:
-            table = self._catalogue.find(name)
+            table = self._catalog.find(name)
         except StreamhouseError:
             return []
         return [] if table is None else [column.name for column in table.columns or ()]

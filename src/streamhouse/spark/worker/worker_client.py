@@ -64,7 +64,7 @@ async def ensure_worker(
         if found is not None:
             return found
         process = None if home.has_worker() else launch(agents, home)
-        found = await waiting.until_told(agents, process)
+        found = await waiting.until_ready(agents, process)
     if process is not None:
         process.returncode = 0  # it outlives us: nobody waits for it
     return found
@@ -143,7 +143,7 @@ class _Waiting:
                 await self._a_moment()
             yield
 
-    async def until_told(self, agents: str, process: "subprocess.Popen[bytes] | None") -> Worker:
+    async def until_ready(self, agents: str, process: "subprocess.Popen[bytes] | None") -> Worker:
         while True:
             found = await find_worker(agents, home=self._home)
             if found is not None:
