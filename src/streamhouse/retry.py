@@ -27,28 +27,28 @@ START_RETRY_MAX_S: Final = 2.0
 class Backoff:
     """Pauses between attempts: `first_s`, then twice as long each time, at most `max_s`."""
 
-    def __init__(self, clock: Clock, ids: Ids, *, first_s: float, max_s: float, jitter: bool = True) -> None:
+    def __init__(self, clock: Clock, ids: Ids, *, first_s: float, max_s: float) -> None:
         self._clock = clock
         self._ids = ids
-        self._first_s = self._wait_s = first_s
+        self._wait_s = first_s
         self._max_s = max_s
-        self._jitter = jitter
 
     def __repr__(self) -> str:
         return f"<Backoff next={self._wait_s:g}s max={self._max_s:g}s>"
 
+    @property
+    def upcoming_s(self) -> float:
+        """The next pause without its jitter."""
+        return self._wait_s
+
     def next_s(self) -> float:
         """The next pause. The one after it is twice as long."""
-        wait_s = self._ids.jitter(self._wait_s) if self._jitter else self._wait_s
+        wait_s = self._ids.jitter(self._wait_s)
         self._wait_s = min(self._wait_s * 2, self._max_s)
         return wait_s
 
     async def wait(self) -> None:
         await self._clock.sleep(self.next_s())
-
-    def reset(self) -> None:
-        """Start again with the first pause, after an attempt that succeeded."""
-        self._wait_s = self._first_s
 
 
 class Deadline:

@@ -30,6 +30,7 @@ from streamhouse.format.producer_snapshot import encode_producers
 from streamhouse.format.segment import EncodedSegment, RunInput, encode_segment
 from streamhouse.model.names import PartitionId, SessionId
 from streamhouse.model.segment import SegmentCommit, SegmentObject
+from streamhouse.retry import Backoff, retry
 from streamhouse.stores.objects.base import ObjectExists
 
 log = logging.getLogger(__name__)
@@ -330,16 +331,15 @@ class Flusher:
         await self._wal.truncate(done)
 
     async def _retry(self, act: Callable[[], Awaitable[T]]) -> T:
-        """Try until it works: the data stays in memory and in the WAL, and the budget holds producers back."""
-        wait = self._settings.retry_s
-        while True:
-            try:
-                return await act()
-            except Unavailable as error:
-                self.failures += 1
-                log.warning("flush failed, will be tried again", extra={"why": str(error), "after_s": wait})
-                await self._dependencies.clock.sleep(self._dependencies.ids.jitter(wait))
-                wait = min(wait * 2, self._settings.retry_max_s)
+        """Retry until it succeeds: the data stays in memory and in the WAL, and the budget slows producers down."""
+        clock, ids = self._dependencies.clock, self._dependencies.ids
+        backoff = Backoff(clock, ids, first_s=self._settings.retry_s, max_s=self._settings.retry_max_s)
+
+        def failed(error: Unavailable) -> None:
+            self.failures += 1
+            log.warning("flush failed, will be tried again", extra={"why": str(error), "after_s": backoff.upcoming_s})
+
+        return await retry(act, on=Unavailable, backoff=backoff, before_retry=failed)
 
 
 def _encode(shares: Sequence[_Share], *, now: AgreedTime, block_bytes: int) -> tuple[list[_FlushShare], EncodedSegment]:

@@ -7,6 +7,7 @@ Leaves      whether the session may still act, and the logs, to `agent_session`;
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from streamhouse.broker.dependencies import Dependencies
@@ -19,6 +20,7 @@ from streamhouse.broker.segments.transaction_isolation import load_aborted
 from streamhouse.errors import LeaseHeld, StreamhouseError, Unavailable
 from streamhouse.model.cluster import PartitionState
 from streamhouse.model.names import PartitionId, SessionId, TopicPartition
+from streamhouse.retry import Backoff, retry
 
 log = logging.getLogger(__name__)
 
@@ -80,16 +82,17 @@ class Leases:
         }
 
     async def release(self, partitions: Sequence[PartitionId]) -> None:
-        """Give them up, however long the metadata store is away. They are known until they are forgotten."""
+        """Release these leases; retries until the metadata store answers. Call `forget` afterwards."""
         flush = self._dependencies.settings.flush
-        wait = flush.retry_s
-        while partitions:
-            try:
-                return await self._dependencies.metadata.release(self._session_id, partitions)
-            except Unavailable as error:
-                log.warning("leases not released yet", extra={"partitions": len(partitions), "why": str(error)})
-                await self._dependencies.clock.sleep(self._dependencies.ids.jitter(wait))
-                wait = min(wait * 2, flush.retry_max_s)
+
+        def not_yet(error: Unavailable) -> None:
+            log.warning("leases not released yet", extra={"partitions": len(partitions), "why": str(error)})
+
+        if partitions:
+            clock, ids = self._dependencies.clock, self._dependencies.ids
+            backoff = Backoff(clock, ids, first_s=flush.retry_s, max_s=flush.retry_max_s)
+            call = partial(self._dependencies.metadata.release, self._session_id, partitions)
+            await retry(call, on=Unavailable, backoff=backoff, before_retry=not_yet)
 
     async def release_one(self, partition: PartitionId) -> None:
         """Give it up now, or raise and keep it; nothing to do when it is forgotten."""

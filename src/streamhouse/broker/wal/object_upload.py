@@ -30,6 +30,7 @@ from streamhouse.format.object_keys import wal_key
 from streamhouse.format.wal_file import ENTRY_HEADER_BYTES, WalEntry, encode_entry
 from streamhouse.format.wal_object import COPY_BYTES, ObjectHeader, decode_seal, encode_header
 from streamhouse.model.names import SessionId
+from streamhouse.retry import Backoff
 from streamhouse.stores.objects.base import Buffers, ObjectExists, ObjectMissing, ObjectStore
 
 log: Final = logging.getLogger(__name__)
@@ -63,11 +64,11 @@ class Uploader:
 
     async def upload(self, sequence: int, body: Buffers) -> None:
         """Return when the object is durable with this body; raise `SessionSealed` when it never will be."""
-        wait_s = self._settings.retry_s
+        settings = self._settings
+        backoff = Backoff(self._clock, self._ids, first_s=settings.retry_s, max_s=settings.retry_max_s)
         while not await self._is_there_after_try(sequence, body):
             self.retries += 1
-            await self._clock.sleep(self._ids.jitter(wait_s))
-            wait_s = min(wait_s * 2, self._settings.retry_max_s)
+            await backoff.wait()
 
     async def _is_there_after_try(self, sequence: int, body: Buffers) -> bool:
         key = wal_key(self._session, sequence)
