@@ -321,7 +321,7 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore,
         """Up to `limit` runs with `end > from_offset`, by offset."""
         ...
 
-    async def runs_of(self, wanted: Mapping[PartitionId, int], *, limit: int) -> Sequence[Run]:
+    async def runs_of(self, from_offsets: Mapping[PartitionId, int], *, limit: int) -> Sequence[Run]:
         """Up to `limit` runs of each partition with `end` above its offset, by partition and offset."""
         ...
 
@@ -445,7 +445,7 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore,
         """All groups of these shards, by shard and group id."""
         ...
 
-    async def committed_offsets(self, asked: Sequence[OffsetsRequest]) -> Sequence[OffsetStored]:
+    async def committed_offsets(self, requested: Sequence[OffsetsRequest]) -> Sequence[OffsetStored]:
         """What the groups have committed, in the order asked, each group's by partition; what is not there is left
         out."""
         ...

@@ -37,13 +37,13 @@ def assign_pipelines(
     mine = [each for each in kept if each.owner is not None and each.owner.supervisor == heartbeat.supervisor]
     renewed = [each for each in mine if each.name in listed]
     released = [each.name for each in mine if each.name not in listed]
-    wanted = [each for each in kept if _should_run(each)]
-    level = _level(len(wanted), [heartbeat.slots, *(other.slots for other in others)])
+    requested = [each for each in kept if _should_run(each)]
+    level = _level(len(requested), [heartbeat.slots, *(other.slots for other in others)])
     allowed = min(level, heartbeat.slots)
     keeping = sorted(each.name for each in renewed if _should_run(each))
     done = sorted(each.name for each in renewed if each.pipeline.wish is DesiredState.RUN and not _should_run(each))
-    free = sorted(e.name for e in wanted if e.name not in listed and _is_free(e, heartbeat, now_ms))
-    surplus = _surplus(len(keeping), allowed, level, _loads(others, wanted), all_owned=not free)
+    free = sorted(e.name for e in requested if e.name not in listed and _is_free(e, heartbeat, now_ms))
+    surplus = _surplus(len(keeping), allowed, level, _loads(others, requested), all_owned=not free)
     staying = keeping[: len(keeping) - surplus]
     for_me = [name for name in free if not (others and name in released)]  # what it has just let go is for the others
     taken = for_me[: max(0, allowed - len(keeping))]
@@ -64,17 +64,17 @@ def _is_free(kept: StoredPipeline, heartbeat: Heartbeat, now_ms: int) -> bool:
     return owner is None or owner.expires_at_ms <= now_ms or owner.supervisor == heartbeat.supervisor
 
 
-def _level(wanted: int, slots: Sequence[int]) -> int:
+def _level(requested: int, slots: Sequence[int]) -> int:
     """How many each may have, as far as its slots go: the fair share, or more where some have too few slots for it."""
-    level = fair_share(wanted, len(slots))
-    while level < max(slots) and (left := wanted - sum(min(level, each) for each in slots)) > 0:
+    level = fair_share(requested, len(slots))
+    while level < max(slots) and (left := requested - sum(min(level, each) for each in slots)) > 0:
         level += fair_share(left, len(slots))
     return level
 
 
-def _loads(others: Sequence[Supervisor], wanted: Sequence[StoredPipeline]) -> list[tuple[int, int]]:
+def _loads(others: Sequence[Supervisor], requested: Sequence[StoredPipeline]) -> list[tuple[int, int]]:
     """How many pipelines the others run, and how many slots they have."""
-    names = {each.name for each in wanted}
+    names = {each.name for each in requested}
     return [(len(names.intersection(other.pipelines)), other.slots) for other in others]
 
 

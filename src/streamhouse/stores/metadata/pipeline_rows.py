@@ -38,7 +38,7 @@ from streamhouse.stores.metadata.rows import Params, Row
 
 def table_text(table: Table) -> str:
     """The same definition always as the same text."""
-    told = {
+    reported = {
         "name": table.name,
         "connector": table.connector,
         "columns": _columns(table.columns),
@@ -46,18 +46,18 @@ def table_text(table: Table) -> str:
         "options": dict(table.options),
         "text": table.text,
     }
-    return json.dumps(told, sort_keys=True)
+    return json.dumps(reported, sort_keys=True)
 
 
 def table_of(row: Row) -> Table:
-    told = json.loads(row["definition"])
+    reported = json.loads(row["definition"])
     return Table(
-        name=told["name"],
-        connector=Connector(told["connector"]),
-        columns=_columns_of(told["columns"]),
-        key=tuple(told["key"]),
-        options=told["options"],
-        text=told["text"],
+        name=reported["name"],
+        connector=Connector(reported["connector"]),
+        columns=_columns_of(reported["columns"]),
+        key=tuple(reported["key"]),
+        options=reported["options"],
+        text=reported["text"],
     )
 
 
@@ -65,15 +65,15 @@ def _columns(columns: Iterable[Column] | None) -> list[list[str]] | None:
     return None if columns is None else [[column.name, column.type] for column in columns]
 
 
-def _columns_of(told: Iterable[tuple[str, str]] | None) -> tuple[Column, ...] | None:
-    return None if told is None else tuple(Column(name=name, type=kind) for name, kind in told)
+def _columns_of(reported: Iterable[tuple[str, str]] | None) -> tuple[Column, ...] | None:
+    return None if reported is None else tuple(Column(name=name, type=kind) for name, kind in reported)
 
 
 # --- pipelines
 
 
 def definition_text(definition: Definition) -> str:
-    told = {
+    reported = {
         "kind": definition.kind,
         "text": definition.text,
         "options": dict(definition.options),
@@ -82,33 +82,33 @@ def definition_text(definition: Definition) -> str:
         "columns": _columns(definition.columns),
         "shape": None if definition.shape is None else asdict(definition.shape),
     }
-    return json.dumps(told, sort_keys=True)
+    return json.dumps(reported, sort_keys=True)
 
 
 def _definition_of(name: str, text: str) -> Definition:
-    told = json.loads(text)
-    shape = told["shape"]
+    reported = json.loads(text)
+    shape = reported["shape"]
     return Definition(
         name=PipelineName(name),
-        kind=Kind(told["kind"]),
-        text=told["text"],
-        options=told["options"],
-        target=told["target"],
-        key=tuple(told["key"]),
-        columns=_columns_of(told["columns"]),
+        kind=Kind(reported["kind"]),
+        text=reported["text"],
+        options=reported["options"],
+        target=reported["target"],
+        key=tuple(reported["key"]),
+        columns=_columns_of(reported["columns"]),
         shape=None if shape is None else _shape_of(shape),
     )
 
 
-def _shape_of(told: Mapping[str, Any]) -> Shape:
+def _shape_of(reported: Mapping[str, Any]) -> Shape:
     """Definitions of earlier versions have no signature."""
     return Shape(
-        streams=tuple(told["streams"]),
-        state=tuple(told["state"]),
-        target=told["target"],
-        tables=tuple(told.get("tables", ())),
-        query=tuple(told.get("query", ())),
-        signature=told.get("signature", ""),
+        streams=tuple(reported["streams"]),
+        state=tuple(reported["state"]),
+        target=reported["target"],
+        tables=tuple(reported.get("tables", ())),
+        query=tuple(reported.get("query", ())),
+        signature=reported.get("signature", ""),
     )
 
 
@@ -153,8 +153,8 @@ def status_text(status: Status) -> str:
 
 
 def status_of(text: str) -> Status:
-    told: Mapping[str, Any] = json.loads(text)
-    return Status(**{**told, "phase": Phase(told.get("phase", Phase.WAITING))})
+    reported: Mapping[str, Any] = json.loads(text)
+    return Status(**{**reported, "phase": Phase(reported.get("phase", Phase.WAITING))})
 
 
 # --- views

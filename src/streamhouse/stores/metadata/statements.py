@@ -260,16 +260,16 @@ class Statements:
 def parse_statements(text: str) -> dict[str, str]:
     """The statements of one file by name; each has at least one line of purpose and exactly one statement."""
     pieces = _NAME.split(text)
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for name, body in zip(pieces[1::2], pieces[2::2], strict=True):
         lines = body.strip().splitlines()
         sql = "\n".join(line for line in lines if not line.startswith("--")).strip()
         if not lines or not lines[0].startswith("-- "):
             raise Internal(f"statement has no line of purpose; name={name}")
-        if sql.count(";") != 1 or not sql.endswith(";") or name in found:
+        if sql.count(";") != 1 or not sql.endswith(";") or name in result:
             raise Internal(f"statement is not exactly one; name={name}")
-        found[name] = sql
-    return found
+        result[name] = sql
+    return result
 
 
 @cache
@@ -281,18 +281,18 @@ def load_statements(engine: str = "") -> Statements:
 
 def read_statements(directory: Traversable) -> dict[str, str]:
     """The statements in the files of one directory."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for path in sorted(directory.iterdir(), key=lambda path: path.name):
         if path.name.endswith(".sql"):
-            found |= parse_statements(path.read_text(encoding="utf-8"))
-    return found
+            result |= parse_statements(path.read_text(encoding="utf-8"))
+    return result
 
 
-def as_attributes(kind: type[Names], found: Mapping[str, str]) -> Names:
+def as_attributes(kind: type[Names], result: Mapping[str, str]) -> Names:
     expected = {field.name for field in fields(kind)}
-    if odd := expected.symmetric_difference(found):
+    if odd := expected.symmetric_difference(result):
         raise Internal(f"statements and their names differ; names={','.join(sorted(odd))}")
-    return kind(**found)
+    return kind(**result)
 
 
 _FILE: Final = re.compile(r"([0-9]{4})_([a-z0-9_]+)\.sql")
@@ -308,15 +308,15 @@ class Migration:
 @cache
 def load_migrations(engine: str = "") -> tuple[Migration, ...]:
     """Every migration of an engine that has its own, by version: 1, 2, 3 … without a gap."""
-    found = [
+    result = [
         Migration(version=int(match[1]), name=match[2], sql=path.read_text(encoding="utf-8"))
         for path in (SQL / engine / "migrations").iterdir()
         if (match := _FILE.fullmatch(path.name))
     ]
-    found.sort(key=lambda migration: migration.version)
-    if [migration.version for migration in found] != list(range(1, len(found) + 1)):
-        raise Internal(f"migrations have a gap; versions={[migration.version for migration in found]}")
-    return tuple(found)
+    result.sort(key=lambda migration: migration.version)
+    if [migration.version for migration in result] != list(range(1, len(result) + 1)):
+        raise Internal(f"migrations have a gap; versions={[migration.version for migration in result]}")
+    return tuple(result)
 
 
 def due_migrations(known: Sequence[Migration], *, version: int) -> Sequence[Migration]:

@@ -139,8 +139,12 @@ class SqlMetadataStore:
     commit_segments = write(segments.commit_segments)
     runs = read_one(segments.list_runs)
 
-    async def runs_of(self, wanted: Mapping[PartitionId, int], *, limit: int) -> Sequence[Run]:
-        return await self._engine.read_one(partial(segments.runs_of, wanted=wanted, limit=limit)) if wanted else []
+    async def runs_of(self, from_offsets: Mapping[PartitionId, int], *, limit: int) -> Sequence[Run]:
+        return (
+            await self._engine.read_one(partial(segments.runs_of, from_offsets=from_offsets, limit=limit))
+            if from_offsets
+            else []
+        )
 
     last_runs = read_one(segments.last_runs)
     runs_before = read_one(segments.runs_before)
@@ -201,13 +205,13 @@ class SqlMetadataStore:
     pending_offsets = read_snapshot(transaction_procedures.pending_offsets)
 
     async def aborted(
-        self, wanted: Mapping[PartitionId, int], *, limit: int
+        self, from_offsets: Mapping[PartitionId, int], *, limit: int
     ) -> Mapping[PartitionId, Sequence[AbortedTransaction]]:
         return (
             await self._engine.read_one(
-                partial(transaction_procedures.aborted_transactions, wanted=wanted, limit=limit)
+                partial(transaction_procedures.aborted_transactions, from_offsets=from_offsets, limit=limit)
             )
-            if wanted
+            if from_offsets
             else {}
         )
 

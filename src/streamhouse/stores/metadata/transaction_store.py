@@ -30,7 +30,7 @@ class OffsetsRequest(NamedTuple):
 
 class TransactionStore(Protocol):
     # --- a producer and its transaction
-    async def init_producer(self, asked: InitProducerRequest, *, by: SessionId | None = None) -> StoredTransaction:
+    async def init_producer(self, requested: InitProducerRequest, *, by: SessionId | None = None) -> StoredTransaction:
         """Become the producer of a transactional id: its state is `EMPTY` then, and whoever was it is fenced.
 
         What is ongoing is aborted first: the row comes back prepared, as it does where it was prepared before. The
@@ -113,13 +113,13 @@ class TransactionStore(Protocol):
         """
         ...
 
-    async def pending_offsets(self, asked: Sequence[OffsetsRequest]) -> Set[GroupOffset]:
+    async def pending_offsets(self, requested: Sequence[OffsetsRequest]) -> Set[GroupOffset]:
         """Which of the offsets have a transaction that isn't decided yet."""
         ...
 
     # --- aborted transactions in partitions
     async def aborted(
-        self, wanted: Mapping[PartitionId, int], *, limit: int
+        self, from_offsets: Mapping[PartitionId, int], *, limit: int
     ) -> Mapping[PartitionId, Sequence[AbortedTransaction]]:
         """Of each partition those whose markers stand at the offset or above, by marker, `limit` of them at most;
         partitions without any are left out."""

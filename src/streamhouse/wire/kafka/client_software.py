@@ -52,8 +52,8 @@ class ClientSoftware(NamedTuple):
 
     def _librdkafka_version(self) -> tuple[int, int]:
         """Wrappers of librdkafka have names of their own, and its version behind theirs."""
-        found = _IN_LIBRDKAFKA.match(self.version) if self.name == LIBRDKAFKA else _IN_WRAPPER.search(self.version)
-        return (int(found[1]), int(found[2])) if found else (0, 0)
+        result = _IN_LIBRDKAFKA.match(self.version) if self.name == LIBRDKAFKA else _IN_WRAPPER.search(self.version)
+        return (int(result[1]), int(result[2])) if result else (0, 0)
 
 
 UNNAMED: Final = ClientSoftware()

@@ -223,10 +223,10 @@ def _has_error(struct: Any) -> bool | None:
     refused: bool | None = None
     for part in parts:
         for each in getattr(struct, part) or ():
-            told = _has_error(each)
-            if told is False:
+            reported = _has_error(each)
+            if reported is False:
                 return False
-            refused = told or refused
+            refused = reported or refused
     return False if has_code and refused is None else refused
 
 

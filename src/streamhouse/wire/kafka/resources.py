@@ -91,13 +91,13 @@ async def find_topic(context: Context, name: str) -> Topic:
 
 async def find_topics(context: Context, names: Iterable[str]) -> dict[str, Topic | StreamhouseError]:
     """Topics by name, or why there is none, however often a name occurs."""
-    found: dict[str, Topic | StreamhouseError] = {}
+    result: dict[str, Topic | StreamhouseError] = {}
     async for name in iterate_fairly(dict.fromkeys(names)):
         try:
-            found[name] = await find_topic(context, name)
+            result[name] = await find_topic(context, name)
         except StreamhouseError as error:
-            found[name] = error
-    return found
+            result[name] = error
+    return result
 
 
 def require_this_agent(context: Context, name: str) -> None:

@@ -104,10 +104,10 @@ def parse_url(url: str) -> PostgresUrl:
             "percent-encode what is special in the password (%40 for @, %2F for /, %23 for #, %3F for ?)"
         )
     query = parse_qs(parts.query)
-    wanted = parts.query if "target_session_attrs" in query else f"{parts.query}&target_session_attrs=read-write"
+    requested = parts.query if "target_session_attrs" in query else f"{parts.query}&target_session_attrs=read-write"
     return PostgresUrl(
         where=f"{hosts or ','.join(query.get('host', ['localhost']))}/{database}",
-        hosts=tuple(f"postgresql://{login}{at}{host}/{database}?{wanted.lstrip('&')}" for host in hosts.split(",")),
+        hosts=tuple(f"postgresql://{login}{at}{host}/{database}?{requested.lstrip('&')}" for host in hosts.split(",")),
     )
 
 

@@ -47,8 +47,8 @@ class PostgresTransaction:
         return await self._fetch(bind(statement), params or {})
 
     async def row(self, statement: str, params: Params | None = None) -> Row | None:
-        found = await self.rows(statement, params)
-        return found[0] if found else None
+        result = await self.rows(statement, params)
+        return result[0] if result else None
 
     async def rows_each(self, statement: str, params: Iterable[Params]) -> Sequence[Row]:
         bound, given = bind(statement), list(params)

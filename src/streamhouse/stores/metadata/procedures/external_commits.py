@@ -44,8 +44,8 @@ async def commit_external_segments(tx: Transaction, placement: ExternalCommit) -
     await _reject_stale(tx, placement)
     await _reject_known_objects(tx, placement)
     holders = await _live_holders(tx, placement.holders)
-    wanted = partition_list(run.partition for commit in placement.commits for run in commit.runs)
-    states = [state_of(row) for row in await tx.rows(tx.sql.find_partitions, {"partitions": wanted})]
+    requested = partition_list(run.partition for commit in placement.commits for run in commit.runs)
+    states = [state_of(row) for row in await tx.rows(tx.sql.find_partitions, {"partitions": requested})]
     publication = decide_publication(
         placement.commits,
         holders=holders,

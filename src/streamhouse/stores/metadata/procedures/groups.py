@@ -30,12 +30,12 @@ from streamhouse.stores.metadata.transaction_store import OffsetsRequest
 
 
 async def commit_groups(tx: Transaction, session_id: SessionId, commits: Sequence[ShardCommit]) -> None:
-    wanted = {"partitions": partition_list(commit.shard for commit in commits)}
+    shards = {"partitions": partition_list(commit.shard for commit in commits)}
     session = await tx.row(tx.sql.find_session, {"session_id": session_id})
-    states = [state_of(row) for row in await tx.rows(tx.sql.find_partitions, wanted)]
+    states = [state_of(row) for row in await tx.rows(tx.sql.find_partitions, shards)]
     last = {
         partition_of(row): LastCommit(row["epoch"], row["sequence"])
-        for row in await tx.rows(tx.sql.shard_commits, wanted)
+        for row in await tx.rows(tx.sql.shard_commits, shards)
     }
     fresh = decide_group_commits(
         commits,
@@ -58,15 +58,15 @@ async def load_groups(tx: Transaction, shards: Sequence[PartitionId]) -> Sequenc
     return [ShardGroup(partition_of(row), group_of(row)) for row in rows]
 
 
-async def committed_offsets(tx: Transaction, asked: Sequence[OffsetsRequest]) -> Sequence[OffsetStored]:
-    found: list[OffsetStored] = []
-    for group_id, partitions in asked:
+async def committed_offsets(tx: Transaction, requested: Sequence[OffsetsRequest]) -> Sequence[OffsetStored]:
+    result: list[OffsetStored] = []
+    for group_id, partitions in requested:
         if partitions is None:
             rows = await tx.rows(tx.sql.offsets_of_group, {"group_id": group_id})
         else:
             rows = await tx.rows(tx.sql.find_offsets, {"group_id": group_id, "partitions": partition_list(partitions)})
-        found.extend(offset_of(row) for row in rows)
-    return found
+        result.extend(offset_of(row) for row in rows)
+    return result
 
 
 async def groups_to_review(

@@ -57,8 +57,8 @@ async def _insert(tx: Transaction, pipeline: Pipeline, max_pipelines: int) -> No
     [count] = await tx.rows(tx.sql.count_pipelines)
     if count["found"] >= max_pipelines:
         raise PipelineLimit("pipelines", limit=max_pipelines, setting="pipelines.max_pipelines")
-    told: Params = {"now_ms": await tx.now_ms(), "epoch": 0, "status": status_text(Status())}
-    await tx.change(tx.sql.insert_pipeline, {**pipeline_params(pipeline), **told})
+    reported: Params = {"now_ms": await tx.now_ms(), "epoch": 0, "status": status_text(Status())}
+    await tx.change(tx.sql.insert_pipeline, {**pipeline_params(pipeline), **reported})
 
 
 async def _change(tx: Transaction, pipeline: Pipeline, row: Row) -> None:
@@ -67,8 +67,8 @@ async def _change(tx: Transaction, pipeline: Pipeline, row: Row) -> None:
     epoch = await take_epochs(tx, 1) if begins_anew else row["epoch"]
     is_other = (pipeline.revision, pipeline.wish) != (before.pipeline.revision, before.pipeline.wish)
     status = status_text(_waiting(before.status, begins_anew)) if is_other else row["status"]
-    told: Params = {"now_ms": await tx.now_ms(), "epoch": epoch, "status": status}
-    await tx.change(tx.sql.change_pipeline, {**pipeline_params(pipeline), **told})
+    reported: Params = {"now_ms": await tx.now_ms(), "epoch": epoch, "status": status}
+    await tx.change(tx.sql.change_pipeline, {**pipeline_params(pipeline), **reported})
 
 
 def _waiting(before: Status, begins_anew: bool) -> Status:
@@ -194,21 +194,21 @@ async def _write_assignment(
 async def _take_over(tx: Transaction, taken: Sequence[StoredPipeline]) -> None:
     """What its last owner told of a pipeline is no word of its new one: it runs when that says so."""
     if taken:
-        told = [[each.name, status_text(replace(each.status, phase=Phase.STARTING))] for each in taken]
-        await tx.change(tx.sql.tell_statuses, {"statuses": json.dumps(told)})
+        reported = [[each.name, status_text(replace(each.status, phase=Phase.STARTING))] for each in taken]
+        await tx.change(tx.sql.tell_statuses, {"statuses": json.dumps(reported)})
 
 
 async def _store_statuses(
     tx: Transaction, running: Iterable[PipelineReport], kept: dict[PipelineName, StoredPipeline], *, now_ms: int
 ) -> None:
     """What it says counts for the revision that it runs; 0 is any."""
-    told = [
+    reported = [
         [each.name, status_text(replace(each.status, told_at_ms=now_ms))]
         for each in running
         if each.status is not None and _is_current(each, kept[each.name])
     ]
-    if told:
-        await tx.change(tx.sql.tell_statuses, {"statuses": json.dumps(told)})
+    if reported:
+        await tx.change(tx.sql.tell_statuses, {"statuses": json.dumps(reported)})
 
 
 def _is_current(running: PipelineReport, kept: StoredPipeline) -> bool:

@@ -34,14 +34,14 @@ from streamhouse.stores.metadata.schema_rows import key_params, subject_params
 
 async def delete_version(tx: Transaction, subject: Subject, version: int | None, *, permanent: bool) -> int:
     await tx.lock(Lock.SCHEMAS, {})
-    found = select_versions(await versions_of_subject(tx, subject), subject, version)
-    if found.deleted and not permanent:
-        raise VersionSoftDeleted(subject, found.version)
-    await _check_unused(tx, [found], permanent=permanent, but_by=None)
-    if permanent and not found.deleted:
-        raise VersionNotSoftDeleted(subject, found.version)
-    await _delete(tx, [found], permanent=permanent)
-    return found.version
+    result = select_versions(await versions_of_subject(tx, subject), subject, version)
+    if result.deleted and not permanent:
+        raise VersionSoftDeleted(subject, result.version)
+    await _check_unused(tx, [result], permanent=permanent, but_by=None)
+    if permanent and not result.deleted:
+        raise VersionNotSoftDeleted(subject, result.version)
+    await _delete(tx, [result], permanent=permanent)
+    return result.version
 
 
 async def delete_subject(tx: Transaction, subject: Subject, *, permanent: bool) -> Sequence[int]:

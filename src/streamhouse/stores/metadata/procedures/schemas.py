@@ -38,8 +38,8 @@ from streamhouse.stores.metadata.schema_rows import (
 
 async def find_rules(tx: Transaction, scopes: Sequence[Subject]) -> Sequence[Rules]:
     rows = await tx.rows(tx.sql.find_schema_rules, {"scopes": scope_list(scopes)})
-    found = {subject_of(row): rules_of(row) for row in rows}
-    return [found.get(scope, Rules()) for scope in scopes]
+    result = {subject_of(row): rules_of(row) for row in rows}
+    return [result.get(scope, Rules()) for scope in scopes]
 
 
 async def change_config(tx: Transaction, scope: Subject, changes: Mapping[str, object]) -> Mapping[str, object]:
@@ -109,8 +109,8 @@ async def add_version(tx: Transaction, new: NewVersion, *, max_subjects: int) ->
 
 
 async def _references_exist(tx: Transaction, needs: Sequence[VersionKey]) -> bool:
-    found = await versions(tx, needs) if needs else []
-    return sum(not each.deleted for each in found) == len(set(needs))
+    result = await versions(tx, needs) if needs else []
+    return sum(not each.deleted for each in result) == len(set(needs))
 
 
 async def _check_room(tx: Transaction, max_subjects: int) -> None:
@@ -136,11 +136,11 @@ async def _schema_id(tx: Transaction, new: NewVersion) -> int:
 
 async def _imported_id(tx: Transaction, new: NewVersion, schema_id: int) -> int:
     params: Params = {"context": new.subject.context, "schema_id": schema_id}
-    found = await tx.row(tx.sql.find_schema, params)
-    if found is None:
+    result = await tx.row(tx.sql.find_schema, params)
+    if result is None:
         await tx.change(tx.sql.pass_schema_id, params)
         await tx.change(tx.sql.insert_schema, schema_params(new, schema_id))
-    elif found["guid"] != new.guid:
+    elif result["guid"] != new.guid:
         raise SchemaIdTaken(new.subject, schema_id=schema_id, version=new.version)
     return schema_id
 

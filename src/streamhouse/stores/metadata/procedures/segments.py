@@ -53,8 +53,8 @@ async def commit_segments(tx: Transaction, session_id: SessionId, commits: Seque
 async def publish(tx: Transaction, holder: SessionId, commits: Sequence[SegmentCommit], *, may_publish: bool) -> None:
     """Guard and write, for a flush as for a recovery."""
     check_shape(commits)
-    wanted = partition_list(run.partition for commit in commits for run in commit.runs)
-    states = [state_of(row) for row in await tx.rows(tx.sql.find_partitions, {"partitions": wanted})]
+    partitions = partition_list(run.partition for commit in commits for run in commit.runs)
+    states = [state_of(row) for row in await tx.rows(tx.sql.find_partitions, {"partitions": partitions})]
     published = await _published(tx, commits)
     holders = {run.partition: holder for commit in commits for run in commit.runs}
     publication = decide_publication(
@@ -72,8 +72,8 @@ async def list_runs(tx: Transaction, partition: PartitionId, *, from_offset: int
     return [run_of(row) for row in await tx.rows(tx.sql.runs_from, params)]
 
 
-async def runs_of(tx: Transaction, wanted: Mapping[PartitionId, int], limit: int) -> Sequence[Run]:
-    params: Params = {"wanted": offset_list(wanted), "limit": limit}
+async def runs_of(tx: Transaction, from_offsets: Mapping[PartitionId, int], limit: int) -> Sequence[Run]:
+    params: Params = {"wanted": offset_list(from_offsets), "limit": limit}
     return [run_of(row) for row in await tx.rows(tx.sql.runs_of, params)]
 
 
@@ -206,7 +206,7 @@ async def _was_replaced(tx: Transaction, run: Run) -> bool:
     whatever stands there now was made of what it published."""
     first = await list_runs(tx, run.partition, from_offset=run.base, limit=1)
     last = await list_runs(tx, run.partition, from_offset=run.end - 1, limit=1)
-    return all(found and found[0].base < run.end and found[0].epoch == run.epoch for found in (first, last))
+    return all(result and result[0].base < run.end and result[0].epoch == run.epoch for result in (first, last))
 
 
 async def write_publication(

@@ -63,12 +63,12 @@ async def renew_session(
 ) -> None:
     now_ms, puts = await tx.now_ms(), puts or PutReport()
     log: Params = {"wal_start": wal_start, "wal_durable": wal_durable}
-    told: Params = {
+    reported: Params = {
         "put_at_ms": 0 if puts.age_ms is None else now_ms - puts.age_ms,
         "put_failing": int(puts.failing),
     }
     times: Params = {"expires_at_ms": now_ms + ttl_ms}
-    if not await tx.change(tx.sql.renew_session, {"session_id": session_id, **times, **log, **told}):
+    if not await tx.change(tx.sql.renew_session, {"session_id": session_id, **times, **log, **reported}):
         raise SessionLost(session_id, why=await _state(tx, session_id))
 
 
@@ -97,12 +97,12 @@ async def acquire(
     tx: Transaction, session_id: SessionId, partitions: Sequence[PartitionId]
 ) -> Sequence[PartitionState]:
     await check_unexpired(tx, session_id)
-    wanted = {"partitions": partition_list(partitions)}
-    states = [state_of(row) for row in await tx.rows(tx.sql.find_partitions, wanted)]
+    requested = {"partitions": partition_list(partitions)}
+    states = [state_of(row) for row in await tx.rows(tx.sql.find_partitions, requested)]
     free = [state.partition for state in states if state.holder is None]
     if free:
         await _take(tx, session_id, free)
-        states = [state_of(row) for row in await tx.rows(tx.sql.find_partitions, wanted)]
+        states = [state_of(row) for row in await tx.rows(tx.sql.find_partitions, requested)]
     return [state for state in states if state.holder == session_id]
 
 

@@ -42,10 +42,10 @@ async def find_table(tx: Transaction, name: str) -> Table | None:
 async def put_table(tx: Transaction, table: Table, *, max_tables: int) -> bool:
     await tx.lock(Lock.PIPELINES, {})
     definition = table_text(table)
-    found = await tx.row(tx.sql.find_table, {"name": table.name})
-    if found is not None and found["definition"] == definition:
+    result = await tx.row(tx.sql.find_table, {"name": table.name})
+    if result is not None and result["definition"] == definition:
         return False
-    if found is None:
+    if result is None:
         [count] = await tx.rows(tx.sql.count_tables)
         if count["found"] >= max_tables:
             raise PipelineLimit("tables", limit=max_tables, setting="tables.max_tables")
@@ -77,7 +77,7 @@ async def list_view_rows(tx: Transaction, name: str, *, cursor: str | None, limi
     place, by = _place(cursor)
     rows = await tx.rows(tx.sql.page_of_view, {"name": name, "place": place, "found_by": by, "limit": limit + 1})
     shown = rows[: min(limit, _fitting([len(row["row_text"]) for row in rows], max_bytes))]
-    more = json.dumps([shown[-1]["place"], shown[-1]["view_lookup_key"]]) if len(rows) > len(shown) else None
+    more = json.dumps([shown[-1]["place"], shown[-1]["found_by"]]) if len(rows) > len(shown) else None
     return ViewPage(rows=tuple(map(view_row_of, shown)), cursor=more)
 
 

@@ -30,8 +30,8 @@ EVERY_NODE: Final = 0
 
 async def list_broker_settings(tx: Transaction) -> Mapping[NodeId | None, Mapping[str, str]]:
     rows = await tx.rows(tx.sql.list_broker_settings)
-    found = {row["node_id"]: json.loads(row["configs"]) for row in rows}
-    return {None if node == EVERY_NODE else NodeId(node): configs for node, configs in found.items() if configs}
+    result = {row["node_id"]: json.loads(row["configs"]) for row in rows}
+    return {None if node == EVERY_NODE else NodeId(node): configs for node, configs in result.items() if configs}
 
 
 async def alter_broker_settings(
@@ -44,8 +44,8 @@ async def alter_broker_settings(
     if await tx.change(tx.sql.alter_broker_settings, {**params, **texts}):
         tx.announce(Change(ChangeKind.SETTINGS))
     row = await tx.row(tx.sql.find_broker_settings, params)
-    found: Mapping[str, str] = {} if row is None else json.loads(row["configs"])
-    return found
+    result: Mapping[str, str] = {} if row is None else json.loads(row["configs"])
+    return result
 
 
 async def cluster_id(tx: Transaction, proposed: str) -> str:

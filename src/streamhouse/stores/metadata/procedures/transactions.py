@@ -50,29 +50,29 @@ _EARLIEST_MS: Final = -1
 
 
 async def init_producer(
-    tx: Transaction, asked: InitProducerRequest, *, by: SessionId | None = None
+    tx: Transaction, requested: InitProducerRequest, *, by: SessionId | None = None
 ) -> StoredTransaction:
     await _check_session(tx, by)
-    row = await _lock_transaction(tx, asked.transactional_id)
+    row = await _lock_transaction(tx, requested.transactional_id)
     if row is None:
-        created = changes.new_transaction(asked, now_ms=await tx.now_ms())
+        created = changes.new_transaction(requested, now_ms=await tx.now_ms())
         if await tx.change(tx.sql.insert_transaction, transaction_params(created)):
             return created
-        row = await _lock_transaction(tx, asked.transactional_id)
-        assert row is not None, f"neither inserted nor there; transactional_id={asked.transactional_id!r}"
-    return await _write(tx, row, changes.init_producer(row, asked, now_ms=await tx.now_ms()))
+        row = await _lock_transaction(tx, requested.transactional_id)
+        assert row is not None, f"neither inserted nor there; transactional_id={requested.transactional_id!r}"
+    return await _write(tx, row, changes.init_producer(row, requested, now_ms=await tx.now_ms()))
 
 
 async def add_partitions(
     tx: Transaction, call: TransactionCall, partitions: Sequence[PartitionId], *, limit: int
 ) -> StoredTransaction:
     row = await _lock_transaction(tx, call.transactional_id)
-    found: list[PartitionId] = []
+    result: list[PartitionId] = []
     known = set() if row is None else set(row.partitions)
     if new := [each for each in partitions if each not in known]:
         rows = await tx.rows(tx.sql.existing_partitions, {"partitions": partition_list(new)})
-        found = [partition_of(each) for each in rows]
-    return await _write(tx, row, changes.add_partitions(row, call, found, limit=limit, now_ms=await tx.now_ms()))
+        result = [partition_of(each) for each in rows]
+    return await _write(tx, row, changes.add_partitions(row, call, result, limit=limit, now_ms=await tx.now_ms()))
 
 
 async def end_transaction(
@@ -153,27 +153,27 @@ async def put_pending_offsets(
     )
 
 
-async def pending_offsets(tx: Transaction, asked: Sequence[OffsetsRequest]) -> Set[GroupOffset]:
-    found: set[GroupOffset] = set()
-    for group_id, partitions in asked:
+async def pending_offsets(tx: Transaction, requested: Sequence[OffsetsRequest]) -> Set[GroupOffset]:
+    result: set[GroupOffset] = set()
+    for group_id, partitions in requested:
         if partitions is None:
             rows = await tx.rows(tx.sql.pending_of_group, {"group_id": group_id})
         else:
             rows = await tx.rows(tx.sql.find_pending, {"group_id": group_id, "partitions": partition_list(partitions)})
-        found.update(map(group_offset_of, rows))
-    return found
+        result.update(map(group_offset_of, rows))
+    return result
 
 
 # --- aborted transactions in partitions
 
 
 async def aborted_transactions(
-    tx: Transaction, wanted: Mapping[PartitionId, int], limit: int
+    tx: Transaction, from_offsets: Mapping[PartitionId, int], limit: int
 ) -> Mapping[PartitionId, Sequence[AbortedTransaction]]:
-    found: dict[PartitionId, list[AbortedTransaction]] = {}
-    for row in await tx.rows(tx.sql.aborted_of, {"wanted": offset_list(wanted), "limit": limit}):
-        found.setdefault(partition_of(row), []).append(aborted_of(row))
-    return found
+    result: dict[PartitionId, list[AbortedTransaction]] = {}
+    for row in await tx.rows(tx.sql.aborted_of, {"wanted": offset_list(from_offsets), "limit": limit}):
+        result.setdefault(partition_of(row), []).append(aborted_of(row))
+    return result
 
 
 async def forget_aborted(tx: Transaction, partition: PartitionId, last_offsets: Sequence[int]) -> None:

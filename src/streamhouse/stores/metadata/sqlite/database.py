@@ -92,8 +92,8 @@ class Transaction:
 
     def row(self, statement: str, params: Params | None = None) -> sqlite3.Row | None:
         """The only row, or None. All rows are read, because a RETURNING statement is done only then."""
-        found = self.rows(statement, params)
-        return found[0] if found else None
+        results = self.rows(statement, params)
+        return results[0] if results else None
 
     def rows_each(self, statement: str, params: Iterable[Params]) -> list[sqlite3.Row]:
         """The rows for all sets of parameters together."""

@@ -39,8 +39,8 @@ def append_result(answer: ProduceResponse, at: Address, partition: PartitionId) 
     parts = [part for topic in answer.responses for part in topic.partition_responses]
     if len(parts) != 1:
         raise MalformedMessage(f"an answer for one batch has {len(parts)} parts")
-    (told,) = parts
-    if told.error_code != ErrorCode.NONE:
-        blamed = [each.batch_index for each in told.record_errors]
-        raise error_from_code(told.error_code, told.error_message, at=at, what=partition, records=blamed)
-    return AppendResult(told.base_offset, told.log_append_time_ms)
+    (reported,) = parts
+    if reported.error_code != ErrorCode.NONE:
+        blamed = [each.batch_index for each in reported.record_errors]
+        raise error_from_code(reported.error_code, reported.error_message, at=at, what=partition, records=blamed)
+    return AppendResult(reported.base_offset, reported.log_append_time_ms)

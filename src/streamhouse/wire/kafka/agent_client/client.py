@@ -71,17 +71,17 @@ class KafkaAgentClient:
     async def fetch(
         self,
         at: Address,
-        wanted: Sequence[tuple[PartitionId, PartitionFetch]],
+        requested: Sequence[tuple[PartitionId, PartitionFetch]],
         *,
         max_bytes: int,
         min_bytes: int,
         max_wait_s: float,
         timeout_s: float,
     ) -> list[FetchResult]:
-        request = reads.fetch_request(wanted, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s)
+        request = reads.fetch_request(requested, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s)
         async with self._agent(at) as agent:
             response = await agent.read(request, reads.FETCH_VERSION, FetchResponse, timeout_s=timeout_s)
-            return reads.fetch_results(response, at, wanted)
+            return reads.fetch_results(response, at, requested)
 
     async def offset(
         self, at: Address, name: TopicPartition, timestamp_ms: int, *, committed: bool = False, timeout_s: float

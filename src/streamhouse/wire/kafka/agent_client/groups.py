@@ -54,16 +54,16 @@ def listed_groups(answer: ListGroupsResponse, at: Address) -> list[ListedGroup]:
 def described_group(answer: DescribeGroupsResponse, at: Address, group_id: str) -> DescribedGroup:
     if len(answer.groups) != 1:
         raise MalformedMessage(f"an answer for one group has {len(answer.groups)} parts")
-    (told,) = answer.groups
-    if told.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+    (reported,) = answer.groups
+    if reported.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         raise GroupNotFound(group_id)
-    if told.error_code != ErrorCode.NONE:
-        raise error_from_code(told.error_code, told.error_message, at=at, what=group_id)
+    if reported.error_code != ErrorCode.NONE:
+        raise error_from_code(reported.error_code, reported.error_message, at=at, what=group_id)
     return DescribedGroup(
-        group_id=told.group_id,
-        state=_state(told.group_state),
-        protocol_type=told.protocol_type,
-        protocol=told.protocol_data,
+        group_id=reported.group_id,
+        state=_state(reported.group_state),
+        protocol_type=reported.protocol_type,
+        protocol=reported.protocol_data,
         generation=-1,
         members=tuple(
             DescribedMember(
@@ -74,7 +74,7 @@ def described_group(answer: DescribeGroupsResponse, at: Address, group_id: str) 
                 metadata=bytes(each.member_metadata),
                 assignment=bytes(each.member_assignment),
             )
-            for each in told.members
+            for each in reported.members
         ),
     )
 
@@ -87,9 +87,9 @@ def committed_offsets(answer: OffsetFetchResponse, at: Address, group_id: str) -
     """When they were committed is not told among agents."""
     if len(answer.groups) != 1:
         raise MalformedMessage(f"an answer for one group has {len(answer.groups)} parts")
-    (told,) = answer.groups
-    if told.error_code != ErrorCode.NONE:
-        raise error_from_code(told.error_code, None, at=at, what=group_id)
+    (reported,) = answer.groups
+    if reported.error_code != ErrorCode.NONE:
+        raise error_from_code(reported.error_code, None, at=at, what=group_id)
     return {
         TopicPartition(topic.name, part.partition_index): CommittedOffset(
             offset=part.committed_offset,
@@ -97,7 +97,7 @@ def committed_offsets(answer: OffsetFetchResponse, at: Address, group_id: str) -
             metadata=part.metadata or "",
             committed_at_ms=-1,
         )
-        for topic in told.topics
+        for topic in reported.topics
         for part in topic.partitions
         if part.error_code == ErrorCode.NONE and part.committed_offset >= 0
     }
@@ -133,11 +133,11 @@ def commit_results(answer: OffsetCommitResponse, at: Address) -> Outcomes:
 def check_deleted(answer: DeleteGroupsResponse, at: Address, group_id: str) -> None:
     if len(answer.results) != 1:
         raise MalformedMessage(f"an answer for one group has {len(answer.results)} parts")
-    (told,) = answer.results
-    if told.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+    (reported,) = answer.results
+    if reported.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         raise GroupNotFound(group_id)
-    if told.error_code != ErrorCode.NONE:
-        raise error_from_code(told.error_code, told.error_message, at=at, what=group_id)
+    if reported.error_code != ErrorCode.NONE:
+        raise error_from_code(reported.error_code, reported.error_message, at=at, what=group_id)
 
 
 def _state(text: str) -> GroupState:

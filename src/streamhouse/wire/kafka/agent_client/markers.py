@@ -30,7 +30,7 @@ def marker_request(marker: Marker, partitions: Sequence[PartitionId]) -> WriteTx
     topics: dict[TopicId, list[int]] = {}
     for topic_id, number in partitions:
         topics.setdefault(topic_id, []).append(number)
-    told = WritableTxnMarker(
+    reported = WritableTxnMarker(
         producer_id=marker.producer.producer_id,
         producer_epoch=marker.producer.epoch,
         transaction_result=marker.is_commit,
@@ -40,7 +40,7 @@ def marker_request(marker: Marker, partitions: Sequence[PartitionId]) -> WriteTx
         ],
         coordinator_epoch=marker.number,
     )
-    return WriteTxnMarkersRequest(markers=[told])
+    return WriteTxnMarkersRequest(markers=[reported])
 
 
 def marker_results(

@@ -35,7 +35,7 @@ BEYOND: Final = 2**63 - 1
 
 
 def fetch_request(
-    wanted: Sequence[tuple[PartitionId, PartitionFetch]], *, max_bytes: int, min_bytes: int, max_wait_s: float
+    requested: Sequence[tuple[PartitionId, PartitionFetch]], *, max_bytes: int, min_bytes: int, max_wait_s: float
 ) -> FetchRequest:
     """Each partition is a topic of its own in it, so that the answers come in the order asked for. If one reader wants
     committed records only, all get none but those."""
@@ -43,7 +43,7 @@ def fetch_request(
         max_wait_ms=min(round(max_wait_s * 1000), MAX_INT),
         min_bytes=min(min_bytes, MAX_INT),
         max_bytes=min(max_bytes, MAX_INT),
-        isolation_level=READ_COMMITTED if any(item.committed for _, item in wanted) else 0,
+        isolation_level=READ_COMMITTED if any(item.committed for _, item in requested) else 0,
         topics=[
             FetchTopic(
                 topic="",
@@ -57,20 +57,20 @@ def fetch_request(
                     )
                 ],
             )
-            for partition, item in wanted
+            for partition, item in requested
         ],
     )
 
 
 def fetch_results(
-    answer: FetchResponse, at: Address, wanted: Sequence[tuple[PartitionId, PartitionFetch]]
+    answer: FetchResponse, at: Address, requested: Sequence[tuple[PartitionId, PartitionFetch]]
 ) -> list[FetchResult]:
     if answer.error_code != ErrorCode.NONE:
         raise error_from_code(answer.error_code, None, at=at, what="a read")
     parts = [part for topic in answer.responses for part in topic.partitions]
-    if len(parts) != len(wanted):
-        raise MalformedMessage(f"an answer for {len(wanted)} partitions has {len(parts)} parts")
-    return [_fetch_result(part, at, item.name) for part, (_, item) in zip(parts, wanted, strict=True)]
+    if len(parts) != len(requested):
+        raise MalformedMessage(f"an answer for {len(requested)} partitions has {len(parts)} parts")
+    return [_fetch_result(part, at, item.name) for part, (_, item) in zip(parts, requested, strict=True)]
 
 
 def _fetch_result(part: PartitionData, at: Address, name: TopicPartition) -> FetchResult:
@@ -96,10 +96,10 @@ def _partition_error(code: int, at: Address, name: TopicPartition) -> Streamhous
     return error_from_code(code, None, at=at, what=name)
 
 
-def _aborted(records: Buffer, told: Sequence[ToldAborted]) -> list[AbortedTransaction]:
+def _aborted(records: Buffer, reported: Sequence[ToldAborted]) -> list[AbortedTransaction]:
     """Kafka's answer doesn't say where an aborted transaction ends: its marker does, which is among the records or
     beyond all of them."""
-    if not told:
+    if not reported:
         return []
     ends: dict[int, list[int]] = {}
     for header in (read_header(records, span.position) for span in iter_batches(records)):
@@ -111,7 +111,7 @@ def _aborted(records: Buffer, told: Sequence[ToldAborted]) -> list[AbortedTransa
             each.first_offset,
             next((end for end in ends.get(each.producer_id, ()) if end >= each.first_offset), BEYOND),
         )
-        for each in told
+        for each in reported
     ]
 
 
@@ -125,7 +125,7 @@ def offset_result(answer: ListOffsetsResponse, at: Address, name: TopicPartition
     parts = [part for topic in answer.topics for part in topic.partitions]
     if len(parts) != 1:
         raise MalformedMessage(f"an answer for one partition has {len(parts)} parts")
-    (told,) = parts
-    if told.error_code != ErrorCode.NONE:
-        raise _partition_error(told.error_code, at, name)
-    return OffsetResult(told.offset, told.timestamp, told.leader_epoch) if told.offset >= 0 else None
+    (reported,) = parts
+    if reported.error_code != ErrorCode.NONE:
+        raise _partition_error(reported.error_code, at, name)
+    return OffsetResult(reported.offset, reported.timestamp, reported.leader_epoch) if reported.offset >= 0 else None

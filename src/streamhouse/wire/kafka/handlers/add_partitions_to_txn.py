@@ -55,12 +55,12 @@ async def handle(context: Context, request: AddPartitionsToTxnRequest) -> Handle
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(request.v3_and_below_topics, codes))
 
 
-async def _transaction(context: Context, asked: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResult:
-    call = transaction_call(asked.transactional_id, asked.producer_id, asked.producer_epoch)
-    names = _names(asked.topics)
-    codes = await (_verify(context, call, names) if asked.verify_only else _add(context, call, names))
+async def _transaction(context: Context, requested: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResult:
+    call = transaction_call(requested.transactional_id, requested.producer_id, requested.producer_epoch)
+    names = _names(requested.topics)
+    codes = await (_verify(context, call, names) if requested.verify_only else _add(context, call, names))
     return AddPartitionsToTxnResult(
-        transactional_id=asked.transactional_id, topic_results=_results(asked.topics, codes)
+        transactional_id=requested.transactional_id, topic_results=_results(requested.topics, codes)
     )
 
 

@@ -21,15 +21,15 @@ from streamhouse.wire.kafka.messages.alter_client_quotas import (
 @handles(AlterClientQuotasRequest, (0, 1))
 async def handle(context: Context, request: AlterClientQuotasRequest) -> HandlerResult:
     return AlterClientQuotasResponse(
-        entries=[_entry(context, asked) async for asked in iterate_fairly(request.entries)]
+        entries=[_entry(context, requested) async for requested in iterate_fairly(request.entries)]
     )
 
 
-def _entry(context: Context, asked: RequestEntryData) -> EntryData:
-    if all(change.remove for change in asked.ops):
-        return EntryData(error_message=None, entity=asked.entity)
+def _entry(context: Context, requested: RequestEntryData) -> EntryData:
+    if all(change.remove for change in requested.ops):
+        return EntryData(error_message=None, entity=requested.entity)
     return EntryData(
         error_code=context.count_error(ErrorCode.UNSUPPORTED_VERSION),
         error_message="quotas are not enforced by this agent, so none is accepted",
-        entity=asked.entity,
+        entity=requested.entity,
     )

@@ -47,19 +47,21 @@ async def _alter(
     )
     try:
         require_once(resource, named)
-        wanted = _requested_settings(resource)
-        await alter_resource(context, resource, of_topic=lambda _: wanted, of_agent=lambda _: wanted, dry_run=dry_run)
+        requested = _requested_settings(resource)
+        await alter_resource(
+            context, resource, of_topic=lambda _: requested, of_agent=lambda _: requested, dry_run=dry_run
+        )
     except StreamhouseError as error:
         result.error_code, result.error_message = context.count_error(error), str(error)
     return result
 
 
 def _requested_settings(resource: AlterConfigsResource) -> dict[str, str]:
-    wanted: dict[str, str] = {}
+    requested: dict[str, str] = {}
     for config in resource.configs:
         if config.value is None:
             raise Rejected(f"setting has no value; name={config.name[:MAX_NAMED]}")
-        if config.name in wanted:
+        if config.name in requested:
             raise Rejected(f"setting occurs twice; name={config.name[:MAX_NAMED]}")
-        wanted[config.name] = config.value
-    return wanted
+        requested[config.name] = config.value
+    return requested

@@ -71,11 +71,11 @@ class _Plan:
         self._may_change_factor = may_change_factor
         self._factors: dict[str, int] = {}
 
-    async def look(self, asked: Sequence[ReassignableTopic]) -> None:
+    async def look(self, requested: Sequence[ReassignableTopic]) -> None:
         """Whether there is a move to cancel, only the store knows."""
-        names = {topic.name for topic in asked for part in topic.partitions if part.replicas is None}
-        found = [self._topics[name] for name in names]
-        self._states = await self._context.broker.cluster_admin.leadership([t for t in found if isinstance(t, Topic)])
+        names = {topic.name for topic in requested for part in topic.partitions if part.replicas is None}
+        result = [self._topics[name] for name in names]
+        self._states = await self._context.broker.cluster_admin.leadership([t for t in result if isinstance(t, Topic)])
 
     async def carry_out(self) -> None:
         if self._pins:
@@ -83,12 +83,12 @@ class _Plan:
         for name, factor in self._factors.items():
             await self._context.broker.topic_admin.alter_topic(name, _with_factor(factor))
 
-    def answer(self, name: str, asked: ReassignablePartition) -> ReassignablePartitionResponse:
-        answer = ReassignablePartitionResponse(partition_index=asked.partition_index, error_message=None)
+    def answer(self, name: str, requested: ReassignablePartition) -> ReassignablePartitionResponse:
+        answer = ReassignablePartitionResponse(partition_index=requested.partition_index, error_message=None)
         try:
             if isinstance(topic := self._topics[name], StreamhouseError):
                 raise topic
-            node = self._target(topic, asked)
+            node = self._target(topic, requested)
         except StreamhouseError as error:
             answer.error_code, answer.error_message = self._context.count_error(error), str(error)
             return answer
@@ -96,18 +96,18 @@ class _Plan:
             answer.error_code = self._context.count_error(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
             answer.error_message = "the partition is not being moved"
         else:
-            self._pins[PartitionId(topic.topic_id, asked.partition_index)] = node
+            self._pins[PartitionId(topic.topic_id, requested.partition_index)] = node
         return answer
 
-    def _target(self, topic: Topic, asked: ReassignablePartition) -> int | None:
+    def _target(self, topic: Topic, requested: ReassignablePartition) -> int | None:
         """Who should lead the partition; None when a move is cancelled that isn't there."""
-        name = TopicPartition(topic.name, asked.partition_index)
-        if not 0 <= asked.partition_index < topic.partitions:
+        name = TopicPartition(topic.name, requested.partition_index)
+        if not 0 <= requested.partition_index < topic.partitions:
             raise UnknownTopic(name)
-        if asked.replicas is None:
+        if requested.replicas is None:
             status = self._states.get(name)
             return status.leader.node_id if status is not None and status.is_moving and status.leader else None
-        nodes = asked.replicas
+        nodes = requested.replicas
         if not nodes or len(set(nodes)) < len(nodes) or not self._takers.issuperset(nodes):
             raise InvalidAssignment(
                 f"brokers of a partition are missing, repeated, unknown or draining; brokers={nodes[:MAX_NAMED]} "

@@ -25,21 +25,21 @@ from streamhouse.wire.kafka.resources import find_topic
 async def handle(context: Context, request: AlterReplicaLogDirsRequest) -> HandlerResult:
     return AlterReplicaLogDirsResponse(
         results=[
-            await _topic(context, asked.path, topic)
-            async for asked in iterate_fairly(request.dirs)
-            async for topic in iterate_fairly(asked.topics)
+            await _topic(context, requested.path, topic)
+            async for requested in iterate_fairly(request.dirs)
+            async for topic in iterate_fairly(requested.topics)
         ]
     )
 
 
-async def _topic(context: Context, path: str, asked: AlterReplicaLogDirTopic) -> AlterReplicaLogDirTopicResult:
+async def _topic(context: Context, path: str, requested: AlterReplicaLogDirTopic) -> AlterReplicaLogDirTopicResult:
     return AlterReplicaLogDirTopicResult(
-        topic_name=asked.name,
+        topic_name=requested.name,
         partitions=[
             AlterReplicaLogDirPartitionResult(
-                partition_index=number, error_code=await _move(context, path, asked.name, number)
+                partition_index=number, error_code=await _move(context, path, requested.name, number)
             )
-            async for number in iterate_fairly(asked.partitions)
+            async for number in iterate_fairly(requested.partitions)
         ],
     )
 
@@ -48,9 +48,9 @@ async def _move(context: Context, path: str, topic: str, number: int) -> ErrorCo
     if path != context.broker.topic_admin.store:
         return context.count_error(ErrorCode.LOG_DIR_NOT_FOUND)
     try:
-        found = await find_topic(context, topic)
+        result = await find_topic(context, topic)
     except StreamhouseError as error:
         return context.count_error(error)
-    if not 0 <= number < found.partitions:
+    if not 0 <= number < result.partitions:
         return context.count_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return ErrorCode.NONE

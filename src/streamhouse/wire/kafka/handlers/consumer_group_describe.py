@@ -21,11 +21,11 @@ from streamhouse.wire.kafka.messages.consumer_group_describe import (
 
 @handles(ConsumerGroupDescribeRequest, (0, 1))
 async def handle(context: Context, request: ConsumerGroupDescribeRequest) -> HandlerResult:
-    found = await context.broker.groups.describe(request.group_ids)
+    result = await context.broker.groups.describe(request.group_ids)
     return ConsumerGroupDescribeResponse(
         groups=[
-            _rejection(context, name, told if isinstance(told, StreamhouseError) else None)
-            async for name, told in iterate_fairly(found.items())
+            _rejection(context, name, reported if isinstance(reported, StreamhouseError) else None)
+            async for name, reported in iterate_fairly(result.items())
         ]
     )
 

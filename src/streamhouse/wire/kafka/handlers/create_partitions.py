@@ -40,23 +40,23 @@ async def handle(context: Context, request: CreatePartitionsRequest) -> HandlerR
 
 
 async def _add_partitions(
-    context: Context, asked: CreatePartitionsTopic, *, twice: bool, dry_run: bool
+    context: Context, requested: CreatePartitionsTopic, *, twice: bool, dry_run: bool
 ) -> CreatePartitionsTopicResult:
     try:
         if twice:
-            raise Rejected(f"topic occurs twice in the request; name={asked.name}")
-        topic = await find_topic(context, asked.name)
+            raise Rejected(f"topic occurs twice in the request; name={requested.name}")
+        topic = await find_topic(context, requested.name)
         leaders: list[int] = []
-        if asked.assignments is not None and asked.count > topic.partitions:
-            leaders = _assigned(context, asked.assignments, new=asked.count - topic.partitions)
-        grown = await context.broker.topic_admin.grow_topic(asked.name, asked.count, dry_run=dry_run)
+        if requested.assignments is not None and requested.count > topic.partitions:
+            leaders = _assigned(context, requested.assignments, new=requested.count - topic.partitions)
+        grown = await context.broker.topic_admin.grow_topic(requested.name, requested.count, dry_run=dry_run)
         if leaders and not dry_run:
             await pin_first(context, grown, leaders, at=topic.partitions)
     except StreamhouseError as error:
         return CreatePartitionsTopicResult(
-            name=asked.name, error_code=context.count_error(error), error_message=str(error)
+            name=requested.name, error_code=context.count_error(error), error_message=str(error)
         )
-    return CreatePartitionsTopicResult(name=asked.name)
+    return CreatePartitionsTopicResult(name=requested.name)
 
 
 def _assigned(context: Context, assignments: list[CreatePartitionsAssignment], *, new: int) -> list[int]:

@@ -60,22 +60,22 @@ async def handle(context: Context, request: CreateTopicsRequest) -> HandlerResul
     )
 
 
-async def _create(context: Context, asked: CreatableTopic, *, dry_run: bool) -> CreatableTopicResult:
+async def _create(context: Context, requested: CreatableTopic, *, dry_run: bool) -> CreatableTopicResult:
     try:
-        check_topic_name(asked.name)
-        overrides = dict(_overrides(asked))
-        leaders = _assigned(context, asked) if asked.assignments else []
-        partitions, factor = _layout(asked)
+        check_topic_name(requested.name)
+        overrides = dict(_overrides(requested))
+        leaders = _assigned(context, requested) if requested.assignments else []
+        partitions, factor = _layout(requested)
         if factor is not None and factor > 1:
             overrides[REPLICATION_FACTOR] = str(factor)
         changed = await context.broker.topic_admin.changed()
         topic = await context.broker.create_topic(
-            asked.name, partitions=partitions, overrides=overrides, dry_run=dry_run
+            requested.name, partitions=partitions, overrides=overrides, dry_run=dry_run
         )
         if leaders and not dry_run:
             await pin_first(context, topic, leaders)
     except StreamhouseError as error:
-        return _rejection(context, asked.name, error)
+        return _rejection(context, requested.name, error)
     return CreatableTopicResult(
         name=topic.name,
         topic_id=ZERO_UUID if dry_run else topic.topic_id,
@@ -90,37 +90,38 @@ def _rejection(context: Context, name: str, error: StreamhouseError) -> Creatabl
     return CreatableTopicResult(name=name, error_code=context.count_error(error), error_message=str(error))
 
 
-def _overrides(asked: CreatableTopic) -> Mapping[str, str]:
+def _overrides(requested: CreatableTopic) -> Mapping[str, str]:
     chosen: dict[str, str] = {}
-    for config in asked.configs:
+    for config in requested.configs:
         if config.value is None:
             raise InvalidConfig(f"topic setting has no value; name={config.name}")
         chosen[config.name] = config.value
     return chosen
 
 
-def _layout(asked: CreatableTopic) -> tuple[int | None, int | None]:
+def _layout(requested: CreatableTopic) -> tuple[int | None, int | None]:
     """How many partitions and replicas were asked for (None: the default); raises when that makes no sense."""
-    if asked.assignments:
-        return len(asked.assignments), len(asked.assignments[0].broker_ids)
-    if asked.replication_factor != DEFAULT and not 1 <= asked.replication_factor <= MAX_REPLICATION:
+    if requested.assignments:
+        return len(requested.assignments), len(requested.assignments[0].broker_ids)
+    if requested.replication_factor != DEFAULT and not 1 <= requested.replication_factor <= MAX_REPLICATION:
         raise InvalidReplication(
-            f"replication factor is out of range; factor={asked.replication_factor} allowed=-1, 1 to {MAX_REPLICATION}"
+            "replication factor is out of range; "
+            f"factor={requested.replication_factor} allowed=-1, 1 to {MAX_REPLICATION}"
         )
-    if asked.num_partitions != DEFAULT and asked.num_partitions < 1:
-        raise InvalidPartitions(f"number of partitions is out of range; partitions={asked.num_partitions}")
-    return _unless_default(asked.num_partitions), _unless_default(asked.replication_factor)
+    if requested.num_partitions != DEFAULT and requested.num_partitions < 1:
+        raise InvalidPartitions(f"number of partitions is out of range; partitions={requested.num_partitions}")
+    return _unless_default(requested.num_partitions), _unless_default(requested.replication_factor)
 
 
 def _unless_default(number: int) -> int | None:
     return None if number == DEFAULT else number
 
 
-def _assigned(context: Context, asked: CreatableTopic) -> list[int]:
+def _assigned(context: Context, requested: CreatableTopic) -> list[int]:
     """Who leads each partition, as it was assigned by hand; raises when that makes no sense."""
-    if asked.num_partitions != DEFAULT or asked.replication_factor != DEFAULT:
+    if requested.num_partitions != DEFAULT or requested.replication_factor != DEFAULT:
         raise Rejected("with assignments by hand, partitions and replication factor must be -1")
-    ordered = sorted(asked.assignments, key=lambda assignment: assignment.partition_index)
+    ordered = sorted(requested.assignments, key=lambda assignment: assignment.partition_index)
     if [assignment.partition_index for assignment in ordered] != list(range(len(ordered))):
         raise InvalidAssignment("assigned partitions must count from 0 without gaps or repetitions")
     return first_brokers(context, [assignment.broker_ids for assignment in ordered])

@@ -53,23 +53,23 @@ async def handle(context: Context, request: DeleteRecordsRequest) -> HandlerResu
 
 
 async def _topic(
-    context: Context, topic: str, asked: Sequence[DeleteRecordsPartition], timeout_s: float
+    context: Context, topic: str, requested: Sequence[DeleteRecordsPartition], timeout_s: float
 ) -> list[DeleteRecordsPartitionResult]:
     done: list[DeleteRecordsPartitionResult] = []
-    for first in range(0, len(asked), AT_ONCE):
-        some = asked[first : first + AT_ONCE]
+    for first in range(0, len(requested), AT_ONCE):
+        some = requested[first : first + AT_ONCE]
         done += await asyncio.gather(*(_partition(context, topic, part, timeout_s) for part in some))
     return done
 
 
 async def _partition(
-    context: Context, topic: str, asked: DeleteRecordsPartition, timeout_s: float
+    context: Context, topic: str, requested: DeleteRecordsPartition, timeout_s: float
 ) -> DeleteRecordsPartitionResult:
-    name = TopicPartition(topic, asked.partition_index)
+    name = TopicPartition(topic, requested.partition_index)
     low_watermark, code = UNKNOWN_WATERMARK, ErrorCode.NONE
     try:
         async with asyncio.timeout(timeout_s):
-            low_watermark = await context.broker.topic_admin.delete_records(name, asked.offset)
+            low_watermark = await context.broker.topic_admin.delete_records(name, requested.offset)
     except TimeoutError:
         code = context.count_error(ErrorCode.REQUEST_TIMED_OUT)
     except StreamhouseError as error:

@@ -30,13 +30,13 @@ IDS_SINCE: Final = 6
 
 @handles(DeleteTopicsRequest, (1, 6))
 async def handle(context: Context, request: DeleteTopicsRequest) -> HandlerResult:
-    asked = (
+    requested = (
         request.topics
         if context.version >= IDS_SINCE
         else [DeleteTopicState(name=name) for name in request.topic_names]
     )
-    counts = Counter((state.name, state.topic_id) for state in asked)
-    unique = {(state.name, state.topic_id): state for state in asked}
+    counts = Counter((state.name, state.topic_id) for state in requested)
+    unique = {(state.name, state.topic_id): state for state in requested}
     return DeleteTopicsResponse(
         responses=[
             await _delete(context, state, twice=counts[key] > 1) async for key, state in iterate_fairly(unique.items())
@@ -44,22 +44,25 @@ async def handle(context: Context, request: DeleteTopicsRequest) -> HandlerResul
     )
 
 
-async def _delete(context: Context, asked: DeleteTopicState, *, twice: bool) -> DeletableTopicResult:
+async def _delete(context: Context, requested: DeleteTopicState, *, twice: bool) -> DeletableTopicResult:
     try:
         if twice:
-            raise Rejected(f"topic occurs twice in the request; name={asked.name} id={asked.topic_id}")
-        topic = await _find(context, asked)
+            raise Rejected(f"topic occurs twice in the request; name={requested.name} id={requested.topic_id}")
+        topic = await _find(context, requested)
         await context.broker.delete_topic(topic)
     except StreamhouseError as error:
         return DeletableTopicResult(
-            name=asked.name, topic_id=asked.topic_id, error_code=context.count_error(error), error_message=str(error)
+            name=requested.name,
+            topic_id=requested.topic_id,
+            error_code=context.count_error(error),
+            error_message=str(error),
         )
     return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id)
 
 
-async def _find(context: Context, asked: DeleteTopicState) -> Topic:
-    if (asked.name is None) == (asked.topic_id == ZERO_UUID):
+async def _find(context: Context, requested: DeleteTopicState) -> Topic:
+    if (requested.name is None) == (requested.topic_id == ZERO_UUID):
         raise Rejected("a topic is named by its name or by its id, one of them")
-    if asked.name is None:
-        return await context.broker.catalog.find_by_id(TopicId(asked.topic_id))
-    return await context.broker.topic(asked.name)
+    if requested.name is None:
+        return await context.broker.catalog.find_by_id(TopicId(requested.topic_id))
+    return await context.broker.topic(requested.name)

@@ -36,12 +36,12 @@ async def handle(context: Context, request: DescribeClusterRequest) -> HandlerRe
             error_message=f"unknown type of endpoint; type={request.endpoint_type}",
         )
     agents = context.agents()
-    asked = request.include_cluster_authorized_operations
+    requested = request.include_cluster_authorized_operations
     return DescribeClusterResponse(
         cluster_id=context.cluster_id,
         controller_id=min(node for node, _ in agents),
         brokers=[
             DescribeClusterBroker(broker_id=node, host=address.host, port=address.port) for node, address in agents
         ],
-        cluster_authorized_operations=CLUSTER_OPERATIONS if asked else NOT_REQUESTED,
+        cluster_authorized_operations=CLUSTER_OPERATIONS if requested else NOT_REQUESTED,
     )

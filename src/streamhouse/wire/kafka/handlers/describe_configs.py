@@ -71,12 +71,12 @@ async def _resource(
         error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
     )
     try:
-        found = await _configs(context, resource)
+        matches = await _configs(context, resource)
     except StreamhouseError as error:
         result.error_code, result.error_message = context.count_error(error), str(error)
         return result
-    wanted = set(_keys(resource))
-    result.configs = [config for config in found if not wanted or config.name in wanted]
+    requested = set(_keys(resource))
+    result.configs = [config for config in matches if not requested or config.name in requested]
     for config in result.configs:
         if not request.include_synonyms:
             config.synonyms = []

@@ -29,22 +29,22 @@ NOT_FOUND_SINCE: Final = 6
 
 @handles(DescribeGroupsRequest, (0, 6))
 async def handle(context: Context, request: DescribeGroupsRequest) -> HandlerResult:
-    found = await context.broker.groups.describe(request.groups)
+    result = await context.broker.groups.describe(request.groups)
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_REQUESTED
-    groups = [_group(context, name, told, operations) async for name, told in iterate_fairly(found.items())]
+    groups = [_group(context, name, reported, operations) async for name, reported in iterate_fairly(result.items())]
     return DescribeGroupsResponse(groups=groups)
 
 
 def _group(
-    context: Context, name: str, told: broker.DescribedGroup | StreamhouseError, operations: int
+    context: Context, name: str, reported: broker.DescribedGroup | StreamhouseError, operations: int
 ) -> DescribedGroup:
-    if isinstance(told, StreamhouseError):
-        return _rejection(context, name, told)
+    if isinstance(reported, StreamhouseError):
+        return _rejection(context, name, reported)
     return DescribedGroup(
         group_id=name,
-        group_state=told.state,
-        protocol_type=told.protocol_type,
-        protocol_data=told.protocol,
+        group_state=reported.state,
+        protocol_type=reported.protocol_type,
+        protocol_data=reported.protocol,
         members=[
             DescribedGroupMember(
                 member_id=member.member_id,
@@ -54,7 +54,7 @@ def _group(
                 member_metadata=member.metadata,
                 member_assignment=member.assignment,
             )
-            for member in told.members
+            for member in reported.members
         ],
         authorized_operations=operations,
     )

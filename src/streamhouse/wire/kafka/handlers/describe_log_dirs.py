@@ -36,12 +36,12 @@ async def handle(context: Context, request: DescribeLogDirsRequest) -> HandlerRe
 
 async def _topics(context: Context, request: DescribeLogDirsRequest) -> list[DescribeLogDirsTopic]:
     topics: Sequence[Topic] = await context.broker.topics()
-    asked: dict[str, set[int]] | None = None
+    requested: dict[str, set[int]] | None = None
     if request.topics is not None:
-        asked = {}
+        requested = {}
         for each in request.topics:
-            asked.setdefault(each.topic, set()).update(each.partitions)
-        topics = [topic for topic in topics if topic.name in asked]
+            requested.setdefault(each.topic, set()).update(each.partitions)
+        topics = [topic for topic in topics if topic.name in requested]
     led = await _led(context, topics)
     sizes = await context.broker.topic_admin.sizes(topics)
     return [
@@ -52,7 +52,7 @@ async def _topics(context: Context, request: DescribeLogDirsRequest) -> list[Des
                     partition_index=number, partition_size=sizes[TopicPartition(topic.name, number)]
                 )
                 for number in led[topic.name]
-                if asked is None or number in asked[topic.name]
+                if requested is None or number in requested[topic.name]
             ],
         )
         for topic in topics

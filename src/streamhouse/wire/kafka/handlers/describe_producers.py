@@ -30,9 +30,9 @@ NONE: Final = -1
 @handles(DescribeProducersRequest, (0, 0))
 async def handle(context: Context, request: DescribeProducersRequest) -> HandlerResult:
     # A short question has a long answer, so each partition is told once however often it is asked for.
-    asked: dict[str, dict[int, None]] = {}
+    requested: dict[str, dict[int, None]] = {}
     for topic in request.topics:
-        asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+        requested.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     return DescribeProducersResponse(
         topics=[
             TopicResponse(
@@ -41,7 +41,7 @@ async def handle(context: Context, request: DescribeProducersRequest) -> Handler
                     await _partition(context, TopicPartition(name, number)) async for number in iterate_fairly(numbers)
                 ],
             )
-            async for name, numbers in iterate_fairly(asked.items())
+            async for name, numbers in iterate_fairly(requested.items())
         ]
     )
 
@@ -49,12 +49,12 @@ async def handle(context: Context, request: DescribeProducersRequest) -> Handler
 async def _partition(context: Context, name: TopicPartition) -> PartitionResponse:
     try:
         check_topic_name(name.topic)
-        found = await context.broker.topic_admin.producers(name)
+        result = await context.broker.topic_admin.producers(name)
     except StreamhouseError as error:
         return PartitionResponse(
             partition_index=name.partition, error_code=context.count_error(error), error_message=str(error)
         )
-    return PartitionResponse(partition_index=name.partition, active_producers=[_state(entry) for entry in found])
+    return PartitionResponse(partition_index=name.partition, active_producers=[_state(entry) for entry in result])
 
 
 def _state(entry: ProducerEntry) -> ProducerState:

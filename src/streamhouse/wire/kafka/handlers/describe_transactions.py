@@ -32,28 +32,28 @@ NOT_STARTED: Final = -1
 
 @handles(DescribeTransactionsRequest, (0, 0))
 async def handle(context: Context, request: DescribeTransactionsRequest) -> HandlerResult:
-    found = await context.broker.transactions.describe(list(dict.fromkeys(request.transactional_ids)))
+    result = await context.broker.transactions.describe(list(dict.fromkeys(request.transactional_ids)))
     return DescribeTransactionsResponse(
         transaction_states=[
-            await _description(context, name, each) async for name, each in iterate_fairly(found.items())
+            await _description(context, name, each) async for name, each in iterate_fairly(result.items())
         ]
     )
 
 
-async def _description(context: Context, name: str, found: StoredTransaction | StreamhouseError) -> TransactionState:
-    if isinstance(found, StreamhouseError):
+async def _description(context: Context, name: str, result: StoredTransaction | StreamhouseError) -> TransactionState:
+    if isinstance(result, StreamhouseError):
         return TransactionState(
-            transactional_id=name, error_code=context.count_error(CODES.code(context.version, found))
+            transactional_id=name, error_code=context.count_error(CODES.code(context.version, result))
         )
-    is_under_way = found.state is State.ONGOING or found.state.is_prepared
+    is_under_way = result.state is State.ONGOING or result.state.is_prepared
     return TransactionState(
         transactional_id=name,
-        transaction_state=found.state,
-        transaction_timeout_ms=found.timeout_ms,
-        transaction_start_time_ms=found.started_at_ms if is_under_way else NOT_STARTED,
-        producer_id=found.producer.producer_id,
-        producer_epoch=found.producer.epoch,
-        topics=await _topics(context, found.partitions) if is_under_way else [],
+        transaction_state=result.state,
+        transaction_timeout_ms=result.timeout_ms,
+        transaction_start_time_ms=result.started_at_ms if is_under_way else NOT_STARTED,
+        producer_id=result.producer.producer_id,
+        producer_epoch=result.producer.epoch,
+        topics=await _topics(context, result.partitions) if is_under_way else [],
     )
 
 

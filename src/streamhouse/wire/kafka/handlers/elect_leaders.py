@@ -49,26 +49,28 @@ async def handle(context: Context, request: ElectLeadersRequest) -> HandlerResul
 
 async def _elect_all(context: Context, *, unclean: bool) -> ElectLeadersResponse:
     try:
-        found = await context.broker.cluster_admin.leadership(await context.broker.topics())
+        results = await context.broker.cluster_admin.leadership(await context.broker.topics())
     except StreamhouseError as error:
         return ElectLeadersResponse(error_code=context.count_error(error))
-    told = [
+    reported = [
         (name, result)
-        for name, status in found.items()
+        for name, status in results.items()
         if (result := _result(context, status, unclean=unclean)).error_code != ErrorCode.ELECTION_NOT_NEEDED
     ]
     return ElectLeadersResponse(
         replica_election_results=[
             ReplicaElectionResult(topic=topic, partition_result=[result for _, result in some])
-            for topic, some in groupby(told, key=lambda each: each[0].topic)
+            for topic, some in groupby(reported, key=lambda each: each[0].topic)
         ]
     )
 
 
-async def _elect_named(context: Context, asked: Sequence[TopicPartitions], *, unclean: bool) -> ElectLeadersResponse:
-    topics = await find_topics(context, [each.topic for each in asked])
+async def _elect_named(
+    context: Context, requested: Sequence[TopicPartitions], *, unclean: bool
+) -> ElectLeadersResponse:
+    topics = await find_topics(context, [each.topic for each in requested])
     try:
-        found = await context.broker.cluster_admin.leadership(
+        results = await context.broker.cluster_admin.leadership(
             [each for each in topics.values() if isinstance(each, Topic)]
         )
     except StreamhouseError as error:
@@ -78,21 +80,21 @@ async def _elect_named(context: Context, asked: Sequence[TopicPartitions], *, un
             ReplicaElectionResult(
                 topic=each.topic,
                 partition_result=[
-                    _of_partition(context, found, TopicPartition(each.topic, number), unclean=unclean)
+                    _of_partition(context, results, TopicPartition(each.topic, number), unclean=unclean)
                     if not isinstance(refusal := topics[each.topic], StreamhouseError)
                     else _rejection(context, number, refusal)
                     async for number in iterate_fairly(each.partitions)
                 ],
             )
-            async for each in iterate_fairly(asked)
+            async for each in iterate_fairly(requested)
         ]
     )
 
 
 def _of_partition(
-    context: Context, found: Mapping[TopicPartition, PartitionStatus], name: TopicPartition, *, unclean: bool
+    context: Context, results: Mapping[TopicPartition, PartitionStatus], name: TopicPartition, *, unclean: bool
 ) -> PartitionResult:
-    if (status := found.get(name)) is None:
+    if (status := results.get(name)) is None:
         return _rejection(context, name.partition, UnknownTopic(name))
     return _result(context, status, unclean=unclean)
 

@@ -71,21 +71,21 @@ class LongPoll(PendingResponse):
         request = self._request
         named = [(topic, await self._name_of(topic)) async for topic in iterate_fairly(request.topics)]
         committed = request.isolation_level == READ_COMMITTED
-        wanted = [
+        requested = [
             item for topic, name in named if isinstance(name, str) for item in _fetch_request(name, topic, committed)
         ]
         # As with any other error of a partition: there is something to say, so nobody waits.
-        patient = len(wanted) > 0 and all(isinstance(name, str) for _, name in named)
-        found = await self._context.broker.fetch(
-            wanted,
+        patient = len(requested) > 0 and all(isinstance(name, str) for _, name in named)
+        result = await self._context.broker.fetch(
+            requested,
             max_bytes=max(request.max_bytes, 0),
             min_bytes=max(request.min_bytes, 0) if patient else 0,
             max_wait_s=max(request.max_wait_ms, 0) / 1000 if patient else 0.0,
         )
-        results = iter(found)
+        results = iter(result)
         return FetchResponse(
             responses=[self._topic(topic, name, results) async for topic, name in iterate_fairly(named)],
-            node_endpoints=_endpoints(found) if self._context.version >= ADDRESSES_SINCE else [],
+            node_endpoints=_endpoints(result) if self._context.version >= ADDRESSES_SINCE else [],
         )
 
     async def _name_of(self, topic: FetchTopic) -> str | ErrorCode:
@@ -154,9 +154,9 @@ def _leader(error: StreamhouseError) -> LeaderIdAndEpoch | None:
     return LeaderIdAndEpoch(leader_id=error.node_id, leader_epoch=error.epoch)
 
 
-def _endpoints(found: Sequence[FetchResult]) -> list[NodeEndpoint]:
+def _endpoints(result: Sequence[FetchResult]) -> list[NodeEndpoint]:
     """Where the leaders are that the answer names."""
-    leaders = {got.error.node_id: got.error.address for got in found if isinstance(got.error, NotLeader)}
+    leaders = {got.error.node_id: got.error.address for got in result if isinstance(got.error, NotLeader)}
     return [
         NodeEndpoint(node_id=node, host=address[0], port=address[1])
         for node, address in leaders.items()

@@ -35,13 +35,13 @@ async def handle(context: Context, request: FindCoordinatorRequest) -> HandlerRe
         keys = dict.fromkeys(request.coordinator_keys)
         coordinators = [await _find(context, request.key_type, key) async for key in iterate_fairly(keys)]
         return FindCoordinatorResponse(coordinators=coordinators)
-    found = await _find(context, request.key_type, request.key)
+    result = await _find(context, request.key_type, request.key)
     return FindCoordinatorResponse(
-        error_code=found.error_code,
-        error_message=found.error_message,
-        node_id=found.node_id,
-        host=found.host,
-        port=found.port,
+        error_code=result.error_code,
+        error_message=result.error_message,
+        node_id=result.node_id,
+        host=result.host,
+        port=result.port,
     )
 
 

@@ -28,21 +28,21 @@ TYPES_SINCE: Final = 1
 async def handle(context: Context, request: ListConfigResourcesRequest) -> HandlerResult:
     if context.version < TYPES_SINCE:
         return ListConfigResourcesResponse()
-    wanted = set(request.resource_types) or set(map(int, ResourceType))
-    if not wanted <= set(map(int, ResourceType)):
+    requested = set(request.resource_types) or set(map(int, ResourceType))
+    if not requested <= set(map(int, ResourceType)):
         return ListConfigResourcesResponse(error_code=context.count_error(ErrorCode.UNSUPPORTED_VERSION))
     try:
-        return ListConfigResourcesResponse(config_resources=await _resources(context, wanted))
+        return ListConfigResourcesResponse(config_resources=await _resources(context, requested))
     except StreamhouseError as error:
         return ListConfigResourcesResponse(error_code=context.count_error(error))
 
 
-async def _resources(context: Context, wanted: set[int]) -> list[ConfigResource]:
-    found: list[ConfigResource] = []
-    if ResourceType.TOPIC in wanted:
+async def _resources(context: Context, requested: set[int]) -> list[ConfigResource]:
+    result: list[ConfigResource] = []
+    if ResourceType.TOPIC in requested:
         names = [topic.name for topic in await context.broker.topics()]
-        found += [ConfigResource(resource_name=name, resource_type=ResourceType.TOPIC) for name in names]
-    if ResourceType.BROKER in wanted:
+        result += [ConfigResource(resource_name=name, resource_type=ResourceType.TOPIC) for name in names]
+    if ResourceType.BROKER in requested:
         nodes = [str(node) for node, _ in context.agents()]
-        found += [ConfigResource(resource_name=node, resource_type=ResourceType.BROKER) for node in nodes]
-    return found
+        result += [ConfigResource(resource_name=node, resource_type=ResourceType.BROKER) for node in nodes]
+    return result

@@ -16,7 +16,7 @@ from streamhouse.wire.kafka.messages.list_groups import ListedGroup, ListGroupsR
 @handles(ListGroupsRequest, (0, 5))
 async def handle(context: Context, request: ListGroupsRequest) -> HandlerResult:
     try:
-        found = await context.broker.groups.list(states=request.states_filter, types=request.types_filter)
+        result = await context.broker.groups.list(states=request.states_filter, types=request.types_filter)
     except StreamhouseError as error:
         return ListGroupsResponse(error_code=context.count_error(error))
     return ListGroupsResponse(
@@ -27,6 +27,6 @@ async def handle(context: Context, request: ListGroupsRequest) -> HandlerResult:
                 group_state=group.state,
                 group_type=group.group_type,
             )
-            for group in found
+            for group in result
         ]
     )

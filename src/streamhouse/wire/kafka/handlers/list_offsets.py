@@ -55,7 +55,7 @@ NONE_FOUND: Final = OffsetResult(-1)
 @handles(ListOffsetsRequest, (1, 11))
 async def handle(context: Context, request: ListOffsetsRequest) -> HandlerResult:
     committed = request.isolation_level == READ_COMMITTED
-    asked = Counter((topic.name, part.partition_index) for topic in request.topics for part in topic.partitions)
+    requested = Counter((topic.name, part.partition_index) for topic in request.topics for part in topic.partitions)
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
@@ -65,7 +65,7 @@ async def handle(context: Context, request: ListOffsetsRequest) -> HandlerResult
                         context,
                         topic.name,
                         part,
-                        twice=asked[topic.name, part.partition_index] > 1,
+                        twice=requested[topic.name, part.partition_index] > 1,
                         committed=committed,
                     )
                     async for part in iterate_fairly(topic.partitions)
@@ -80,18 +80,18 @@ async def _partition(
     context: Context, topic: str, part: ListOffsetsPartition, *, twice: bool, committed: bool
 ) -> ListOffsetsPartitionResponse:
     code = _rejected_timestamp(context, part, twice=twice)
-    found = NONE_FOUND
+    result = NONE_FOUND
     if code is ErrorCode.NONE:
         try:
-            found = await _find(context, TopicPartition(topic, part.partition_index), part, committed=committed)
+            result = await _find(context, TopicPartition(topic, part.partition_index), part, committed=committed)
         except StreamhouseError as error:
             code = context.count_error(read_error_code(error))
     return ListOffsetsPartitionResponse(
         partition_index=part.partition_index,
         error_code=code,
-        timestamp=found.timestamp_ms,
-        offset=found.offset,
-        leader_epoch=found.leader_epoch if context.version >= EPOCH_SINCE else -1,
+        timestamp=result.timestamp_ms,
+        offset=result.offset,
+        leader_epoch=result.leader_epoch if context.version >= EPOCH_SINCE else -1,
     )
 
 
@@ -112,9 +112,9 @@ async def _find(context: Context, name: TopicPartition, part: ListOffsetsPartiti
         case -2 | -4:
             return await broker.earliest(name)
         case -3:
-            found = await broker.at_max_timestamp(name) or NONE_FOUND
-            is_seen = not committed or found.offset < (await broker.latest(name, committed=True)).offset
-            return found if is_seen else NONE_FOUND
+            result = await broker.at_max_timestamp(name) or NONE_FOUND
+            is_seen = not committed or result.offset < (await broker.latest(name, committed=True)).offset
+            return result if is_seen else NONE_FOUND
         case -5 | -6:
             return NONE_FOUND
         case timestamp_ms:

@@ -39,13 +39,13 @@ async def handle(context: Context, request: ListPartitionReassignmentsRequest) -
 async def _moving(context: Context, request: ListPartitionReassignmentsRequest) -> list[PartitionStatus]:
     """Partitions on the move among those that are asked for, by topic and number."""
     topics = await context.broker.topics()
-    asked = None
+    requested = None
     if request.topics is not None:
-        asked = {(topic.name, number) for topic in request.topics for number in topic.partition_indexes}
+        requested = {(topic.name, number) for topic in request.topics for number in topic.partition_indexes}
         names = {topic.name for topic in request.topics}
         topics = [topic for topic in topics if topic.name in names]
-    found = await context.broker.cluster_admin.leadership(topics)
-    return [status for name, status in found.items() if status.is_moving and (asked is None or name in asked)]
+    result = await context.broker.cluster_admin.leadership(topics)
+    return [status for name, status in result.items() if status.is_moving and (requested is None or name in requested)]
 
 
 def _partition(status: PartitionStatus) -> OngoingPartitionReassignment:

@@ -43,7 +43,7 @@ async def handle(context: Context, request: ListTransactionsRequest) -> HandlerR
     if unknown and not states:
         return ListTransactionsResponse(unknown_state_filters=unknown)
     try:
-        found = await context.broker.transactions.list(
+        result = await context.broker.transactions.list(
             states=states, producer_ids=set(request.producer_id_filters), min_duration_ms=request.duration_filter
         )
     except StreamhouseError as error:
@@ -56,7 +56,7 @@ async def handle(context: Context, request: ListTransactionsRequest) -> HandlerR
                 producer_id=each.producer.producer_id,
                 transaction_state=each.state,
             )
-            for each in found
+            for each in result
             if matches(each.transactional_id)
         ],
     )

@@ -72,19 +72,23 @@ async def _topics(context: Context, request: MetadataRequest) -> list[MetadataRe
         leaders = await context.broker.leaders(topics)
         agents = [node for node, _ in context.agents()]
         return [_describe(topic, leaders, agents) async for topic in iterate_fairly(topics)]
-    if context.version < IDS_SINCE and any(asked.name is None or asked.topic_id.int for asked in request.topics):
+    if context.version < IDS_SINCE and any(
+        requested.name is None or requested.topic_id.int for requested in request.topics
+    ):
         raise CloseConnection(f"topics are asked for by name before v{IDS_SINCE}; version={context.version}")
-    unique = {(asked.topic_id, asked.name): asked for asked in request.topics}
+    unique = {(requested.topic_id, requested.name): requested for requested in request.topics}
     create = request.allow_auto_topic_creation
-    return [await _topic(context, asked, create=create) async for asked in iterate_fairly(unique.values())]
+    return [await _topic(context, requested, create=create) async for requested in iterate_fairly(unique.values())]
 
 
-async def _topic(context: Context, asked: MetadataRequestTopic, *, create: bool) -> MetadataResponseTopic:
+async def _topic(context: Context, requested: MetadataRequestTopic, *, create: bool) -> MetadataResponseTopic:
     try:
-        topic = await _find(context, asked.topic_id, asked.name, create=create)
+        topic = await _find(context, requested.topic_id, requested.name, create=create)
         return _describe(topic, await context.broker.leaders([topic]), [node for node, _ in context.agents()])
     except StreamhouseError as error:
-        return MetadataResponseTopic(error_code=context.count_error(error), name=asked.name, topic_id=asked.topic_id)
+        return MetadataResponseTopic(
+            error_code=context.count_error(error), name=requested.name, topic_id=requested.topic_id
+        )
 
 
 async def _find(context: Context, topic_id: UUID, name: str | None, *, create: bool) -> Topic:

@@ -78,9 +78,9 @@ CommittedByPartition = Stable | StreamhouseError
 @handles(OffsetFetchRequest, (1, 10))
 async def handle(context: Context, request: OffsetFetchRequest) -> HandlerResult:
     if context.version >= MANY_SINCE:
-        asked = [await _requested_groups(context, group) async for group in iterate_fairly(request.groups)]
-        found = await context.broker.groups.fetch(_requested_partitions(asked), stable=request.require_stable)
-        groups = [await _group(context, group, found[group.group_id]) async for group in iterate_fairly(asked)]
+        requested = [await _requested_groups(context, group) async for group in iterate_fairly(request.groups)]
+        result = await context.broker.groups.fetch(_requested_partitions(requested), stable=request.require_stable)
+        groups = [await _group(context, group, result[group.group_id]) async for group in iterate_fairly(requested)]
         return OffsetFetchResponse(groups=groups)
     topics = None
     if request.topics is not None:
@@ -89,8 +89,8 @@ async def handle(context: Context, request: OffsetFetchRequest) -> HandlerResult
             for each in request.topics
         ]
     group = RequestedGroup(group_id=request.group_id, topics=topics)
-    found = await context.broker.groups.fetch(_requested_partitions([group]), stable=request.require_stable)
-    return _single_group_response(context, group, found[group.group_id])
+    result = await context.broker.groups.fetch(_requested_partitions([group]), stable=request.require_stable)
+    return _single_group_response(context, group, result[group.group_id])
 
 
 async def _requested_groups(context: Context, group: OffsetFetchRequestGroup) -> RequestedGroup:
@@ -112,39 +112,41 @@ async def _requested_groups(context: Context, group: OffsetFetchRequestGroup) ->
 
 def _requested_partitions(groups: Iterable[RequestedGroup]) -> dict[str, list[TopicPartition] | None]:
     """What to look up; a group that is asked for twice gets both answers from one look."""
-    wanted: dict[str, list[TopicPartition] | None] = {}
+    target: dict[str, list[TopicPartition] | None] = {}
     for group in groups:
-        names, known = group.names(), wanted.get(group.group_id, [])
-        wanted[group.group_id] = None if names is None or known is None else known + names
-    return wanted
+        names, known = group.names(), target.get(group.group_id, [])
+        target[group.group_id] = None if names is None or known is None else known + names
+    return target
 
 
 # --- answers
 
 
-async def _group(context: Context, asked: RequestedGroup, found: CommittedByPartition) -> OffsetFetchResponseGroup:
-    if isinstance(found, StreamhouseError):
-        return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=context.count_error(found))
-    topics = asked.topics if asked.topics is not None else await _all(context, found)
+async def _group(context: Context, requested: RequestedGroup, result: CommittedByPartition) -> OffsetFetchResponseGroup:
+    if isinstance(result, StreamhouseError):
+        return OffsetFetchResponseGroup(group_id=requested.group_id, error_code=context.count_error(result))
+    topics = requested.topics if requested.topics is not None else await _all(context, result)
     return OffsetFetchResponseGroup(
-        group_id=asked.group_id,
+        group_id=requested.group_id,
         topics=[
             OffsetFetchResponseTopics(
                 name=topic.name if isinstance(topic.name, str) else "",
                 topic_id=topic.topic_id,
-                partitions=[_partition(context, topic, partition, found) for partition in topic.partitions],
+                partitions=[_partition(context, topic, partition, result) for partition in topic.partitions],
             )
             async for topic in iterate_fairly(topics)
         ],
     )
 
 
-def _partition(context: Context, topic: RequestedTopic, partition: int, found: Stable) -> OffsetFetchResponsePartitions:
+def _partition(
+    context: Context, topic: RequestedTopic, partition: int, result: Stable
+) -> OffsetFetchResponsePartitions:
     committed, code = NOTHING, ErrorCode.NONE
     if isinstance(topic.name, ErrorCode):
         code = topic.name
     else:
-        committed, code = _topic(context, found.get(TopicPartition(topic.name, partition), NOTHING))
+        committed, code = _topic(context, result.get(TopicPartition(topic.name, partition), NOTHING))
     return OffsetFetchResponsePartitions(
         partition_index=partition,
         committed_offset=committed.offset,
@@ -158,10 +160,10 @@ def _topic(context: Context, each: CommittedOffset | StreamhouseError) -> tuple[
     return (NOTHING, context.count_error(each)) if isinstance(each, StreamhouseError) else (each, ErrorCode.NONE)
 
 
-async def _all(context: Context, found: Stable) -> list[RequestedTopic]:
+async def _all(context: Context, result: Stable) -> list[RequestedTopic]:
     """Every topic of which something was committed, with its id where the version has it."""
     topics: list[RequestedTopic] = []
-    for name, partitions in _by_topic(found).items():
+    for name, partitions in _by_topic(result).items():
         topic_id = ZERO_UUID
         if context.version >= IDS_SINCE:
             try:
@@ -172,9 +174,9 @@ async def _all(context: Context, found: Stable) -> list[RequestedTopic]:
     return topics
 
 
-def _by_topic(found: Iterable[TopicPartition]) -> dict[str, list[int]]:
+def _by_topic(result: Iterable[TopicPartition]) -> dict[str, list[int]]:
     topics: dict[str, list[int]] = {}
-    for name in sorted(found):
+    for name in sorted(result):
         topics.setdefault(name.topic, []).append(name.partition)
     return topics
 
@@ -182,21 +184,23 @@ def _by_topic(found: Iterable[TopicPartition]) -> dict[str, list[int]]:
 # --- before v8
 
 
-def _single_group_response(context: Context, asked: RequestedGroup, found: CommittedByPartition) -> OffsetFetchResponse:
+def _single_group_response(
+    context: Context, requested: RequestedGroup, result: CommittedByPartition
+) -> OffsetFetchResponse:
     code = ErrorCode.NONE
-    if isinstance(found, StreamhouseError):
-        code, found = context.count_error(found), {}
-    topics = {str(topic.name): list(topic.partitions) for topic in asked.topics or ()}
+    if isinstance(result, StreamhouseError):
+        code, result = context.count_error(result), {}
+    topics = {str(topic.name): list(topic.partitions) for topic in requested.topics or ()}
     if code and context.version >= TOP_LEVEL_SINCE:
         topics = {}
-    elif asked.topics is None:
-        topics = _by_topic(found)
+    elif requested.topics is None:
+        topics = _by_topic(result)
     return OffsetFetchResponse(
         error_code=code,
         topics=[
             OffsetFetchResponseTopic(
                 name=name,
-                partitions=[_old_partition(context, TopicPartition(name, each), found, code) for each in partitions],
+                partitions=[_old_partition(context, TopicPartition(name, each), result, code) for each in partitions],
             )
             for name, partitions in topics.items()
         ],
@@ -204,9 +208,9 @@ def _single_group_response(context: Context, asked: RequestedGroup, found: Commi
 
 
 def _old_partition(
-    context: Context, name: TopicPartition, found: Stable, code: ErrorCode
+    context: Context, name: TopicPartition, result: Stable, code: ErrorCode
 ) -> OffsetFetchResponsePartition:
-    committed, own = _topic(context, found.get(name, NOTHING))
+    committed, own = _topic(context, result.get(name, NOTHING))
     return OffsetFetchResponsePartition(
         partition_index=name.partition,
         committed_offset=committed.offset,

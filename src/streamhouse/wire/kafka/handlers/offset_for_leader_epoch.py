@@ -44,9 +44,9 @@ async def _partition(context: Context, topic: str, part: OffsetForLeaderPartitio
     name = TopicPartition(topic, part.partition)
     try:
         check_leader_epoch(await context.broker.open_log(name), part.current_leader_epoch)
-        found = await context.broker.epoch_end(name, part.leader_epoch)
+        result = await context.broker.epoch_end(name, part.leader_epoch)
     except StreamhouseError as error:
         return EpochEndOffset(partition=part.partition, error_code=context.count_error(read_error_code(error)))
-    if found is None:
+    if result is None:
         return EpochEndOffset(partition=part.partition)
-    return EpochEndOffset(partition=part.partition, leader_epoch=found.leader_epoch, end_offset=found.offset)
+    return EpochEndOffset(partition=part.partition, leader_epoch=result.leader_epoch, end_offset=result.offset)

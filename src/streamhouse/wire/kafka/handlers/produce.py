@@ -87,7 +87,7 @@ class Outcome(NamedTuple):
 
 
 class TopicOutcome(NamedTuple):
-    asked: TopicProduceData
+    requested: TopicProduceData
     outcomes: Sequence[Outcome]
 
 
@@ -127,8 +127,8 @@ def _named(context: Context, request: ProduceRequest) -> Mapping[TopicPartition,
     for topic in request.topic_data:
         name: str | None = topic.name
         if context.version >= IDS_SINCE:
-            found = context.broker.catalog.known(TopicId(topic.topic_id))
-            name = None if found is None else found.name
+            result = context.broker.catalog.known(TopicId(topic.topic_id))
+            name = None if result is None else result.name
         if name is not None:
             named |= {TopicPartition(name, part.index): part for part in topic.partition_data}
     return named
@@ -137,8 +137,8 @@ def _named(context: Context, request: ProduceRequest) -> Mapping[TopicPartition,
 async def _inspect_ahead(context: Context, named: Mapping[TopicPartition, PartitionProduceData]) -> Inspected:
     """By the parts of the request themselves: a partition may be named twice."""
     batches = [(name, part.records or b"") for name, part in named.items()]
-    found = await context.broker.inspect_ahead(batches)
-    return {id(part): each for part, each in zip(named.values(), found, strict=True) if each is not None}
+    result = await context.broker.inspect_ahead(batches)
+    return {id(part): each for part, each in zip(named.values(), result, strict=True) if each is not None}
 
 
 def _request_flushes(topics: Sequence[TopicOutcome]) -> None:
@@ -236,7 +236,7 @@ class Acknowledgement(PendingResponse):
     async def respond(self) -> Response:
         return _response(
             [
-                TopicOutcome(topic.asked, [await self._acknowledge(outcome) for outcome in topic.outcomes])
+                TopicOutcome(topic.requested, [await self._acknowledge(outcome) for outcome in topic.outcomes])
                 for topic in self._topics
             ]
         )
@@ -259,8 +259,8 @@ def _response(topics: Sequence[TopicOutcome]) -> ProduceResponse:
     return ProduceResponse(
         responses=[
             TopicProduceResponse(
-                name=topic.asked.name,
-                topic_id=topic.asked.topic_id,
+                name=topic.requested.name,
+                topic_id=topic.requested.topic_id,
                 partition_responses=[_partition(outcome) for outcome in topic.outcomes],
             )
             for topic in topics

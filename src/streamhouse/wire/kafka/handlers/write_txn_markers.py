@@ -47,16 +47,16 @@ async def _write(context: Context, request: WriteTxnMarkersRequest) -> Response:
     )
 
 
-async def _marker(context: Context, asked: WritableTxnMarker) -> WritableTxnMarkerResult:
+async def _marker(context: Context, requested: WritableTxnMarker) -> WritableTxnMarkerResult:
     marker = Marker(
-        producer=ProducerIdentity(asked.producer_id, asked.producer_epoch),
-        number=asked.coordinator_epoch,
-        is_commit=asked.transaction_result,
+        producer=ProducerIdentity(requested.producer_id, requested.producer_epoch),
+        number=requested.coordinator_epoch,
+        is_commit=requested.transaction_result,
     )
-    named = [(topic, await _name_of(context, topic)) async for topic in iterate_fairly(asked.topics)]
+    named = [(topic, await _name_of(context, topic)) async for topic in iterate_fairly(requested.topics)]
     codes = await _mark(context, marker, named)
     return WritableTxnMarkerResult(
-        producer_id=asked.producer_id, topics=[_topic(topic, name, codes) for topic, name in named]
+        producer_id=requested.producer_id, topics=[_topic(topic, name, codes) for topic, name in named]
     )
 
 
