@@ -8,7 +8,13 @@ setup(
             "streamhouse.format._records",
             sources=[
                 f"src/streamhouse/format/{name}.c"
-                for name in ("_records", "_record_codec", "_record_columns", "_column_batches", "_compaction")
+                for name in (
+                    "_record_scanner",
+                    "_record_codec",
+                    "_columnar_decoder",
+                    "_columnar_encoder",
+                    "_compaction_kernel",
+                )
             ],
             depends=["src/streamhouse/format/_records.h", "src/streamhouse/format/_varint.h"],
             extra_compile_args=["-O3"],
@@ -16,7 +22,7 @@ setup(
         ),
         Extension(
             "streamhouse.format._schema_columns",
-            sources=["src/streamhouse/format/_schema_columns.c"],
+            sources=["src/streamhouse/format/_payload_decoder.c"],
             depends=["src/streamhouse/format/_varint.h"],
             extra_compile_args=["-O3"],
             optional=True,

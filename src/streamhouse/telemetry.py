@@ -1,15 +1,6 @@
-"""Telemetry: how log lines look.
-
-Owns        the format of log lines, for people and for machines
-Leaves      what is worth a line to everybody; metric names to the modules that count
+"""Log formats, and `RateLimitedLog` for lines that clients could otherwise cause without limit.
 
 A line is an event with fields: `log.info("segment published", extra={"key": key, "bytes": size})`.
-
-Seldom: a log line about what clients do, which none of them can make us write without end.
-
-Data path   beside it
-Owns        how often such a line is written, and that it says how many were not
-Leaves      what it says to whoever writes it
 """
 
 import datetime
@@ -72,7 +63,7 @@ def configure_logging(*, log_format: str, level: str) -> None:
 EVERY_S: Final = 10.0
 
 
-class Seldom:
+class RateLimitedLog:
     """One event. The first time it is written at once; then once in `EVERY_S`, with how often it happened since."""
 
     def __init__(self, log: logging.Logger, event: str, *, level: int = logging.WARNING) -> None:

@@ -1,12 +1,6 @@
-"""Output: tables and colours on a terminal, plain columns in a pipe, JSON for scripts, one line for an error.
+"""Output of commands: tables on a terminal, plain columns in a pipe, JSON for scripts; formats of numbers and times.
 
-Owns        where text goes and what it looks like there
-Leaves      what is said to the commands
-
-Words: numbers, sizes, times and bytes as people read them, and times as people write them.
-
-Owns        how values look in tables and lines
-Leaves      what is shown to the commands
+Results go to stdout, notes and errors to stderr. An error is one line.
 """
 
 import json

@@ -211,14 +211,14 @@ PyObject *records_find_time(PyObject *module, PyObject *args);
 PyObject *records_schema_ids(PyObject *module, PyObject *args);
 PyObject *records_murmur2(PyObject *module, PyObject *key);
 
-/* _record_columns.c */
+/* _columnar_decoder.c */
 PyObject *records_columns(PyObject *module, PyObject *args);
 
-/* _column_batches.c */
+/* _columnar_encoder.c */
 PyObject *records_encode_columns(PyObject *module, PyObject *args);
 PyObject *records_partition_rows(PyObject *module, PyObject *args);
 
-/* _compaction.c */
+/* _compaction_kernel.c */
 PyObject *records_key_hashes(PyObject *module, PyObject *args);
 PyObject *records_filter(PyObject *module, PyObject *args);
 

@@ -1,7 +1,7 @@
 """Columns: the records of many batches as Arrow's buffers, without an object per record.
 
 Data path   segment -> blocks of batches -> **read_columns** -> arrays of whoever has Arrow
-Owns        which records are taken, and the bytes of every column, twice: here, and in `_record_columns.c` where that
+Owns        which records are taken, and the bytes of every column, twice: here, and in `_columnar_decoder.c` where that
             could be built
 Leaves      arrays and schemas to who reads them (Arrow is not imported here); decompression and texts to `records`
 
@@ -38,7 +38,7 @@ LOG_APPEND_TIME: Final = 1
 
 
 class Column(IntFlag):
-    """What can be asked for; the numbers are those in `_record_columns.c`."""
+    """What can be asked for; the numbers are those in `_columnar_decoder.c`."""
 
     OFFSET = 1
     TIMESTAMP = 2

@@ -2,7 +2,7 @@
 
 Data path   arrays of whoever has Arrow -> **partition_rows** -> **encode_columns** -> `segment.encode_segment`
 Owns        which partition a row belongs to, which rows share a batch and their bytes, twice: here, and in
-            `_column_batches.c` where that could be built
+            `_columnar_encoder.c` where that could be built
 Leaves      arrays and schemas to who writes (Arrow is not imported here), compression to `format.compression`, offsets
             in a log to whoever places the batches
 

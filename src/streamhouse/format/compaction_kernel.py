@@ -1,17 +1,9 @@
-"""Key hashes: which keys a batch has, as 16 bytes each, without an object per record.
+"""Compaction kernel: hashes of the keys of a batch, and removal of records by offset, without an object per record.
 
-Data path   none: segments -> batches -> **read_keys** -> who compacts them
-Owns        the hash that stands for a key, twice: here, and in `_compaction.c` where that could be built
-Leaves      which offset of a key is the latest to `format.compaction` and Spark; decompression and texts to `records`
+Both exist twice, here and in `_compaction_kernel.c`, which is used where it could be built. `format.compaction` decides
+which offsets stay and writes the header.
 
-A hash that somebody could find collisions of would let one client delete another's keys: so it is a cryptographic one.
-
-Filtering: the records of a payload that stay, by their offsets, without an object per record.
-
-Data path   none: segments -> batches -> **filter_records** -> batches that take their place
-Owns        leaving records out, counting their times from a delete horizon; twice: here, and in `_compaction.c` where
-            that could be built
-Leaves      which offsets stay, the header and its horizon to `format.compaction`
+The hash is a cryptographic one: with a weaker hash, a client could create collisions and delete keys of other clients.
 """
 
 from array import array

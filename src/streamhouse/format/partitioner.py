@@ -1,7 +1,7 @@
 """Partitioning: which partition a key belongs to, as Java's client has it.
 
 Data path   HTTP, gRPC, client -> **partition_for** -> broker.records
-Owns        murmur2 as Kafka's clients compute it, twice: here, and in `_records.c` where that could be built
+Owns        murmur2 as Kafka's clients compute it, twice: here, and in `_record_scanner.c` where that could be built
 Leaves      where records without a key go to the caller
 
 All clients of a topic must agree on this, or a key's records lose their order.

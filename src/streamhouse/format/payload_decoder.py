@@ -1,7 +1,7 @@
 """Schema columns: payloads that were written with a schema, as buffers, without an object per record.
 
 Data path   `format.columns` -> a column of values -> **decode_columns**, **find_objects** -> arrays
-Owns        the tree of what is read of a payload, and how it is told to `_schema_columns.c`
+Owns        the tree of what is read of a payload, and how it is told to `_payload_decoder.c`
 Leaves      which tree a schema has, and arrays, to who reads them; payloads that are unusual, or written with another
             schema, to `schemas`: they are marked, and null in all columns
 
@@ -37,7 +37,7 @@ IS_NULL, IS_READ, IS_UNREADABLE = 0, 1, 2
 
 
 class Op(IntEnum):
-    """How a value is read; the numbers are those in `_schema_columns.c`."""
+    """How a value is read; the numbers are those in `_payload_decoder.c`."""
 
     NULL = 0
     BOOL = 1

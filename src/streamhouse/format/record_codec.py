@@ -1,9 +1,9 @@
 """Record codec: new records become the payload of a batch, and a payload becomes records again.
 
 Data path   broker.records -> `format.records.encode_batch` -> **encode**; stored batch -> `decode_batch` -> **decode**
-Owns        a payload's bytes in both directions and the scan for schema ids, twice: here, and in `_records.c` where
-            that could be built
-Leaves      the batch's header, compression and error texts to `format.records`; a record's structure to `record_walk`
+Owns        a payload's bytes in both directions and the scan for schema ids, twice: here, and in `_record_codec.c`
+            where that could be built
+Leaves      the batch's header, compression and errors to `format.records`; a record's structure to `record_scanner`
 
 Bytes that are wrong end in a `FieldError` with the record it was found in; objects of wrong types end in a TypeError.
 """

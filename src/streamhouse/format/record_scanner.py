@@ -1,12 +1,12 @@
 """Varint: the zigzag numbers of variable length inside a record.
 
 Owns        reading and writing one number in plain Python
-Leaves      the fast walk over many records to `format/_records.c`, which reads them by the same rules
+Leaves      the fast walk over many records to `format/_record_scanner.c`, which reads them by the same rules
 
 Record walk: whether a payload is exactly so many well-formed records.
 
 Data path   wire -> check_batch -> `format.records.validate_records` -> **walk** -> broker
-Owns        the rules of a record's structure, twice: here, and as fast in `_records.c` where that could be built
+Owns        the rules of a record's structure, twice: here, and as fast in `_record_scanner.c` where that could be built
 Leaves      decompression and error texts to `format.records`
 
 Records have an attribute byte, a timestamp delta, an offset delta, key, value and headers, each with its length. A walk
@@ -60,7 +60,7 @@ except ImportError:  # built without a compiler
 
 
 class FieldError(IntEnum):
-    """What is wrong; the numbers are those of `enum flaw` in `_records.c`."""
+    """What is wrong; the numbers are those of `enum flaw` in `_record_scanner.c`."""
 
     NONE = 0
     TOO_FEW = 1

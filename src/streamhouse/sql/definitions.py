@@ -1,14 +1,6 @@
-"""Finding: the pipelines in a Python file, read from its syntax tree; nothing of it runs.
+"""Definitions of tables, pipelines and views, from SQL statements and from `@pipeline` functions in Python files.
 
-Data path   a user's file -> **find_pipelines** -> applying
-Owns        which functions are pipelines, and the options that their decorators say
-Leaves      running them to `python_code`
-
-Defining: statements and decorated functions as what agents keep of them.
-
-Data path   a file -> statements, functions -> **defining** -> PUT and DELETE of /v1/tables and /v1/pipelines
-Owns        which request a statement is, and its body
-Leaves      asking to `applying` and the SQL worker, judging a SELECT to Spark
+Python files are parsed, not run. A `DefinitionChange` has the request body that agents store.
 """
 
 import ast

@@ -1,15 +1,7 @@
-"""Tokens: where the words, names, strings and comments of a SQL text begin and end.
+"""Lexer of SQL texts: tokens with line and column, and `TokenCursor`, which walks through one statement.
 
-Owns        Spark's rules for comments, strings and backticks, as far as statements are cut by them; lines and columns
-Leaves      what words mean to `format.statements`, and everything inside a query to Spark
-
-Whatever isn't known here is a sign of one character: a text of Spark's is cut, never changed.
-
-Token steps: going through the tokens of one statement, from left to right.
-
-Data path   tokens -> **steps** (is it this? then go on) -> whoever knows what statements look like
-Owns        where we are; what is said of a token that nobody expected there
-Leaves      the tokens to `format.tokens`, what may follow what to `format.statements`
+Spark's lexical rules apply: comments, quoted names, string escapes. Any other character is
+a symbol token of its own, so that a statement for Spark can be cut out of a text without being changed.
 """
 
 import re

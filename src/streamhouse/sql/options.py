@@ -1,21 +1,7 @@
-"""Words of lake tables: sizes and durations, as options and flags have them.
+"""Options of `WITH (…)` for tables, pipelines and views: their names, their values, and the parsers of these.
 
-Owns        `128MiB`, `7d`: what they mean and what else they may be
-Leaves      partitions to `model.lake_partition`, which options there are to `format.statement_options`
-
-A value that is not allowed is a ValueError whose text says what is.
-
-Options of statements: which there are for tables, pipelines and views, what they may be, and what they mean.
-
-Owns        names, forms and defaults; `PipelineOptions`, what the words of a pipeline's options say
-Leaves      where in a text an option stands to `format.statements`; doing what it says to `spark.pipelines`
-
-A value that is not allowed is a ValueError whose text says what is.
-
-Column types: whether a text can be the type of one column, before any Spark has seen it.
-
-Owns        what a type never has outside brackets: a comma or another sign, a string, a word of column definitions
-Leaves      which types there are to Spark, which judges the whole text again
+The command line uses the same parsers for sizes and durations. `is_one_type` checks the type of a column without Spark.
+A parser raises `ValueError` for a value that is not allowed; its text says what is allowed.
 """
 
 import json

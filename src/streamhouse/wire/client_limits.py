@@ -23,7 +23,7 @@ from typing import Final, NamedTuple, Protocol
 
 from streamhouse.config import is_loopback
 from streamhouse.errors import Misconfigured
-from streamhouse.telemetry import Seldom
+from streamhouse.telemetry import RateLimitedLog
 
 
 class _Bucket(NamedTuple):
@@ -114,8 +114,8 @@ class ConnectionLimits:
         self._each = TokenBuckets(settings.connections_per_s_per_ip, clients=settings.rate_clients)
         self._open: Counter[str] = Counter()
         self._total = 0
-        self._refused = Seldom(log, "connections refused")
-        self._delayed = Seldom(log, "connections have to wait for their turn")
+        self._refused = RateLimitedLog(log, "connections refused")
+        self._delayed = RateLimitedLog(log, "connections have to wait for their turn")
 
     def __repr__(self) -> str:
         return f"<ConnectionLimits {self._section} open={self._total} addresses={len(self._open)}>"

@@ -1,13 +1,4 @@
-"""Agents: who is in the cluster, and taking one out of it without a pause for clients.
-
-Owns        the table and the JSON of both commands, waiting for a drain
-Leaves      draining itself to the agents
-
-Doctor: asks every agent whether all is well, and says so with an exit code.
-
-Owns        the page, the JSON and the exit codes
-Leaves      the checks to the agents, comparing them to the client
-"""
+"""Commands `streamhouse agents list|drain` and `streamhouse doctor`."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Final

@@ -1,17 +1,7 @@
-"""Watch: looks after an agent that has been silent.
+"""Command `streamhouse consume`: print the records of a topic, alone or as a member of a consumer group.
 
-Owns        when to look, and what is said of an agent that went away and came back
-Leaves      reading to `consume` and `consume_group`
-
-Consume in a group: the records of a topic that are ours, each one committed once it was written out.
-
-Owns        when reading in a group is over; that a commit follows the writing
-Leaves      the flags to `consume`, lines to `records_out`, being a member to `client.group_consumer`
-
-Consume: records of a topic, from where one likes, to the end or for ever.
-
-Owns        the flags, and what they mean
-Leaves      lines to `records_out`, where to start and stop to `client.reading`, being in a group to `consume_group`
+A group's offsets are committed after the records were printed, so that an interrupted command repeats records but
+skips none. `SilenceNotice` reports an agent that has not answered for a while.
 """
 
 from collections.abc import Coroutine, Mapping, Sequence

@@ -1,22 +1,6 @@
-"""Pipeline view: pipelines as tables and facts.
+"""Requests of the pipeline commands: list, describe, apply files, wait until pipelines run, follow events.
 
-Owns        what `pipelines list` and `pipelines describe` show, and how it looks
-Leaves      asking to the commands, figures to whoever runs the pipelines
-
-Pipeline asking: what commands ask agents about pipelines, and how they wait until these run.
-
-Owns        answers that are refusals, as errors; waiting for pipelines
-Leaves      flags to the commands, how pipelines look to `pipeline_view`
-
-Pipeline files: what `streamhouse pipelines apply` and `validate` do with files of definitions.
-
-Owns        the order: read, validate, then change; how problems and outcomes are told
-Leaves      flags to `pipelines`, what is in files and what becomes of it to `spark.pipelines`
-
-Pipeline watching: what agents say of pipelines, once or for as long as somebody looks.
-
-Owns        asking again, and what of the answer is new
-Leaves      flags to `pipelines`, tables on the screen to `pipeline_view`, refusals to `pipeline_asking`
+Definitions are read and validated before anything changes. `pipelines.py` has the commands and their options.
 """
 
 import json

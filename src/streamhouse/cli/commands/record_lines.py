@@ -1,14 +1,4 @@
-"""Records in: lines of bytes become records to produce.
-
-Owns        splitting input into lines, and lines into key and value
-Leaves      opening input and sending records to `produce`
-
-Records out: a record as a line for a person, a pipe or a program.
-
-Owns        the four shapes of a line: JSON, columns for a terminal, raw bytes, raw bytes with what was asked for;
-            values that a schema has read are JSON in each
-Leaves      which records to `consume`
-"""
+"""Lines and records: input lines become records to produce, records become output lines."""
 
 import asyncio
 import base64

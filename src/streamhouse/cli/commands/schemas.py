@@ -1,13 +1,4 @@
-"""Schema files: what people write on a command line to name a schema, or its text.
-
-Owns        `@FILE`, `-`, `SUBJECT:VERSION`, `NAME=SUBJECT:VERSION`; the language that a file's name tells
-Leaves      registering and looking up to `client.schemas`
-
-Schemas: what the registry has, and registering, checking and deleting there.
-
-Owns        the tables and the JSON of these commands; the exit code of a check
-Leaves      files and names of schemas to `schema_files`, the registry's routes to `client.schemas`
-"""
+"""Commands `streamhouse schemas …`: list, register, show, check and delete schemas; set compatibility levels."""
 
 import json
 import sys

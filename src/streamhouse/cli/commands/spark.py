@@ -1,12 +1,6 @@
-"""Spark: `streamhouse spark shell|submit|pipelines|config` starts PySpark with everything set, or says what to set.
+"""Commands `streamhouse spark shell|submit|pipelines|config`, and the options that all commands on Spark share.
 
-Owns        the flags, and the settings as text
-Leaves      commands, settings and Java to `spark`; every other argument to Spark's own commands
-
-Jobs on Spark: what the commands share that start one and wait for its end.
-
-Owns        their flags, where a job runs, its progress bar, what Ctrl-C says
-Leaves      what a job does to `maintain` and `replaying`
+`interruptible` and `JobProgress` belong to the jobs in `spark_jobs.py`.
 """
 
 import sys

@@ -1,13 +1,4 @@
-"""Maintain: `streamhouse maintain …`: rewrite a topic's segments once, now, to the end.
-
-Owns        what is said at the end
-Leaves      the jobs to `spark.maintenance`, flags and the progress bar to `spark_jobs`
-
-Copy and restore: `streamhouse copy`, `streamhouse restore`: records into a topic at full speed, each once.
-
-Owns        the flags of both commands, what is said at the end
-Leaves      the jobs to `spark.replaying`, what is common to jobs to `spark_jobs`
-"""
+"""Commands that run one Spark job to its end: `streamhouse maintain merge|compact`, `copy` and `restore`."""
 
 import sys
 from contextlib import AbstractContextManager

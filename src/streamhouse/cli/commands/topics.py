@@ -1,13 +1,4 @@
-"""Topic view: everything that is known of a topic, as `topics describe` shows it.
-
-Owns        what is asked for, and how it looks as text and as JSON
-Leaves      the asking to `client.admin`, the command to `topics`
-
-Topics: create, list, describe, alter, delete.
-
-Owns        what the five commands ask for and print
-Leaves      the asking to `client.admin`, what a topic looks like to `topic_view`
-"""
+"""Commands `streamhouse topics …`: create, list, describe, alter and delete topics."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,14 +1,4 @@
-"""Sql mistakes: what is wrong in a text, with the line and a caret under the place.
-
-Owns        how a mistake looks
-Leaves      finding it to `format.statements` and the worker
-
-Sql running: statements are asked one after the other, and their rows are printed or put into a file.
-
-Data path   sql, sql_shell -> **running** -> sql_link -> rows on the screen, in a pipe, in a Parquet file
-Owns        cutting a text into statements, what is printed of an answer, what is said while one waits
-Leaves      asking to `sql_link`, how rows and mistakes look to `sql_rows` and `sql_mistakes`
-"""
+"""Runs SQL statements one after the other: prints the rows or writes them to a file, and shows errors with a caret."""
 
 import asyncio
 import shutil

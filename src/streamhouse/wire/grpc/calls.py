@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError, Message
 from streamhouse.clock import Clock
 from streamhouse.config import GrpcSettings, is_loopback
 from streamhouse.errors import Overloaded, Rejected, Stopping, StreamhouseError, TooFast
-from streamhouse.telemetry import Seldom
+from streamhouse.telemetry import RateLimitedLog
 from streamhouse.wire.client_limits import RejectionBackoff, TokenBuckets
 from streamhouse.wire.grpc.errors import code_of, metadata_of
 from streamhouse.wire.grpc.metrics import GrpcMetrics
@@ -85,8 +85,8 @@ class CallRunner:
         self._rejections = RejectionBackoff(
             settings.failures_per_s, max_delay_s=settings.max_failure_delay_s, clients=settings.rate_clients
         )
-        self._refused = Seldom(log, "gRPC calls refused")
-        self._delayed = Seldom(log, "a client asks for the same without end, its refusals are delayed")
+        self._refused = RateLimitedLog(log, "gRPC calls refused")
+        self._delayed = RateLimitedLog(log, "a client asks for the same without end, its refusals are delayed")
         self._by_address: Counter[str] = Counter()
         self._metrics = metrics
         self._streams: set[asyncio.Task[Any]] = set()

@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from streamhouse.clock import Clock, SystemClock
 from streamhouse.config import HttpSettings
-from streamhouse.telemetry import Seldom
+from streamhouse.telemetry import RateLimitedLog
 from streamhouse.wire.client_limits import RejectionBackoff, TokenBuckets
 from streamhouse.wire.http.errors import AmbiguousLength, ForeignOrigin, TooManyRequests, error_response
 
@@ -69,7 +69,7 @@ class RequestLimits:
         self._rejections = RejectionBackoff(
             settings.failures_per_s, max_delay_s=settings.max_failure_delay_s, clients=settings.rate_clients
         )
-        self._delayed = Seldom(log, "a client asks for the same without end, its refusals are delayed")
+        self._delayed = RateLimitedLog(log, "a client asks for the same without end, its refusals are delayed")
         self._limit = settings.max_requests
         self.metrics = metrics
         self._hosts = frozenset(part.strip().lower() for part in settings.allowed_hosts.split(",") if part.strip())

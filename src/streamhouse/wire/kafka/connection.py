@@ -26,7 +26,7 @@ from streamhouse.clock import Clock
 from streamhouse.config import Address, KafkaSettings
 from streamhouse.errors import StreamhouseError
 from streamhouse.limits import yield_to_loop
-from streamhouse.telemetry import Seldom
+from streamhouse.telemetry import RateLimitedLog
 from streamhouse.wire.client_limits import ConnectionLimits, Rejection, RejectionBackoff
 from streamhouse.wire.kafka.client_software import UNNAMED, ClientSoftware
 from streamhouse.wire.kafka.connection_limits import REQUESTS_PER_TURN, ConnectionStats, InflightBytes, PinnedFrames
@@ -62,9 +62,11 @@ class ServerState:
     cluster_id: str
     connections: "set[Connection]" = field(default_factory=set)
     scratch: memoryview = field(default_factory=lambda: memoryview(bytearray(SCRATCH_BYTES)))
-    fatal: Seldom = field(default_factory=lambda: Seldom(log, "connection refused to go on", level=logging.INFO))
-    delayed: Seldom = field(
-        default_factory=lambda: Seldom(log, "a client asks for the same without end, its refusals are delayed")
+    fatal: RateLimitedLog = field(
+        default_factory=lambda: RateLimitedLog(log, "connection refused to go on", level=logging.INFO)
+    )
+    delayed: RateLimitedLog = field(
+        default_factory=lambda: RateLimitedLog(log, "a client asks for the same without end, its refusals are delayed")
     )
 
 
