@@ -99,7 +99,7 @@ def half_ended_transactions_are_not_looked_for(patch: Patch) -> None:
     async def nothing(self: Any) -> None:
         return
 
-    patch.setattr("streamhouse.broker.transactions.sweeper.Watch.look", nothing)
+    patch.setattr("streamhouse.broker.transactions.sweeper.TransactionSweeper.look", nothing)
 
 
 def what_was_aborted_is_not_written_down(patch: Patch) -> None:
