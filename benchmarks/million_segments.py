@@ -28,13 +28,13 @@ from benchmarks.script import Frame, add_flags, load_at_the_end, show
 from streamhouse.broker.cluster.cluster import Cluster
 from streamhouse.broker.cluster.store_identity import StoreIdentity
 from streamhouse.broker.dependencies import Dependencies
-from streamhouse.broker.fetch.list_offsets import OffsetResult
 from streamhouse.broker.fetch.read_plans import OffsetRange, ReadPlans, RunCursor
 from streamhouse.broker.maintenance.retention import RetentionManager
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.config import Settings
 from streamhouse.config.fields import Address
 from streamhouse.model.cluster import PartitionState
+from streamhouse.model.fetch import OffsetResult
 from streamhouse.model.names import PartitionId, SessionId, TopicId, TopicPartition
 from streamhouse.model.segment import Run, SegmentCommit, SegmentObject
 from streamhouse.model.topic import Topic, TopicConfig, parse_topic_config

@@ -13,7 +13,6 @@ from typing import Any, Literal, cast
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.dependencies import Dependencies
-from streamhouse.broker.fetch.fetch import FetchResult, PartitionFetch
 from streamhouse.broker.partition.log import PendingAppend
 from streamhouse.broker.session.agent_session import AgentSession
 from streamhouse.broker.wal.base import WalRequestStats
@@ -30,6 +29,7 @@ from streamhouse.format.batch import Buffer
 from streamhouse.format.object_keys import CLUSTER_KEY, GENERATIONS_PREFIX, TOPICS_PREFIX
 from streamhouse.format.records import Record, build_batch, read_records
 from streamhouse.format.wal_file import WalEntry
+from streamhouse.model.fetch import FetchResult, PartitionFetch
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.metadata.sqlite.store import SqliteMetadataStore

@@ -6,7 +6,6 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch.fetch import PartitionFetch
 from streamhouse.broker.forwarding.producer_ids import PRODUCER_ID_BLOCK
 from streamhouse.broker.metrics import BrokerMetrics
 from streamhouse.broker.produce.append import INSPECTED_RECORDS
@@ -24,6 +23,7 @@ from streamhouse.errors import (
 )
 from streamhouse.format.batch import read_header, update_crc
 from streamhouse.format.records import Record, build_batch
+from streamhouse.model.fetch import PartitionFetch
 from streamhouse.model.names import TopicPartition
 from tests.broker.conftest import MakeWorld
 from tests.broker.support import (

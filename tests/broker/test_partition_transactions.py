@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch.fetch import FetchResult, PartitionFetch
 from streamhouse.broker.partition.log import PendingAppend
 from streamhouse.broker.produce.append import ProduceTransaction
 from streamhouse.broker.segments.transaction_isolation import with_batches
@@ -20,6 +19,7 @@ from streamhouse.errors import (
     StreamhouseError,
 )
 from streamhouse.format.batch import assign_offset
+from streamhouse.model.fetch import FetchResult, PartitionFetch
 from streamhouse.model.names import Epoch, PartitionId, TopicId
 from streamhouse.model.segment import Run, SegmentCommit, SegmentObject
 from streamhouse.model.transaction import AbortedTransaction, Marker, ProducerIdentity, TransactionCall

@@ -5,8 +5,8 @@ Leaves      requests to `clients`, the verdict to `history`
 """
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch.fetch import PartitionFetch
 from streamhouse.errors import Rejected, StreamhouseError, TopicExists, UnknownTopic
+from streamhouse.model.fetch import PartitionFetch
 from streamhouse.model.names import TopicPartition
 
 from .clients import Client, simply

@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch.fetch import FetchResult, PartitionFetch
 from streamhouse.broker.partition.log import PartitionLog, PendingAppend
 from streamhouse.broker.produce.append import ProduceTransaction
 from streamhouse.errors import Rejected, StreamhouseError, UnknownTopic
 from streamhouse.format.records import Record, build_batch
+from streamhouse.model.fetch import FetchResult, PartitionFetch
 from streamhouse.model.names import PartitionId, TopicPartition
 
 from .history import Before, Sent

@@ -7,9 +7,8 @@ Leaves      requests to `clients`, the verdict to `history`
 from collections.abc import Sequence
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch.fetch import PartitionFetch
-from streamhouse.broker.fetch.list_offsets import OffsetResult
 from streamhouse.errors import OffsetOutOfRange, StreamhouseError
+from streamhouse.model.fetch import OffsetResult, PartitionFetch
 from streamhouse.model.names import TopicPartition
 
 from .clients import Client, simply

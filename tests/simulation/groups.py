@@ -12,7 +12,6 @@ import asyncio
 from collections.abc import Sequence
 from math import inf
 
-from streamhouse.broker.fetch.fetch import PartitionFetch
 from streamhouse.broker.groups import JoinRequest, JoinResult, LeaveRequest, MemberRef, SyncRequest
 from streamhouse.errors import (
     FencedInstance,
@@ -26,6 +25,7 @@ from streamhouse.errors import (
     UnknownMember,
 )
 from streamhouse.format.batch import HEADER_BYTES, iter_batches
+from streamhouse.model.fetch import PartitionFetch
 from streamhouse.model.group import CONSUMER, GroupState, OfferedProtocol
 from streamhouse.model.group_requests import Fetched
 from streamhouse.model.names import TopicPartition

@@ -26,11 +26,10 @@ from dataclasses import dataclass, field
 
 from crc32c import crc32c
 
-from streamhouse.broker.fetch.fetch import FetchResult
-from streamhouse.broker.fetch.list_offsets import OffsetResult
 from streamhouse.errors import OffsetOutOfRange
 from streamhouse.format.batch import HEADER_BYTES, Buffer, iter_batches, read_header
 from streamhouse.format.transactions import read_marker
+from streamhouse.model.fetch import FetchResult, OffsetResult
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.transaction import Marker
 

@@ -20,12 +20,12 @@ from typing import Any, cast
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.dependencies import AgentClient
-from streamhouse.broker.fetch.fetch import PartitionFetch
 from streamhouse.broker.wal.disk_quarantine import quarantine_root
 from streamhouse.errors import StreamhouseError, TopicExists
 from streamhouse.format.batch import Buffer, iter_batches
 from streamhouse.format.loss_report import decode_report
 from streamhouse.format.object_keys import CLUSTER_KEY, GENERATIONS_PREFIX, TOPICS_PREFIX, WAL_PREFIX
+from streamhouse.model.fetch import PartitionFetch
 from streamhouse.model.names import TopicPartition
 
 from .churn import TOPIC, Churner

@@ -15,9 +15,9 @@ anything.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from streamhouse.broker.fetch.fetch import FetchResult
 from streamhouse.format.batch import HEADER_BYTES, BatchHeader, Buffer, iter_batches, read_header
 from streamhouse.format.transactions import read_marker
+from streamhouse.model.fetch import FetchResult
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.transaction import ProducerIdentity
 

@@ -26,8 +26,8 @@ from streamhouse.broker.failover.cluster_sync import (
 )
 from streamhouse.broker.failover.store_isolation import StoreIsolation
 from streamhouse.broker.failover.wal_reappend import WalReappend
-from streamhouse.broker.fetch.fetch import Fetcher, FetchResult, PartitionFetch
-from streamhouse.broker.fetch.list_offsets import ListOffsets, OffsetResult
+from streamhouse.broker.fetch.fetch import Fetcher
+from streamhouse.broker.fetch.list_offsets import ListOffsets
 from streamhouse.broker.fetch.read_plans import ReadPlans, RunListing
 from streamhouse.broker.forwarding.producer_ids import ProducerIdAllocator
 from streamhouse.broker.forwarding.records import RecordService
@@ -56,6 +56,7 @@ from streamhouse.errors import (
 )
 from streamhouse.format.batch import Buffer
 from streamhouse.model.cluster import Session
+from streamhouse.model.fetch import FetchResult, OffsetResult, PartitionFetch
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.names import NodeId, PartitionId, TopicPartition
 from streamhouse.model.topic import Topic

@@ -25,8 +25,7 @@ from streamhouse.stores.objects.base import ObjectStore
 from streamhouse.stores.objects.watched import PutWatch
 
 if TYPE_CHECKING:  # they are given dependencies themselves
-    from streamhouse.broker.fetch.fetch import FetchResult, PartitionFetch
-    from streamhouse.broker.fetch.list_offsets import OffsetResult
+    from streamhouse.model.fetch import FetchResult, OffsetResult, PartitionFetch
     from streamhouse.model.group_requests import DescribedGroup, ListedGroup, OffsetToCommit, Outcomes
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch.list_offsets import OffsetResult
 from streamhouse.broker.wal.disk_recovery import DiskWalFactory
 from streamhouse.config.fields import Address
 from streamhouse.errors import Retriable, Unavailable
 from streamhouse.format.batch import Buffer
+from streamhouse.model.fetch import OffsetResult
 from streamhouse.model.names import PartitionId, SessionId, TopicPartition
 from streamhouse.stores.metadata.base import MetadataStore
 from tests.broker.support import WAL_ROOT, Faulty, World, current, produce, values_of

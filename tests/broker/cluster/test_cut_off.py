@@ -7,11 +7,11 @@ import pytest
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.failover.store_isolation import IsolationRule, isolation_limit_s
-from streamhouse.broker.fetch.fetch import FetchResult, PartitionFetch
 from streamhouse.broker.wal.object_recovery import ObjectWalFactory
 from streamhouse.config import FlushSettings, Settings, WalSettings
 from streamhouse.config.fields import Address
 from streamhouse.errors import LeaseLost, Retriable
+from streamhouse.model.fetch import FetchResult, PartitionFetch
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.stores.objects.watched import PutWatch, WatchedStore
 from tests.broker.cluster.test_cluster import Team

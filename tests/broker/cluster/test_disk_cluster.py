@@ -7,14 +7,13 @@ from uuid import UUID
 import pytest
 
 from streamhouse.broker.failover.wal_reappend import TransactionOutcomes, _Pass
-from streamhouse.broker.fetch.fetch import PartitionFetch
-from streamhouse.broker.fetch.list_offsets import OffsetResult
 from streamhouse.broker.wal.disk_quarantine import quarantine_root
 from streamhouse.config import ClusterSettings, FlushSettings, LeaseSettings, WalSettings
 from streamhouse.errors import NotReserved
 from streamhouse.format.batch import read_header
 from streamhouse.format.wal_file import FILE_HEADER_BYTES, WalEntry
 from streamhouse.model.cluster import AbandonedRange
+from streamhouse.model.fetch import OffsetResult, PartitionFetch
 from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId, TopicPartition
 from tests.broker.cluster.disk_team import DiskAgent, DiskTeam
 from tests.broker.conftest import MakeWorld

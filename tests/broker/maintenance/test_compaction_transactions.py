@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch.fetch import FetchResult, PartitionFetch
 from streamhouse.broker.fetch.read_plans import OffsetRange
 from streamhouse.broker.maintenance.run_rewriter import TRIES
 from streamhouse.broker.produce.append import ProduceTransaction
@@ -18,6 +17,7 @@ from streamhouse.format.batch import Buffer, iter_batches
 from streamhouse.format.records import Record, build_batch
 from streamhouse.format.run_rewrite import batches_of
 from streamhouse.format.transactions import drop_aborted
+from streamhouse.model.fetch import FetchResult, PartitionFetch
 from streamhouse.model.transaction import AbortedTransaction, Marker, ProducerIdentity
 from tests.broker.conftest import MakeWorld
 from tests.broker.maintenance.test_compaction import COMPACT, cleaned_to, flush, later, partition_of, put, written

@@ -6,10 +6,10 @@ import logging
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch.fetch import PartitionFetch
 from streamhouse.broker.produce.append import ProduceTransaction
 from streamhouse.config import CompactionSettings, FetchSettings, ProducerSettings
 from streamhouse.errors import CorruptObject, MissingRecords, OutOfOrderSequence, Unavailable
+from streamhouse.model.fetch import PartitionFetch
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.segment import Run
 from tests.broker.conftest import MakeWorld

@@ -12,7 +12,6 @@ import pytest
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.external_commits.commit_request import ExternalCommitRequest
 from streamhouse.broker.external_commits.partition_freezes import MAX_CANCELLED
-from streamhouse.broker.fetch.fetch import PartitionFetch
 from streamhouse.broker.partition.producer_state import ProducerTable
 from streamhouse.broker.segments.producer_snapshots import load_producers
 from streamhouse.config import CompactionSettings, ExternalCommitSettings, FlushSettings
@@ -28,6 +27,7 @@ from streamhouse.errors import (
 )
 from streamhouse.format.batch import iter_batches, read_header
 from streamhouse.model.external_commit import FreezeRequest, FreezeTarget, Outcome, QueryId, StoredCommit
+from streamhouse.model.fetch import PartitionFetch
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.segment import SegmentObject
 from tests.broker.conftest import MakeWorld

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch.fetch import FetchResult, PartitionFetch
 from streamhouse.broker.partition.backpressure import SHARE, ResponseBudget
 from streamhouse.config import FetchSettings
+from streamhouse.model.fetch import FetchResult, PartitionFetch
 from streamhouse.model.names import TopicPartition
 from tests.broker.conftest import MakeWorld
 from tests.broker.support import MANY_BYTES, World, batch, current, produce, records_of, settle

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch.fetch import FetchResult, LongPoll, PartitionFetch
+from streamhouse.broker.fetch.fetch import LongPoll
 from streamhouse.broker.partition.log import PartitionLog
 from streamhouse.errors import (
     FencedLeaderEpoch,
@@ -15,6 +15,7 @@ from streamhouse.errors import (
     UnknownLeaderEpoch,
     UnknownTopic,
 )
+from streamhouse.model.fetch import FetchResult, PartitionFetch
 from streamhouse.model.names import TopicPartition
 from tests.broker.support import CLICKS, MANY_BYTES, ORDERS, World, batch, current, fetch, produce, records_of, settle
 

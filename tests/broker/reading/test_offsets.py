@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch.list_offsets import OffsetResult
+from streamhouse.model.fetch import OffsetResult
 from tests.broker.support import NOW_MS, ORDERS, World, batch, current, produce, settle
 
 T = NOW_MS - 10_000_000

@@ -1,8 +1,8 @@
 """When a read of several leaders is good enough, and what of it is told."""
 
-from streamhouse.broker.fetch.fetch import FetchResult
 from streamhouse.broker.forwarding.fan_out import is_enough, trimmed
 from streamhouse.errors import NotLeader, OffsetOutOfRange, Unavailable
+from streamhouse.model.fetch import FetchResult
 from streamhouse.model.names import TopicPartition
 from tests.broker.support import batch
 

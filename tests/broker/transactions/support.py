@@ -5,11 +5,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch.fetch import PartitionFetch
 from streamhouse.broker.partition.log import PendingAppend
 from streamhouse.broker.produce.append import ProduceTransaction
 from streamhouse.config import TransactionSettings
 from streamhouse.format.transactions import drop_aborted
+from streamhouse.model.fetch import PartitionFetch
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.transaction import ProducerIdentity, TransactionCall
 from tests.broker.support import CLICKS, MANY_BYTES, ORDERS, World, batch, records_of

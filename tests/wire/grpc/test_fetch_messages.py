@@ -8,12 +8,12 @@ from typing import cast
 
 import pytest
 
-from streamhouse.broker.fetch.fetch import FetchResult
 from streamhouse.config import GrpcSettings
 from streamhouse.errors import BatchTooLarge, Rejected
 from streamhouse.format.batch import assign_offset, iter_batches
 from streamhouse.format.compression import Codec
 from streamhouse.format.records import encode_batch
+from streamhouse.model.fetch import FetchResult
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import NewRecord
 from streamhouse.wire.grpc import fetch as outgoing

@@ -9,7 +9,6 @@ from prometheus_client import CollectorRegistry
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.dependencies import AppendResult, Dependencies
-from streamhouse.broker.fetch.fetch import PartitionFetch
 from streamhouse.broker.wal.object_recovery import ObjectWalFactory
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.config import (
@@ -26,6 +25,7 @@ from streamhouse.config.fields import Address
 from streamhouse.errors import StreamhouseError, Unavailable
 from streamhouse.format.batch import iter_batches
 from streamhouse.format.records import decode_batch
+from streamhouse.model.fetch import PartitionFetch
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.record import Receipt, StoredRecord
 from streamhouse.stores.metadata.base import MetadataStore

@@ -8,11 +8,11 @@ from uuid import UUID
 import pytest
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch.fetch import FetchResult, PartitionFetch
 from streamhouse.config import Settings
 from streamhouse.errors import AppendFailed, NotLeader
 from streamhouse.format.compression import Codec
 from streamhouse.format.records import Record, build_batch, read_records
+from streamhouse.model.fetch import FetchResult, PartitionFetch
 from streamhouse.model.names import TopicPartition
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.fetch import FetchRequest, FetchResponse, ReplicaState

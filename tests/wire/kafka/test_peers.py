@@ -8,11 +8,11 @@ from uuid import UUID
 
 import pytest
 
-from streamhouse.broker.fetch.fetch import PartitionFetch
 from streamhouse.config import AgentClientSettings
 from streamhouse.config.fields import Address
 from streamhouse.errors import Overloaded, RecordTooLarge, Unavailable
 from streamhouse.format.batch import read_header, without_log_fields
+from streamhouse.model.fetch import PartitionFetch
 from streamhouse.model.names import PartitionId, TopicId, TopicPartition
 from streamhouse.model.transaction import Marker, ProducerIdentity
 from streamhouse.wire.kafka.agent_client import KafkaAgentClient, appends

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from streamhouse.broker.fetch.fetch import PartitionFetch
 from streamhouse.broker.groups import JoinRequest, MemberRef, OffsetToCommit, SyncRequest
 from streamhouse.errors import (
     CorruptBatch,
@@ -20,6 +19,7 @@ from streamhouse.errors import (
     RecordTooLarge,
     UnknownTopic,
 )
+from streamhouse.model.fetch import PartitionFetch
 from streamhouse.model.group import OfferedProtocol
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import Acks, NewRecord, Receipt

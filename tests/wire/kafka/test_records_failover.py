@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from streamhouse.broker.fetch.fetch import PartitionFetch
 from streamhouse.errors import StreamhouseError, Unavailable
+from streamhouse.model.fetch import PartitionFetch
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import Acks, NewRecord, Receipt
 from tests.wire.kafka.talk import a_batch

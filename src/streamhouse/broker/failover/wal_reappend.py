@@ -24,7 +24,6 @@ from typing import NamedTuple
 
 from streamhouse.broker.cluster.cluster import Cluster
 from streamhouse.broker.dependencies import Dependencies
-from streamhouse.broker.fetch.list_offsets import OffsetResult
 from streamhouse.broker.partition.log import PendingAppend
 from streamhouse.broker.wal.disk_recovery import DiskWalReader, DiskWalRecovery
 from streamhouse.errors import ConcurrentTransactions, NotLeader, StreamhouseError, Unavailable
@@ -33,6 +32,7 @@ from streamhouse.format.loss_report import LossReport, encode_report
 from streamhouse.format.transactions import read_marker
 from streamhouse.format.wal_file import WalEntry
 from streamhouse.model.cluster import AbandonedRange
+from streamhouse.model.fetch import OffsetResult
 from streamhouse.model.names import PartitionId, SessionId, TopicId, TopicPartition
 from streamhouse.model.topic import Topic
 from streamhouse.model.transaction import AbortedTransaction, TransactionState

@@ -10,8 +10,6 @@ gets are void: leaving their records out is the reader's own business, as in Kaf
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from streamhouse.broker.context import BrokerContext
 from streamhouse.broker.partition.log import PartitionLog
@@ -28,41 +26,7 @@ from streamhouse.errors import (
 )
 from streamhouse.format.batch import Buffer, empty_batch, iter_batches
 from streamhouse.limits import iterate_fairly
-from streamhouse.model.names import TopicPartition
-from streamhouse.model.transaction import AbortedTransaction
-
-
-class PartitionFetch(NamedTuple):
-    """A partition that a client wants records of; `leader_epoch` -1 when it doesn't know one. `committed`: nothing of
-    transactions that aren't decided."""
-
-    name: TopicPartition
-    offset: int
-    max_bytes: int
-    leader_epoch: int = -1
-    committed: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchResult:
-    """`readable_end`: there are no durable records at or above it that may be told, or there weren't a moment ago."""
-
-    name: TopicPartition
-    error: StreamhouseError | None = None
-    high_watermark: int = -1
-    last_stable: int = -1
-    log_start: int = -1
-    records: Sequence[Buffer] = field(default=())
-    aborted: Sequence[AbortedTransaction] = field(default=())
-    committed: bool = False
-
-    @property
-    def readable_end(self) -> int:
-        return self.last_stable if self.committed else self.high_watermark
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(map(len, self.records))
+from streamhouse.model.fetch import FetchResult, PartitionFetch
 
 
 class LongPoll:

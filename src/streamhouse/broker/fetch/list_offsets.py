@@ -7,24 +7,19 @@ Leaves      record timestamps inside a batch to `format.records`
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from streamhouse.broker.partition.batch_decoder import BatchDecoder, StoredSize
 from streamhouse.broker.partition.log import PartitionLog
 from streamhouse.broker.segments.reader import SegmentReader
 from streamhouse.format.batch import Buffer, read_header
 from streamhouse.format.records import first_record_at
+from streamhouse.model.fetch import OffsetResult
 from streamhouse.model.segment import Run
 from streamhouse.stores.metadata.base import MetadataStore
 
 TRIES: Final = 5
 ANY_TIME: Final = -(2**63)
-
-
-class OffsetResult(NamedTuple):
-    offset: int
-    timestamp_ms: int = -1
-    leader_epoch: int = -1
 
 
 class ListOffsets:

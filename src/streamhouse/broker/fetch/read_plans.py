@@ -19,11 +19,11 @@ from typing import Final, NamedTuple
 
 from streamhouse.broker.catalog.topic_catalog import TopicCatalog
 from streamhouse.broker.dependencies import Dependencies
-from streamhouse.broker.fetch.list_offsets import OffsetResult
 from streamhouse.broker.segments.transaction_isolation import StableFlushedOffset, aborted_within
 from streamhouse.errors import InvalidPartitions, UnknownTopic
 from streamhouse.format.transactions import AbortedTransactions
 from streamhouse.model.cluster import PartitionState
+from streamhouse.model.fetch import OffsetResult
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.segment import Run
 from streamhouse.model.topic import Topic

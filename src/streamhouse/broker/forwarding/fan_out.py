@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from streamhouse.broker.dependencies import Dependencies
-from streamhouse.broker.fetch.fetch import FetchResult, PartitionFetch, stops_short
+from streamhouse.broker.fetch.fetch import stops_short
 from streamhouse.broker.forwarding.leader_lookup import LeaderLookup, LocalBroker
 from streamhouse.config.fields import Address
 from streamhouse.errors import (
@@ -27,6 +27,7 @@ from streamhouse.errors import (
     UnknownLeaderEpoch,
 )
 from streamhouse.format.transactions import readable
+from streamhouse.model.fetch import FetchResult, PartitionFetch
 from streamhouse.model.names import PartitionId
 from streamhouse.retry import RetryDeadline
 

@@ -13,10 +13,10 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from streamhouse.broker.fetch.list_offsets import OffsetResult
 from streamhouse.broker.groups import DescribedGroup
 from streamhouse.errors import StreamhouseError
 from streamhouse.format.consumer_protocol import assigned_partitions, subscribed_topics
+from streamhouse.model.fetch import OffsetResult
 from streamhouse.model.group import CONSUMER, CommittedOffset
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.topic import Topic

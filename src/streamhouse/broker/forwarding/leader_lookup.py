@@ -11,14 +11,13 @@ from typing import Final, NamedTuple, Protocol
 from streamhouse.broker.catalog.topic_catalog import TopicCatalog
 from streamhouse.broker.cluster.cluster import Cluster
 from streamhouse.broker.dependencies import EARLIEST_TIME, LATEST_TIME, Dependencies
-from streamhouse.broker.fetch.fetch import FetchResult, PartitionFetch
-from streamhouse.broker.fetch.list_offsets import OffsetResult
 from streamhouse.broker.groups import Groups
 from streamhouse.broker.partition.log import PendingAppend
 from streamhouse.broker.session.agent_session import AgentSession
 from streamhouse.config.fields import Address
 from streamhouse.errors import NotLeader, Retriable, Unavailable, UnknownTopic
 from streamhouse.model.cluster import Session
+from streamhouse.model.fetch import FetchResult, OffsetResult, PartitionFetch
 from streamhouse.model.names import PartitionId, TopicId, TopicPartition
 from streamhouse.model.topic import Topic
 

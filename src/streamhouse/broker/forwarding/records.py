@@ -10,8 +10,6 @@ Every call works at any agent. A leader on the move costs the caller a pause wit
 from collections.abc import Mapping, Sequence
 
 from streamhouse.broker.dependencies import Dependencies
-from streamhouse.broker.fetch.fetch import FetchResult, PartitionFetch
-from streamhouse.broker.fetch.list_offsets import OffsetResult
 from streamhouse.broker.forwarding.acks import BufferedAcks, FlushWaiter
 from streamhouse.broker.forwarding.fan_out import FanOutFetch
 from streamhouse.broker.forwarding.forwarding_producer import ForwardingProducer
@@ -21,6 +19,7 @@ from streamhouse.broker.forwarding.leader_lookup import LeaderLookup, LocalBroke
 from streamhouse.broker.forwarding.publish import PublishService
 from streamhouse.broker.groups import DescribedGroup, ListedGroup, OffsetToCommit
 from streamhouse.errors import StreamhouseError
+from streamhouse.model.fetch import FetchResult, OffsetResult, PartitionFetch
 from streamhouse.model.group import CommittedOffset
 from streamhouse.model.group_requests import Outcomes
 from streamhouse.model.names import TopicPartition

@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from streamhouse.broker.fetch.fetch import FetchResult
 from streamhouse.clock import Clock
 from streamhouse.errors import Overloaded, Rejected, Retriable, Stopping, StreamhouseError
+from streamhouse.model.fetch import FetchResult
 from streamhouse.model.names import TopicPartition
 from streamhouse.wire.grpc.calls import Call, Send
 from streamhouse.wire.grpc.errors import as_message

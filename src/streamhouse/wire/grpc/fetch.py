@@ -11,13 +11,13 @@ from itertools import accumulate
 from typing import Final, NamedTuple, TypeVar
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch.fetch import FetchResult, PartitionFetch
 from streamhouse.broker.partition.batch_decoder import StoredSize, stored_size, sum_stored
 from streamhouse.config import GrpcSettings
 from streamhouse.errors import BatchTooLarge, Retriable, StreamhouseError
 from streamhouse.format.batch import iter_batches, read_header
 from streamhouse.format.records import MAX_RECORD_HEADERS, iterate_batch
 from streamhouse.format.run_rewrite import batches_of
+from streamhouse.model.fetch import FetchResult, PartitionFetch
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import StoredRecord
 from streamhouse.wire.grpc.calls import Call

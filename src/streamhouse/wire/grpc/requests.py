@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch.list_offsets import OffsetResult
 from streamhouse.errors import Rejected, StreamhouseError
+from streamhouse.model.fetch import OffsetResult
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import Acks, NewRecord
 from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb

@@ -14,8 +14,8 @@ from contextlib import aclosing
 from typing import NamedTuple
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch.fetch import FetchResult, PartitionFetch
 from streamhouse.errors import StreamhouseError
+from streamhouse.model.fetch import FetchResult, PartitionFetch
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import StoredRecord
 from streamhouse.wire.http.records.topic_reader import PARALLEL, Limits, PartitionRecords, TopicReader, decode_records

@@ -14,14 +14,13 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch.fetch import FetchResult, PartitionFetch
-from streamhouse.broker.fetch.list_offsets import OffsetResult
 from streamhouse.broker.partition.batch_decoder import BatchDecoder, stored_size
 from streamhouse.clock import SystemClock
 from streamhouse.errors import DamagedRecords, OffsetOutOfRange, Retriable
 from streamhouse.format.batch import read_header
 from streamhouse.format.records import iterate_batch
 from streamhouse.format.run_rewrite import batches_of
+from streamhouse.model.fetch import FetchResult, OffsetResult, PartitionFetch
 from streamhouse.model.names import TopicId, TopicPartition
 from streamhouse.model.record import StoredRecord
 from streamhouse.model.topic import Topic

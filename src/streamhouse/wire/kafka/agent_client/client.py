@@ -10,13 +10,12 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from streamhouse.broker.dependencies import AppendResult
-from streamhouse.broker.fetch.fetch import FetchResult, PartitionFetch
-from streamhouse.broker.fetch.list_offsets import OffsetResult
 from streamhouse.broker.groups import DescribedGroup, ListedGroup, OffsetToCommit
 from streamhouse.clock import Clock, SystemClock
 from streamhouse.config import AgentClientSettings
 from streamhouse.config.fields import Address
 from streamhouse.errors import StreamhouseError, Unavailable
+from streamhouse.model.fetch import FetchResult, OffsetResult, PartitionFetch
 from streamhouse.model.group import CommittedOffset
 from streamhouse.model.group_requests import Outcomes
 from streamhouse.model.names import PartitionId, TopicPartition

@@ -7,11 +7,10 @@ Leaves      sending to `peer`
 from collections.abc import Sequence
 from typing import Final
 
-from streamhouse.broker.fetch.fetch import FetchResult, PartitionFetch
-from streamhouse.broker.fetch.list_offsets import OffsetResult
 from streamhouse.config.fields import Address
 from streamhouse.errors import CorruptObject, StreamhouseError
 from streamhouse.format.batch import iter_batches, read_header
+from streamhouse.model.fetch import FetchResult, OffsetResult, PartitionFetch
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.transaction import AbortedTransaction
 from streamhouse.wire.kafka.codec import MalformedMessage

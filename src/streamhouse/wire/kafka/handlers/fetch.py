@@ -19,9 +19,9 @@ Versions    v5 log start · v7 sessions · v9 leader epoch · v12 flexible · v1
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Final
 
-from streamhouse.broker.fetch.fetch import FetchResult, PartitionFetch
 from streamhouse.errors import NotLeader, StreamhouseError
 from streamhouse.limits import iterate_fairly
+from streamhouse.model.fetch import FetchResult, PartitionFetch
 from streamhouse.model.names import TopicId, TopicPartition
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import CloseConnection, Context, HandlerResult, PendingResponse

@@ -17,9 +17,9 @@ from collections import Counter
 from typing import Final
 
 from streamhouse.broker.fetch.fetch import check_leader_epoch
-from streamhouse.broker.fetch.list_offsets import OffsetResult
 from streamhouse.errors import StreamhouseError
 from streamhouse.limits import iterate_fairly
+from streamhouse.model.fetch import OffsetResult
 from streamhouse.model.names import TopicPartition
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
