@@ -1,20 +1,10 @@
-"""Group members as bytes: the column in which the metadata store keeps a group's members.
+"""Encoded values in columns of the metadata store: members of a group, keys of a view.
 
-Data path   broker.groups -> metadata store -> **group** -> row, and back when a shard is loaded
-Owns        both directions of the encoding, and its version
-Leaves      the rest of the group's row to the metadata store
+Members are MessagePack: an array of the version and the members; a member is an array of its fields in the order of
+`_Member`. A later version may append fields to a member: readers skip what they don't know.
 
-MessagePack: an array of the version and the members; a member is an array of its fields in the order of `_Member`. A
-later version may add fields at a member's end: readers pass over what they don't know.
-
-Keys of views: one text that a key is found by, and one that sorts as its values do.
-
-Data path   broker.views -> **view key** -> columns of the metadata store's rows
-Owns        both texts; reading a key's values from the text of a query
-Leaves      what keys are for to `broker.views`, keeping them to the metadata store
-
-A key is found by the texts of its values, whatever their types: what a URL says has none. Numbers are in the order of
-their size, texts in that of their UTF-8 bytes.
+A view's key is stored twice: as a text to look it up by, made of its values' texts whatever their types (a URL has no
+types), and as a text that sorts as the values do: numbers by size, texts by their UTF-8 bytes.
 """
 
 import json

@@ -1,16 +1,11 @@
-"""Varint: the zigzag numbers of variable length inside a record.
+"""Checks that a payload is exactly a number of well-formed records, and reads and writes their varints.
 
-Owns        reading and writing one number in plain Python
-Leaves      the fast walk over many records to `format/_record_scanner.c`, which reads them by the same rules
-
-Record walk: whether a payload is exactly so many well-formed records.
-
-Data path   wire -> check_batch -> `format.records.validate_records` -> **walk** -> broker
-Owns        the rules of a record's structure, twice: here, and as fast in `_record_scanner.c` where that could be built
+Data path   append -> `format.records.validate_records` -> **scanner**
+Owns        the structure of a record, twice: here, and faster in `_record_scanner.c` where it could be built
 Leaves      decompression and error texts to `format.records`
 
-Records have an attribute byte, a timestamp delta, an offset delta, key, value and headers, each with its length. A walk
-ends at the first flaw and names the record it found it in.
+A record has an attribute byte, a timestamp delta, an offset delta, key, value and headers, each with its length. The
+scan ends at the first error and names the record.
 """
 
 from enum import IntEnum

@@ -1,17 +1,11 @@
-"""Segment: one immutable object that holds the batches of one or many partitions.
+"""Segment: an immutable object with the batches of one or many partitions.
 
-Data path   buffer -> flush -> **encode_segment** -> PUT -> metadata rows -> range GET -> **decode_block** -> fetch
-Owns        the order of the parts: header, blocks, run indexes, directory, footer
-Leaves      each part's bytes to `format.block`, `format.run_index` and `format.directory`; I/O to the stores
+Data path   flush -> **encode_segment** -> PUT -> metadata rows -> range GET -> `format.block` -> fetch
+Owns        the order of the parts (header, blocks, run indexes, directory, footer); bytes of header, directory, footer
+Leaves      blocks to `format.block`, run indexes to `format.run_index`, I/O to the stores
 Invariant   every byte is covered by a checksum that a reader of that range checks
 
-The bytes are described in `docs/formats/segment.md`.
-
-Directory: the head and the tail of a segment object, and the list of runs in it.
-
-Data path   flush -> **encode_tail** -> segment object -> suffix GET -> **read_directory** -> inspection
-Owns        magic, version, footer and directory bytes
-Leaves      run indexes to `format.run_index`; readers who have a metadata row need neither directory nor footer
+Readers with a metadata row need neither directory nor footer. `docs/formats/segment.md` describes the bytes.
 """
 
 import struct

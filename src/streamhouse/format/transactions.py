@@ -1,16 +1,9 @@
-"""Markers: the control batches that say in a partition how a transaction ended.
+"""Transactions in a partition's bytes: control batches (markers), and the batches that read_committed readers see.
 
-Data path   broker.transactions -> log -> **marker_batch** -> WAL, segment -> fetch -> clients; and **read_marker** for
-            whoever replays a log
-Owns        the one record of such a batch: key (version, kind), value (version, the transaction's number)
-Leaves      the batch's header to `format.batch`, what a marker does to `broker.producers`
-
-Isolation: the batches that everybody may see, among those of transactions that were aborted and those of markers.
-
-Data path   fetch, segment -> consecutive batches -> **committed_only** -> whoever reads committed records
-Owns        which batches an aborted transaction made void; leaving them out, and control batches, without a copy
-Leaves      which transactions were aborted to the partition's log and the metadata store, offsets that are not stable
-            yet to whoever reads: nothing here tells an open transaction from a committed one
+Owns        the record of a marker: key (version, kind), value (version, the transaction's number); skipping batches of
+            aborted transactions and control batches without a copy
+Leaves      the batch header to `format.batch`, what a marker changes to `broker.partition.producer_state`, which
+            transactions were aborted and where the last stable offset is to the caller
 """
 
 import struct

@@ -1,1 +1,1 @@
-"""sql."""
+"""StreamHouse's own SQL statements as text: lexer, parser, options, definitions. No I/O."""

@@ -1,15 +1,7 @@
-"""Agent settings: Kafka's names for what an agent can be told, and which of them may change while it runs.
+"""The agent's settings under Kafka's names: values, where each comes from, and which may change at runtime.
 
-Data path   topic_admin -> dynamic, configs -> **agent settings**
-Owns        which of our settings is what Kafka calls what, in which unit, which can be changed and to what
-Leaves      the settings to `streamhouse.config`, the defaults of topics to `model.topic_settings`, holding what was
-            changed to `dynamic`, telling it to `configs`
-
-Configs: the agent's settings as tools are told them, with where each value comes from.
-
-Data path   topic_admin -> **configs**
-Owns        the order in which values hold, and what can't be changed because it is a fact
-Leaves      which settings there are to `agent_settings`, what was changed to `dynamic`
+Leaves      the settings themselves to `streamhouse.config`, topic defaults to `model.topic_settings`, changed values to
+            `dynamic_settings`
 """
 
 from collections.abc import Callable, Mapping, Sequence

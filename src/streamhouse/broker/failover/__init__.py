@@ -1,1 +1,1 @@
-"""failover."""
+"""Failover: leadership changes, recovery of dead agents, isolation from a store, logs that come back."""

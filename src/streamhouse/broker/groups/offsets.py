@@ -1,21 +1,13 @@
-"""Offsets: how far groups have read.
+"""Committed offsets of groups: which commits are accepted, how they are read and deleted.
 
-Data path   groups -> **offsets** -> commits -> metadata store; reading goes straight to the store
-Owns        which commits are accepted, reading and deleting committed offsets
-Leaves      transactions to `commits`, who is a member to `state`, topic names and ids to the catalog
+Data path   groups -> **offsets** -> commit queue -> metadata store; reads go straight to the store
 
-Nothing is cached: the store is the truth, so that what was committed is seen by whoever coordinates next, and a stale
-coordinator has nothing old to tell.
+Nothing is cached. The metadata store decides, so the next coordinator sees every commit, and a stale one has no old
+offsets to return.
 
-Pending: offsets that a group has committed if a transaction is, and not otherwise.
-
-Data path   groups -> **pending** -> metadata store
-Owns        which of them are accepted
-Leaves      telling readers that there are some to `offsets`; deciding to the metadata store, which makes them visible,
-            or drops them, together with the transaction
-
-They don't go with the other changes of groups: the store refuses one whose transaction is over, and its neighbours must
-not be refused with it.
+Offsets of a transaction are kept in a table of their own until the transaction ends. They don't share a metadata
+transaction with other changes of groups: the store rejects one whose transaction is over, and the others must not be
+rejected with it.
 """
 
 from collections.abc import Collection, Mapping, Sequence, Set

@@ -1,14 +1,8 @@
-"""Effects: what the group's machine wants done, and what waits for it.
+"""The way of a group from one generation to the next, and the actions that the coordinator has to perform for it.
 
-Data path   state -> **effects** -> coordinator
-Owns        the nouns
-Leaves      deciding to `state`, doing to `coordinator`
-
-Generations: how a group gets from one generation to the next.
-
-Data path   state (an event asks for a rebalance) -> **generations** -> effects
-Owns        gathering the members, beginning a generation, handing out what was assigned, what is written of it
-Leaves      which event asks for it, and whether it may, to `state`; the members to `roster`
+Data path   group_state (an event needs a rebalance) -> **rebalance** -> actions -> coordinator
+Owns        gathering the members, starting a generation, handing out assignments, what is stored of it
+Leaves      which event starts a rebalance to `group_state`, the members to `members`
 """
 
 from collections.abc import Mapping

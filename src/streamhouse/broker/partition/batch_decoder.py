@@ -1,21 +1,14 @@
-"""Decoder budget: the one limit on memory for large batches that are decompressed, over all requests.
+"""The one place where record batches are decompressed and decoded, within a memory budget that all requests share.
 
-Data path   decoder -> **decoder budget** -> a thread that decompresses; it gives the bytes back
-Owns        who may decompress now, who waits, who is refused
-Leaves      how much a batch may take to `decoder`
+Data path   append, ListOffsets by time, HTTP and gRPC reads -> **batch decoder** -> a thread -> `format.records`
 
-Requests are admitted in the order in which they came. A request waits for `max_wait_s` at most, behind `max_waiting` at
-most, and is refused with `Overloaded` else, which clients retry.
+The decompressed size of a batch isn't known before. Decoding starts with a small limit, which is enough for ordinary
+batches; a batch that needs more is decoded again with `GROWTH` times as much, up to the largest size that is allowed.
+Ordinary batches have threads of their own, so that no request waits for the large batch of another one. Requests that
+wait for a thread share one trip to it.
 
-Decoder: the one place where batches are opened. What may expand is opened in a thread, within a budget of memory.
-
-Data path   appending, offsets, HTTP and gRPC reads -> **decoder** -> a thread -> `format.records`
-Owns        on which thread a batch is opened, and how much memory it may take
-Leaves      what is done with the records to the caller, waiting for memory to `decoder_budget`
-
-How large a batch is once it is decompressed nobody knows before. It is tried with a small limit, where ordinary batches
-end; what doesn't is tried again with `GROWTH` times as much, up to the largest that a batch may be. Ordinary tries have
-threads of their own: nobody waits for somebody else's large batch. Those that wait for a thread share a trip to it.
+Large batches reserve memory in the order in which they came. A request waits at most `max_wait_s`, behind at most
+`max_waiting` others; otherwise it gets `Overloaded`, which clients retry.
 """
 
 import asyncio

@@ -1,14 +1,10 @@
-"""Pipelines: definitions are kept, changed, paused, restarted and dropped.
+"""Pipeline definitions: create, change, pause, resume, restart and drop.
 
 Data path   wire -> **pipelines** -> metadata store
-Owns        that a change is decided by what is there when it is made; limits of definitions
-Leaves      deciding to `changes`, owners to `supervisors`, running to `spark.pipelines`
+Owns        limits of definitions; when a definition counts as unchanged, keeps its position, or starts again
+Leaves      which supervisor runs a pipeline to `workers`, running it to `spark.pipelines`
 
-Changes: what becomes of a pipeline when somebody wishes something of it. Decides; touches nothing.
-
-Data path   pipelines -> **changes** -> pipelines
-Owns        when a definition is the same, when it keeps its place, what begins anew
-Leaves      reading and writing to `pipelines`, what a shape says to `model.pipeline`
+A change is decided by plain functions from what the store holds when it is made.
 """
 
 import json

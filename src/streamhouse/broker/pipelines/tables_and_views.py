@@ -1,14 +1,9 @@
-"""Tables: the names that SQL knows: definitions, topics, views.
+"""The names that SQL knows (definitions, topics, views), and the rows of materialized views.
 
-Data path   wire -> **tables** -> metadata store, catalog
-Owns        which of them a name means; that one name means one thing, and a lake table stays the one it is
-Leaves      definitions as text to `format.statements`, rows to `spark.connectors`
-
-Views: rows that pipelines keep up to date, looked up by key.
-
-Data path   a supervisor's batch -> **views** -> metadata store -> **views** -> whoever asks
-Owns        limits of rows, keys, parts and pages; how fresh a view is told to be
-Leaves      who may change a view, and once only, to the metadata store; keys as texts to `format.view_key`
+Data path   wire -> **tables and views** -> metadata store, topic catalog
+Owns        which table a name means, that a name means one thing; limits of rows, keys and pages; a view's freshness
+Leaves      SQL texts to `sql`, reading and writing rows of tables to `spark.connectors`; that a batch changes a view
+            once, and only by its owner, to the metadata store
 """
 
 import asyncio

@@ -1,14 +1,8 @@
-"""Supervision: supervisors say that they are alive and what they run, and learn what they should run.
+"""Supervisors and SQL workers: their heartbeats, what each should run, and which worker gets a query.
 
-Data path   a supervisor's heartbeat -> **supervisors** -> one metadata transaction
-Owns        limits of what a heartbeat may say; what was last said here, for metrics
-Leaves      who gets what to the metadata store, which has the clock
-
-SQL: which worker with a Spark is asked.
-
-Data path   wire -> **sql** -> a worker's address
-Owns        choosing among those that are alive
-Leaves      passing the question on to the wire, answering it to `spark.sql`
+Data path   a supervisor's heartbeat -> **workers** -> metadata store; wire -> **workers** -> a worker's address
+Owns        limits of a heartbeat, the last reported status, the choice among live workers
+Leaves      the assignment of pipelines to the metadata store, which has the clock; queries to `spark.worker`
 """
 
 import json

@@ -1,1 +1,1 @@
-"""produce."""
+"""Produce: validation and append of one batch."""

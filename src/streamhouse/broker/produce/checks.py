@@ -1,34 +1,25 @@
-"""Refusals: batches of idempotent producers that were refused for now, so that none of their successors overtakes them.
+"""Checks before an append: the rules of the topic, and gaps in the sequence of an idempotent producer.
 
-Data path   appending asks **gap_guard** just before a log judges a batch; appending and session add to it
-Owns        the first refused sequence per producer and partition, until a batch of the producer is stored
-Leaves      the rules of sequences to `producers`
+Data path   append -> **checks** -> partition log
 
-A log takes an unknown producer at its word (it may have forgotten it), so it would also take the second batch of a
-new one whose first was just refused: memory was full, or the lease could not be had. The first, sent again, would then
-come before everything that the log remembers, and look like a duplicate of something stored. The same holds for
-batches that were in flight when their log was sealed (the WAL failed, the lease or the session was lost).
+Topic rules (`find_violation`): a batch is checked by the summary of its records. Only when it violates a rule are its
+records examined one by one, so that the producer learns which of them were rejected and can send the others again.
 
-A producer that hasn't sent a refused batch again for a while has stored it through another agent, or given it up.
+`SequenceGapGuard`: a log accepts the first batch that it sees of an unknown producer, because it may have forgotten
+that producer. So after a batch was rejected for now (memory was full, the lease could not be acquired, the log was
+sealed with the batch in flight), the log would accept its successor; the rejected batch, sent again, would then look
+like a duplicate of something stored. The guard remembers the first rejected sequence number of each producer and
+partition, and rejects what comes after it, until a batch of that producer is stored. A producer that hasn't sent the
+rejected batch again for a while has stored it through another agent, or given it up.
 
-What another agent has refused isn't known here. So where agents are several, a batch that leaves a gap is refused for
-now as well, for `producers.settle_s` from the producer's first gap: what comes before it is probably on its way. Told
-that it is out of order instead, librdkafka begins another epoch and stores again what it is unsure of in other
-partitions. Clients wait before they send a refused batch again: a second and a fifth at most (the default of
-`retry.backoff.max.ms` and its jitter, as in the Java client), and some more to learn who leads and to connect. Time-
-outs of requests need no room: librdkafka sends nothing to the next leader while an answer of the one before is due,
-but counts an answer as there a moment before it has put the batches back; the Java client goes on, and takes a gap
-for a loss only when nothing before it is under way. A longer time would keep a producer that was forgotten, or whose
-records were lost with the power, waiting for nothing.
-
-Rules: what a topic demands of the records it takes.
-
-Data path   wire -> broker asks **rules** after a batch was found well formed, before its log sees it
-Owns        which rule of its topic a batch breaks, and how a record that breaks it is recognised
-Leaves      the structure of records to `format.records`, refusing to `broker`
-
-A batch is judged by the summary of its records, which costs nothing. Only when it breaks a rule are its records looked
-at one by one, so that the producer learns which of them were to blame and may send the others again.
+What another agent rejected isn't known here. Therefore, in a cluster, a batch that leaves a gap is rejected for now for
+`producers.settle_s` after the producer's first gap: its predecessor is probably in flight. If the answer were
+OUT_OF_ORDER_SEQUENCE_NUMBER instead, librdkafka would start another epoch and store again what it is unsure of in other
+partitions. Clients wait before they send a rejected batch again: at most 1.2 s (`retry.backoff.max.ms` and its jitter),
+and the time to find the leader and to connect. Request timeouts need no extra time: librdkafka sends nothing to the
+next leader while a response of the previous one is due, but counts a response as received a moment before it has
+queued the batches again; the Java client continues, and treats a gap as a loss only when nothing before it is in
+flight. A longer time would delay producers that were forgotten, or whose records were lost in a power cut, for nothing.
 """
 
 from collections import OrderedDict

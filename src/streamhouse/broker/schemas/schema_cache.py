@@ -1,17 +1,11 @@
-"""FreshCache: what was read from the metadata store, for as long as it may be believed.
+"""Schemas by id, read and parsed once, in memory.
 
-Data path   library -> **cache** -> metadata store
-Owns        how many entries and bytes are kept, and which of them are fresh
-Leaves      reading to the caller; hearing of changes to `schemas`
+Data path   readers by schema id, and batches that are validated -> **schema cache** -> metadata store
+Owns        limits of entries and bytes, freshness; parsing and comparing large schemas in a thread
+Leaves      changes that other agents announce to `registry`, the schema languages to `schemas`
 
-What isn't fresh stays: it is served while the store is away, since what an id stands for only changes by deletion.
-
-Library: schemas by id, parsed once, in memory.
-
-Data path   readers by schema id, and batches that are checked -> **library** -> cache -> metadata store
-Owns        that a schema is read and parsed once however many want it; that what is known is served while the store is
-            away; parsing and comparing large texts beside the event loop
-Leaves      freshness to `cache`, languages to `schemas`
+Entries that are no longer fresh stay: they are served while the metadata store is away, because the meaning of an id
+changes only by deletion.
 """
 
 import asyncio

@@ -1,20 +1,11 @@
-"""Frame: a cached block as a file of its own, which says whose block it is and can be checked.
+"""The files of the disk cache: a directory with a lock, and one checksummed file per block.
 
-Data path   object store -> reader -> **encode_frame** -> folder -> **decode_frame** -> reader
-Owns        the names and the bytes of cached files
-Leaves      files to `tier.folder`; the block's own checksum, from the run's index, to `format.block`
+Data path   disk cache -> **files** -> operating system
+Owns        names and bytes of cached files; that a file appears whole or not at all
+Leaves      which blocks are cached to `disk_cache`; the block's own checksum to `format.block`
 
-Nobody but this module reads these bytes, and a file that it doesn't understand is a block that isn't cached: there is
-nothing to migrate.
-
-Folder: the disk tier's door to the local disk, and the real disk behind it.
-
-Data path   tier.disk -> **folder** -> operating system
-Owns        the folder's lock; that a file appears under its name whole, or not at all
-Leaves      which files there are to `tier.disk`, what is in them to `tier.frame`
-
-All calls block and are made from worker threads only. Nothing is synced: after a loss of power a file may hold
-anything, and its checksum will say so.
+All calls block and run in worker threads. Nothing is fsynced: after a power cut a file may hold anything, and its
+checksum shows it. A file that this version can't read is a block that isn't cached, so nothing is ever migrated.
 """
 
 import contextlib

@@ -1,33 +1,18 @@
-"""Rebuilding: what producers had written, where the snapshot at the end of a partition's newest run is damaged.
+"""Producer state of partitions that are opened or recovered, from the snapshots at the end of their newest runs.
 
-Data path   snapshots, which can't read one -> **rebuilding** -> producers' table of a log that is opened or recovered
-Owns        whether the state can be had without a doubt from the run before and the batches of this one
-Leaves      bytes to `reader`, rules of sequences to `producers`
+Data path   newest run of each partition -> **producer snapshots** -> producer tables
+Owns        which snapshots are read together; what replaces one that is damaged or missing
+Leaves      rows to the metadata store, bytes to `reader`, the rules of sequences to `partition.producer_state`
 
-What a snapshot says follows from the one before it and from the batches in between, so it can be made again: from the
-run before, or from nothing at the very beginning of a partition, and from each batch of the damaged run. All of them
-must be there, without a gap in their offsets: compaction may have removed some, or placed runs may stand in between,
-whose producers' state is elsewhere. Then it is not rebuilt, and the partition stays closed; a producer that was
-forgotten could store the same batch twice.
+A damaged snapshot is rebuilt from the snapshot of the run before, or from nothing at the beginning of a partition, and
+from each batch of the damaged run. All batches must be there, without a gap in their offsets: compaction may have
+removed some, and runs of external commits have their producer state elsewhere. Otherwise the partition stays closed: a
+producer that was forgotten could store the same batch twice.
 
-Earlier snapshot: what is known of a partition's producers when the object with their newest snapshot is missing.
-
-Data path   snapshots, which can't read the newest -> **earlier_snapshot** -> producers' table of a log that is opened
-Owns        which earlier snapshot counts, and when a partition stays closed instead
-Leaves      rows to the metadata store, bytes to `reader`, what follows from not knowing all to `producers` (`doubt`)
-
-The newest snapshot that is left is taken, and what producers sent after it is in doubt, as behind a disk that nobody
-reaches. A batch of the missing range that is sent again is stored again: nobody can read the first one. Transactions
-that were open at that snapshot stay open. Where none is left, and no older run is there to be read, nothing is known.
-Where older runs were not looked at (`producers.max_snapshots_tried`), the partition stays closed: a transaction may be
-open in them, whose records readers of committed records must not see.
-
-Snapshots: what the producers of many partitions had written, read in as few requests as there are objects.
-
-Data path   newest run of each partition -> **snapshots** -> producers' tables of logs that are opened or recovered
-Owns        which snapshots are read together
-Leaves      the rows to the metadata store, the bytes to `reader`, what is damaged to `rebuilding`, what is missing to
-            `earlier_snapshot`
+If the object with the newest snapshot is missing, the newest one that is left is used, and what producers sent after it
+is in doubt. A batch of the missing range that is sent again is stored again, because nobody can read the first one.
+Transactions that were open at that snapshot stay open. If `producers.max_snapshots_tried` ended the search, the
+partition stays closed: an older run may hold an open transaction that read_committed consumers must not see.
 """
 
 import asyncio

@@ -1,18 +1,11 @@
-"""Heartbeat: a session's expiry is moved on in the metadata store, again and again, and its deadline here with it.
+"""Heartbeats of a session: its expiry in the metadata store is renewed, and with it the deadline of this agent.
 
-Data path   none; session asks the deadline before every append and every ack
-Owns        when a heartbeat is due, how long it may take, what its outcome means; the deadline of the session
-Leaves      what a lost session means to `agent_session`, the transaction to the metadata store, the thread to
-            `heartbeat_thread`
+Data path   none; the session checks the deadline before every append and every acknowledgement
+Owns        when a heartbeat is due, how long it may take, what its outcome means; the thread that sends it
+Leaves      what a lost session means to `agent_session`, the transaction to the metadata store
 
-The decisions are the same wherever it runs. An agent runs it in a thread of its own, with a connection of its own, so
-that neither a busy event loop nor a crowd of metadata calls costs the session; a simulation runs it on its loop.
-
-HeartbeatThread: heartbeats in a thread of their own, with a connection of their own to the metadata store.
-
-Data path   session -> **heartbeat thread** -> metadata store
-Owns        the thread, its event loop, the store that only heartbeats use
-Leaves      when a heartbeat is due and what it means to `heartbeat`
+An agent sends heartbeats from a thread of their own, over a connection of their own, so that neither a busy event loop
+nor many metadata calls cost the session. A simulation runs the same code on its event loop.
 """
 
 import asyncio

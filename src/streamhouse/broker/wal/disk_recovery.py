@@ -1,14 +1,8 @@
-"""Recovery: what dead sessions left in their disk logs.
+"""Disk WALs of an agent: new ones, and those that dead sessions left behind.
 
-Data path   start -> **recovery** (lock, read, scan) -> broker publishes what is missing -> **remove**
-Owns        who is dead (a log whose lock can be taken), reading a log while holding its lock, the damage report
-Leaves      what an entry looks like and what is damage to `format.wal`; epochs and offsets to the broker; damaged logs
-            that are kept to `disk_keeping`
-
-Local WALs: where an agent with a disk begins its logs, and finds those of dead sessions.
-
-Owns        nothing but the pairing of the two
-Leaves      writing to `disk`, reading what is left to `recovery`
+Data path   start -> **recovery** (lock, read, scan) -> the broker publishes what is missing -> remove
+Owns        which sessions are dead (their lock can be taken), reading a log under its lock, the damage report
+Leaves      entries and damage to `format.wal_file`, epochs and offsets to the broker, damaged logs to `disk_quarantine`
 """
 
 import asyncio

@@ -1,21 +1,15 @@
-"""Gaps of an object log: whether a number that is missing was durable once.
+"""Damaged object WALs: how damage is told from the end of a log, and how a damaged log is kept.
 
-Data path   object recovery, at a missing number -> **gaps** (one listing, one header) -> damage, or the end of the log
-Owns        what the objects above a missing number say about it
-Leaves      reading and sealing to `object_recovery`, the bytes of a header to `format.wal_object`
+Data path   object recovery, at a missing number -> **quarantine** -> damage or end of the log; reports -> doctor
+Owns        what the objects above a missing number prove; the reports in the store, and deleting them with their log
+Leaves      reading and sealing to `object_recovery`, the content of a report to `session.recovery`
 
-A session has several PUTs under way, so objects above a missing number are no proof: nothing above it was acknowledged
-while it was missing. But each object says below which number all were durable when it was sent. A missing number below
-that was acknowledged, and has been lost since.
+Several PUTs of a session are in flight, so objects above a missing number prove nothing by themselves. But each object
+carries the number below which all objects were durable when it was sent. A missing number below that was acknowledged
+and has been lost since.
 
-Keeping of object logs: a damaged log stays in the store, with a report, until an operator discards it.
-
-Data path   none: recovery of a damaged log -> **keeping** -> doctor, an operator's commands
-Owns        reports in the store, which logs they are on, deleting both
-Leaves      what a report says to `cluster.recovery`, whether a log may be discarded to `cluster.damaged_logs`
-
-The objects stay where they are. The report stands under a prefix of its own: whoever deletes objects of logs looks
-there first.
+The objects of a damaged log stay where they are, until an operator discards them. The report stands under a prefix of
+its own, which is checked before objects of logs are deleted.
 """
 
 from collections.abc import Sequence

@@ -1,20 +1,14 @@
-"""Upload: one object of a log gets into the store, or the session learns that it is dead.
+"""One object of the object WAL: its buffer, and its upload.
 
-Data path   window -> **upload** -> object store
-Owns        trying the same key again for as long as it takes; telling our own write from a seal and from a stranger
-Leaves      order, acknowledgement and giving up to `objects`; shorter retries to the store
+Data path   append -> **buffer** (encoded as it arrives) -> **upload** -> object store
+Owns        the object's bytes and the future that its appends share; retrying the same key; telling the agent's own
+            write from a seal
+Leaves      when an object is sent, order and acknowledgement to `object_wal`
 
-A PUT that failed may have happened, or may happen later. The key stays the same, so it happens once: when the name is
-taken the object is read back. Our content is success. A seal, or anything else, means that others have ended this log.
+A PUT that failed may have happened, or may happen later. The key stays the same, so it happens once: if the name is
+taken, the object is read back. Equal content is success; a seal or anything else means that the log was ended.
 
-Window: what all partitions received in a short while, on its way to become one object.
-
-Data path   append -> **window** (encoded as it comes) -> upload
-Owns        the object's bytes and their place in it; the future that its appends share
-Leaves      when it is sent to `objects`, sending to `object_upload`
-
-Small batches are copied once, here, a piece at a time, so that the cost is spread over the appends and the store is
-handed few large pieces instead of thousands of small ones; large batches are never copied.
+Small batches are copied once, here, as they arrive, so that the store gets few large pieces; large ones are not copied.
 """
 
 import asyncio

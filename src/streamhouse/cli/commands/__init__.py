@@ -1,1 +1,1 @@
-"""commands."""
+"""The commands of `streamhouse`, a module per command or family."""

@@ -1,13 +1,4 @@
-"""Up: run an agent in this process, and say on one screen what runs where.
-
-Owns        the flags of `streamhouse up` and the screen
-Leaves      reading settings to `config`, running to `agent`
-
-Settings: `streamhouse config show` prints every setting, where its value comes from and what it means.
-
-Owns        the table and the JSON
-Leaves      reading and explaining to `config`
-"""
+"""`streamhouse up` runs an agent in this process; `streamhouse config show` prints every setting and its source."""
 
 import os
 import shutil

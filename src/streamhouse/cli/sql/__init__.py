@@ -1,1 +1,1 @@
-"""sql."""
+"""`streamhouse sql`: the shell, and single statements."""

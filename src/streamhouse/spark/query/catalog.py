@@ -1,13 +1,8 @@
 """Catalog: every name that SQL knows, with its columns.
 
 Data path   a name -> **catalog** -> agents (definitions, schemas, samples) -> a table with columns
-Owns        where columns come from: declared, registered, inferred; how long an answer is good for
-Leaves      asking to `asking`, types of JSON to `inferring`, making frames to `binding`
-
-Topic columns: what a lake table of a topic could be keyed and partitioned by.
-
-Owns        that a topic without records and schema has no columns that anybody knows
-Leaves      finding them to `sql.catalog`
+Owns        where columns come from (declared, registered, inferred), and how long an entry is valid
+Leaves      requests to agents and types of JSON to `schema_inference`, DataFrames to `resolver`
 """
 
 import difflib
