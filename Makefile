@@ -102,9 +102,9 @@ $(CLASSES): $(STAMP) tests/spark/archive.py tests/support/java_options.py
 
 # What a run with every change leaves to `make nightly`; with nightly depth it is said otherwise.
 MARKS  ?= not java and not chaos and not slow
-# Lanes are cut off after half an hour. With ARGS='-k …' a lane may have nothing to run.
+# Lanes are cut off after 80 minutes, so that one that hangs is seen. With ARGS='-k …' a lane may have nothing to run.
 PYTEST  = $(if $(shell command -v timeout),timeout --foreground --signal=INT --kill-after=30 $(LIMIT)) $(BIN)/pytest
-LIMIT  ?= $(if $(TEST_DEPTH),4h,30m)
+LIMIT  ?= $(if $(TEST_DEPTH),4h,80m)
 PICKED  = $(if $(ARGS),|| [ $$? = 5 ])
 
 .PHONY: test-fast
