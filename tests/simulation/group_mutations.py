@@ -142,7 +142,7 @@ def groups_deleted_under_their_members(patch: Patch) -> None:
 
 
 def offsets_deleted_under_their_readers(patch: Patch) -> None:
-    patch.setattr(offsets, "reads", lambda group, topic: False)
+    patch.setattr(offsets, "is_subscribed", lambda group, topic: False)
 
 
 def deletions_not_written(patch: Patch) -> None:
@@ -155,7 +155,7 @@ def deletions_not_written(patch: Patch) -> None:
 
 
 def offsets_expire_under_their_readers(patch: Patch) -> None:
-    patch.setattr(offset_expiry, "reads", lambda group, topic: False)
+    patch.setattr(offset_expiry, "is_subscribed", lambda group, topic: False)
 
 
 def offsets_expire_too_early(patch: Patch) -> None:
