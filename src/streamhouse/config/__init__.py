@@ -1,7 +1,7 @@
 """Settings: values with names, units, defaults and a sentence each, read once at the start.
 
 Owns        `settings`, `listeners`, `pipelines`, `transactions` (what there is), `load` (where values come from, and
-            errors that name the place of a wrong one), `quantities` (how sizes, durations and addresses are written)
+            errors that name the place of a wrong one), `fields` (how sizes, durations and addresses are written)
 Leaves      turning settings into components to `agent`
 
 Order of precedence: flags, then environment (`STREAMHOUSE_WAL_FSYNC=always`), then `streamhouse.toml`

@@ -1,7 +1,7 @@
 """Load: flags, environment, `streamhouse.toml` and defaults become one `Settings`.
 
 Owns        the order of precedence, the names of flags and variables, and errors that name the place of a wrong value
-Leaves      what settings there are to `settings`; how quantities are written to `quantities`; who asks to `cli`
+Leaves      what settings there are to `settings`; how quantities are written to `fields`; who asks to `cli`
 """
 
 import difflib

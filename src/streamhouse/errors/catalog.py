@@ -3,7 +3,7 @@
 Errors of questions in SQL.
 
 Owns        mistakes with their places, and the ways a query can end before its answer
-Leaves      finding places to `spark.sql.problems`, statuses to whoever serves
+Leaves      finding places to `query.error_messages`, statuses to whoever serves
 
 Errors of schemas, of values written with them, and of the schema registry.
 

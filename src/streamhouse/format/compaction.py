@@ -2,8 +2,10 @@
 
 Data path   none: segments are read, **rewritten** and replaced behind the data path's back
 Owns        the key map, what stays, the delete horizon (KIP-534) in headers of batches with tombstones and of markers
-Leaves      which offsets are compacted, and when, to `model.compaction`; the keys of a batch to `format.key_hashes`,
-            leaving records out to `format.filtering`; reading and replacing to `broker.maintenance` and Spark's jobs
+Leaves      which offsets are compacted, and when, to `model.log_cleanup`; the keys of a batch to
+            `format.compaction_kernel`,
+            leaving records out to `format.compaction_kernel`; reading and replacing to `broker.maintenance` and
+            Spark's jobs
 
 Invariants  the latest record of a key stays; a record that stays keeps its offset, timestamp, key, value and headers
             a batch keeps its base offset and last offset, its producer and sequence, its codec

@@ -1,6 +1,6 @@
 """Schema columns: payloads that were written with a schema, as buffers, without an object per record.
 
-Data path   `format.columns` -> a column of values -> **decode_columns**, **find_objects** -> arrays
+Data path   `format.columnar_decoder` -> a column of values -> **decode_columns**, **find_objects** -> arrays
 Owns        the tree of what is read of a payload, and how it is told to `_payload_decoder.c`
 Leaves      which tree a schema has, and arrays, to who reads them; payloads that are unusual, or written with another
             schema, to `schemas`: they are marked, and null in all columns

@@ -2,7 +2,7 @@
 
 Data path   broker.producers -> **encode_producers** -> run index -> **decode_producers** -> the next leader
 Owns        the snapshot's bytes
-Leaves      what the state means, and when entries expire, to `broker.producers`
+Leaves      what the state means, and when entries expire, to `partition.producer_state`
 
 Offsets and sequences are final ones, so that a duplicate is answered with its original offset also after a failover.
 

@@ -4,7 +4,7 @@ Data path   wire -> check_batch -> **validate_records** -> broker; Kafka's fetch
             broker.records -> **encode_batch** -> append; stored batch -> **iterate_batch** -> HTTP, gRPC
 Owns        judging, reading and building the records of a batch; lookup of a record by time
 Leaves      the header to `format.batch`, codecs to `format.compression` and `format.decompression`, the walk itself to
-            `format.record_walk`, the bytes of records to `format.record_codec`
+            `format.record_scanner`, the bytes of records to `format.record_codec`
 
 Whatever reads records does it here, or from what `stored_payload` gives. Records become objects a few at a time, when
 they are asked for: two bytes of a payload may be a header, which takes a hundred as an object.

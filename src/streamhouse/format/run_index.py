@@ -2,7 +2,7 @@
 
 Data path   flush -> **encode_run_index** -> segment object -> ranged GET -> **decode_run_index** -> fetch, recovery
 Owns        the index's bytes; the search for a block
-Leaves      blocks to `format.block`, the producer snapshot's inside to `format.producers`
+Leaves      blocks to `format.block`, the producer snapshot's inside to `format.producer_snapshot`
 
 An index that is damaged is read by nobody. Two of its parts can be told right from wrong without its checksum, though,
 for those who need no more: the snapshot has a checksum of its own, and entries that fill the run's bytes without a gap

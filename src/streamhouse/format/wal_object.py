@@ -2,7 +2,7 @@
 
 Data path   wal window -> **encode** -> object store ; after a death: object store -> **read_object** -> log
 Owns        the layout of both, both directions; telling data, seal and neither apart
-Leaves      entries to `format.wal`, keys to `format.keys`, what a seal does to `broker.wal`
+Leaves      entries to `format.wal_file`, keys to `format.object_keys`, what a seal does to `broker.wal`
 
 Invariants  an object is data, or a seal, under its own name only: session and sequence stand in it, under a CRC
             an object with data is longer than `SEAL_BYTES`, a seal never, so that a listing can tell them apart

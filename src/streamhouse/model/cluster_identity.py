@@ -1,7 +1,7 @@
 """Identity: by what a database and an object store know that they belong together.
 
 Owns        the nouns, and the judgement whether two partners fit
-Leaves      the rows to the metadata store, the objects to `broker.cluster.identity`
+Leaves      the rows to the metadata store, the objects to `cluster.store_identity`
 
 A healthy pair has the same cluster id, and `stored <= newest in the store <= begun`: a generation is begun in the
 database, then written to the store, then noted in the database. So a store that is ahead of `begun` has seen a newer

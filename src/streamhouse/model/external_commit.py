@@ -1,7 +1,7 @@
 """Placing: segments that others wrote become part of partitions, all at once.
 
 Owns        the nouns: what is held, what is asked to be placed, what is remembered of it
-Leaves      holding and coordinating to `broker.placing`, the transaction to the metadata store
+Leaves      holding and coordinating to `broker.external_commits`, the transaction to the metadata store
 
 A query is whoever commits, known by an id of its own; its epochs count its commits and only grow.
 """

@@ -1,7 +1,7 @@
 """Identifiers: names and texts as SQL writes them, so that they mean the same when they are read again.
 
 Owns        quoting of names and strings for Spark's SQL and ours, of names for PostgreSQL; lists of names in options
-Leaves      reading whole statements to `format.tokens`
+Leaves      reading whole statements to `sql.lexer`
 
 Every name that goes into a text of SQL, into a schema or into `col(…)` is quoted here: a column may be called anything.
 """

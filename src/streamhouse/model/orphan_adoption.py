@@ -1,7 +1,7 @@
 """Adoption: which objects that no row names are registered when a database was lost or is older than its object store.
 
 Owns        the nouns, and the choice for one partition
-Leaves      finding objects to `broker.cluster.adoption`, writing rows to the metadata store
+Leaves      finding objects to `admin.orphan_adoption`, writing rows to the metadata store
 
 What a leader wrote under one epoch never contradicts itself, so of objects with the same epoch and overlapping offsets
 any may be taken. A later epoch begins where the one before it ended: what an older leader wrote beyond that was never

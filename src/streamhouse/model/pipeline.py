@@ -1,7 +1,7 @@
 """Pipeline: a continuous query, its status and its owner; views that pipelines maintain; SQL workers.
 
 Owns        the types; whether a changed definition keeps its checkpoint; how many pipelines a supervisor should have
-Leaves      definitions as text to `format.statements`, storing them to `broker.pipelines`, running to `spark.pipelines`
+Leaves      definitions as text to `sql.parser`, storing them to `broker.pipelines`, running to `spark.pipelines`
 
 A supervisor owns a pipeline through a lease: holder, epoch and expiry by the metadata store's clock. Its commits to
 topics and views are fenced by that epoch. `restart` starts a new generation: a new start position, a new checkpoint and

@@ -2,7 +2,7 @@
 
 Data path   HTTP, gRPC -> **record** -> broker.records -> batches; batches -> **record** -> HTTP, gRPC
 Owns        the nouns
-Leaves      bytes of batches to `format.records`, where a record goes to `broker.records`
+Leaves      bytes of batches to `format.records`, where a record goes to `broker.forwarding`
 
 Tuples, not dataclasses: they are made by the thousand, and a tuple is made in C.
 """

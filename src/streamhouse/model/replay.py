@@ -2,7 +2,7 @@
 
 Data path   a checkpoint's offsets -> covers, stored with a commit -> **replay** -> done, or refused
 Owns        what counts as the same batch
-Leaves      reading checkpoints to `spark.progress`, keeping what was committed to each target
+Leaves      reading checkpoints to `runtime.checkpoint`, keeping what was committed to each target
 
 `covers` says what a batch is made of: the source offsets at its end, as text or as a digest of it; where those aren't
 known, how many records it has. Commits of older versions have none, and count as done by their number.

@@ -1,7 +1,7 @@
 """Segments: immutable objects, and the runs of partitions inside them.
 
 Owns        the nouns
-Leaves      their bytes to `format.segment`, their rows to the metadata store, their making to `broker.flush`
+Leaves      their bytes to `format.segment`, their rows to the metadata store, their making to `session.flush`
 """
 
 from collections.abc import Iterable, Mapping

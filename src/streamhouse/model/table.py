@@ -2,7 +2,7 @@
 
 Owns        columns, options and location of a table; partitions of a lake table (`day(ts), bucket(16, id), country`);
             what `table.format`, `table.key` and the other settings of a topic mean together
-Leaves      the text of CREATE TABLE to `format.statements`, names and types of settings to `topic_settings`, reading
+Leaves      the text of CREATE TABLE to `sql.parser`, names and types of settings to `topic_settings`, reading
             and writing to `spark`
 
 A topic is a table without a definition. A definition adds columns and a format, or names another location. A value that

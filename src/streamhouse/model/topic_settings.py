@@ -1,7 +1,7 @@
 """Topic settings: Kafka's names for what a topic can be told, with type, default and meaning.
 
 Owns        which settings exist, how their values are checked, and which of them are accepted for compatibility alone
-Leaves      what they add up to, `TopicConfig`, to `topic`; acting on it to `broker`; tables to `table_settings`
+Leaves      what they add up to, `TopicConfig`, to `topic`; acting on it to `broker`; tables to `table`
 """
 
 import re

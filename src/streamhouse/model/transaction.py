@@ -1,8 +1,8 @@
 """Transactions: what is kept of a transactional producer, and what ends in a partition with its transaction.
 
 Owns        the nouns
-Leaves      which change follows which to `model.transaction_changes`, rows to the metadata store, who acts when to
-            `broker.transactions`, what a marker looks like to `format.markers`
+Leaves      which change follows which to `model.transaction_transitions`, rows to the metadata store, who acts when to
+            `broker.transactions`, what a marker looks like to `format.transactions`
 
 A transaction is a row, and every step of it is one guarded change of that row: whoever asks, and however often. No
 agent keeps anything of it that may not be lost, so any agent may serve any transaction.

@@ -2,7 +2,7 @@
 
 Owns        what is refused before anything changes; which tables the settings of topics ask for, and which they don't
             ask for any more
-Leaves      doing it to `spark.lake.creating` and `spark.lake.following`, statements to `format.lake_tables`
+Leaves      doing it to `pipelines.topic_tables`, statements to `sql.lake_tables`
 
 Tables, pipelines and topics are as agents tell them. Decides; touches nothing.
 """

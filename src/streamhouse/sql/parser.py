@@ -2,8 +2,8 @@
 
 Data path   a file, a line in the shell -> **parse** -> statements, each with its place in the text
 Owns        the statements that Spark doesn't have; where each begins and ends
-Leaves      comments, strings and names to `format.tokens`, going through them to `format.token_steps`, options to
-            `format.statement_options`, SELECTs to Spark
+Leaves      tokens to `sql.lexer`, options to
+            `sql.options`, SELECTs to Spark
 
     CREATE [OR REPLACE] TABLE [IF NOT EXISTS] name [(column TYPE, …, PRIMARY KEY (a, b))] WITH (connector = '…', …)
     CREATE [OR REPLACE] PIPELINE name [WITH (option = '…', …)] AS INSERT INTO target [(columns)] SELECT …

@@ -1,7 +1,7 @@
 """Statement: what a text of SQL asks for, piece by piece: tables, pipelines and views of ours, or queries of Spark's.
 
 Owns        the nouns
-Leaves      finding them in a text to `format.statements`, doing what they say to `spark.sql` and `spark.pipelines`
+Leaves      finding them in a text to `sql.parser`, doing what they say to `spark.query` and `spark.pipelines`
 """
 
 from collections.abc import Mapping

@@ -2,7 +2,7 @@
 
 Data path   none: wire -> **cluster_admin** -> metadata store, what is open here
 Owns        the state of every agent and partition as the metadata store has it now; draining agents, moving partitions
-Leaves      handing over to `moves`, placement to `cluster`, judging whether all is well to `health_check`
+Leaves      handing over to `cluster_sync`, placement to `cluster`, judging whether all is well to `health_check`
 
 Asked seldom and by people, so nothing here is cached: every answer is read from the store. What only the leader of a
 partition knows (the high watermark, the tail) is told by that agent alone.

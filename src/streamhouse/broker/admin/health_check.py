@@ -2,7 +2,7 @@
 
 Data path   none: wire -> **health_check** -> stores, session, budget
 Owns        which things are looked at, and for how long at most
-Leaves      what is fine and what isn't to `verdicts`, comparing agents with each other to whoever asks them all
+Leaves      what is fine and what isn't to `health_rules`, comparing agents with each other to whoever asks them all
 """
 
 import asyncio

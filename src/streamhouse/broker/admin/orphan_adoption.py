@@ -2,7 +2,7 @@
 
 Data path   none: an operator's command, while no agent runs
 Owns        what is registered, made anew, set aside and said; the order of the steps
-Leaves      finding to `survey`, the choice of runs to `model.adoption`, the rows to the metadata store
+Leaves      finding to `survey`, the choice of runs to `model.orphan_adoption`, the rows to the metadata store
 
 Objects first, rows then, the generation last: whoever is interrupted leaves the stores as they were, with a few objects
 more, and begins again.

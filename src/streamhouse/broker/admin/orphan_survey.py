@@ -2,7 +2,7 @@
 
 Data path   none: an operator's command, while no agent runs
 Owns        finding unnamed segments, logs of sessions that have not ended, and rows whose objects are gone
-Leaves      the choice to `model.adoption`, changing anything to `adoption`
+Leaves      the choice to `model.orphan_adoption`, changing anything to `orphan_adoption`
 """
 
 from collections.abc import Callable, Sequence

@@ -3,7 +3,7 @@
 Data path   topic_admin, catalog -> **dynamic** -> metadata store; then the broker applies them
 Owns        what was changed as this agent knows it, changing it, and what it adds up to with what the agent was started
             with
-Leaves      which settings there are to `agent_settings`, how old the knowledge may be to `catalog`, obeying to the
+Leaves      which settings there are to `kafka_configs`, how old the knowledge may be to `catalog`, obeying to the
             parts that `broker` tells, the rows to the metadata store
 """
 

@@ -2,7 +2,7 @@
 
 Data path   every request names topics; **catalog** turns names and ids into `Topic`
 Owns        the cache of topics and of changed settings and how old it may be, creating, altering, growing and deleting
-Leaves      the rows to the metadata store, logs and objects of a deleted topic to `agent_session` and `collector`, what
+Leaves      the rows to the metadata store, logs and objects of a deleted topic to `agent_session` and `retention`, what
             changed settings add up to, to `dynamic`
 """
 

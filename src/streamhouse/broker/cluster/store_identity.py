@@ -2,7 +2,8 @@
 
 Data path   none: at the start of every session, now and then while it lasts, and before objects are swept
 Owns        the objects `cluster/id` and `generations/…`, when a generation begins, the sentence of each refusal
-Leaves      the judgement to `model.identity`, the rows to the metadata store, ending a session to `agent_session`
+Leaves      the judgement to `model.cluster_identity`, the rows to the metadata store, ending a session to
+            `agent_session`
 
 A generation is begun in the database first and then written to the store, so that whoever dies in between leaves a
 store that is behind, never one that is ahead. Generations are created create-only: of two databases that begin the same

@@ -2,7 +2,7 @@
 
 Data path   wire -> **wanted** -> commits
 Owns        the shape of a commit; whether segments are what it says; which offsets each run gets
-Leaves      names of objects to `format.keys`, their bytes to `format.segment`, holding and placing to `commits`
+Leaves      names of objects to `format.object_keys`, their bytes to `format.segment`, holding and placing to `commits`
 """
 
 import asyncio

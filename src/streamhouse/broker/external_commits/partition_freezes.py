@@ -2,7 +2,8 @@
 
 Data path   commits -> **holds** (gate shut, everything flushed) -> metadata transaction -> **holds** (log goes on)
 Owns        which partitions are held for which commit, and the end of every hold
-Leaves      the transaction to `commits`, waiting appends to `broker.gate`, giving up leases to `agent_session`
+Leaves      the transaction to `commits`, waiting appends to `partition.backpressure`, giving up leases to
+            `agent_session`
 
 Invariant   a partition that was held goes on under its epoch only when the commit's row says what was placed, or when
             whoever asked says that it never will be. A hold that nobody ends costs the lease: the log is opened again

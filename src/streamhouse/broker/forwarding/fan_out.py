@@ -2,7 +2,7 @@
 
 Data path   HTTP, gRPC -> **fan_out** -> the local broker, and the AgentClient for each remote leader
 Owns        which leader is asked for which partitions; when a response has enough records; which errors are retried
-Leaves      the leader of a partition to `leader_lookup`; removing aborted records to `format.isolation`
+Leaves      the leader of a partition to `leader_lookup`; removing aborted records to `format.transactions`
 
 All leaders are first asked without waiting. If there are too few records, all are asked to wait, and the first one
 with records ends the wait for all. Requests that still wait then are cancelled. A partition whose leader changes is

@@ -2,7 +2,7 @@
 
 Data path   HTTP, gRPC -> **publish** -> forwarding_producer -> logs
 Owns        the partition of each record, where a batch is split, rejecting single records, receipts in order
-Leaves      hashing keys to `format.partitioning`; sending and retries to `forwarding_producer`
+Leaves      hashing keys to `format.partitioner`; sending and retries to `forwarding_producer`
 """
 
 import asyncio

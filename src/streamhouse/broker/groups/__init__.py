@@ -3,7 +3,7 @@
 Owns        the promises of groups, behind one door: `Groups`
 Leaves      frames, versions and codes to the wires; rows and the fence to the metadata store
 
-`state` is a machine without I/O (event in, effects out), over `generations`, `roster` and `member`; `coordinator`
+`group_state` is a machine without I/O (event in, effects out), over `rebalance` and `members`; `coordinator`
 performs its effects; `shards` says which groups are ours; `commits` makes many changes one transaction.
 """
 

@@ -2,7 +2,7 @@
 
 Data path   coordinator -> **state** (event in, effects out) -> coordinator performs them
 Owns        what every event means in each of the five states: joining, syncing, signs of life, leaving, time
-Leaves      the way to the next generation to `generations`, the members to `roster`, sizes to `limits`, performing
+Leaves      the way to the next generation to `rebalance`, the members to `roster`, sizes to `limits`, performing
             effects and time to `coordinator`, looks from outside to `views`
 
 `now` is monotonic seconds. A token is the caller's handle for one answer: the machine gives each exactly one `Reply`,

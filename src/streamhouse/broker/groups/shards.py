@@ -39,7 +39,7 @@ _OVERRIDES: Final = {"cleanup.policy": "compact"}
 
 
 class SessionView(Protocol):
-    """The session in force, as far as groups depend on it; `Tenure` is one."""
+    """The session in force, as far as groups depend on it; `AgentSession` is one."""
 
     @property
     def session(self) -> Session: ...

@@ -2,7 +2,7 @@
 
 Data path   none: it works behind the data path's back, on what is flushed
 Owns        when partitions are looked at, whose they are, how much is done in one look
-Leaves      a compaction's pass to `cleaning`, a merge to `merging`, deleting the old objects to `collector`
+Leaves      a compaction's pass to `log_cleaner`, a merge to `run_merger`, deleting the old objects to `retention`
 
 Whoever leads a partition works on it; those that nobody leads belong to the live agent with the lowest node id. That is
 only to spare work: replacing runs is safe whoever does it, and however many.

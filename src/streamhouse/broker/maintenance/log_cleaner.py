@@ -2,7 +2,8 @@
 
 Data path   none: works behind the data path's back, on what is flushed
 Owns        the two readings of a pass (which keys are new; what stays), the order in which runs are replaced
-Leaves      when a partition is due to `model.compaction`, which records stay to `format.compaction`, I/O to `rewriting`
+Leaves      when a partition is due to `model.log_cleanup`, which records stay to `format.compaction`, I/O to
+            `run_rewriter`
 
 Invariants  runs are replaced oldest first: when a tombstone gets the horizon after which it goes, nothing older of its
             key is left

@@ -2,7 +2,7 @@
 
 Data path   none: rows -> **object_check** -> HEAD of some objects; the doctor asks for more at once
 Owns        which objects are looked at next, what was found missing or short and not found whole since
-Leaves      what readers of such objects are told to `reading`, the sentence for operators to `cluster.verdicts`
+Leaves      what readers of such objects are told to `reading`, the sentence for operators to `admin.health_rules`
 
 One agent of a cluster does it, `integrity.objects` every `integrity.check_s`, round and round. An object is missing
 only if a row that was read after the store had said so still names it: rows go first, and objects after a grace time.

@@ -2,7 +2,7 @@
 
 Data path   none: it works behind the data path's back
 Owns        when retention is looked at, when doomed objects go, the search for orphans and for what ended sessions left
-Leaves      the policy to `model.retention`, marking to the metadata store
+Leaves      the policy to `model.log_cleanup`, marking to the metadata store
 
 Deleting always goes: row marked in a transaction -> grace time -> object deleted -> row removed. An object that no
 row names is deleted only when it is old, its session is known and has ended, and no row, live or doomed, named it in

@@ -2,7 +2,7 @@
 
 Data path   none: works behind the data path's back, on what is flushed
 Owns        remembering how far a partition was looked at, moving batches into one run
-Leaves      which runs are worth it to `model.merging`, I/O to `rewriting`
+Leaves      which runs are worth it to `model.log_cleanup`, I/O to `run_rewriter`
 
 Batches are moved as they are: not a byte of them changes.
 """

@@ -2,7 +2,7 @@
 
 Data path   none: HTTP -> **replacements** -> one metadata transaction, behind the data path's back
 Owns        whether a job's object is what it says, and is made for exactly the runs that stand there
-Leaves      the transaction to the metadata store, what is written to the job, deleting the old objects to `collector`
+Leaves      the transaction to the metadata store, what is written to the job, deleting the old objects to `retention`
 
 Invariants  an object is named by rows only after it was found in the store, and unless it was given up before
             a replacement that is asked for again is answered as the first time

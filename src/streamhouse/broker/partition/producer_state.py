@@ -2,7 +2,7 @@
 
 Data path   log asks **producers** in the same step in which it assigns offsets: no await between the two
 Owns        the window of the last five batches per producer, and the rules of sequence numbers (Kafka's)
-Leaves      bytes of the snapshot to `format.producers`, producer ids to the metadata store
+Leaves      bytes of the snapshot to `format.producer_snapshot`, producer ids to the metadata store
 
 A table is a value of one partition at one offset. The log keeps two: one at its end, to judge new batches, and one
 at the flushed end, whose snapshot goes into the next segment and from which the first is rebuilt.

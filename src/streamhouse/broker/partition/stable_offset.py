@@ -2,7 +2,8 @@
 
 Data path   log asks **stability** in the step in which it places a batch or a marker; fetch asks for what is decided
 Owns        the open transactions, those whose markers aren't durable yet, the aborted ones that are kept in memory
-Leaves      what ends a transaction to `producers`, rows of aborted ones to the metadata store, reading them to `fetch`
+Leaves      what ends a transaction to `producer_state`, rows of aborted ones to the metadata store, reading them to
+            `fetch`
 
 The last stable offset is where the oldest transaction begins that is open, or whose marker isn't durable yet: a marker
 that is lost with the power has decided nothing. Where there is none it is the high watermark.

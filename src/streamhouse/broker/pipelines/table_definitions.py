@@ -2,7 +2,7 @@
 
 Data path   wire -> tables -> **table definitions**
 Owns        what a definition may never say, and the places that SQL workers and supervisors reach for everybody
-Leaves      which name means what to `tables`, values of options to `format.statement_options` and `spark`
+Leaves      which name means what to `tables`, values of options to `sql.options` and `spark`
 """
 
 from collections.abc import Iterable

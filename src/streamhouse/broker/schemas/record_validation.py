@@ -2,7 +2,7 @@
 
 Data path   appending -> **validation** (ids in memory), before a log sees the batch
 Owns        what an id must be, known or of the topic's subject, and which records are to blame
-Leaves      finding ids in a batch to `appending`, memory and the store to `library`
+Leaves      finding ids in a batch to `append`, memory and the store to `library`
 
 Ids that are in memory cost no wait. One that isn't is asked for, however often it comes: it may have been registered
 through another agent a moment ago. Of many in one batch, those that were never given to any schema are told by one

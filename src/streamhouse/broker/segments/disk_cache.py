@@ -4,7 +4,8 @@ Disk tier: blocks on a local disk, least recently used out first; what memory ha
 
 Data path   reader -> memory cache -> **disk tier** -> object store
 Owns        which blocks are on the disk, how many bytes they take, and turning itself off when the disk is in trouble
-Leaves      one flight per block to the memory cache in front of it; files to `tier.folder`, their bytes to `tier.frame`
+Leaves      one flight per block to the memory cache in front of it; files and their bytes to
+            `disk_cache_files`
 Invariant   bytes that don't match their checksums are never handed out; the files never take more than their limit
 
 The index is in memory and changes on the event loop only. Files are written and removed by one thread, in the order in

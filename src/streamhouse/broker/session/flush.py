@@ -2,7 +2,7 @@
 
 Data path   log -> **flush** -> object store, then metadata store, then the WAL is truncated
 Owns        when a partition is due, which partitions share an object, trying again
-Leaves      segment bytes to `format.segment`, offsets to `log`, deleting to `collector`
+Leaves      segment bytes to `format.segment`, offsets to `log`, deleting to `retention`
 
 Invariants  a segment is registered only after its PUT returned, and in offset order: a partition is in one flush at
             a time

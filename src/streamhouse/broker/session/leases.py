@@ -2,7 +2,8 @@
 
 Data path   session, when a log is opened -> **leases** -> metadata store (lease, rows), segments (producers)
 Owns        which leases were taken, or may have been; giving them up; how far they may go
-Leaves      whether the session may still act, and the logs, to `agent_session`; snapshots to `reading.snapshots`
+Leaves      whether the session may still act, and the logs, to `agent_session`; snapshots to
+            `segments.producer_snapshots`
 """
 
 import logging

@@ -2,7 +2,7 @@
 
 Data path   transactions, watching -> **checks**
 Owns        which names and times are accepted, whether a batch belongs to a transaction, which transactions are listed
-Leaves      changes of rows to `model.transaction_changes`; nothing here does I/O
+Leaves      changes of rows to `model.transaction_transitions`; nothing here does I/O
 """
 
 from collections.abc import Collection

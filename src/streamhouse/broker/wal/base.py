@@ -1,7 +1,7 @@
 """Write-ahead log: the interfaces by which the broker makes an append durable and recovers it after a crash.
 
 Data path   partition.log -> **wal** -> high watermark, acknowledgement; after a crash: wal -> segments
-Leaves      entry bytes to `format.wal`; local files to `disk_wal` and `disk_recovery`; objects to `object_wal` and
+Leaves      entry bytes to `format.wal_file`; local files to `disk_wal` and `disk_recovery`; objects to `object_wal` and
             `object_recovery`
 
 `GroupCommit` is the future that the appends of a group share: cancelling one waiter does not cancel the others.

@@ -2,7 +2,7 @@
 
 Data path   none: recovery of a damaged log -> **keeping** (in a thread) -> doctor, an operator's commands
 Owns        the folder beside the logs' root, names in it, the order of steps
-Leaves      what a report says to `cluster.recovery`, calls to the operating system to `files`
+Leaves      what a report says to `session.recovery`, calls to the operating system to `files`
 """
 
 import re

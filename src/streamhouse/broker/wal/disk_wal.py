@@ -2,7 +2,8 @@
 
 Data path   log -> **append** (queue, on the loop) -> worker thread: writev, fsync by policy -> future of the group
 Owns        the session's directory and its lock; groups and their order; when a file is synced; the end of the log
-Leaves      entry bytes to `format.wal`, the choice of files to `ledger`, what is done to them in threads to `folder`
+Leaves      entry bytes to `format.wal_file`, the choice of files to `disk_files`, what is done to them in threads to
+            `folder`
 
 Policies    always    an append is done when it is written and synced
             interval  done when it is written; dirty files are synced every `fsync_interval_ms`, in order

@@ -3,14 +3,14 @@
 Data path   death -> **recovery** (read numbers in order, seal the first that is missing) -> broker publishes
 Owns        reading a log to its end; making that end final; what of a log may be deleted
 Leaves      who is dead, who may recover and where reading begins to the metadata store; bytes to `format.wal_object`;
-            logs that are kept to `object_keeping`
+            logs that are kept to `object_quarantine`
 
 Fencing by collision: names are written create-only, so at the first missing number either the seal stands, and every
 later PUT of the session fails there, or a late PUT stands, and it is part of the log. One seal is enough, because the
 session acknowledges in the order of its numbers. A seal outlives everybody who could write below its prefix: it is
 deleted by `collect` alone (decision 0009).
 
-A missing number that was durable once (`object_gaps`) is not the end but damage: reading goes on behind it, and
+A missing number that was durable once (`object_quarantine`) is not the end but damage: reading goes on behind it, and
 nothing of the log is deleted until an operator says so.
 """
 

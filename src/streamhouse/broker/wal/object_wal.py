@@ -2,8 +2,8 @@
 
 Data path   log -> **append** (queue, on the loop) -> window -> PUT -> acks in the order of the numbers
 Owns        when a window is sent, its number, the order of acknowledgement, the end of the log
-Leaves      the bytes to `object_window`, a single object's fate to `object_upload`, what is still needed to
-            `object_ledger`, deleting to `object_removal`, reading to `object_recovery` (decision 0009)
+Leaves      the bytes and the upload of one object to `object_upload`, what is still needed, and deleting the rest, to
+            `object_cleanup`, reading to `object_recovery` (decision 0009)
 
 Invariants  numbers begin at 0 and have no gaps; a window has its number, and its key, for good
             an append is done when its object and all objects before it are durable: whoever reads the numbers in order

@@ -1,7 +1,7 @@
 """Groups: list, describe, reset, delete.
 
 Owns        what the four commands ask for and print
-Leaves      the asking to `client.groups` and `client.admin`, where a reset goes to `resets`
+Leaves      the asking to `client.groups` and `client.admin`, where a reset goes to `offset_reset`
 """
 
 from collections import defaultdict

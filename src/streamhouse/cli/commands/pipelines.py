@@ -1,8 +1,8 @@
 """Pipelines: `streamhouse pipelines …`: apply files, watch what runs, and run it.
 
 Owns        the flags and what is said
-Leaves      files of definitions to `pipeline_files`, looking on to `pipeline_watching`, tables on the screen to
-            `pipeline_view`
+Leaves      requests and files of definitions to `pipeline_requests`, tables on the screen to
+            `pipeline_requests`
 """
 
 from pathlib import Path

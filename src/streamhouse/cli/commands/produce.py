@@ -1,7 +1,7 @@
 """Produce: arguments, lines of standard input or of a file become records of a topic.
 
 Owns        the flags, the tally of what was stored and what failed, progress and the summary
-Leaves      lines to `records_in`, sending to `client.producer`
+Leaves      lines to `record_lines`, sending to `client.producer`
 """
 
 import json

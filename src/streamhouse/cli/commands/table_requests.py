@@ -1,7 +1,8 @@
 """Table creating: what `streamhouse tables …` asks of agents about lake tables.
 
 Owns        what --location means; tables together with those who write them, and with the topics that ask for them
-Leaves      flags to `tables`, what becomes of a table to `spark.lake.creating`, refusals to `format.lake_deciding`
+Leaves      flags to `tables`, what becomes of a table to `pipelines.topic_tables`, refusals to
+            `sql.lake_reconciliation`
 """
 
 import os

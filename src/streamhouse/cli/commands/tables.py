@@ -1,7 +1,7 @@
 """Tables: `streamhouse tables …`: topics as tables of Iceberg, Delta or Parquet.
 
 Owns        the flags and what is said
-Leaves      asking for a table to `table_creating`, running it to supervisors, what is in it to `spark.lake`
+Leaves      asking for a table to `table_requests`, running it to supervisors, what is in it to `spark.lake`
 """
 
 from typing import TYPE_CHECKING, Annotated, Any, Final

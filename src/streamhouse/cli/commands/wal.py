@@ -1,7 +1,7 @@
 """WAL: look into write-ahead log files; list damaged logs that are kept, and discard one.
 
 Owns        the tables and the JSON of the three commands
-Leaves      what is an entry and what is damage to `format.wal`; keeping and deleting to the agents
+Leaves      what is an entry and what is damage to `format.wal_file`; keeping and deleting to the agents
 """
 
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Sql: `streamhouse sql` asks topics in SQL: a statement, a file, or a shell; `serve|status|stop` is about the worker.
 
 Owns        the flags; that what isn't a command's name is a statement
-Leaves      asking and printing to `sql_running`, the shell to `sql_shell`, the worker to `spark.sql`
+Leaves      asking and printing to `statement_runner`, the shell to `sql_shell`, the worker to `spark.query`
 """
 
 import sys

@@ -1,7 +1,7 @@
 """Sql request: what the command line and the shell ask of a SQL worker.
 
 Owns        the nouns between the flags, the link and the screen
-Leaves      asking to `sql_link`, printing to `sql_running` and `sql_shell`
+Leaves      asking to `worker_connection`, printing to `statement_runner` and `shell`
 """
 
 from dataclasses import dataclass

@@ -2,7 +2,7 @@
 
 Data path   a person -> **shell** -> sql_running -> sql_link -> a worker
 Owns        the prompt, commands with a backslash, that Ctrl-C ends a query and not the shell
-Leaves      asking and printing to `sql_running`, names to `sql_words`
+Leaves      asking and printing to `statement_runner`, names to `completion`
 
 Spark is started while the first question is typed. Whatever fails is told, and the prompt comes back.
 """

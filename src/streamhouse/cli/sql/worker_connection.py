@@ -2,7 +2,7 @@
 
 Data path   sql, sql_shell -> **link** -> a worker's /v1/sql
 Owns        finding or starting the worker when it is needed, again when it is gone; what an answer's head says
-Leaves      the worker to `spark.sql.starting`, how rows look to `sql_rows`
+Leaves      the worker to `worker.worker_client`, how rows look to `row_table`
 """
 
 import asyncio

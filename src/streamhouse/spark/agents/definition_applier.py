@@ -2,7 +2,7 @@
 
 Data path   `pipelines apply` -> files -> **applying** -> a SQL worker (validation) -> agents
 Owns        which files, in which order; problems with file, line and column; what became of each definition
-Leaves      requests to `defining`, judging to the worker, screens to the command line
+Leaves      requests to `definitions`, judging to the worker, screens to the command line
 
 All of it is read and validated before anything is changed.
 """

@@ -2,7 +2,7 @@
 
 Data path   a job on the driver -> **agents** -> an agent's HTTP listener -> one metadata transaction
 Owns        the shapes of these questions and answers; patience with agents that are away
-Leaves      finding an agent that answers to `client.http`; what is worth rewriting to `merging` and `compacting`
+Leaves      finding an agent that answers to `client.http`; what is worth rewriting to `merge_job` and `compaction_job`
 
 A replacement is asked for until somebody answers: the same again is answered as the first time.
 """

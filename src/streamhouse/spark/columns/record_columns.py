@@ -1,8 +1,8 @@
-"""Columns: records as Spark's Kafka source shows them, from the buffers that `format.columns` fills.
+"""Columns: records as Spark's Kafka source shows them, from the buffers that `format.columnar_decoder` fills.
 
 Data path   reading, tail -> read_columns -> **record_batch** -> Spark
 Owns        what a narrower schema needs of records, and Arrow's arrays
-Leaves      names and types to `fields`, the buffers to `format.columns`, typed columns to `typed`
+Leaves      names and types to `fields`, the buffers to `format.columnar_decoder`, typed columns to `columns`
 """
 
 from collections.abc import Callable, Mapping

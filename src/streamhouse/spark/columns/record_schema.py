@@ -2,7 +2,7 @@
 
 Data path   none; Spark asks for it before anything is read
 Owns        names and types; which narrower schemas there can be
-Leaves      filling them to `columns`; columns of records' own to `typed`
+Leaves      filling them, and columns of values with a schema, to the other modules of `columns`
 """
 
 from collections.abc import Mapping

@@ -2,7 +2,7 @@
 
 Data path   read_columns -> **TypedShape** -> Arrow -> Spark
 Owns        which columns there are; what becomes of records that can't be decoded: the read fails, or two columns tell
-Leaves      decoding to `decoding`, types to each language, schemas to `registry`
+Leaves      decoding to `typed_decoder`, types to each language, schemas to `registry`
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """Quick Avro: the plan by which payloads of one Avro schema become the columns of another one.
 
-Data path   writer's and reader's schema -> **avro_plan** -> `format.schema_columns` -> `arrays`
+Data path   writer's and reader's schema -> **avro_plan** -> `format.payload_decoder` -> `arrow_builders`
 Owns        which types go into which columns without an object per record
 Leaves      everything else to `avro` and the reader in `schemas.avro`: the same columns, record by record
 

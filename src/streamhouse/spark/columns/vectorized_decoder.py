@@ -3,7 +3,8 @@
 Data path   values with one schema id -> **quick_reader** -> arrays, and which rows could not be read so
 Owns        that each language has its quick way; that texts and decimals are what they say; how a few odd records among
             many are found
-Leaves      plans to `quick_avro` and `quick_protobuf`, bytes to `format.schema_columns`; marked rows to `decoding`
+Leaves      plans to `vectorized_avro` and `vectorized_protobuf`, bytes to `format.payload_decoder`; marked rows to
+            `typed_decoder`
 """
 
 from collections.abc import Callable, Sequence

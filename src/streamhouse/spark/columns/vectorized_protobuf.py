@@ -1,6 +1,6 @@
 """Quick Protobuf: the plan by which messages of one file become the columns of another one.
 
-Data path   writer's and reader's message -> **protobuf_plan** -> `format.schema_columns` -> `arrays`
+Data path   writer's and reader's message -> **protobuf_plan** -> `format.payload_decoder` -> `arrow_builders`
 Owns        which fields go into which columns without an object per record
 Leaves      everything else to `protobuf` and the codec in `schemas.protobuf`: the same columns, record by record
 

@@ -2,8 +2,9 @@
 
 Data path   topic -> `format("streamhouse")` -> **topic** -> rows with the table's columns
 Owns        how a value becomes columns (JSON, raw, registry), what happens to values that can't, where a read starts
-Leaves      bytes to `spark.source`, schemas to `spark.typed`, which columns there are to `sql.catalog`, writing to
-            `topic_sink`
+Leaves      bytes to `datasource.data_source`, schemas to `spark.columns`, which columns there are to `sql.catalog`,
+            writing to
+            `topic_writer`
 
 `table.columns` are the columns that are wanted, those about a record (`_key`, `_offset` …) among them; nothing else is
 read. Spark moves filters below what they read from, and would parse JSON once for the filter and once more for the

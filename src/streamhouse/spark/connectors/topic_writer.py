@@ -2,7 +2,7 @@
 
 Data path   a streaming frame -> **topic sink** -> key and value columns -> `format("streamhouse")`
 Owns        how a row becomes a record: value, key, what the columns `_key`, `_timestamp` and `_headers` mean
-Leaves      exactly once to `spark.sink`, the topic's being there to `pipelines.targets`
+Leaves      exactly once to `datasource.data_writer`, the topic's being there to `pipelines.pipeline_tables`
 
 JSON keeps nulls: who infers columns from records should see those that are empty.
 """

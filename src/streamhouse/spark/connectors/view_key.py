@@ -2,7 +2,8 @@
 
 Data path   a frame's analysed plan -> **view plan** -> columns of a key
 Owns        tracing columns of the result down to the columns that an aggregate groups by
-Leaves      rows to `view`, how they change to `view_query`, what may change without a new beginning to `sql.shapes`
+Leaves      rows to `materialized_view`, how they change to `view_query`, what may change without a new beginning to
+            `query.state_signature`
 """
 
 from collections.abc import Mapping, Sequence

@@ -2,7 +2,7 @@
 
 Data path   a frame's analysed plan, its key -> **view query** -> an output mode, or `Rejected` with what to do instead
 Owns        how rows of each operator change, decided from the result inward; what no stream can be kept right with
-Leaves      which columns are the key to `view_plan`, what Spark can't start to `output_modes`
+Leaves      which columns are the key to `view_key`, what Spark can't start to `jvm`
 
 A view is right when it has the rows of the batch query over the same records after every micro-batch. Spark tells in
 mode append which rows are new, in mode update which are new or other, never which are gone; in mode complete it tells

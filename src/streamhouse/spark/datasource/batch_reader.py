@@ -2,7 +2,7 @@
 
 Data path   Spark -> **batch** -> planning on the driver, reading on executors
 Owns        what Spark asks of a reader; filters that are taken where Spark offers them
-Leaves      plans to `planning`, what filters say to `pushing`, bytes to `reading`
+Leaves      plans to `split_planner`, what filters say to `pushed_filters`, bytes to `reading`
 """
 
 import asyncio

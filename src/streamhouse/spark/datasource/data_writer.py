@@ -2,7 +2,7 @@
 
 Data path   Spark's tasks -> **sink** -> writing -> object store; messages to the driver -> **sink** -> placing
 Owns        what Spark asks of a writer; which commit a task's rows belong to; what is committed, and that it is one
-Leaves      encoding and uploads to `writing`, agents to `placing`, objects that nobody commits to the agents' collector
+Leaves      encoding and uploads to `writing`, agents to `commits`, objects that nobody commits to the agents' collector
 
 Each row comes once, whatever is killed: every try of a task writes objects of its own, the messages of one try reach
 the driver, and a commit is remembered by (query, epoch) in the transaction that places its segments, with what it is

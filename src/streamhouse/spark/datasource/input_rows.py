@@ -1,8 +1,8 @@
 """Write columns: what rows need to become records, and Arrow's arrays as the encoder wants them.
 
-Data path   Spark -> Arrow -> **write columns** -> `format.column_batches`
+Data path   Spark -> Arrow -> **write columns** -> `format.columnar_encoder`
 Owns        which columns have a meaning, of which types; buffers of arrays, without a copy where that is possible
-Leaves      bytes of records to `format.column_batches`
+Leaves      bytes of records to `format.columnar_encoder`
 
 Columns without a meaning are left out, as Spark's Kafka sink does it: a stream that was read can be written as it is.
 """

@@ -2,7 +2,7 @@
 
 Data path   options, ends of logs, offsets of times -> **offsets** -> plans; a stream's checkpoint
 Owns        starts and ends of a batch and of a stream, limits of a trigger, what counts as lost, the checkpoint's JSON
-Leaves      asking to `planning`
+Leaves      asking to `split_planner`
 
 The checkpoint has {"offsets": {"orders": {"0": 17}}, "topics": {"orders": "uuid"}}: the next offset of each partition,
 and the ids of topics, by which one that was deleted and made again is known; old checkpoints have none. The first batch

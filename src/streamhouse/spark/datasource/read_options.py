@@ -2,7 +2,7 @@
 
 Data path   `.option(...)` -> **options** -> planning
 Owns        names, forms and defaults of options; what contradicts what
-Leaves      whether topics and offsets exist to `planning`
+Leaves      whether topics and offsets exist to `split_planner`
 
 Credentials are no options: executors and driver take them from their environment.
 """

@@ -1,6 +1,7 @@
 """Writing: what a task does with its rows: batches, segments, objects in the store.
 
-Data path   Arrow batches -> **writing** -> partitions, record batches, segments -> object store; rows of them to `sink`
+Data path   Arrow batches -> **writing** -> partitions, record batches, segments -> object store; rows of them to
+            `data_writer`
 Owns        how many rows are encoded at once, what goes into one object, uploads under way, rules of topics
 Leaves      bytes of batches and segments to `format`, requests to `stores`, placing to the driver
 Invariant   every try of a task writes objects of its own; nobody reads them before a commit has named them

@@ -2,7 +2,7 @@
 
 Data path   Spark's micro-batches -> **stream** -> planning on the driver, reading on executors
 Owns        how far the next batch goes, partitions that are new, what is remembered between two calls
-Leaves      decisions to `offsets`, splits to `planning`
+Leaves      decisions to `offsets`, splits to `split_planner`
 
 A batch never ends above the last stable offset: nothing in it is of a transaction that could still be aborted, so
 nothing that a query has seen can disappear. While no agent answers, a query has no new data, and goes on when one does.

@@ -2,7 +2,7 @@
 
 Data path   `.option(...)` -> **write options** -> sink
 Owns        names, forms and defaults of the sink's options
-Leaves      whether the topic exists to `placing`; which columns there are to `write_columns`
+Leaves      whether the topic exists to `commits`; which columns there are to `input_rows`
 """
 
 import difflib

@@ -2,8 +2,9 @@
 
 Data path   none: plan -> keys -> offsets that stay -> tasks (runs -> one object) -> agents, behind the data path's back
 Owns        a pass over a topic, from its plan to its end; the order in which runs are replaced; what one task does
-Leaves      how far partitions are compacted to `model.compaction`, which records stay to `format.compaction`, which
-            offsets are the latest of their keys to `surviving`, I/O to `rewriting`, who may replace what to the agents
+Leaves      how far partitions are compacted to `model.log_cleanup`, which records stay to `format.compaction`, which
+            offsets are the latest of their keys to `retained_offsets`, I/O to `segment_rewrite`, who may replace what
+            to the agents
 
 Invariant   runs of a partition are replaced oldest first, and a partition is called clean when all of them are: when a
             tombstone gets the horizon after which it goes, nothing older of its key is left

@@ -1,8 +1,8 @@
 """Passes: what one pass of key compaction over a topic has to do, decided from its plan.
 
-Data path   none: plan -> **passes** -> `surviving` (what keys are read of), `compacting` (what is rewritten)
+Data path   none: plan -> **passes** -> `retained_offsets` (what keys are read of), `compaction_job` (what is rewritten)
 Owns        how far partitions are compacted, which runs one task rewrites, what a task is told
-Leaves      Kafka's rules about lags to `model.compaction`; doing it to `compacting`
+Leaves      Kafka's rules about lags to `model.log_cleanup`; doing it to `compaction_job`
 """
 
 from collections.abc import Iterator, Mapping

@@ -2,7 +2,7 @@
 
 Data path   headers of batches -> **MarkerScan**, one for each split -> edges -> **busy_markers** on the driver
 Owns        putting together what splits saw of a producer's transactions, each a stretch of offsets of its own
-Leaves      what becomes of a marker that has nothing left to `format.compaction`, reading to `surviving`
+Leaves      what becomes of a marker that has nothing left to `format.compaction`, reading to `retained_offsets`
 
 A marker has something left where the batch of its producer that comes before it, if there is one, isn't a marker too. A
 split that has both knows; for the first marker of a producer in a split it is the last that others saw of the producer

@@ -2,7 +2,7 @@
 
 Data path   a command or a supervisor -> **jobs** -> Spark's tasks -> the driver, as each one ends
 Owns        when Spark is started, how many tasks are under way, figures of a job and of its progress
-Leaves      what a task does to `merging` and `compacting`; agents to `agents`
+Leaves      what a task does to `merge_job` and `compaction_job`; agents to `agents`
 """
 
 from collections.abc import Callable, Iterable, Iterator

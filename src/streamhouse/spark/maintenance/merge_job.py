@@ -2,7 +2,7 @@
 
 Data path   none: plan -> tasks (ranges of many objects -> one object) -> agents, behind the data path's back
 Owns        rounds of a job until nothing is left to merge, what one task does, the bound of its memory
-Leaves      which runs are worth it to `model.merging`, I/O to `rewriting`, who may replace what to the agents
+Leaves      which runs are worth it to `model.log_cleanup`, I/O to `segment_rewrite`, who may replace what to the agents
 
 Batches are moved as they are: not a byte of them changes, but for offsets of those that were placed.
 """

@@ -2,8 +2,9 @@
 
 Data path   runs -> hashes of keys, offsets -> the latest of each key -> **surviving** -> sorted offsets, group by group
 Owns        what is shuffled: 16 bytes of hash and the offset of each record, then the offsets that stay
-Leaves      reading to `spark.reading`, hashes to `format.key_hashes`, which markers stay to `markers`, what is done
-            with the offsets to `compacting`
+Leaves      reading to `datasource.split_reader`, hashes to `format.compaction_kernel`, which markers stay to
+            `markers`, what is done
+            with the offsets to `compaction_job`
 
 Spark spills what doesn't fit into its memory; a task of ours has a few MiB of blocks, or the offsets of one group. What
 is read here may be merged or compacted by others at the same time: a record that was the latest of its key up to an

@@ -2,7 +2,8 @@
 
 Data path   object store -> runs, offsets that stay -> **leaving** -> object store; what was stored goes to the driver
 Owns        which runs share an object, memory's bound
-Leaves      which records stay to `format.compaction`, I/O to `rewriting`, registering to `compacting` on the driver
+Leaves      which records stay to `format.compaction`, I/O to `segment_rewrite`, registering to `compaction_job` on the
+            driver
 """
 
 from collections.abc import Iterable, Iterator

@@ -2,7 +2,8 @@
 
 Data path   object store -> **rewriting** -> object store; what was stored goes to the driver, and from there to agents
 Owns        which ranges one GET brings, memory's bound, the names of objects that jobs write
-Leaves      what stays of runs to `merging` and `compacting`, layout to `format.rewriting`, registering to the driver
+Leaves      what stays of runs to `merge_job` and `compaction_job`, layout to `format.run_rewrite`, registering to the
+            driver
 Invariant   every try of a task writes objects of its own; nobody reads them before an agent has registered them
 
 Names are those of the sink's segments, so that agents collect what a killed job left by the same rule.

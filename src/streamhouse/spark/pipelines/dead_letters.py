@@ -2,7 +2,7 @@
 
 Data path   a pipeline's stream -> **dead letters** -> a second, small query -> `NAME.dead-letters`
 Owns        which streams have one, what such a record looks like, the id and the checkpoint of its query
-Leaves      what can't be decoded to `connectors.topic`, exactly once to `spark.sink`
+Leaves      what can't be decoded to `connectors.topic`, exactly once to `datasource.data_writer`
 
 The value is the record's value as it was, byte by byte, the key its key; headers say where it stood and what is wrong.
 """

@@ -2,7 +2,7 @@
 
 Data path   `pipelines apply` -> a SQL worker -> **validate_python** -> problems with their lines
 Owns        calling a user's function with tables without rows; in which line of the file it failed
-Leaves      the tables to `python_code`, words for Spark's errors to `sql.problems`
+Leaves      the tables to `python_pipeline`, words for Spark's errors to `query.error_messages`
 
 Code of a user's runs here. Only the SQL worker of the user who has the file does this, never for callers of agents.
 """

@@ -2,7 +2,8 @@
 
 Data path   runner -> **a run** -> building -> Spark's queries; events back
 Owns        the order of things: begin, watch, stop; what is told and when
-Leaves      queries to `building`, words for errors to `faults`, whether it is tried again to the supervisor
+Leaves      queries to `query_builder`, words for errors to `failure_classification`, whether it is tried again to the
+            supervisor
 """
 
 import json

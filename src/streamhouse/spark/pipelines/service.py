@@ -2,7 +2,8 @@
 
 Data path   `pipelines run` -> **supervise** -> supervisor, children, agents
 Owns        names of supervisors, signals, where a runner's own words go
-Leaves      everything that is decided to `supervisor`, tables of topics to `lake.following`, merging to `maintenance`
+Leaves      everything that is decided to `supervisor`, tables of topics to `pipelines.topic_tables`, merging to
+            `maintenance`
 """
 
 import asyncio

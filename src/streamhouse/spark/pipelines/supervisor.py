@@ -2,7 +2,8 @@
 
 Data path   agents -> heartbeats -> **supervisor** -> children (runners) -> Spark
 Owns        which pipelines are this supervisor's now, starting and stopping them in time, its own end
-Leaves      the care for one pipeline to `caring`, processes to `children`, who should have what to the agents
+Leaves      the care for one pipeline to `restart_policy`, processes to `runner_process`, who should have what to the
+            agents
 
 Nothing here waits for Spark: heartbeats go on while a runner starts, hangs or dies, and at the end until the last one
 is gone. What can't be stopped before the lease is over is killed before, by the runner's own `deadline` process where

@@ -2,7 +2,7 @@
 
 Data path   an exception of Spark's or ours -> **faults** -> the `Ended` of a run
 Owns        which errors stay as they are whatever one does; finding the cause under Spark's wrapping
-Leaves      when to try again to `supervising`; problems of SQL with line and column to `sql.problems`
+Leaves      when to try again to `service`; problems of SQL with line and column to `query.error_messages`
 """
 
 import re

@@ -2,8 +2,9 @@
 
 Data path   a SELECT -> Spark's parser (which names?) -> catalog -> **views** -> Spark's analyser -> a frame
 Owns        sessions of a query's own, which names are streams, that no column is read that the query doesn't use
-Leaves      columns to `catalog`, rows to `connectors`, names in plans to `plans`, words for Spark's errors to
-            `problems`
+Leaves      columns to `catalog`, rows to `connectors`, names in plans to `table_references`, words for Spark's errors
+            to
+            `error_messages`
 
 A query is looked at twice. First its names are views without rows: analysing and optimising it tells, for the price
 of no read at all, whether it is right and which columns it uses. Then the same names are views of the real places, in

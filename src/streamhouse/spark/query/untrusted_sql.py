@@ -1,8 +1,8 @@
 """Untrusted SQL: which statements may be run for a caller who isn't the worker's own user.
 
-Data path   answering, pipelines.building -> Spark's parser -> **check_untrusted** -> `binding`
+Data path   answering, pipelines.building -> Spark's parser -> **check_untrusted** -> `resolver`
 Owns        the operators, commands and functions that may stand in SQL from the wire
-Leaves      tables and where their rows are to `binding` and to the agents, which keep the definitions
+Leaves      tables and where their rows are to `resolver` and to the agents, which keep the definitions
 
 A statement is judged by the plan that Spark's own parser makes of it, before anything is analysed or run: each operator
 of it, in subqueries, CTEs and behind EXPLAIN too, must be on a list. What isn't known here is refused. Functions are

@@ -2,7 +2,7 @@
 
 Data path   a topic's segments -> Spark -> **copying** -> the sink's tasks -> another topic
 Owns        which offsets are copied, in which steps; where records keep their partition
-Leaves      reading to `spark.source`, commits and going on to `jobs`
+Leaves      reading to `datasource.data_source`, commits and going on to `jobs`
 
 Records keep key, value, headers and time byte for byte. Where nothing is re-keyed and both topics have as many
 partitions they also keep their partition, and in any case the order in which their partition had them.

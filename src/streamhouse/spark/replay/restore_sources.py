@@ -2,7 +2,7 @@
 
 Data path   files of a lake -> **tables** -> Spark's rows -> restoring
 Owns        finding out what a source is; its version, its pieces in a fixed order, reading one of them
-Leaves      getting there to `reaching`, Parquet to pyarrow, the tables' own metadata to pyiceberg and deltalake
+Leaves      getting there to `table_access`, Parquet to pyarrow, the tables' own metadata to pyiceberg and deltalake
 Invariant   a source opened again at its version has the same pieces in the same order
 """
 

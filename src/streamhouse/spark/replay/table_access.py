@@ -2,7 +2,7 @@
 
 Data path   a job's SOURCE -> **reaching** -> file systems of Arrow, options of pyiceberg and delta-rs
 Owns        addresses of sources; what a bucket refuses, in one line that says what to do
-Leaves      which variables of the environment name a bucket and who may read it to `spark.lake.places`
+Leaves      which variables of the environment name a bucket and who may read it to `lake.table_options`
 """
 
 import re

@@ -2,7 +2,7 @@
 
 Data path   a checkpoint's `offsets/N` -> **progress** -> the commit that places the batch's rows
 Owns        that file's path and text, as it is stored with a commit and put back; what of it makes a batch the same
-Leaves      checkpoints that are gone to `pipelines.checkpoints`, comparing to `model.replay`
+Leaves      checkpoints that are gone to `runtime.checkpoint_folder`, comparing to `model.replay`
 
 The text is kept whole: whoever puts it back has the file as it was, whatever version of Spark reads it. What a batch
 covers is in the lines of its sources alone: when it began, and with which settings, may differ.

@@ -2,7 +2,7 @@
 
 Data path   before a query starts -> **checkpoints** -> Hadoop's file systems, through Spark
 Owns        where a pipeline's checkpoint is, the query's id in it, what is done when it has disappeared
-Leaves      everything else in the folder to Spark; progress to `spark.progress` and the agents' commits
+Leaves      everything else in the folder to Spark; progress to `runtime.checkpoint` and the agents' commits
 
 The query's id is the pipeline's, written before Spark would choose one: a sink's commits are remembered by it. A query
 without state has all of its place in the progress that its last commit stored, so its folder can be made anew, and

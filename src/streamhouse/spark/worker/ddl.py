@@ -2,7 +2,7 @@
 
 Data path   answering -> **changing** -> an agent's /v1/tables, /v1/pipelines, /v1/views
 Owns        that nothing is created that Spark finds wrong; what such a statement answers, as rows
-Leaves      which request a statement is to `pipelines.defining`, judging to `validating`, running to supervisors
+Leaves      which request a statement is to `sql.definitions`, judging to `validating`, running to supervisors
 """
 
 import asyncio

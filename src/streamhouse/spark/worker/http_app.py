@@ -2,7 +2,7 @@
 
 Data path   shell, agents -> **serving** -> answering (in threads) -> rows in the format that was asked for
 Owns        routes, tokens, statuses; how many queries run; their end by time, by DELETE, or because the asker left
-Leaves      SQL to `answering`, formats to `results`, the process to `worker`
+Leaves      SQL to `query_executor`, formats to `result_formats`, the process to `worker`
 
 POST   /v1/sql                 {"sql", "max_rows", "timeout_s", "starting", "query_id"}: rows
 POST   /v1/sql/validate        {"text", "python"}: every statement of a file, with what is wrong where; `python`:
@@ -12,7 +12,7 @@ DELETE /v1/sql/queries/{id}    end a query
 GET    /health                 what the worker does
 
 Two tokens: the user's own, which may do whatever Spark's SQL can, and that of agents, whose callers are untrusted
-(`untrusted`).
+(`untrusted_sql`).
 """
 
 import asyncio

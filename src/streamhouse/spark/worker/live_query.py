@@ -2,7 +2,7 @@
 
 Data path   answering -> **tailing** -> a streaming query -> Arrow batches -> serving
 Owns        the streaming query of a live question, its throw-away checkpoint, rows that wait for a slow reader
-Leaves      which rows to `binding`, when to stop to `serving`
+Leaves      which rows to `resolver`, when to stop to `http_app`
 
 A reader that doesn't keep up holds the query back: a micro-batch ends when its rows have a place in the queue.
 """

@@ -2,7 +2,8 @@
 
 Data path   serving -> **answering** -> binding -> Spark -> Arrow batches
 Owns        what a question and an answer are; a job group for each query; rows beyond the limit
-Leaves      names to `binding`, words for mistakes to `problems`, live queries to `tailing`, formats to `results`
+Leaves      names to `resolver`, words for mistakes to `problems`, live queries to `live_query`, formats to
+            `result_formats`
 
 Everything here blocks and runs in threads; PySpark pins each to a thread of the JVM, which carries the job group.
 """

@@ -2,7 +2,7 @@
 
 Data path   answering -> **results** -> serving
 Owns        the formats and their media types; how a value of each type looks in text
-Leaves      where batches come from to `answering`, tables on a terminal to the command line
+Leaves      where batches come from to `query_executor`, tables on a terminal to the command line
 
 Times are ISO 8601 in UTC, bytes are base64, numbers that JSON doesn't have ("NaN") are text, maps are objects.
 """

@@ -1,7 +1,7 @@
 """Limits: how much one SQL worker does, and for how long.
 
 Owns        every limit's name and usual value
-Leaves      obeying them to `serving`, `answering` and `worker`
+Leaves      obeying them to `http_app`, `query_executor` and `worker`
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """The calls by which a database and an object store know each other; a part of the metadata store's door.
 
 Owns        what each call promises
-Leaves      what the numbers mean to `model.identity`, running the calls to the engines
+Leaves      what the numbers mean to `model.cluster_identity`, running the calls to the engines
 """
 
 from collections.abc import Sequence

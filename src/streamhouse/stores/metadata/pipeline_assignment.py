@@ -2,7 +2,7 @@
 
 Data path   a supervisor's heartbeat -> **shares** -> rows
 Owns        that pipelines spread evenly over supervisors, and move only when that helps
-Leaves      reading the state and writing the verdict, in one transaction, to `transactions.supervisors`
+Leaves      reading the state and writing the verdict, in one transaction, to `procedures.pipelines`
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """Rows of the schema registry: how its nouns are written as rows and read back.
 
-Data path   between the engines and `transactions.schemas`
+Data path   between the engines and `procedures.schemas`
 Owns        both directions
 Leaves      column names to `sql/`
 """

@@ -1,6 +1,6 @@
 """Rows and nouns of transactions: how each is written as a row and read back.
 
-Data path   between `transactions.producing` and the engines
+Data path   between `procedures.transactions` and the engines
 Owns        both directions, for transactional ids, pending offsets and aborted transactions
 Leaves      column names to `sql/`, the other nouns to `rows`
 """

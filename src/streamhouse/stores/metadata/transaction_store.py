@@ -2,7 +2,7 @@
 
 Data path   broker.transactions, broker.groups, broker.reading -> **producing** -> one transaction each
 Owns        what each call promises
-Leaves      SQL to the engines and `sql/`, which change follows which to `model.transaction_changes`
+Leaves      SQL to the engines and `sql/`, which change follows which to `model.transaction_transitions`
 
 A producer's transaction is a row, and deciding it decides its offsets too (decision 0025). Clocks are the store's.
 """

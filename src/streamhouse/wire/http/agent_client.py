@@ -2,7 +2,8 @@
 
 Data path   broker.placing, broker.maintenance -> **holders** -> /v1/holds, /v1/topics/{topic}/flush of another agent
 Owns        connections to other agents' HTTP ports, deadlines; what an answer means
-Leaves      holding to `broker.placing.holds` over there, trying again to `broker.placing.commits` and to jobs
+Leaves      holding to `external_commits.partition_freezes` over there, trying again to `external_commits.coordinator`
+            and to jobs
 """
 
 import uuid

@@ -2,7 +2,7 @@
 
 Data path   /v1/sql -> **sql proxy** -> a worker's HTTP port
 Owns        how many are passed on at once, and for how long; the worker's token; that who leaves ends their question
-Leaves      which workers there are to `broker.sql`, answering to `spark.sql`
+Leaves      which workers there are to `pipelines.workers`, answering to `spark.query`
 """
 
 import asyncio

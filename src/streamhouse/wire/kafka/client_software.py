@@ -3,7 +3,7 @@
 Data path   ApiVersions names it -> **client_software** -> Metadata
 Owns        which libraries may be given another agent's address for the id of a departed one, and which of them keep
             the connection that they made there
-Leaves      which agents departed to `broker.cluster.departed`
+Leaves      which agents departed to `cluster.departed_agents`
 
 Kafka's Java client and librdkafka bind calls to a node id (listGroups, listTransactions, describeLogDirs: one call for
 each broker) and wait for that id until the call's deadline, 60 s, although it is gone from the metadata. While the id

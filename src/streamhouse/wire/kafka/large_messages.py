@@ -7,7 +7,7 @@ Owns        from how many elements on a message is large, how many elements a re
 Leaves      bytes to `codec`, the order of a client's requests to `connection`
 
 A small element is three bytes on the wire, a hundred in memory, and a few microseconds of work. What the handlers do
-with many of them takes turns with other clients (`turns`).
+with many of them takes turns with other clients (`connection_limits`).
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 Data path   none; runs when a metadata store is opened
 Owns        the oldest server that will do, one agent at a time under an advisory lock, all steps or none
-Leaves      the order of migrations to `stores.metadata.migrations`, the tables to `sql/postgres/migrations/`
+Leaves      the order of migrations to `metadata.statements`, the tables to `sql/postgres/migrations/`
 """
 
 from typing import Final

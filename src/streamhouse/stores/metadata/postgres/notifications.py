@@ -2,7 +2,7 @@
 
 Data path   a commit anywhere -> server -> **announcements** -> listeners
 Owns        how a change is written in a notification; the one connection that listens, and making it again
-Leaves      sending to the transactions that change something, calling whoever listens to `stores.metadata.listeners`
+Leaves      sending to the transactions that change something, calling whoever listens to `metadata.engine`
 
 A notification is lost for whoever isn't connected, so `EVERYTHING` is told whenever the connection is made or lost.
 Silence proves nothing: a network may have swallowed the connection, or its server may follow another one by now. So it

@@ -2,7 +2,7 @@
 
 Data path   broker.placing -> **placing** -> rows
 Owns        that a commit happens once or not at all; which commits are remembered; giving objects up
-Leaves      the guard's decision to `guard`, holding partitions still to the broker
+Leaves      the guard's decision to `commit_guard`, holding partitions still to the broker
 """
 
 from collections.abc import Mapping, Sequence

@@ -2,7 +2,7 @@
 
 Data path   every commit of offsets; a group's new generation; loading the groups of a shard
 Owns        applying the changes that the guard allows, in their order; reading groups and offsets
-Leaves      the guard's decision to `group_guard`, what changes mean to the broker's groups
+Leaves      the guard's decision to `commit_guard`, what changes mean to the broker's groups
 """
 
 from collections.abc import Iterable, Sequence

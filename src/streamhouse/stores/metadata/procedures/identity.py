@@ -2,7 +2,7 @@
 
 Data path   none: at the start of a session, and before objects are swept
 Owns        reading the identity, beginning generations, which sessions and objects are known
-Leaves      what the identity means to `model.identity`
+Leaves      what the identity means to `model.cluster_identity`
 """
 
 from collections.abc import Sequence

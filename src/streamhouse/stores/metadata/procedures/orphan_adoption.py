@@ -2,7 +2,7 @@
 
 Data path   none: an operator's command, while no agent runs
 Owns        writing what was chosen, all of it or nothing
-Leaves      the choice to `model.adoption`
+Leaves      the choice to `model.orphan_adoption`
 """
 
 from collections import Counter, defaultdict

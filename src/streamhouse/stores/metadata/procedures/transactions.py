@@ -2,7 +2,7 @@
 
 Data path   every begin and end of a producer's transaction; offsets in it; what a partition's readers leave out
 Owns        holding the row while it changes; deciding its offsets in the transaction that decides it
-Leaves      what follows what to `model.transaction_changes`, rows of aborted ones to whoever publishes runs
+Leaves      what follows what to `model.transaction_transitions`, rows of aborted ones to whoever publishes runs
 
 A call that also holds sessions and partitions takes them before the row, and offsets after it.
 """

@@ -2,7 +2,7 @@
 
 Data path   shapes -> **publication** -> NewRecords -> broker.records
 Owns        which of the query, the body and the record decides; every flaw with its place
-Leaves      bytes to `payloads` and `schemas`
+Leaves      bytes to `formats` and `schemas`
 """
 
 from collections.abc import Callable, Iterable, Sequence

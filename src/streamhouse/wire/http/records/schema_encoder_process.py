@@ -2,7 +2,7 @@
 
 Data path   encoding -> stdin -> **encoder process** -> stdout -> encoding
 Owns        the frames between the two, and the schemas that it has parsed
-Leaves      how long it may take to `encoding`
+Leaves      how long it may take to `schema_encoding`
 
 A native validator holds Python's lock while it works, so nothing in the same process can go on beside one, or end it.
 """

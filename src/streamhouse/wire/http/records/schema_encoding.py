@@ -2,7 +2,7 @@
 
 Data path   publication, upload, views -> **encoding** -> threads, or a process of its own -> records
 Owns        how many requests do so at once and wait for it, how long each may take
-Leaves      what is written to `publication` and `schemas`
+Leaves      what is written to `publish_body` and `schemas`
 
 What a schema costs is up to whoever registered it. Work is done in threads that look at the time between records. A
 value that may take long by itself (`ParsedSchema.encoding_cost`) goes to a process, which is ended when the time is

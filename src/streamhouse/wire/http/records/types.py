@@ -2,7 +2,7 @@
 
 Data path   JSON -> **shapes** -> payloads -> broker.records; and back
 Owns        the fields of records in bodies and answers
-Leaves      turning them into bytes, and bytes into them, to `payloads`
+Leaves      turning them into bytes, and bytes into them, to `formats`
 
 A record that was read can be published again as it is: marks of formats mean the same in both directions.
 """

@@ -2,7 +2,7 @@
 
 Data path   app's router -> **schemas** -> table -> handlers -> broker.schemas
 Owns        media types, errors as bodies, what the registry tells of itself
-Leaves      paths to `schemas_subjects`, `schemas_ids` and `schemas_rules`, promises to `broker.schemas`
+Leaves      paths to `schemas_subjects`, `schemas_ids` and `schemas_config`, promises to `broker.schemas`
 
 Every path also exists below /contexts/{context}, where subjects and ids are those of that context.
 """

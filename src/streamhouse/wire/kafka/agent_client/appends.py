@@ -1,7 +1,7 @@
 """Appends: one batch to the agent that leads its partition.
 
 Owns        the Produce request that agents send each other, and what its answer means
-Leaves      sending to `peer`
+Leaves      sending to `connections`
 
 Topics are named by id, so that a topic created anew under the same name gets nothing of the old one.
 """

@@ -1,7 +1,7 @@
 """Groups: what the agent that coordinates a group knows of it.
 
 Owns        the requests about groups that agents send each other, and what their answers mean
-Leaves      sending to `peer`
+Leaves      sending to `connections`
 """
 
 from collections.abc import Mapping

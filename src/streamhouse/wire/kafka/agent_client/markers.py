@@ -1,7 +1,7 @@
 """Markers: the end of a transaction, told to the agent that leads some of its partitions.
 
 Owns        the WriteTxnMarkers request that agents send each other, and what its answer means
-Leaves      sending to `peer`
+Leaves      sending to `connections`
 
 Topics are named by id, so that a topic created anew under the same name gets nothing of the old one.
 """

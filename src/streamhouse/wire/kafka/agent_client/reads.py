@@ -1,7 +1,7 @@
 """Reads: batches and offsets from the agent that leads.
 
 Owns        the Fetch and ListOffsets requests that agents send each other, and what their answers mean
-Leaves      sending to `peer`
+Leaves      sending to `connections`
 """
 
 from collections.abc import Sequence
