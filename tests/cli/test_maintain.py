@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from streamhouse.cli.commands.spark import JobProgress, SparkJobOptions
+from streamhouse.cli.commands.spark import JobProgress
+from streamhouse.cli.dependencies import SparkJobOptions
 from streamhouse.cli.dependencies import Dependencies
 from streamhouse.cli.main import app
 from streamhouse.errors import Unavailable

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, TypeVar
@@ -24,7 +24,6 @@ from streamhouse.errors.base import install_command
 
 if TYPE_CHECKING:
     from streamhouse.agent import AdoptionReport, AgentReady
-    from streamhouse.cli.commands.spark import SparkJobOptions
     from streamhouse.cli.sql.query_request import SqlRequest
     from streamhouse.client.cluster_client import ClusterClient
     from streamhouse.client.consumer import Consumer
@@ -48,6 +47,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 JobKind: TypeAlias = Literal["merge", "compact"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkJobOptions:
+    """Which agents a job asks, and which Spark it runs on."""
+
+    agents: str
+    master: str | None
+    settings: Mapping[str, str]
+    log: Path | None
 
 
 class Dependencies:
@@ -234,7 +243,7 @@ class Dependencies:
         self,
         kind: JobKind,
         topic: str,
-        place: "SparkJobOptions",
+        place: SparkJobOptions,
         *,
         at_least: int,
         on_progress: "Callable[[Progress], None]",
@@ -260,7 +269,7 @@ class Dependencies:
     def copy(
         self,
         asked: Mapping[str, Any],
-        place: "SparkJobOptions",
+        place: SparkJobOptions,
         *,
         job_id: str,
         on_progress: "Callable[[Progress], None]",
@@ -277,7 +286,7 @@ class Dependencies:
     def restore(
         self,
         asked: Mapping[str, Any],
-        place: "SparkJobOptions",
+        place: SparkJobOptions,
         *,
         job_id: str,
         on_progress: "Callable[[Progress], None]",

@@ -4,15 +4,14 @@
 """
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from streamhouse.cli.dependencies import dependencies_of
+from streamhouse.cli.dependencies import SparkJobOptions, dependencies_of
 from streamhouse.cli.options import AsJson, http_addresses, pairs
 from streamhouse.cli.output import console, print_json, print_note, size
 from streamhouse.cli.typer_setup import CONTEXT, Command, command_group, help_text
@@ -122,16 +121,6 @@ Master = Annotated[
 ]
 Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="Spark setting; may be repeated.")]
 Log = Annotated[Path | None, typer.Option(metavar="FILE", help="Spark log file.")]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SparkJobOptions:
-    """Which agents a job asks, and which Spark it runs on."""
-
-    agents: str
-    master: str | None
-    settings: Mapping[str, str]
-    log: Path | None
 
 
 def spark_job_options(

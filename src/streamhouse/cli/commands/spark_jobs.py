@@ -7,16 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from streamhouse.cli.commands.spark import (
-    Conf,
-    Log,
-    Master,
-    SparkJobOptions,
-    interruptible,
-    progress_bar,
-    spark_job_options,
-)
-from streamhouse.cli.dependencies import dependencies_of
+from streamhouse.cli.commands.spark import Conf, Log, Master, interruptible, progress_bar, spark_job_options
+from streamhouse.cli.dependencies import SparkJobOptions, dependencies_of
 from streamhouse.cli.options import Agents, AsJson, complete_topic
 from streamhouse.cli.output import counted, parse_time, print_json, print_line, print_note, size
 from streamhouse.cli.typer_setup import Command, command_group, help_text
