@@ -8,8 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from streamhouse.cli.commands.spark import JobProgress
-from streamhouse.cli.dependencies import SparkJobOptions
-from streamhouse.cli.dependencies import Dependencies
+from streamhouse.cli.dependencies import Dependencies, SparkJobOptions
 from streamhouse.cli.main import app
 from streamhouse.errors import Unavailable
 from streamhouse.spark.maintenance.compaction_job import CompactionResult
