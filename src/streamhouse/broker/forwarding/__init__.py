@@ -1,1 +1,1 @@
-"""Records: publishing and reading for everybody who is no Kafka client, at any agent, whoever leads."""
+"""Publishing and reading for HTTP and gRPC clients at any agent, by forwarding to leaders and coordinators."""

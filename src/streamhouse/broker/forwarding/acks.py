@@ -27,7 +27,7 @@ CLOSE_S: Final = 1.0
 class BufferedAcks:
     def __init__(self, dependencies: Dependencies) -> None:
         settings = dependencies.settings.peers
-        self._gate = FifoLimiter(
+        self._limiter = FifoLimiter(
             "records with acks=buffered for other agents",
             max_items=settings.max_waiting,
             max_bytes=settings.max_buffered_bytes,
@@ -40,19 +40,19 @@ class BufferedAcks:
     def __repr__(self) -> str:
         return f"<BufferedAcks under_way={len(self._work)} lost={self.lost_records}>"
 
-    def watch(self, placed: PendingAppend, records: int) -> None:
-        """It is in this agent's memory, on its way into the log."""
-        if placed.commit is not None:
-            placed.commit.add_done_callback(lambda done: self._committed(done, records))
+    def watch(self, pending: PendingAppend, records: int) -> None:
+        """Count the records as lost if their append to this agent's log fails."""
+        if pending.commit is not None:
+            pending.commit.add_done_callback(lambda done: self._committed(done, records))
 
     def _committed(self, done: "asyncio.Future[None]", records: int) -> None:
         if done.cancelled() or done.exception() is not None:
             self.lost_records += records
 
     async def post(self, size_bytes: int, records: int, delivery: Coroutine[object, object, object]) -> None:
-        """Let it be delivered; waits only while too much is under way already."""
+        """Start the delivery; waits only while too many bytes are in flight."""
         try:
-            await self._gate.enter(size_bytes)
+            await self._limiter.enter(size_bytes)
         except BaseException:
             delivery.close()
             raise
@@ -68,12 +68,12 @@ class BufferedAcks:
         except StreamhouseError as error:
             log.warning("records with acks=buffered were not delivered", extra={"records": records, "why": str(error)})
         finally:
-            self._gate.leave(size_bytes)
+            self._limiter.leave(size_bytes)
             if not delivered:
                 self.lost_records += records
 
     async def aclose(self) -> None:
-        """What is nearly there may arrive; the rest is lost, and counted."""
+        """Wait a moment for deliveries in flight; cancel the rest and count their records as lost."""
         if self._work:
             await asyncio.wait(self._work, timeout=CLOSE_S)
         for task in self._work:
@@ -97,7 +97,7 @@ class FlushWaiter:
         self._dependencies = dependencies
         self._here = here
         self._waiting: set[_Waiting] = set()
-        self._looking: asyncio.Task[None] | None = None
+        self._checking: asyncio.Task[None] | None = None
         self.looks = 0
 
     def __repr__(self) -> str:
@@ -111,30 +111,30 @@ class FlushWaiter:
             try:
                 return await opened.wait_flushed(end)
             except Retriable:
-                pass  # it is over here: whoever leads next flushes the rest
+                pass  # this agent leads no more: the next leader flushes the rest
         await self._watch(name, partition, end, epoch)
 
     async def _watch(self, name: TopicPartition, partition: PartitionId, end: int, epoch: int) -> None:
         waiting = _Waiting(name, partition, end, epoch, asyncio.get_running_loop().create_future())
         self._waiting.add(waiting)
-        if self._looking is None:
-            self._looking = asyncio.get_running_loop().create_task(self._look(), name="stored")
+        if self._checking is None:
+            self._checking = asyncio.get_running_loop().create_task(self._check(), name="stored")
         try:
             await waiting.reached
         finally:
             self._waiting.discard(waiting)
 
-    async def _look(self) -> None:
-        """Ends with the last who waits."""
+    async def _check(self) -> None:
+        """Read the metadata store once per interval, until no call waits."""
         try:
             while self._waiting:
-                with suppress(Unavailable):  # those who wait have their own deadlines
-                    await self._look_once()
+                with suppress(Unavailable):  # waiting calls have their own deadlines
+                    await self._check_once()
                 await self._dependencies.clock.sleep(self._dependencies.settings.records.stored_look_s)
         finally:
-            self._looking = None
+            self._checking = None
 
-    async def _look_once(self) -> None:
+    async def _check_once(self) -> None:
         waiting = list(self._waiting)
         self.looks += 1
         topics = list(dict.fromkeys(each.partition.topic_id for each in waiting))
@@ -153,8 +153,9 @@ class FlushWaiter:
             await self._resolve(states[partition], those)
 
     async def _resolve(self, state: PartitionState, waiting: Sequence[_Waiting]) -> None:
-        """Somebody else leads now. A disk that was left behind takes its last records along, and the log goes on
-        behind them: then no run holds them. One question for all; who is beyond its answer is for the next look."""
+        """Resolve waits of a partition that has another leader now. If the old leader's disk is lost, so are its last
+        records, and the log goes on behind their offsets: then no run holds them. One read serves all waits; those
+        beyond its last run are left for the next one."""
         first = min(each.end for each in waiting) - 1
         runs = await self._dependencies.metadata.runs(state.partition, from_offset=first, limit=RUNS)
         known = runs[-1].end if len(runs) == RUNS else state.flushed_end
@@ -163,13 +164,13 @@ class FlushWaiter:
             if last < state.log_start or any(run.base <= last < run.end for run in runs):
                 _resolve_one(each, None)
             elif last < known:
-                text = f"the record's leader is gone, and its disk; partition={each.name} offset={last}"
+                text = f"the record was lost with its leader's disk; partition={each.name} offset={last}"
                 _resolve_one(each, AppendFailed(text))
 
     async def aclose(self) -> None:
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
+        if self._checking is not None:
+            self._checking.cancel()
+            await asyncio.gather(self._checking, return_exceptions=True)
         for each in self._waiting:
             _resolve_one(each, Unavailable("the agent is stopping"))
 

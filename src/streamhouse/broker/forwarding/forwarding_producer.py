@@ -42,7 +42,7 @@ SEQUENCE_ERRORS: Final = (OutOfOrderSequence, DuplicateSequence, StaleProducerEp
 
 
 class StoredBatch(NamedTuple):
-    """`offset` is None for what is still on its way to another agent."""
+    """`offset` is None for a batch with acks=buffered that is still in flight to another agent."""
 
     offset: int | None
     append_time_ms: int
@@ -79,20 +79,23 @@ class ForwardingProducer:
     async def send(
         self, name: TopicPartition, outbound_batches: Sequence[OutboundBatch], *, acks: Acks, deadline: RetryDeadline
     ) -> list[SendResult]:
-        """What became of each, in order. What is refused for now is not overtaken by what comes after it."""
-        begun: list[_StartedSend] = []
+        """Send batches; one result per batch, in order. No batch overtakes one that was rejected with a retriable
+        error."""
+        started: list[_StartedSend] = []
         done: list[SendResult] = []
         try:
             async with asyncio.timeout(deadline.left_s):
-                while len(begun) < len(outbound_batches):
-                    begun += await self._begin_some(name, outbound_batches[len(begun) :], begun[-1:], acks, deadline)
-                for outbound, each in zip(outbound_batches, begun, strict=True):
+                while len(started) < len(outbound_batches):
+                    started += await self._start_some(
+                        name, outbound_batches[len(started) :], started[-1:], acks, deadline
+                    )
+                for outbound, each in zip(outbound_batches, started, strict=True):
                     done.append(await self._finish(name, outbound, each, acks, deadline))
         except TimeoutError:
-            return done + _timed_out(name, begun, outbound_batches)[len(done) :]
+            return done + _timed_out(name, started, outbound_batches)[len(done) :]
         return done
 
-    async def _begin_some(
+    async def _start_some(
         self,
         name: TopicPartition,
         outbound_batches: Sequence[OutboundBatch],
@@ -100,7 +103,7 @@ class ForwardingProducer:
         acks: Acks,
         deadline: RetryDeadline,
     ) -> list[_StartedSend]:
-        """The first of these; or several, where they go to another agent."""
+        """Start the first batch, or several if the leader is another agent."""
         if before and isinstance(before[0], Retriable):
             return [before[0]] * len(outbound_batches)
         some = outbound_batches[:RETAINED_BATCHES]
@@ -110,7 +113,7 @@ class ForwardingProducer:
                 if location.address is not None:
                     return await self._pipeline(name, some, location, acks, deadline)
             except Retriable:
-                pass  # the first of them is tried until it is known what becomes of it
+                pass  # `_try` below retries the first batch until its outcome is known
         return [await self._try(name, outbound_batches[0], acks, deadline)]
 
     async def _pipeline(
@@ -125,7 +128,7 @@ class ForwardingProducer:
         pooled = await self._id_pool.take(location.partition)
         is_clean = False
         try:
-            if pooled.sequence == 0:  # of a producer that it doesn't know a leader would take any batch as the first
+            if pooled.sequence == 0:  # a leader accepts any batch as the first of a producer that it doesn't know
                 outbound_batches = outbound_batches[:1]
             starts = list(accumulate((outbound.count for outbound in outbound_batches), initial=pooled.sequence))
             results = await asyncio.gather(
@@ -134,19 +137,19 @@ class ForwardingProducer:
                     for outbound, start in zip(outbound_batches, starts, strict=False)
                 )
             )
-            begun: list[_StartedSend] = []
+            started: list[_StartedSend] = []
             are_stored = True
             for outbound, start, result in zip(outbound_batches, starts, results, strict=False):
                 settled: _StartedSend = result
                 if not isinstance(result, StoredBatch):
                     count, pooled.sequence = outbound.count, start % SEQUENCES
-                    place = pooled if are_stored else None
-                    settled = await self._resend(name, outbound, result, begun[-1:], place, acks, deadline)
+                    same_id = pooled if are_stored else None
+                    settled = await self._resend(name, outbound, result, started[-1:], same_id, acks, deadline)
                     are_stored = are_stored and isinstance(settled, StoredBatch) and outbound.count == count
-                begun.append(settled)
+                started.append(settled)
             pooled.sequence = starts[-1] % SEQUENCES
             is_clean = are_stored
-            return begun
+            return started
         finally:
             if is_clean:
                 self._id_pool.release(pooled)
@@ -177,7 +180,7 @@ class ForwardingProducer:
         acks: Acks,
         deadline: RetryDeadline,
     ) -> _StartedSend:
-        """What becomes of a batch that was sent with others and failed, now that those before it are settled.
+        """Retry a batch that failed in a pipeline, or return its error, once the batches before it are settled.
 
         While all of them are stored (`pooled`), it is sent again behind them under the same sequence numbers. Once one
         was rejected for good, the leader has rejected those behind it, too: they get new numbers.
@@ -203,13 +206,13 @@ class ForwardingProducer:
         lent: PooledProducerId | None = None,
     ) -> _StartedSend:
         try:
-            return await self._begin(name, outbound, acks, deadline, lent)
+            return await self._start(name, outbound, acks, deadline, lent)
         except SEQUENCE_ERRORS as error:
             return IdempotencyKeyReused(name) if outbound.is_keyed else error
         except StreamhouseError as error:
             return error
 
-    async def _begin(
+    async def _start(
         self,
         name: TopicPartition,
         outbound: OutboundBatch,
@@ -246,7 +249,7 @@ class ForwardingProducer:
                 except SEQUENCE_ERRORS as error:
                     if pooled is None:
                         raise
-                    raise Unavailable(f"nobody knows what became of a batch; partition={name} why={error}") from error
+                    raise Unavailable(f"the outcome of a batch is unknown; partition={name} why={error}") from error
         finally:
             if pooled is not None and pooled is not lent:
                 self._id_pool.drop(pooled)
@@ -260,22 +263,22 @@ class ForwardingProducer:
         acks: Acks,
         deadline: RetryDeadline,
     ) -> StoredBatch:
-        """One try of a batch that has numbers."""
+        """Send a batch that has sequence numbers, once."""
         data = await outbound.batch(pooled.identity if pooled is not None else None)
         if location.address is None:
-            placed = await self._here.append(name, memoryview(data))
-            await self._here.acknowledge(placed)
-            return _stored_batch(placed)
-        told = await self._peers.append(
+            pending = await self._here.append(name, memoryview(data))
+            await self._here.acknowledge(pending)
+            return _stored_batch(pending)
+        receipt = await self._peers.append(
             location.address, location.partition, data, timeout_s=deadline.left_s, request_flush=acks is Acks.STORED
         )
         self.forwarded += 1
-        return StoredBatch(told.offset, told.append_time_ms, location.partition, location.epoch)
+        return StoredBatch(receipt.offset, receipt.append_time_ms, location.partition, location.epoch)
 
     async def _post(
         self, name: TopicPartition, outbound: OutboundBatch, location: LeaderLocation, deadline: RetryDeadline
     ) -> StoredBatch:
-        """Have it delivered behind the caller's back."""
+        """Deliver the batch in the background (acks=buffered)."""
         await self._buffered_acks.post(
             outbound.size_bytes, outbound.count, self._deliver_later(name, outbound, deadline)
         )
@@ -284,34 +287,34 @@ class ForwardingProducer:
     async def _deliver_later(self, name: TopicPartition, outbound: OutboundBatch, deadline: RetryDeadline) -> None:
         try:
             async with asyncio.timeout(deadline.left_s):
-                begun = await self._begin(name, outbound, Acks.WAL, deadline)
+                started = await self._start(name, outbound, Acks.WAL, deadline)
         except TimeoutError:
             raise Unavailable(f"not acknowledged in time; partition={name}") from None
-        if isinstance(begun, PendingAppend):
-            self._buffered_acks.watch(begun, outbound.count)
+        if isinstance(started, PendingAppend):
+            self._buffered_acks.watch(started, outbound.count)
 
     async def _finish(
-        self, name: TopicPartition, outbound: OutboundBatch, begun: _StartedSend, acks: Acks, deadline: RetryDeadline
+        self, name: TopicPartition, outbound: OutboundBatch, started: _StartedSend, acks: Acks, deadline: RetryDeadline
     ) -> SendResult:
         try:
-            if isinstance(begun, PendingAppend):
+            if isinstance(started, PendingAppend):
                 if acks is Acks.BUFFERED:
-                    self._buffered_acks.watch(begun, outbound.count)
-                    return _stored_batch(begun)
-                begun = await self._acknowledged(name, outbound, begun, deadline)
-            if acks is Acks.STORED and isinstance(begun, StoredBatch) and begun.offset is not None:
-                await self._stored.wait(name, begun.partition, begun.offset + outbound.count, epoch=begun.epoch)
+                    self._buffered_acks.watch(started, outbound.count)
+                    return _stored_batch(started)
+                started = await self._acknowledged(name, outbound, started, deadline)
+            if acks is Acks.STORED and isinstance(started, StoredBatch) and started.offset is not None:
+                await self._stored.wait(name, started.partition, started.offset + outbound.count, epoch=started.epoch)
         except StreamhouseError as error:
             return error
-        return begun
+        return started
 
     async def _acknowledged(
-        self, name: TopicPartition, outbound: OutboundBatch, placed: PendingAppend, deadline: RetryDeadline
+        self, name: TopicPartition, outbound: OutboundBatch, pending: PendingAppend, deadline: RetryDeadline
     ) -> SendResult:
         while True:
             try:
-                await self._here.acknowledge(placed)
-                return _stored_batch(placed)
+                await self._here.acknowledge(pending)
+                return _stored_batch(pending)
             except Retriable as error:
                 if outbound.identity is None:
                     raise
@@ -319,17 +322,17 @@ class ForwardingProducer:
             again = await self._try(name, outbound, Acks.WAL, deadline)
             if not isinstance(again, PendingAppend):
                 return again
-            placed = again
+            pending = again
 
 
-def _stored_batch(placed: PendingAppend) -> StoredBatch:
-    return StoredBatch(placed.base_offset, placed.append_time_ms, placed.log.partition, placed.log.epoch)
+def _stored_batch(pending: PendingAppend) -> StoredBatch:
+    return StoredBatch(pending.base_offset, pending.append_time_ms, pending.log.partition, pending.log.epoch)
 
 
 def _timed_out(
-    name: TopicPartition, begun: Sequence[_StartedSend], outbound_batches: Sequence[OutboundBatch]
+    name: TopicPartition, started: Sequence[_StartedSend], outbound_batches: Sequence[OutboundBatch]
 ) -> list[SendResult]:
-    """Time is over: what is known already is told, the rest may have been stored, or not."""
+    """Known results at the deadline; the rest fail as unacknowledged, though they may have been stored."""
     late = Unavailable(f"not acknowledged in time; partition={name}")
-    told: list[SendResult] = [late if isinstance(each, PendingAppend) else each for each in begun]
-    return told + [late] * (len(outbound_batches) - len(told))
+    results: list[SendResult] = [late if isinstance(each, PendingAppend) else each for each in started]
+    return results + [late] * (len(outbound_batches) - len(results))

@@ -1,6 +1,6 @@
-"""Lag: how far a group is behind, in every partition that it reads.
+"""Lag of consumer groups: how far a group is behind, in every partition that it reads.
 
-Data path   HTTP, gRPC -> **lag** -> groups (what it has committed, who reads what), offsets (where partitions end)
+Data path   HTTP, gRPC -> **group_lag** -> groups (committed offsets, assignments), offsets (ends of partitions)
 Owns        which partitions count, and what lag means where nothing was committed
 Leaves      finding leaders and coordinators to `offsets` and `groups`
 
@@ -22,11 +22,11 @@ from streamhouse.model.names import TopicPartition
 from streamhouse.model.topic import Topic
 
 AT_ONCE: Final = 16
-"""Partitions whose leaders are asked at the same time."""
+"""Offset requests in flight at the same time."""
 
 
 class PartitionLag(NamedTuple):
-    """Where a group is in a partition; `error` says why nobody could tell where the partition ends."""
+    """The position of a group in a partition; `error` is why the end of the partition is unknown."""
 
     name: TopicPartition
     committed: CommittedOffset | None
@@ -52,17 +52,17 @@ async def group_lag(
     catalog: TopicFinder,
     offsets: EndOffsets,
 ) -> Sequence[PartitionLag]:
-    """One for every partition that the group reads, by name; some leaders are asked at once."""
-    turns = asyncio.Semaphore(AT_ONCE)
+    """The lag in every partition that the group reads, by name."""
+    limiter = asyncio.Semaphore(AT_ONCE)
 
     async def one(name: TopicPartition) -> PartitionLag:
-        async with turns:
+        async with limiter:
             return await _partition_lag(name, committed.get(name), offsets)
 
     names = set(committed)
     for topic in {*(name.topic for name in committed), *_assigned_partitions(group)}:
-        if (found := await catalog.find_if_any(topic)) is not None:
-            names.update(TopicPartition(topic, number) for number in range(found.partitions))
+        if (row := await catalog.find_if_any(topic)) is not None:
+            names.update(TopicPartition(topic, number) for number in range(row.partitions))
     return await asyncio.gather(*map(one, sorted(names)))
 
 

@@ -1,8 +1,8 @@
-"""Groups: consumer groups as administrators see them, at any agent.
+"""GroupService: administration of consumer groups at any agent.
 
-Data path   HTTP, gRPC -> **groups** -> broker.groups here, or the group's coordinator over Doors.peers
-Owns        asking again while the coordinator is on the move; putting all agents' groups together
-Leaves      groups themselves to `broker.groups`
+Data path   HTTP, gRPC -> **groups** -> broker.groups here, or the group's coordinator over Dependencies.peers
+Owns        retries while the coordinator changes; the list of all agents' groups
+Leaves      the groups themselves to `broker.groups`
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from streamhouse.retry import RetryDeadline
 T = TypeVar("T")
 
 HAS_MEMBERS = (UnknownMember, IllegalGeneration, RebalanceInProgress)
-"""What somebody outside is told of a group that has members."""
+"""Errors that a caller who is not a member gets for a group that has members."""
 
 
 class GroupService:
@@ -42,12 +42,12 @@ class GroupService:
     async def of_all_agents(self) -> list[ListedGroup]:
         """The groups of all agents, by name."""
 
-        async def ask(deadline: RetryDeadline) -> list[ListedGroup]:
-            asked = [self._list_at(session, deadline) for session in self._here.agents()]
-            found = {group.group_id: group for groups in await asyncio.gather(*asked) for group in groups}
-            return [found[group_id] for group_id in sorted(found)]
+        async def attempt(deadline: RetryDeadline) -> list[ListedGroup]:
+            lists = await asyncio.gather(*(self._list_at(session, deadline) for session in self._here.agents()))
+            by_id = {group.group_id: group for groups in lists for group in groups}
+            return [by_id[group_id] for group_id in sorted(by_id)]
 
-        return await self._patiently(ask)
+        return await self._retry(attempt)
 
     async def _list_at(self, session: Session, deadline: RetryDeadline) -> list[ListedGroup]:
         if self._is_here(session):
@@ -58,68 +58,69 @@ class GroupService:
         async def here() -> DescribedGroup:
             return _or_raise((await self._here.groups.describe([group_id]))[group_id])
 
-        return await self._ask(
+        return await self._at_coordinator(
             group_id, here, lambda at, left_s: self._dependencies.peers.describe_group(at, group_id, timeout_s=left_s)
         )
 
     async def committed(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
-        """What the group has committed; raises `GroupNotFound` where there is no group."""
+        """The group's committed offsets; raises `GroupNotFound`."""
 
         async def here() -> Mapping[TopicPartition, CommittedOffset]:
             return _or_raise((await self._here.groups.fetch({group_id: None}))[group_id])
 
-        found = await self._ask(
+        offsets = await self._at_coordinator(
             group_id, here, lambda at, left_s: self._dependencies.peers.committed(at, group_id, timeout_s=left_s)
         )
-        if not found:
+        if not offsets:
             await self.describe(group_id)
-        return found
+        return offsets
 
     async def commit(self, group_id: str, offsets: Mapping[TopicPartition, OffsetToCommit]) -> Outcomes:
-        """Put a group without members somewhere else; raises `NonEmptyGroup` where it has some."""
+        """Set offsets of a group without members; raises `NonEmptyGroup` if it has members."""
 
         async def here() -> Outcomes:
             return await self._here.groups.commit(group_id, MemberRef(), offsets)
 
         try:
-            told = await self._ask(group_id, here, lambda at, left_s: self._commit_at(at, group_id, offsets, left_s))
+            return await self._at_coordinator(
+                group_id, here, lambda at, left_s: self._commit_at(at, group_id, offsets, left_s)
+            )
         except HAS_MEMBERS:
             raise NonEmptyGroup(group_id) from None
-        return told
 
     async def _commit_at(
         self, at: Address, group_id: str, offsets: Mapping[TopicPartition, OffsetToCommit], left_s: float
     ) -> Outcomes:
-        """Kafka says of every partition what concerns the group; then it is raised, as it would be here."""
-        told = await self._dependencies.peers.commit(at, group_id, offsets, timeout_s=left_s)
-        errors = list(told.values())
+        """Commit at a remote coordinator. Kafka repeats an error of the whole group per partition: raise it once."""
+        outcomes = await self._dependencies.peers.commit(at, group_id, offsets, timeout_s=left_s)
+        errors = list(outcomes.values())
         if errors and isinstance(errors[0], (Retriable, *HAS_MEMBERS)) and None not in errors:
             raise errors[0]
-        return told
+        return outcomes
 
     async def delete(self, group_id: str) -> None:
         async def here() -> None:
             if (error := (await self._here.groups.delete([group_id]))[group_id]) is not None:
                 raise error
 
-        await self._ask(
+        await self._at_coordinator(
             group_id, here, lambda at, left_s: self._dependencies.peers.delete_group(at, group_id, timeout_s=left_s)
         )
 
-    async def _ask(
+    async def _at_coordinator(
         self, group_id: str, here: Callable[[], Awaitable[T]], there: Callable[[Address, float], Awaitable[T]]
     ) -> T:
-        async def ask(deadline: RetryDeadline) -> T:
+        async def attempt(deadline: RetryDeadline) -> T:
             session = await self._here.groups.coordinator_of(group_id)
             return await (here() if self._is_here(session) else there(session.kafka, deadline.left_s))
 
-        return await self._patiently(ask)
+        return await self._retry(attempt)
 
-    async def _patiently(self, ask: Callable[[RetryDeadline], Awaitable[T]]) -> T:
+    async def _retry(self, attempt: Callable[[RetryDeadline], Awaitable[T]]) -> T:
         deadline = self._dependencies.deadline(self._dependencies.settings.records.patience_s)
         while True:
             try:
-                return await ask(deadline)
+                return await attempt(deadline)
             except Retriable as error:
                 self._here.cluster.ask()
                 await deadline.wait_to_retry(error)

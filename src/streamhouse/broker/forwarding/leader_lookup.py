@@ -23,7 +23,7 @@ from streamhouse.model.topic import Topic
 
 
 class LocalBroker(Protocol):
-    """Every call answers for what this agent leads or coordinates, and raises where another one does."""
+    """Every call serves what this agent leads or coordinates, and raises if another agent does."""
 
     catalog: TopicCatalog
     cluster: Cluster
@@ -38,12 +38,12 @@ class LocalBroker(Protocol):
 
     def append(self, name: TopicPartition, data: memoryview) -> Awaitable[PendingAppend]: ...
 
-    async def acknowledge(self, placed: PendingAppend) -> None: ...
+    async def acknowledge(self, pending: PendingAppend) -> None: ...
 
     async def allocate_producer_id(self) -> int: ...
 
     async def fetch(
-        self, wanted: Sequence[PartitionFetch], *, max_bytes: int, min_bytes: int, max_wait_s: float
+        self, fetches: Sequence[PartitionFetch], *, max_bytes: int, min_bytes: int, max_wait_s: float
     ) -> list[FetchResult]: ...
 
     async def earliest(self, name: TopicPartition) -> OffsetResult: ...
@@ -59,7 +59,7 @@ MAX_INVALIDATED: Final = 10_000
 
 
 class LeaderLocation(NamedTuple):
-    """`address` is None where this agent leads; `epoch` is -1 as long as nobody holds the lease."""
+    """`address` is None where this agent leads; `epoch` is -1 as long as the lease is free."""
 
     partition: PartitionId
     address: Address | None
@@ -70,16 +70,16 @@ class LeaderLookup:
     def __init__(self, dependencies: Dependencies, here: LocalBroker) -> None:
         self._dependencies = dependencies
         self._here = here
-        self._looked_at: dict[TopicId, float] = {}
+        self._invalidated_at: dict[TopicId, float] = {}
 
     async def find(self, name: TopicPartition) -> LeaderLocation:
-        """Raises `UnknownTopic`, and `NotLeader` while nobody knows who leads."""
+        """Raises `UnknownTopic`, and `NotLeader` while the leader is unknown."""
         topic = await self._here.catalog.find(name.topic)
         if not 0 <= name.partition < topic.partitions:
             raise UnknownTopic(name)
-        return await self._seat(name, topic)
+        return await self._locate(name, topic)
 
-    async def _seat(self, name: TopicPartition, topic: Topic) -> LeaderLocation:
+    async def _locate(self, name: TopicPartition, topic: Topic) -> LeaderLocation:
         partition = PartitionId(topic.topic_id, name.partition)
         agent_session = self._here.agent_session
         if agent_session is None:
@@ -94,12 +94,13 @@ class LeaderLookup:
         return LeaderLocation(partition, None if is_here else leader.session.kafka, leader.epoch)
 
     async def invalidate(self, name: TopicPartition) -> None:
-        """Somebody was sent to the wrong agent: the topic's leases are read again, once for all who were."""
+        """Read the topic's leases again, because a request went to the wrong agent; at most once per
+        `peers.retry_s`."""
         topic_id, now = (await self._here.catalog.find(name.topic)).topic_id, self._dependencies.clock.monotonic()
-        if now - self._looked_at.get(topic_id, -1.0) >= self._dependencies.settings.peers.retry_s:
-            if len(self._looked_at) >= MAX_INVALIDATED:
-                self._looked_at.clear()
-            self._looked_at[topic_id] = now
+        if now - self._invalidated_at.get(topic_id, -1.0) >= self._dependencies.settings.peers.retry_s:
+            if len(self._invalidated_at) >= MAX_INVALIDATED:
+                self._invalidated_at.clear()
+            self._invalidated_at[topic_id] = now
             self._here.cluster.forget_leases(topic_id)
 
 
@@ -120,7 +121,7 @@ class OffsetLookup:
         return _require_offset(await self._find(name, here, LATEST_TIME, committed=True), name)
 
     async def at_time(self, name: TopicPartition, timestamp_ms: int) -> OffsetResult | None:
-        timestamp_ms = max(timestamp_ms, 0)  # negative times have other meanings to Kafka, and no record has one
+        timestamp_ms = max(timestamp_ms, 0)  # Kafka gives negative times other meanings, and no record has one
         here = partial(self._here.at_time, timestamp_ms=timestamp_ms, committed=True)
         return await self._find(name, here, timestamp_ms, committed=True)
 
@@ -147,7 +148,7 @@ class OffsetLookup:
                 await deadline.wait_to_retry(error)
 
 
-def _require_offset(found: OffsetResult | None, name: TopicPartition) -> OffsetResult:
-    if found is None:
-        raise Unavailable(f"another agent doesn't know the ends of a log; partition={name}")
-    return found
+def _require_offset(result: OffsetResult | None, name: TopicPartition) -> OffsetResult:
+    if result is None:
+        raise Unavailable(f"another agent returned no offset; partition={name}")
+    return result

@@ -30,8 +30,6 @@ _NONE: Final = -1
 
 
 class IdempotencyKey:
-    """An idempotency key, and what came with it."""
-
     __slots__ = ("_hash", "_sequence")
 
     def __init__(self, text: str, records: Sequence[NewRecord]) -> None:
@@ -40,12 +38,12 @@ class IdempotencyKey:
 
     @property
     def sticky(self) -> int:
-        """Decides where records without a key go: the same for each try."""
+        """Selects the partition of records without a key: the same for each attempt."""
         return self._hash
 
     def identity(self, part: int) -> BatchIdentity:
-        """Of the batch that is the `part`-th of its partition: each has an id to itself, since a producer's last
-        batches alone are remembered."""
+        """The identity of the `part`-th batch of a partition. Each batch has a producer id of its own, because leaders
+        remember only a producer's last batches."""
         producer_id = FIRST_KEY_ID + _hashed(b"part", _LENGTH.pack(self._hash), _LENGTH.pack(part)) % FIRST_KEY_ID
         return BatchIdentity(producer_id, 0, self._sequence)
 
@@ -56,7 +54,7 @@ def _hashed(*parts: bytes) -> int:
 
 
 def _content(records: Sequence[NewRecord]) -> int:
-    """A hash of everything that the caller said; the time that a record is given later is no part of it."""
+    """A hash of the records as the client sent them; timestamps that are assigned later are no part of it."""
     digest = hashlib.blake2b(digest_size=_HASH_BYTES)
     for record in records:
         _add(digest, record.key)
@@ -76,7 +74,7 @@ def _add(digest: "hashlib.blake2b", field: bytes | None) -> None:
 
 
 INLINE_BYTES: Final = 256 * 1024
-"""Records above this are made a batch in a thread, below it on the event loop."""
+"""Larger batches are encoded in a thread, smaller ones on the event loop."""
 
 OnRejected = Callable[[int, StreamhouseError], None]
 
@@ -84,7 +82,7 @@ OnRejected = Callable[[int, StreamhouseError], None]
 class OutboundBatch(Protocol):
     @property
     def count(self) -> int:
-        """How many records it has."""
+        """Number of records."""
         ...
 
     @property
@@ -92,23 +90,24 @@ class OutboundBatch(Protocol):
 
     @property
     def identity(self) -> BatchIdentity | None:
-        """What its records brought along; a batch with None gets one before it may be sent twice."""
+        """Producer id, epoch and sequence that the client sent; a batch without gets one before it may be sent
+        twice."""
         ...
 
     @property
     def is_keyed(self) -> bool:
-        """Whether that stands for an idempotency key."""
+        """Whether `identity` comes from an idempotency key."""
         ...
 
     async def batch(self, identity: BatchIdentity | None) -> bytearray: ...
 
     def exclude(self, error: BadRecords) -> bool:
-        """Go on without the records that were to blame; False when none is left, or nobody knows which."""
+        """Remove the invalid records; False if none is left, or the error does not name them."""
         ...
 
 
 class RawBatch:
-    """A whole batch, as somebody else has made it."""
+    """A whole batch, as the client has encoded it."""
 
     is_keyed = False
 
@@ -134,7 +133,7 @@ class RawBatch:
     async def batch(self, identity: BatchIdentity | None) -> bytearray:
         copy = bytearray(self._source)
         if identity is not None and self.identity is None:
-            check_batch(copy)  # or a new checksum would make damage look sound
+            check_batch(copy)  # otherwise the new checksum would hide damage
             set_producer(copy, *identity)
         return copy
 
@@ -143,7 +142,7 @@ class RawBatch:
 
 
 class RecordBatch:
-    """Records of one partition; `positions` say which of the call's they are."""
+    """Records of one partition; `positions` are their indexes in the call."""
 
     def __init__(
         self,
@@ -186,12 +185,12 @@ class RecordBatch:
         return made
 
     def exclude(self, error: BadRecords) -> bool:
-        blamed = {index for index in error.records if 0 <= index < len(self._records)}
-        if not blamed:
+        invalid = {index for index in error.records if 0 <= index < len(self._records)}
+        if not invalid:
             return False
-        for index in blamed:
+        for index in invalid:
             self._refuse(self.positions[index], error)
-        kept = [index for index in range(len(self._records)) if index not in blamed]
+        kept = [index for index in range(len(self._records)) if index not in invalid]
         self._records = [self._records[index] for index in kept]
         self.positions = [self.positions[index] for index in kept]
         self._first = None

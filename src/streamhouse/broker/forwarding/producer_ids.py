@@ -62,15 +62,13 @@ class PooledProducerId:
         return BatchIdentity(self.producer_id, 0, self.sequence)
 
     def at(self, sequence: int) -> "PooledProducerId":
-        """The same pooled producer id, further on: for a batch that follows others that are not acknowledged yet."""
+        """A copy at a later sequence: for a batch that follows others that are not acknowledged yet."""
         return PooledProducerId(self.partition, self.producer_id, sequence % SEQUENCES)
 
 
 @dataclass(slots=True, eq=False)
 class _PartitionPool:
-    """Those of one partition."""
-
-    places: asyncio.Semaphore
+    slots: asyncio.Semaphore
     idle: list[PooledProducerId] = field(default_factory=list)
     in_use: int = 0
 
@@ -86,11 +84,11 @@ class ProducerIdPool:
         return f"<ProducerIdPool partitions={len(self._partitions)} in_use={in_use}>"
 
     async def take(self, partition: PartitionId) -> PooledProducerId:
-        """A pooled producer id in which nothing travels; waits while all of the partition's are in use."""
+        """Take an idle producer id of the partition; waits while all of them are in use."""
         id_pool = self._of(partition)
         id_pool.in_use += 1
         try:
-            await id_pool.places.acquire()
+            await id_pool.slots.acquire()
         except BaseException:
             id_pool.in_use -= 1
             raise
@@ -103,34 +101,34 @@ class ProducerIdPool:
             raise
 
     def stored(self, pooled: PooledProducerId, *, records: int) -> None:
-        """The pooled producer id's batch is acknowledged; the next one may follow it."""
+        """Release the id after its batch was acknowledged."""
         pooled.sequence = (pooled.sequence + records) % SEQUENCES
         self.release(pooled)
 
     def release(self, pooled: PooledProducerId) -> None:
-        """Nothing was stored under the pooled producer id's next sequence, and nothing will be."""
+        """Make the id available again: no batch is or will be stored at its next sequence."""
         id_pool = self._partitions[pooled.partition]
         id_pool.idle.append(pooled)
         self._free(id_pool)
 
     def drop(self, pooled: PooledProducerId) -> None:
-        """Nobody knows what became of the pooled producer id's batch."""
+        """Never use the id again, because the outcome of its batch is unknown."""
         self._free(self._partitions[pooled.partition])
 
     @staticmethod
     def _free(id_pool: _PartitionPool) -> None:
         id_pool.in_use -= 1
-        id_pool.places.release()
+        id_pool.slots.release()
 
     def _of(self, partition: PartitionId) -> _PartitionPool:
         id_pool = self._partitions.get(partition)
         if id_pool is None:
-            self._make_room()
+            self._evict_idle()
             id_pool = self._partitions[partition] = _PartitionPool(asyncio.Semaphore(self._settings.lanes))
         self._partitions.move_to_end(partition)
         return id_pool
 
-    def _make_room(self) -> None:
+    def _evict_idle(self) -> None:
         """Forget partitions that were not written to for long. Their ids are never used again, so nothing is lost."""
         if len(self._partitions) < self._settings.lane_partitions:
             return

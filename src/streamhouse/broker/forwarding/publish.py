@@ -39,13 +39,13 @@ MAX_CONFIGS: Final = 1000
 def assign_partitions(
     topic: Topic, records: Sequence[NewRecord], *, sticky: int, refuse: OnRejected
 ) -> dict[int, list[int]]:
-    """Positions of the records by partition, in their order; those that can't go anywhere are refused.
+    """Positions of the records by partition, in their order; invalid ones are passed to `refuse`.
 
     Records without a key stay together, so that one call makes few batches.
     """
     partitions = topic.partitions
     sticky %= partitions
-    found: dict[int, list[int]] = {}
+    by_partition: dict[int, list[int]] = {}
     for position, (_, key, _, timestamp_ms, partition) in enumerate(records):
         if partition is None:
             partition = sticky if key is None else partition_for(key, partitions)
@@ -55,14 +55,14 @@ def assign_partitions(
         if timestamp_ms is not None and not 0 <= timestamp_ms <= MAX_LONG:
             refuse(position, InvalidTimestamp(f"timestamp is out of range; timestamp_ms={timestamp_ms}"))
             continue
-        if (positions := found.get(partition)) is None:
-            positions = found[partition] = []
+        if (positions := by_partition.get(partition)) is None:
+            positions = by_partition[partition] = []
         positions.append(position)
-    return found
+    return by_partition
 
 
 class TopicConfigs:
-    """Settings of topics, parsed once in a while: the leader has the last word on them anyway."""
+    """Cached settings of topics, parsed at most once per second: the leader checks the limits anyway."""
 
     def __init__(self, dependencies: Dependencies, here: LocalBroker) -> None:
         self._clock = dependencies.clock
@@ -81,7 +81,7 @@ class TopicConfigs:
 
 
 class BatchBuilder:
-    """Of one call: its records, its key, and where refused ones are told."""
+    """Encodes the records of one call; rejected records are passed to `refuse`."""
 
     def __init__(
         self,
@@ -100,7 +100,8 @@ class BatchBuilder:
         self._refuse = refuse
 
     async def pack(self, name: TopicPartition, positions: Sequence[int]) -> list[RecordBatch]:
-        """Batches, in order; what is too large is halved until it fits, or is one record that never will."""
+        """Encode batches, in order. A batch that is too large is halved until it fits; a single large record is
+        rejected."""
         waiting, outbound_batches = [positions], list[RecordBatch]()
         while waiting:
             chosen = waiting.pop()
@@ -108,12 +109,12 @@ class BatchBuilder:
             size_bytes = sum([len(value or b"") + len(key or b"") for value, key, _, _, _ in records])
             codec = Codec.LZ4 if 0 < self._compress_at_bytes <= size_bytes else Codec.NONE
             try:
-                made = await encode(records, codec=codec, now_ms=self._now_ms, size_bytes=size_bytes)
+                encoded = await encode(records, codec=codec, now_ms=self._now_ms, size_bytes=size_bytes)
             except InvalidRecord as error:
                 if kept := self._without(chosen, error):
                     waiting.append(kept)
                 continue
-            if len(made) <= self._config.max_message_bytes:
+            if len(encoded) <= self._config.max_message_bytes:
                 identity = self._key.identity(len(outbound_batches)) if self._key is not None else None
                 outbound_batches.append(
                     RecordBatch(
@@ -123,7 +124,7 @@ class BatchBuilder:
                         now_ms=self._now_ms,
                         identity=identity,
                         refuse=self._refuse,
-                        first=made,
+                        first=encoded,
                     )
                 )
             elif len(chosen) > 1:
@@ -131,11 +132,12 @@ class BatchBuilder:
                 waiting += [chosen[middle:], chosen[:middle]]
             else:
                 limit_bytes = self._config.max_message_bytes
-                self._refuse(chosen[0], RecordTooLarge(name, size_bytes=len(made), limit_bytes=limit_bytes))
+                self._refuse(chosen[0], RecordTooLarge(name, size_bytes=len(encoded), limit_bytes=limit_bytes))
         return outbound_batches
 
     def _without(self, chosen: Sequence[int], error: InvalidRecord) -> list[int]:
-        """Those that a batch can hold. Each is tried for itself: found one by one, many would take for ever."""
+        """The positions that can be encoded, found in one pass: encoding again per invalid record would be
+        quadratic."""
         kept: list[int] = []
         for position in chosen:
             try:
@@ -144,7 +146,7 @@ class BatchBuilder:
                 self._refuse(position, own)
             else:
                 kept.append(position)
-        if len(kept) == len(chosen):  # each could be held, and all of them together can't
+        if len(kept) == len(chosen):  # each can be encoded alone, but not all together
             for position in kept:
                 self._refuse(position, error)
             return []
@@ -173,52 +175,52 @@ class PublishService:
         idempotency_key: str | None = None,
         timeout_s: float,
     ) -> list[RecordResult]:
-        """One answer per record, in order; raises where none of them could go anywhere: the topic isn't there."""
+        """Publish records; one result per record, in order. Raises `UnknownTopic`."""
         if not records:
             return []
         deadline = self._dependencies.deadline(timeout_s)
-        found = await self._topic(topic, deadline)
-        answers: list[RecordResult] = [NOT_TRIED] * len(records)
+        target = await self._topic(topic, deadline)
+        results: list[RecordResult] = [NOT_TRIED] * len(records)
         key = IdempotencyKey(idempotency_key, records) if idempotency_key is not None else None
-        packing = BatchBuilder(
+        builder = BatchBuilder(
             self._dependencies,
             records,
-            config=self._configs.of(found),
+            config=self._configs.of(target),
             key=key,
-            refuse=answers.__setitem__,
+            refuse=results.__setitem__,
         )
-        by_partition = assign_partitions(found, records, sticky=self._sticky(key), refuse=answers.__setitem__)
+        by_partition = assign_partitions(target, records, sticky=self._sticky(key), refuse=results.__setitem__)
 
         async def publish_to(partition: int, positions: Sequence[int]) -> None:
-            name = TopicPartition(found.name, partition)
-            outbound_batches = await packing.pack(name, positions)
+            name = TopicPartition(target.name, partition)
+            outbound_batches = await builder.pack(name, positions)
             outcomes = await self._delivery.send(name, outbound_batches, acks=acks, deadline=deadline)
             for outbound, outcome in zip(outbound_batches, outcomes, strict=True):
-                _fill_receipts(answers, partition, outbound, outcome)
+                _fill_receipts(results, partition, outbound, outcome)
 
         await _all([publish_to(partition, positions) for partition, positions in by_partition.items()])
-        return answers
+        return results
 
     async def publish_batches(
         self, name: TopicPartition, batches: Sequence[memoryview], *, acks: Acks, timeout_s: float
     ) -> list[RecordResult]:
-        """One answer per batch, in order; the buffers stay the caller's."""
+        """Publish encoded batches; one result per batch, in order. The buffers are copied."""
         deadline = self._dependencies.deadline(timeout_s)
         await self._topic(name.topic, deadline)
         outbound_batches: dict[int, RawBatch] = {}
-        answers: dict[int, RecordResult] = {}
+        results: dict[int, RecordResult] = {}
         for position, batch in enumerate(batches):
             try:
                 outbound_batches[position] = RawBatch(batch)
             except StreamhouseError as error:
-                answers[position] = error
+                results[position] = error
         outcomes = await self._delivery.send(name, list(outbound_batches.values()), acks=acks, deadline=deadline)
         for (position, outbound), outcome in zip(outbound_batches.items(), outcomes, strict=True):
-            answers[position] = _receipt(name.partition, outcome, outbound.timestamp_ms)
-        return [answers[position] for position in range(len(batches))]
+            results[position] = _receipt(name.partition, outcome, outbound.timestamp_ms)
+        return [results[position] for position in range(len(batches))]
 
     async def _topic(self, name: str, deadline: RetryDeadline) -> Topic:
-        """Made where settings allow it; a store that is away for a moment is asked again."""
+        """Find the topic, or create it if settings allow it; retries while the store is unavailable."""
         while True:
             try:
                 async with asyncio.timeout(deadline.left_s):
@@ -236,7 +238,7 @@ class PublishService:
 
 
 async def _all(work: Sequence[Coroutine[object, object, None]]) -> None:
-    """At once; alone, without a task of its own."""
+    """Run all concurrently; a single one without a task."""
     if len(work) == 1:
         return await work[0]
     async with asyncio.TaskGroup() as tasks:
@@ -244,16 +246,16 @@ async def _all(work: Sequence[Coroutine[object, object, None]]) -> None:
             tasks.create_task(each, name="publish")
 
 
-def _fill_receipts(answers: list[RecordResult], partition: int, outbound: RecordBatch, outcome: SendResult) -> None:
-    """By the thousand: what can be done in C is."""
+def _fill_receipts(results: list[RecordResult], partition: int, outbound: RecordBatch, outcome: SendResult) -> None:
+    """Set the results of a batch's records; a hot loop, so it iterates in C."""
     if not isinstance(outcome, StoredBatch):
         for position in outbound.positions:
-            answers[position] = outcome
+            results[position] = outcome
         return
     offsets = repeat(None) if outcome.offset is None else count(outcome.offset)
     times = repeat(outcome.append_time_ms) if outcome.append_time_ms >= 0 else outbound.timestamps_ms()
     for position, receipt in zip(outbound.positions, map(Receipt, repeat(partition), offsets, times), strict=False):
-        answers[position] = receipt
+        results[position] = receipt
 
 
 def _receipt(partition: int, outcome: SendResult, timestamp_ms: int) -> RecordResult:

@@ -1,10 +1,10 @@
-"""Records: what HTTP and gRPC publish and read; the one door for everybody who is no Kafka client.
+"""RecordService: publishing, reading and groups for HTTP and gRPC clients.
 
-Data path   wire.http, wire.grpc -> **records** -> logs of this agent, or of others over Doors.peers
-Owns        the public calls; the life of the parts
-Leaves      each promise's mechanics to its own module; JSON and protobuf to the wires
+Data path   wire.http, wire.grpc -> **records** -> logs of this agent, or of others over Dependencies.peers
+Owns        the public calls; building and closing the parts
+Leaves      publishing, fetching and groups to their own modules; JSON and protobuf to `wire`
 
-Every call works at any agent. A leader on the move costs the caller a pause within its deadline, not an error.
+Every call works at any agent. While a leader changes, the call is retried within its deadline.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ class RecordService:
         return f"<RecordService {self.delivery!r} {self.stored!r}>"
 
     async def aclose(self) -> None:
-        """Nothing goes on behind anybody's back any more."""
+        """End background deliveries and waits for flushes."""
         await self.buffered_acks.aclose()
         await self.stored.aclose()
 
@@ -81,16 +81,16 @@ class RecordService:
     # --- reading
 
     async def read(
-        self, wanted: Sequence[PartitionFetch], *, max_bytes: int, min_bytes: int, max_wait_s: float
+        self, fetches: Sequence[PartitionFetch], *, max_bytes: int, min_bytes: int, max_wait_s: float
     ) -> list[FetchResult]:
-        """What there is, in the order asked for; waits for `min_bytes`, the first error, or the end of the time.
+        """One result per fetch, in order; waits for `min_bytes`, the first error, or the end of the time.
 
-        Committed records alone, whatever is `wanted`: where transactions are open it ends, and its high watermark is
-        there; markers and what was aborted are left out. A last batch without records takes readers over those. A
-        partition whose leader is on the move comes back empty, with a high watermark of -1, while others have
-        something; its error is told only after `records.patience_s`. Cancelled, it leaves nothing running.
+        Always read_committed, whatever `fetches` say: results end at the last stable offset, which is their high
+        watermark, without markers and aborted records. A last batch without records takes readers past those. A
+        partition whose leader changes has an empty result with a high watermark of -1 while others have records; its
+        error is returned only after `records.patience_s`. A cancelled read leaves no requests running.
         """
-        return await self._reading.read(wanted, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s)
+        return await self._reading.read(fetches, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s)
 
     async def earliest(self, name: TopicPartition) -> OffsetResult:
         return await self._offsets.earliest(name)
@@ -100,7 +100,7 @@ class RecordService:
         return await self._offsets.latest(name)
 
     async def stable_end(self, name: TopicPartition) -> OffsetResult:
-        """The last stable offset: where reading ends now, and who wants only what is new begins."""
+        """The last stable offset: where reading ends now, and where a reader of new records alone starts."""
         return await self._offsets.stable_end(name)
 
     async def at_time(self, name: TopicPartition, timestamp_ms: int) -> OffsetResult | None:
@@ -114,21 +114,22 @@ class RecordService:
         return await self._groups.of_all_agents()
 
     async def describe_group(self, group_id: str) -> DescribedGroup:
-        """Raises `GroupNotFound`. The generation is -1 where another agent told it."""
+        """Raises `GroupNotFound`. The generation is -1 if another agent coordinates the group."""
         return await self._groups.describe(group_id)
 
     async def committed(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
-        """The group's offsets; raises `GroupNotFound`. `committed_at_ms` is -1 where another agent told it."""
+        """The group's offsets; raises `GroupNotFound`. `committed_at_ms` is -1 if another agent coordinates
+        the group."""
         return await self._groups.committed(group_id)
 
     async def lag(self, group_id: str) -> Sequence[PartitionLag]:
-        """Where the group is in every partition that it reads; raises `GroupNotFound`."""
+        """The group's lag in every partition that it reads; raises `GroupNotFound`."""
         group = await self._groups.describe(group_id)
         committed = await self._groups.committed(group_id)
         return await group_lag(group, committed, catalog=self._catalog, offsets=self._offsets)
 
     async def commit(self, group_id: str, offsets: Mapping[TopicPartition, OffsetToCommit]) -> Outcomes:
-        """Reset offsets of a group, which may have no members (`NonEmptyGroup`); what became of each partition."""
+        """Reset offsets of a group without members, else raises `NonEmptyGroup`; returns the outcome per partition."""
         return await self._groups.commit(group_id, offsets)
 
     async def delete_group(self, group_id: str) -> None:
