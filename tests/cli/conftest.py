@@ -1,4 +1,4 @@
-"""A command line whose doors lead to memory, in an empty folder and with a clean environment."""
+"""A command line with fake dependencies in memory, in an empty folder and with a clean environment."""
 
 import os
 from collections.abc import Callable
@@ -9,13 +9,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from streamhouse.cli.main import app
-from tests.cli.fakes import FakeDoors, World
+from tests.cli.fakes import FakeDependencies, World
 
 Run = Callable[..., Result]
 
 
 @pytest.fixture(autouse=True)
-def clean_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def clean_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in list(os.environ):
         if name.startswith("STREAMHOUSE_"):
@@ -33,7 +33,7 @@ def run(world: World) -> Run:
 
     def invoke(*args: str, stdin: str | bytes | None = None, env: dict[str, str] | None = None, **extra: Any) -> Result:
         return CliRunner().invoke(
-            app, list(args), input=stdin, env=env, obj=FakeDoors(world), prog_name="streamhouse", **extra
+            app, list(args), input=stdin, env=env, obj=FakeDependencies(world), prog_name="streamhouse", **extra
         )
 
     return invoke

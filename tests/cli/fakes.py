@@ -333,7 +333,7 @@ class FakeGroupConsumer(GroupConsumer):
         return {TopicPartition(self._topic, number): at for number, at in self._at.items()} if self._joined else None
 
 
-class FakeDoors(Dependencies):
+class FakeDependencies(Dependencies):
     def __init__(self, world: World) -> None:
         self.world = world
 

@@ -75,7 +75,7 @@ def test_the_screen_says_what_runs_where_and_how_to_go_on(run: Run) -> None:
         "127.0.0.1:19192",
         "http://127.0.0.1:18333",
         "/srv/cluster/logs",
-        "streamhouse produce orders hello -b 127.0.0.1:19092",
+        "streamhouse produce orders hello --agents 127.0.0.1:80",
         "kill -9 100",
         ". /srv/cluster/env",
         "Ctrl-C stops everything",

@@ -1,11 +1,15 @@
 """What goes wrong gets one line that says what to do, and an exit code."""
 
+from contextlib import AbstractAsyncContextManager
+
+import httpx
 import pytest
 
 from streamhouse.cli.main import app
+from streamhouse.client.kafka_admin import Admin
 from streamhouse.errors import Misconfigured
 from tests.cli.conftest import Run
-from tests.cli.fakes import World
+from tests.cli.fakes import FakeDependencies, World
 
 NEED_AN_AGENT = [
     ("topics", "list"),
@@ -38,9 +42,39 @@ def test_the_agent_is_found_by_flag_then_variable_then_file(run: Run, world: Wor
     assert "public.example:4444" in run("topics", "list", env=env).stderr
 
 
+def test_commands_of_the_kafka_protocol_ask_the_agents_for_their_kafka_addresses(
+    run: Run, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = {"agents": [{"kafka": "10.0.0.5:9092", "http": "10.0.0.5:8080"}], "bootstrap": "10.0.0.5:9092"}
+    requested: list[str] = []
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        requested.append(request.url.netloc.decode())
+        return httpx.Response(200, json=cluster)
+
+    world.http["/v1/cluster"] = respond
+    used: list[str] = []
+    connect = FakeDependencies.admin
+
+    def admin(self: FakeDependencies, bootstrap: str) -> AbstractAsyncContextManager[Admin]:
+        used.append(bootstrap)
+        return connect(self, bootstrap)
+
+    monkeypatch.setattr(FakeDependencies, "admin", admin)
+    assert run("topics", "list", "--agents", "10.0.0.7:8080").exit_code == 0
+    assert run("groups", "list", "--http", "http://10.0.0.7:8080").exit_code == 0
+    assert run("topics", "list", env={"STREAMHOUSE_AGENTS": "10.0.0.7:8080"}).exit_code == 0
+    assert used == ["10.0.0.5:9092"] * 3
+    assert requested == ["10.0.0.7:8080"] * 3
+    assert run("topics", "list", "--agents", "10.0.0.7:8080", "--bootstrap", "10.0.0.9:9092").exit_code == 0
+    assert used[3:] == ["10.0.0.9:9092"]
+    assert len(requested) == 3
+
+
 @pytest.mark.parametrize(
     ("command", "said"),
     [
+        (("topics", "list", "--agents", "nowhere"), "'nowhere': must be HOST:PORT, such as 127.0.0.1:8080"),
         (("topics", "list", "--bootstrap", "nowhere"), "'nowhere': must be HOST:PORT, such as 127.0.0.1:9092"),
         (("topics", "list", "--bootstrap", "a:1,b:x"), "'b:x': the port must be a number from 0 to 65535"),
         (("topics", "create", "a", "--config", "retention.ms"), "'retention.ms' is not KEY=VALUE"),

@@ -2,11 +2,15 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+import typer
 
 from streamhouse import __version__
-from streamhouse.cli.typer_setup import colorize
+from streamhouse.cli.main import app
+from streamhouse.cli.typer_setup import ADDRESSES, colorize
 from tests.cli.conftest import Run
 
 COMMANDS = [
@@ -118,3 +122,57 @@ print('heavy:', *sorted({'pydantic', 'rich'} & set(sys.modules)))
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert result.stderr == "error: no agent answers on 127.0.0.1:1; start one with: streamhouse up\n"
     assert result.stdout == "heavy:\n"
+
+
+def _leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """All commands that are no groups, with their names."""
+    if not hasattr(command, "commands"):
+        yield " ".join(path), command
+    for name, child in getattr(command, "commands", {}).items():
+        yield from _leaves(child, (*path, name))
+
+
+ALL = dict(_leaves(typer.main.get_command(app)))
+WITHOUT_AGENTS = {"up", "recover", "segments inspect", "wal inspect", "config show", "dev cluster"}
+KAFKA = {name for name in ALL if name.split()[0] in ("topics", "groups", "produce", "consume")}
+
+
+def _options(name: str) -> dict[str, Any]:
+    return {option: param for param in ALL[name].params for option in param.opts if option.startswith("-")}
+
+
+@pytest.mark.parametrize("name", sorted(set(ALL) - WITHOUT_AGENTS))
+def test_every_command_that_talks_to_agents_names_them_with_one_option(name: str) -> None:
+    options = _options(name)
+    assert options["--agents"].metavar == ADDRESSES
+    assert not options["--agents"].hidden
+    assert "--http" not in options
+    assert ("--bootstrap" in options) == (name in KAFKA)
+    assert name not in KAFKA or (options["--bootstrap"].hidden and options["-b"] is options["--bootstrap"])
+
+
+@pytest.mark.parametrize("name", sorted(WITHOUT_AGENTS))
+def test_other_commands_have_no_addresses_of_agents(name: str) -> None:
+    assert all(param.metavar != ADDRESSES for param in ALL[name].params)
+
+
+@pytest.mark.parametrize("name", sorted(set(ALL) - WITHOUT_AGENTS - {"spark shell", "spark submit", "spark pipelines"}))
+@pytest.mark.parametrize("args", [("--agents", "nowhere"), ("--http", "nowhere"), ("--http=nowhere",)])
+def test_the_old_name_of_the_option_is_understood_and_not_shown(run: Run, name: str, args: tuple[str, ...]) -> None:
+    required = [param for param in ALL[name].params if param.required]
+    context = ALL[name].make_context(name, [*args, *_required_args(required)], resilient_parsing=True)
+    assert context.params["agents"] == "nowhere"
+    assert "--http" not in run(*name.split(), "--help").stdout
+
+
+def _required_args(params: list[Any]) -> list[str]:
+    """A value for each of them, so that nothing but the names of options is tested."""
+    args: list[str] = []
+    for param in params:
+        args += [param.opts[0], "1"] if param.opts[0].startswith("-") else ["1"]
+    return args
+
+
+def test_an_old_name_behind_the_end_of_options_is_a_value() -> None:
+    context = ALL["produce"].make_context("produce", ["orders", "--", "--http"], resilient_parsing=True)
+    assert context.params["values"] == ["--http"]

@@ -18,7 +18,7 @@ from streamhouse.cli.sql.query_request import ARROW, CSV, NDJSON, Number, Output
 from streamhouse.cli.sql.statement_runner import run_request
 from streamhouse.cli.sql.worker_connection import ResultHeader, ResultStream
 from streamhouse.errors import BadSql, Mistake, Rejected
-from tests.cli.fakes import FakeDoors, World
+from tests.cli.fakes import FakeDependencies, World
 
 COLUMNS = (("id", "BIGINT"), ("name", "STRING"))
 
@@ -86,7 +86,7 @@ def run_with(link: FakeLink, asked: SqlRequest) -> int:
     return run_request(asked, link)  # type: ignore[arg-type]
 
 
-class SqlDoors(FakeDoors):
+class SqlDoors(FakeDependencies):
     def __init__(self) -> None:
         super().__init__(World())
         self.asked: list[tuple[str, SqlRequest]] = []

@@ -53,9 +53,9 @@ def test_the_screen_says_what_runs_where_and_what_to_type_next(run: Run, world: 
         "file:///srv/data/objects",
         "fsync every 100 ms, 1,234 records recovered",
         "node 1, session s-0123",
-        "streamhouse topics create orders --partitions 3 -b 127.0.0.1:19092",
-        "streamhouse produce orders hello -b 127.0.0.1:19092",
-        "streamhouse consume orders --follow -b 127.0.0.1:19092",
+        "streamhouse topics create orders --partitions 3 --agents 127.0.0.1:18080",
+        "streamhouse produce orders hello --agents 127.0.0.1:18080",
+        "streamhouse consume orders --follow --agents 127.0.0.1:18080",
     ):
         assert said in text
     assert "secret" not in text

@@ -1,8 +1,7 @@
-"""Doors: how the commands reach an agent.
+"""Dependencies: everything that commands call outside `cli`.
 
-Owns        the one place where the client, the agent, local clusters and Spark are imported and opened; tests put fakes
-            here
-Leaves      what is done behind the doors to `client`, `agent`, `dev` and `spark`
+The client, the agent, local clusters and Spark are imported and opened only here, and only when a command needs them.
+Tests replace `Dependencies` by fakes.
 """
 
 import asyncio

@@ -1,44 +1,69 @@
-"""Typer classes of all commands: help as plain text, and parsing of simple values without pydantic.
+"""Typer classes of all commands: help as plain text, parsing of simple values without pydantic, old option names.
 
 Typer imports pydantic to parse any value, even of an option that was not given, and rich to print help. Both imports
-take longer than all others together. `FastCoercion` parses strings, whole numbers, choices, paths and lists of them;
-values that it can't parse, and all invalid ones, are left to typer. If typer's internals are not as expected, nothing
-is changed and commands start more slowly.
+take longer than all others together. `SimpleCoercion` parses strings, integers, choices, paths and lists of them;
+typer parses the values that it can't parse, and reports all invalid ones. A typer that does not call
+`get_runtime_param` parses everything itself, and commands start more slowly.
 """
 
 import re
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal, get_args, get_origin
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from streamhouse.cli.output import use_color
 
 UNPARSED: Final = object()
 _PATH_CHECKS: Final = ("exists", "resolve_path", "writable")
 
+ADDRESSES: Final = "HOST:PORT,…"
+"""The metavar of `--agents`."""
+OLD_NAMES: Final[Mapping[str, str]] = {"--http": "--agents"}
+"""Names that options with the metavar `ADDRESSES` had before; they still work and `--help` does not show them."""
 
-def use_fast_parsing(param: Any) -> None:
-    """Put our own way before typer's, once."""
-    if getattr(param, "_runtime_param", param) is None and hasattr(param, "type_descriptor"):
-        param._runtime_param = FastCoercion()
 
+class SimpleCoercion:
+    """Parses simple values; builds and calls typer's own coercion for all others."""
 
-class FastCoercion:
-    """Stands where typer keeps its own, and steps aside for it."""
+    def __init__(self, build: Callable[[], Any]) -> None:
+        self._build = build
 
     def coerce(self, value: Any, *, param: Any, ctx: Any) -> Any:
         descriptor = param.type_descriptor
-        found = parse_value(value, descriptor.annotation, param.default, descriptor.parameter_info)
-        if found is not UNPARSED:
-            return found
-        param._runtime_param = None
-        return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
+        parsed = parse_value(value, descriptor.annotation, param.default, descriptor.parameter_info)
+        return self._build().coerce(value, param=param, ctx=ctx) if parsed is UNPARSED else parsed
+
+
+class SimpleOption(TyperOption):
+    def get_runtime_param(self) -> Any:
+        return SimpleCoercion(super().get_runtime_param)
+
+
+class SimpleArgument(TyperArgument):
+    def get_runtime_param(self) -> Any:
+        return SimpleCoercion(super().get_runtime_param)
+
+
+_SIMPLE: Final[Mapping[type, type]] = {TyperOption: SimpleOption, TyperArgument: SimpleArgument}
+
+
+@cache
+def with_simple_coercion(param: Any) -> Any:
+    """Return a copy of a typer parameter that parses simple values itself, always the same one; typer compares them."""
+    subclass = _SIMPLE.get(type(param))
+    if subclass is None:
+        return param
+    copy: Any = object.__new__(subclass)
+    vars(copy).update(vars(param))
+    return copy
 
 
 def parse_value(value: Any, annotation: Any, default: Any, info: Any) -> Any:
-    """The value that a command gets, or `UNPARSED`."""
+    """Return the value that a command gets, or `UNPARSED`."""
     is_list = get_origin(annotation) is list
     if value is None:
         return () if is_list else None
@@ -48,8 +73,8 @@ def parse_value(value: Any, annotation: Any, default: Any, info: Any) -> Any:
         return _parse_one(value, annotation, info)
     if not isinstance(value, list | tuple):
         return UNPARSED
-    found = [_parse_one(one, get_args(annotation)[0], info) for one in value]
-    return UNPARSED if any(one is UNPARSED for one in found) else found
+    parsed = [_parse_one(one, get_args(annotation)[0], info) for one in value]
+    return UNPARSED if any(one is UNPARSED for one in parsed) else parsed
 
 
 def _parse_one(value: Any, annotation: Any, info: Any) -> Any:
@@ -62,7 +87,7 @@ def _parse_one(value: Any, annotation: Any, info: Any) -> Any:
     if get_origin(annotation) is Literal:
         return value if value in get_args(annotation) else UNPARSED
     if annotation is Path:
-        return UNPARSED if any(getattr(info, ask, False) for ask in _PATH_CHECKS) else Path(value)
+        return UNPARSED if any(getattr(info, check, False) for check in _PATH_CHECKS) else Path(value)
     return UNPARSED
 
 
@@ -94,22 +119,31 @@ def colorize(text: str) -> str:
 
 class Command(TyperCommand):
     def get_params(self, ctx: Any) -> list[Any]:
-        params: list[Any] = super().get_params(ctx)
-        for param in params:
-            use_fast_parsing(param)
-        return params
+        return [with_simple_coercion(param) for param in super().get_params(ctx)]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        rest: list[str] = super().parse_args(ctx, self._with_current_names(args))
+        return rest
+
+    def _with_current_names(self, args: list[str]) -> list[str]:
+        if self.ignore_unknown_options or not any(param.metavar == ADDRESSES for param in self.params):
+            return args
+        end = args.index("--") if "--" in args else len(args)
+        return [*map(_current_name, args[:end]), *args[end:]]
 
     def get_help(self, ctx: Any) -> str:
         text: str = super().get_help(ctx)
         return colorize(text) if use_color() else text
 
 
+def _current_name(arg: str) -> str:
+    name, equals, value = arg.partition("=")
+    return f"{OLD_NAMES.get(name, name)}{equals}{value}"
+
+
 class CommandGroup(TyperGroup):
     def get_params(self, ctx: Any) -> list[Any]:
-        params: list[Any] = super().get_params(ctx)
-        for param in params:
-            use_fast_parsing(param)
-        return params
+        return [with_simple_coercion(param) for param in super().get_params(ctx)]
 
     def get_help(self, ctx: Any) -> str:
         text: str = super().get_help(ctx)

@@ -112,12 +112,12 @@ def startup_screen(ready: "AgentReady", settings: Settings) -> tuple[str, list[t
         ("WAL", f"{_describe_wal(ready.wal, settings)}{recovered}"),
         ("agent", f"node {ready.node_id}, session {ready.session_id}"),
     ]
-    kafka = "" if str(ready.kafka) == _DEFAULT_KAFKA else f" -b {ready.kafka}"
+    option = "" if str(ready.kafka) == _DEFAULT_KAFKA else f" --agents {ready.http}"
     name = configured_name(sys.argv[0])
     hints = [
-        f"{name} topics create orders --partitions 3{kafka}",
-        f"{name} produce orders hello{kafka}",
-        f"{name} consume orders --follow{kafka}",
+        f"{name} topics create orders --partitions 3{option}",
+        f"{name} produce orders hello{option}",
+        f"{name} consume orders --follow{option}",
         f"curl http://{ready.http}/metrics",
     ]
     return f"StreamHouse {__version__} is running", facts, hints

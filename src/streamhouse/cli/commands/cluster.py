@@ -7,7 +7,7 @@ import typer
 from msgspec.structs import replace
 
 from streamhouse.cli.dependencies import Dependencies, dependencies_of, run
-from streamhouse.cli.options import AsJson, HttpAddress, http_address
+from streamhouse.cli.options import Agents, AsJson, http_addresses
 from streamhouse.cli.output import (
     Column,
     StatusLine,
@@ -40,19 +40,19 @@ STATES: Final = {"live": "green", "draining": "yellow", "expired": "red", "recov
     help=help_text(
         "List agents with addresses, state and number of partitions led.",
         "streamhouse agents list",
-        "streamhouse agents list --http 127.0.0.1:8081 --json",
+        "streamhouse agents list --agents 127.0.0.1:8081 --json",
     ),
 )
-def list_(context: typer.Context, http: HttpAddress = None, as_json: AsJson = False) -> None:
-    agents = run(_list(dependencies_of(context), http_address(http)))
+def list_(context: typer.Context, agents: Agents = None, as_json: AsJson = False) -> None:
+    listed = run(_list(dependencies_of(context), http_addresses(agents)))
     if as_json:
-        print_json({"agents": [as_fields(agent) for agent in agents]})
+        print_json({"agents": [as_fields(agent) for agent in listed]})
     else:
-        _show_agents(agents)
+        _show_agents(listed)
 
 
-async def _list(doors: Dependencies, address: str) -> list[AgentStatus]:
-    async with doors.http(address) as http:
+async def _list(deps: Dependencies, address: str) -> list[AgentStatus]:
+    async with deps.http(address) as http:
         return await http.agents()
 
 
@@ -120,12 +120,14 @@ def drain(
     undo: Annotated[bool, typer.Option("--undo", help="Make the agent eligible again.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the agent leads nothing.")] = False,
     timeout: Annotated[int, typer.Option("--timeout", metavar="S", min=1, help="Timeout, in seconds.")] = 300,
-    http: HttpAddress = None,
+    agents: Agents = None,
     as_json: AsJson = False,
 ) -> None:
     if undo and wait:
         raise typer.BadParameter("there is nothing to wait for with --undo", param_hint="--wait")
-    agent = run(_drain(dependencies_of(context), http_address(http), node, undo=undo, wait_s=timeout if wait else None))
+    agent = run(
+        _drain(dependencies_of(context), http_addresses(agents), node, undo=undo, wait_s=timeout if wait else None)
+    )
     if as_json:
         print_json({"agent": as_fields(agent)})
     elif undo:
@@ -139,8 +141,8 @@ def drain(
         )
 
 
-async def _drain(doors: Dependencies, address: str, node: int, *, undo: bool, wait_s: float | None) -> AgentStatus:
-    async with doors.http(address) as http:
+async def _drain(deps: Dependencies, address: str, node: int, *, undo: bool, wait_s: float | None) -> AgentStatus:
+    async with deps.http(address) as http:
         agent = _find(await http.drain(node, draining=not undo), node)
         return agent if wait_s is None else await _wait_until_drained(http, agent, wait_s)
 
@@ -184,13 +186,13 @@ HELP = help_text(
     "Check the health of every agent: stores, clocks, sessions, leases, flushes, orphaned objects. "
     "Exit code 0: healthy; 1: warnings; 2: failures, or no agent answers.",
     "streamhouse doctor",
-    "streamhouse doctor --json --http 127.0.0.1:8081",
+    "streamhouse doctor --json --agents 127.0.0.1:8081",
 )
 
 
-def doctor(context: typer.Context, http: HttpAddress = None, as_json: AsJson = False) -> None:
+def doctor(context: typer.Context, agents: Agents = None, as_json: AsJson = False) -> None:
     try:
-        checkup = run(dependencies_of(context).cluster_client(http_address(http)).examine())
+        checkup = run(dependencies_of(context).cluster_client(http_addresses(agents)).examine())
     except StreamhouseError as error:
         print_error(str(error))
         raise typer.Exit(FAILURES) from None

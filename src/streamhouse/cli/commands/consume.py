@@ -16,12 +16,12 @@ from streamhouse.cli.commands import record_lines
 from streamhouse.cli.commands.record_lines import RecordParts, Render, schema_reader, write_out
 from streamhouse.cli.dependencies import Dependencies, dependencies_of, run
 from streamhouse.cli.options import (
+    Agents,
     Bootstrap,
-    HttpAddress,
     TopicName,
-    bootstrap_address,
     complete_group,
-    http_address,
+    http_addresses,
+    kafka_addresses,
 )
 from streamhouse.cli.output import on_terminal, parse_time, print_note, use_color
 from streamhouse.cli.typer_setup import help_text
@@ -83,11 +83,11 @@ class GroupReader:
     schema: str | None
     http: str
 
-    async def read(self, doors: Dependencies, bootstrap: str) -> None:
-        async with doors.admin(bootstrap) as admin, schema_reader(doors, self.http, self.schema) as reader:
+    async def read(self, deps: Dependencies, bootstrap: str) -> None:
+        async with deps.admin(bootstrap) as admin, schema_reader(deps, self.http, self.schema) as reader:
             topic = await admin.topic(self.topic)
             ends = None if self.follow else await admin.offsets(topic, LATEST, committed=True)
-            member = doors.group_consumer(
+            member = deps.group_consumer(
                 bootstrap,
                 self.topic,
                 group=self.group,
@@ -182,8 +182,8 @@ def consume(
     with_headers: WithHeaders = False,
     with_offsets: WithOffsets = False,
     schema: Schema = None,
+    agents: Agents = None,
     bootstrap: Bootstrap = None,
-    http: HttpAddress = None,
     as_json: JsonLines = False,
 ) -> None:
     if sum([from_beginning, offset is not None, from_time is not None]) > 1:
@@ -191,7 +191,7 @@ def consume(
     if schema not in (None, "auto"):
         raise typer.BadParameter("records name their schemas themselves: give auto", param_hint="--schema")
     render = _render(RecordParts(keys=with_keys, headers=with_headers, offsets=with_offsets), as_json)
-    asked = "" if schema is None else http_address(http)
+    asked = "" if schema is None else http_addresses(agents)
     reader: GroupReader | _Reader
     if group is not None:
         if offset is not None or from_time is not None or partition:
@@ -212,7 +212,7 @@ def consume(
     else:
         span = _read_range(_start(from_beginning, offset, from_time, follow=follow), follow, partition, limit)
         reader = _Reader(topic=topic, span=span, render=render, schema=schema, http=asked)
-    _run(reader.read(dependencies_of(context), bootstrap_address(bootstrap)))
+    _run(reader.read(dependencies_of(context), kafka_addresses(context, agents, bootstrap)))
 
 
 def _run(reading: Coroutine[Any, Any, None]) -> None:
@@ -261,16 +261,16 @@ class _Reader:
     schema: str | None
     http: str
 
-    async def read(self, doors: Dependencies, bootstrap: str) -> None:
+    async def read(self, deps: Dependencies, bootstrap: str) -> None:
         from streamhouse.client.reader import RecordReader
 
-        async with doors.admin(bootstrap) as admin, schema_reader(doors, self.http, self.schema) as reader:
+        async with deps.admin(bootstrap) as admin, schema_reader(deps, self.http, self.schema) as reader:
 
             async def administrator() -> "Admin":
                 return admin
 
             def connect(starts: Mapping[int, int]) -> "AbstractAsyncContextManager[Consumer]":
-                return doors.consumer(bootstrap, self.topic, starts=starts)
+                return deps.consumer(bootstrap, self.topic, starts=starts)
 
             async with RecordReader(administrator, connect, self.topic, self.span, reader=reader) as reading:
                 if reading.is_empty and on_terminal():

@@ -158,9 +158,9 @@ def show(ready: "ClusterReady") -> None:
 def hints(ready: "ClusterReady") -> list[str]:
     name, first = configured_name(sys.argv[0]), ready.agents[0]
     return [
-        f"{name} topics create orders --partitions 6 -b {ready.bootstrap}",
-        f"{name} produce orders hello -b {ready.bootstrap}",
-        f"{name} consume orders --follow -b {ready.bootstrap}",
+        f"{name} topics create orders --partitions 6 --agents {first.http}",
+        f"{name} produce orders hello --agents {first.http}",
+        f"{name} consume orders --follow --agents {first.http}",
         f"kill -9 {first.pid}    # an agent dies; the others take over when its leases end",
         f". {ready.environment_file}; {name} up --kafka 127.0.0.1:0 --http 127.0.0.1:0 --grpc 127.0.0.1:0 --data more"
         "    # one more joins",

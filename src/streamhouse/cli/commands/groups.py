@@ -13,7 +13,7 @@ import typer
 
 from streamhouse.cli.commands.offset_reset import Move, Target, parse_target, parse_topics, plan
 from streamhouse.cli.dependencies import Dependencies, dependencies_of, run
-from streamhouse.cli.options import AsJson, Bootstrap, GroupName, Yes, bootstrap_address
+from streamhouse.cli.options import Agents, AsJson, Bootstrap, GroupName, Yes, kafka_addresses
 from streamhouse.cli.output import Column, count, print_json, print_line, print_properties, print_table
 from streamhouse.cli.typer_setup import Command, command_group, help_text
 from streamhouse.client.types import Group
@@ -32,8 +32,8 @@ app = command_group("List, describe, reset and delete consumer groups.")
     cls=Command,
     help=help_text("List the consumer groups.", "streamhouse groups list", "streamhouse groups list --json"),
 )
-def list_(context: typer.Context, bootstrap: Bootstrap = None, as_json: AsJson = False) -> None:
-    groups = run(_list(dependencies_of(context), bootstrap_address(bootstrap)))
+def list_(context: typer.Context, agents: Agents = None, bootstrap: Bootstrap = None, as_json: AsJson = False) -> None:
+    groups = run(_list(dependencies_of(context), kafka_addresses(context, agents, bootstrap)))
     if as_json:
         print_json([{"group": each.name, "state": each.state, "members": len(each.members)} for each in groups])
     elif groups:
@@ -43,9 +43,9 @@ def list_(context: typer.Context, bootstrap: Bootstrap = None, as_json: AsJson =
         print_line("no groups yet; be the first member of one with: streamhouse consume TOPIC --group NAME")
 
 
-async def _list(doors: Dependencies, bootstrap: str) -> list[Group]:
-    async with doors.admin(bootstrap) as admin:
-        return await doors.groups(admin).all()
+async def _list(deps: Dependencies, bootstrap: str) -> list[Group]:
+    async with deps.admin(bootstrap) as admin:
+        return await deps.groups(admin).all()
 
 
 # --- describe
@@ -61,8 +61,10 @@ async def _list(doors: Dependencies, bootstrap: str) -> list[Group]:
         "streamhouse groups describe billing --json",
     ),
 )
-def describe(context: typer.Context, name: GroupName, bootstrap: Bootstrap = None, as_json: AsJson = False) -> None:
-    told = run(_describe(dependencies_of(context), bootstrap_address(bootstrap), name))
+def describe(
+    context: typer.Context, name: GroupName, agents: Agents = None, bootstrap: Bootstrap = None, as_json: AsJson = False
+) -> None:
+    told = run(_describe(dependencies_of(context), kafka_addresses(context, agents, bootstrap), name))
     if as_json:
         print_json(told.as_json())
     else:
@@ -145,11 +147,11 @@ def _row(each: "Standing") -> list[str]:
     return [each.place.topic, str(each.place.partition), committed, str(each.end), lag, member]
 
 
-async def _describe(doors: Dependencies, bootstrap: str, name: str) -> _GroupDescription:
-    async with doors.admin(bootstrap) as admin:
-        groups = doors.groups(admin)
+async def _describe(deps: Dependencies, bootstrap: str, name: str) -> _GroupDescription:
+    async with deps.admin(bootstrap) as admin:
+        groups = deps.groups(admin)
         described_group = await groups.describe(name)
-        return _GroupDescription(group=described_group, standings=await doors.standings(admin, described_group))
+        return _GroupDescription(group=described_group, standings=await deps.standings(admin, described_group))
 
 
 async def _offsets(admin: "Admin", places: Iterable[TopicPartition], at: int) -> dict[TopicPartition, int]:
@@ -201,12 +203,15 @@ def reset(
         int | None, typer.Option("--shift-by", metavar="N", help="Move forward by N offsets; -N: backward.")
     ] = None,
     execute: Annotated[bool, typer.Option("--execute", help="Apply the reset; without it, only show it.")] = False,
+    agents: Agents = None,
     bootstrap: Bootstrap = None,
     as_json: AsJson = False,
 ) -> None:
     target = parse_target(earliest=to_earliest, latest=to_latest, offset=to_offset, time=to_time, shift=shift_by)
     wanted = parse_topics(topic or [])
-    moves = run(_reset(dependencies_of(context), bootstrap_address(bootstrap), name, target, wanted, execute))
+    moves = run(
+        _reset(dependencies_of(context), kafka_addresses(context, agents, bootstrap), name, target, wanted, execute)
+    )
     if as_json:
         print_json({"group": name, "executed": execute, "partitions": [_move_as_json(move) for move in moves]})
     else:
@@ -234,15 +239,15 @@ def _show_moves(name: str, moves: list[Move], execute: bool) -> None:
 
 
 async def _reset(
-    doors: Dependencies,
+    deps: Dependencies,
     bootstrap: str,
     name: str,
     target: Target,
     wanted: Mapping[str, list[int] | None],
     execute: bool,
 ) -> list[Move]:
-    async with doors.admin(bootstrap) as admin:
-        groups = doors.groups(admin)
+    async with deps.admin(bootstrap) as admin:
+        groups = deps.groups(admin)
         if any(each.name == name and each.is_active for each in await groups.all()):
             raise NonEmptyGroup(name)
         moves = await plan(admin, name, target, wanted, committed=await groups.committed(name))
@@ -267,18 +272,19 @@ def delete(
     context: typer.Context,
     name: GroupName,
     yes: Yes = False,
+    agents: Agents = None,
     bootstrap: Bootstrap = None,
     as_json: AsJson = False,
 ) -> None:
     if not yes:
         typer.confirm(f"Delete {name} and all its offsets?", abort=True, err=True)
-    run(_delete(dependencies_of(context), bootstrap_address(bootstrap), name))
+    run(_delete(dependencies_of(context), kafka_addresses(context, agents, bootstrap), name))
     if as_json:
         print_json({"deleted": name})
     else:
         print_line(f"deleted {name}", color="green")
 
 
-async def _delete(doors: Dependencies, bootstrap: str, name: str) -> None:
-    async with doors.admin(bootstrap) as admin:
-        await doors.groups(admin).delete(name)
+async def _delete(deps: Dependencies, bootstrap: str, name: str) -> None:
+    async with deps.admin(bootstrap) as admin:
+        await deps.groups(admin).delete(name)

@@ -11,7 +11,7 @@ import typer
 
 from streamhouse.cli.commands.cluster import format_remaining
 from streamhouse.cli.dependencies import Dependencies, dependencies_of, run
-from streamhouse.cli.options import AsJson, HttpAddress, complete_topic, http_address
+from streamhouse.cli.options import Agents, AsJson, complete_topic, http_addresses
 from streamhouse.cli.output import (
     Column,
     StatusLine,
@@ -60,10 +60,10 @@ def list_(
         ),
     ] = None,
     internal: Annotated[bool, typer.Option("--internal", help="Include the shards of consumer groups.")] = False,
-    http: HttpAddress = None,
+    agents: Agents = None,
     as_json: AsJson = False,
 ) -> None:
-    survey = run(dependencies_of(context).cluster_client(http_address(http)).partitions(topic))
+    survey = run(dependencies_of(context).cluster_client(http_addresses(agents)).partitions(topic))
     for agent in survey.silent:
         print_note(f"agent {agent.node} does not answer on http://{agent.http}; what only it knows is left out")
     shown = [each for each in survey.partitions if internal or topic or not each.topic.startswith("__")]
@@ -160,13 +160,13 @@ def move(
     unpin: Annotated[bool, typer.Option("--unpin", help="Let the cluster choose the leader again.")] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the new leader has taken over.")] = True,
     timeout: Annotated[int, typer.Option("--timeout", metavar="S", min=1, help="Timeout, in seconds.")] = 30,
-    http: HttpAddress = None,
+    agents: Agents = None,
     as_json: AsJson = False,
 ) -> None:
     if (to is None) == (not unpin):
         raise typer.BadParameter("say where to: --to NODE, or --unpin", param_hint="--to")
     moved = run(
-        _move(dependencies_of(context), http_address(http), topic, partition, to, wait_s=timeout if wait else None)
+        _move(dependencies_of(context), http_addresses(agents), topic, partition, to, wait_s=timeout if wait else None)
     )
     if as_json:
         print_json({"partition": as_fields(moved)})
@@ -184,9 +184,9 @@ def _describe_move(moved: PartitionStatus) -> str:
 
 
 async def _move(
-    doors: Dependencies, address: str, topic: str, partition: int, node: int | None, *, wait_s: float | None
+    deps: Dependencies, address: str, topic: str, partition: int, node: int | None, *, wait_s: float | None
 ) -> PartitionStatus:
-    async with doors.http(address) as http:
+    async with deps.http(address) as http:
         moved = await http.move(topic, partition, node)
         return moved if wait_s is None else await _wait_until_moved(http, moved, wait_s)
 

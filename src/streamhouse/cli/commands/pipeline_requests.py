@@ -195,10 +195,10 @@ def current_phase(pipeline: Mapping[str, Any]) -> str:
     return "waiting" if is_older else phase_of(pipeline)
 
 
-async def wait_until_running(doors: Dependencies, address: str, names: Sequence[str]) -> None:
+async def wait_until_running(deps: Dependencies, address: str, names: Sequence[str]) -> None:
     """Wait until these pipelines run as they are defined now, and say so; raises `Rejected` where one fails."""
     status = StatusLine()
-    async with doors.http(address) as http:
+    async with deps.http(address) as http:
         while True:
             found = [await send_request(http, "GET", path_of(name)) for name in names]
             waiting = [each for each in found if current_phase(each) not in ("running", "done", "paused")]
@@ -220,24 +220,24 @@ async def wait_until_running(doors: Dependencies, address: str, names: Sequence[
 
 
 async def apply_files(
-    doors: Dependencies, paths: Sequence[Path], agents: str, begin: str | None, validate_first: bool, as_json: bool
+    deps: Dependencies, paths: Sequence[Path], agents: str, begin: str | None, validate_first: bool, as_json: bool
 ) -> list["Outcome"]:
-    async with doors.http(agents) as http:
-        files = await validate_files(doors, paths, agents, validate_first, as_json)
-        applier = doors.applier(http, begin)
+    async with deps.http(agents) as http:
+        files = await validate_files(deps, paths, agents, validate_first, as_json)
+        applier = deps.applier(http, begin)
         outcomes = [await applier.apply(change) for file in files for change in file.changes]
         return outcomes + await applier.settle()
 
 
 async def validate_files(
-    doors: Dependencies, paths: Sequence[Path], agents: str, validate_first: bool, as_json: bool
+    deps: Dependencies, paths: Sequence[Path], agents: str, validate_first: bool, as_json: bool
 ) -> list["DefinitionFile"]:
     """The files, which are right as far as anybody knows; ends the command where they aren't."""
-    files, problems = doors.read_definitions(paths)
+    files, problems = deps.read_definitions(paths)
     if not problems and validate_first and any(file.changes for file in files):
         status = StatusLine()
         try:
-            files, problems = await doors.validate_definitions(
+            files, problems = await deps.validate_definitions(
                 files, agents, on_wait=lambda waited_s: status.show(_starting(waited_s))
             )
         finally:
@@ -277,14 +277,14 @@ def outcome_json(outcome: "Outcome") -> dict[str, object]:
 LOGS_LIMIT: Final = 1000
 
 
-async def print_list(doors: Dependencies, address: str) -> list[dict[str, Any]]:
-    async with doors.http(address) as http:
+async def print_list(deps: Dependencies, address: str) -> list[dict[str, Any]]:
+    async with deps.http(address) as http:
         return await _fetch_list(http)
 
 
-async def find_supervisors(doors: Dependencies, address: str) -> list[dict[str, Any]]:
+async def find_supervisors(deps: Dependencies, address: str) -> list[dict[str, Any]]:
     """Those whose lease is held, with the pipelines that each of them has."""
-    async with doors.http(address) as http:
+    async with deps.http(address) as http:
         supervisors: list[dict[str, Any]] = (await send_request(http, "GET", "/v1/supervisors"))["supervisors"]
         return supervisors
 
@@ -295,9 +295,9 @@ async def _fetch_list(http: "Http") -> list[dict[str, Any]]:
     return pipelines
 
 
-async def watch_list(doors: Dependencies, address: str, as_json: bool) -> None:
+async def watch_list(deps: Dependencies, address: str, as_json: bool) -> None:
     """On a terminal the table is drawn over the last one; a pipe gets one after the other."""
-    async with doors.http(address) as http:
+    async with deps.http(address) as http:
         while True:
             pipelines = await _fetch_list(http)
             if on_terminal() and not as_json:
@@ -306,9 +306,9 @@ async def watch_list(doors: Dependencies, address: str, as_json: bool) -> None:
             await SystemClock().sleep(1.0)
 
 
-async def show_events(doors: Dependencies, address: str, name: str, limit: int, follow: bool, as_json: bool) -> None:
+async def show_events(deps: Dependencies, address: str, name: str, limit: int, follow: bool, as_json: bool) -> None:
     path = f"{path_of(name)}/events?limit={{}}"
-    async with doors.http(address) as http:
+    async with deps.http(address) as http:
         seen: list[Any] = []
         while True:
             told = await send_request(http, "GET", path.format(limit if not seen else LOGS_LIMIT))

@@ -192,15 +192,15 @@ def list_pipelines(
     agents: Agents = None,
     as_json: AsJson = False,
 ) -> None:
-    doors, address = dependencies_of(context), http_addresses(agents)
+    deps, address = dependencies_of(context), http_addresses(agents)
     if watch:
-        run(watch_list(doors, address, as_json))
+        run(watch_list(deps, address, as_json))
         return
-    pipelines = run(print_list(doors, address))
+    pipelines = run(print_list(deps, address))
     print_json(pipelines) if as_json else print_pipelines(pipelines)
     if as_json or not has_no_supervisor(pipelines):
         return
-    supervisors = run(find_supervisors(doors, address))
+    supervisors = run(find_supervisors(deps, address))
     if not supervisors:
         print_note("no supervisor is running; start one: streamhouse pipelines run")
     elif has_no_room(supervisors):
@@ -321,7 +321,7 @@ def _change_state(
 
 
 async def _fetch_pipeline(
-    doors: Dependencies, address: str, method: str, name: str, behind: str = "", body: object = None
+    deps: Dependencies, address: str, method: str, name: str, behind: str = "", body: object = None
 ) -> dict[str, Any]:
-    async with doors.http(address) as http:
+    async with deps.http(address) as http:
         return await send_request(http, method, f"{path_of(name)}{behind}", body)

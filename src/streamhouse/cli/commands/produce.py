@@ -24,7 +24,7 @@ import typer
 from streamhouse.cli.commands.record_lines import LineFormat, LineSplitter, chunks
 from streamhouse.cli.commands.schemas import chosen_schema
 from streamhouse.cli.dependencies import Dependencies, dependencies_of, run
-from streamhouse.cli.options import AsJson, Bootstrap, HttpAddress, TopicName, bootstrap_address, http_address, pairs
+from streamhouse.cli.options import Agents, AsJson, Bootstrap, TopicName, http_addresses, kafka_addresses, pairs
 from streamhouse.cli.output import (
     console,
     count,
@@ -106,8 +106,8 @@ def produce(
     timeout: TimeoutS = 30,
     null: Null = None,
     schema: Schema = None,
+    agents: Agents = None,
     bootstrap: Bootstrap = None,
-    http: HttpAddress = None,
     as_json: AsJson = False,
 ) -> None:
     if key is not None and key_separator is not None:
@@ -130,11 +130,11 @@ def produce(
         whole=whole,
         timeout_s=timeout,
         schema=schema,
-        http="" if schema is None else http_address(http),
+        http="" if schema is None else http_addresses(agents),
     )
     try:
         with _open_input(values, file) as source:
-            run(_produce(dependencies_of(context), bootstrap_address(bootstrap), work, source, tally))
+            run(_produce(dependencies_of(context), kafka_addresses(context, agents, bootstrap), work, source, tally))
     except KeyboardInterrupt:
         _print_summary(topic, tally, as_json)
         raise typer.Exit(130) from None
@@ -240,12 +240,12 @@ class DeliveryQueue:
 
 
 async def _produce(
-    doors: Dependencies, bootstrap: str, work: _ProduceOptions, source: _Input, tally: DeliveryCounts
+    deps: Dependencies, bootstrap: str, work: _ProduceOptions, source: _Input, tally: DeliveryCounts
 ) -> None:
     clock = SystemClock()
-    await _check_topic(doors, bootstrap, work)
+    await _check_topic(deps, bootstrap, work)
     started = clock.monotonic()
-    async with _writer(doors, work) as write, _producer(doors, bootstrap, work, write) as producer:
+    async with _writer(deps, work) as write, _producer(deps, bootstrap, work, write) as producer:
         shipment = DeliveryQueue(producer, tally)
         try:
             with Progress(source.total_bytes, wanted=source.stream is not None and source.progress) as progress:
@@ -257,23 +257,23 @@ async def _produce(
 
 
 def _producer(
-    doors: Dependencies, bootstrap: str, work: _ProduceOptions, write: Write | None
+    deps: Dependencies, bootstrap: str, work: _ProduceOptions, write: Write | None
 ) -> "AbstractAsyncContextManager[Producer]":
     from streamhouse.client.producer import ProducerSettings
 
     settings = ProducerSettings(acks=work.acks, compression=work.compression, timeout_s=work.timeout_s)
-    return doors.producer(bootstrap, work.topic, settings=settings, write_value=write)
+    return deps.producer(bootstrap, work.topic, settings=settings, write_value=write)
 
 
 @asynccontextmanager
-async def _writer(doors: Dependencies, work: _ProduceOptions) -> AsyncIterator[Write | None]:
+async def _writer(deps: Dependencies, work: _ProduceOptions) -> AsyncIterator[Write | None]:
     """How values are written: by a schema, where one was named."""
     if work.schema is None:
         yield None
         return
-    async with doors.http(work.http) as http:
+    async with deps.http(work.http) as http:
         schema = chosen_schema(work.schema)
-        yield JsonLines(SchemaWriter(doors.schemas(http), schema, subject=f"{work.topic}-value"))
+        yield JsonLines(SchemaWriter(deps.schemas(http), schema, subject=f"{work.topic}-value"))
 
 
 class JsonLines:
@@ -293,9 +293,9 @@ class JsonLines:
         return self._write(value)
 
 
-async def _check_topic(doors: Dependencies, bootstrap: str, work: _ProduceOptions) -> None:
+async def _check_topic(deps: Dependencies, bootstrap: str, work: _ProduceOptions) -> None:
     """Fail at once, and with a reason, where the producer would wait and try again."""
-    async with doors.admin(bootstrap) as admin:
+    async with deps.admin(bootstrap) as admin:
         topic = await admin.topic(work.topic, create=True)
     if work.shape.partition is not None and work.shape.partition >= len(topic.partitions):
         raise InvalidPartitions(

@@ -200,10 +200,10 @@ def write_out(records: Iterable[Record], render: Render) -> None:
 
 
 @asynccontextmanager
-async def schema_reader(doors: Dependencies, http: str, schema: str | None) -> AsyncIterator[SchemaReader | None]:
+async def schema_reader(deps: Dependencies, http: str, schema: str | None) -> AsyncIterator[SchemaReader | None]:
     """What reads values by the schemas that they name, where that was asked for."""
     if schema is None:
         yield None
         return
-    async with doors.http(http) as asked:
-        yield SchemaReader(doors.schemas(asked), lenient=True)
+    async with deps.http(http) as asked:
+        yield SchemaReader(deps.schemas(asked), lenient=True)

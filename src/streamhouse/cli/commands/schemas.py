@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 import typer
 
 from streamhouse.cli.dependencies import Dependencies, dependencies_of, run
-from streamhouse.cli.options import AsJson, HttpAddress, Yes, http_address
+from streamhouse.cli.options import Agents, AsJson, Yes, http_addresses
 from streamhouse.cli.output import (
     Column,
     counted,
@@ -100,10 +100,10 @@ def list_(
     prefix: Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Only subjects with this prefix.")] = "",
     every: Annotated[bool, typer.Option("--all", help="Show every version, not only the latest.")] = False,
     deleted: Annotated[bool, typer.Option("--deleted", help="Include soft-deleted versions.")] = False,
-    http: HttpAddress = None,
+    agents: Agents = None,
     as_json: AsJson = False,
 ) -> None:
-    found = _send(context, http, lambda schemas: schemas.all(prefix, latest=not every, deleted=deleted))
+    found = _send(context, agents, lambda schemas: schemas.all(prefix, latest=not every, deleted=deleted))
     if as_json:
         print_json([as_fields(schema) for schema in found])
     elif not found:
@@ -142,11 +142,11 @@ def register(
     kind: Kind = None,
     reference: References = None,
     normalize: Annotated[bool, typer.Option("--normalize", help="Normalize the schema before comparing it.")] = False,
-    http: HttpAddress = None,
+    agents: Agents = None,
     as_json: AsJson = False,
 ) -> None:
     schema = read_schema(file, kind, reference or [], flag="FILE")
-    found = _send(context, http, lambda schemas: schemas.register(subject, schema, normalize=normalize))
+    found = _send(context, agents, lambda schemas: schemas.register(subject, schema, normalize=normalize))
     if as_json:
         print_json(as_fields(found))
     else:
@@ -167,17 +167,17 @@ def get(
     context: typer.Context,
     subject: Annotated[str | None, typer.Argument(metavar="[SUBJECT[:VERSION]]", show_default=False)] = None,
     schema_id: Annotated[int | None, typer.Option("--id", metavar="N", min=1, help="Schema id.")] = None,
-    http: HttpAddress = None,
+    agents: Agents = None,
     as_json: AsJson = False,
 ) -> None:
     if (subject is None) == (schema_id is None):
         raise typer.BadParameter("give a subject or --id", param_hint="SUBJECT")
     found: Schema | NewSchema
     if schema_id is not None:
-        found = _send(context, http, lambda schemas: schemas.by_id(schema_id))
+        found = _send(context, agents, lambda schemas: schemas.by_id(schema_id))
     else:
         ref = parse_ref(subject or "", "SUBJECT")
-        found = _send(context, http, lambda schemas: schemas.get(ref.subject, ref.version))
+        found = _send(context, agents, lambda schemas: schemas.get(ref.subject, ref.version))
     if as_json:
         print_json(as_fields(found))
     else:
@@ -219,12 +219,12 @@ def check(
     file: File,
     kind: Kind = None,
     reference: References = None,
-    http: HttpAddress = None,
+    agents: Agents = None,
     as_json: AsJson = False,
 ) -> None:
     ref = parse_ref(subject, "SUBJECT")
     schema = read_schema(file, kind, reference or [], flag="FILE")
-    verdict = _send(context, http, lambda schemas: schemas.check(ref.subject, schema, version=ref.version))
+    verdict = _send(context, agents, lambda schemas: schemas.check(ref.subject, schema, version=ref.version))
     if as_json:
         print_json({"compatible": verdict.compatible, "messages": list(verdict.messages)})
     else:
@@ -262,13 +262,13 @@ def delete(
         bool, typer.Option("--permanent", help="Delete permanently; the id can no longer be looked up.")
     ] = False,
     yes: Yes = False,
-    http: HttpAddress = None,
+    agents: Agents = None,
     as_json: AsJson = False,
 ) -> None:
     ref = parse_ref(subject, "SUBJECT")
     if not yes:
         typer.confirm(f"Delete {subject}{' for good' if permanent else ''}?", abort=True, err=True)
-    versions = _send(context, http, lambda schemas: schemas.delete(ref.subject, ref.version, permanent=permanent))
+    versions = _send(context, agents, lambda schemas: schemas.delete(ref.subject, ref.version, permanent=permanent))
     if as_json:
         print_json({"subject": ref.subject, "deleted": versions})
     else:
@@ -293,12 +293,12 @@ def config(
     reset: Annotated[
         bool, typer.Option("--reset", help="Remove the level of the subject; the global one applies.")
     ] = False,
-    http: HttpAddress = None,
+    agents: Agents = None,
     as_json: AsJson = False,
 ) -> None:
     if reset and (level is not None or subject is None):
         raise typer.BadParameter("--reset is for a subject, and without --set", param_hint="--reset")
-    found = _send(context, http, lambda schemas: _configured(schemas, subject, level, reset=reset))
+    found = _send(context, agents, lambda schemas: _configured(schemas, subject, level, reset=reset))
     if as_json:
         print_json({"subject": subject, "compatibility": found})
     else:
@@ -319,10 +319,10 @@ def as_fields(schema: "Schema | NewSchema") -> dict[str, object]:
     return {"subject": schema.subject, "version": schema.version, "id": schema.id, **told}
 
 
-def _send(context: typer.Context, http: str | None, question: "Callable[[Schemas], Awaitable[T]]") -> T:
-    return run(_send_async(dependencies_of(context), http_address(http), question))
+def _send(context: typer.Context, agents: str | None, question: "Callable[[Schemas], Awaitable[T]]") -> T:
+    return run(_send_async(dependencies_of(context), http_addresses(agents), question))
 
 
-async def _send_async(doors: Dependencies, address: str, question: "Callable[[Schemas], Awaitable[T]]") -> T:
-    async with doors.http(address) as http:
-        return await question(doors.schemas(http))
+async def _send_async(deps: Dependencies, address: str, question: "Callable[[Schemas], Awaitable[T]]") -> T:
+    async with deps.http(address) as http:
+        return await question(deps.schemas(http))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from streamhouse.cli.dependencies import Dependencies, dependencies_of, run
-from streamhouse.cli.options import AsJson, HttpAddress, complete_topic, http_address
+from streamhouse.cli.options import Agents, AsJson, complete_topic, http_addresses
 from streamhouse.cli.output import (
     Column,
     count,
@@ -53,10 +53,10 @@ def list_(
         str | None, typer.Option("--topic", "-t", help="Only segments of this topic.", autocompletion=complete_topic)
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Maximum number of segments.")] = 1000,
-    http: HttpAddress = None,
+    agents: Agents = None,
     as_json: AsJson = False,
 ) -> None:
-    segments = run(_list(dependencies_of(context), http_address(http), topic, limit))
+    segments = run(_list(dependencies_of(context), http_addresses(agents), topic, limit))
     if as_json:
         print_json({"segments": [{f: getattr(s, f) for f in s.__struct_fields__} for s in segments]})
     elif not segments:
@@ -95,8 +95,8 @@ def _show_list(segments: "list[Segment]") -> None:
     print_line(f"{total} in {counted(objects, 'object')}; --json names them", dim=True)
 
 
-async def _list(doors: Dependencies, address: str, topic: str | None, limit: int) -> "list[Segment]":
-    async with doors.http(address) as http:
+async def _list(deps: Dependencies, address: str, topic: str | None, limit: int) -> "list[Segment]":
+    async with deps.http(address) as http:
         return await http.segments(topic, limit=limit)
 
 

@@ -14,7 +14,7 @@ import typer
 from streamhouse.cli.dependencies import SparkJobOptions, dependencies_of
 from streamhouse.cli.options import AsJson, http_addresses, pairs
 from streamhouse.cli.output import console, print_json, print_note, size
-from streamhouse.cli.typer_setup import CONTEXT, Command, command_group, help_text
+from streamhouse.cli.typer_setup import ADDRESSES, CONTEXT, Command, command_group, help_text
 from streamhouse.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ Agents = Annotated[
     str | None,
     typer.Option(
         "--agents",
-        metavar="HOST:PORT,…",
+        metavar=ADDRESSES,
         help="HTTP addresses of agents, for reads and writes that name none. Default: $STREAMHOUSE_AGENTS, then "
         "`http.listen` (127.0.0.1:8080).",
         show_default=False,

@@ -27,34 +27,34 @@ PLACES: Final = "a folder or s3://bucket/prefix"
 NOBODY_YET: Final = "it isn't made yet; a supervisor does that, or says why it can't: streamhouse pipelines run"
 
 
-async def create_table(doors: Dependencies, address: str, wanted: LakeTableSpec) -> "Created":
+async def create_table(deps: Dependencies, address: str, wanted: LakeTableSpec) -> "Created":
     """Have agents keep it; `location` may be empty. Raises `Rejected` before anything is changed."""
     with installed("lake"):
         from streamhouse.spark.pipelines import topic_tables
 
-    async with doors.http(address) as http:
-        return await topic_tables.create_table(http, wanted, partial(doors.topic_columns, address))
+    async with deps.http(address) as http:
+        return await topic_tables.create_table(http, wanted, partial(deps.topic_columns, address))
 
 
-async def drop_table(doors: Dependencies, address: str, name: str) -> str:
+async def drop_table(deps: Dependencies, address: str, name: str) -> str:
     """Have agents forget it; returns where its files stay. Raises `Rejected` where it would come back."""
     with installed("lake"):
         from streamhouse.spark.pipelines import topic_tables
 
-    table = find_table(await fetch_tables(doors, address), name)
+    table = find_table(await fetch_tables(deps, address), name)
     if table["asked_by"]:
         raise Rejected(
             f"the settings of its topic ask for it; table={name} topic={table['asked_by']}"
             f" do=streamhouse topics alter {table['asked_by']} --delete-config table.format"
         )
-    async with doors.http(address) as http:
+    async with deps.http(address) as http:
         await topic_tables.drop_table(http, name, pipeline=table["pipeline"]["name"] if table["pipeline"] else None)
     return str(table["location"])
 
 
-async def fetch_tables(doors: Dependencies, address: str) -> list[dict[str, Any]]:
+async def fetch_tables(deps: Dependencies, address: str) -> list[dict[str, Any]]:
     """Lake tables with those who write them, then those that topics ask for and that aren't there."""
-    async with doors.http(address) as http:
+    async with deps.http(address) as http:
         tables = (await send_request(http, "GET", "/v1/tables"))["tables"]
         pipelines = (await send_request(http, "GET", "/v1/pipelines"))["pipelines"]
         topics = (await send_request(http, "GET", "/v1/topics"))["topics"]

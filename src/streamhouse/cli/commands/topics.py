@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from streamhouse.cli.dependencies import Dependencies, dependencies_of, run
-from streamhouse.cli.options import AsJson, Bootstrap, TopicName, Yes, bootstrap_address, pairs
+from streamhouse.cli.options import Agents, AsJson, Bootstrap, TopicName, Yes, kafka_addresses, pairs
 from streamhouse.cli.output import (
     Column,
     count,
@@ -134,8 +134,8 @@ class TopicView:
             print_line("settings: all defaults; --all shows them", dim=True)
 
 
-async def view_topic(doors: Dependencies, bootstrap: str, name: str) -> TopicView:
-    async with doors.admin(bootstrap) as admin:
+async def view_topic(deps: Dependencies, bootstrap: str, name: str) -> TopicView:
+    async with deps.admin(bootstrap) as admin:
         topic = await admin.topic(name)
         starts, ends = await admin.offsets(topic, EARLIEST), await admin.offsets(topic, LATEST)
         return TopicView(
@@ -173,11 +173,14 @@ def create(
     config: Annotated[
         list[str] | None, typer.Option("--config", "-c", metavar="KEY=VALUE", help="Topic setting; may be repeated.")
     ] = None,
+    agents: Agents = None,
     bootstrap: Bootstrap = None,
     as_json: AsJson = False,
 ) -> None:
     configs = dict(pairs(config or [], "--config"))
-    topic = run(_create(dependencies_of(context), bootstrap_address(bootstrap), name, partitions, configs))
+    topic = run(
+        _create(dependencies_of(context), kafka_addresses(context, agents, bootstrap), name, partitions, configs)
+    )
     if as_json:
         print_json({"name": topic.name, "partitions": len(topic.partitions), "configs": configs})
     else:
@@ -185,9 +188,9 @@ def create(
 
 
 async def _create(
-    doors: Dependencies, bootstrap: str, name: str, partitions: int | None, configs: dict[str, str]
+    deps: Dependencies, bootstrap: str, name: str, partitions: int | None, configs: dict[str, str]
 ) -> "Topic":
-    async with doors.admin(bootstrap) as admin:
+    async with deps.admin(bootstrap) as admin:
         await admin.create_topic(name, partitions=partitions, configs=configs)
         return await admin.new_topic(name)
 
@@ -202,10 +205,11 @@ def list_(
     records: Annotated[
         bool, typer.Option("--records", help="Count offsets in use; sends a request to every leader.")
     ] = False,
+    agents: Agents = None,
     bootstrap: Bootstrap = None,
     as_json: AsJson = False,
 ) -> None:
-    topics = run(_list(dependencies_of(context), bootstrap_address(bootstrap), records))
+    topics = run(_list(dependencies_of(context), kafka_addresses(context, agents, bootstrap), records))
     if as_json:
         print_json([_fetch_topics(topic, number) for topic, number in topics])
     elif topics:
@@ -225,8 +229,8 @@ def _row(topic: "Topic", number: int | None) -> list[str]:
     return [topic.name, count(len(topic.partitions)), *([] if number is None else [count(number)])]
 
 
-async def _list(doors: Dependencies, bootstrap: str, records: bool) -> "list[tuple[Topic, int | None]]":
-    async with doors.admin(bootstrap) as admin:
+async def _list(deps: Dependencies, bootstrap: str, records: bool) -> "list[tuple[Topic, int | None]]":
+    async with deps.admin(bootstrap) as admin:
         topics = await admin.topics()
         if not records:
             return [(topic, None) for topic in topics]
@@ -250,10 +254,11 @@ def describe(
     context: typer.Context,
     name: TopicName,
     all_: Annotated[bool, typer.Option("--all", help="Include settings with default values.")] = False,
+    agents: Agents = None,
     bootstrap: Bootstrap = None,
     as_json: AsJson = False,
 ) -> None:
-    told = run(view_topic(dependencies_of(context), bootstrap_address(bootstrap), name))
+    told = run(view_topic(dependencies_of(context), kafka_addresses(context, agents, bootstrap), name))
     if as_json:
         print_json(told.as_json())
     else:
@@ -282,13 +287,16 @@ def alter(
     partitions: Annotated[
         int | None, typer.Option("--partitions", "-p", min=1, help="New number of partitions; can only grow.")
     ] = None,
+    agents: Agents = None,
     bootstrap: Bootstrap = None,
     as_json: AsJson = False,
 ) -> None:
     configs = _changes(config or [], delete_config or [])
     if not configs and partitions is None:
         raise typer.BadParameter("say what to change: --config, --delete-config or --partitions")
-    count, own = run(_alter(dependencies_of(context), bootstrap_address(bootstrap), name, configs, partitions))
+    count, own = run(
+        _alter(dependencies_of(context), kafka_addresses(context, agents, bootstrap), name, configs, partitions)
+    )
     if as_json:
         print_json({"name": name, "partitions": count, "configs": own})
         return
@@ -307,11 +315,11 @@ def _changes(config: list[str], delete_config: list[str]) -> dict[str, str | Non
 
 
 async def _alter(
-    doors: Dependencies, bootstrap: str, name: str, configs: Mapping[str, str | None], partitions: int | None
+    deps: Dependencies, bootstrap: str, name: str, configs: Mapping[str, str | None], partitions: int | None
 ) -> tuple[int, dict[str, str | None]]:
     """How many partitions there are and the topic's own settings, after the change. What was just set is told as it was
     set: the agent that is asked may be another one, which hears of it a moment later."""
-    async with doors.admin(bootstrap) as admin:
+    async with deps.admin(bootstrap) as admin:
         known = {config.name for config in await admin.configs(name) or ()}
         for key in configs:
             if known and key not in known:  # deleting a setting that doesn't exist would be no error
@@ -340,18 +348,19 @@ def delete(
     context: typer.Context,
     name: TopicName,
     yes: Yes = False,
+    agents: Agents = None,
     bootstrap: Bootstrap = None,
     as_json: AsJson = False,
 ) -> None:
     if not yes:
         typer.confirm(f"Delete {name} and all its records?", abort=True, err=True)
-    run(_delete(dependencies_of(context), bootstrap_address(bootstrap), name))
+    run(_delete(dependencies_of(context), kafka_addresses(context, agents, bootstrap), name))
     if as_json:
         print_json({"deleted": name})
     else:
         print_line(f"deleted {name}", color="green")
 
 
-async def _delete(doors: Dependencies, bootstrap: str, name: str) -> None:
-    async with doors.admin(bootstrap) as admin:
+async def _delete(deps: Dependencies, bootstrap: str, name: str) -> None:
+    async with deps.admin(bootstrap) as admin:
         await admin.delete_topic(name)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from streamhouse.cli.dependencies import Dependencies, dependencies_of, run
-from streamhouse.cli.options import AsJson, HttpAddress, TransactionalId, Yes, http_address
+from streamhouse.cli.options import Agents, AsJson, TransactionalId, Yes, http_addresses
 from streamhouse.cli.output import (
     Column,
     count,
@@ -69,11 +69,11 @@ def list_(
         ),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of transactions.")] = 1000,
-    http: HttpAddress = None,
+    agents: Agents = None,
     as_json: AsJson = False,
 ) -> None:
     open_for_ms = _open_for_ms(open_, longer_than)
-    found = run(_list(dependencies_of(context), http_address(http), _state(state), open_for_ms, limit))
+    found = run(_list(dependencies_of(context), http_addresses(agents), _state(state), open_for_ms, limit))
     if as_json:
         print_json({"transactions": [as_fields(each) for each in found]})
     elif found:
@@ -104,10 +104,8 @@ def _open_for_ms(is_open: bool, longer_than: str | None) -> int:
         raise typer.BadParameter(f"{longer_than!r}: {error}, such as 90s", param_hint="--longer-than") from None
 
 
-async def _list(
-    doors: Dependencies, address: str, state: str | None, open_for_ms: int, limit: int
-) -> list[Transaction]:
-    async with doors.http(address) as http:
+async def _list(deps: Dependencies, address: str, state: str | None, open_for_ms: int, limit: int) -> list[Transaction]:
+    async with deps.http(address) as http:
         return await http.transactions(state=state, open_for_ms=open_for_ms, limit=limit)
 
 
@@ -165,17 +163,17 @@ def as_fields(each: Transaction) -> dict[str, object]:
     ),
 )
 def describe(
-    context: typer.Context, transactional_id: TransactionalId, http: HttpAddress = None, as_json: AsJson = False
+    context: typer.Context, transactional_id: TransactionalId, agents: Agents = None, as_json: AsJson = False
 ) -> None:
-    told = run(_describe(dependencies_of(context), http_address(http), transactional_id))
+    told = run(_describe(dependencies_of(context), http_addresses(agents), transactional_id))
     if as_json:
         print_json(as_fields(told))
     else:
         _show_one(told)
 
 
-async def _describe(doors: Dependencies, address: str, transactional_id: str) -> Transaction:
-    async with doors.http(address) as http:
+async def _describe(deps: Dependencies, address: str, transactional_id: str) -> Transaction:
+    async with deps.http(address) as http:
         return await http.transaction(transactional_id)
 
 
@@ -213,20 +211,20 @@ def abort(
     context: typer.Context,
     transactional_id: TransactionalId,
     yes: Yes = False,
-    http: HttpAddress = None,
+    agents: Agents = None,
     as_json: AsJson = False,
 ) -> None:
     if not yes:
         typer.confirm(f"Fence {transactional_id} and abort what it has open?", abort=True, err=True)
-    done = run(_abort(dependencies_of(context), http_address(http), transactional_id))
+    done = run(_abort(dependencies_of(context), http_addresses(agents), transactional_id))
     if as_json:
         print_json({"aborted": done.aborted, "before": as_fields(done.before), "after": as_fields(done.after)})
     else:
         print_line(_describe_abort(done), color="green")
 
 
-async def _abort(doors: Dependencies, address: str, transactional_id: str) -> TransactionAborted:
-    async with doors.http(address) as http:
+async def _abort(deps: Dependencies, address: str, transactional_id: str) -> TransactionAborted:
+    async with deps.http(address) as http:
         return await http.abort_transaction(transactional_id)
 
 

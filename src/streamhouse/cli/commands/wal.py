@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamhouse.cli.dependencies import Dependencies, dependencies_of, run
-from streamhouse.cli.options import AsJson, HttpAddress, Yes, http_address
+from streamhouse.cli.options import Agents, AsJson, Yes, http_addresses
 from streamhouse.cli.output import (
     Column,
     count,
@@ -144,11 +144,11 @@ def _show_partitions(summary: "FileSummary") -> None:
         "entries are recovered. Shows logs in the object store and on the disk of the agent that receives the "
         "request.",
         "streamhouse wal damaged",
-        "streamhouse wal damaged --http 127.0.0.1:8081 --json",
+        "streamhouse wal damaged --agents 127.0.0.1:8081 --json",
     ),
 )
-def damaged(context: typer.Context, http: HttpAddress = None, as_json: AsJson = False) -> None:
-    logs = run(_damaged(dependencies_of(context), http_address(http)))
+def damaged(context: typer.Context, agents: Agents = None, as_json: AsJson = False) -> None:
+    logs = run(_damaged(dependencies_of(context), http_addresses(agents)))
     if as_json:
         print_json({"logs": [as_fields(each) for each in logs]})
     elif not logs:
@@ -174,15 +174,15 @@ def discard(
         str, typer.Argument(metavar="SESSION", help="Session id, as shown by `wal damaged`.", show_default=False)
     ],
     yes: Yes = False,
-    http: HttpAddress = None,
+    agents: Agents = None,
     as_json: AsJson = False,
 ) -> None:
-    doors, address = dependencies_of(context), http_address(http)
+    deps, address = dependencies_of(context), http_addresses(agents)
     if not yes:
-        for each in _of(run(_damaged(doors, address)), session):
+        for each in _of(run(_damaged(deps, address)), session):
             _show_damaged(each)
         typer.confirm(f"Delete the log of {session}?", abort=True, err=True)
-    files = run(_discard(doors, address, session))
+    files = run(_discard(deps, address, session))
     if as_json:
         print_json({"session": session, "files": files})
     else:
@@ -195,13 +195,13 @@ def _of(logs: list[DamagedLog], session: str) -> list[DamagedLog]:
     raise Rejected(f"no damaged write-ahead log is kept; session={session} do=streamhouse wal damaged")
 
 
-async def _damaged(doors: Dependencies, address: str) -> list[DamagedLog]:
-    async with doors.http(address) as http:
+async def _damaged(deps: Dependencies, address: str) -> list[DamagedLog]:
+    async with deps.http(address) as http:
         return await http.damaged_logs()
 
 
-async def _discard(doors: Dependencies, address: str, session: str) -> int:
-    async with doors.http(address) as http:
+async def _discard(deps: Dependencies, address: str, session: str) -> int:
+    async with deps.http(address) as http:
         return await http.discard_log(session)
 
 

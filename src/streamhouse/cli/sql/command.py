@@ -98,8 +98,8 @@ def run_sql(
         timeout_s=timeout,
         starting=beginning,
     )
-    doors = dependencies_of(context)
-    raise typer.Exit(doors.sql_shell(request) if text is None else doors.ask_sql(request))
+    deps = dependencies_of(context)
+    raise typer.Exit(deps.sql_shell(request) if text is None else deps.ask_sql(request))
 
 
 def _statement_text(statement: str | None, file: Path | None) -> tuple[str | None, str]:
