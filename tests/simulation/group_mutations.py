@@ -118,14 +118,14 @@ def deadlines_do_not_wake_anybody(patch: Patch) -> None:
 
 
 def pending_members_never_given_up(patch: Patch) -> None:
-    expect = Group._expect
+    expect = Group._assign_member_id
 
     def patient(self: Group, now: float, ask: Any, member_id: str) -> StreamhouseError:
         error = expect(self, now, ask, member_id)
         self._pending[member_id] = inf
         return error
 
-    patch.setattr(Group, "_expect", patient)
+    patch.setattr(Group, "_assign_member_id", patient)
 
 
 def assignments_shared_by_two(patch: Patch) -> None:

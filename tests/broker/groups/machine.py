@@ -38,7 +38,7 @@ class Machine:
             if isinstance(effect, Reply):
                 assert isinstance(effect.token, int)
                 assert effect.token not in self.answers, "answered twice"
-                self.answers[effect.token] = effect.answer
+                self.answers[effect.token] = effect.response
             else:
                 self.writes.append(effect)
         while self.writes and not self.holds_writes:

@@ -1,10 +1,11 @@
 """Consumer groups: Kafka's classic protocol and committed offsets, without Kafka's frames.
 
-Owns        the promises of groups, behind one door: `Groups`
-Leaves      frames, versions and codes to the wires; rows and the fence to the metadata store
+Owns        group membership and committed offsets, behind one class: `Groups`
+Leaves      frames, versions and codes to `wire`; rows and fencing to the metadata store
 
-`group_state` is a machine without I/O (event in, effects out), over `rebalance` and `members`; `coordinator`
-performs its effects; `shards` says which groups are ours; `commits` makes many changes one transaction.
+`group_state` is a state machine without I/O (event in, actions out), over `rebalance` and `members`; `coordinator`
+performs its actions; `shards` holds the groups that this agent coordinates; `commit_queue` commits many changes in one
+metadata transaction.
 """
 
 from streamhouse.broker.groups.groups import Groups

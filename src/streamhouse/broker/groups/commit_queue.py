@@ -1,12 +1,12 @@
-"""Commits: many changes to groups share one metadata transaction.
+"""CommitQueue: many changes to groups share one metadata transaction.
 
-Data path   coordinator and offsets -> **commits** -> metadata store
-Owns        the queue of changes that wait, the one transaction that is under way, the order of a shard's commits
-Leaves      the fence to the metadata store, what a change means to whoever asks for it
+Data path   coordinator and offsets -> **commit_queue** -> metadata store
+Owns        the queue of waiting changes, the one transaction in flight, the order of a shard's commits
+Leaves      fencing to the metadata store; the meaning of a change to its caller
 
-While a transaction is under way everything else queues up and goes with the next one, so that transactions follow time
-and not the number of consumers. An answer is given only after its transaction; where its fate is unknown, it is said
-so, and the next one of the shard fences it off.
+While a transaction is in flight, changes queue up for the next one, so the number of transactions depends on time and
+not on the number of consumers. A caller gets its response only after its transaction. If the outcome is unknown, it
+gets an error, and the shard's next transaction fences the unknown one.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class _Waiting(NamedTuple):
     def settle(self, error: StreamhouseError | None) -> None:
         self.shard.written(self.group_id)
         if self.done.done():
-            return  # nobody waits for it any more
+            return  # the caller has gone
         if error is None:
             self.done.set_result(None)
         else:
@@ -54,7 +54,7 @@ class CommitQueue:
         return f"<CommitQueue waiting={len(self._queue)} changes={self._changes} transactions={self.transactions}>"
 
     def put(self, shard: Shard, group_id: str, changes: Sequence[GroupChange]) -> "asyncio.Future[None]":
-        """Queue changes; the future is done when they are durable, or says why they are not, or may not be."""
+        """Queue changes; the future is done when they are durable, and fails if they are not, or may not be."""
         waiting = _Waiting(shard, group_id, changes, asyncio.get_running_loop().create_future())
         shard.unwritten[group_id] += 1
         if shard.lost is not None:
@@ -68,7 +68,7 @@ class CommitQueue:
         return waiting.done
 
     async def run(self) -> None:
-        """One transaction after the other, for ever."""
+        """Commit one transaction after the other, until cancelled."""
         while True:
             await self._work.wait()
             batch = self._take()
@@ -79,28 +79,28 @@ class CommitQueue:
                 raise
 
     def stop(self, why: str) -> None:
-        """Nothing will be committed any more."""
+        """Fail all waiting changes."""
         waiting, self._queue = list(self._queue), deque()
         self._changes = 0
         _settle(waiting, why)
 
     def _take(self) -> list[_Waiting]:
-        """As many as fit into a transaction, all of one session."""
+        """Take as many changes as fit into a transaction, all of one session."""
         batch: list[_Waiting] = []
-        room = self._settings.commit_changes
+        capacity = self._settings.commit_changes
         while self._queue:
             first = self._queue[0]
-            if batch and (len(first.changes) > room or first.shard.session_id != batch[0].shard.session_id):
+            if batch and (len(first.changes) > capacity or first.shard.session_id != batch[0].shard.session_id):
                 break
             batch.append(self._queue.popleft())
-            room -= len(first.changes)
+            capacity -= len(first.changes)
             self._changes -= len(first.changes)
         if not self._queue:
             self._work.clear()
         return batch
 
     async def _commit(self, batch: list[_Waiting]) -> None:
-        """All of it, or, where shards are lost, all that is left without them."""
+        """Commit the batch; changes of lost shards fail, and the rest is committed without them."""
         while batch := _without_lost(batch):
             self.transactions += 1
             try:
@@ -118,8 +118,8 @@ class CommitQueue:
                 return None
 
     def _fail(self, batch: list[_Waiting], why: str) -> None:
-        """It may have happened or not. Who wants a group gone has let go of it in memory: then only the store knows
-        what there is, and the shard is read again before anything else is written in it."""
+        """Fail a batch with an unknown outcome. A deleted group is already gone from memory, so its shard is dropped:
+        it is read again from the store before the next write."""
         for waiting in batch:
             waiting.settle(CoordinatorUnavailable(waiting.group_id, why=why))
         for waiting in batch:

@@ -5,7 +5,7 @@ Owns        the calls that wait for a response, the loop that watches deadlines,
 Leaves      every decision to `group_state`; which shards this agent holds to `shards`; transactions to `commit_queue`
 
 A call that waits is a future, and the group's token for it. When its connection closes, the future is cancelled and
-the response is dropped; the group learns of it by the member's timeouts.
+the response is dropped; the group notices by the member's timeouts.
 
 `GroupDeadlines` keeps the earliest deadline per group. A deadline that moves later is not updated: the group is
 checked once too early and returns the next one, so a heartbeat costs nothing here.
@@ -38,7 +38,7 @@ from streamhouse.model.group_requests import (
 )
 
 SLACK: Final = 64
-"""Times that may be in the heap though they were overtaken, besides one for each group."""
+"""Superseded entries that the heap may hold besides one per group."""
 
 
 class GroupDeadlines:
@@ -56,7 +56,7 @@ class GroupDeadlines:
         return self._heap[0][0] if self._heap else inf
 
     def set(self, group_id: str, at: float) -> None:
-        """Look at the group then, unless that is to happen earlier anyway."""
+        """Set the group's deadline, unless it has an earlier one."""
         if at < self._times.get(group_id, inf):
             self._times[group_id] = at
             self._count += 1
@@ -65,7 +65,7 @@ class GroupDeadlines:
                 self._compact()
 
     def _compact(self) -> None:
-        """Drop the times that were overtaken by earlier ones."""
+        """Drop superseded entries."""
         self._heap = [entry for entry in self._heap if self._times.get(entry[2]) == entry[0]]
         heapq.heapify(self._heap)
 
@@ -73,7 +73,7 @@ class GroupDeadlines:
         self._times.pop(group_id, None)
 
     def take_due(self, now: float) -> list[str]:
-        """The groups whose time has come, earliest first; each must be set anew."""
+        """Remove and return the groups whose deadline has passed, earliest first."""
         due: list[str] = []
         while self.next() <= now:
             _, _, group_id = heapq.heappop(self._heap)
@@ -110,56 +110,57 @@ class GroupCoordinator:
 
     # --- calls
 
-    async def join(self, group_id: str, ask: JoinRequest) -> JoinResult:
+    async def join(self, group_id: str, request: JoinRequest) -> JoinResult:
         shard = await self.shards.hold(group_id)
         group = shard.groups.get(group_id)
         if group is None:
-            if ask.member_id:
-                raise UnknownMember(group_id, member_id=ask.member_id)
+            if request.member_id:
+                raise UnknownMember(group_id, member_id=request.member_id)
             group = self.create(shard, group_id)
-        answer: asyncio.Future[JoinResult] = asyncio.get_running_loop().create_future()
-        new_member_id = "" if ask.member_id else f"{ask.instance_id or ask.client_id}-{self._ids.uuid()}"
+        response: asyncio.Future[JoinResult] = asyncio.get_running_loop().create_future()
+        new_member_id = "" if request.member_id else f"{request.instance_id or request.client_id}-{self._ids.uuid()}"
         now = self._clock.monotonic()
-        self._perform(shard, group, group.join(now, ask, answer, new_member_id=new_member_id))
-        return await answer
+        self._perform(shard, group, group.join(now, request, response, new_member_id=new_member_id))
+        return await response
 
-    async def sync(self, group_id: str, ask: SyncRequest) -> SyncResult:
+    async def sync(self, group_id: str, request: SyncRequest) -> SyncResult:
         shard = await self.shards.hold(group_id)
-        group = _member_group(shard, group_id, ask.member_id)
-        answer: asyncio.Future[SyncResult] = asyncio.get_running_loop().create_future()
-        self._perform(shard, group, group.sync(self._clock.monotonic(), ask, answer))
-        return await answer
+        group = _member_group(shard, group_id, request.member_id)
+        response: asyncio.Future[SyncResult] = asyncio.get_running_loop().create_future()
+        self._perform(shard, group, group.sync(self._clock.monotonic(), request, response))
+        return await response
 
     async def heartbeat(self, group_id: str, caller: MemberRef) -> None:
-        """The commonest call of all: memory only, and no suspension while the shard is held."""
+        """The most frequent call: memory only, and no suspension while the shard is held."""
         shard = self.shards.find(group_id) or await self.shards.hold(group_id)
         _member_group(shard, group_id, caller.member_id).heartbeat(self._clock.monotonic(), caller)
 
     async def leave(self, group_id: str, leavers: Sequence[LeaveRequest]) -> LeaveResults:
         shard = await self.shards.hold(group_id)
         group = _member_group(shard, group_id, leavers[0].member_id if leavers else "")
-        outcomes, effects = group.leave(self._clock.monotonic(), leavers)
-        self._perform(shard, group, effects)
+        outcomes, actions = group.leave(self._clock.monotonic(), leavers)
+        self._perform(shard, group, actions)
         return outcomes
 
     def create(self, shard: Shard, group_id: str) -> Group:
-        """A new, empty group; it is forgotten again if nothing comes of it."""
+        """Create an empty group in memory; it is forgotten again if it stays blank."""
         if self.shards.groups >= self._settings.max_groups:
             raise GroupFull("too many groups", limit=self._settings.max_groups, setting="groups.max_groups")
         group = shard.groups[group_id] = Group(group_id, self._settings)
         return group
 
     def forget(self, shard: Shard, group: Group) -> None:
-        """Take a group out of memory; whoever waits in it must begin anew."""
+        """Remove a group from memory; waiting calls get NotCoordinator and retry."""
         if shard.groups.get(group.group_id) is group:
             del shard.groups[group.group_id]
             self._deadlines.forget(group.group_id)
         self._perform(shard, group, group.drop(NotCoordinator(group.group_id, why="the group was deleted")))
 
     def delete(self, shard: Shard, group: Group, changes: Sequence[GroupChange]) -> Awaitable[None]:
-        """Begin the changes that end a group. It goes from memory at once: who comes now begins anew, behind them."""
+        """Queue the changes that delete a group. It leaves memory at once: a new member creates a new group after
+        them."""
         deleted = self.commits.put(shard, group.group_id, changes)
-        if not deleted.done():  # else there was no room for them
+        if not deleted.done():  # otherwise the queue was full
             self.forget(shard, group)
         return deleted
 
@@ -167,25 +168,25 @@ class GroupCoordinator:
         if group.is_blank and not shard.unwritten[group.group_id]:
             self.forget(shard, group)
 
-    # --- effects
+    # --- actions
 
-    def _perform(self, shard: Shard, group: Group, effects: Sequence[Action]) -> None:
-        for effect in effects:
-            match effect:
-                case Reply(token, answer):
-                    _respond(token, answer)
+    def _perform(self, shard: Shard, group: Group, actions: Sequence[Action]) -> None:
+        for action in actions:
+            match action:
+                case Reply(token, response):
+                    _respond(token, response)
                 case WriteGroup():
-                    self._write(shard, group, effect)
+                    self._write(shard, group, action)
         if shard.groups.get(group.group_id) is group:
             self._schedule(group)
             if group.is_blank:
                 self.forget_if_blank(shard, group)
 
-    def _write(self, shard: Shard, group: Group, effect: WriteGroup) -> None:
+    def _write(self, shard: Shard, group: Group, action: WriteGroup) -> None:
         group.changed_at_ms = self._dependencies.agreed_time().later_ms
-        record = replace(effect.group, changed_at_ms=group.changed_at_ms)
+        record = replace(action.group, changed_at_ms=group.changed_at_ms)
         written = self.commits.put(shard, group.group_id, [PutGroup(group=record)])
-        written.add_done_callback(partial(self._written, shard, group, effect.number))
+        written.add_done_callback(partial(self._written, shard, group, action.number))
 
     def _written(self, shard: Shard, group: Group, number: int, written: "asyncio.Future[None]") -> None:
         error = written.exception()
@@ -196,7 +197,7 @@ class GroupCoordinator:
     # --- time
 
     async def run(self) -> None:
-        """Watch deadlines and the session, for ever."""
+        """Watch deadlines and the session, until cancelled."""
         while True:
             self.shards.watch()
             self._tick(self._clock.monotonic())
@@ -210,7 +211,8 @@ class GroupCoordinator:
                 self._perform(shard, group, group.tick(now))
 
     async def _rest(self) -> None:
-        """Sleep until the next deadline, or until an earlier one is set; not so long that a lost session is missed."""
+        """Sleep until the next deadline, an earlier one that is set meanwhile, or `groups.watch_s` to check the
+        session."""
         left = self._deadlines.next() - self._clock.monotonic()
         sleeping = asyncio.ensure_future(self._clock.sleep(min(max(left, 0.0), self._settings.watch_s)))
         woken = asyncio.ensure_future(self._earlier.wait())
@@ -237,26 +239,25 @@ class GroupCoordinator:
     def dropped(self, shard: Shard, why: str) -> None:
         for group in list(shard.groups.values()):
             self._deadlines.forget(group.group_id)
-            for effect in group.drop(NotCoordinator(group.group_id, why=why)):
-                assert isinstance(effect, Reply)
-                _respond(effect.token, effect.answer)
+            for action in group.drop(NotCoordinator(group.group_id, why=why)):
+                assert isinstance(action, Reply)
+                _respond(action.token, action.response)
 
     def _lost(self, shard: Shard, why: str) -> None:
         self.shards.drop(shard, why)
 
 
 def _member_group(shard: Shard, group_id: str, member_id: str) -> Group:
-    """The group of somebody who says to be its member."""
     if (group := shard.groups.get(group_id)) is None:
         raise UnknownMember(group_id, member_id=member_id)
     return group
 
 
-def _respond(token: object, answer: object) -> None:
+def _respond(token: object, response: object) -> None:
     assert isinstance(token, asyncio.Future)
     if token.done():
         return  # the caller has gone
-    if isinstance(answer, StreamhouseError):
-        token.set_exception(answer)
+    if isinstance(response, StreamhouseError):
+        token.set_exception(response)
     else:
-        token.set_result(answer)
+        token.set_result(response)

@@ -1,8 +1,7 @@
-"""Views: what administrators see of a group, and what they may do to it.
+"""Descriptions of groups, and whether a group or its offsets may be deleted.
 
-Data path   groups, offsets and expiry ask; nothing changes
-Owns        describing and listing; whether a group or an offset may be deleted; which topics a group reads
-Leaves      doing it to `groups` and `offsets`
+Owns        describing and listing; checks before a deletion; which topics a group reads
+Leaves      the deletion to `groups` and `offsets`
 """
 
 from typing import Final
@@ -43,14 +42,15 @@ def check_delete(group: Group) -> None:
 
 
 def check_delete_offsets(group: Group) -> None:
-    """Raise unless offsets may be deleted: of groups with members, only consumers say which topics they read."""
+    """Raise unless offsets may be deleted: of groups with members, only the consumer protocol shows which topics they
+    read."""
     if group.state is GroupState.DEAD or group.protocol_type != CONSUMER:
         check_delete(group)
 
 
 def is_subscribed(group: Group, topic: str) -> bool:
-    """Whether members read the topic; as long as that can't be known of consumers, they may."""
+    """Whether members read the topic; True also for consumers whose subscription can't be decoded."""
     if group.protocol_type != CONSUMER:
         return False
     topics = [subscribed_topics(member.metadata(group.protocol) or b"") for member in group.roster]
-    return any(found is None or topic in found for found in topics)
+    return any(names is None or topic in names for names in topics)

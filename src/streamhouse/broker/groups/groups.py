@@ -1,11 +1,11 @@
-"""Groups: consumer groups and committed offsets; the one door for every protocol.
+"""Groups: the public calls for consumer groups and committed offsets.
 
-Data path   wire -> **groups** -> coordinator, offsets -> commits -> metadata store
-Owns        the public calls, which names and timeouts are accepted, the life of the parts
-Leaves      codes and versions to the wires, each promise's mechanics to its own module
+Data path   wire -> **groups** -> coordinator, offsets -> commit_queue -> metadata store
+Owns        the public calls, limits on names and timeouts, starting and stopping the parts
+Leaves      codes and versions to `wire`, membership and offsets to their own modules
 
-Every call raises `errors.StreamhouseError`s, named by what the caller should do; where one call has many parts, an
-error stands in the place of its part.
+Every call raises `errors.StreamhouseError`s, named by what the caller should do. A call with many items returns an
+error per item.
 """
 
 import asyncio
@@ -83,7 +83,7 @@ class Groups:
         return f"<Groups {self._coordinator!r}>"
 
     def configure(self, settings: GroupSettings) -> None:
-        """Other limits hold from the next call on, for groups that are there as well."""
+        """Apply new limits from the next call on, to existing groups too."""
         self._settings = settings
         self._coordinator.configure(settings)
         self._offsets.configure(settings)
@@ -92,7 +92,7 @@ class Groups:
     # --- life
 
     async def run(self) -> None:
-        """Serve until cancelled; calls are answered only while this runs."""
+        """Serve until cancelled; calls get responses only while this runs."""
         try:
             async with asyncio.TaskGroup() as loops:
                 loops.create_task(self._coordinator.commits.run(), name="group-commits")
@@ -102,14 +102,14 @@ class Groups:
             self.release("the agent is stopping")
 
     async def balance(self) -> None:
-        """Give groups that other agents should coordinate away, and take ours."""
+        """Release the groups that other agents should coordinate, and take those that this agent should."""
         try:
             await self._shards.balance()
         except (NotCoordinator, CoordinatorLoading) as error:
             raise Unavailable(str(error)) from None
 
     def release(self, why: str) -> None:
-        """Let go of every group now; whoever waits is told to look for another coordinator."""
+        """Drop every group now; waiting calls get NotCoordinator."""
         self._shards.drop_all(why)
         self._coordinator.commits.stop(why)
 
@@ -123,16 +123,16 @@ class Groups:
         except (NotCoordinator, CoordinatorLoading) as error:
             raise CoordinatorUnavailable(group_id, why=str(error)) from None
 
-    async def join(self, group_id: str, ask: JoinRequest) -> JoinResult:
-        """Be part of the next generation: waits for the other members."""
+    async def join(self, group_id: str, request: JoinRequest) -> JoinResult:
+        """Join the next generation; waits for the other members."""
         self._check_id(group_id)
-        self._check_join(ask)
-        return await self._coordinator.join(group_id, ask)
+        self._check_join(request)
+        return await self._coordinator.join(group_id, request)
 
-    async def sync(self, group_id: str, ask: SyncRequest) -> SyncResult:
-        """Get one's assignment, or bring those of all, as the leader: waits for the leader, and until it is durable."""
+    async def sync(self, group_id: str, request: SyncRequest) -> SyncResult:
+        """Get the member's assignment; the leader sends those of all. Waits for the leader, and until it is durable."""
         self._check_id(group_id)
-        return await self._coordinator.sync(group_id, ask)
+        return await self._coordinator.sync(group_id, request)
 
     async def heartbeat(self, group_id: str, caller: MemberRef) -> None:
         self._check_id(group_id)
@@ -165,76 +165,75 @@ class Groups:
         *,
         begins: bool,
     ) -> Outcomes:
-        """Have offsets committed if the transaction is, which `begins` with them if none is under way; returns once
-        that is durable. Raises what the group or the transaction has against it."""
+        """Store offsets that become committed with the transaction; returns once they are durable. With `begins`, a
+        transaction is started if none is open. Raises if the group or the transaction rejects them."""
         self._check_id(group_id)
         return await self._pending.commit(group_id, caller, call, offsets, begins=begins)
 
     @overload
     async def fetch(
-        self, wanted: Mapping[str, Sequence[TopicPartition] | None], *, stable: Literal[False] = False
+        self, names_by_group: Mapping[str, Sequence[TopicPartition] | None], *, stable: Literal[False] = False
     ) -> Mapping[str, Fetched | StreamhouseError]: ...
 
     @overload
     async def fetch(
-        self, wanted: Mapping[str, Sequence[TopicPartition] | None], *, stable: bool
+        self, names_by_group: Mapping[str, Sequence[TopicPartition] | None], *, stable: bool
     ) -> Mapping[str, Stable | StreamhouseError]: ...
 
     async def fetch(
-        self, wanted: Mapping[str, Sequence[TopicPartition] | None], *, stable: bool = False
+        self, names_by_group: Mapping[str, Sequence[TopicPartition] | None], *, stable: bool = False
     ) -> Mapping[str, Stable | StreamhouseError]:
-        """What groups have committed: of the partitions named, or, with None, of all. With `stable`, partitions for
-        which a transaction isn't decided yet are `UnstableOffsets`."""
-        refused: dict[str, Stable | StreamhouseError] = {}
-        async for group_id in iterate_fairly(wanted):
+        """Committed offsets by group: of the given partitions, or of all with None. With `stable`, a partition with
+        offsets of an open transaction is `UnstableOffsets`."""
+        invalid: dict[str, Stable | StreamhouseError] = {}
+        async for group_id in iterate_fairly(names_by_group):
             try:
                 self._check_id(group_id, may_be_empty=True)
             except StreamhouseError as error:
-                refused[group_id] = error
-        accepted = {group_id: names for group_id, names in wanted.items() if group_id not in refused}
-        return {**await self._offsets.fetch(accepted, stable=stable), **refused}
+                invalid[group_id] = error
+        accepted = {group_id: names for group_id, names in names_by_group.items() if group_id not in invalid}
+        return {**await self._offsets.fetch(accepted, stable=stable), **invalid}
 
     async def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> Outcomes:
         self._check_id(group_id, may_be_empty=True)
         return await self._offsets.delete(group_id, partitions)
 
-    # --- topic_admin
+    # --- administration
 
     async def describe(self, group_ids: Collection[str]) -> Mapping[str, DescribedGroup | StreamhouseError]:
-        answers: dict[str, DescribedGroup | StreamhouseError] = {}
+        results: dict[str, DescribedGroup | StreamhouseError] = {}
         async for group_id in iterate_fairly(dict.fromkeys(group_ids)):
             try:
                 _, group = await self._find(group_id)
-                answers[group_id] = describe(group)
+                results[group_id] = describe(group)
             except StreamhouseError as error:
-                answers[group_id] = error
-        return answers
+                results[group_id] = error
+        return results
 
     async def list(self, *, states: Collection[str] = (), types: Collection[str] = ()) -> Sequence[ListedGroup]:
-        """All groups that this agent coordinates, by name; empty filters let everything through."""
+        """All groups that this agent coordinates, by name; an empty filter matches every group."""
         await self._shards.hold_all()
-        found = [list_entry(group) for shard in self._shards for group in shard.groups.values()]
-        wanted_states, wanted_types = {each.lower() for each in states}, {each.lower() for each in types}
+        entries = [list_entry(group) for shard in self._shards for group in shard.groups.values()]
+        of_states, of_types = {each.lower() for each in states}, {each.lower() for each in types}
         return sorted(
             (
                 group
-                for group in found
-                if (not states or group.state.lower() in wanted_states)
-                and (not types or group.group_type in wanted_types)
+                for group in entries
+                if (not states or group.state.lower() in of_states) and (not types or group.group_type in of_types)
             ),
             key=lambda group: group.group_id,
         )
 
     async def delete(self, group_ids: Collection[str]) -> Mapping[str, StreamhouseError | None]:
-        """Delete groups without members, with all that they committed."""
-        answers: dict[str, StreamhouseError | None] = {}
+        """Delete groups without members, with their committed offsets."""
+        results: dict[str, StreamhouseError | None] = {}
         async for group_id in iterate_fairly(dict.fromkeys(group_ids)):
             try:
                 await self._delete(group_id)
-                answers[group_id] = None
+                results[group_id] = None
             except StreamhouseError as error:
-                answers[group_id] = error
-        return answers
+                results[group_id] = error
+        return results
 
     async def _delete(self, group_id: str) -> None:
         shard, group = await self._find(group_id)
@@ -248,29 +247,29 @@ class Groups:
             raise GroupNotFound(group_id)
         return shard, group
 
-    # --- what is accepted
+    # --- limits
 
     def _check_id(self, group_id: str, *, may_be_empty: bool = False) -> None:
-        """Membership needs a name; offsets may be kept under an empty one, as the oldest consumers do."""
+        """Membership requires a group id; offsets may be committed under an empty one, as the oldest consumers do."""
         if not group_id and not may_be_empty:
             raise GroupIdInvalid("group id is empty")
         if "\0" in group_id:
-            raise GroupIdInvalid("group id has a character that no database takes; character=0")
+            raise GroupIdInvalid("group id contains a NUL character")
         if (size_bytes := len(group_id.encode())) > self._settings.max_id_bytes:
             raise GroupIdInvalid(
                 f"group id is too long; bytes={size_bytes} limit={self._settings.max_id_bytes} "
                 "setting=groups.max_id_bytes"
             )
 
-    def _check_join(self, ask: JoinRequest) -> None:
+    def _check_join(self, request: JoinRequest) -> None:
         low_ms = round(self._settings.min_session_timeout_s * 1000)
         high_ms = round(self._settings.max_session_timeout_s * 1000)
-        if not low_ms <= ask.session_timeout_ms <= high_ms:
-            raise InvalidSessionTimeout(timeout_ms=ask.session_timeout_ms, low_ms=low_ms, high_ms=high_ms)
+        if not low_ms <= request.session_timeout_ms <= high_ms:
+            raise InvalidSessionTimeout(timeout_ms=request.session_timeout_ms, low_ms=low_ms, high_ms=high_ms)
         for what, name in (
-            ("client id", ask.client_id),
-            ("instance id", ask.instance_id or ""),
-            ("protocol type", ask.protocol_type),
+            ("client id", request.client_id),
+            ("instance id", request.instance_id or ""),
+            ("protocol type", request.protocol_type),
         ):
             if (size_bytes := len(name.encode())) > self._settings.max_id_bytes:
                 raise GroupDataTooLarge(

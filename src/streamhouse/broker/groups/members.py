@@ -32,11 +32,11 @@ class Member:
         "sync_token",
     )
 
-    def __init__(self, member_id: str, ask: JoinRequest) -> None:
+    def __init__(self, member_id: str, request: JoinRequest) -> None:
         self.member_id = member_id
-        self.instance_id = ask.instance_id
-        self.client_id = ask.client_id
-        self.client_host = ask.client_host
+        self.instance_id = request.instance_id
+        self.client_id = request.client_id
+        self.client_host = request.client_host
         self.assignment = b""
         self.is_new = False
         self.join_token: object | None = None
@@ -44,7 +44,7 @@ class Member:
         self.expires_at = inf
         self.protocols: tuple[OfferedProtocol, ...] = ()
         self.session_timeout_ms = self.rebalance_timeout_ms = 0
-        self.update(ask)
+        self.update(request)
 
     def __repr__(self) -> str:
         waits = " joining" if self.join_token is not None else " syncing" if self.sync_token is not None else ""
@@ -52,7 +52,7 @@ class Member:
 
     @classmethod
     def load(cls, stored: StoredMember) -> "Member":
-        ask = JoinRequest(
+        request = JoinRequest(
             instance_id=stored.instance_id,
             client_id=stored.client_id,
             client_host=stored.client_host,
@@ -61,15 +61,15 @@ class Member:
             protocol_type="",
             protocols=stored.protocols,
         )
-        member = cls(stored.member_id, ask)
+        member = cls(stored.member_id, request)
         member.assignment = stored.assignment
         return member
 
-    def update(self, ask: JoinRequest) -> None:
-        """What a member may change whenever it joins."""
-        self.protocols = distinct(ask.protocols)
-        self.session_timeout_ms = ask.session_timeout_ms
-        self.rebalance_timeout_ms = rebalance_timeout_ms(ask)
+    def update(self, request: JoinRequest) -> None:
+        """Take over what a member may change with each join."""
+        self.protocols = distinct(request.protocols)
+        self.session_timeout_ms = request.session_timeout_ms
+        self.rebalance_timeout_ms = rebalance_timeout_ms(request)
 
     @property
     def names(self) -> list[str]:
@@ -86,16 +86,16 @@ class Member:
         return next((offered.metadata for offered in self.protocols if offered.name == protocol), None)
 
     def vote(self, candidates: Collection[str]) -> str | None:
-        """The first of its protocols, which are in the order of its preference, that can be chosen."""
+        """The first of its protocols, in order of preference, that is a candidate."""
         return next((name for name in self.names if name in candidates), None)
 
     def touch(self, now: float) -> None:
-        """It gave a sign of life."""
+        """Restart the session timeout."""
         self.expires_at = now + self.session_timeout_ms / 1000
 
     @property
     def is_excused(self) -> bool:
-        """Whether it needs no sign of life, because it waits for us."""
+        """Whether its session does not expire, because it waits for a response."""
         return not self.is_new and (self.join_token is not None or self.sync_token is not None)
 
     def stored(self, assignment: bytes) -> StoredMember:
@@ -116,7 +116,7 @@ class Member:
         )
 
     def described(self, protocol: str | None) -> DescribedMember:
-        """With a protocol: also what it offered for it, and what it was assigned."""
+        """Metadata and assignment are filled only with a protocol."""
         return DescribedMember(
             member_id=self.member_id,
             instance_id=self.instance_id,
@@ -128,7 +128,7 @@ class Member:
 
 
 def distinct(protocols: tuple[OfferedProtocol, ...]) -> tuple[OfferedProtocol, ...]:
-    """Each name once, the first of its kind, as Kafka has it."""
+    """Each name once: the first one counts, as in Kafka."""
     names: dict[str, OfferedProtocol] = {}
     for offered in protocols:
         names.setdefault(offered.name, offered)
@@ -139,14 +139,14 @@ def offered_bytes(protocols: tuple[OfferedProtocol, ...]) -> int:
     return sum(len(name) + len(metadata) for name, metadata in protocols)
 
 
-def rebalance_timeout_ms(ask: JoinRequest) -> int:
-    """The oldest clients don't name one: then it is their session timeout."""
-    return ask.rebalance_timeout_ms if ask.rebalance_timeout_ms >= 0 else ask.session_timeout_ms
+def rebalance_timeout_ms(request: JoinRequest) -> int:
+    """The oldest clients send none: then it is their session timeout."""
+    return request.rebalance_timeout_ms if request.rebalance_timeout_ms >= 0 else request.session_timeout_ms
 
 
-def check_metadata(ask: JoinRequest, settings: GroupSettings, *, others_bytes: int) -> None:
-    """Raise unless what the member offers fits, alone and together with the other members' metadata."""
-    size = offered_bytes(ask.protocols)
+def check_metadata(request: JoinRequest, settings: GroupSettings, *, others_bytes: int) -> None:
+    """Raise unless the member's metadata fits, alone and together with the other members' metadata."""
+    size = offered_bytes(request.protocols)
     _check("member metadata is too large", size, settings.max_member_bytes, "groups.max_member_bytes")
     _check("the group's metadata is too large", size + others_bytes, settings.max_group_bytes, "groups.max_group_bytes")
 
@@ -172,7 +172,7 @@ class MemberSet:
         self._support: Counter[str] = Counter()
         self.leader: str | None = None
         self.size_bytes = 0
-        """What all members offer, together."""
+        """Metadata of all members, together."""
 
     def __repr__(self) -> str:
         return f"<MemberSet members={len(self._members)} static={len(self._instances)} leader={self.leader}>"
@@ -181,7 +181,7 @@ class MemberSet:
         return len(self._members)
 
     def __iter__(self) -> Iterator[Member]:
-        """In the order in which they came, over a copy: members may go meanwhile."""
+        """In the order of joining, over a copy: members may be removed meanwhile."""
         return iter(list(self._members.values()))
 
     def __contains__(self, member_id: str) -> bool:
@@ -195,7 +195,7 @@ class MemberSet:
         return self._members[member_id] if member_id is not None else None
 
     def check(self, member_id: str, instance_id: str | None) -> Member:
-        """The member of this id, if it is also the one of this instance; raises what it should be told otherwise."""
+        """The member with this id; raises `UnknownMember`, or `FencedInstance` if its instance has another id now."""
         if instance_id is not None:
             current = self._instances.get(instance_id)
             if current is None:
@@ -206,7 +206,7 @@ class MemberSet:
             raise UnknownMember(self._group_id, member_id=member_id)
         return member
 
-    # --- coming and going
+    # --- joining and leaving
 
     def add(self, member: Member) -> None:
         self._members[member.member_id] = member
@@ -225,16 +225,16 @@ class MemberSet:
             self.leader = next(iter(self._members), None)
 
     def replace(self, old: Member, new: Member) -> None:
-        """Another life of the same static member takes its place, also as the leader."""
+        """Replace a static member by its next incarnation, also as the leader."""
         leads = self.leader == old.member_id
         self.remove(old.member_id)
         self.add(new)
         if leads:
             self.leader = new.member_id
 
-    def update(self, member: Member, ask: JoinRequest) -> None:
+    def update(self, member: Member, request: JoinRequest) -> None:
         self._discount(member)
-        member.update(ask)
+        member.update(request)
         self._count(member)
 
     def _count(self, member: Member) -> None:
@@ -248,14 +248,14 @@ class MemberSet:
             if not self._support[name]:
                 del self._support[name]
 
-    # --- what they have in common
+    # --- protocols
 
     def supports(self, names: Iterable[str]) -> bool:
-        """Whether one of these is understood by every member."""
+        """Whether all members support one of these protocols."""
         return any(self._support[name] == len(self._members) for name in names)
 
     def select_protocol(self) -> str:
-        """Each member votes for the first of its own that all understand; the most votes win, early ones on a tie."""
+        """Each member votes for its first protocol that all support; most votes win, the earliest on a tie."""
         candidates = {name for name, count in self._support.items() if count == len(self._members)}
         votes = Counter(vote for member in self if (vote := member.vote(candidates)) is not None)
         [(chosen, _)] = votes.most_common(1)
@@ -280,7 +280,7 @@ class MemberSet:
         return all(member.join_token is not None for member in self._members.values())
 
     def elect_waiting(self) -> bool:
-        """Make sure that the leader is one of those who wait for the generation; False when nobody waits."""
+        """Elect a leader among the waiting members unless it is one already; False when no member waits."""
         leader = self._members.get(self.leader) if self.leader is not None else None
         if leader is not None and leader.join_token is not None:
             return True

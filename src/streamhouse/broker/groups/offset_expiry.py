@@ -1,8 +1,8 @@
-"""Expiry: offsets that nobody will ask for again are forgotten, and so are groups without any.
+"""OffsetExpiry: deletes committed offsets after their retention, and groups without any offsets.
 
-Data path   off; a loop that looks every few minutes
+Data path   off; a loop that runs every few minutes
 Owns        the policy, which is Kafka's, and the loop
-Leaves      which groups are worth a look to the metadata store, deleting to `commits`
+Leaves      which groups may have expired offsets to the metadata store; deleting to `commit_queue`
 """
 
 import asyncio
@@ -34,11 +34,11 @@ RETRY_S: Final = 10.0
 def expired_offsets(
     group: Group, offsets: Iterable[OffsetStored], topics: Mapping[TopicId, Topic], *, now_ms: int, retention_ms: int
 ) -> list[OffsetStored]:
-    """Which of a group's offsets have had their time. Decides; touches nothing.
+    """Which of a group's offsets have expired; a pure function.
 
-    In an empty group it runs from when the last member left; in a simple group, and for topics that a stable group of
-    consumers does not read any more, from the commit. A group in a rebalance is left alone, and so are members that
-    don't say which topics they read.
+    In an empty group the retention starts when the last member left. In a simple group, and for topics that a stable
+    group of consumers does not read any more, it starts at the commit. Nothing expires in a group that rebalances, or
+    whose protocol does not show which topics it reads.
     """
     empty = group.state is GroupState.EMPTY
     if not empty and (group.state is not GroupState.STABLE or group.protocol_type != CONSUMER):
@@ -70,59 +70,61 @@ class OffsetExpiry:
         self._settings = settings
 
     async def run(self) -> None:
-        """Take what nobody coordinates, look at what has expired, for ever."""
+        """Take shards without a coordinator and delete expired offsets, until cancelled."""
         while True:
             try:
                 await self._coordinator.shards.hold_all()
                 await self.sweep()
                 wait = self._settings.offsets_check_s
             except StreamhouseError as error:
-                log.warning("expired offsets were not looked for", extra={"why": str(error)})
+                log.warning("offset expiry failed, will retry", extra={"why": str(error)})
                 wait = min(self._settings.offsets_check_s, RETRY_S)
             await self._clock.sleep(wait)
 
     async def sweep(self) -> int:
-        """One look at every group held; returns how many offsets went."""
+        """Check every group held; returns the number of deleted offsets."""
         now_ms = await self._dependencies.agreed_now_ms()
         shards = list(self._coordinator.shards)
         due = await self._metadata.groups_to_review(
             [shard.partition for shard in shards], before_ms=now_ms - self._retention_ms, now_ms=now_ms
         )
-        gone = 0
+        deleted = 0
         for group_ids in _chunks(due):
-            gone += await self._look(shards, group_ids, now_ms)
-        if gone:
-            log.info("committed offsets expired", extra={"offsets": gone})
-        return gone
+            deleted += await self._expire(shards, group_ids, now_ms)
+        if deleted:
+            log.info("committed offsets expired", extra={"offsets": deleted})
+        return deleted
 
     @property
     def _retention_ms(self) -> int:
         return round(self._settings.offsets_retention_s * 1000)
 
-    async def _look(self, shards: Sequence[Shard], group_ids: Sequence[str], now_ms: int) -> int:
-        """Read, then decide without a pause. Groups in which something was committed meanwhile have another time."""
+    async def _expire(self, shards: Sequence[Shard], group_ids: Sequence[str], now_ms: int) -> int:
+        """Read, then decide without a suspension. Groups with a commit meanwhile are left for the next sweep."""
         held = [(shard, group, group.commits) for shard, group in _held_groups(shards, group_ids)]
         topics = {topic.topic_id: topic for topic in await self._catalog.all()}
         offsets = await self._offsets([group.group_id for _, group, _ in held])
-        gone, drops = 0, list[Awaitable[None]]()
+        deleted, drops = 0, list[Awaitable[None]]()
         for shard, group, commits in held:
             if shard.lost is not None or group.commits != commits or shard.unwritten[group.group_id]:
                 continue
             stored = offsets.get(group.group_id, [])
-            over = expired_offsets(group, stored, topics, now_ms=now_ms, retention_ms=self._retention_ms)
-            gone += len(over)
-            drops += self._drop(shard, group, over, is_all=len(over) == len(stored))
+            expired = expired_offsets(group, stored, topics, now_ms=now_ms, retention_ms=self._retention_ms)
+            deleted += len(expired)
+            drops += self._drop(shard, group, expired, is_all=len(expired) == len(stored))
         await asyncio.gather(*drops)
-        return gone
+        return deleted
 
     async def _offsets(self, group_ids: Sequence[str]) -> dict[str, list[OffsetStored]]:
-        found = await self._metadata.committed_offsets([OffsetsRequest(group_id, None) for group_id in group_ids])
-        return {group_id: list(each) for group_id, each in groupby(found, key=lambda stored: stored.at.group_id)}
+        rows = await self._metadata.committed_offsets([OffsetsRequest(group_id, None) for group_id in group_ids])
+        return {group_id: list(each) for group_id, each in groupby(rows, key=lambda stored: stored.at.group_id)}
 
-    def _drop(self, shard: Shard, group: Group, over: Sequence[OffsetStored], *, is_all: bool) -> list[Awaitable[None]]:
-        """Forget offsets, and with its last one the group."""
+    def _drop(
+        self, shard: Shard, group: Group, expired: Sequence[OffsetStored], *, is_all: bool
+    ) -> list[Awaitable[None]]:
+        """Delete offsets, and the group with its last one."""
         changes: list[GroupChange] = [
-            DropOffset(at=stored.at, committed_at_ms=stored.committed.committed_at_ms) for stored in over
+            DropOffset(at=stored.at, committed_at_ms=stored.committed.committed_at_ms) for stored in expired
         ]
         if is_all and group.state is GroupState.EMPTY and not group.expects_members:
             changes.append(DropGroup(group_id=group.group_id, unless_offsets=True))

@@ -53,7 +53,7 @@ from streamhouse.model.transaction import PendingOffset, TransactionCall
 from streamhouse.stores.metadata.transaction_store import OffsetsRequest
 
 LEAST_OFFSET: Final = -2
-"""Clients commit -1 for the end and -2 for the beginning, and know what they mean; anything below is a mistake."""
+"""Clients commit -1 for the end and -2 for the beginning; lower offsets are rejected."""
 
 
 class GroupOffsets:
@@ -78,16 +78,16 @@ class GroupOffsets:
         *,
         retention_ms: int | None,
     ) -> Outcomes:
-        """Commit what can be; raises when the group accepts nothing from this caller."""
-        places = await self.find(group_id, offsets)
+        """Commit the valid offsets; raises if the caller may not commit in the group."""
+        partitions = await self.find(group_id, offsets)
         shard = await self._coordinator.shards.hold(group_id)
         group = self._admit(shard, group_id, caller)
-        outcomes = {name: self.refusal(name, places[name], offset) for name, offset in offsets.items()}
+        outcomes = {name: self.error_of(name, partitions[name], offset) for name, offset in offsets.items()}
         now_ms = self._dependencies.agreed_time().later_ms
         expires_at_ms = now_ms + retention_ms if retention_ms is not None else None
         changes: list[GroupChange] = [
             PutOffset(
-                at=GroupOffset(group_id, place),
+                at=GroupOffset(group_id, partition),
                 committed=CommittedOffset(
                     offset=offsets[name].offset,
                     leader_epoch=offsets[name].leader_epoch,
@@ -96,8 +96,8 @@ class GroupOffsets:
                     expires_at_ms=expires_at_ms,
                 ),
             )
-            for name, place in places.items()
-            if outcomes[name] is None and isinstance(place, PartitionId)
+            for name, partition in partitions.items()
+            if outcomes[name] is None and isinstance(partition, PartitionId)
         ]
         if changes:
             await self._write(shard, group, changes)
@@ -106,7 +106,7 @@ class GroupOffsets:
         return outcomes
 
     def _admit(self, shard: Shard, group_id: str, caller: MemberRef) -> Group:
-        """The group, if the caller may commit in it. Somebody outside group management may begin a simple one."""
+        """The group, if the caller may commit in it. A caller without a generation may create a simple group."""
         group = shard.groups.get(group_id)
         if group is None:
             if caller.generation >= 0:
@@ -115,11 +115,11 @@ class GroupOffsets:
         group.check_commit(self._clock.monotonic(), caller)
         return group
 
-    def refusal(
-        self, name: TopicPartition, place: PartitionId | StreamhouseError, offset: OffsetToCommit
+    def error_of(
+        self, name: TopicPartition, partition: PartitionId | StreamhouseError, offset: OffsetToCommit
     ) -> StreamhouseError | None:
-        if isinstance(place, StreamhouseError):
-            return place
+        if isinstance(partition, StreamhouseError):
+            return partition
         size = len(offset.metadata.encode())
         if size > self._settings.offset_metadata_bytes:
             return OffsetMetadataTooLarge(name, size_bytes=size, limit_bytes=self._settings.offset_metadata_bytes)
@@ -128,7 +128,7 @@ class GroupOffsets:
         return None
 
     async def _write(self, shard: Shard, group: Group, changes: list[GroupChange]) -> None:
-        """The group's own row goes first, where the store has none: a simple group is known by it."""
+        """Queue the changes, preceded by the group's own row if the store has none yet."""
         if not group.is_stored and group.state is GroupState.EMPTY:
             group.changed_at_ms = self._dependencies.agreed_time().later_ms
             changes.insert(0, PutGroup(group=replace(group.snapshot(), changed_at_ms=group.changed_at_ms)))
@@ -143,55 +143,55 @@ class GroupOffsets:
         group.is_stored = True
 
     async def write_group(self, shard: Shard, group: Group) -> None:
-        """Have the store know a group that is empty, before anything of it is kept there."""
+        """Store the row of an empty group, before its first pending offsets."""
         await self._write(shard, group, [])
 
     # --- reading
 
     async def fetch(
-        self, wanted: Mapping[str, Sequence[TopicPartition] | None], *, stable: bool
+        self, names_by_group: Mapping[str, Sequence[TopicPartition] | None], *, stable: bool
     ) -> Mapping[str, Stable | StreamhouseError]:
-        """What each group has committed, of some partitions or of all; an error stands for a group we can't answer
-        for, and with `stable` for an offset that a transaction may be about to change."""
-        answers: dict[str, Stable | StreamhouseError] = {}
-        asked: list[OffsetsRequest] = []
-        async for group_id, names in iterate_fairly(wanted.items()):
+        """Committed offsets by group, of some partitions or of all. A group that this agent does not coordinate has an
+        error; with `stable`, so has an offset that an open transaction may change."""
+        results: dict[str, Stable | StreamhouseError] = {}
+        requests: list[OffsetsRequest] = []
+        async for group_id, names in iterate_fairly(names_by_group.items()):
             try:
                 await self._coordinator.shards.hold(group_id)
-                answers[group_id] = {}
-                asked.append(OffsetsRequest(group_id, await self._places(group_id, names)))
+                results[group_id] = {}
+                requests.append(OffsetsRequest(group_id, await self._partitions(group_id, names)))
             except StreamhouseError as error:
-                answers[group_id] = error
+                results[group_id] = error
         try:
-            # First what is pending: whatever was decided before that is found among the committed.
-            pending = await self._metadata.pending_offsets(asked) if stable and asked else frozenset()
-            found = await self._read(asked, pending)
+            # Pending offsets first: those of transactions that end before this read are among the committed ones.
+            pending = await self._metadata.pending_offsets(requests) if stable and requests else frozenset()
+            committed = await self._read(requests, pending)
         except Unavailable as error:
-            down = {each.group_id: CoordinatorUnavailable(each.group_id, why=str(error)) for each in asked}
-            return answers | down
-        return answers | found
+            down = {each.group_id: CoordinatorUnavailable(each.group_id, why=str(error)) for each in requests}
+            return results | down
+        return results | committed
 
-    async def _places(self, group_id: str, names: Sequence[TopicPartition] | None) -> list[PartitionId] | None:
+    async def _partitions(self, group_id: str, names: Sequence[TopicPartition] | None) -> list[PartitionId] | None:
         if names is None:
             return None
-        found = (await self.find(group_id, names)).values()
-        return [place for place in found if isinstance(place, PartitionId)]
+        partitions = (await self.find(group_id, names)).values()
+        return [each for each in partitions if isinstance(each, PartitionId)]
 
     async def _read(
-        self, asked: Sequence[OffsetsRequest], pending: Set[GroupOffset]
+        self, requests: Sequence[OffsetsRequest], pending: Set[GroupOffset]
     ) -> dict[str, Stable | StreamhouseError]:
-        found: dict[str, dict[TopicPartition, CommittedOffset | UnstableOffsets]] = {
-            each.group_id: {} for each in asked
+        by_group: dict[str, dict[TopicPartition, CommittedOffset | UnstableOffsets]] = {
+            each.group_id: {} for each in requests
         }
-        async for at, committed in iterate_fairly(await self._metadata.committed_offsets(asked) if asked else ()):
+        async for at, committed in iterate_fairly(await self._metadata.committed_offsets(requests) if requests else ()):
             if (name := await self._name(at.partition)) is not None:
-                found[at.group_id][name] = committed
+                by_group[at.group_id][name] = committed
         for at in pending:
             if (name := await self._name(at.partition)) is not None:
-                found[at.group_id][name] = UnstableOffsets(
+                by_group[at.group_id][name] = UnstableOffsets(
                     f"a transaction isn't decided; group={at.group_id!r} partition={name}"
                 )
-        return dict(found)
+        return dict(by_group)
 
     async def _name(self, partition: PartitionId) -> TopicPartition | None:
         try:
@@ -203,7 +203,7 @@ class GroupOffsets:
     async def find(
         self, group_id: str, names: Collection[TopicPartition]
     ) -> dict[TopicPartition, PartitionId | StreamhouseError]:
-        """The partitions behind the names, or what is wrong with each."""
+        """The partition of each name, or its error."""
         if len(names) > self._settings.max_waiting_changes:
             raise Rejected(f"too many partitions in one request; limit={self._settings.max_waiting_changes}")
         try:
@@ -214,8 +214,8 @@ class GroupOffsets:
     # --- deleting
 
     async def delete(self, group_id: str, names: Sequence[TopicPartition]) -> Outcomes:
-        """Forget what was committed, unless members read the topic."""
-        places = await self.find(group_id, names)
+        """Delete committed offsets, unless members read the topic."""
+        partitions = await self.find(group_id, names)
         shard = await self._coordinator.shards.hold(group_id)
         if (group := shard.groups.get(group_id)) is None:
             raise GroupNotFound(group_id)
@@ -223,14 +223,14 @@ class GroupOffsets:
         read = {topic: is_subscribed(group, topic) for topic in dict.fromkeys(name.topic for name in names)}
         outcomes: dict[TopicPartition, StreamhouseError | None] = {}
         changes: list[GroupChange] = []
-        for name, place in places.items():
+        for name, partition in partitions.items():
             outcomes[name] = None
-            if isinstance(place, StreamhouseError):
-                outcomes[name] = place
+            if isinstance(partition, StreamhouseError):
+                outcomes[name] = partition
             elif read[name.topic]:
                 outcomes[name] = GroupSubscribed(group_id, topic=name.topic)
             else:
-                changes.append(DropOffset(at=GroupOffset(group_id, place)))
+                changes.append(DropOffset(at=GroupOffset(group_id, partition)))
         if changes:
             await self._coordinator.commits.put(shard, group_id, changes)
         return outcomes
@@ -252,17 +252,17 @@ class PendingOffsets:
         *,
         begins: bool,
     ) -> Outcomes:
-        """Have what can be committed with the transaction; raises when the group, or the transaction, accepts nothing
-        from this caller."""
-        places = await self._offsets.find(group_id, offsets)
+        """Store the valid offsets as pending until the transaction ends; raises if the group or the transaction rejects
+        the caller."""
+        partitions = await self._offsets.find(group_id, offsets)
         shard = await self._coordinator.shards.hold(group_id)
         group = self._admit(shard, group_id, caller)
-        outcomes = {name: self._offsets.refusal(name, places[name], offset) for name, offset in offsets.items()}
+        outcomes = {name: self._offsets.error_of(name, partitions[name], offset) for name, offset in offsets.items()}
         now_ms = self._dependencies.agreed_time().later_ms
         pending = [
-            PendingOffset(place, _committed(offsets[name], now_ms=now_ms))
-            for name, place in places.items()
-            if outcomes[name] is None and isinstance(place, PartitionId)
+            PendingOffset(partition, _committed(offsets[name], now_ms=now_ms))
+            for name, partition in partitions.items()
+            if outcomes[name] is None and isinstance(partition, PartitionId)
         ]
         if pending:
             await self._write(shard, group, call, pending, begins=begins)
@@ -282,13 +282,13 @@ class PendingOffsets:
     async def _write(
         self, shard: Shard, group: Group, call: TransactionCall, pending: Sequence[PendingOffset], *, begins: bool
     ) -> None:
-        """The group's own row goes first: an offset of a group that isn't there is nobody's when it is decided."""
+        """The group's own row goes first: the offsets must belong to a stored group when the transaction ends."""
         group_id = group.group_id
         if not group.is_stored:
             if group.state is not GroupState.EMPTY:
                 raise CoordinatorLoading(group_id, why="the group's first generation is not written yet")
             await self._offsets.write_group(shard, group)
-        # Whoever looks for what has expired has another time: a group without offsets would go.
+        # Makes offset expiry skip the group: it would delete a group without committed offsets.
         group.commits += 1
         shard.unwritten[group_id] += 1
         try:

@@ -1,4 +1,4 @@
-"""The way of a group from one generation to the next, and the actions that the coordinator has to perform for it.
+"""RebalanceState: the transition of a group to its next generation, as actions for the coordinator.
 
 Data path   group_state (an event needs a rebalance) -> **rebalance** -> actions -> coordinator
 Owns        gathering the members, starting a generation, handing out assignments, what is stored of it
@@ -19,10 +19,10 @@ from streamhouse.model.group_requests import JoinResult, SyncResult
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Answer the call that came with this token."""
+    """Complete the call that has this token."""
 
     token: object
-    answer: JoinResult | SyncResult | StreamhouseError
+    response: JoinResult | SyncResult | StreamhouseError
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ Action = Reply | WriteGroup
 
 @dataclass(frozen=True, slots=True)
 class AssignmentWrite:
-    """Waits for its write: a generation that becomes stable once its assignments are durable."""
+    """A generation that becomes stable once its assignments are durable."""
 
     generation: int
     assignments: Mapping[str, bytes]
@@ -46,17 +46,17 @@ class AssignmentWrite:
 
 @dataclass(frozen=True, slots=True)
 class ReplacementWrite:
-    """Waits for its write: a static member that came back to a stable group, and goes on once its new id is durable."""
+    """A static member that rejoined a stable group, and gets its response once its new id is durable."""
 
     old: Member
     new: Member
     token: object
-    answer: JoinResult
+    response: JoinResult
 
 
 @dataclass(frozen=True, slots=True)
 class EmptyGroupWrite:
-    """Waits for nothing: the last member has gone."""
+    """The last member has left; no call waits for this write."""
 
 
 Write = AssignmentWrite | ReplacementWrite | EmptyGroupWrite
@@ -64,7 +64,7 @@ Write = AssignmentWrite | ReplacementWrite | EmptyGroupWrite
 EMPTY, PREPARING, COMPLETING, STABLE, DEAD = GroupState
 
 NO_WAITERS_S: Final = 1.0
-"""Least time between two looks at a group whose members are all away, whatever rebalance timeout they have."""
+"""Minimum time between two attempts to complete a rebalance in which no member waits, whatever its timeout."""
 
 
 class RebalanceState:
@@ -88,7 +88,7 @@ class RebalanceState:
         self._grew = False
         self._writes: dict[int, Write] = {}
         self._written = 0
-        self._effects: list[Action] = []
+        self._actions: list[Action] = []
 
     def __repr__(self) -> str:
         return f"<Group {self.group_id} {self.state} generation={self.generation} {self.roster!r}>"
@@ -102,7 +102,7 @@ class RebalanceState:
             self._prepare(now)
 
     def _prepare(self, now: float) -> None:
-        """Gather the members. An empty group waits a little for more of them; others for those who were there."""
+        """Start to gather members. An empty group waits a little for new ones, others for all known members."""
         if self.state is COMPLETING:
             self._hand_out(now, {}, RebalanceInProgress(self.group_id))
         self._unsynced.clear()
@@ -128,7 +128,7 @@ class RebalanceState:
             self._complete(now)
 
     def _join_due(self, now: float) -> None:
-        """The time to gather is over; an empty group's is extended while members arrive."""
+        """The join timeout has passed; for an empty group it is extended while members arrive."""
         if self._was_empty and self._grew and self._remaining_s > 0:
             self._grew = False
             delay = min(self.settings.initial_rebalance_delay_s, self._remaining_s)
@@ -139,13 +139,13 @@ class RebalanceState:
             self._complete(now)
 
     def _complete(self, now: float) -> None:
-        """Begin the next generation with those who wait, and with static members, who may be restarting."""
+        """Start the next generation with the waiting members, and with static members, which may be restarting."""
         self._join_at = inf
         for member in self.roster:
             if member.join_token is None and member.instance_id is None:
                 self._remove(member.member_id)
         if self.roster and not self.roster.elect_waiting():
-            # Only static members are left, and none of them is here: sessions will decide who is gone.
+            # Only static members are left, and none of them waits: their session timeouts decide which are gone.
             self._join_at = now + max(self.roster.rebalance_timeout_s, NO_WAITERS_S)
             return
         self.generation += 1
@@ -166,11 +166,11 @@ class RebalanceState:
             member.is_new = False
             member.touch(now)
         self._unsynced = dict.fromkeys(member.member_id for member in self.roster)
-        # Some clients leave the rebalance timeout at 0: then nobody could ask in time, whatever the network does.
+        # Some clients leave the rebalance timeout at 0, so that no member could sync in time.
         self._sync_at = now + max(self.roster.rebalance_timeout_s, self.settings.min_session_timeout_s)
 
     def _remove(self, member_id: str) -> None:
-        """Take a member out; if it waits, it is told to begin anew."""
+        """Remove a member; if it waits, it gets UnknownMember and joins again."""
         member = self.roster.get(member_id)
         assert member is not None
         for token in (member.join_token, member.sync_token):
@@ -180,7 +180,7 @@ class RebalanceState:
         self.roster.remove(member_id)
         self._unsynced.pop(member_id, None)
 
-    # --- what members are told
+    # --- responses
 
     def _joined(self, member: Member, *, skip_assignment: bool = False) -> JoinResult:
         leads = self.roster.leader == member.member_id
@@ -197,24 +197,24 @@ class RebalanceState:
     def _synced(self, member: Member) -> SyncResult:
         return SyncResult(protocol_type=self.protocol_type, protocol=self.protocol, assignment=member.assignment)
 
-    def _hand_out(self, now: float, assignments: Mapping[str, bytes], refusal: StreamhouseError | None) -> None:
+    def _hand_out(self, now: float, assignments: Mapping[str, bytes], error: StreamhouseError | None) -> None:
         for member in self.roster:
             member.assignment = assignments.get(member.member_id, b"")
             if member.sync_token is not None:
-                self._reply(member.sync_token, refusal or self._synced(member))
+                self._reply(member.sync_token, error or self._synced(member))
                 member.sync_token = None
                 member.touch(now)
 
-    # --- what is written
+    # --- writes
 
     def _persist(self, then: Write) -> None:
         self._written += 1
         self._writes[self._written] = then
         assignments = then.assignments if isinstance(then, AssignmentWrite) else None
-        self._effects.append(WriteGroup(self._written, self.snapshot(assignments)))
+        self._actions.append(WriteGroup(self._written, self.snapshot(assignments)))
 
     def snapshot(self, assignments: Mapping[str, bytes] | None = None) -> StoredGroup:
-        """The group as it is at rest; with assignments, as it will be once they are handed out."""
+        """The group as it is stored; with assignments, as it will be once they are handed out."""
         return StoredGroup(
             group_id=self.group_id,
             generation=self.generation,
@@ -228,11 +228,11 @@ class RebalanceState:
             changed_at_ms=self.changed_at_ms,
         )
 
-    # --- effects
+    # --- actions
 
-    def _reply(self, token: object, answer: JoinResult | SyncResult | StreamhouseError) -> None:
-        self._effects.append(Reply(token, answer))
+    def _reply(self, token: object, response: JoinResult | SyncResult | StreamhouseError) -> None:
+        self._actions.append(Reply(token, response))
 
     def _drain(self) -> list[Action]:
-        effects, self._effects = self._effects, []
-        return effects
+        actions, self._actions = self._actions, []
+        return actions

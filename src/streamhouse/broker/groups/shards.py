@@ -1,11 +1,11 @@
-"""Shards: the groups that this agent coordinates, by the leases under which it does.
+"""Shards: the groups that this agent coordinates, by the leases that it holds.
 
-Data path   coordinator and offsets -> **shards** (is it ours?) -> groups in memory
-Owns        taking the lease of a shard, loading its groups, letting go of it when the session can't be acted on
-Leaves      leases to the metadata store, the session to `agent_session`, what happens in a group to `state`
+Data path   coordinator and offsets -> **shards** (does this agent hold it?) -> groups in memory
+Owns        taking the lease of a shard, loading its groups, dropping it when the session is no longer valid
+Leaves      leases to the metadata store, the session to `agent_session`, the groups' state to `group_state`
 
-A shard that was let go is never picked up where it was: its lease is taken anew, under a higher epoch, so that a write
-that was still under way can't mix with what is read.
+A dropped shard is never resumed: its lease is acquired again, under a higher epoch, so that a write that was still in
+flight can't mix with what is loaded.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ _OVERRIDES: Final = {"cleanup.policy": "compact"}
 
 
 class SessionView(Protocol):
-    """The session in force, as far as groups depend on it; `AgentSession` is one."""
+    """The current session, as far as groups depend on it; `AgentSession` is one."""
 
     @property
     def session(self) -> Session: ...
@@ -60,7 +60,7 @@ class LeaderView(Protocol):
 
 
 class Shard:
-    """The groups under one lease. `lost` says why it must not be used any more."""
+    """The groups under one lease. `lost` is the reason why it must not be used any more."""
 
     def __init__(self, index: int, state: PartitionState, session_id: SessionId) -> None:
         self.index = index
@@ -80,7 +80,7 @@ class Shard:
         return self._sequence
 
     def written(self, group_id: str) -> None:
-        """One of the changes that were under way is over, however it ended."""
+        """A change of the group has ended, with or without an error."""
         self.unwritten[group_id] -= 1
         if not self.unwritten[group_id]:
             del self.unwritten[group_id]
@@ -123,7 +123,7 @@ class Shards:
         return sum(len(shard.groups) for shard in self._held.values())
 
     def session(self, group_id: str) -> Session:
-        """The session that may coordinate now; raises when there is none."""
+        """The valid session; raises `NotCoordinator` if there is none."""
         try:
             current_session = self._current_session()
         except Unavailable as error:
@@ -141,16 +141,16 @@ class Shards:
     # --- the hot path
 
     def find(self, group_id: str) -> Shard | None:
-        """The group's shard, if it is held and may be acted on. No suspension."""
+        """The group's shard, if it is held under a valid session. No suspension."""
         if self._topic is None:
             return None
         shard = self._held.get(shard_of(group_id, self._topic.partitions))
         return shard if shard is not None and self._is_ours(shard) else None
 
     async def hold(self, group_id: str) -> Shard:
-        """The group's shard, taken and loaded if it isn't yet; raises when it can't be."""
-        if (found := self.find(group_id)) is not None:
-            return found
+        """The group's shard, acquired and loaded if necessary; raises if another agent coordinates it."""
+        if (shard := self.find(group_id)) is not None:
+            return shard
         try:
             topic = await self._find_or_create_topic()
             await self._take(group_id, topic, await self._ours(topic, [shard_of(group_id, topic.partitions)]))
@@ -158,13 +158,13 @@ class Shards:
             raise CoordinatorLoading(group_id, why=str(error)) from None
         except SessionLost as error:
             raise NotCoordinator(group_id, why=str(error)) from None
-        if (found := self.find(group_id)) is None:
+        if (shard := self.find(group_id)) is None:
             raise NotCoordinator(group_id, why="another agent coordinates it")
-        return found
+        return shard
 
     async def hold_all(self, *, often: bool = False) -> None:
-        """Take and load every shard that this agent should hold and nobody else does; nothing when there was never a
-        group. Whoever calls it often leaves it to the store to tell of the first one."""
+        """Acquire and load every free shard that this agent should hold; none if there was never a group. With `often`,
+        the topic of the shards is read from the cache only."""
         try:
             topic = await (self._catalog.find_cached if often else self._catalog.find)(OFFSETS_TOPIC)
             await self._take("", topic, await self._ours(topic, range(topic.partitions)))
@@ -176,7 +176,7 @@ class Shards:
             raise NotCoordinator("", why=str(error)) from None
 
     async def coordinator(self, group_id: str) -> Session:
-        """The session that coordinates the group, or should; raises when it can't be told."""
+        """The session that coordinates the group, or should; raises if it is unknown."""
         own = self.session(group_id)
         if self._alone:
             return own
@@ -190,17 +190,17 @@ class Shards:
         return leader.session
 
     async def _ours(self, topic: Topic, indexes: Iterable[int]) -> Sequence[int]:
-        """Those of the shards that this agent should hold."""
+        """The shards that this agent should hold."""
         if self._alone:
             return list(indexes)
         own = self.session("").session_id
         owners = await self._placement.owners([PartitionId(topic.topic_id, index) for index in indexes])
         return [at.partition for at, owner in owners.items() if owner is not None and owner.session_id == own]
 
-    # --- letting go
+    # --- dropping
 
     async def balance(self) -> None:
-        """Give the shards that others should hold away, and take ours."""
+        """Release the shards that other agents should hold, and acquire those that this agent should."""
         held = list(self)
         owners = await self._placement.owners([shard.partition for shard in held])
         leaving = [
@@ -210,15 +210,15 @@ class Shards:
         ]
         for shard in leaving:
             self.drop(shard, "another agent coordinates it now")
-        async with self._opening:  # nobody is between taking a lease and keeping its shard
+        async with self._opening:  # no call is between acquiring a lease and keeping its shard
             await self._release_unheld()
         await self.hold_all(often=True)
 
     async def _release_unheld(self) -> None:
-        """Also leases of shards that were let go in a bad moment, or could not be loaded: they last while the session
-        does, so others could never take them."""
+        """Release leases of shards that were dropped or could not be loaded: they last as long as the session, so other
+        agents could never acquire them."""
         session_id, held = self.session("").session_id, {shard.partition for shard in self}
-        # What earlier sessions held went with them.
+        # Leases of earlier sessions ended with them.
         self._leased = {partition: by for partition, by in self._leased.items() if by == session_id}
         unheld = [partition for partition in self._leased if partition not in held]
         owners = await self._placement.owners(unheld)
@@ -229,12 +229,12 @@ class Shards:
                 del self._leased[partition]
 
     def watch(self) -> None:
-        """Let go of what may no longer be acted on."""
+        """Drop the shards that this session may no longer use."""
         for shard in self:
             self._is_ours(shard)
 
     def drop(self, shard: Shard, why: str) -> None:
-        """Let go of a shard: whoever waits in its groups looks for another coordinator."""
+        """Drop a shard: waiting calls of its groups get NotCoordinator."""
         if shard.lost is not None:
             return
         shard.lost = why
@@ -300,8 +300,8 @@ class Shards:
         return index in self._held
 
     async def _acquire(self, session_id: SessionId, partitions: Sequence[PartitionId]) -> Sequence[PartitionState]:
-        """Take the free ones, each under an epoch that we never used."""
-        self._leased.update(dict.fromkeys(partitions, session_id))  # also if the answer is lost
+        """Acquire the free shards, each under an epoch that this agent never used."""
+        self._leased.update(dict.fromkeys(partitions, session_id))  # also if the response is lost
         states = await self._metadata.acquire(session_id, partitions)
         used = [state.partition for state in states if state.epoch <= self._epochs.get(state.partition, -1)]
         if used:
@@ -317,7 +317,7 @@ class Shards:
 
 
 def _unusable(current_session: SessionView) -> str | None:
-    """Why the session can't be acted on; None when it can."""
+    """Why the session is not valid; None if it is."""
     if current_session.end_reason is not None:
         return f"the session is ending: {current_session.end_reason}"
     return None if current_session.is_valid else "the heartbeat is late"
