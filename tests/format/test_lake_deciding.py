@@ -49,7 +49,7 @@ def refusal(decision: ReconcilePlan) -> str:
 
 def test_topics_that_ask_for_nothing_are_left_alone() -> None:
     decision = reconcile([topic(), topic("clicks", format="none", mode="upsert")], kept(BY_HAND))
-    assert decision == ReconcilePlan(asked={}, refused={})
+    assert decision == ReconcilePlan(required={}, refused={})
 
 
 def test_a_topic_that_asks_for_a_table_gets_one() -> None:
@@ -96,7 +96,7 @@ def test_what_would_be_another_table_is_refused_with_what_differs(settings: dict
 
 
 def test_a_table_that_somebody_made_is_neither_taken_over_nor_ended() -> None:
-    assert "made by somebody, by command or in SQL" in refusal(reconcile([topic(format="iceberg")], kept(BY_HAND)))
+    assert "made by a command or in SQL" in refusal(reconcile([topic(format="iceberg")], kept(BY_HAND)))
     assert reconcile([topic()], kept(BY_HAND), unwanted_before=frozenset({"orders_lake"})).drop == ()
     assert reconcile([], kept(BY_HAND, topics=()), unwanted_before=frozenset({"orders_lake"})).drop == ()
 

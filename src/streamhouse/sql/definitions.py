@@ -24,7 +24,7 @@ DECORATOR: Final = "pipeline"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredPipeline:
-    """`line` is where the function begins."""
+    """`line` is the first line of the function."""
 
     name: str
     into: str
@@ -33,7 +33,7 @@ class DeclaredPipeline:
 
 
 class PythonPipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A pipeline that is to be validated: `text` is the whole file, `line` where the function begins in it."""
+    """A pipeline that is to be validated: `text` is the whole file, `line` the first line of the function in it."""
 
     name: str
     text: str
@@ -47,18 +47,18 @@ def find_pipelines(text: str) -> tuple[DeclaredPipeline, ...]:
         tree = ast.parse(text)
     except SyntaxError as error:
         raise StatementError(error.lineno or 1, error.offset or 1, f"this is no Python: {error.msg}") from None
-    found = [
+    declared = [
         _declared(node, call)
         for node in tree.body
         if isinstance(node, ast.FunctionDef)
         for call in node.decorator_list
         if isinstance(call, ast.Call) and _is_ours(call.func)
     ]
-    names = [each.name for each in found]
-    for each in found:
+    names = [each.name for each in declared]
+    for each in declared:
         if names.count(each.name) > 1:
             raise StatementError(each.line, 1, f"two pipelines have one name: {each.name}")
-    return tuple(found)
+    return tuple(declared)
 
 
 def _is_ours(node: ast.expr) -> bool:
@@ -81,7 +81,7 @@ def _declared(function: ast.FunctionDef, call: ast.Call) -> DeclaredPipeline:
             )
         given[keyword.arg] = _checked(keyword, str(keyword.value.value))
     if "into" not in given:
-        raise _error(call, "@pipeline doesn't say where rows go", '@pipeline(into="topic")')
+        raise _error(call, "@pipeline doesn't name a target", '@pipeline(into="topic")')
     into, name = given.pop("into"), given.pop("name", function.name)
     return DeclaredPipeline(name=name, into=into, options=given, line=function.lineno)
 
@@ -103,7 +103,7 @@ def _error(node: ast.expr, text: str, hint: str) -> StatementError:
     return StatementError(node.lineno, node.col_offset + 1, text, hint)
 
 
-PLACES: Final = {"table": "tables", "pipeline": "pipelines", "view": "pipelines"}
+_COLLECTIONS: Final = {"table": "tables", "pipeline": "pipelines", "view": "pipelines"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,21 +115,21 @@ class DefinitionChange:
     body: Mapping[str, Any] | None
     line: int
     is_optional: bool = False
-    """IF EXISTS, IF NOT EXISTS: as it is, is good as well."""
+    """IF EXISTS, IF NOT EXISTS: no error if nothing has to be done."""
     is_inferred: bool = False
-    """Records told the columns that it reads: they may tell others the next time."""
+    """The columns that it reads were inferred from records, and may differ the next time."""
 
     @property
     def path(self) -> str:
-        return f"/v1/{PLACES[self.what]}/{quote(self.name, safe='')}"
+        return f"/v1/{_COLLECTIONS[self.what]}/{quote(self.name, safe='')}"
 
 
 def changes_of(path: PurePath, text: str) -> tuple[DefinitionChange, ...]:
-    """What a file asks for, in its order; raises `StatementError`."""
+    """The changes that a file declares, in its order; raises `StatementError`."""
     if path.suffix == ".py":
         return tuple(
-            DefinitionChange(what="pipeline", name=found.name, body=python_body(found, text), line=found.line)
-            for found in find_pipelines(text)
+            DefinitionChange(what="pipeline", name=declared.name, body=python_body(declared, text), line=declared.line)
+            for declared in find_pipelines(text)
         )
     return tuple(change_of(statement, text) for statement in parse(text))
 
@@ -153,7 +153,7 @@ def change_of(statement: Statement, text: str) -> DefinitionChange:
         line,
         column,
         "this creates nothing",
-        "a file has CREATE TABLE, PIPELINE, MATERIALIZED VIEW and DROP; ask questions with: streamhouse sql",
+        "a file has CREATE TABLE, PIPELINE, MATERIALIZED VIEW and DROP; run queries with: streamhouse sql",
     )
 
 
@@ -170,7 +170,7 @@ def table_body(statement: CreateTable) -> dict[str, Any]:
 
 
 def pipeline_body(statement: CreatePipeline | CreateView) -> dict[str, Any]:
-    """`shape` and `columns` are added by whoever has validated it."""
+    """`shape` and `columns` are added by the validation."""
     is_view = isinstance(statement, CreateView)
     options = dict(statement.options)
     return {
@@ -184,13 +184,13 @@ def pipeline_body(statement: CreatePipeline | CreateView) -> dict[str, Any]:
     }
 
 
-def python_body(found: DeclaredPipeline, text: str) -> dict[str, Any]:
+def python_body(declared: DeclaredPipeline, text: str) -> dict[str, Any]:
     return {
         "kind": Kind.PYTHON.value,
         "text": text,
-        "options": dict(found.options),
-        "target": found.into,
-        "key": list(pipeline_options(found.options).key),
+        "options": dict(declared.options),
+        "target": declared.into,
+        "key": list(pipeline_options(declared.options).key),
         "columns": None,
         "shape": None,
     }

@@ -1,6 +1,6 @@
-"""Lake tables as statements: what `streamhouse tables create` asks for, in SQL.
+"""Lake tables as statements: the SQL that `streamhouse tables create` runs.
 
-Owns        the table's definition and the pipeline that fills it, as text; what of a table is for good
+Owns        the table's definition and the pipeline that fills it, as text; which properties of a table can't change
 Leaves      running it to `spark.pipelines`
 """
 
@@ -22,7 +22,7 @@ SETTINGS_OF: Final = "settings_of"
 """The option that names the topic whose settings made a table, and will end it."""
 NO_DELETED: Final = "WHERE NOT _deleted"
 OTHER_QUERY: Final = "a query of its own"
-"""Instead of a topic: somebody wrote the pipeline in SQL."""
+"""Instead of a topic: the pipeline was written in SQL."""
 
 _FORMER: Final = re.compile(r"SELECT \*[, a-z_]* FROM STREAM\(`((?:[^`]|``)+)`\)(?: " + NO_DELETED + ")?")
 
@@ -31,7 +31,7 @@ _FORMER: Final = re.compile(r"SELECT \*[, a-z_]* FROM STREAM\(`((?:[^`]|``)+)`\)
 class LakeTableSpec:
     """A topic as a lake table. `options` are those of the table, besides mode and location.
 
-    `settings_of` is the topic whose settings ask for the table; empty where somebody made it by command or in SQL.
+    `settings_of` is the topic whose settings require the table; empty if it was made by a command or in SQL.
     """
 
     name: str
@@ -49,15 +49,15 @@ class LakeTableSpec:
 
 def statements_of(table: LakeTableSpec) -> str:
     """`CREATE TABLE` and `CREATE PIPELINE`, each with a semicolon."""
-    place = {"connector": table.connector, "location": table.location, "mode": table.mode, **table.options}
-    place |= {SETTINGS_OF: table.settings_of} if table.settings_of else {}
+    options = {"connector": table.connector, "location": table.location, "mode": table.mode, **table.options}
+    options |= {SETTINGS_OF: table.settings_of} if table.settings_of else {}
     pipeline = {"trigger": f"{parse_duration_ms(table.commit_interval)} milliseconds"}
     pipeline |= {"key": join_identifiers(table.key)} if table.key else {}
     pipeline |= {"dead_letters": table.dead_letters} if table.dead_letters else {}
     pipeline |= {"starting": table.starting} if table.starting else {}
     name = quote_identifier(table.name)
     return (
-        f"CREATE OR REPLACE TABLE {name} WITH ({_options(place)});\n"
+        f"CREATE OR REPLACE TABLE {name} WITH ({_options(options)});\n"
         f"CREATE OR REPLACE PIPELINE {name} WITH ({_options(pipeline)}) AS\n"
         f"  INSERT INTO {name} {_query(table)};\n"
     )
@@ -66,29 +66,29 @@ def statements_of(table: LakeTableSpec) -> str:
 def _query(table: LakeTableSpec) -> str:
     stream = f"STREAM({quote_identifier(table.topic)})"
     if table.mode == UPSERT:
-        # Which record is the latest of its key, and which is the end of it, is told by columns about records.
+        # Metadata columns show which record is the latest of its key, and which is a tombstone.
         return f"SELECT *, _key, _partition, _offset, _deleted FROM {stream}"
-    # A record without a value is no row: there is nothing to be found in it.
+    # A record without a value is no row.
     return f"SELECT * FROM {stream} {NO_DELETED}"
 
 
-# --- what is there already
+# --- comparison with stored tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Something that stays as it was for as long as there is the table."""
+    """A property that can't change during the life of a table."""
 
     what: str
     was: str
-    wanted: str
+    requested: str
 
     def __str__(self) -> str:
-        return f"{self.what} is {self.was or 'none'}, not {self.wanted or 'none'}"
+        return f"{self.what} is {self.was or 'none'}, not {self.requested or 'none'}"
 
 
 def stored_table(table: Mapping[str, Any], pipeline: Mapping[str, Any] | None) -> LakeTableSpec:
-    """What agents keep, as it would be asked for; `topic` is empty where nobody writes the table."""
+    """The spec of a stored table; `topic` is empty if no pipeline writes the table."""
     options, writer = dict(table.get("options") or {}), pipeline or {}
     given = writer.get("options") or {}
     return LakeTableSpec(
@@ -106,61 +106,63 @@ def stored_table(table: Mapping[str, Any], pipeline: Mapping[str, Any] | None) -
     )
 
 
-def is_same(kept: LakeTableSpec, wanted: LakeTableSpec) -> bool:
-    """Whether nothing has to be done to have what is wanted."""
-    return replace(kept, commit_interval=_interval(kept)) == replace(wanted, commit_interval=_interval(wanted))
+def is_same(stored: LakeTableSpec, requested: LakeTableSpec) -> bool:
+    """Whether the stored table already is as requested."""
+    return replace(stored, commit_interval=_interval(stored)) == replace(
+        requested, commit_interval=_interval(requested)
+    )
 
 
 def _interval(table: LakeTableSpec) -> str:
     try:
         return str(parse_duration_ms(table.commit_interval))
-    except ValueError:  # somebody gave the pipeline another trigger
+    except ValueError:  # a trigger that is no duration
         return table.commit_interval
 
 
-def differences(kept: LakeTableSpec, wanted: LakeTableSpec) -> list[Difference]:
-    """What of a table that is there is another than is asked for, and can't be changed: its files are as they are."""
-    was, asked = (_for_good(each.connector, _table_options(each)) for each in (kept, wanted))
-    if kept.topic:
-        was |= {"topic": kept.topic, "key": join_identifiers(kept.key)}
-        asked |= {"topic": wanted.topic, "key": join_identifiers(wanted.key)}
-    return _differing(was, asked)
+def differences(stored: LakeTableSpec, requested: LakeTableSpec) -> list[Difference]:
+    """Return the requested properties that differ and can't change, because the table's files depend on them."""
+    old, new = (_fixed_properties(each.connector, _table_options(each)) for each in (stored, requested))
+    if stored.topic:
+        old |= {"topic": stored.topic, "key": join_identifiers(stored.key)}
+        new |= {"topic": requested.topic, "key": join_identifiers(requested.key)}
+    return _differing(old, new)
 
 
-def table_differences(kept: Table, wanted: Table, writers: Iterable[tuple[str, ...]] = ()) -> list[Difference]:
-    """The same of two definitions; nothing where the one that is there is no lake table.
+def table_differences(stored: Table, requested: Table, writers: Iterable[tuple[str, ...]] = ()) -> list[Difference]:
+    """Compare two definitions; empty if the stored one is not a lake table.
 
-    `writers` are the keys of pipelines that write it, empty where one goes by the table's: theirs go first.
+    `writers` are the keys of the pipelines that write the table; an empty one stands for the table's own key.
     """
-    if kept.connector not in LAKE:
+    if stored.connector not in LAKE:
         return []
-    if wanted.connector not in LAKE:
-        return [Difference(what="format", was=kept.connector.value, wanted=wanted.connector.value)]
-    found = _differing(*(_for_good(each.connector.value, each.options) for each in (kept, wanted)))
-    if not _is_keyed(kept):
-        return found
-    by_table = [(kept.key, wanted.key)] if kept.key else []
-    keys = {(key or kept.key, key or wanted.key) for key in writers} or by_table
-    return found + [each for was, asked in sorted(keys) for each in key_differences(was, asked)]
+    if requested.connector not in LAKE:
+        return [Difference(what="format", was=stored.connector.value, requested=requested.connector.value)]
+    differing = _differing(*(_fixed_properties(each.connector.value, each.options) for each in (stored, requested)))
+    if not _is_keyed(stored):
+        return differing
+    by_table = [(stored.key, requested.key)] if stored.key else []
+    keys = {(key or stored.key, key or requested.key) for key in writers} or by_table
+    return differing + [each for old, new in sorted(keys) for each in key_differences(old, new)]
 
 
-def writer_differences(target: Table | None, was: tuple[str, ...], asked: tuple[str, ...]) -> list[Difference]:
-    """What would be another table because the pipeline that writes it has another key."""
+def writer_differences(target: Table | None, old: tuple[str, ...], new: tuple[str, ...]) -> list[Difference]:
+    """Return the differences that a new key of the pipeline makes to the table that it writes."""
     if target is None or target.connector not in LAKE or not _is_keyed(target):
         return []
-    return key_differences(was or target.key, asked or target.key)
+    return key_differences(old or target.key, new or target.key)
 
 
-def key_differences(was: tuple[str, ...], asked: tuple[str, ...]) -> list[Difference]:
-    return _differing({"key": join_identifiers(was)}, {"key": join_identifiers(asked)})
+def key_differences(old: tuple[str, ...], new: tuple[str, ...]) -> list[Difference]:
+    return _differing({"key": join_identifiers(old)}, {"key": join_identifiers(new)})
 
 
-def _differing(was: Mapping[str, str], asked: Mapping[str, str]) -> list[Difference]:
-    return [Difference(what=what, was=was[what], wanted=asked[what]) for what in was if was[what] != asked[what]]
+def _differing(old: Mapping[str, str], new: Mapping[str, str]) -> list[Difference]:
+    return [Difference(what=what, was=old[what], requested=new[what]) for what in old if old[what] != new[what]]
 
 
-def _for_good(connector: str, options: Mapping[str, str]) -> dict[str, str]:
-    """What files and metadata are like from the first commit on, each in words that are always the same."""
+def _fixed_properties(connector: str, options: Mapping[str, str]) -> dict[str, str]:
+    """The properties that are fixed by the first commit, normalised."""
     return {
         "format": connector,
         "mode": options.get("mode", "append").strip().lower(),
@@ -182,7 +184,7 @@ def _is_keyed(table: Table) -> bool:
 def _partitions(given: str) -> str:
     try:
         return ", ".join(map(str, parse_partitions(given))) if given else ""
-    except ValueError:  # whoever opens the table says what is wrong with it
+    except ValueError:  # reported when the table is opened
         return given
 
 
@@ -196,8 +198,8 @@ def _topic(text: str) -> str:
         (statement,) = parse(text)
     except (StatementError, ValueError):
         return OTHER_QUERY
-    found = _FORMER.fullmatch(statement.select.strip()) if isinstance(statement, CreatePipeline) else None
-    return found[1].replace("``", "`") if found else OTHER_QUERY
+    match = _FORMER.fullmatch(statement.select.strip()) if isinstance(statement, CreatePipeline) else None
+    return match[1].replace("``", "`") if match else OTHER_QUERY
 
 
 def _options(given: Mapping[str, str]) -> str:

@@ -31,7 +31,7 @@ class Token:
     start: int
     stop: int
 
-    def says(self, *words: str) -> bool:
+    def is_keyword(self, *words: str) -> bool:
         return self.kind is TokenKind.WORD and self.value.upper() in words
 
     def is_sign(self, sign: str) -> bool:
@@ -54,7 +54,7 @@ _ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
 
 
 def position(text: str, index: int) -> tuple[int, int]:
-    """The line and the column of a place in a text, both from 1."""
+    """The line and the column of an index into a text, both from 1."""
     before = text[: max(0, index)]
     return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
 
@@ -111,11 +111,11 @@ def _after_comment(text: str, start: int) -> int:
 def _token(text: str, at: int) -> Token:
     first = text[at]
     if first == "`":
-        found = _closed(_NAME.match(text, at), text, at, "a name in backticks is never closed")
-        return Token(kind=TokenKind.NAME, value=found.group(1).replace("``", "`"), start=at, stop=found.end())
+        match = _closed(_NAME.match(text, at), text, at, "a name in backticks is never closed")
+        return Token(kind=TokenKind.NAME, value=match.group(1).replace("``", "`"), start=at, stop=match.end())
     if first in _STRING:
-        found = _closed(_STRING[first].match(text, at), text, at, "a string is never closed")
-        return Token(kind=TokenKind.TEXT, value=_unescaped(found.group(1), first), start=at, stop=found.end())
+        match = _closed(_STRING[first].match(text, at), text, at, "a string is never closed")
+        return Token(kind=TokenKind.TEXT, value=_unescaped(match.group(1), first), start=at, stop=match.end())
     if raw := _RAW.match(text, at):
         return Token(kind=TokenKind.TEXT, value=raw.group(1) or raw.group(2) or "", start=at, stop=raw.end())
     for kind, pattern in ((TokenKind.WORD, _WORD), (TokenKind.NUMBER, _NUMBER)):
@@ -124,10 +124,10 @@ def _token(text: str, at: int) -> Token:
     return Token(kind=TokenKind.SIGN, value=first, start=at, stop=at + 1)
 
 
-def _closed(found: re.Match[str] | None, text: str, at: int, what: str) -> re.Match[str]:
-    if found is None:
+def _closed(match: re.Match[str] | None, text: str, at: int, what: str) -> re.Match[str]:
+    if match is None:
         raise error_at(text, at, what, f"end it with {text[at]}")
-    return found
+    return match
 
 
 def _unescaped(body: str, quote: str) -> str:
@@ -155,8 +155,10 @@ class TokenCursor:
 
     def _take(self, *words: str) -> bool:
         """Whether these words come next; they are passed then."""
-        found = self._tokens[self._at : self._at + len(words)]
-        if len(found) < len(words) or not all(token.says(word) for token, word in zip(found, words, strict=True)):
+        following = self._tokens[self._at : self._at + len(words)]
+        if len(following) < len(words) or not all(
+            token.is_keyword(word) for token, word in zip(following, words, strict=True)
+        ):
             return False
         self._at += len(words)
         return True
@@ -184,10 +186,10 @@ class TokenCursor:
         if self._at < len(self._tokens):
             raise self._unexpected("the end of the statement", "statements end with ;")
 
-    def _unexpected(self, wanted: str, hint: str = "") -> StatementError:
+    def _unexpected(self, expected: str, hint: str = "") -> StatementError:
         token = self._next()
-        found = self._text[token.start : token.stop] or "the end"
-        return self._error(token, f"expected {wanted}, found {found}", hint)
+        actual = self._text[token.start : token.stop] or "the end"
+        return self._error(token, f"expected {expected}, found {actual}", hint)
 
     def _error(self, token: Token, what: str, hint: str = "") -> StatementError:
         return error_at(self._text, token.start, what, hint)

@@ -1,7 +1,7 @@
 """Options of `WITH (…)` for tables, pipelines and views: their names, their values, and the parsers of these.
 
 The command line uses the same parsers for sizes and durations. `is_one_type` checks the type of a column without Spark.
-A parser raises `ValueError` for a value that is not allowed; its text says what is allowed.
+A parser raises `ValueError` for a value that is not allowed; its text names what is allowed.
 """
 
 import json
@@ -37,19 +37,19 @@ _UNITS_MS: Final[Mapping[str, int]] = {"s": 1000, "m": 60_000, "h": 3_600_000, "
 
 def parse_file_size(text: str) -> int:
     """In bytes."""
-    found = _SIZE.fullmatch(text.strip())
-    size = round(float(found[1]) * _SIZES[(found[2] or "b").lower()]) if found else 0
+    match = _SIZE.fullmatch(text.strip())
+    size = round(float(match[1]) * _SIZES[(match[2] or "b").lower()]) if match else 0
     if size < MIN_FILE_BYTES:
         raise ValueError("a size from 64KiB on, like '128MiB'")
     return size
 
 
 def parse_duration_ms(text: str) -> int:
-    found = _DURATION.fullmatch(text.strip())
-    if found is None:
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
         raise ValueError("a duration like '30s', '1m', '12h' or '7d'")
-    unit = found[2].lower()
-    return int(found[1]) * (1 if unit.startswith(("ms", "milli")) else _UNITS_MS[unit[0]])
+    unit = match[2].lower()
+    return int(match[1]) * (1 if unit.startswith(("ms", "milli")) else _UNITS_MS[unit[0]])
 
 
 Check = Callable[[str], object]
@@ -89,16 +89,16 @@ class PipelineOptions:
     is_alone: bool = False
 
     def dead_letters_of(self, pipeline: str) -> str | None:
-        """The topic of a pipeline's dead letters; None where it wants none."""
+        """The topic of a pipeline's dead letters; None if it has none."""
         if self.dead_letters == NO_DEAD_LETTERS:
             return None
         return self.dead_letters or pipeline + DEAD_LETTERS
 
 
 def pipeline_options(given: Mapping[str, str]) -> PipelineOptions:
-    """What checked options say; raises ValueError where one can't be."""
-    told = {name: PIPELINE_OPTIONS[name](value) for name, value in given.items() if name in PIPELINE_OPTIONS}
-    renamed = {_FIELDS.get(name, name): value for name, value in told.items()}
+    """Parse options; raise ValueError for a value that is not allowed."""
+    parsed = {name: PIPELINE_OPTIONS[name](value) for name, value in given.items() if name in PIPELINE_OPTIONS}
+    renamed = {_FIELDS.get(name, name): value for name, value in parsed.items()}
     return PipelineOptions(**renamed)  # type: ignore[arg-type]
 
 
@@ -139,26 +139,26 @@ def parse_starting_position(text: str) -> str:
 
 def _is_offsets(text: str) -> bool:
     try:
-        told = json.loads(text)
+        parsed = json.loads(text)
     except ValueError:
         return False
-    return isinstance(told, dict) and all(
+    return isinstance(parsed, dict) and all(
         isinstance(offsets, dict) and all(number.isdecimal() and type(at) is int for number, at in offsets.items())
-        for offsets in told.values()
+        for offsets in parsed.values()
     )
 
 
 def parse_watermarks(text: str) -> tuple[Watermark, ...]:
-    found: list[Watermark] = []
+    watermarks: list[Watermark] = []
     at, more = 0, True
     while more:
-        each = _WATERMARK.match(text, at)
-        if each is None:
+        match = _WATERMARK.match(text, at)
+        if match is None:
             raise ValueError("a column and how late it may be, like 'ts 10 seconds'; several with commas between")
-        column = each[2] if each[1] is None else each[1].replace("``", "`")
-        found.append(Watermark(column=column, delay=each[3]))
-        at, more = each.end(), each[4] == ","
-    return tuple(found)
+        column = match[2] if match[1] is None else match[1].replace("``", "`")
+        watermarks.append(Watermark(column=column, delay=match[3]))
+        at, more = match.end(), match[4] == ","
+    return tuple(watermarks)
 
 
 def parse_columns(text: str) -> tuple[str, ...]:
@@ -186,7 +186,7 @@ def parse_topic(text: str) -> str:
 
 
 def parse_connection(text: str) -> str:
-    """The name of a variable's end, never an address or a password: whoever runs Spark says where it leads."""
+    """The name of a connection, never an address or a password: those are in a variable of the Spark process."""
     if not CONNECTION.fullmatch(text):
         raise ValueError("a name like 'warehouse', whose address is in STREAMHOUSE_CONNECTION_WAREHOUSE")
     return text
@@ -268,6 +268,6 @@ def is_one_type(text: str) -> bool:
             depth += (token.value in _OPENING) - (token.value in _CLOSING)
             if depth < 0 or (depth == 0 and token.value not in _CLOSING):
                 return False
-        elif depth == 0 and (token.kind is not TokenKind.WORD or token.says(*_NOT_TYPES)):
+        elif depth == 0 and (token.kind is not TokenKind.WORD or token.is_keyword(*_NOT_TYPES)):
             return False
     return bool(tokens) and depth == 0

@@ -1,6 +1,6 @@
-"""Statements: a file of SQL as what it asks for: tables, pipelines and views of ours, and queries of Spark's.
+"""Parser of SQL files: CREATE, DROP and SHOW of tables, pipelines and views; everything else is a query for Spark.
 
-Data path   a file, a line in the shell -> **parse** -> statements, each with its place in the text
+Data path   a file, a line in the shell -> **parse** -> statements, each with its position in the text
 Owns        the statements that Spark doesn't have; where each begins and ends
 Leaves      tokens to `sql.lexer`, options to
             `sql.options`, SELECTs to Spark
@@ -11,7 +11,7 @@ Leaves      tokens to `sql.lexer`, options to
     DROP TABLE | PIPELINE | MATERIALIZED VIEW [IF EXISTS] name
     SHOW TABLES | PIPELINES | VIEWS
 
-Everything else is a query of Spark's, and it is Spark that judges it.
+Everything else is a query that Spark parses.
 """
 
 import difflib
@@ -71,7 +71,7 @@ def parse_all(text: str) -> tuple[tuple[Statement, ...], tuple[StatementError, .
                 statements.append(_Parser(text, tokens).statement())
             except StatementError as error:
                 errors.append(error)
-    except StatementError as error:  # something is never closed: where statements end behind it, nobody knows
+    except StatementError as error:  # unclosed: the statements behind it have no known end
         errors.append(error)
     return tuple(statements), tuple(errors)
 
@@ -103,8 +103,8 @@ class _Parser(TokenCursor):
             for words, kind in ((["TABLE"], "table"), (["PIPELINE"], "pipeline"), (["MATERIALIZED", "VIEW"], "view")):
                 if self._take(*words):
                     return self._drop(kind)
-        elif self._take("SHOW") and (found := self._show()):
-            return found
+        elif self._take("SHOW") and (show := self._show()):
+            return show
         return Query(text=self._whole, span=self._span)
 
     # --- statements
@@ -113,8 +113,8 @@ class _Parser(TokenCursor):
         if_not_exists = self._take("IF", "NOT", "EXISTS")
         name = self._name("a table's name")
         columns, key = self._columns() if self._next().is_sign("(") else (None, ())
-        if not self._next().says("WITH"):
-            raise self._unexpected("WITH (connector = 'topic')", "say where its rows are: WITH (connector = 'topic')")
+        if not self._next().is_keyword("WITH"):
+            raise self._unexpected("WITH (connector = 'topic')", "name its connector: WITH (connector = 'topic')")
         at = self._next().start
         given = self._options_given()
         connector, options = self._table_options(given, at)
@@ -136,7 +136,7 @@ class _Parser(TokenCursor):
         options = self._options(PIPELINE_OPTIONS, "a pipeline")
         self._need("AS", "CREATE PIPELINE name AS INSERT INTO topic SELECT …")
         if not self._take("INSERT"):
-            raise self._unexpected("INSERT INTO", "say where rows go: AS INSERT INTO topic SELECT …")
+            raise self._unexpected("INSERT INTO", "name a target: AS INSERT INTO topic SELECT …")
         self._need("INTO", "INSERT INTO topic SELECT …")
         self._take("TABLE")
         target = self._name("the name of a table or topic")
@@ -183,7 +183,7 @@ class _Parser(TokenCursor):
         """None for what Spark shows: databases, functions, tables that are like something."""
         self._take("MATERIALIZED")
         word = self._next()
-        if len(self._tokens) != self._at + 1 or not word.says(*_SHOWN):
+        if len(self._tokens) != self._at + 1 or not word.is_keyword(*_SHOWN):
             return None
         return Show(text=self._whole, span=self._span, kind=_SHOWN[word.value.upper()])
 
@@ -229,7 +229,7 @@ class _Parser(TokenCursor):
         name = self._column_name()
         first, depth = self._next(), 0
         while (token := self._next()).kind is not TokenKind.END:
-            if depth == 0 and (token.value in ",)" or token.says("PRIMARY", "NOT", "COMMENT", "DEFAULT")):
+            if depth == 0 and (token.value in ",)" or token.is_keyword("PRIMARY", "NOT", "COMMENT", "DEFAULT")):
                 break
             if token.kind is TokenKind.SIGN:
                 depth += (token.value in _OPENING) - (token.value in _CLOSING)
@@ -238,7 +238,7 @@ class _Parser(TokenCursor):
             raise self._unexpected("a type", f"write the type behind the name: {name} STRING")
         column = Column(name=name, type=self._text[first.start : self._tokens[self._at - 1].stop])
         is_key = self._take("PRIMARY", "KEY")
-        if self._next().says("NOT", "COMMENT", "DEFAULT"):
+        if self._next().is_keyword("NOT", "COMMENT", "DEFAULT"):
             raise self._unexpected("a comma", "a column has a name and a type; any may be null")
         return column, is_key
 
@@ -279,7 +279,7 @@ class _Parser(TokenCursor):
         return connector, options
 
     def _options(self, allowed: Mapping[str, Check], what: str) -> Mapping[str, str]:
-        return self._checked(self._options_given(), allowed, what) if self._next().says("WITH") else {}
+        return self._checked(self._options_given(), allowed, what) if self._next().is_keyword("WITH") else {}
 
     def _options_given(self) -> dict[str, tuple[Token, Token]]:
         """`WITH (name = 'value', …)`; names in lower case."""
@@ -323,13 +323,13 @@ class _Parser(TokenCursor):
 
     def _select(self) -> tuple[str, int]:
         start = self._next()
-        if not (start.says(*_QUERY_WORDS) or start.is_sign("(")):
+        if not (start.is_keyword(*_QUERY_WORDS) or start.is_sign("(")):
             raise self._unexpected("SELECT")
         return self._text[start.start : self._span[1]], start.start
 
     def _is_subquery(self) -> bool:
         behind = self._tokens[self._at + 1] if self._at + 1 < len(self._tokens) else self._next()
-        return behind.says(*_QUERY_WORDS) or behind.is_sign("(")
+        return behind.is_keyword(*_QUERY_WORDS) or behind.is_sign("(")
 
     def _is_sparks_table(self) -> bool:
         """Whether this is a table of Spark's own: `CREATE TABLE x USING parquet`, `CREATE TABLE x AS SELECT …`."""
@@ -337,12 +337,12 @@ class _Parser(TokenCursor):
         for token in self._tokens[self._at :]:
             if token.is_sign("(") or token.is_sign(")"):
                 depth += 1 if token.value == "(" else -1
-            elif depth == 0 and token.says("USING", "AS", "STORED", "LIKE", "WITH"):
-                return not token.says("WITH")
+            elif depth == 0 and token.is_keyword("USING", "AS", "STORED", "LIKE", "WITH"):
+                return not token.is_keyword("WITH")
         return False
 
     def _name(self, what: str) -> str:
-        """A name that a topic could have; dots and dashes only in backticks."""
+        """A name that a topic could have; with dots or dashes, only in backticks."""
         token = self._next()
         if token.kind not in (TokenKind.WORD, TokenKind.NAME):
             raise self._unexpected(what)

@@ -1,7 +1,7 @@
-"""Statement: what a text of SQL asks for, piece by piece: tables, pipelines and views of ours, or queries of Spark's.
+"""Syntax tree of SQL statements: our CREATE, DROP and SHOW, and queries for Spark.
 
-Owns        the nouns
-Leaves      finding them in a text to `sql.parser`, doing what they say to `spark.query` and `spark.pipelines`
+Owns        the classes
+Leaves      parsing to `sql.parser`, execution to `spark.query` and `spark.pipelines`
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from streamhouse.model.table import Table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Positioned:
-    """`text` is the statement without its semicolon, `span` where it stands in the file."""
+    """`text` is the statement without its semicolon, `span` its start and end in the file."""
 
     text: str
     span: tuple[int, int]
@@ -71,7 +71,7 @@ class Show(_Positioned):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query(_Positioned):
-    """Whatever Spark is asked for."""
+    """A statement for Spark."""
 
     @property
     def select(self) -> str:

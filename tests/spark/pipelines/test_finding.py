@@ -34,7 +34,7 @@ def test_decorated_functions_are_pipelines() -> None:
     [
         ("@pipeline(into=NAME)", 1, "written out"),
         ("@pipeline('a')", 1, "names only"),
-        ("@pipeline(trigger='1 second')", 1, "where rows go"),
+        ("@pipeline(trigger='1 second')", 1, "name a target"),
         ("@pipeline(into='a', triger='1 second')", 1, "no option triger"),
         ("@pipeline(into='a',\n  trigger='soon')", 2, "trigger can't be 'soon'"),
     ],

@@ -17,7 +17,7 @@ from streamhouse.cli.commands.pipeline_requests import send_request
 from streamhouse.cli.dependencies import Dependencies, installed
 from streamhouse.config import without_password
 from streamhouse.errors import Rejected
-from streamhouse.sql.lake_reconciliation import FORMATS, ReconcilePlan, StoredDefinitions, Told, reconcile
+from streamhouse.sql.lake_reconciliation import FORMATS, JsonObject, ReconcilePlan, StoredDefinitions, reconcile
 from streamhouse.sql.lake_tables import SETTINGS_OF, LakeTableSpec
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ async def fetch_tables(deps: Dependencies, address: str) -> list[dict[str, Any]]
     return table_list(topics, kept)
 
 
-def table_list(topics: list[Told], kept: StoredDefinitions) -> list[dict[str, Any]]:
+def table_list(topics: list[JsonObject], kept: StoredDefinitions) -> list[dict[str, Any]]:
     """`asked_by`: the topic whose settings ask for it now; `refused`: why these don't get what they ask for."""
     decision = reconcile(topics, kept)
     writers = {each.get("target"): each for each in kept.pipelines.values()}
@@ -74,14 +74,14 @@ def table_list(topics: list[Told], kept: StoredDefinitions) -> list[dict[str, An
         if each["connector"] in FORMATS
     ]
     there = {each["asked_by"] for each in found}
-    missing = [each for topic, each in decision.asked.items() if topic not in there]
+    missing = [each for topic, each in decision.required.items() if topic not in there]
     return found + [_table_not_found(each, decision.refused.get(each.topic, NOBODY_YET)) for each in missing]
 
 
-def _table_json(table: Told, pipeline: Told | None, decision: ReconcilePlan) -> dict[str, Any]:
+def _table_json(table: JsonObject, pipeline: JsonObject | None, decision: ReconcilePlan) -> dict[str, Any]:
     options = table.get("options") or {}
     maker = str(options.get(SETTINGS_OF, ""))
-    asked_by = maker if maker in decision.asked and decision.asked[maker].name == table["name"] else None
+    asked_by = maker if maker in decision.required and decision.required[maker].name == table["name"] else None
     return {
         "name": table["name"],
         "format": table["connector"],

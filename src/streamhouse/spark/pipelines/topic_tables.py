@@ -51,7 +51,7 @@ class Created:
 async def create_table(http: Http, wanted: LakeTableSpec, columns: Columns) -> Created:
     """Have agents keep it; `location` may be empty. Raises `Rejected` before anything is changed."""
     known = lookup_table(wanted, await kept_by(http))
-    if (there := known.as_asked) is not None:
+    if (there := known.spec) is not None:
         wanted = with_stored_values(there, wanted)
     if not wanted.location:
         wanted = replace(wanted, location=default_location(await _store(http), wanted))

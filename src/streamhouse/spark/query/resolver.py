@@ -194,10 +194,10 @@ class ExplainRequest(NamedTuple):
 
 def parse_explain(text: str) -> ExplainRequest | None:
     tokens = tokenize(text)
-    if not next(tokens).says("EXPLAIN"):
+    if not next(tokens).is_keyword("EXPLAIN"):
         return None
     mode, first = "simple", next(tokens)
-    if first.says(*EXPLAIN_MODES):
+    if first.is_keyword(*EXPLAIN_MODES):
         mode, first = first.value.lower(), next(tokens)
     before = "".join(sign if sign == "\n" else " " for sign in text[: first.start])
     return ExplainRequest(mode, before + text[first.start :])
@@ -403,7 +403,7 @@ def _both(text: str, at: int, table: Table) -> StatementError:
 def _reject_writes(text: str, sources: Iterable[UnresolvedTable]) -> None:
     """Questions don't write to tables: Spark would only see a view of one, and complain of its own plan."""
     tokens = [token for token in tokenize(text) if token.kind in (TokenKind.WORD, TokenKind.NAME)]
-    target = next((token for token in tokens if not token.says(*_WRITING)), None)
+    target = next((token for token in tokens if not token.is_keyword(*_WRITING)), None)
     if target is None or target is tokens[0] or target.value.lower() not in {each.name.lower() for each in sources}:
         return
     hint = f"streamhouse produce {target.value}, or CREATE PIPELINE name AS INSERT INTO {target.value} SELECT …"
@@ -418,6 +418,6 @@ def _is_sparks(session: SparkSession, parts: Sequence[str]) -> bool:
 def _place_of(name: str, tokens: Sequence[Token]) -> int:
     """Where a query reads a name, of its first part where it has several: an alias may be called the same before."""
     wanted = (name.lower(), name.split(".")[0].lower())
-    read = [token for before, token in pairwise(tokens) if before.says("FROM", "JOIN", "STREAM", "DESCRIBE")]
+    read = [token for before, token in pairwise(tokens) if before.is_keyword("FROM", "JOIN", "STREAM", "DESCRIBE")]
     places = (token.start for want in wanted for token in (*read, *tokens) if token.value.lower() == want)
     return next(places, 0)

@@ -112,7 +112,7 @@ def check_untrusted(session: SparkSession, text: str) -> None:
 
 def check_analyzed(frame: DataFrame, text: str) -> None:
     """Raise `StatementError` where a plain word turned out to be no column: `SELECT user` may be the worker's user."""
-    if not any(token.says(*USER_WORDS) for token in tokenize(text)):
+    if not any(token.is_keyword(*USER_WORDS) for token in tokenize(text)):
         return
     for operator in walk_everything(frame._jdf.queryExecution().analyzed()):
         for expression in scala_seq(operator.expressions()):
