@@ -136,7 +136,7 @@ def measured(name: str, schema: ReaderSchema, *, deep: bool, records: int, repea
     parsed = schema.parsed()
     shape = TypedRecordBatchBuilder.of(typed_schema(schema, include_headers=False), schema, "localhost:1")
     read = [
-        read_columns([batch], Selection(shape.wanted & ALL_COLUMNS), limit_bytes=1 << 26)
+        read_columns([batch], Selection(shape.required & ALL_COLUMNS), limit_bytes=1 << 26)
         for batch in batches(parsed, records, deep=deep)
     ]
     with patch.object(typed_decoder, "writer_schema", lambda address, schema_id: parsed):

@@ -120,7 +120,7 @@ class TestOrders:
         [
             ({"topic": "nothing"}, "unknown topic.*name=nothing.*known=.*orders"),
             ({"topic": "orders", "startingOffset": "latest"}, "did you mean startingOffsets"),
-            ({}, "says what to read"),
+            ({}, "is required"),
             ({"topic": "orders", "schema_": "price double"}, "no such column; column=price"),
             ({"topic": "orders", "startingOffsets": '{"orders":{"0":999}}'}, "the log ends before.*failOnDataLoss"),
             ({"topic": "orders", "startingTimestamp": TIME_MS * 2}, "startingOffsetsByTimestampStrategy=latest"),

@@ -21,10 +21,10 @@ LONG_S = 60
 
 
 @pytest.fixture
-def heard(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Grows with each wait, none of which takes time."""
     calls: list[str] = []
-    monkeypatch.setattr(OffsetPoller, "listen", lambda _: calls.append("listened"))
+    monkeypatch.setattr(OffsetPoller, "wait_for_data", lambda _: calls.append("waited"))
     return calls
 
 
@@ -35,49 +35,49 @@ def reader_of(agent: LiveAgent, topic: str) -> StreamReader:
 
 def test_the_first_record_ends_the_wait(agent: LiveAgent, client: SyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream_reader, "WAIT_ALONE_S", LONG_S)
-    client.topics.create("heard", partitions=1)
-    reader = reader_of(agent, "heard")
+    client.topics.create("waits", partitions=1)
+    reader = reader_of(agent, "waits")
     start = reader.initialOffset()
     assert reader.latestOffset(start, ReadAllAvailable()) == start
     with ThreadPoolExecutor(1) as other:
         waiting = other.submit(reader.latestOffset, start, ReadAllAvailable())
-        send(client, "heard", range(1))
+        send(client, "waits", range(1))
         assert waiting.result(LIMIT_S) != start
     reader.stop()
 
 
 def test_a_look_waits_from_the_second_on_that_finds_nothing(
-    agent: LiveAgent, client: SyncClient, heard: list[str]
+    agent: LiveAgent, client: SyncClient, waits: list[str]
 ) -> None:
     client.topics.create("quiet", partitions=2)
     reader = reader_of(agent, "quiet")
     start = reader.initialOffset()
     assert reader.latestOffset(start, ReadAllAvailable()) == start
-    assert not heard
+    assert not waits
     assert reader.latestOffset(start, ReadAllAvailable()) == start
-    assert len(heard) == 1
+    assert len(waits) == 1
     send(client, "quiet", range(10))
     end = reader.latestOffset(start, ReadAllAvailable())
     assert end != start
-    assert len(heard) == 2
+    assert len(waits) == 2
     assert reader.latestOffset(end, ReadAllAvailable()) == end
-    assert len(heard) == 2
+    assert len(waits) == 2
     reader.stop()
 
 
-def test_a_batch_of_another_source_is_not_kept_waiting(agent: LiveAgent, client: SyncClient, heard: list[str]) -> None:
+def test_a_batch_of_another_source_is_not_kept_waiting(agent: LiveAgent, client: SyncClient, waits: list[str]) -> None:
     client.topics.create("beside", partitions=1)
     reader = reader_of(agent, "beside")
     start = reader.initialOffset()
     for _ in range(3):
         assert reader.latestOffset(start, ReadAllAvailable()) == start
         reader.commit(start)
-    assert not heard
+    assert not waits
     reader.stop()
 
 
 def test_a_query_that_ends_with_what_there_is_never_waits(
-    agent: LiveAgent, client: SyncClient, heard: list[str]
+    agent: LiveAgent, client: SyncClient, waits: list[str]
 ) -> None:
     client.topics.create("ending", partitions=1)
     reader = reader_of(agent, "ending")
@@ -85,5 +85,5 @@ def test_a_query_that_ends_with_what_there_is_never_waits(
     reader.prepareForTriggerAvailableNow()
     for _ in range(3):
         assert reader.latestOffset(start, ReadAllAvailable()) == start
-    assert not heard
+    assert not waits
     reader.stop()

@@ -38,7 +38,7 @@ def test_a_read_starts_at_an_end_at_an_offset_or_at_a_time() -> None:
     def starts(
         edge: UniformOffset | SpecificOffsets | SpecificTimestamps, at: dict[TopicPartition, int | None]
     ) -> dict[str, int]:
-        found = starts_at(edge, LOG_BOUNDS, at, late_is_latest=True, lose=FAILS)
+        found = starts_at(edge, LOG_BOUNDS, at, late_is_latest=True, report_loss=FAILS)
         return {str(place): offset for place, offset in found.items()}
 
     assert starts(UniformOffset(EARLIEST), {}) == {"orders-0": 5, "orders-1": 0}
@@ -50,37 +50,37 @@ def test_a_read_starts_at_an_end_at_an_offset_or_at_a_time() -> None:
 
 def test_a_time_after_the_last_record_is_an_error_unless_told_otherwise() -> None:
     with pytest.raises(Misconfigured, match="startingOffsetsByTimestampStrategy=latest"):
-        starts_at(SpecificTimestamps({}, 1000), LOG_BOUNDS, {A: 11, B: None}, late_is_latest=False, lose=FAILS)
+        starts_at(SpecificTimestamps({}, 1000), LOG_BOUNDS, {A: 11, B: None}, late_is_latest=False, report_loss=FAILS)
 
 
 @pytest.mark.parametrize(("offset", "found", "cure"), [(3, 5, "do=start later"), (99, 20, "do=start earlier")])
 def test_offsets_that_are_gone_fail_the_read_or_are_left_out(offset: int, found: int, cure: str) -> None:
     edge = SpecificOffsets({A: offset})
     with pytest.raises(DataLost, match=f"{cure}.*failOnDataLoss=false"):
-        starts_at(edge, LOG_BOUNDS, {}, late_is_latest=False, lose=FAILS)
-    assert starts_at(edge, LOG_BOUNDS, {}, late_is_latest=False, lose=GOES_ON)[A] == found
+        starts_at(edge, LOG_BOUNDS, {}, late_is_latest=False, report_loss=FAILS)
+    assert starts_at(edge, LOG_BOUNDS, {}, late_is_latest=False, report_loss=GOES_ON)[A] == found
 
 
 def test_a_stream_that_has_a_checkpoint_is_not_told_of_options_that_its_checkpoint_goes_before() -> None:
     with pytest.raises(DataLost, match="do=start with a new checkpointLocation, or set failOnDataLoss=false"):
-        resume_offsets({A: 3}, LOG_BOUNDS, lose=data_loss_reporter(fails=True, has_checkpoint=True))
+        resume_offsets({A: 3}, LOG_BOUNDS, report_loss=data_loss_reporter(fails=True, has_checkpoint=True))
 
 
 def test_offsets_of_a_partition_that_is_not_read_are_refused_with_those_that_are() -> None:
     edge = SpecificOffsets({TopicPartition("ordres", 0): 3})
     with pytest.raises(Misconfigured, match="partition=ordres-0 read=orders-0, orders-1 do=leave it out"):
-        starts_at(edge, LOG_BOUNDS, {}, late_is_latest=False, lose=FAILS)
+        starts_at(edge, LOG_BOUNDS, {}, late_is_latest=False, report_loss=FAILS)
 
 
 def test_a_batch_never_ends_behind_what_is_there() -> None:
-    assert ends_at(SpecificOffsets({A: 7, B: LATEST}), LOG_BOUNDS, {}, lose=FAILS) == {A: 7, B: 8}
-    assert ends_at(SpecificTimestamps({}, 1000), LOG_BOUNDS, {A: 11, B: None}, lose=FAILS) == {A: 11, B: 8}
-    assert ends_at(SpecificOffsets({A: 99}), LOG_BOUNDS, {}, lose=GOES_ON) == {A: 20, B: 8}
+    assert ends_at(SpecificOffsets({A: 7, B: LATEST}), LOG_BOUNDS, {}, report_loss=FAILS) == {A: 7, B: 8}
+    assert ends_at(SpecificTimestamps({}, 1000), LOG_BOUNDS, {A: 11, B: None}, report_loss=FAILS) == {A: 11, B: 8}
+    assert ends_at(SpecificOffsets({A: 99}), LOG_BOUNDS, {}, report_loss=GOES_ON) == {A: 20, B: 8}
 
 
 def test_offsets_of_a_partition_that_is_not_read_are_refused() -> None:
     with pytest.raises(Misconfigured, match="partition=oders-0"):
-        ends_at(SpecificOffsets({TopicPartition("oders", 0): 1}), LOG_BOUNDS, {}, lose=FAILS)
+        ends_at(SpecificOffsets({TopicPartition("oders", 0): 1}), LOG_BOUNDS, {}, report_loss=FAILS)
 
 
 def test_partitions_without_a_start_are_read_from_their_beginning() -> None:
@@ -89,10 +89,10 @@ def test_partitions_without_a_start_are_read_from_their_beginning() -> None:
 
 
 def test_a_stream_goes_on_where_the_log_begins_after_what_expired() -> None:
-    assert resume_offsets({A: 7}, LOG_BOUNDS, lose=FAILS) == {A: 7}
-    assert resume_offsets({A: 1}, LOG_BOUNDS, lose=GOES_ON) == {A: 5}
-    with pytest.raises(DataLost, match="wanted=1 first=5"):
-        resume_offsets({A: 1}, LOG_BOUNDS, lose=FAILS)
+    assert resume_offsets({A: 7}, LOG_BOUNDS, report_loss=FAILS) == {A: 7}
+    assert resume_offsets({A: 1}, LOG_BOUNDS, report_loss=GOES_ON) == {A: 5}
+    with pytest.raises(DataLost, match="requested=1 first=5"):
+        resume_offsets({A: 1}, LOG_BOUNDS, report_loss=FAILS)
 
 
 def test_a_limit_is_shared_by_what_is_waiting() -> None:

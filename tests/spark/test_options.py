@@ -56,7 +56,7 @@ def test_names_are_taken_in_any_case_and_kafkas_own_are_let_pass() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, "says what to read"),
+        ({}, "is required"),
         ({"topic": "a", "subscribe": "b"}, "given=topic,subscribe"),
         ({"topic": ","}, "no topic"),
         ({"topic": "a", "startingOffset": "latest"}, "did you mean startingOffsets"),

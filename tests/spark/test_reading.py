@@ -91,7 +91,7 @@ def test_a_tail_that_expired_under_the_reader_fails_it_or_is_left_out(agent: Liv
     with client_of(agent) as client:
         client.topics.create("short", partitions=1)
         send(client, "short", range(20))
-    run_less = SegmentRange(place=TopicPartition("short", 0), start=0, end=20, weight=1.0)
+    run_less = SegmentRange(partition=TopicPartition("short", 0), start=0, end=20, weight=1.0)
     split = InputSplit(store=splits(agent, "short")[0].store, pieces=(run_less,))
     delete_records(agent, "short", before=15)
     with pytest.raises(DataLost, match=r"offset=0 .*failOnDataLoss=false"):
@@ -145,7 +145,7 @@ def write_run(store: Path, *, base: int, records: int, block_bytes: int = 512) -
         records=records,
         max_timestamp_ms=entry.max_timestamp_ms,
     )
-    return SegmentRange(place=TopicPartition("orders", 0), start=base + 15, end=base + 95, weight=1000.0, run=run)
+    return SegmentRange(partition=TopicPartition("orders", 0), start=base + 15, end=base + 95, weight=1000.0, run=run)
 
 
 def test_offsets_of_a_run_count_from_where_it_was_placed(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_a_bucket_without_rights_says_what_to_do(bucket: RealS3, monkeypatch: py
     for name, value in {**bucket.environment, "AWS_SECRET_ACCESS_KEY": "wrong"}.items():
         monkeypatch.setenv(name, value)
     run = RunLocation("segments/x/0", 0, 9, 0, 8, 100, 108, 100, 9, 0)
-    piece = SegmentRange(place=TopicPartition("orders", 0), start=0, end=9, weight=1.0, run=run)
+    piece = SegmentRange(partition=TopicPartition("orders", 0), start=0, end=9, weight=1.0, run=run)
     split = InputSplit(store=f"s3://{BUCKET}/no-rights", pieces=(piece,))
     shape = RecordBatchBuilder.of(record_schema(include_headers=False))
     with pytest.raises(Refused, match="do="):

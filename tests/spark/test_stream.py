@@ -130,10 +130,10 @@ def test_partitions_of_a_topic_that_was_made_again_are_seen_at_the_first_look(
     client.topics.create("renewed", partitions=1)
     driver = OffsetPoller(read_options({"agents": agent.http, "topic": "renewed"}, streaming=True))
     try:
-        assert sorted(driver.look({}).ends) == [TopicPartition("renewed", 0)]
+        assert sorted(driver.poll({}).ends) == [TopicPartition("renewed", 0)]
         client.topics.delete("renewed")
         client.topics.create("renewed", partitions=2)
-        assert sorted(driver.look({}).ends) == [TopicPartition("renewed", number) for number in range(2)]
+        assert sorted(driver.poll({}).ends) == [TopicPartition("renewed", number) for number in range(2)]
     finally:
         driver.close()
 

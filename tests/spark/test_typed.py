@@ -96,7 +96,7 @@ def decoded(
     wanted = only or typed_schema(schema, include_headers=False)
     check_typed(wanted, schema)
     shape = TypedRecordBatchBuilder.of(wanted, schema, "localhost:1")
-    found = read_columns([batch], Selection(shape.wanted & ALL_COLUMNS), limit_bytes=1 << 20)
+    found = read_columns([batch], Selection(shape.required & ALL_COLUMNS), limit_bytes=1 << 20)
     return pa.Table.from_batches([shape.record_batch(found, PLACE, shift=100)])
 
 
@@ -163,7 +163,7 @@ def test_records_of_an_older_schema_have_the_new_fields_default(monkeypatch: pyt
     )
     monkeypatch.setattr(typed_decoder, "writer_schema", lambda address, schema_id: written)
     batch = encode_batch([NewRecord(value=b"\0\0\0\0\1" + written.encode({"id": 1}))], codec=Codec.NONE, now_ms=0)
-    found = read_columns([batch], Selection(shape.wanted), limit_bytes=1 << 20)
+    found = read_columns([batch], Selection(shape.required), limit_bytes=1 << 20)
     assert shape.record_batch(found, PLACE).to_pylist() == [{"id": 1, "raw": b"\xff"}]
 
 
@@ -214,7 +214,7 @@ def errors_of(monkeypatch: pytest.MonkeyPatch, only: str | None, *, keep_values:
         wanted = StructType([wanted[name] for name in only.split(",")])
     check_typed(wanted, schema, keep_errors=True)
     shape = TypedRecordBatchBuilder.of(wanted, schema, "localhost:1", keep_errors=True, keep_values=keep_values)
-    found = read_columns([batch], Selection(shape.wanted), limit_bytes=1 << 20)
+    found = read_columns([batch], Selection(shape.required), limit_bytes=1 << 20)
     rows: list[dict[str, Any]] = shape.record_batch(found, PLACE, shift=100).to_pylist()
     return rows
 

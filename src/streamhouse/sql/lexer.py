@@ -111,11 +111,11 @@ def _after_comment(text: str, start: int) -> int:
 def _token(text: str, at: int) -> Token:
     first = text[at]
     if first == "`":
-        match = _closed(_NAME.match(text, at), text, at, "a name in backticks is never closed")
-        return Token(kind=TokenKind.NAME, value=match.group(1).replace("``", "`"), start=at, stop=match.end())
+        quoted = _closed(_NAME.match(text, at), text, at, "a name in backticks is never closed")
+        return Token(kind=TokenKind.NAME, value=quoted.group(1).replace("``", "`"), start=at, stop=quoted.end())
     if first in _STRING:
-        match = _closed(_STRING[first].match(text, at), text, at, "a string is never closed")
-        return Token(kind=TokenKind.TEXT, value=_unescaped(match.group(1), first), start=at, stop=match.end())
+        quoted = _closed(_STRING[first].match(text, at), text, at, "a string is never closed")
+        return Token(kind=TokenKind.TEXT, value=_unescaped(quoted.group(1), first), start=at, stop=quoted.end())
     if raw := _RAW.match(text, at):
         return Token(kind=TokenKind.TEXT, value=raw.group(1) or raw.group(2) or "", start=at, stop=raw.end())
     for kind, pattern in ((TokenKind.WORD, _WORD), (TokenKind.NUMBER, _NUMBER)):

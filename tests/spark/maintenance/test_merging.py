@@ -107,7 +107,7 @@ def test_a_wrong_address_is_told_without_the_patience_that_agents_get_later(quic
 
     async def asked(address: str) -> None:
         async with MaintenanceClient(address, clock=clock) as maintainers:
-            await maintainers.meet()
+            await maintainers.check_agent()
 
     asyncio.run(asked(quick.http))
     with pytest.raises(Unavailable, match="no agent answers on"):
@@ -123,8 +123,8 @@ def test_a_wrong_address_is_told_without_the_patience_that_agents_get_later(quic
 async def test_another_server_is_not_taken_for_an_agent(answer: httpx.Response) -> None:
     async with MaintenanceClient("elsewhere:80") as maintainers:
         maintainers.agents.http = Http("elsewhere:80", transport=httpx.MockTransport(lambda request: answer))
-        with pytest.raises(Misconfigured, match="what answers on elsewhere:80 is no agent"):
-            await maintainers.meet()
+        with pytest.raises(Misconfigured, match="the server at elsewhere:80 is not an agent"):
+            await maintainers.check_agent()
 
 
 def test_objects_are_as_large_as_they_should_be_and_no_larger(quick: LiveAgent) -> None:

@@ -45,8 +45,8 @@ def fault(*messages: str, state: str | None = None) -> Any:
 @pytest.mark.parametrize(
     ("line", "can_retry"),
     [
-        ("streamhouse.errors.base.Unavailable: agents don't answer; timeout_s=120", True),
-        ("streamhouse.errors.partitions.CommitRefused: agents don't place what was written; why=pipeline moved", True),
+        ("streamhouse.errors.base.Unavailable: no agent available; timeout_s=120", True),
+        ("streamhouse.errors.partitions.CommitRefused: agents reject the commit; error=pipeline moved", True),
         ("streamhouse.errors.partitions.RecordTooLarge: record too large; size_bytes=9", False),
         ("streamhouse.errors.base.Misconfigured: a record needs a value", False),
     ],

@@ -24,22 +24,22 @@ from streamhouse.model.transaction import AbortedTransaction
 T = TypeVar("T")
 
 RETRY_TIMEOUT_S: Final = 20.0
-"""How long an agent that is away is waited for: about as long as another one takes to lead in its place."""
+"""How long requests are retried: about as long as another agent needs to take over a partition."""
 CHECK_S: Final = 2.0
-"""And how long until somebody has answered at all: an address may be wrong."""
+"""How long the first request is retried: the address may be wrong."""
 CHECK_TIMEOUT_S: Final = 5.0
 FIRST_WAIT_S: Final = 0.1
 MAX_WAIT_S: Final = 2.0
 REQUEST_TIMEOUT_S: Final = 30.0
 MAX_BATCH_BYTES: Final = 8 * 1024 * 1024
 PAST_LOG_END: Final = 2**63 - 1
-"""An offset that no log reaches: whoever asks from here is told ends, and no runs."""
+"""An offset beyond every log: a read plan from here has log ends, and no runs."""
 
 
 class OffsetRange(NamedTuple):
     """Offsets [start, end) of a partition; up to its end where `end` is None."""
 
-    place: TopicPartition
+    partition: TopicPartition
     start: int
     end: int | None = None
 
@@ -74,7 +74,7 @@ class AbortedRow(msgspec.Struct, frozen=True):
 class PartitionPlan(msgspec.Struct, frozen=True):
     """`end` is the last stable offset; records from `settled_end` on are with the partition's leader.
 
-    Below that runs have all of them, and what the `aborted` transactions make void.
+    Below that, runs have all records, those of `aborted` transactions among them.
     """
 
     topic: str
@@ -84,22 +84,22 @@ class PartitionPlan(msgspec.Struct, frozen=True):
     flushed_end: int
     runs: list[RunLocation]
     topic_id: str = ""
-    """Another one where a topic was deleted and made again; empty where an agent doesn't tell."""
+    """Changes when a topic is deleted and created again; empty from an old agent."""
     settled_end: int | None = None
-    """`flushed_end` where an agent doesn't tell: it knows of no transactions."""
+    """None from an old agent, which knows of no transactions: `flushed_end` then."""
     aborted: list[AbortedRow] = []
 
     @property
     def segments_end(self) -> int:
-        """Up to where records are read from segments."""
+        """The offset up to which records are read from segments."""
         return self.flushed_end if self.settled_end is None else self.settled_end
 
     @property
-    def void(self) -> AbortedTransactions:
+    def aborted_transactions(self) -> AbortedTransactions:
         return AbortedTransactions(row.aborted for row in self.aborted)
 
     @property
-    def place(self) -> TopicPartition:
+    def topic_partition(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
 
 
@@ -131,14 +131,14 @@ class _OffsetsAtTime(msgspec.Struct, frozen=True):
 class AgentClient:
     """Use it in `async with`, on one event loop."""
 
-    def __init__(self, address: str, *, clock: Clock | None = None, patience_s: float = RETRY_TIMEOUT_S) -> None:
+    def __init__(self, address: str, *, clock: Clock | None = None, retry_timeout_s: float = RETRY_TIMEOUT_S) -> None:
         self._clock = clock or SystemClock()
-        self._patience_s = patience_s
+        self._retry_timeout_s = retry_timeout_s
         self._address = address
         self.http = Http(address, timeout_s=REQUEST_TIMEOUT_S)
 
     def __repr__(self) -> str:
-        return f"<Agents {self.http!r}>"
+        return f"<AgentClient {self.http!r}>"
 
     async def __aenter__(self) -> Self:
         return self
@@ -148,33 +148,33 @@ class AgentClient:
     ) -> None:
         await self.http.__aexit__(kind, error, trace)
 
-    async def meet(self) -> None:
-        """See that an agent is there, before anything is asked with patience.
+    async def check_agent(self) -> None:
+        """Check that an agent answers, before requests are retried for long.
 
-        Raises `Unavailable` soon where nobody is, `Misconfigured` where it is another server that speaks HTTP: what
-        that doesn't know would be taken for topics that are not there.
+        Raises `Unavailable` after `CHECK_S` without an agent, `Misconfigured` if another HTTP server answers: its 404s
+        would look like unknown topics.
         """
-        answer = await self._patiently(
-            lambda: self.http.ask("GET", "/v1/cluster", timeout_s=CHECK_TIMEOUT_S), patience_s=CHECK_S
+        response = await self._retry(
+            lambda: self.http.ask("GET", "/v1/cluster", timeout_s=CHECK_TIMEOUT_S), retry_timeout_s=CHECK_S
         )
-        if answer.status == 404 or (answer.status < 400 and not _is_cluster(answer)):
+        if response.status == 404 or (response.status < 400 and not _is_cluster(response)):
             raise Misconfigured(
-                f"what answers on {self._address} is no agent; status={answer.status};"
+                f"the server at {self._address} is not an agent; status={response.status};"
                 " give the address of an agent's HTTP port, such as localhost:8080"
             )
 
     async def topics(self) -> dict[str, int]:
         """How many partitions each topic has."""
-        told = await self._asked("GET", "/v1/topics", kind=_Topics)
-        return {topic.name: topic.partitions for topic in told.topics}
+        response = await self._request("GET", "/v1/topics", kind=_Topics)
+        return {topic.name: topic.partitions for topic in response.topics}
 
     async def page(self, spans: Sequence[OffsetRange], cursor: str | None = None) -> ReadPlan:
-        """Where these spans stand, as much as fits into one answer."""
+        """One page of the read plan of these ranges."""
         body = {"topics": _plan_request_body(spans), "cursor": cursor}
-        return await self._asked("POST", "/v1/read-plans", body=body, kind=ReadPlan)
+        return await self._request("POST", "/v1/read-plans", body=body, kind=ReadPlan)
 
     async def plan(self, spans: Sequence[OffsetRange], *, first: ReadPlan | None = None) -> ReadPlan:
-        """Where these spans stand, every partition once; `first` is the first page, if that is there already."""
+        """The read plan of these ranges, each partition once; `first` is the first page, if it was fetched already."""
         page = first or await self.page(spans)
         pages = [page]
         while page.next is not None:
@@ -182,37 +182,37 @@ class AgentClient:
             pages.append(page)
         return ReadPlan(store=page.store, grace_s=page.grace_s, partitions=merge_pages(pages))
 
-    async def log_bounds(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionPlan]:
-        """Where logs start and end now, without what lies between."""
-        plan = await self.plan([OffsetRange(place, PAST_LOG_END) for place in places])
-        return {each.place: each for each in plan.partitions}
+    async def log_bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionPlan]:
+        """Where logs start and end now, without runs."""
+        plan = await self.plan([OffsetRange(partition, PAST_LOG_END) for partition in partitions])
+        return {each.topic_partition: each for each in plan.partitions}
 
-    async def at_time(self, topic: str, time_ms: int) -> dict[int, int | None]:
-        """The first offset of a time or later, by partition; None where there is none."""
+    async def offsets_for_timestamp(self, topic: str, time_ms: int) -> dict[int, int | None]:
+        """The first offset with this timestamp or a later one, by partition; None where there is none."""
         path, params = f"/v1/topics/{quote(topic, safe='')}/offsets", {"timestamp": time_ms}
-        told = await self._asked("GET", path, params=params, kind=_OffsetsAtTime)
-        return {each.partition: each.offset for each in told.offsets}
+        response = await self._request("GET", path, params=params, kind=_OffsetsAtTime)
+        return {each.partition: each.offset for each in response.offsets}
 
-    async def batches(self, place: TopicPartition, offset: int) -> HttpResponse:
-        """Whole record batches, the first of which has the offset; whatever the answer is."""
-        path = f"/v1/topics/{quote(place.topic, safe='')}/partitions/{place.partition}/batches"
+    async def batches(self, partition: TopicPartition, offset: int) -> HttpResponse:
+        """Whole record batches, the first of which has the offset; returns error responses, too."""
+        path = f"/v1/topics/{quote(partition.topic, safe='')}/partitions/{partition.partition}/batches"
         params = {"offset": offset, "max_bytes": MAX_BATCH_BYTES, "wait_ms": 1000}
-        return await self._patiently(lambda: self._answered("GET", path, params=params))
+        return await self._retry(lambda: self._send("GET", path, params=params))
 
-    async def wait_for_records(self, place: TopicPartition, offset: int, *, wait_s: float) -> bool:
-        """Until something is at an offset, or until the time is over; says which. Asks once, without patience."""
-        path = f"/v1/topics/{quote(place.topic, safe='')}/partitions/{place.partition}/batches"
+    async def wait_for_records(self, partition: TopicPartition, offset: int, *, wait_s: float) -> bool:
+        """Wait until a record is at the offset; False when the time is over. Not retried."""
+        path = f"/v1/topics/{quote(partition.topic, safe='')}/partitions/{partition.partition}/batches"
         params = {"offset": offset, "max_bytes": 1, "wait_ms": round(wait_s * 1000)}
-        answer = await self._answered("GET", path, params=params)
-        if answer.status >= 400:
-            raise Unavailable(error_detail(answer))
-        return bool(answer.content)
+        response = await self._send("GET", path, params=params)
+        if response.status >= 400:
+            raise Unavailable(error_detail(response))
+        return bool(response.content)
 
-    async def answer(self, method: str, path: str, *, body: object = None) -> HttpResponse:
-        """Whatever the answer is, once somebody gives one; for what may be asked twice."""
-        return await self._patiently(lambda: self._answered(method, path, body=body))
+    async def send(self, method: str, path: str, *, body: object = None) -> HttpResponse:
+        """Send an idempotent request until an agent responds; returns error responses, too."""
+        return await self._retry(lambda: self._send(method, path, body=body))
 
-    async def _asked(
+    async def _request(
         self,
         method: str,
         path: str,
@@ -221,33 +221,33 @@ class AgentClient:
         params: Mapping[str, str | int] | None = None,
         body: object = None,
     ) -> T:
-        answer = await self._patiently(lambda: self._answered(method, path, params=params, body=body))
-        if answer.status == 404:
-            raise unknown_topic(answer, "create it, or look at the options topic, subscribe, assign")
-        if answer.status >= 400:
-            raise Rejected(error_detail(answer))
+        response = await self._retry(lambda: self._send(method, path, params=params, body=body))
+        if response.status == 404:
+            raise unknown_topic(response, "create it, or look at the options topic, subscribe, assign")
+        if response.status >= 400:
+            raise Rejected(error_detail(response))
         try:
-            return msgspec.json.decode(answer.content, type=kind)
+            return msgspec.json.decode(response.content, type=kind)
         except msgspec.DecodeError as error:
-            raise Rejected(f"unexpected answer; path={path} why={error} do=use the agents' version here") from None
+            raise Rejected(f"unexpected response; path={path} error={error} do=use the agents' version here") from None
 
-    async def _answered(
+    async def _send(
         self, method: str, path: str, *, params: Mapping[str, str | int] | None = None, body: object = None
     ) -> HttpResponse:
-        answer = await self.http.ask(method, path, params=params, body=body)
-        if answer.status >= 500:
-            raise Unavailable(error_detail(answer))
-        return answer
+        response = await self.http.ask(method, path, params=params, body=body)
+        if response.status >= 500:
+            raise Unavailable(error_detail(response))
+        return response
 
-    async def _patiently(
-        self, question: Callable[[], Awaitable[HttpResponse]], *, patience_s: float | None = None
+    async def _retry(
+        self, request: Callable[[], Awaitable[HttpResponse]], *, retry_timeout_s: float | None = None
     ) -> HttpResponse:
-        """Ask again while agents are away: none of these questions changes anything."""
+        """Repeat a request while no agent is available. Only for idempotent requests."""
         wait_s = FIRST_WAIT_S
-        deadline = self._clock.monotonic() + (self._patience_s if patience_s is None else patience_s)
+        deadline = self._clock.monotonic() + (self._retry_timeout_s if retry_timeout_s is None else retry_timeout_s)
         while True:
             try:
-                return await question()
+                return await request()
             except Unavailable:
                 if self._clock.monotonic() + wait_s > deadline:
                     raise
@@ -255,45 +255,45 @@ class AgentClient:
             wait_s = min(2 * wait_s, MAX_WAIT_S)
 
 
-def error_detail(answer: HttpResponse) -> str:
+def error_detail(response: HttpResponse) -> str:
     """The agent's own sentence."""
     try:
-        told = msgspec.json.decode(answer.content)
+        problem = msgspec.json.decode(response.content)
     except msgspec.DecodeError:
-        told = None
-    detail = told.get("detail") if isinstance(told, dict) else None
-    return str(detail or f"refused; status={answer.status}")
+        problem = None
+    detail = problem.get("detail") if isinstance(problem, dict) else None
+    return str(detail or f"refused; status={response.status}")
 
 
-def error_type(answer: HttpResponse) -> str:
-    """The name of the agent's error; empty where it says none."""
+def error_type(response: HttpResponse) -> str:
+    """The name of the agent's error class; empty if the response has none."""
     try:
-        told = msgspec.json.decode(answer.content)
+        problem = msgspec.json.decode(response.content)
     except msgspec.DecodeError:
         return ""
-    return str(told.get("title", "")) if isinstance(told, dict) else ""
+    return str(problem.get("title", "")) if isinstance(problem, dict) else ""
 
 
-def _is_cluster(answer: HttpResponse) -> bool:
+def _is_cluster(response: HttpResponse) -> bool:
     try:
-        told = msgspec.json.decode(answer.content)
+        cluster = msgspec.json.decode(response.content)
     except msgspec.DecodeError:
         return False
-    return isinstance(told, dict) and "agents" in told
+    return isinstance(cluster, dict) and "agents" in cluster
 
 
-def unknown_topic(answer: HttpResponse, cure: str | None = None) -> UnknownTopic:
-    """The agent's sentence says already what it is that isn't there."""
+def unknown_topic(response: HttpResponse, cure: str | None = None) -> UnknownTopic:
+    """An `UnknownTopic` with the agent's message, which names what doesn't exist."""
     error = UnknownTopic.__new__(UnknownTopic)
-    StreamhouseError.__init__(error, error_detail(answer) if cure is None else f"{error_detail(answer)} do={cure}")
+    StreamhouseError.__init__(error, error_detail(response) if cure is None else f"{error_detail(response)} do={cure}")
     return error
 
 
 def merge_pages(pages: Sequence[ReadPlan]) -> list[PartitionPlan]:
-    """Every partition once, with the runs of all pages; what a later page says of its ends is newer."""
-    found: dict[TopicPartition, PartitionPlan] = {}
+    """Every partition once, with the runs of all pages; the bounds of a later page are newer."""
+    merged: dict[TopicPartition, PartitionPlan] = {}
     for plan in (plan for page in pages for plan in page.partitions):
-        known = found.get(plan.place)
+        known = merged.get(plan.topic_partition)
         if known is not None:
             plan = msgspec.structs.replace(
                 plan,
@@ -301,16 +301,16 @@ def merge_pages(pages: Sequence[ReadPlan]) -> list[PartitionPlan]:
                 end=max(known.end, plan.end),
                 aborted=[*known.aborted, *plan.aborted],
             )
-        found[plan.place] = plan
-    return list(found.values())
+        merged[plan.topic_partition] = plan
+    return list(merged.values())
 
 
 def _plan_request_body(spans: Sequence[OffsetRange]) -> list[dict[str, object]]:
     topics: dict[str, list[Mapping[str, object]]] = {}
     for span in spans:
-        wanted = {"partition": span.place.partition, "from": span.start, "to": span.end}
-        topics.setdefault(span.place.topic, []).append(wanted)
-    return [{"topic": topic, "partitions": wanted} for topic, wanted in topics.items()]
+        partition_range = {"partition": span.partition.partition, "from": span.start, "to": span.end}
+        topics.setdefault(span.partition.topic, []).append(partition_range)
+    return [{"topic": topic, "partitions": ranges} for topic, ranges in topics.items()]
 
 
 MAX_CONNECTED: Final = 4
@@ -329,4 +329,4 @@ async def _connect(address: str) -> AgentClient:
 def ask(address: str, method: str, path: str, body: Any = None) -> HttpResponse:
     """The answer, once agents are there; none of what is asked here does harm when it is asked twice."""
     loop, agents = _connected(address)
-    return loop.run(agents.answer(method, path, body=body))
+    return loop.run(agents.send(method, path, body=body))

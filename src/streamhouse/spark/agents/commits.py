@@ -1,10 +1,10 @@
-"""Placing: what the sink asks of agents: what a topic demands of its records, and that segments become part of it.
+"""External commits: the client with which the sink reads a topic's settings and commits the segments that it wrote.
 
-Data path   sink on the driver -> **placing** -> an agent's HTTP listener -> leaders, one metadata transaction
-Owns        the shapes of these questions and answers; patience with agents that are away; what errors tell people
-Leaves      finding an agent that answers to `client.http`; the segments to `writing`
+Data path   sink on the driver -> **commits** -> an agent's HTTP listener -> leaders, one metadata transaction
+Owns        requests and responses of commits; their retries
+Leaves      the choice of an agent to `client.http`; the segments to `datasource.segment_writer`
 
-A commit is asked for until somebody answers: the same query and epoch again is answered as the first time.
+A commit is idempotent: it is sent until an agent responds, and the same query and epoch again get the first response.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -31,21 +31,21 @@ T = TypeVar("T")
 FIRST_WAIT_S: Final = 0.1
 MAX_WAIT_S: Final = 5.0
 REQUEST_TIMEOUT_S: Final = 60.0
-"""Longer than agents try a commit themselves (`placing.timeout_s`)."""
+"""Longer than agents retry a commit themselves (`placing.timeout_s`)."""
 MAX_CONNECTED: Final = 8
 FRESH_S: Final = 10.0
-"""For so long an answer about a topic holds: quick micro-batches ask once for many. What it says is only help: agents
-judge a commit by what the topic is then."""
+"""How long the settings of a topic are cached, for quick micro-batches. A stale one does no harm: agents check a commit
+against the topic's current settings."""
 STORE_FRESH_S: Final = 300.0
 MAX_FRESH: Final = 1000
 NOT_FOUND: Final = 404
 LASTING: Final = ("CheckpointMismatch", "StaleCommit")
-"""Refusals that stay so however often a query is started again."""
+"""Rejections that a restart of the query does not resolve."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicTarget:
-    """A topic to write to, and what it demands."""
+    """A topic to write to, with its settings."""
 
     name: str
     topic_id: TopicId
@@ -78,14 +78,14 @@ class SegmentRow(msgspec.Struct, frozen=True):
 
 
 class FenceRow(msgspec.Struct, frozen=True):
-    """Whose commit it is; refused where another one owns the pipeline by now."""
+    """The owner of the commit; rejected if the pipeline has a newer owner."""
 
     pipeline: str
     epoch: int
 
 
 class CommitRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is to be placed, all or nothing; `progress` is any JSON, `covers` what it is made of (`model.replay`)."""
+    """Segments to commit, all or none; `progress` is any JSON, `covers` what it is made of (`model.replay`)."""
 
     query: str
     epoch: int
@@ -103,7 +103,7 @@ class CommittedRange(msgspec.Struct, frozen=True):
 
 
 class CommitResult(msgspec.Struct, frozen=True):
-    """Which offsets partitions got; `replayed`: an earlier try had succeeded."""
+    """The offsets that partitions got; `replayed`: an earlier attempt had succeeded."""
 
     placed: list[CommittedRange]
     replayed: bool
@@ -122,14 +122,14 @@ class _Topic(msgspec.Struct, frozen=True):
 
 
 class CommitSettings(msgspec.Struct, frozen=True):
-    """Where segments are to be stored, and how many runs one commit may have; None: the agents don't say."""
+    """Where segments are to be stored, and how many runs one commit may have; None from an old agent."""
 
     store: str
     max_commit_runs: int | None = None
 
 
 class Connected(NamedTuple):
-    """Agents, and the thread whose event loop talks to them."""
+    """A client, and the thread of its event loop."""
 
     loop: LoopThread
     agents: "CommitClient"
@@ -137,7 +137,7 @@ class Connected(NamedTuple):
 
 @lru_cache(maxsize=MAX_CONNECTED)
 def connected(address: str) -> Connected:
-    """Kept for whatever the same process does next: Spark's Python workers live on."""
+    """Cached, because Spark's Python workers serve many tasks."""
     loop = LoopThread(name="streamhouse-placing")
     return Connected(loop, loop.run(_connect(address)))
 
@@ -154,14 +154,14 @@ class CommitClient:
         self._clock = clock
         self._ids = ids
         self._targets: dict[str, tuple[float, TopicTarget]] = {}
-        self._place: tuple[float, CommitSettings] | None = None
+        self._settings: tuple[float, CommitSettings] | None = None
         self._latest: dict[str, int] = {}
 
     def __repr__(self) -> str:
-        return f"<PlacingAgents {self._http!r}>"
+        return f"<CommitClient {self._http!r}>"
 
     async def target(self, topic: str, *, timeout_s: float) -> TopicTarget:
-        """What there is to know of a topic, which is made where agents do that; raises `UnknownTopic`."""
+        """The settings of a topic, which is created where agents auto-create topics; raises `UnknownTopic`."""
         known = self._targets.get(topic)
         if known is None or self._clock.monotonic() > known[0]:
             if len(self._targets) >= MAX_FRESH:
@@ -171,46 +171,46 @@ class CommitClient:
         return known[1]
 
     async def commit_settings(self, *, timeout_s: float) -> CommitSettings:
-        """Where segments are to be stored, and what a commit may have."""
-        if self._place is None or self._clock.monotonic() > self._place[0]:
-            ask = self._http.ask
-            answer = await self._patiently(lambda: ask("POST", "/v1/read-plans", body={"topics": []}), timeout_s)
-            self._place = self._clock.monotonic() + STORE_FRESH_S, _decoded(answer, CommitSettings)
-        return self._place[1]
+        """The settings of commits, cached."""
+        if self._settings is None or self._clock.monotonic() > self._settings[0]:
+            send = self._http.ask
+            response = await self._retry(lambda: send("POST", "/v1/read-plans", body={"topics": []}), timeout_s)
+            self._settings = self._clock.monotonic() + STORE_FRESH_S, _decoded(response, CommitSettings)
+        return self._settings[1]
 
     async def _find_target(self, topic: str, timeout_s: float) -> TopicTarget:
         path = f"/v1/topics/{quote(topic, safe='')}"
-        answer = await self._patiently(lambda: self._http.ask("GET", path), timeout_s)
-        if answer.status == NOT_FOUND:
+        response = await self._retry(lambda: self._http.ask("GET", path), timeout_s)
+        if response.status == NOT_FOUND:
             # Publishing nothing makes a topic where `topics.auto_create` allows it, as a producer's first record does.
-            await self._patiently(lambda: self._http.ask("POST", f"{path}/records", body=b""), timeout_s)
-            answer = await self._patiently(lambda: self._http.ask("GET", path), timeout_s)
-        if answer.status == NOT_FOUND:
+            await self._retry(lambda: self._http.ask("POST", f"{path}/records", body=b""), timeout_s)
+            response = await self._retry(lambda: self._http.ask("GET", path), timeout_s)
+        if response.status == NOT_FOUND:
             raise UnknownTopic(
                 f"{topic} do=look at the option or column topic, or create it: streamhouse topics create {topic}"
             )
-        return _target(_decoded(answer, _Topic))
+        return _target(_decoded(response, _Topic))
 
     async def commit(self, commit: CommitRequest, *, timeout_s: float) -> CommitResult:
-        """Have segments placed; raises `Unavailable` when nobody answers in time, and it may or may not have happened:
-        then it is asked for again, now or when the query is started again."""
-        answer = await self._patiently(lambda: self._http.ask("POST", "/v1/commits", body=commit), timeout_s)
-        if answer.status >= 400:
-            kind = Rejected if error_type(answer) in LASTING else CommitRefused
-            raise kind(f"agents don't place what was written; query={commit.query} why={error_detail(answer)}")
+        """Commit segments. Raises `Unavailable` if no agent responds in time: the commit may or may not have happened,
+        and is sent again, now or when the query is restarted."""
+        response = await self._retry(lambda: self._http.ask("POST", "/v1/commits", body=commit), timeout_s)
+        if response.status >= 400:
+            kind = Rejected if error_type(response) in LASTING else CommitRefused
+            raise kind(f"agents reject the commit; query={commit.query} error={error_detail(response)}")
         self._note(commit.query, commit.epoch)
-        return _decoded(answer, CommitResult)
+        return _decoded(response, CommitResult)
 
     async def check_empty(self, query: str, epoch: int, covers: str, *, timeout_s: float) -> None:
-        """A micro-batch without rows commits nothing, and yet may not have the number of another one.
+        """Check that an empty micro-batch, which commits nothing, doesn't have the epoch of another one.
 
-        Raises `CheckpointMismatch`. Asks once for a query that goes on: its numbers grow.
+        Raises `CheckpointMismatch`. Sends a request only for the first batch of a running query: its epochs grow.
         """
         if self._latest.get(query, -1) < epoch and query in self._latest:
             return
-        answer = await self._patiently(lambda: self._http.ask("GET", f"/v1/commits/{query}"), timeout_s)
-        if answer.status != NOT_FOUND:
-            last = _decoded(answer, _LastCommit)
+        response = await self._retry(lambda: self._http.ask("GET", f"/v1/commits/{query}"), timeout_s)
+        if response.status != NOT_FOUND:
+            last = _decoded(response, _LastCommit)
             is_replay(query, batch=epoch, covers=covers, last=last.epoch, last_covers=last.covers)
         self._note(query, epoch)
 
@@ -219,48 +219,48 @@ class CommitClient:
             self._latest.clear()
         self._latest[query] = epoch
 
-    async def _patiently(self, question: Callable[[], Awaitable[HttpResponse]], timeout_s: float) -> HttpResponse:
-        """Ask until somebody answers, or until the time is over."""
+    async def _retry(self, request: Callable[[], Awaitable[HttpResponse]], timeout_s: float) -> HttpResponse:
+        """Repeat a request until an agent responds, or until the time is over."""
         deadline, longest = self._clock.monotonic() + timeout_s, FIRST_WAIT_S
         while True:
             retry_after_s = 0.0
             try:
-                answer = await question()
-                if answer.status < 500 and answer.status != 429:
-                    return answer
-                why, retry_after_s = error_detail(answer), answer.retry_after_s
+                response = await request()
+                if response.status < 500 and response.status != 429:
+                    return response
+                error_text, retry_after_s = error_detail(response), response.retry_after_s
             except Unavailable as error:
-                why = str(error)
+                error_text = str(error)
             wait_s = max(self._ids.jitter(longest), retry_after_s)
             if self._clock.monotonic() + wait_s > deadline:
                 raise Unavailable(
-                    f"agents don't answer; timeout_s={timeout_s:g} why={why}"
+                    f"no agent available; timeout_s={timeout_s:g} error={error_text}"
                     " do=start the query again once they do, or raise the option commitTimeout"
                 )
             await self._clock.sleep(wait_s)
             longest = min(2 * longest, MAX_WAIT_S)
 
 
-def _decoded(answer: HttpResponse, kind: type[T]) -> T:
-    if answer.status >= 400:
-        raise Rejected(error_detail(answer))
+def _decoded(response: HttpResponse, kind: type[T]) -> T:
+    if response.status >= 400:
+        raise Rejected(error_detail(response))
     try:
-        return msgspec.json.decode(answer.content, type=kind)
+        return msgspec.json.decode(response.content, type=kind)
     except msgspec.DecodeError as error:
-        raise Rejected(f"unexpected answer of an agent; why={error} do=use the agents' version here") from None
+        raise Rejected(f"unexpected response of an agent; error={error} do=use the agents' version here") from None
 
 
-def _target(told: _Topic) -> TopicTarget:
-    known = {name: text for name, text in told.effective_settings.items() if name in TOPIC_SETTINGS}
+def _target(topic: _Topic) -> TopicTarget:
+    known = {name: text for name, text in topic.effective_settings.items() if name in TOPIC_SETTINGS}
     target = TopicTarget(
-        name=told.name,
-        topic_id=TopicId(UUID(told.id)),
-        partitions=told.partitions,
+        name=topic.name,
+        topic_id=TopicId(UUID(topic.id)),
+        partitions=topic.partitions,
         config=parse_topic_config(known),
     )
     if target.config.schema_checks:
         raise Misconfigured(
-            f"the topic wants its records' schema ids judged by agents, whom the sink doesn't ask; topic={told.name}"
+            f"the topic validates schema ids at agents, which the sink bypasses; topic={topic.name}"
             " do=write to a topic without streamhouse.schema.validation"
         )
     return target

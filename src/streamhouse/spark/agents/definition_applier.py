@@ -1,8 +1,8 @@
-"""Applying: files become what agents keep: read, validated, then put there, one after the other.
+"""Applier of definitions: reads files, has them validated, and stores them with agents, one after the other.
 
-Data path   `pipelines apply` -> files -> **applying** -> a SQL worker (validation) -> agents
-Owns        which files, in which order; problems with file, line and column; what became of each definition
-Leaves      requests to `definitions`, judging to the worker, screens to the command line
+Data path   `pipelines apply` -> files -> **definition_applier** -> a SQL worker (validation) -> agents
+Owns        which files, in which order; diagnostics with file, line and column; the outcome of each definition
+Leaves      request bodies to `sql.definitions`, validation to the worker, output to the command line
 
 All of it is read and validated before anything is changed.
 """
@@ -27,7 +27,7 @@ CONFLICT: Final = 409
 
 Validated = tuple[Sequence[Mapping[str, Any]], Mapping[str, Sequence[Mapping[str, Any]]]]
 Validate = Callable[[str, Sequence[Mapping[str, Any]]], Awaitable[Validated]]
-"""What a SQL worker says about a text of statements, and by name about pipelines in Python."""
+"""A SQL worker's diagnostics of a text of statements, and by name of pipelines in Python."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,22 +65,22 @@ class Outcome:
 
 def find_files(given: Iterable[Path]) -> list[Path]:
     """Files as they are named; of folders all SQL and Python, by name: tables in `1-tables.sql` come first."""
-    found: list[Path] = []
+    files: list[Path] = []
     for path in given:
         if path.is_dir():
             inside = sorted(each for each in path.rglob("*") if each.suffix in SUFFIXES and each.is_file())
             if not inside:
                 raise Rejected(f"no SQL or Python files here; folder={path}")
-            found += inside
+            files += inside
         elif path.suffix not in SUFFIXES:
             raise Rejected(f"neither .sql nor .py; file={path}")
         else:
-            found.append(path)
-    return found
+            files.append(path)
+    return files
 
 
 def read_files(paths: Iterable[Path]) -> tuple[list[DefinitionFile], list[FileDiagnostic]]:
-    """What the files ask for, and what of it can't be understood."""
+    """The changes that the files declare, and diagnostics of those that can't be parsed."""
     files: list[DefinitionFile] = []
     problems: list[FileDiagnostic] = []
     for path in paths:
@@ -97,10 +97,10 @@ def read_files(paths: Iterable[Path]) -> tuple[list[DefinitionFile], list[FileDi
 async def validated(
     files: Sequence[DefinitionFile], validate: Validate
 ) -> tuple[list[DefinitionFile], list[FileDiagnostic]]:
-    """The files with what Spark knows of their statements, and what it finds wrong.
+    """The files with what Spark inferred of their statements, and diagnostics.
 
-    Statements of all SQL files are judged as one text, so that each knows what those before it create. Functions in
-    Python know them too.
+    Statements of all SQL files are validated as one text, so that each sees what those before it create. Functions in
+    Python see them too.
     """
     queries = [file for file in files if file.path.suffix == ".sql" and file.changes]
     python = {change.name: (file, change) for file in files for change in file.changes if _is_python(change)}
@@ -165,12 +165,12 @@ def _with_shape(change: DefinitionChange, checked: Mapping[str, Any] | None) -> 
     )
 
 
-def _is_as_written(kept: Mapping[str, Any], body: Mapping[str, Any]) -> bool:
-    return all(kept.get(name) == body[name] for name in ("kind", "text", "options", "target"))
+def _is_as_written(stored: Mapping[str, Any], body: Mapping[str, Any]) -> bool:
+    return all(stored.get(name) == body[name] for name in ("kind", "text", "options", "target"))
 
 
 class DefinitionApplier:
-    """Puts changes to agents; `begin`: where pipelines start that are new, or can't keep their place."""
+    """Sends changes to agents; `begin` is the start of pipelines that are new, or can't keep their checkpoint."""
 
     def __init__(self, http: Http, *, begin: str | None = None) -> None:
         self._http, self._begin = http, begin
@@ -178,63 +178,63 @@ class DefinitionApplier:
         self._begun: set[str] = set()
 
     async def apply(self, change: DefinitionChange) -> Outcome:
-        """Never raises for what agents refuse."""
+        """Apply one change; a rejection by agents is an outcome, not an exception."""
         if change.body is None:
-            answer = await self._http.ask("DELETE", change.path)
-            if answer.status == 404 and change.is_optional:
+            response = await self._http.ask("DELETE", change.path)
+            if response.status == 404 and change.is_optional:
                 return Outcome(what=change.what, name=change.name, outcome="absent")
-            return self._outcome(change, answer, "deleted")
+            return self._outcome(change, response, "deleted")
         if change.what == "table":
             return await self._table(change)
         return await self._pipeline(change, change.body)
 
     async def settle(self) -> list[Outcome]:
-        """Pipelines read the definition of a lake table that they write when they start: those that run start again."""
-        answer = await self._http.ask("GET", "/v1/pipelines") if self._changed else None
-        kept = msgspec.json.decode(answer.content)["pipelines"] if answer and answer.status == OK else []
-        found: list[Outcome] = []
-        for each in kept:
+        """Restart the running pipelines that write a changed lake table: they read its definition when they start."""
+        response = await self._http.ask("GET", "/v1/pipelines") if self._changed else None
+        stored = msgspec.json.decode(response.content)["pipelines"] if response and response.status == OK else []
+        outcomes: list[Outcome] = []
+        for each in stored:
             name, target = each["name"], each.get("target")
             if target in self._changed and name not in self._begun and each.get("wish") == DesiredState.RUN:
                 change = DefinitionChange(what="pipeline", name=name, body={}, line=0)
-                again = await self._http.ask("POST", f"{change.path}/restart", body={"from": None})
-                found.append(self._outcome(change, again, "restarted"))
-        return found
+                restarted = await self._http.ask("POST", f"{change.path}/restart", body={"from": None})
+                outcomes.append(self._outcome(change, restarted, "restarted"))
+        return outcomes
 
     async def _table(self, change: DefinitionChange) -> Outcome:
-        found = await self._http.ask("GET", change.path)
-        was = msgspec.json.decode(found.content) if found.status == 200 else None
-        text = None if was is None else was.get("text")
+        current = await self._http.ask("GET", change.path)
+        stored = msgspec.json.decode(current.content) if current.status == 200 else None
+        text = None if stored is None else stored.get("text")
         if text is not None and (change.is_optional or text == (change.body or {}).get("text")):
             return Outcome(what="table", name=change.name, outcome="unchanged")
-        answer = await self._http.ask("PUT", change.path, body=change.body)
-        outcome = self._outcome(change, answer, "created" if text is None else "changed")
+        response = await self._http.ask("PUT", change.path, body=change.body)
+        outcome = self._outcome(change, response, "created" if text is None else "changed")
         if outcome.outcome == "changed" and (change.body or {}).get("connector") in LAKE:
             self._changed.add(change.name)
         return outcome
 
     async def _pipeline(self, change: DefinitionChange, body: Mapping[str, Any]) -> Outcome:
-        found = await self._http.ask("GET", change.path)
-        is_there = found.status == 200
-        if is_there and change.is_inferred and _is_as_written(msgspec.json.decode(found.content), body):
+        current = await self._http.ask("GET", change.path)
+        exists = current.status == 200
+        if exists and change.is_inferred and _is_as_written(msgspec.json.decode(current.content), body):
             body = {**body, "columns": None, "shape": None}  # it keeps what was inferred when it was created
-        begins = {"starting": None if is_there else self._begin, "fresh": False}
-        answer = await self._http.ask("PUT", change.path, body={**body, **begins})
-        if answer.status == CONFLICT and self._begin is not None:
+        begins = {"starting": None if exists else self._begin, "fresh": False}
+        response = await self._http.ask("PUT", change.path, body={**body, **begins})
+        if response.status == CONFLICT and self._begin is not None:
             fresh = {"starting": self._begin, "fresh": True}
-            answer = await self._http.ask("PUT", change.path, body={**body, **fresh})
-        outcome = self._outcome(change, answer, "changed")
+            response = await self._http.ask("PUT", change.path, body={**body, **fresh})
+        outcome = self._outcome(change, response, "changed")
         if outcome.outcome in ("created", "changed"):
             self._begun.add(change.name)
         return outcome
 
-    def _outcome(self, change: DefinitionChange, answer: HttpResponse, usual: str) -> Outcome:
-        if answer.status >= 500:
-            raise Unavailable(error_detail(answer))
-        if answer.status >= 400:
+    def _outcome(self, change: DefinitionChange, response: HttpResponse, usual: str) -> Outcome:
+        if response.status >= 500:
+            raise Unavailable(error_detail(response))
+        if response.status >= 400:
             return Outcome(
-                what=change.what, name=change.name, outcome="refused", why=error_detail(answer), line=change.line
+                what=change.what, name=change.name, outcome="refused", why=error_detail(response), line=change.line
             )
-        told = msgspec.json.decode(answer.content) if answer.content else {}
-        outcome = told.get("outcome") if isinstance(told, dict) else None
+        decoded = msgspec.json.decode(response.content) if response.content else {}
+        outcome = decoded.get("outcome") if isinstance(decoded, dict) else None
         return Outcome(what=change.what, name=change.name, outcome=outcome or usual, line=change.line)

@@ -17,7 +17,7 @@ from streamhouse.spark.agents.client import AgentClient, error_detail
 
 
 class SupervisorClient:
-    """`name` never comes back: another life of a supervisor is another supervisor."""
+    """`name` is unique: a restarted supervisor has another one."""
 
     def __init__(self, http: Http, *, name: str, host: str, slots: int) -> None:
         self._http = http
@@ -25,10 +25,10 @@ class SupervisorClient:
         self._path = f"/v1/supervisors/{quote(name, safe='')}"
 
     def __repr__(self) -> str:
-        return f"<SupervisorAgents {self._path} {self._http!r}>"
+        return f"<SupervisorClient {self._path} {self._http!r}>"
 
     async def heartbeat(self, running: list[dict[str, Any]], *, is_leaving: bool = False) -> dict[str, Any]:
-        """Who is leaving keeps what it still runs, and takes nothing more."""
+        """A leaving supervisor keeps the pipelines that still run, and is assigned no others."""
         body = {"host": self._host, "slots": 0 if is_leaving else self._slots, "running": running}
         return decode_response(await self._http.ask("POST", f"{self._path}/heartbeat", body=body))
 
@@ -36,18 +36,18 @@ class SupervisorClient:
         decode_response(await self._http.ask("DELETE", self._path))
 
 
-def decode_response(answer: HttpResponse) -> dict[str, Any]:
-    """What an agent tells; raises `Unavailable` or `Rejected` with its words where it refuses."""
-    if answer.status >= 500 or answer.status == 429:
-        raise Unavailable(error_detail(answer))
-    if answer.status >= 400:
-        raise Rejected(error_detail(answer))
-    told: dict[str, Any] = msgspec.json.decode(answer.content) if answer.content else {}
-    return told
+def decode_response(response: HttpResponse) -> dict[str, Any]:
+    """Decode a JSON response; raise `Unavailable` or `Rejected` with the agent's message for an error response."""
+    if response.status >= 500 or response.status == 429:
+        raise Unavailable(error_detail(response))
+    if response.status >= 400:
+        raise Rejected(error_detail(response))
+    decoded: dict[str, Any] = msgspec.json.decode(response.content) if response.content else {}
+    return decoded
 
 
 VALIDATION_SETTINGS: Final = ("message.timestamp.", "streamhouse.schema.")
-"""Settings that judge or change records when they come: what was taken once is not judged again."""
+"""Settings that validate or change records when they are produced: replayed records are not validated again."""
 
 
 class TopicInfo(msgspec.Struct, frozen=True):
@@ -57,39 +57,39 @@ class TopicInfo(msgspec.Struct, frozen=True):
 
 
 async def find_topic(agents: AgentClient, name: str) -> TopicInfo | None:
-    answer = await agents.answer("GET", f"/v1/topics/{quote(name, safe='')}")
-    if answer.status == 404:
+    response = await agents.send("GET", f"/v1/topics/{quote(name, safe='')}")
+    if response.status == 404:
         return None
-    if answer.status >= 400:
-        raise Rejected(error_detail(answer))
-    return msgspec.json.decode(answer.content, type=TopicInfo)
+    if response.status >= 400:
+        raise Rejected(error_detail(response))
+    return msgspec.json.decode(response.content, type=TopicInfo)
 
 
 async def get_topic(agents: AgentClient, name: str) -> TopicInfo:
-    found = await find_topic(agents, name)
-    if found is None:
+    topic = await find_topic(agents, name)
+    if topic is None:
         raise UnknownTopic(name)
-    return found
+    return topic
 
 
 async def create_topic(
     agents: AgentClient, name: str, *, partitions: int | None, settings: Mapping[str, str]
 ) -> TopicInfo:
-    """The topic, made with these where it isn't there; raises `Rejected` where it has other partitions than asked."""
-    found = await find_topic(agents, name)
-    if found is None:
+    """The topic, created with these settings if it does not exist. Raises `Rejected` if it can't be created."""
+    topic = await find_topic(agents, name)
+    if topic is None:
         kept = {key: value for key, value in settings.items() if not key.startswith(VALIDATION_SETTINGS)}
         body = {"name": name, "settings": kept} | ({} if partitions is None else {"partitions": partitions})
-        answer = await agents.answer("POST", "/v1/topics", body=body)
-        if answer.status >= 400 and answer.status != 409:  # somebody, or an earlier try, was quicker
-            raise Rejected(error_detail(answer))
+        response = await agents.send("POST", "/v1/topics", body=body)
+        if response.status >= 400 and response.status != 409:  # another process, or an earlier attempt, created it
+            raise Rejected(error_detail(response))
         return await get_topic(agents, name)
-    return found
+    return topic
 
 
-def check_partitions(found: TopicInfo, asked: int | None) -> None:
-    if asked is not None and found.partitions != asked:
+def check_partitions(topic: TopicInfo, partitions: int | None) -> None:
+    if partitions is not None and topic.partitions != partitions:
         raise Rejected(
-            f"the topic is there with another number of partitions; topic={found.name} partitions={found.partitions}"
-            f" asked={asked} do=leave it out, or name another topic"
+            f"the topic exists with another number of partitions; topic={topic.name} partitions={topic.partitions}"
+            f" requested={partitions} do=leave it out, or name another topic"
         )

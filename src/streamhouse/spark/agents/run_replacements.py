@@ -1,10 +1,10 @@
-"""Agents, as maintenance jobs ask them: which runs a topic has, and that others take their place.
+"""The client of maintenance jobs: reads the runs of a topic, and has runs replaced by others.
 
-Data path   a job on the driver -> **agents** -> an agent's HTTP listener -> one metadata transaction
-Owns        the shapes of these questions and answers; patience with agents that are away
-Leaves      finding an agent that answers to `client.http`; what is worth rewriting to `merge_job` and `compaction_job`
+Data path   a job on the driver -> **run_replacements** -> an agent's HTTP listener -> one metadata transaction
+Owns        requests and responses of maintenance; their retry timeout
+Leaves      the choice of an agent to `client.http`; what is worth rewriting to `merge_job` and `compaction_job`
 
-A replacement is asked for until somebody answers: the same again is answered as the first time.
+A replacement is idempotent: it is sent until an agent responds, and a repeated one gets the response of the first.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -27,7 +27,7 @@ from streamhouse.spark.agents.client import AbortedRow, AgentClient, error_detai
 T = TypeVar("T")
 
 RETRY_TIMEOUT_S: Final = 60.0
-"""How long agents that are away are waited for: a job has no user who waits for its next row."""
+"""How long requests are retried: longer than for queries, because no user waits for a job's next row."""
 NOT_FOUND, CONFLICT = 404, 409
 
 
@@ -80,7 +80,7 @@ class PartitionPlan(msgspec.Struct, frozen=True):
         return self.flushed_end if self.settled_end is None else self.settled_end
 
     @property
-    def void(self) -> AbortedTransactions:
+    def aborted_transactions(self) -> AbortedTransactions:
         return AbortedTransactions(row.aborted for row in self.aborted)
 
 
@@ -92,7 +92,7 @@ class JobTime(msgspec.Struct, frozen=True):
 
 
 class MaintenancePlan(msgspec.Struct, frozen=True):
-    """`next`: the answer had no room for more. `now_ms`: the time by the agents' clocks; older agents don't tell."""
+    """`next` is the cursor of the next page. `now_ms` is the time of the agents' clocks; None from an old agent."""
 
     store: str
     grace_s: float
@@ -104,7 +104,7 @@ class MaintenancePlan(msgspec.Struct, frozen=True):
     now_ms: int | None = None
 
     def ages_at(self, own_ms: int) -> "JobTime":
-        """The job's clock beside the agents': neither shortens how long something stays."""
+        """Combine the job's clock with the agents', so that neither shortens a retention time."""
         agents_ms = own_ms if self.now_ms is None else self.now_ms
         return JobTime(min(own_ms, agents_ms), max(own_ms, agents_ms))
 
@@ -119,7 +119,7 @@ class MaintenancePlan(msgspec.Struct, frozen=True):
 
 
 class ExpectedRun(msgspec.Struct, frozen=True):
-    """A run that goes, as the plan had it."""
+    """A run to be replaced, as the plan had it."""
 
     key: str
     base: int
@@ -149,8 +149,8 @@ class ReplacingSegment(msgspec.Struct, frozen=True):
 
 
 class Replacement(msgspec.Struct, frozen=True, kw_only=True):
-    """What takes whose place. Without a segment only `cleaned_to` is noted, and that nobody is told any more of aborted
-    transactions whose markers, at the offsets `spent`, are all that is left of them."""
+    """Runs of a partition, and the segment that replaces them. Without a segment only `cleaned_to` is recorded, and the
+    aborted transactions of which only their markers are left, at the offsets `spent`, are removed from the metadata."""
 
     topic: str
     topic_id: str
@@ -162,13 +162,13 @@ class Replacement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MaintenanceClient:
-    """Agents that plan and register for jobs. Use it in `async with`, on one event loop."""
+    """Use it in `async with`, on one event loop."""
 
-    def __init__(self, address: str, *, clock: Clock | None = None, patience_s: float = RETRY_TIMEOUT_S) -> None:
-        self.agents = AgentClient(address, clock=clock, patience_s=patience_s)
+    def __init__(self, address: str, *, clock: Clock | None = None, retry_timeout_s: float = RETRY_TIMEOUT_S) -> None:
+        self.agents = AgentClient(address, clock=clock, retry_timeout_s=retry_timeout_s)
 
     def __repr__(self) -> str:
-        return f"<Maintainers {self.agents!r}>"
+        return f"<MaintenanceClient {self.agents!r}>"
 
     async def __aenter__(self) -> Self:
         return self
@@ -178,29 +178,27 @@ class MaintenanceClient:
     ) -> None:
         await self.agents.__aexit__(kind, error, trace)
 
-    async def meet(self) -> None:
-        """See that somebody is there; raises `Unavailable` soon where not: later on there is patience."""
-        await self.agents.meet()
+    async def check_agent(self) -> None:
+        """Check that an agent answers; raises `Unavailable` sooner than other requests."""
+        await self.agents.check_agent()
 
     async def topics(self) -> list[str]:
         return sorted(await self.agents.topics())
 
     async def flush(self, topic: str) -> None:
-        """Have all in segments that was acknowledged before."""
-        answer = await self.agents.answer("POST", f"/v1/topics/{topic}/flush")
-        if answer.status == NOT_FOUND:
-            raise unknown_topic(answer)
-        if answer.status >= 400:
-            raise Rejected(error_detail(answer))
+        """Have all records flushed that were acknowledged before."""
+        response = await self.agents.send("POST", f"/v1/topics/{topic}/flush")
+        if response.status == NOT_FOUND:
+            raise unknown_topic(response)
+        if response.status >= 400:
+            raise Rejected(error_detail(response))
 
     async def pages(self, topic: str) -> AsyncIterator[MaintenancePlan]:
-        """A topic's runs, as many at a time as agents tell at once; a partition may go on in the next page."""
+        """A topic's runs, one page at a time; a partition may continue on the next page."""
         cursor: str | None = None
         while True:
             body = {"topic": topic, "cursor": cursor}
-            page = _decode_response(
-                await self.agents.answer("POST", "/v1/maintenance/plan", body=body), MaintenancePlan
-            )
+            page = _decode_response(await self.agents.send("POST", "/v1/maintenance/plan", body=body), MaintenancePlan)
             yield page
             cursor = page.next
             if cursor is None:
@@ -212,37 +210,37 @@ class MaintenanceClient:
         return msgspec.structs.replace(pages[-1], partitions=merge_pages(pages))
 
     async def replace(self, replacement: Replacement) -> bool:
-        """Have runs replaced; False where others stand there by now: plan again.
+        """Have runs replaced; False if the partition has other runs by now: plan again.
 
-        Raises `CommitRefused` for what agents will never do, and `Unavailable` when nobody answers in time: then it may
-        or may not have happened, and either is well.
+        Raises `CommitRefused` for a replacement that agents never accept, and `Unavailable` if no agent responds in
+        time: it may or may not have happened, and both are safe.
         """
-        answer = await self.agents.answer("POST", "/v1/replacements", body=replacement)
-        if answer.status in (NOT_FOUND, CONFLICT):  # the topic is gone, or its runs are others
+        response = await self.agents.send("POST", "/v1/replacements", body=replacement)
+        if response.status in (NOT_FOUND, CONFLICT):  # the topic is gone, or its runs are others
             return False
-        if answer.status >= 400:
-            raise CommitRefused(f"agents don't take what was rewritten; why={error_detail(answer)}")
+        if response.status >= 400:
+            raise CommitRefused(f"agents reject the rewritten runs; error={error_detail(response)}")
         return True
 
 
 def merge_pages(pages: Sequence[MaintenancePlan]) -> list[PartitionPlan]:
-    """Every partition once, with the runs of all pages; what a later page says of it is newer."""
-    found: dict[int, PartitionPlan] = {}
+    """Every partition once, with the runs of all pages; the bounds of a later page are newer."""
+    merged: dict[int, PartitionPlan] = {}
     for plan in (plan for page in pages for plan in page.partitions):
-        known = found.get(plan.partition)
+        known = merged.get(plan.partition)
         if known is not None:
             runs, aborted = [*known.runs, *plan.runs], [*known.aborted, *plan.aborted]
             plan = msgspec.structs.replace(plan, runs=runs, aborted=aborted)
-        found[plan.partition] = plan
-    return list(found.values())
+        merged[plan.partition] = plan
+    return list(merged.values())
 
 
-def _decode_response(answer: HttpResponse, kind: type[T]) -> T:
-    if answer.status == NOT_FOUND:
-        raise unknown_topic(answer)
-    if answer.status >= 400:
-        raise Rejected(error_detail(answer))
+def _decode_response(response: HttpResponse, kind: type[T]) -> T:
+    if response.status == NOT_FOUND:
+        raise unknown_topic(response)
+    if response.status >= 400:
+        raise Rejected(error_detail(response))
     try:
-        return msgspec.json.decode(answer.content, type=kind)
+        return msgspec.json.decode(response.content, type=kind)
     except msgspec.DecodeError as error:
-        raise Rejected(f"unexpected answer of an agent; why={error} do=use the agents' version here") from None
+        raise Rejected(f"unexpected response of an agent; error={error} do=use the agents' version here") from None

@@ -1,8 +1,8 @@
-"""Columns: records as Spark's Kafka source shows them, from the buffers that `format.columnar_decoder` fills.
+"""Record columns: records as in Spark's Kafka source, from the buffers that `format.columnar_decoder` fills.
 
 Data path   reading, tail -> read_columns -> **record_batch** -> Spark
 Owns        what a narrower schema needs of records, and Arrow's arrays
-Leaves      names and types to `fields`, the buffers to `format.columnar_decoder`, typed columns to `columns`
+Leaves      names and types to `record_schema`, buffers to `format.columnar_decoder`, typed columns to `typed_columns`
 """
 
 from collections.abc import Callable, Mapping
@@ -27,53 +27,53 @@ _REQUIRED: Final = {
     "deleted": Column.VALUE,
 }
 _MAX_MS: Final = (2**63 - 1) // 1000
-"""Times beyond what microseconds in 64 bits can say are shown as the last that they can: year 294247."""
+"""Timestamps beyond 64 bits of microseconds become the largest possible: year 294247."""
 
 
 def required_columns(names: Mapping[str, object] | list[str]) -> Column:
-    """What must be read of records; topic and partition are known without."""
-    wanted = Column(0)
+    """The parts of records to decode; topic and partition are known without."""
+    required = Column(0)
     for name in names:
-        wanted |= _REQUIRED.get(name, Column(0))
-    return wanted
+        required |= _REQUIRED.get(name, Column(0))
+    return required
 
 
 @dataclass(frozen=True, slots=True)
 class RecordBatchBuilder:
-    """The columns of an answer, in Spark's order and with Spark's types."""
+    """Builds the columns of a query, in Spark's order and with Spark's types."""
 
     arrow: pa.Schema
-    wanted: Column
+    required: Column
 
     @classmethod
     def of(cls, schema: StructType) -> "RecordBatchBuilder":
         return cls(to_arrow_schema(schema, timezone="UTC"), required_columns(schema.fieldNames()))
 
-    def record_batch(self, columns: Columns, place: TopicPartition, *, shift: int = 0) -> pa.RecordBatch:
-        """`shift` is what stored offsets lack."""
-        arrays = [self._array(field, columns, place, shift) for field in self.arrow]
+    def record_batch(self, columns: Columns, partition: TopicPartition, *, shift: int = 0) -> pa.RecordBatch:
+        """`shift` is added to stored offsets."""
+        arrays = [self._array(field, columns, partition, shift) for field in self.arrow]
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
 
-    def _array(self, field: pa.Field, columns: Columns, place: TopicPartition, shift: int) -> pa.Array:
-        return ARRAYS[field.name](field.type, columns, place, shift)
+    def _array(self, field: pa.Field, columns: Columns, partition: TopicPartition, shift: int) -> pa.Array:
+        return ARRAYS[field.name](field.type, columns, partition, shift)
 
 
-def _topic(kind: pa.DataType, columns: Columns, place: TopicPartition, shift: int) -> pa.Array:
-    return pa.repeat(pa.scalar(place.topic, kind), columns.rows)
+def _topic(kind: pa.DataType, columns: Columns, partition: TopicPartition, shift: int) -> pa.Array:
+    return pa.repeat(pa.scalar(partition.topic, kind), columns.rows)
 
 
-def _partition(kind: pa.DataType, columns: Columns, place: TopicPartition, shift: int) -> pa.Array:
-    return pa.repeat(pa.scalar(place.partition, kind), columns.rows)
+def _partition(kind: pa.DataType, columns: Columns, partition: TopicPartition, shift: int) -> pa.Array:
+    return pa.repeat(pa.scalar(partition.partition, kind), columns.rows)
 
 
-def _offset(kind: pa.DataType, columns: Columns, place: TopicPartition, shift: int) -> pa.Array:
+def _offset(kind: pa.DataType, columns: Columns, partition: TopicPartition, shift: int) -> pa.Array:
     assert columns.offset is not None
     if shift:
         np.frombuffer(columns.offset, dtype=np.int64)[:] += shift
     return _fixed(kind, columns.rows, columns.offset)
 
 
-def _timestamp(kind: pa.DataType, columns: Columns, place: TopicPartition, shift: int) -> pa.Array:
+def _timestamp(kind: pa.DataType, columns: Columns, partition: TopicPartition, shift: int) -> pa.Array:
     assert columns.timestamp_ms is not None
     times = np.frombuffer(columns.timestamp_ms, dtype=np.int64)
     np.clip(times, -_MAX_MS, _MAX_MS, out=times)
@@ -81,25 +81,25 @@ def _timestamp(kind: pa.DataType, columns: Columns, place: TopicPartition, shift
     return _fixed(kind, columns.rows, columns.timestamp_ms)
 
 
-def _timestamp_type(kind: pa.DataType, columns: Columns, place: TopicPartition, shift: int) -> pa.Array:
+def _timestamp_type(kind: pa.DataType, columns: Columns, partition: TopicPartition, shift: int) -> pa.Array:
     assert columns.timestamp_type is not None
     return _fixed(kind, columns.rows, columns.timestamp_type)
 
 
-def _key(kind: pa.DataType, columns: Columns, place: TopicPartition, shift: int) -> pa.Array:
+def _key(kind: pa.DataType, columns: Columns, partition: TopicPartition, shift: int) -> pa.Array:
     return binary_array(kind, columns.key)
 
 
-def _value(kind: pa.DataType, columns: Columns, place: TopicPartition, shift: int) -> pa.Array:
+def _value(kind: pa.DataType, columns: Columns, partition: TopicPartition, shift: int) -> pa.Array:
     return binary_array(kind, columns.value)
 
 
-def _deleted(kind: pa.DataType, columns: Columns, place: TopicPartition, shift: int) -> pa.Array:
+def _deleted(kind: pa.DataType, columns: Columns, partition: TopicPartition, shift: int) -> pa.Array:
     """Whether a record has no value: the end of its key."""
     return binary_array(pa.binary(), columns.value).is_null()
 
 
-def _headers(kind: pa.DataType, columns: Columns, place: TopicPartition, shift: int) -> pa.Array:
+def _headers(kind: pa.DataType, columns: Columns, partition: TopicPartition, shift: int) -> pa.Array:
     return _header_lists(kind, columns.rows, columns.headers)
 
 

@@ -55,13 +55,13 @@ def subject_of(topic: str) -> str:
 
 async def latest_schema(address: str, topic: str) -> ReaderSchema:
     """The latest version of what a topic's values are; raises `Misconfigured` where none is registered."""
-    found = await find_schema(address, topic)
-    if found is None:
+    schema = await find_schema(address, topic)
+    if schema is None:
         raise Misconfigured(
             f"no schema is registered for the topic; subject={subject_of(topic)}"
             " do=register one: streamhouse schemas register, or leave schema=registry out"
         )
-    return found
+    return schema
 
 
 async def find_schema(address: str, topic: str) -> ReaderSchema | None:
@@ -69,12 +69,12 @@ async def find_schema(address: str, topic: str) -> ReaderSchema | None:
     async with AgentClient(address) as agents:
         schemas = Schemas(agents.http)
         try:
-            found = await schemas.latest(subject_of(topic))
+            latest = await schemas.latest(subject_of(topic))
         except (UnknownSubject, UnknownSchema):
             return None
-        new = NewSchema(text=found.text, type=found.type, references=found.references)
+        new = NewSchema(text=latest.text, type=latest.type, references=latest.references)
         references = await schemas.resolved(new)
-    return ReaderSchema(type=found.type, text=found.text, references=tuple(sorted(references.items())))
+    return ReaderSchema(type=latest.type, text=latest.text, references=tuple(sorted(references.items())))
 
 
 def fields_of(schema: ParsedSchema) -> list[Field]:
@@ -112,8 +112,8 @@ def writer_schema(address: str, schema_id: int) -> ParsedSchema:
 async def _by_id(address: str, schema_id: int) -> ParsedSchema:
     async with AgentClient(address) as agents:
         schemas = Schemas(agents.http)
-        found = await schemas.by_id(schema_id)
-        return parse_schema(found.type, found.text, await schemas.resolved(found))
+        schema = await schemas.by_id(schema_id)
+        return parse_schema(schema.type, schema.text, await schemas.resolved(schema))
 
 
 _UNFRAMED: Final = "it does not begin with the id of a schema"

@@ -72,20 +72,20 @@ def _size(kind: AvroType, known: dict[int, int]) -> int:
 
 
 def _fields(writer: Record, reader: Record, columns: pa.Schema) -> tuple[list[tuple[int, Plan]], tuple[Node, ...]]:
-    """Columns by their places, and all children: the writer's fields in order, then those that it doesn't have."""
-    wanted = {field.name: field for field in reader.fields}
+    """Columns by their positions, and all children: the writer's fields in order, then those that it doesn't have."""
+    reader_fields = {field.name: field for field in reader.fields}
     plans: dict[str, tuple[int, Plan]] = {}
     nodes: list[Node] = []
     for field in writer.fields:
         if field.name in columns.names:
-            plan = _plan(field.type, wanted[field.name].type, columns.field(field.name).type)
+            plan = _plan(field.type, reader_fields[field.name].type, columns.field(field.name).type)
             plans[field.name] = len(nodes), plan
             nodes.append(plan.node)
         else:
             nodes.append(_skipped(field.type))
     for column in columns:
         if column.name not in plans:
-            if wanted[column.name].default not in (MISSING, None):
+            if reader_fields[column.name].default not in (MISSING, None):
                 raise NotVectorizable
             plans[column.name] = len(nodes), absent(column.type)
             nodes.append(plans[column.name][1].node)

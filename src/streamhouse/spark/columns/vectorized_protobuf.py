@@ -1,11 +1,11 @@
-"""Quick Protobuf: the plan by which messages of one file become the columns of another one.
+"""Vectorized Protobuf: the plan by which messages of the writer's file become columns of the reader's.
 
 Data path   writer's and reader's message -> **protobuf_plan** -> `format.payload_decoder` -> `arrow_builders`
 Owns        which fields go into which columns without an object per record
-Leaves      everything else to `protobuf` and the codec in `schemas.protobuf`: the same columns, record by record
+Leaves      the rest to `protobuf_columns` and the codec in `schemas.protobuf`: the same columns, record by record
 
-Fields go by their names in JSON, as they do there; a field is found by the number that the writer gave it. Maps,
-wrappers, groups, required fields and closed enums are left to the codec, and messages in which a field comes twice.
+Fields are matched by their JSON names, as in the codec, and decoded by the writer's field numbers. Maps,
+wrappers, groups, required fields and closed enums are left to the codec, as are messages in which a field comes twice.
 """
 
 from dataclasses import replace
@@ -65,10 +65,12 @@ def _fields(
         raise NotVectorizable
     written = {field.json_name: field for field in writer.fields}
     plans: list[tuple[int, Plan]] = []
-    for place, column in enumerate(columns):
-        wanted = reader.fields_by_name[column.name]
-        field = written.get(wanted.json_name)
-        plans.append((place, absent(column.type) if field is None else _field(field, wanted, column.type, depth)))
+    for position, column in enumerate(columns):
+        reader_field = reader.fields_by_name[column.name]
+        field = written.get(reader_field.json_name)
+        plans.append(
+            (position, absent(column.type) if field is None else _field(field, reader_field, column.type, depth))
+        )
     nodes = [plan.node for _, plan in plans]
     nodes += _rivals(writer, {node.number for node in nodes})
     if len(nodes) > MAX_FIELDS or len(writer.oneofs) > MAX_FIELDS:

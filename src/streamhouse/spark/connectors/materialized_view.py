@@ -429,7 +429,7 @@ def _next_batch(address: str, name: str) -> int:
 def _send(address: str, method: str, path: str, body: object = None) -> HttpResponse:
     """The same part told twice counts once, so all of it may be asked again."""
     loop, agents = connected(address)
-    return loop.run(agents.answer(method, path, body=body))
+    return loop.run(agents.send(method, path, body=body))
 
 
 def _check_response(answer: HttpResponse, view: str) -> HttpResponse:

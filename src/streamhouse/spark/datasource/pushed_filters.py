@@ -1,8 +1,8 @@
-"""Pushing: what Spark's filters say of partitions, offsets and times, so that less is read.
+"""Pushed filters: limits of topics, partitions, offsets and timestamps from Spark's filters, so that less is read.
 
-Data path   filters -> **pushed** -> spans, blocks and records that are not read at all
-Owns        which filters say something here, and how they narrow
-Leaves      the filters themselves to Spark, which judges every row again: narrowing may be generous, never wrong
+Data path   filters -> **pushed_filters** -> offset ranges, blocks and records that are not read at all
+Owns        which filters limit a read, and how
+Leaves      the filters themselves to Spark, which applies them to every row again: limits may be generous, never wrong
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -38,10 +38,10 @@ class PushedFilters:
     until_ms: int | None = None
 
     def prune(self, spans: Iterable[OffsetRange]) -> list[OffsetRange]:
-        """What is left of spans that have an end."""
-        found: list[OffsetRange] = []
+        """What is left of ranges that have an end."""
+        kept: list[OffsetRange] = []
         for span in spans:
-            topic, number = span.place
+            topic, number = span.partition
             if self.topics is not None and topic not in self.topics:
                 continue
             if self.partitions is not None and number not in self.partitions:
@@ -49,17 +49,17 @@ class PushedFilters:
             start = max(span.start, self.from_offset or 0)
             end = span.end if self.until_offset is None or span.end is None else min(span.end, self.until_offset)
             if end is None or start < end:
-                found.append(OffsetRange(span.place, start, end))
-        return found
+                kept.append(OffsetRange(span.partition, start, end))
+        return kept
 
 
 NO_FILTERS: Final = PushedFilters()
 
 
 def translate_filters(filters: Iterable[Filter], *, prefix: str = "", own: Set[str] = frozenset()) -> PushedFilters:
-    """What filters, all of which hold, say together. Columns may be named with a prefix.
+    """The limits of filters, all of which hold. Columns may be named with a prefix.
 
-    `own`: columns of the records themselves, which say nothing of the log, whatever their names.
+    `own` are columns of the records themselves, which limit nothing, whatever their names.
     """
     pushed = NO_FILTERS
     for each in filters:
@@ -80,16 +80,16 @@ def _topics(pushed: PushedFilters, each: Filter) -> PushedFilters:
     values = _values(each)
     if values is None:
         return pushed
-    found = frozenset(str(value) for value in values if value is not None)
-    return replace(pushed, topics=found if pushed.topics is None else found & pushed.topics)
+    topics = frozenset(str(value) for value in values if value is not None)
+    return replace(pushed, topics=topics if pushed.topics is None else topics & pushed.topics)
 
 
 def _partitions(pushed: PushedFilters, each: Filter) -> PushedFilters:
     values = _values(each)
     if values is None:
         return pushed
-    found = frozenset(int(value) for value in values if value is not None)
-    return replace(pushed, partitions=found if pushed.partitions is None else found & pushed.partitions)
+    partitions = frozenset(int(value) for value in values if value is not None)
+    return replace(pushed, partitions=partitions if pushed.partitions is None else partitions & pushed.partitions)
 
 
 def _offsets(pushed: PushedFilters, each: Filter) -> PushedFilters:

@@ -1,4 +1,4 @@
-"""Options: what somebody asked the source for, in the words of Spark's Kafka connector.
+"""Read options of the source, named as in Spark's Kafka connector.
 
 Data path   `.option(...)` -> **options** -> planning
 Owns        names, forms and defaults of options; what contradicts what
@@ -22,7 +22,7 @@ from streamhouse.spark.runtime import AGENTS_VARIABLE, DEFAULT_AGENTS
 from streamhouse.sql.options import parse_duration_ms
 
 HTTP_PORT: Final = 8080
-"""Of an agent, unless somebody sets another one."""
+"""Default HTTP port of an agent."""
 DEFAULT_SPLIT_BYTES: Final = 64 * 1024 * 1024
 DEFAULT_TRIGGER_DELAY_MS: Final = 15 * 60 * 1000
 
@@ -55,12 +55,12 @@ _KNOWN: Final = (
     "decodeErrors",
     "metadataPrefix",
 )
-# Of jobs that come from Kafka's connector: what they tune isn't here.
+# Options of Kafka's connector that have no meaning here; ignored, so that its jobs run unchanged.
 _IGNORED: Final = ("kafka.", "kafkaconsumer.", "fetchoffset.", "groupidprefix", "path", "checkpointlocation")
 
 
 class UniformOffset(NamedTuple):
-    """The same place in every partition: EARLIEST or LATEST."""
+    """The same offset in every partition: EARLIEST or LATEST."""
 
     offset: int
 
@@ -72,13 +72,13 @@ class SpecificOffsets(NamedTuple):
 
 
 class SpecificTimestamps(NamedTuple):
-    """The first record of a time or later, by partition; `others` is the time of all that are not named."""
+    """The first record with a timestamp or a later one, by partition; `others` is for all other partitions."""
 
     by_partition: Mapping[TopicPartition, int]
     others: int | None = None
 
-    def of(self, place: TopicPartition) -> int | None:
-        return self.by_partition.get(place, self.others)
+    def of(self, partition: TopicPartition) -> int | None:
+        return self.by_partition.get(partition, self.others)
 
 
 OffsetLimit: TypeAlias = UniformOffset | SpecificOffsets | SpecificTimestamps
@@ -93,7 +93,7 @@ class SubscribePattern(NamedTuple):
 
 
 class Assign(NamedTuple):
-    places: tuple[TopicPartition, ...]
+    partitions: tuple[TopicPartition, ...]
 
 
 Subscription: TypeAlias = Subscribe | SubscribePattern | Assign
@@ -120,11 +120,11 @@ class ReadOptions:
     include_headers: bool = False
     typed: bool = False
     keep_errors: bool = False
-    """Records that can't be decoded are told of in columns; otherwise they fail the read."""
+    """Malformed records are reported in columns; otherwise they fail the read."""
     keep_values: bool = False
     """All others have their bytes in these columns, too."""
     metadata_prefix: str = METADATA_PREFIX
-    """Before the names of columns about a record, where records have columns of their own."""
+    """Prefix of metadata columns, where records have columns of their own."""
 
     @property
     def typed_topic(self) -> str:
@@ -135,9 +135,9 @@ class ReadOptions:
 
 
 def chosen_agents(options: Mapping[str, str]) -> str:
-    """Whom to ask. Jobs that come from Kafka's connector name Kafka's ports: agents are on the same hosts."""
-    told = options.get("agents") or os.environ.get(AGENTS_VARIABLE)
-    return told or _beside(options.get(BOOTSTRAP, "")) or DEFAULT_AGENTS
+    """Addresses of agents. Jobs of Kafka's connector name Kafka's ports: agents are on the same hosts."""
+    configured = options.get("agents") or os.environ.get(AGENTS_VARIABLE)
+    return configured or _beside(options.get(BOOTSTRAP, "")) or DEFAULT_AGENTS
 
 
 def _beside(bootstrap: str) -> str:
@@ -185,9 +185,9 @@ def _check_names(given: Mapping[str, str]) -> None:
 def _subscription(options: Mapping[str, str]) -> Subscription:
     named = [name for name in _SUBSCRIPTIONS if options.get(name.lower())]
     if len(named) != 1:
-        told = f"given={','.join(named)}" if named else "given=none"
+        detail = f"given={','.join(named)}" if named else "given=none"
         raise Misconfigured(
-            f"one of the options {', '.join(_SUBSCRIPTIONS)} says what to read; {told}"
+            f"one of the options {', '.join(_SUBSCRIPTIONS)} is required; {detail}"
             ' do=give one of them, such as .option("topic", "orders")'
         )
     (name,), text = named, options[named[0].lower()]
@@ -202,14 +202,14 @@ def _subscription(options: Mapping[str, str]) -> Subscription:
 
 
 def _assigned(text: str) -> tuple[TopicPartition, ...]:
-    told = _json(text, "assign")
+    parsed = _json(text, "assign")
     try:
-        places = [TopicPartition(topic, int(number)) for topic, numbers in told.items() for number in numbers]
+        partitions = [TopicPartition(topic, int(number)) for topic, numbers in parsed.items() for number in numbers]
     except (TypeError, ValueError):
         raise _malformed("assign", text, '{"orders":[0,1]}') from None
-    if not places:
+    if not partitions:
         raise Misconfigured('no partition is named; option=assign do=write it like {"orders":[0,1]}')
-    return tuple(dict.fromkeys(places))
+    return tuple(dict.fromkeys(partitions))
 
 
 def _offset_limit(options: Mapping[str, str], which: str, default: OffsetLimit) -> OffsetLimit:
@@ -238,28 +238,28 @@ def _end(options: Mapping[str, str], streaming: bool | None) -> OffsetLimit:
 
 
 def _by_partition(text: str, name: str) -> dict[TopicPartition, int]:
-    told = _json(text, name)
+    parsed = _json(text, name)
     try:
-        found = {
+        offsets = {
             TopicPartition(topic, int(number)): int(offset)
-            for topic, offsets in told.items()
-            for number, offset in offsets.items()
+            for topic, numbered in parsed.items()
+            for number, offset in numbered.items()
         }
     except (AttributeError, TypeError, ValueError):
         raise _malformed(name, text, '{"orders":{"0":23,"1":-2}}') from None
-    if any(offset < EARLIEST for offset in found.values()):
+    if any(offset < EARLIEST for offset in offsets.values()):
         raise Misconfigured(f"an offset is negative; option={name} do=give a number, -2 (earliest) or -1 (latest)")
-    return found
+    return offsets
 
 
 def _json(text: str, name: str) -> dict[str, Any]:
     try:
-        told = json.loads(text)
+        parsed = json.loads(text)
     except ValueError:
-        told = None
-    if not isinstance(told, dict):
+        parsed = None
+    if not isinstance(parsed, dict):
         raise _malformed(name, text, 'earliest, latest or {"orders":{"0":23}}')
-    return told
+    return parsed
 
 
 def _malformed(name: str, text: str, form: str) -> Misconfigured:

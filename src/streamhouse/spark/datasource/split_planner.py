@@ -1,4 +1,4 @@
-"""Plans a read: asks agents for read plans, and cuts segment ranges into splits of even size, one per task.
+"""Plans a read: gets read plans from agents, and cuts segment ranges into splits of even size, one per task.
 
 Data path   options -> agents -> segment ranges -> **splits** -> executors
 Owns        which runs hold an offset range, where they are cut, which ranges share a task
@@ -45,17 +45,17 @@ MIN_SPLIT_BYTES: Final = 16 * MIB
 TARGET_SPLITS: Final = 8
 """Of reads in between: enough for the cores of a small machine to end at the same time."""
 TAIL_RECORD_BYTES: Final = 256
-"""What a record of the tail is taken to weigh, where no run tells."""
+"""Assumed size of a record of the tail, if there is no run to estimate it from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentRange:
-    """Offsets [start, end) of a partition, in a run, or with the leader where `run` is None.
+    """Offsets [start, end) of a partition, in a run, or at the leader if `run` is None.
 
     In a run there may be records of `aborted` transactions; a leader leaves them out itself.
     """
 
-    place: TopicPartition
+    partition: TopicPartition
     start: int
     end: int
     weight: float
@@ -78,17 +78,19 @@ def segment_ranges(plan: PartitionPlan, span: OffsetRange, *, from_ms: int | Non
     """The runs and the tail that hold a span, oldest first; of runs only those that have records since `from_ms`."""
     start = max(span.start, plan.log_start)
     end = plan.end if span.end is None else min(span.end, plan.end)
-    void = plan.void
+    aborted_transactions = plan.aborted_transactions
     for run in plan.runs:
         first, last = max(start, run.base), min(end, run.end, plan.segments_end)
         if first < last and (from_ms is None or run.max_timestamp_ms >= from_ms):
             weight = max(1.0, run.length * (last - first) / (run.end - run.base))
-            aborted = void.within(first, last)
-            yield SegmentRange(place=plan.place, start=first, end=last, weight=weight, run=run, aborted=aborted)
+            aborted = aborted_transactions.within(first, last)
+            yield SegmentRange(
+                partition=plan.topic_partition, start=first, end=last, weight=weight, run=run, aborted=aborted
+            )
     first = max(start, plan.segments_end)
     if first < end:
         weight = (end - first) * _record_bytes(plan.runs)
-        yield SegmentRange(place=plan.place, start=first, end=end, weight=max(1.0, weight))
+        yield SegmentRange(partition=plan.topic_partition, start=first, end=end, weight=max(1.0, weight))
 
 
 def _record_bytes(runs: Sequence[RunLocation]) -> float:
@@ -107,7 +109,7 @@ def count_splits(total_bytes: float, *, split_bytes: int, min_partitions: int) -
 def splits_of(
     pieces: SegmentRanges, *, store: str, split_bytes: int, min_partitions: int = 1, max_records: int | None = None
 ) -> list[InputSplit]:
-    """Cut a row of pieces into splits of the same weight, none with more offsets than `max_records`; none is empty."""
+    """Cut segment ranges into splits of the same weight, none with more offsets than `max_records`; none is empty."""
     if not pieces:
         return []
     total = sum(piece.weight for piece in pieces)
@@ -125,12 +127,12 @@ def _distribute(pieces: Iterable[SegmentRange], total: float, count: int) -> Ite
     for piece in pieces:
         rest: SegmentRange | None = piece
         while rest is not None:
-            room = total * number / count - used if number < count else rest.weight
-            if room <= 0:
+            share_left = total * number / count - used if number < count else rest.weight
+            if share_left <= 0:
                 yield share
                 share, number = [], number + 1
                 continue
-            taken, rest = cut(rest, room)
+            taken, rest = cut(rest, share_left)
             share.append(taken)
             used += taken.weight
     yield share
@@ -143,10 +145,10 @@ def _small(share: SegmentRanges, most: int) -> Iterator[list[SegmentRange]]:
     return _distribute([replace(piece, weight=piece.end - piece.start) for piece in share], offsets, max(1, parts))
 
 
-def cut(piece: SegmentRange, room: float) -> tuple[SegmentRange, SegmentRange | None]:
-    """As much of a piece as there is room for, an offset at least, and the rest."""
+def cut(piece: SegmentRange, weight: float) -> tuple[SegmentRange, SegmentRange | None]:
+    """Split a range at a weight: the first part has at least one offset, the second may be None."""
     offsets = piece.end - piece.start
-    fitting = max(1, round(offsets * room / piece.weight))
+    fitting = max(1, round(offsets * weight / piece.weight))
     if fitting >= offsets:
         return piece, None
     middle, share = piece.start + fitting, fitting / offsets
@@ -155,12 +157,12 @@ def cut(piece: SegmentRange, room: float) -> tuple[SegmentRange, SegmentRange | 
 
 
 def select_partitions(subscription: Subscription, topics: dict[str, int]) -> list[TopicPartition]:
-    """The partitions that somebody asked for, of those that there are."""
+    """The existing partitions of a subscription."""
     if isinstance(subscription, Assign):
-        for place in subscription.places:
-            if not 0 <= place.partition < topics.get(place.topic, 0):
-                raise _unknown(str(place), topics)
-        return list(subscription.places)
+        for partition in subscription.partitions:
+            if not 0 <= partition.partition < topics.get(partition.topic, 0):
+                raise _unknown(str(partition), topics)
+        return list(subscription.partitions)
     if isinstance(subscription, Subscribe):
         for topic in subscription.topics:
             if topic not in topics:
@@ -188,31 +190,33 @@ def _unknown(name: str, topics: dict[str, int]) -> UnknownTopic:
 
 
 async def find_log_bounds(agents: AgentClient, subscription: Subscription) -> LogBounds:
-    places = select_partitions(subscription, await agents.topics())
-    return await agents.log_bounds(places) if places else {}
+    partitions = select_partitions(subscription, await agents.topics())
+    return await agents.log_bounds(partitions) if partitions else {}
 
 
-async def find_times(agents: AgentClient, edge: OffsetLimit, places: Iterable[TopicPartition]) -> AtTimes:
-    """The offsets of the times of an edge; empty where it has none."""
-    if not isinstance(edge, SpecificTimestamps):
+async def find_times(agents: AgentClient, limit: OffsetLimit, partitions: Iterable[TopicPartition]) -> AtTimes:
+    """The offsets of a limit's timestamps; empty if it has none."""
+    if not isinstance(limit, SpecificTimestamps):
         return {}
-    wanted: dict[tuple[str, int], list[TopicPartition]] = {}
-    for place in places:
-        time_ms = edge.of(place)
+    by_time: dict[tuple[str, int], list[TopicPartition]] = {}
+    for partition in partitions:
+        time_ms = limit.of(partition)
         if time_ms is not None:
-            wanted.setdefault((place.topic, time_ms), []).append(place)
-    answers = await asyncio.gather(*(agents.at_time(topic, time_ms) for topic, time_ms in wanted))
+            by_time.setdefault((partition.topic, time_ms), []).append(partition)
+    responses = await asyncio.gather(*(agents.offsets_for_timestamp(topic, time_ms) for topic, time_ms in by_time))
     return {
-        place: answer.get(place.partition)
-        for places, answer in zip(wanted.values(), answers, strict=True)
-        for place in places
+        partition: offsets.get(partition.partition)
+        for partitions, offsets in zip(by_time.values(), responses, strict=True)
+        for partition in partitions
     }
 
 
 async def find_starts(agents: AgentClient, options: ReadOptions, log_bounds: LogBounds) -> Offsets:
     times = await find_times(agents, options.start, log_bounds)
-    lose = data_loss_reporter(fails=options.fail_on_data_loss)
-    return starts_at(options.start, log_bounds, times, late_is_latest=options.late_start_is_latest, lose=lose)
+    report_loss = data_loss_reporter(fails=options.fail_on_data_loss)
+    return starts_at(
+        options.start, log_bounds, times, late_is_latest=options.late_start_is_latest, report_loss=report_loss
+    )
 
 
 async def plan_batch(options: ReadOptions, pushed: PushedFilters) -> list[InputSplit]:
@@ -220,8 +224,10 @@ async def plan_batch(options: ReadOptions, pushed: PushedFilters) -> list[InputS
     async with AgentClient(options.agents) as agents:
         log_bounds = await find_log_bounds(agents, options.subscription)
         starts = await find_starts(agents, options, log_bounds)
-        lose = data_loss_reporter(fails=options.fail_on_data_loss)
-        ends = ends_at(options.end, log_bounds, await find_times(agents, options.end, log_bounds), lose=lose)
+        report_loss = data_loss_reporter(fails=options.fail_on_data_loss)
+        ends = ends_at(
+            options.end, log_bounds, await find_times(agents, options.end, log_bounds), report_loss=report_loss
+        )
         spans = pushed.prune(spans_between(starts, ends))
         if not spans:
             return []
@@ -231,12 +237,12 @@ async def plan_batch(options: ReadOptions, pushed: PushedFilters) -> list[InputS
 def make_splits(
     plan: ReadPlan, spans: Sequence[OffsetRange], options: ReadOptions, pushed: PushedFilters
 ) -> list[InputSplit]:
-    plans = {each.place: each for each in plan.partitions}
+    plans = {each.topic_partition: each for each in plan.partitions}
     pieces = [
         piece
         for span in spans
-        if span.place in plans
-        for piece in segment_ranges(plans[span.place], span, from_ms=pushed.from_ms)
+        if span.partition in plans
+        for piece in segment_ranges(plans[span.partition], span, from_ms=pushed.from_ms)
     ]
     return splits_of(
         pieces,

@@ -4,7 +4,7 @@ Data path   split -> run index -> blocks (range reads) -> **read_split** -> Arro
 Owns        which blocks a range needs, which of them one read returns, prefetching; segments that moved
 Leaves      the tail to `tail_reader`, bytes to `format`, arrays to `columns`
 
-Tasks ask agents for the tail only, and for a new plan where a merge removed an object before it was read.
+Tasks send requests to agents only for the tail, and for a new plan if a merge removed an object before it was read.
 """
 
 import logging
@@ -45,8 +45,8 @@ T = TypeVar("T")
 GET_BYTES: Final = 8 * 1024 * 1024
 """Neighbouring blocks that one GET brings."""
 ARROW_BYTES: Final = 2 * 1024 * 1024
-"""Blocks that become one Arrow batch, before Kafka's own compression is undone: enough that what is done once for
-each doesn't count, and little enough for a cache, where decompressing, decoding and sending find it again."""
+"""Blocks that become one Arrow batch, before Kafka's own compression is undone: large enough to make the cost per batch
+negligible, small enough to stay in the CPU cache between decompressing, decoding and sending."""
 INDEXES_AHEAD: Final = 8
 GETS_AHEAD: Final = 3
 LIMIT_BYTES: Final = 256 * 1024 * 1024
@@ -54,24 +54,24 @@ LIMIT_BYTES: Final = 256 * 1024 * 1024
 
 
 class BatchBuilder(Protocol):
-    """Columns as Spark wants them."""
+    """Builds Arrow batches in Spark's types."""
 
     @property
-    def wanted(self) -> Column: ...
-    def record_batch(self, columns: Columns, place: TopicPartition, *, shift: int = 0) -> pa.RecordBatch: ...
+    def required(self) -> Column: ...
+    def record_batch(self, columns: Columns, partition: TopicPartition, *, shift: int = 0) -> pa.RecordBatch: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadTask:
-    """What holds for all splits of a read: where agents are, and which times are wanted."""
+    """The parameters of all splits of a read: addresses of agents, and limits of timestamps."""
 
     agents: str
     fail_on_data_loss: bool = True
     from_ms: int | None = None
     until_ms: int | None = None
 
-    def selection(self, wanted: Column, start: int, end: int) -> Selection:
-        return Selection(wanted, start, end, self.from_ms, self.until_ms)
+    def selection(self, required: Column, start: int, end: int) -> Selection:
+        return Selection(required, start, end, self.from_ms, self.until_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,21 +101,21 @@ class RangeData:
 def read_split(split: InputSplit, task: ReadTask, shape: BatchBuilder) -> Iterator[pa.RecordBatch]:
     """The records of a split in order; the first rows come while later ones are still on their way."""
     prepare_worker_process()
-    place = open_store(split.store)
+    handle = open_store(split.store)
     for runs, piece in _runs_and_tails(split.pieces):
         if piece is not None:
             decode, fails = partial(_shaped, task, shape), task.fail_on_data_loss
             yield from read_tail(piece, task.agents, decode, fail_on_data_loss=fails)
         if runs:
             decode_runs = partial(_decoded, task=task, shape=shape)
-            yield from _read_runs(place.loop, place.store, runs, task, decode_runs)
+            yield from _read_runs(handle.loop, handle.store, runs, task, decode_runs)
 
 
 def read_runs(split: InputSplit, task: ReadTask, decode: Callable[[RangeRead, bytes], Iterator[T]]) -> Iterator[T]:
     """What `decode` makes of the blocks of a split without a tail, in order, a GET at a time."""
     prepare_worker_process()
-    place = open_store(split.store)
-    return _read_runs(place.loop, place.store, split.pieces, task, decode)
+    handle = open_store(split.store)
+    return _read_runs(handle.loop, handle.store, split.pieces, task, decode)
 
 
 def _runs_and_tails(pieces: Sequence[SegmentRange]) -> Iterator[tuple[list[SegmentRange], SegmentRange | None]]:
@@ -137,9 +137,9 @@ def _shaped(
     task: ReadTask, shape: BatchBuilder, blocks: Sequence[bytes], piece: SegmentRange
 ) -> Iterator[pa.RecordBatch]:
     """Batches whose offsets are final already."""
-    selection = task.selection(shape.wanted, piece.start, piece.end)
+    selection = task.selection(shape.required, piece.start, piece.end)
     for columns in read_columns_in_parts(blocks, selection, limit_bytes=LIMIT_BYTES):
-        yield shape.record_batch(columns, piece.place)
+        yield shape.record_batch(columns, piece.partition)
 
 
 def _read_runs(
@@ -151,7 +151,7 @@ def _read_runs(
     *,
     gone_key: str | None = None,
 ) -> Iterator[T]:
-    """`gone_key`: the object that was gone before these pieces were planned in its place."""
+    """`gone_key`: the missing object because of which these ranges were planned again."""
     for got in loop.iterate(_listed(_bytes_of(store, pieces, task.from_ms))):
         if got.data is not None:
             yield from decode(got.get, got.data)
@@ -165,26 +165,26 @@ def _read_runs(
 
 
 def _missing(get: RangeRead) -> MissingRecords:
-    """For an object that a plan still names which was made after the object was not found. Whatever failOnDataLoss
-    says: that is for records that were allowed to go."""
+    """For an object that a new plan still names after it was missing. Raised whatever failOnDataLoss is: that option is
+    for records that were allowed to expire."""
     return MissingRecords(
-        get.piece.place,
+        get.piece.partition,
         base=get.start,
         end=get.end,
         key=get.run.key,
-        why="the object is not there, and a plan names it",
+        why="the object is missing, and a plan names it",
     )
 
 
 def _decoded(get: RangeRead, data: bytes, *, task: ReadTask, shape: BatchBuilder) -> Iterator[pa.RecordBatch]:
     shift = get.shift
-    selection = task.selection(shape.wanted, get.start - shift, get.end - shift)
-    void = AbortedTransactions(shifted(get.piece.aborted, -shift))
+    selection = task.selection(shape.required, get.start - shift, get.end - shift)
+    aborted = AbortedTransactions(shifted(get.piece.aborted, -shift))
     for raw in raw_blocks(get, data):
         # Of control batches nothing is read anyway.
-        committed = drop_aborted(raw, void) if void else raw
+        committed = drop_aborted(raw, aborted) if aborted else raw
         for columns in read_columns_in_parts(committed, selection, limit_bytes=LIMIT_BYTES):
-            yield shape.record_batch(columns, get.piece.place, shift=shift)
+            yield shape.record_batch(columns, get.piece.partition, shift=shift)
 
 
 def raw_blocks(get: RangeRead, data: bytes) -> Iterator[list[bytes]]:
@@ -210,8 +210,8 @@ async def _bytes_of(
             yield partial(_range_reads, store, piece, from_ms)
 
     async def gets() -> AsyncIterator[Callable[[], Awaitable[RangeData]]]:
-        async for found in prefetch(indexes(), depth=INDEXES_AHEAD):
-            for get in found:
+        async for reads in prefetch(indexes(), depth=INDEXES_AHEAD):
+            for get in reads:
                 yield partial(_read_range, store, get)
 
     async for got in prefetch(gets(), depth=GETS_AHEAD):
@@ -242,12 +242,12 @@ def plan_range_reads(
     piece: SegmentRange, run: RunLocation, index: RunIndex, from_ms: int | None
 ) -> Iterator[RangeRead]:
     """The blocks of a piece, neighbours together."""
-    wanted = [
+    blocks = [
         entry
         for entry in index.blocks[index.block_for(piece.start - run.base) :]
         if entry.first < piece.end - run.base and (from_ms is None or entry.max_timestamp_ms >= from_ms)
     ]
-    for group in grouped(wanted, GET_BYTES, size=lambda entry: entry.stored_bytes):
+    for group in grouped(blocks, GET_BYTES, size=lambda entry: entry.stored_bytes):
         start, end = run.base + group[0].first, run.base + group[-1].end
         yield RangeRead(piece=piece, run=run, blocks=group, start=max(start, piece.start), end=min(end, piece.end))
 
@@ -270,20 +270,22 @@ def grouped(
 
 
 def _replan_moved_segments(loop: LoopThread, get: RangeRead, task: ReadTask) -> list[SegmentRange]:
-    """Where records are now whose object was merged into another one, or expired."""
-    place, start, end = get.piece.place, get.start, get.end
-    plan = loop.run(_plan_again(task.agents, OffsetRange(place, start, end)))
+    """Plan again records whose object was merged into another one, or expired."""
+    partition, start, end = get.piece.partition, get.start, get.end
+    plan = loop.run(_plan_again(task.agents, OffsetRange(partition, start, end)))
     if plan.log_start > start:
-        lost = f"partition={place} offsets={start} to {min(end, plan.log_start)}"
+        lost = f"partition={partition} offsets={start} to {min(end, plan.log_start)}"
         if task.fail_on_data_loss:
             raise DataLost(
                 f"records expired while they were read; {lost}"
                 " do=keep them longer (retention.ms), or set failOnDataLoss=false to go on without"
             )
         log.warning("records expired while they were read; %s", lost)
-    pieces = list(segment_ranges(plan, OffsetRange(place, start, end), from_ms=task.from_ms))
+    pieces = list(segment_ranges(plan, OffsetRange(partition, start, end), from_ms=task.from_ms))
     if any(piece.run is None for piece in pieces):
-        raise Unavailable(f"what was in segments is not there now; partition={place} offset={start} do=run it again")
+        raise Unavailable(
+            f"records that were in segments are in no segment now; partition={partition} offset={start} do=run it again"
+        )
     return pieces
 
 
@@ -303,14 +305,14 @@ class StreamhouseInputPartition(InputPartition):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputSchema:
-    """What rows look like: the columns, and the schema that they are fields of, if they are."""
+    """The schema of rows: the columns, and the schema that they are fields of, if they are."""
 
     columns: StructType
     typed: "ReaderSchema | None" = None
 
     @property
     def own(self) -> frozenset[str]:
-        """The columns that are fields of records, whatever their names."""
+        """The columns that are fields of records."""
         return (
             frozenset()
             if self.typed is None
@@ -334,7 +336,7 @@ class OutputSchema:
 
 
 def read(options: ReadOptions, output: OutputSchema, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """What a task does."""
+    """Read one split in a task."""
     if not isinstance(partition, StreamhouseInputPartition):  # Spark's own, when there is nothing to read
         return iter(())
     task = ReadTask(

@@ -1,10 +1,10 @@
-"""Tail: records that are in no segment yet, from the agent that leads their partition.
+"""Tail reader: records that are in no segment yet, from the leader of their partition.
 
 Data path   split -> **read_tail** -> agent's raw batches over HTTP -> Arrow -> Spark
-Owns        going on until the piece is read; what an agent's refusal means here
-Leaves      finding the leader to the agent that is asked; decoding to `reading`
+Owns        requests until the range is read; what error responses mean
+Leaves      finding the leader to the agent that gets the request; decoding to `split_reader`
 
-What was flushed meanwhile is no matter: agents serve it just as well.
+Records that are flushed meanwhile are still served by agents.
 """
 
 import logging
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 OUT_OF_RANGE: Final = 416
 EMPTY_ANSWERS: Final = 10
-"""Answers without records, each after a second of waiting, before a task gives up on an offset below the end."""
+"""Responses without records, each after a second of waiting, before a task gives up on an offset below the end."""
 MAX_CONNECTED: Final = 8
 """Clusters whose agents a process keeps a connection to."""
 
@@ -51,22 +51,22 @@ async def _connect(address: str) -> AgentClient:
 def read_tail(
     piece: SegmentRange, address: str, decode: Decode, *, fail_on_data_loss: bool
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a piece, in batches as the agent answers."""
+    """The records of a range, a batch per response."""
     loop, agents = connected(address)
     offset, empty = piece.start, 0
     while offset < piece.end:
-        answer = loop.run(agents.batches(piece.place, offset))
-        if answer.status == OUT_OF_RANGE:
-            offset = _after_lost(loop, agents, piece, offset, error_detail(answer), fails=fail_on_data_loss)
+        response = loop.run(agents.batches(piece.partition, offset))
+        if response.status == OUT_OF_RANGE:
+            offset = _after_lost(loop, agents, piece, offset, error_detail(response), fails=fail_on_data_loss)
             continue
-        if answer.status >= 400:
-            raise Rejected(error_detail(answer))
-        data = answer.content
+        if response.status >= 400:
+            raise Rejected(error_detail(response))
+        data = response.content
         following = max((span.end for span in iter_batches(data)), default=offset)
         empty = 0 if following > offset else empty + 1
         if empty >= EMPTY_ANSWERS:
             raise Unavailable(
-                f"the leader doesn't have what it had; partition={piece.place} offset={offset} end={piece.end}"
+                f"the leader no longer has these records; partition={piece.partition} offset={offset} end={piece.end}"
             )
         if data:
             yield from decode([data], replace(piece, start=offset))
@@ -76,10 +76,10 @@ def read_tail(
 def _after_lost(
     loop: LoopThread, agents: AgentClient, piece: SegmentRange, offset: int, why: str, *, fails: bool
 ) -> int:
-    """Where reading goes on after records that expired, or that are gone with their topic."""
-    lost = f"records are gone; partition={piece.place} offset={offset} why={why}"
+    """The offset at which to continue after expired or deleted records."""
+    lost = f"records are gone; partition={piece.partition} offset={offset} error={why}"
     if fails:
         raise DataLost(f"{lost} do=keep them longer (retention.ms), or set failOnDataLoss=false to go on without them")
     log.warning(lost)
-    extent = loop.run(agents.log_bounds([piece.place]))[piece.place]
-    return extent.log_start if offset < extent.log_start else piece.end
+    bounds = loop.run(agents.log_bounds([piece.partition]))[piece.partition]
+    return bounds.log_start if offset < bounds.log_start else piece.end

@@ -121,7 +121,7 @@ class _Pass:
         self._total_bytes = self._done_bytes = 0
 
     def run(self) -> CompactionResult:
-        self._loop.run(self._agents.meet())
+        self._loop.run(self._agents.check_agent())
         self._loop.run(self._agents.flush(self._done.topic))
         plan = self._plan()
         self._done = replace(self._done, runs_before=_runs(plan), runs_after=_runs(plan))

@@ -112,7 +112,7 @@ def rewrite_tasks(
             later_now_ms=now.later_ms,
             delete_retention_ms=config.delete_retention_ms,
         )
-        void = partition.void
+        void = partition.aborted_transactions
         rows = _left(partition, aim, reached.get(partition.partition, 0))
         place = PartitionId(plan.id, partition.partition)
         runs = [row.run(place) for row in rows]
@@ -144,13 +144,13 @@ def segment_ranges(plan: MaintenancePlan, aims: Mapping[int, CompactionTarget]) 
     for partition in plan.partitions:
         if (aim := aims.get(partition.partition)) is None:
             continue
-        place, void = TopicPartition(plan.topic, partition.partition), partition.void
+        place, void = TopicPartition(plan.topic, partition.partition), partition.aborted_transactions
         for row in _left(partition, aim, 0):
             start, end = max(row.base, partition.log_start), min(row.end, aim.up_to)
             if start < end:
                 run, aborted = _readable(row), void.within(row.base, row.end)
                 weight = max(1.0, row.length)
-                yield SegmentRange(place=place, start=start, end=end, weight=weight, run=run, aborted=aborted)
+                yield SegmentRange(partition=place, start=start, end=end, weight=weight, run=run, aborted=aborted)
 
 
 def _readable(row: RunRow) -> reading_agents.RunLocation:

@@ -100,7 +100,7 @@ class _Merge:
         """Where partitions ended when the job began: what is written meanwhile would keep it from ending."""
 
     def run(self) -> JobResult:
-        self._loop.run(self._agents.meet())
+        self._loop.run(self._agents.check_agent())
         for number in range(MAX_ROUNDS):
             plan = self._loop.run(self._agents.plan(self._done.topic))
             count = sum(len(each.runs) for each in plan.partitions)

@@ -77,7 +77,7 @@ class ScanKeys:
             gets, read_bytes = gets + 1, read_bytes + len(data)
             void = AbortedTransactions(shifted(get.piece.aborted, -get.shift))
             for raw in raw_blocks(get, data):
-                scan.at(get.piece.place.partition, get.piece.start, get.piece.end, shift=get.shift)
+                scan.at(get.piece.partition.partition, get.piece.start, get.piece.end, shift=get.shift)
                 yield key_rows(raw, scan, void=void)
 
         yield from read_runs(split, self.task, decode)

@@ -93,7 +93,7 @@ class TopicLeases:
             by=self._name, until_ms=now_ms + round(for_s * 1000), next_at_ms=now_ms + round(pause_s * 1000)
         )
         body = {"query": turn.query, "epoch": number, "progress": state, "segments": []}
-        answer = await self._agents.answer("POST", "/v1/commits", body=body)
+        answer = await self._agents.send("POST", "/v1/commits", body=body)
         if answer.status == CONFLICT:
             return None
         if _decoded(answer, _Placed).replayed:
@@ -104,7 +104,7 @@ class TopicLeases:
         return TopicLease(query=turn.query, number=number)
 
     async def _last(self, query: str) -> _Commit | None:
-        answer = await self._agents.answer("GET", f"/v1/commits/{query}")
+        answer = await self._agents.send("GET", f"/v1/commits/{query}")
         return None if answer.status == NOT_FOUND else _decoded(answer, _Commit)
 
 

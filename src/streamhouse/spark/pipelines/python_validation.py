@@ -36,7 +36,7 @@ OK: Final = 200
 def is_allowed(agents: str) -> bool:
     """Whether agents take pipelines in Python; where they don't, nothing of a file is run."""
     loop, client = connected(agents)
-    answer = loop.run(client.answer("GET", "/v1/supervisors"))
+    answer = loop.run(client.send("GET", "/v1/supervisors"))
     return answer.status == OK and msgspec.json.decode(answer.content).get("allow_python") is True
 
 

@@ -240,7 +240,9 @@ async def _sampled(agents: AgentClient, extent: PartitionPlan, offset: int, limi
     """So many values from an offset on. An answer ends where a segment does, so there may be more behind it."""
     found: list[bytes | None] = []
     for _ in range(SAMPLE_ANSWERS):
-        values, offset = _values(await _batches(agents, extent.place, offset), offset, limit=limit - len(found))
+        values, offset = _values(
+            await _batches(agents, extent.topic_partition, offset), offset, limit=limit - len(found)
+        )
         found += values
         if not values or len(found) >= limit or offset >= extent.end:
             break

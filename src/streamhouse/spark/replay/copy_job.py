@@ -94,7 +94,7 @@ def run(
 async def _plan(job: Job, asked: CopySpec, address: str, step_bytes: int) -> JobState:
     """What an earlier run has decided, or else what is decided now; nothing is made or written."""
     async with AgentClient(address) as agents:
-        await agents.meet()
+        await agents.check_agent()
         source = await get_topic(agents, asked.source)
         target = await find_topic(agents, asked.target)
         if target is not None:
@@ -131,7 +131,7 @@ async def _edges(
     log_bounds = await find_log_bounds(agents, options.subscription)
     starts = await find_starts(agents, options, log_bounds)
     times = await find_times(agents, options.end, log_bounds)
-    ends = ends_at(options.end, log_bounds, times, lose=data_loss_reporter(fails=True))
+    ends = ends_at(options.end, log_bounds, times, report_loss=data_loss_reporter(fails=True))
     return starts, {place: max(end, starts[place]) for place, end in ends.items()}
 
 
@@ -145,7 +145,7 @@ def _reading(asked: CopySpec, address: str) -> ReadOptions:
 
 
 def _stored_bytes(plans: "list[PartitionPlan]", ends: Mapping[TopicPartition, int]) -> int:
-    return sum(run.length for plan in plans for run in plan.runs if run.base < ends[plan.place])
+    return sum(run.length for plan in plans for run in plan.runs if run.base < ends[plan.topic_partition])
 
 
 def _spans(topic: str, plan: CopyPlan) -> list[TopicPartition]:

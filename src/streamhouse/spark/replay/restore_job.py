@@ -131,7 +131,7 @@ async def _schema_id(address: str, subject: str) -> int:
 
 async def _stored_plan(job: Job, address: str) -> JobState | None:
     async with AgentClient(address) as agents:
-        await agents.meet()
+        await agents.check_agent()
         return await job.remembered(agents)
 
 

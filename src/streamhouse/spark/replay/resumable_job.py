@@ -86,7 +86,7 @@ class Job:
 
     async def remembered(self, agents: AgentClient) -> JobState | None:
         """What an earlier run stored; None where there was none, or none that got so far."""
-        answer = await agents.answer("GET", f"/v1/commits/{self.query}")
+        answer = await agents.send("GET", f"/v1/commits/{self.query}")
         if answer.status == 404:
             return None
         if answer.status >= 400:
