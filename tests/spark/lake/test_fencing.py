@@ -60,7 +60,7 @@ def test_a_query_of_the_generation_before_a_restart_commits_nothing(make: Make, 
 
 
 @pytest.mark.parametrize("connector", ATOMIC)
-@pytest.mark.parametrize("step", ["last_batch", "fit", "begin", "commit"])
+@pytest.mark.parametrize("step", ["last_batch", "evolve_schema", "plan_files", "commit"])
 def test_a_restart_in_the_middle_of_a_micro_batch_ends_it(make: Make, connector: Connector, step: str) -> None:
     old = make(connector)
     old.write(0, ORDERS, (1, 1))
@@ -73,7 +73,7 @@ def test_a_restart_in_the_middle_of_a_micro_batch_ends_it(make: Make, connector:
 
 
 @pytest.mark.parametrize("connector", ATOMIC)
-@pytest.mark.parametrize("step", ["last_batch", "fit", "begin", "commit"])
+@pytest.mark.parametrize("step", ["last_batch", "evolve_schema", "plan_files", "commit"])
 def test_a_take_over_in_the_middle_of_a_micro_batch_ends_it(make: Make, connector: Connector, step: str) -> None:
     old = make(connector)
     old.write(0, ORDERS, (1, 1))
@@ -87,14 +87,14 @@ def test_a_take_over_in_the_middle_of_a_micro_batch_ends_it(make: Make, connecto
 @pytest.mark.parametrize("connector", LAKES)
 def test_a_take_over_before_there_is_a_table_counts(make: Make, connector: Connector) -> None:
     old = make(connector)
-    before(old, "fit", lambda: old.take_over(ORDERS))
+    before(old, "evolve_schema", lambda: old.take_over(ORDERS))
     with pytest.raises((PipelineMoved, Unavailable)):
         old.write(0, ORDERS, (1, 1))
     assert ids(old) == []
 
 
 @pytest.mark.parametrize("connector", ATOMIC)
-@pytest.mark.parametrize("step", ["fit", "begin", "commit"])
+@pytest.mark.parametrize("step", ["evolve_schema", "plan_files", "commit"])
 @pytest.mark.parametrize("key", [(), ("id",)])
 def test_a_micro_batch_that_somebody_else_commits_meanwhile_is_there_once(
     make: Make, connector: Connector, step: str, key: tuple[str, ...]

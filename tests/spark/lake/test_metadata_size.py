@@ -31,7 +31,7 @@ def newest(folder: Path) -> str:
 
 def test_iceberg_metadata_has_the_offsets_once(tmp_path: Path) -> None:
     lake = IcebergLakeTable(LAYOUT, Location(root=str(tmp_path / "lake")))
-    lake.fit(SCHEMA)
+    lake.evolve_schema(SCHEMA)
     for batch in range(COMMITS):
         assert lake.last_batch("q") == (batch - 1 if batch else None)
         lake.commit((), (), progress_of(batch))
@@ -51,7 +51,7 @@ def test_no_file_of_the_other_formats_grows_with_commits(
     tmp_path: Path, kind: type[DeltaLakeTable] | type[ParquetLakeTable]
 ) -> None:
     lake = kind(LAYOUT, Location(root=str(tmp_path / "lake")))
-    lake.fit(SCHEMA)
+    lake.evolve_schema(SCHEMA)
     for batch in range(COMMITS // 4):
         lake.last_batch("q")
         lake.commit((), (), progress_of(batch))

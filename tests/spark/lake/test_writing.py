@@ -122,7 +122,7 @@ def test_small_files_are_merged_and_what_nothing_refers_to_is_deleted(
         assert table.lake.last_batch(QUERY_ID) == 3
         before = len(list(Path(table.location).rglob("sh-*.parquet")))
         now_ms = table.step.clock.now_ms() + 60_000
-        table.lake.clear(now_ms, now_ms)
+        table.lake.expire_snapshots(now_ms, now_ms)
         after = len(list(Path(table.location).rglob("sh-*.parquet")))
         assert after < before, connector
         assert set(engines.sums(table).values()) == {(3, 3, 3)}
@@ -143,7 +143,9 @@ def test_files_that_are_all_there_is_of_a_table_are_never_merged(
 def test_what_cant_be_is_said_and_changes_nothing(make: Make, engines: Engines) -> None:
     table = make(Connector.ICEBERG)
     table.write(0, ORDERS, (1, 1, "de"))
-    with pytest.raises(Rejected, match=r"a column can't become this; table=orders column=amount is=int wanted=string"):
+    with pytest.raises(
+        Rejected, match=r"a column can't become this; table=orders column=amount is=int requested=string"
+    ):
         table.write(1, "id BIGINT, amount STRING, country STRING", (2, "x", "de"))
     assert set(engines.sums(table).values()) == {(1, 1, 1)}
     with pytest.raises(Misconfigured, match="partition_by names no column"):

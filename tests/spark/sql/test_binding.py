@@ -219,7 +219,7 @@ def test_an_unknown_name_is_told_with_what_is_near(bound: Binder) -> None:
 
 
 def test_a_question_does_not_write_to_a_topic(bound: Binder) -> None:
-    with pytest.raises(StatementError, match="a question doesn't write to orders") as caught:
+    with pytest.raises(StatementError, match="a query doesn't write to orders") as caught:
         bound("INSERT INTO orders VALUES (1)")
     assert "streamhouse produce orders" in caught.value.hint
 

@@ -112,7 +112,7 @@ def test_a_name_is_found_in_any_case_where_one_is_meant() -> None:
 def test_an_unknown_name_is_nothing_and_has_neighbours() -> None:
     known = catalog(FakeDoor(topic("orders"), topic("users")))
     assert known.find("order") is None
-    assert known.near("ordres") == ("orders",)
+    assert known.suggestions("ordres") == ("orders",)
 
 
 def test_answers_are_kept_for_a_while() -> None:
@@ -142,7 +142,7 @@ def test_a_changed_definition_is_seen() -> None:
     known = catalog(door, clock)
     known.find("orders")
     door.known[:] = [topic("orders", id="BIGINT")]
-    known.forget()
+    known.invalidate()
     found = known.find("orders")
     assert found is not None
     assert found.columns == columns(id="BIGINT")

@@ -46,43 +46,43 @@ _ROW: Final = "_sh_row"
 
 
 def own_columns(frame: DataFrame) -> list[str]:
-    """Those that are stored: what is about a record is not, unless it is given a name of its own."""
+    """The columns that are stored: all but metadata columns, unless they have an alias."""
     return [name for name in frame.columns if name not in METADATA_COLUMNS]
 
 
 def drop_repeated_metadata(frame: DataFrame) -> DataFrame:
-    """`SELECT *, _offset` has a column about the record twice; the first one is as good as the second."""
+    """`SELECT *, _offset` has a metadata column twice; keep the first."""
     seen: set[str] = set()
     names, kept = [], []
-    for place, name in enumerate(frame.columns):
+    for position, name in enumerate(frame.columns):
         twice = name in seen and name in METADATA_COLUMNS
-        names.append(f"{name}_{place}" if twice else name)
+        names.append(f"{name}_{position}" if twice else name)
         kept += [] if twice else [name]
         seen.add(name)
     return frame if len(kept) == len(names) else frame.toDF(*names).select(*[quote_identifier(name) for name in kept])
 
 
 def fill_tombstone_keys(frame: DataFrame, key: Sequence[str]) -> DataFrame:
-    """The same rows; those that are an end have the key of their record."""
+    """The same rows; tombstones get the key columns from their record's key."""
     for name in key:
         if name not in frame.columns:
             raise Misconfigured(f"the key names no column; key={name} columns={', '.join(own_columns(frame))}")
     if DELETED not in frame.columns or "_key" not in frame.columns:
         return frame
     record = F.col("_key").cast("string")
-    for place, name in enumerate(key):
+    for position, name in enumerate(key):
         kind = frame.schema[name].dataType
-        found = _from_record(record, place, name, kind, is_only=len(key) == 1)
-        frame = frame.withColumn(name, F.when(F.col(DELETED), found).otherwise(F.col(quote_identifier(name))))
+        value = _from_record(record, position, name, kind, is_only=len(key) == 1)
+        frame = frame.withColumn(name, F.when(F.col(DELETED), value).otherwise(F.col(quote_identifier(name))))
     return frame
 
 
-def _from_record(record: Column, place: int, name: str, kind: DataType, *, is_only: bool) -> Column:
-    """A column's value, out of the text of a record's key; null where it isn't there."""
+def _from_record(record: Column, position: int, name: str, kind: DataType, *, is_only: bool) -> Column:
+    """A column's value, parsed from the text of a record's key; null if it has none."""
     fields = F.from_json(record, MapType(StringType(), StringType()))
     in_object = F.try_element_at(fields, F.lit(name))
     if not is_only:
-        texts = F.coalesce(F.get_json_object(record, f"$[{place}]"), in_object)
+        texts = F.coalesce(F.get_json_object(record, f"$[{position}]"), in_object)
         return _read(texts, kind)
     is_object = record.startswith("{")
     return F.when(is_object, _read(in_object, kind)).otherwise(_read(record, kind))
@@ -93,11 +93,11 @@ def _read(text: Column, kind: DataType) -> Column:
 
 
 def has_key(key: Sequence[str]) -> Column:
-    """Whether a row can be told from others."""
-    found = F.lit(True)
+    """Whether no key column of a row is null."""
+    condition = F.lit(True)
     for name in key:
-        found = found & F.col(quote_identifier(name)).isNotNull()
-    return found
+        condition = condition & F.col(quote_identifier(name)).isNotNull()
+    return condition
 
 
 def latest_per_key(frame: DataFrame, key: Sequence[str]) -> DataFrame:
@@ -106,14 +106,14 @@ def latest_per_key(frame: DataFrame, key: Sequence[str]) -> DataFrame:
     Records of a key are in one partition, in their order, as long as the number of partitions stays what it is.
     """
     own = own_columns(frame)
-    is_placed = all(name in frame.columns for name in _POSITION)
-    by = [F.col(name) for name in _POSITION] if is_placed else [F.monotonically_increasing_id()]
+    has_position = all(name in frame.columns for name in _POSITION)
+    by = [F.col(name) for name in _POSITION] if has_position else [F.monotonically_increasing_id()]
     row = F.struct(*[F.col(quote_identifier(name)) for name in own], _is_end(frame).alias(DELETED))
     rows = frame.where(has_key(key)).select(
         *[F.col(quote_identifier(name)) for name in key], row.alias(_ROW), F.struct(*by).alias(_LATEST)
     )
-    found = rows.groupBy(*[F.col(quote_identifier(name)) for name in key]).agg(F.max_by(_ROW, _LATEST).alias(_ROW))
-    return found.select(f"{_ROW}.*")
+    latest = rows.groupBy(*[F.col(quote_identifier(name)) for name in key]).agg(F.max_by(_ROW, _LATEST).alias(_ROW))
+    return latest.select(f"{_ROW}.*")
 
 
 def _is_end(frame: DataFrame) -> Column:
@@ -124,11 +124,11 @@ log = logging.getLogger(__name__)
 
 EXPIRE_EVERY_S: Final = 3600.0
 FENCE_TRIES: Final = 20
-"""Commits of others that may come before an owner's epoch is in the table, at the start of a query."""
+"""Attempts to write the owner's epoch at the start of a query, against concurrent commits."""
 ORPHANS_AFTER_MS: Final = 24 * 3600 * 1000
-"""Files that belong to nobody are deleted when they are older: those of a micro-batch that is under way must not be."""
+"""Age from which orphaned files are deleted: younger ones may belong to a micro-batch in progress."""
 SMALL_FILES: Final = 16
-"""So many files below half of the wanted size are merged into larger ones, up to MERGE_BYTES at a time."""
+"""So many files below half of the target size are merged into larger ones, up to MERGE_BYTES at a time."""
 MERGE_BYTES: Final = 1024 * 1024 * 1024
 
 _PRUNED_BY: Final = (IntegerType, LongType, StringType, DateType)
@@ -136,7 +136,7 @@ _PRUNED_BY: Final = (IntegerType, LongType, StringType, DateType)
 
 @dataclass(slots=True, kw_only=True)
 class LakeBatchWriter:
-    """What is done with each micro-batch of one query."""
+    """Writes the micro-batches of one query."""
 
     lake: LakeTable
     options: LakeOptions
@@ -145,13 +145,13 @@ class LakeBatchWriter:
     _cleared_at_s: float | None = None
 
     def take_over(self, frame: DataFrame) -> None:
-        """Before the first micro-batch: the table is there, and belongs to this owner of the pipeline alone."""
+        """Before the first micro-batch: create the table, and fence former owners of the pipeline."""
         frame = drop_repeated_metadata(frame)
         frame = fill_tombstone_keys(frame, self.options.key) if self.options.key else frame
         progress, tries = self.progress_of(-1), 0
         while True:
             try:
-                self.lake.fit(_own(frame).schema)
+                self.lake.evolve_schema(_own(frame).schema)
                 self.lake.fence(progress)
             except Unavailable:
                 tries += 1
@@ -172,23 +172,23 @@ class LakeBatchWriter:
         )
 
     def write(self, frame: DataFrame, batch_id: int) -> None:
-        """Raises `Rejected` for rows that can't be in the table, `Unavailable` where trying again may help."""
+        """Raises `Rejected` for rows that don't fit the table, `Unavailable` if a retry may help."""
         before = self.writing.before_batch
         if before is not None:
             before()
         progress = self.progress_of(batch_id, batch_offsets(frame.sparkSession, self.writing.checkpoint, batch_id))
-        if self._is_there(progress):
-            log.info("a micro-batch is there already; table=%s batch=%d", self.options.name, batch_id)
+        if self._is_committed(progress):
+            log.info("micro-batch already committed; skipped table=%s batch=%d", self.options.name, batch_id)
             return
         frame = drop_repeated_metadata(frame)
         if self.options.key:
             self._change(fill_tombstone_keys(frame, self.options.key), progress)
         else:
             self._append(frame, progress)
-        self._clear(frame, progress)
+        self._expire(frame, progress)
 
-    def _is_there(self, progress: Progress) -> bool:
-        """Raises `CheckpointMismatch` for a micro-batch of the number of another one."""
+    def _is_committed(self, progress: Progress) -> bool:
+        """Raises `CheckpointMismatch` for a micro-batch with the number of a different one."""
         last = self.lake.last_batch(progress.query_id)
         known = None if last is None or last < progress.batch_id else self.lake.last_covers(progress)
         covers = progress.covers or None
@@ -196,8 +196,8 @@ class LakeBatchWriter:
 
     def _append(self, frame: DataFrame, progress: Progress) -> None:
         own = _own(frame)
-        schema = self.lake.fit(own.schema)
-        written = write_files(align_columns(own, schema), self.lake.begin(progress))
+        schema = self.lake.evolve_schema(own.schema)
+        written = write_files(align_columns(own, schema), self.lake.plan_files(progress))
         if written:
             sync_checkpoint(self.writing.checkpoint)
             self.lake.commit(written, (), progress)
@@ -206,7 +206,7 @@ class LakeBatchWriter:
 
     def _change(self, frame: DataFrame, progress: Progress) -> None:
         own = _own(frame)
-        schema = self.lake.fit(own.schema)
+        schema = self.lake.evolve_schema(own.schema)
         changes = latest_per_key(frame, self.options.key).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             keys = align_columns(changes, StructType([schema[name] for name in self.options.key]))
@@ -217,7 +217,7 @@ class LakeBatchWriter:
                 rows = rows.unionByName(
                     kept.join(keys, list(self.options.key), "left_anti").select(*map(quote_identifier, rows.columns))
                 )
-            written = write_files(rows, self.lake.begin(progress))
+            written = write_files(rows, self.lake.plan_files(progress))
             if written or touched:
                 sync_checkpoint(self.writing.checkpoint)
                 self.lake.commit(written, touched, progress)
@@ -225,7 +225,7 @@ class LakeBatchWriter:
             changes.unpersist()
 
     def _touched(self, keys: DataFrame, schema: StructType) -> list[DataFile]:
-        """Files that have a key that comes."""
+        """The files that have a key of the micro-batch."""
         bounds = _bounds(keys, self.options.key)
         if bounds is None:
             return []
@@ -233,14 +233,15 @@ class LakeBatchWriter:
         if not files:
             return []
         columns = StructType([schema[name] for name in self.options.key])
-        there = file_rows(keys.sparkSession, files, self.lake.reader(), columns, with_file=True)
-        found = there.join(keys, list(self.options.key), "left_semi").select(FILE).distinct().collect()
-        return [files[row[0]] for row in sorted(found)]
+        stored = file_rows(keys.sparkSession, files, self.lake.reader(), columns, with_file=True)
+        numbers = stored.join(keys, list(self.options.key), "left_semi").select(FILE).distinct().collect()
+        return [files[row[0]] for row in sorted(numbers)]
 
-    # --- now and then
+    # --- maintenance
 
-    def _clear(self, frame: DataFrame, progress: Progress) -> None:
-        """What fails here is tried again an hour later: the rows are where they belong."""
+    def _expire(self, frame: DataFrame, progress: Progress) -> None:
+        """Merge small files and expire snapshots. A failure is retried an hour later: the rows are committed
+        already."""
         now_s = self.clock.monotonic()
         if self._cleared_at_s is not None and now_s - self._cleared_at_s < EXPIRE_EVERY_S:
             return
@@ -248,13 +249,15 @@ class LakeBatchWriter:
         try:
             self.merge_small(frame, progress)
             now_ms = self.clock.now_ms()
-            cleared = self.lake.clear(now_ms - self.options.expire_ms, now_ms - ORPHANS_AFTER_MS)
-            log.info("cleared; table=%s snapshots=%d files=%d", self.options.name, cleared.snapshots, cleared.files)
+            expired = self.lake.expire_snapshots(now_ms - self.options.expire_ms, now_ms - ORPHANS_AFTER_MS)
+            log.info(
+                "snapshots expired; table=%s snapshots=%d files=%d", self.options.name, expired.snapshots, expired.files
+            )
         except Exception:
-            log.warning("clearing away failed; table=%s", self.options.name, exc_info=True)
+            log.warning("snapshot expiry failed; table=%s", self.options.name, exc_info=True)
 
     def merge_small(self, frame: DataFrame, progress: Progress) -> int:
-        """Many small files become few large ones, where files can go; returns how many there were."""
+        """Merge small files into large ones, if the format can remove files; return how many were merged."""
         if not self.lake.can_remove:
             return 0
         self.lake.last_batch(progress.query_id)  # the table as it is now
@@ -264,7 +267,7 @@ class LakeBatchWriter:
         schema = self.lake.columns()
         rows = file_rows(frame.sparkSession, small, self.lake.reader(), schema)
         parts = max(1, sum(each.size_bytes for each in small) // self.options.file_size_bytes)
-        written = write_files(rows.coalesce(parts), self.lake.begin(progress))
+        written = write_files(rows.coalesce(parts), self.lake.plan_files(progress))
         self.lake.commit(written, small, progress, is_rewrite=True)
         return len(small)
 
@@ -275,33 +278,33 @@ def _own(frame: DataFrame) -> DataFrame:
 
 
 def chosen(files: Sequence[DataFile], file_size_bytes: int) -> list[DataFile]:
-    """The smallest files, if there are many."""
+    """The smallest files to merge; none if there are few."""
     small = sorted((each for each in files if each.size_bytes * 2 < file_size_bytes), key=lambda each: each.size_bytes)
-    found: list[DataFile] = []
+    selected: list[DataFile] = []
     total = 0
     for each in small:
         total += each.size_bytes
         if total > MERGE_BYTES:
             break
-        found.append(each)
-    return found if len(found) >= SMALL_FILES else []
+        selected.append(each)
+    return selected if len(selected) >= SMALL_FILES else []
 
 
 def _bounds(keys: DataFrame, key: Sequence[str]) -> KeyRange | None:
     """The range of the first key column where files know theirs; a range of no column where not; None without rows."""
     kind, name = keys.schema[key[0]].dataType, quote_identifier(key[0])
-    found: Any = keys.agg(
+    bounds: Any = keys.agg(
         F.min(name).alias("least"), F.max(name).alias("greatest"), F.count(F.lit(1)).alias("n")
     ).first()
-    if found is None or not found["n"]:
+    if bounds is None or not bounds["n"]:
         return None
     if not isinstance(kind, _PRUNED_BY):
         return KeyRange(column="", least=None, greatest=None)
-    return KeyRange(column=key[0], least=found["least"], greatest=found["greatest"])
+    return KeyRange(column=key[0], least=bounds["least"], greatest=bounds["greatest"])
 
 
 def check_mode(options: LakeOptions, output: str) -> None:
-    """Rows that change need a key; raises `Rejected`."""
+    """Raise `Rejected` for an output mode that the table can't take."""
     if output != "append" and not options.key:
         raise Rejected(
             f"rows that change need a key; table={options.name} output={output}"
@@ -326,8 +329,8 @@ def read(spark: SparkSession, table: Table, reading: ReadContext) -> DataFrame:
             f"the table has no such column; table={table.name} column={absent[0]} columns={','.join(schema.names)}"
         )
     # A row of no columns is still a row: it is read with the first one.
-    wanted = StructType([schema[each.name] for each in table.columns] or schema.fields[:1])
-    rows = file_rows(spark, lake.data_files(), lake.reader(), wanted)
+    selected = StructType([schema[each.name] for each in table.columns] or schema.fields[:1])
+    rows = file_rows(spark, lake.data_files(), lake.reader(), selected)
     return rows.select(*[F.col(quote_identifier(each.name)).cast(each.type).alias(each.name) for each in table.columns])
 
 
@@ -339,9 +342,8 @@ def write_stream(frame: DataFrame, table: Table, writing: WriteContext) -> DataS
     options = lake_options(table, writing.key)
     check_mode(options, writing.mode)
     if options.key:
-        fill_tombstone_keys(
-            drop_repeated_metadata(frame), options.key
-        )  # a key that is no column is told before anything starts
+        # Reports a key that is no column before the query starts.
+        fill_tombstone_keys(drop_repeated_metadata(frame), options.key)
     step = LakeBatchWriter(lake=open_table(options), options=options, writing=writing)
     step.take_over(frame)
     return (

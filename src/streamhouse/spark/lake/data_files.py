@@ -1,6 +1,6 @@
-"""Files: rows of a task become Parquet files, cut by partition and size, in bounded memory.
+"""Data files: tasks write rows to Parquet files, split by partition and size, in bounded memory, and read them back.
 
-Data path   a micro-batch's partitions -> tasks -> **files** -> a bucket or folder; what was written -> the driver
+Data path   a micro-batch's partitions -> tasks -> **data_files** -> a bucket or directory; file metadata -> the driver
 Owns        names of data files, when one is full, how many are open at once, how rows are read back from files
 Leaves      which files belong to the table to its commit
 
@@ -34,7 +34,7 @@ MAX_OPEN: Final = 16
 COMPRESSION: Final = "zstd"
 NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
 FILE: Final = "_sh_file"
-"""The column that says which of the live files a row is in."""
+"""The column with the index of a row's file."""
 
 _RESULT: Final = "path STRING, size BIGINT, rows BIGINT, partition BINARY, footer BINARY"
 
@@ -43,8 +43,8 @@ _RESULT: Final = "path STRING, size BIGINT, rows BIGINT, partition BINARY, foote
 
 
 def write_files(frame: DataFrame, plan: FilePlan) -> list[NewDataFile]:
-    """Write the rows by tasks; what comes back is a line for each file."""
-    told = map_in_arrow(frame, _task(plan), _RESULT).collect()
+    """Write the rows in tasks; return one entry per file."""
+    rows = map_in_arrow(frame, _task(plan), _RESULT).collect()
     return [
         NewDataFile(
             path=each["path"],
@@ -53,7 +53,7 @@ def write_files(frame: DataFrame, plan: FilePlan) -> list[NewDataFile]:
             partition=pickle.loads(each["partition"]),
             footer=bytes(each["footer"]),
         )
-        for each in told
+        for each in rows
     ]
 
 
@@ -120,14 +120,14 @@ class _Writer:
         self._schema = pa.schema([plan.schema.field(name) for name in self._kept])
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Rows whose columns are those of the table, in any order."""
+        """Write rows with the table's columns, in any order."""
         if batch.num_rows == 0:
             return
         for partition, rows in self._parted(batch):
-            found = self._open.get(partition) or self._begin(partition)
+            file = self._open.get(partition) or self._begin(partition)
             kept = [rows.column(name).cast(self._schema.field(name).type) for name in self._kept]
-            found.write(pa.RecordBatch.from_arrays(kept, schema=self._schema))
-            if found.sink.tell() >= self._plan.file_size_bytes:
+            file.write(pa.RecordBatch.from_arrays(kept, schema=self._schema))
+            if file.sink.tell() >= self._plan.file_size_bytes:
                 self._end(partition)
 
     def take(self) -> list[NewDataFile]:
@@ -145,11 +145,11 @@ class _Writer:
             yield (), batch
             return
         values = [plan.values(each, batch.column(each.column)) for each in plan.partitions]
-        places: dict[tuple[Any, ...], list[int]] = {}
+        rows_by_partition: dict[tuple[Any, ...], list[int]] = {}
         for row, partition in enumerate(zip(*values, strict=True)):
-            places.setdefault(partition, []).append(row)
-        for partition, rows in places.items():
-            yield partition, batch if len(places) == 1 else batch.take(pa.array(rows, pa.int64()))
+            rows_by_partition.setdefault(partition, []).append(row)
+        for partition, rows in rows_by_partition.items():
+            yield partition, batch if len(rows_by_partition) == 1 else batch.take(pa.array(rows, pa.int64()))
 
     def _begin(self, partition: tuple[Any, ...]) -> _Open:
         if len(self._open) >= MAX_OPEN:
@@ -172,20 +172,20 @@ class _Writer:
         ]
 
     def _end(self, partition: tuple[Any, ...]) -> None:
-        found = self._open.pop(partition)
-        found.flush()
-        found.parquet.close()
-        size_bytes = found.sink.tell()
-        found.sink.close()
-        if _making(found.path) != found.path:
-            self._files.move(within(_making(found.path)), within(found.path))
+        file = self._open.pop(partition)
+        file.flush()
+        file.parquet.close()
+        size_bytes = file.sink.tell()
+        file.sink.close()
+        if _making(file.path) != file.path:
+            self._files.move(within(_making(file.path)), within(file.path))
         footer = BytesIO()
-        found.parquet.writer.metadata.write_metadata_file(footer)
+        file.parquet.writer.metadata.write_metadata_file(footer)
         self._done.append(
             NewDataFile(
-                path=found.path,
+                path=file.path,
                 size_bytes=size_bytes,
-                rows=found.rows,
+                rows=file.rows,
                 partition=partition,
                 footer=footer.getvalue(),
             )
@@ -193,7 +193,7 @@ class _Writer:
 
 
 def _making(path: str) -> str:
-    """Where a file is while it is written: objects of a bucket are there whole or not at all, files are not."""
+    """Path of a file while it is written: objects of a bucket appear whole, files don't."""
     return path if path.startswith("s3://") else f"{path}.making"
 
 
@@ -207,12 +207,12 @@ def footer_of(written: NewDataFile) -> pq.FileMetaData:
 def file_rows(
     spark: SparkSession, files: Sequence[DataFile], reader: FileReader, schema: StructType, *, with_file: bool = False
 ) -> DataFrame:
-    """Rows of these files, read by tasks; with the number of the file in `files` where that is wanted."""
+    """Rows of these files, read in tasks; `with_file` adds the index of the file in `files`."""
     fields = [*schema.fields, *([StructField(FILE, LongType())] if with_file else [])]
     tokens = [(number, pickle.dumps(each.token)) for number, each in enumerate(files)]
     parts = max(1, min(len(tokens), 4 * spark.sparkContext.defaultParallelism))
-    places = spark.createDataFrame(tokens, "number BIGINT, token BINARY").repartition(parts)
-    return places.mapInArrow(_reading(reader, tuple(schema.names), StructType(fields)), StructType(fields))
+    token_rows = spark.createDataFrame(tokens, "number BIGINT, token BINARY").repartition(parts)
+    return token_rows.mapInArrow(_reading(reader, tuple(schema.names), StructType(fields)), StructType(fields))
 
 
 def _reading(
@@ -239,7 +239,7 @@ def _cast_columns(rows: pa.RecordBatch, schema: pa.Schema, number: int) -> pa.Re
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """Arrow's types as Spark's; field ids and other notes are left behind."""
+    """Arrow's types as Spark's; without field ids and other metadata."""
     plain = json.loads(from_arrow_schema(schema.remove_metadata()).json())
-    found = StructType.fromJson(plain)
-    return StructType([StructField(each.name, each.dataType, nullable=True) for each in found.fields])
+    converted = StructType.fromJson(plain)
+    return StructType([StructField(each.name, each.dataType, nullable=True) for each in converted.fields])

@@ -1,12 +1,12 @@
-"""Delta: lake tables of the Delta Lake protocol, by delta-rs.
+"""Delta Lake tables, by delta-rs.
 
-Data path   writing -> **delta** -> the table's log, one JSON file for each commit
-Owns        tables that are made and grow, add and remove actions, progress as an app transaction, vacuum
-Leaves      the log's bytes and conflicts to delta-rs, data files to `files`
+Data path   connector -> **delta_table** -> the table's log, one JSON file for each commit
+Owns        creation and schema changes, add and remove actions, progress as an app transaction, vacuum
+Leaves      the log's bytes and conflicts to delta-rs, data files to `data_files`
 
-An app transaction (query id, micro-batch) is part of a commit, and two commits with the same one can't both happen. A
-partition by a transform is a column of its own, `ts_day`, because Delta has no hidden ones. Types of old files can't
-be widened by the log alone: then the files are written again, all of them, once.
+An app transaction (query id, micro-batch) is part of a commit, and two commits with the same one can't both succeed. A
+partition by a transform is a column of its own, `ts_day`, because Delta has no hidden ones. The log alone can't widen
+the types of old files: then all files are rewritten once.
 """
 
 import hashlib
@@ -53,31 +53,32 @@ from streamhouse.spark.lake.table_options import Location, delta_options, within
 MAX_TEXT: Final = 32
 """Characters of a text in the statistics of a file."""
 EPOCH: Final = "streamhouse-epoch-"
-"""An app transaction: the epoch of the last owner of the query, or of the pipeline, that follows."""
+"""An app transaction: the epoch of the last owner of a query or pipeline; followed by its id."""
 COVERS: Final = "streamhouse-covers-"
-"""An app transaction: a digest of what the last micro-batch of the query that follows is made of, as a number."""
+"""An app transaction: a digest of what the last micro-batch of a query covers, as a number; followed by the query's
+id."""
 _CONFIGURATION: Final = {"delta.logRetentionDuration": "interval 30 days"}
 
 
 class DeltaLakeTable:
     can_remove = True
 
-    def __init__(self, layout: Layout, place: Location) -> None:
+    def __init__(self, layout: Layout, location: Location) -> None:
         check_folders(layout.partitions, layout.name)
-        self._layout, self._place = layout, place
+        self._layout, self._location = layout, location
         self._name, self._partitions = layout.name, layout.partitions
-        self._options = delta_options(place)
-        self._found: DeltaTable | None = None
+        self._options = delta_options(location)
+        self._loaded: DeltaTable | None = None
 
     def __repr__(self) -> str:
-        return f"<DeltaLake {self._name} {self._place.root}>"
+        return f"<DeltaLakeTable {self._name} {self._location.root}>"
 
     # --- tables
 
-    def fit(self, schema: StructType) -> StructType:
-        wanted = stored(schema, has_small_numbers=True)
-        table = self._load() or self._made(wanted)
-        growth = evolve(self._name, self._columns(table), wanted)
+    def evolve_schema(self, schema: StructType) -> StructType:
+        new_schema = stored(schema, has_small_numbers=True)
+        table = self._load() or self._create(new_schema)
+        growth = evolve(self._name, self._columns(table), new_schema)
         if not growth.is_none:
             table = self._grow(table, growth)
         self._check_partitions(table)
@@ -88,17 +89,17 @@ class DeltaLakeTable:
 
     def _load(self) -> DeltaTable | None:
         try:
-            self._found = DeltaTable(self._place.root, storage_options=self._options)
+            self._loaded = DeltaTable(self._location.root, storage_options=self._options)
         except TableNotFoundError:
             return None
-        return self._found
+        return self._loaded
 
-    def _made(self, schema: StructType) -> DeltaTable:
+    def _create(self, schema: StructType) -> DeltaTable:
         self._layout.check_columns(schema.names)
         arrow = with_partitions(to_arrow_schema(schema, timezone="UTC"), self._partitions)
         try:
-            self._found = DeltaTable.create(
-                self._place.root,
+            self._loaded = DeltaTable.create(
+                self._location.root,
                 DeltaSchema.from_arrow(arrow),
                 mode="ignore",
                 partition_by=[each.name for each in self._partitions],
@@ -107,8 +108,8 @@ class DeltaLakeTable:
                 storage_options=self._options,
             )
         except (DeltaError, TypeError, ValueError) as error:
-            raise Rejected(f"Delta refuses the table; table={self._name} why={_short(error)}") from None
-        return self._found
+            raise Rejected(f"Delta rejects the table; table={self._name} error={_short(error)}") from None
+        return self._loaded
 
     def _grow(self, table: DeltaTable, growth: SchemaChange) -> DeltaTable:
         extra = [each.name for each in self._partitions if each.transform != IDENTITY]
@@ -121,11 +122,11 @@ class DeltaLakeTable:
             else:
                 write_deltalake(table, arrow.empty_table(), mode="append", schema_mode="merge")
         except DeltaError as error:
-            raise Unavailable(f"the table can't grow now; table={self._name} why={_short(error)}") from None
+            raise Unavailable(f"the schema can't be changed now; table={self._name} error={_short(error)}") from None
         return self._load() or table
 
     def _rewrite(self, table: DeltaTable, schema: pa.Schema) -> None:
-        """All rows again with wider types, file by file, in one commit that keeps the table's progress."""
+        """Rewrite all rows with wider types, file by file, in one commit that keeps the table's progress."""
         reader, files = FolderReader(schema=schema), self.data_files()
 
         def rows() -> Iterator[pa.RecordBatch]:
@@ -142,21 +143,21 @@ class DeltaLakeTable:
         )
 
     def _columns(self, table: DeltaTable) -> StructType:
-        """Without those that only say which partition a row is in: whoever writes doesn't know them."""
+        """Without the columns of partition transforms, which rows to write don't have."""
         extra = {each.name for each in self._partitions if each.transform != IDENTITY}
-        found = spark_schema(pa.schema(table.schema().to_arrow()))
-        return StructType([each for each in found.fields if each.name not in extra])
+        columns = spark_schema(pa.schema(table.schema().to_arrow()))
+        return StructType([each for each in columns.fields if each.name not in extra])
 
     def _check_partitions(self, table: DeltaTable) -> None:
         names = table.metadata().partition_columns
         if names != [each.name for each in self._partitions]:
-            raise self._layout.otherwise(",".join(names))
+            raise self._layout.partition_mismatch(",".join(names))
 
     def _table(self) -> DeltaTable:
-        if self._found is None and self._load() is None:
-            raise TableNotFound(f"no such Delta table; table={self._name} at={self._place.root}")
-        assert self._found is not None
-        return self._found
+        if self._loaded is None and self._load() is None:
+            raise TableNotFound(f"no such Delta table; table={self._name} at={self._location.root}")
+        assert self._loaded is not None
+        return self._loaded
 
     # --- files
 
@@ -165,11 +166,13 @@ class DeltaLakeTable:
         return None if table is None else table.transaction_version(query_id)
 
     def last_covers(self, progress: Progress) -> str | None:
-        found = self._table().transaction_version(COVERS + progress.query_id)
-        return None if found is None else progress.covers if found == covers_number(progress.covers) else f"{found:x}"
+        number = self._table().transaction_version(COVERS + progress.query_id)
+        return (
+            None if number is None else progress.covers if number == covers_number(progress.covers) else f"{number:x}"
+        )
 
-    def begin(self, progress: Progress) -> FilePlan:
-        return folder_plan(self._place.root, self._layout, self._columns(self._table()), progress)
+    def plan_files(self, progress: Progress) -> FilePlan:
+        return folder_plan(self._location.root, self._layout, self._columns(self._table()), progress)
 
     def data_files(self, bounds: KeyRange | None = None) -> list[DataFile]:
         table = self._table()
@@ -185,7 +188,7 @@ class DeltaLakeTable:
             path=path,
             size_bytes=action["size_bytes"],
             rows=action.get("num_records") or 0,
-            token=(self._place.under(path), values),
+            token=(self._location.under(path), values),
         )
 
     def reader(self) -> FileReader:
@@ -219,33 +222,35 @@ class DeltaLakeTable:
             for each in removed
         ]
         done = [] if is_rewrite else _done(progress, now_ms)
-        told = {} if is_rewrite else {"streamhouse.offsets": progress.offsets}
-        self._commit(table, [*adds, *removes], told, done)
+        metadata = {} if is_rewrite else {"streamhouse.offsets": progress.offsets}
+        self._commit(table, [*adds, *removes], metadata, done)
 
     def _commit(
         self,
         table: DeltaTable,
         actions: list[AddAction | RemoveAction],
-        told: dict[str, str],
+        metadata: dict[str, str],
         done: list[Transaction],
     ) -> None:
-        """The next version of the table, or none: whoever was quicker may have been anybody."""
+        """Commit the next version of the table; raise `Unavailable` if another commit was first."""
         try:
             table.create_write_transaction(
                 actions,
                 mode="append",
                 schema=table.schema(),
                 partition_by=[each.name for each in self._partitions],
-                commit_properties=CommitProperties(custom_metadata=told, app_transactions=done, max_commit_retries=0),
+                commit_properties=CommitProperties(
+                    custom_metadata=metadata, app_transactions=done, max_commit_retries=0
+                ),
             )
         except CommitFailedError as error:
-            raise Unavailable(f"another commit was quicker; table={self._name} why={_short(error)}") from None
-        self._found = None  # what it knows is the version before
+            raise Unavailable(f"another commit was first; table={self._name} error={_short(error)}") from None
+        self._loaded = None  # it has the version before
 
     def _add(self, written: NewDataFile, now_ms: int, *, is_change: bool) -> AddAction:
         values = {each.name: value for each, value in zip(self._partitions, written.partition, strict=True)}
         return AddAction(
-            path=within(written.path).removeprefix(within(self._place.root) + "/"),
+            path=within(written.path).removeprefix(within(self._location.root) + "/"),
             size=written.size_bytes,
             partition_values=values,
             modification_time=now_ms,
@@ -256,10 +261,10 @@ class DeltaLakeTable:
     def _partition_texts(self, live: DataFile) -> dict[str, str | None]:
         return {name: None if value is None else str(value) for name, value in live.token[1].items()}
 
-    # --- clearing away
+    # --- expiry
 
-    def clear(self, older_than_ms: int, orphans_before_ms: int) -> Expiry:
-        """Files of versions before a time are deleted, and those that no version ever had."""
+    def expire_snapshots(self, older_than_ms: int, orphans_before_ms: int) -> Expiry:
+        """Delete files of versions before a time, and orphaned files."""
         now_ms = SystemClock().now_ms()
         hours = max(0, now_ms - min(older_than_ms, orphans_before_ms)) // 3_600_000
         table = self._load() or self._table()
@@ -281,7 +286,7 @@ def _done(progress: Progress, now_ms: int) -> list[Transaction]:
 
 
 def covers_number(covers: str) -> int:
-    """All that an app transaction can have is a number of 63 bits."""
+    """An app transaction has only a number of 63 bits."""
     return int.from_bytes(hashlib.sha256(covers.encode()).digest()[:8]) >> 1
 
 
@@ -289,20 +294,20 @@ def covers_number(covers: str) -> int:
 
 
 def statistics(footer: pq.FileMetaData, rows: int) -> dict[str, Any]:
-    """What readers use to leave files out: of whole numbers, dates and short texts."""
+    """File statistics, by which readers skip files: of whole numbers, dates and short texts."""
     least: dict[str, Any] = {}
     greatest: dict[str, Any] = {}
     nulls: dict[str, int] = {}
     for column in range(footer.num_columns):
         groups = [footer.row_group(group).column(column) for group in range(footer.num_row_groups)]
         name = groups[0].path_in_schema if groups else ""
-        found = [each.statistics for each in groups]
-        if not groups or "." in name or any(each is None for each in found):
+        statistics_of_groups = [each.statistics for each in groups]
+        if not groups or "." in name or any(each is None for each in statistics_of_groups):
             continue
-        if all(each.has_null_count for each in found):
-            nulls[name] = sum(each.null_count for each in found)
-        ends = [(each.min, each.max) for each in found if each.has_min_max]
-        full = [each for each in found if each.null_count != each.num_values + each.null_count]
+        if all(each.has_null_count for each in statistics_of_groups):
+            nulls[name] = sum(each.null_count for each in statistics_of_groups)
+        ends = [(each.min, each.max) for each in statistics_of_groups if each.has_min_max]
+        full = [each for each in statistics_of_groups if each.null_count != each.num_values + each.null_count]
         if ends and len(ends) == len(full) and all(_is_plain(value) for pair in ends for value in pair):
             least[name] = _json(min(pair[0] for pair in ends))
             greatest[name] = _json(max(pair[1] for pair in ends))

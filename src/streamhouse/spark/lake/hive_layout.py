@@ -38,14 +38,14 @@ def check_folders(partitions: tuple[Partition, ...], table: str) -> None:
 
 
 def folder_type(partition: Partition, source: pa.DataType) -> pa.DataType:
-    """The type of the column that a partition is, in a table that has one for it."""
+    """The type of a partition's column."""
     if partition.transform == IDENTITY:
         return source
     return {"year": pa.int32(), "day": pa.date32()}.get(partition.transform, pa.string())
 
 
 def folder_texts(partition: Partition, values: pa.Array) -> pa.Array:
-    """Values as the texts that Delta's log and Hive's folders have; null where a value is."""
+    """Values as texts of Delta's log and of Hive's directories; null stays null."""
     if partition.transform == IDENTITY:
         return _texts(values)
     return pc.strftime(_utc(values), format=_FORMATS[partition.transform])
@@ -76,14 +76,14 @@ def _utc(values: pa.Array) -> pa.Array:
 
 
 def mapped(values: pa.Array, transform: Callable[[Any], Any]) -> list[Any]:
-    """A function of Python's over values, called once for each that is different."""
+    """Apply a Python function, once for each distinct value."""
     encoded = values.dictionary_encode()
     results = [None if value is None else transform(value) for value in encoded.dictionary.to_pylist()]
-    return [None if place is None else results[place] for place in encoded.indices.to_pylist()]
+    return [None if index is None else results[index] for index in encoded.indices.to_pylist()]
 
 
 def folder_plan(root: str, layout: Layout, columns: StructType, progress: Progress) -> FilePlan:
-    """How data files of a micro-batch are written."""
+    """The plan of a micro-batch's data files."""
     return FilePlan(
         data=root,
         begins=begins_of(progress),
@@ -97,7 +97,7 @@ def folder_plan(root: str, layout: Layout, columns: StructType, progress: Progre
 
 
 def with_partitions(schema: pa.Schema, partitions: Iterable[Partition]) -> pa.Schema:
-    """The columns of a table, and behind them those of its partitions by a transform."""
+    """The columns of a table, followed by those of its partition transforms."""
     for each in partitions:
         if each.transform != IDENTITY:
             schema = schema.append(pa.field(each.name, folder_type(each, schema.field(each.column).type)))
@@ -109,7 +109,7 @@ READ_ROWS: Final = 65_536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderReader:
-    """`schema` is the table's; a token is a path, and the values that its folders have."""
+    """`schema` is the table's; a token is a path, and the partition values of its directories."""
 
     schema: pa.Schema
 
@@ -117,8 +117,8 @@ class FolderReader:
         path, values = token
         with file_system(path).open_input_file(within(path)) as source:
             file = pq.ParquetFile(source)
-            there = [name for name in columns if name in file.schema_arrow.names]
-            for batch in file.iter_batches(READ_ROWS, columns=there):
+            present = [name for name in columns if name in file.schema_arrow.names]
+            for batch in file.iter_batches(READ_ROWS, columns=present):
                 yield self._whole(batch, columns, values)
 
     def _whole(self, batch: pa.RecordBatch, columns: Sequence[str], values: Mapping[str, Any]) -> pa.RecordBatch:

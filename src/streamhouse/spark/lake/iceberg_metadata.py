@@ -43,26 +43,26 @@ MAX_AHEAD: Final = 10_000
 
 
 class FileCatalog(MetastoreCatalog, NoopCatalog):
-    """A catalog of one table, which is where it is."""
+    """A catalog of one table, in the table's own directory."""
 
-    def __init__(self, place: Location) -> None:
+    def __init__(self, location: Location) -> None:
         super().__init__("folder", **iceberg_properties())
-        self._place = place
+        self._location = location
 
     def __repr__(self) -> str:
-        return f"<FolderCatalog {self._place.root}>"
+        return f"<FileCatalog {self._location.root}>"
 
     def load_table(self, identifier: Any = None) -> Table:
         version = self._version()
         if version is None:
-            raise NoSuchTableError(self._place.root)
+            raise NoSuchTableError(self._location.root)
         return self._table(self._read(version), version)
 
     def begin_table(self, schema: Schema, spec: PartitionSpec, properties: Mapping[str, str]) -> Table:
-        """Make the table; whoever comes second finds the first one's."""
+        """Create the table, or load it if another writer created it first."""
         fresh = assign_fresh_schema_ids(schema)
         metadata = new_table_metadata(
-            location=self._place.root,
+            location=self._location.root,
             schema=fresh,
             partition_spec=assign_fresh_partition_spec_ids(spec, schema, fresh),
             sort_order=UNSORTED_SORT_ORDER,
@@ -79,33 +79,33 @@ class FileCatalog(MetastoreCatalog, NoopCatalog):
     ) -> CommitTableResponse:
         version = self._version()
         if version is None:
-            raise NoSuchTableError(self._place.root)
+            raise NoSuchTableError(self._location.root)
         before = self._read(version)
         for requirement in requirements:
             requirement.validate(before)
         after = update_table_metadata(before, updates, metadata_location=self._path(version))
         if after == before:
-            return _answer(before, self._path(version))
+            return _commit_response(before, self._path(version))
         try:
             self._publish(version + 1, after)
         except ObjectExists:
-            raise CommitFailedException(f"another commit was quicker; version={version + 1}") from None
-        return _answer(after, self._path(version + 1))
+            raise CommitFailedException(f"another commit was first; version={version + 1}") from None
+        return _commit_response(after, self._path(version + 1))
 
     # --- versions
 
     def _version(self) -> int | None:
-        """The last one: the hint's, or one behind it that somebody created and didn't hint at."""
+        """The last version: the hint's, or a later one whose writer did not update the hint."""
         version = self._hinted() or 1
-        if not self._is_there(version):
+        if not self._exists(version):
             return None
         for ahead in range(version + 1, version + MAX_AHEAD):
-            if not self._is_there(ahead):
+            if not self._exists(ahead):
                 return ahead - 1
         raise CommitFailedException(f"a hint is too old to find the table's version; version={version}")
 
     def _hinted(self) -> int | None:
-        files, path = file_system(self._place.root), within(self._place.under("metadata", HINT))
+        files, path = file_system(self._location.root), within(self._location.under("metadata", HINT))
         try:
             with files.open_input_stream(path) as stream:
                 text = stream.read().decode().strip()
@@ -113,14 +113,14 @@ class FileCatalog(MetastoreCatalog, NoopCatalog):
             return None
         return int(text) if text.isdecimal() else None
 
-    def _is_there(self, version: int) -> bool:
-        (found,) = file_system(self._place.root).get_file_info([within(self._path(version))])
-        return bool(found.is_file)
+    def _exists(self, version: int) -> bool:
+        (info,) = file_system(self._location.root).get_file_info([within(self._path(version))])
+        return bool(info.is_file)
 
     def _publish(self, version: int, metadata: TableMetadata) -> None:
-        """Raises `ObjectExists` where the version is there already."""
+        """Raises `ObjectExists` if the version exists already."""
         body = metadata.model_dump_json().encode()
-        if self._place.is_bucket:
+        if self._location.is_bucket:
             self._put(f"metadata/{_name(version)}", body)
         else:
             _create(Path(self._path(version)), body)
@@ -128,8 +128,8 @@ class FileCatalog(MetastoreCatalog, NoopCatalog):
             self._hint(version)
 
     def _put(self, key: str, body: bytes) -> None:
-        """An answer that was lost makes our own object somebody else's: what is there tells."""
-        loop, store = opened_store(self._place.url)
+        """After a lost response our own object already exists: compare its content before raising."""
+        loop, store = opened_store(self._location.url)
         try:
             loop.run(store.put_new(key, [body]))
         except ObjectExists:
@@ -137,9 +137,9 @@ class FileCatalog(MetastoreCatalog, NoopCatalog):
                 raise
 
     def _hint(self, version: int) -> None:
-        """A reader must never find half of it."""
-        path = self._place.under("metadata", HINT)
-        if self._place.is_bucket:
+        """Write the hint atomically."""
+        path = self._location.under("metadata", HINT)
+        if self._location.is_bucket:
             with file_system(path).open_output_stream(within(path)) as stream:
                 stream.write(str(version).encode())
             return
@@ -155,7 +155,7 @@ class FileCatalog(MetastoreCatalog, NoopCatalog):
         path = self._path(version)
         io = load_file_io({**iceberg_properties(), **metadata.properties}, path)
         return Table(
-            identifier=("lake", self._place.root.rsplit("/", 1)[-1]),
+            identifier=("lake", self._location.root.rsplit("/", 1)[-1]),
             metadata=metadata,
             metadata_location=path,
             io=io,
@@ -163,10 +163,10 @@ class FileCatalog(MetastoreCatalog, NoopCatalog):
         )
 
     def _path(self, version: int) -> str:
-        return self._place.under("metadata", _name(version))
+        return self._location.under("metadata", _name(version))
 
 
-def _answer(metadata: TableMetadata, location: str) -> CommitTableResponse:
+def _commit_response(metadata: TableMetadata, location: str) -> CommitTableResponse:
     return CommitTableResponse.model_validate({"metadata": metadata, "metadata-location": location})
 
 
@@ -175,7 +175,7 @@ def _name(version: int) -> str:
 
 
 def _create(path: Path, body: bytes) -> None:
-    """A file that must not be there yet: whole and on the disk, or not at all."""
+    """Create a file that must not exist yet, atomically and durably."""
     path.parent.mkdir(parents=True, exist_ok=True)
     making = path.with_name(f".{path.name}.{Ids().token()}")
     try:

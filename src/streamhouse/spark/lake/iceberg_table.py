@@ -1,12 +1,12 @@
-"""Iceberg: lake tables that most engines read, with snapshots and hidden partitions.
+"""Iceberg tables, by PyIceberg, with snapshots and hidden partitions.
 
-Data path   writing -> **iceberg** -> manifests and metadata, by PyIceberg -> a folder's catalog, or a named one
-Owns        tables that are made and grow, files as manifests name them, snapshots with the progress in them, expiry
-Leaves      metadata on disk to PyIceberg, commits to the catalog, data files to `files`
+Data path   connector -> **iceberg_table** -> manifests and metadata -> a file catalog, or a named one
+Owns        creation and schema changes, files as manifests name them, snapshots with the progress in them, expiry
+Leaves      metadata on disk to PyIceberg, commits to the catalog, data files to `data_files`
 
 The progress is in a snapshot's summary, for people, and in the table's properties, which outlive snapshots: both are in
-the same commit as the files. PyIceberg's own retries are off: whoever lost a race looks again whether a micro-batch is
-there before it tries again.
+the same commit as the files. PyIceberg's own retries are off: a writer that lost a race checks whether its micro-batch
+is committed before it tries again.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -66,16 +66,17 @@ from streamhouse.spark.lake.table_options import Location, file_system, iceberg_
 QUERY: Final = "streamhouse.query-id"
 BATCH: Final = "streamhouse.batch-id"
 OFFSETS: Final = "streamhouse.offsets."
-"""A property of the table: where the streams of the query that follows stand behind the last commit, for people.
+"""A property of the table: the offsets of a query's streams after the last commit, for people; followed by the
+query's id.
 
 Not in the summaries of snapshots, which the metadata file has all of: it would grow with every commit.
 """
 PROGRESS: Final = "streamhouse.progress."
-"""A property of the table: which micro-batch of the query that follows is in it."""
+"""A property of the table: the last micro-batch of a query; followed by the query's id."""
 EPOCH: Final = "streamhouse.epoch."
-"""A property of the table: the epoch of the last owner of the query, or of the pipeline, that follows."""
+"""A property of the table: the epoch of the last owner of a query or pipeline; followed by its id."""
 COVERS: Final = "streamhouse.covers."
-"""A property of the table: what that micro-batch is made of."""
+"""A property of the table: what that micro-batch covers."""
 RETRIES: Final = "commit.retry.num-retries"
 _PROPERTIES: Final[Mapping[str, str]] = {
     "format-version": "2",
@@ -87,29 +88,29 @@ _PROPERTIES: Final[Mapping[str, str]] = {
 
 
 class IcebergLakeTable:
-    """`catalog` is the name of one that PyIceberg's own configuration knows; without, the folder itself is one."""
+    """`catalog` names one of PyIceberg's configuration; without it, the table's directory is the catalog."""
 
     can_remove = True
 
     def __init__(
-        self, layout: Layout, place: Location | None, *, catalog: str | None = None, identifier: str | None = None
+        self, layout: Layout, location: Location | None, *, catalog: str | None = None, identifier: str | None = None
     ) -> None:
-        self._layout, self._place, self._name = layout, place, layout.name
-        self._catalog: Catalog = load_catalog(catalog) if catalog else _folder(layout.name, place)
+        self._layout, self._location, self._name = layout, location, layout.name
+        self._catalog: Catalog = load_catalog(catalog) if catalog else _file_catalog(layout.name, location)
         self._identifier = identifier or layout.name
-        self._found: Table | None = None
+        self._loaded: Table | None = None
 
     def __repr__(self) -> str:
-        return f"<IcebergLake {self._name} {self._place.root if self._place else self._identifier}>"
+        return f"<IcebergLakeTable {self._name} {self._location.root if self._location else self._identifier}>"
 
     # --- tables
 
-    def fit(self, schema: StructType) -> StructType:
-        wanted = stored(schema, has_small_numbers=False)
-        table = self._load() or self._made(wanted)
-        growth = evolve(self._name, _columns(table), wanted)
+    def evolve_schema(self, schema: StructType) -> StructType:
+        new_schema = stored(schema, has_small_numbers=False)
+        table = self._load() or self._create(new_schema)
+        growth = evolve(self._name, _columns(table), new_schema)
         if not growth.is_none:
-            with self._told(), table.update_schema() as update:
+            with self._commit_errors(), table.update_schema() as update:
                 update.union_by_name(to_arrow_schema(growth.schema, timezone="UTC"))
         self._check_partitions(table)
         return _columns(table)
@@ -119,43 +120,43 @@ class IcebergLakeTable:
 
     def _load(self) -> Table | None:
         try:
-            self._found = _without_retries(self._catalog.load_table(self._identifier))
+            self._loaded = _without_retries(self._catalog.load_table(self._identifier))
         except NoSuchTableError:
             return None
-        return self._found
+        return self._loaded
 
-    def _made(self, schema: StructType) -> Table:
+    def _create(self, schema: StructType) -> Table:
         arrow = to_arrow_schema(schema, timezone="UTC")
         try:
             fields = assign_fresh_schema_ids(Catalog._convert_schema_if_needed(arrow))
         except (TypeError, ValueError) as error:
-            raise Rejected(f"Iceberg has no such type; table={self._name} why={error}") from None
+            raise Rejected(f"Iceberg has no such type; table={self._name} error={error}") from None
         self._layout.check_columns(fields.column_names)
         spec = _spec(fields, self._layout)
         if isinstance(self._catalog, FileCatalog):
-            self._found = self._catalog.begin_table(fields, spec, _PROPERTIES)
+            self._loaded = self._catalog.begin_table(fields, spec, _PROPERTIES)
         else:
-            location = self._place.root if self._place else None
+            location = self._location.root if self._location else None
             self._catalog.create_namespace_if_not_exists(Catalog.namespace_from(self._identifier))
-            self._found = self._catalog.create_table_if_not_exists(
+            self._loaded = self._catalog.create_table_if_not_exists(
                 self._identifier, fields, location, spec, properties=dict(_PROPERTIES)
             )
-        self._found = _without_retries(self._found)
-        return self._found
+        self._loaded = _without_retries(self._loaded)
+        return self._loaded
 
     def _check_partitions(self, table: Table) -> None:
-        """Files are cut as the table says; where a definition says otherwise, somebody should know."""
+        """Files follow the stored partition spec; reject a definition that differs from it."""
         names = {field.name for field in table.spec().fields}
         if self._layout.partitions and names != {each.name for each in self._layout.partitions}:
-            raise self._layout.otherwise(",".join(sorted(names)))
+            raise self._layout.partition_mismatch(",".join(sorted(names)))
 
     def _table(self) -> Table:
-        if self._found is None and self._load() is None:
+        if self._loaded is None and self._load() is None:
             raise TableNotFound(
-                f"no such Iceberg table; table={self._name} at={self._place.root if self._place else ''}"
+                f"no such Iceberg table; table={self._name} at={self._location.root if self._location else ''}"
             )
-        assert self._found is not None
-        return self._found
+        assert self._loaded is not None
+        return self._loaded
 
     # --- files
 
@@ -166,7 +167,7 @@ class IcebergLakeTable:
     def last_covers(self, progress: Progress) -> str | None:
         return self._table().properties.get(COVERS + progress.query_id) or None
 
-    def begin(self, progress: Progress) -> FilePlan:
+    def plan_files(self, progress: Progress) -> FilePlan:
         table = self._table()
         return FilePlan(
             data=f"{table.location()}/data",
@@ -195,13 +196,13 @@ class IcebergLakeTable:
     # --- commits
 
     def fence(self, progress: Progress) -> None:
-        """With a snapshot that changes nothing: a commit is made on a snapshot, and fails where there is another."""
+        """Commit an empty snapshot: commits that are based on an older snapshot fail then."""
         table = self._load() or self._table()
         epochs = [_number(table, EPOCH, name) for name in progress.fenced]
         check_owner(progress, epoch=last_epoch(epochs))
         if all(epoch == progress.epoch for epoch in epochs):
             return
-        with self._told(), table.transaction() as transaction:
+        with self._commit_errors(), table.transaction() as transaction:
             transaction.set_properties({EPOCH + name: str(progress.epoch) for name in progress.fenced})
             with transaction.update_snapshot({QUERY: progress.query_id}).fast_append():
                 pass
@@ -219,43 +220,43 @@ class IcebergLakeTable:
         batch = _number(table, PROGRESS, progress.query_id)
         check_commit(progress, epoch=epoch, batch=batch, is_rewrite=is_rewrite)
         added = [_data_file(each, table) for each in written]
-        told = {QUERY: progress.query_id, BATCH: str(progress.batch_id)}
-        with self._told(), table.transaction() as transaction:
+        summary = {QUERY: progress.query_id, BATCH: str(progress.batch_id)}
+        with self._commit_errors(), table.transaction() as transaction:
             if not is_rewrite:
                 _note_progress(transaction, table, progress)
-            snapshot = transaction.update_snapshot({} if is_rewrite else told)
+            snapshot = transaction.update_snapshot({} if is_rewrite else summary)
             with snapshot.overwrite() if removed else snapshot.merge_append() as files:
                 for data_file in added:
                     files.append_data_file(data_file)
                 for each in removed:
                     files.delete_data_file(each.token.file)
 
-    def _told(self) -> "_CommitProperties":
-        return _CommitProperties(self._name)
+    def _commit_errors(self) -> "_CommitErrors":
+        return _CommitErrors(self._name)
 
-    # --- clearing away
+    # --- expiry
 
-    def clear(self, older_than_ms: int, orphans_before_ms: int) -> Expiry:
+    def expire_snapshots(self, older_than_ms: int, orphans_before_ms: int) -> Expiry:
         table = self._table()
         before = len(table.snapshots())
-        with self._told():
+        with self._commit_errors():
             old = datetime.fromtimestamp(older_than_ms / 1000, UTC).replace(tzinfo=None)
             table.maintenance.expire_snapshots().older_than(old).commit()
         table = self._load() or table
-        return Expiry(snapshots=before - len(table.snapshots()), files=self._swept(table, orphans_before_ms))
+        return Expiry(snapshots=before - len(table.snapshots()), files=self._delete_orphans(table, orphans_before_ms))
 
-    def _swept(self, table: Table, before_ms: int) -> int:
-        """Delete files that no snapshot refers to: of snapshots that are gone, and of commits that never were."""
+    def _delete_orphans(self, table: Table, before_ms: int) -> int:
+        """Delete files that no snapshot refers to: of expired snapshots, and of commits that failed."""
         files, kept = file_system(table.location()), _referred(table)
-        swept = 0
+        deleted = 0
         for folder in ("data", "metadata"):
             under = fs.FileSelector(within(f"{table.location()}/{folder}"), recursive=True, allow_not_found=True)
             for each in files.get_file_info(under):
                 is_ours = each.base_name.startswith(PREFIX) if folder == "data" else each.extension == "avro"
                 if each.is_file and is_ours and each.path not in kept and each.mtime_ns < before_ms * 1_000_000:
                     files.delete_file(each.path)
-                    swept += 1
-        return swept
+                    deleted += 1
+        return deleted
 
     def describe(self) -> TableSummary:
         table = self._table()
@@ -268,14 +269,14 @@ class IcebergLakeTable:
         return replace(summarize(_columns(table), self.data_files()), version=version, progress=progress)
 
 
-def _folder(name: str, place: Location | None) -> FileCatalog:
-    if place is None:
+def _file_catalog(name: str, location: Location | None) -> FileCatalog:
+    if location is None:
         raise Misconfigured(f"an Iceberg table needs a location or a catalog; table={name}")
-    return FileCatalog(place)
+    return FileCatalog(location)
 
 
-class _CommitProperties:
-    """What PyIceberg says when somebody else was quicker, in our words."""
+class _CommitErrors:
+    """Raises `Unavailable` instead of PyIceberg's errors when another commit was first."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -284,7 +285,7 @@ class _CommitProperties:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, CommitFailedException | CommitStateUnknownException):
-            raise Unavailable(f"another commit was quicker; table={self._name} why={str(error)[:200]}") from error
+            raise Unavailable(f"another commit was first; table={self._name} error={str(error)[:200]}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,23 +297,24 @@ class _Reader:
     def batches(self, token: Any, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         assert isinstance(token, FileScanTask)
         schema = self.metadata.schema()
-        wanted = Schema(*[schema.find_field(name) for name in columns])
+        selected = Schema(*[schema.find_field(name) for name in columns])
         io = load_file_io({**iceberg_properties(), **self.metadata.properties}, self.metadata.location)
-        whole = FileScanTask(token.file, token.delete_files)  # without the filter that found it
-        return ArrowScan(self.metadata, io, wanted, AlwaysTrue()).to_record_batches([whole])
+        whole = FileScanTask(token.file, token.delete_files)  # without the filter of the scan
+        return ArrowScan(self.metadata, io, selected, AlwaysTrue()).to_record_batches([whole])
 
 
 def _without_retries(table: Table) -> Table:
-    """As this process sees it: PyIceberg goes by the table's properties, which are others' where others made it."""
+    """Switch PyIceberg's retries off in this process only: they are a property of the table, which others may have
+    created."""
     properties = {**table.metadata.properties, RETRIES: "0"}
     table.metadata = table.metadata.model_copy(update={"properties": properties})
     return table
 
 
 def _number(table: Table, prefix: str, query_id: str) -> int | None:
-    """What a property of the table says of a query."""
-    found = table.properties.get(prefix + query_id)
-    return None if found is None else int(found)
+    """A number that a property of the table has for a query."""
+    text = table.properties.get(prefix + query_id)
+    return None if text is None else int(text)
 
 
 def _note_progress(transaction: Transaction, table: Table, progress: Progress) -> None:
@@ -378,13 +380,13 @@ def _data_file(written: NewDataFile, table: Table) -> IcebergDataFile:
 
 def _referred(table: Table) -> set[str]:
     """Paths of everything that a snapshot still refers to."""
-    found: set[str] = set()
+    paths: set[str] = set()
     manifests: dict[str, Any] = {}
     for snapshot in table.snapshots():
-        found.add(within(snapshot.manifest_list))
+        paths.add(within(snapshot.manifest_list))
         manifests |= {each.manifest_path: each for each in snapshot.manifests(table.io)}
     for path, manifest in manifests.items():
-        found.add(within(path))
+        paths.add(within(path))
         entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
-        found.update(within(entry.data_file.file_path) for entry in entries)
-    return found
+        paths.update(within(entry.data_file.file_path) for entry in entries)
+    return paths

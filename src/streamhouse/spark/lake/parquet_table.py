@@ -1,13 +1,14 @@
-"""Parquet: a folder of Parquet files that are only ever added to, for whatever reads such files.
+"""Parquet tables: a directory of Parquet files that are only ever added, for whatever reads such files.
 
-Data path   writing -> **parquet** -> files in folders of their partition, and notes in `_streamhouse/`
-Owns        the notes: columns of the table, which micro-batch is there, which one was begun
-Leaves      data files to `files`
+Data path   connector -> **parquet_table** -> files in partition directories, and notes in `_streamhouse/`
+Owns        the notes: columns of the table, the last micro-batch, the one in progress
+Leaves      data files to `data_files`
 
-There is no log that readers would ask, so a file counts as soon as it is there. A micro-batch that comes again, because
-it was begun and never finished, first deletes what it left, so each row is there once when it is done; in between some
-rows of it may be there early. An owner that was replaced is refused before it writes files and before a micro-batch is
-done, not in between: what it writes then is there. Types can't change, because readers take them from any of the files.
+There is no log that readers would use, so a file counts as soon as it exists. A micro-batch that is repeated, because
+it was begun and never finished, first deletes its earlier files, so each row is there once when it is done; in between
+some
+of its rows are visible early. A replaced owner is rejected before it writes files and before a micro-batch is done, not
+in between: what it writes then is visible. Types can't change, because readers take them from any of the files.
 """
 
 import os
@@ -46,48 +47,48 @@ from streamhouse.spark.lake.table import (
 from streamhouse.spark.lake.table_options import Location, within
 
 NOTES: Final = "_streamhouse"
-"""Readers leave folders alone that begin like this."""
+"""Readers skip directories with such a prefix."""
 
 
 class ParquetLakeTable:
     can_remove = False
 
-    def __init__(self, layout: Layout, place: Location) -> None:
+    def __init__(self, layout: Layout, location: Location) -> None:
         check_folders(layout.partitions, layout.name)
-        self._layout, self._place = layout, place
+        self._layout, self._location = layout, location
         self._name, self._partitions = layout.name, layout.partitions
-        self._files = place.files()
+        self._files = location.files()
 
     def __repr__(self) -> str:
-        return f"<ParquetLake {self._name} {self._place.root}>"
+        return f"<ParquetLakeTable {self._name} {self._location.root}>"
 
     # --- columns
 
-    def fit(self, schema: StructType) -> StructType:
-        wanted = stored(schema, has_small_numbers=True)
-        found = self._noted("schema")
-        old = StructType([]) if found is None else StructType.fromJson(found["columns"])
-        growth = evolve(self._name, old, wanted)
+    def evolve_schema(self, schema: StructType) -> StructType:
+        new_schema = stored(schema, has_small_numbers=True)
+        note = self._read_note("schema")
+        old = StructType([]) if note is None else StructType.fromJson(note["columns"])
+        growth = evolve(self._name, old, new_schema)
         if growth.widened:
             raise Rejected(
                 f"columns of Parquet files keep their types; table={self._name} column={growth.widened[0]}"
                 " do=begin another table, or one of format iceberg or delta"
             )
-        self._check_partitions(growth.schema, found)
+        self._check_partitions(growth.schema, note)
         if not growth.is_none:
-            self._note("schema", {"columns": growth.schema.jsonValue(), "partition_by": self._partition_words()})
+            self._write_note("schema", {"columns": growth.schema.jsonValue(), "partition_by": self._partition_words()})
         return growth.schema
 
     def columns(self) -> StructType:
-        found = self._noted("schema")
-        if found is None:
-            raise TableNotFound(f"no such Parquet table; table={self._name} at={self._place.root}")
-        return StructType.fromJson(found["columns"])
+        note = self._read_note("schema")
+        if note is None:
+            raise TableNotFound(f"no such Parquet table; table={self._name} at={self._location.root}")
+        return StructType.fromJson(note["columns"])
 
-    def _check_partitions(self, schema: StructType, found: Any) -> None:
+    def _check_partitions(self, schema: StructType, note: Any) -> None:
         self._layout.check_columns(schema.names)
-        if found is not None and found["partition_by"] != self._partition_words():
-            raise self._layout.otherwise(found["partition_by"])
+        if note is not None and note["partition_by"] != self._partition_words():
+            raise self._layout.partition_mismatch(note["partition_by"])
 
     def _partition_words(self) -> str:
         return ", ".join(map(str, self._partitions))
@@ -95,45 +96,45 @@ class ParquetLakeTable:
     # --- files
 
     def last_batch(self, query_id: str) -> int | None:
-        found = self._noted(f"done-{query_id}")
-        return None if found is None else int(found["batch"])
+        note = self._read_note(f"done-{query_id}")
+        return None if note is None else int(note["batch"])
 
     def last_covers(self, progress: Progress) -> str | None:
-        found = self._noted(f"done-{progress.query_id}")
-        return None if found is None else found.get("covers") or None
+        note = self._read_note(f"done-{progress.query_id}")
+        return None if note is None else note.get("covers") or None
 
     def fence(self, progress: Progress) -> None:
         check_owner(progress, epoch=self._epoch(progress))
         for name in progress.fenced:
-            self._note(f"epoch-{name}", {"epoch": progress.epoch})
+            self._write_note(f"epoch-{name}", {"epoch": progress.epoch})
 
     def _epoch(self, progress: Progress) -> int | None:
-        found = [self._noted(f"epoch-{name}") for name in progress.fenced]
-        return last_epoch(None if each is None else int(each["epoch"]) for each in found)
+        notes = [self._read_note(f"epoch-{name}") for name in progress.fenced]
+        return last_epoch(None if each is None else int(each["epoch"]) for each in notes)
 
-    def begin(self, progress: Progress) -> FilePlan:
+    def plan_files(self, progress: Progress) -> FilePlan:
         check_owner(progress, epoch=self._epoch(progress))
-        begun = self._noted(f"begun-{progress.query_id}")
+        begun = self._read_note(f"begun-{progress.query_id}")
         begins = begins_of(progress)
         if begun is not None and begun["batch"] == progress.batch_id:
-            self._delete(each.path for each in self._listed(self._place.root) if each.base_name.startswith(begins))
+            self._delete(each.path for each in self._listed(self._location.root) if each.base_name.startswith(begins))
         else:
-            self._note(f"begun-{progress.query_id}", {"batch": progress.batch_id})
-        return folder_plan(self._place.root, self._layout, self.columns(), progress)
+            self._write_note(f"begun-{progress.query_id}", {"batch": progress.batch_id})
+        return folder_plan(self._location.root, self._layout, self.columns(), progress)
 
     def data_files(self, bounds: KeyRange | None = None) -> list[DataFile]:
         """All files but those of a micro-batch that isn't finished."""
         unfinished = tuple(self._unfinished())
         return [
             self._live(each)
-            for each in self._listed(self._place.root)
+            for each in self._listed(self._location.root)
             if not (unfinished and each.base_name.startswith(unfinished))
         ]
 
     def _live(self, info: fs.FileInfo) -> DataFile:
-        below = info.path.removeprefix(within(self._place.root) + "/")
+        below = info.path.removeprefix(within(self._location.root) + "/")
         return DataFile(
-            path=below, size_bytes=info.size, rows=0, token=(self._place.under(below), dict(_values(below)))
+            path=below, size_bytes=info.size, rows=0, token=(self._location.under(below), dict(_values(below)))
         )
 
     def reader(self) -> FileReader:
@@ -141,17 +142,17 @@ class ParquetLakeTable:
         return FolderReader(schema=with_partitions(schema, self._partitions))
 
     def _unfinished(self) -> Iterator[str]:
-        notes = fs.FileSelector(within(self._place.under(NOTES)), allow_not_found=True)
+        notes = fs.FileSelector(within(self._location.under(NOTES)), allow_not_found=True)
         for each in self._files.get_file_info(notes):
             if each.base_name.startswith("begun-"):
                 query_id = each.base_name.removeprefix("begun-").removesuffix(".json")
-                begun = self._noted(f"begun-{query_id}")
+                begun = self._read_note(f"begun-{query_id}")
                 if begun is not None and begun["batch"] != self.last_batch(query_id):
                     yield begins_of(Progress(query_id=query_id, batch_id=begun["batch"]))
 
     def _listed(self, root: str) -> list[fs.FileInfo]:
         selector = fs.FileSelector(within(root), recursive=True, allow_not_found=True)
-        notes = within(self._place.under(NOTES)) + "/"
+        notes = within(self._location.under(NOTES)) + "/"
         return [
             each
             for each in self._files.get_file_info(selector)
@@ -172,7 +173,7 @@ class ParquetLakeTable:
         *,
         is_rewrite: bool = False,
     ) -> None:
-        """Whatever tasks left that Spark tried again goes; then the micro-batch is done."""
+        """Delete the files of failed task attempts, then mark the micro-batch as done."""
         if removed:
             raise Rejected(f"rows in Parquet files don't change; table={self._name} do=format iceberg or delta")
         epoch, batch = self._epoch(progress), self.last_batch(progress.query_id)
@@ -180,12 +181,12 @@ class ParquetLakeTable:
         begins, kept = begins_of(progress), {within(each.path) for each in written}
         folders = {each.path.rsplit("/", 1)[0] for each in written}
         for folder in folders:
-            found = self._files.get_file_info(fs.FileSelector(within(folder)))
-            self._delete(each.path for each in found if each.base_name.startswith(begins) and each.path not in kept)
-        self._note(f"done-{progress.query_id}", {"batch": progress.batch_id, "covers": progress.covers})
+            infos = self._files.get_file_info(fs.FileSelector(within(folder)))
+            self._delete(each.path for each in infos if each.base_name.startswith(begins) and each.path not in kept)
+        self._write_note(f"done-{progress.query_id}", {"batch": progress.batch_id, "covers": progress.covers})
 
-    def clear(self, older_than_ms: int, orphans_before_ms: int) -> Expiry:
-        """There is nothing old: what is here is the table."""
+    def expire_snapshots(self, older_than_ms: int, orphans_before_ms: int) -> Expiry:
+        """There are no old versions."""
         return Expiry()
 
     def describe(self) -> TableSummary:
@@ -195,26 +196,26 @@ class ParquetLakeTable:
 
     # --- notes
 
-    def _noted(self, name: str) -> Any:
+    def _read_note(self, name: str) -> Any:
         try:
-            with self._files.open_input_stream(within(self._place.under(NOTES, f"{name}.json"))) as stream:
+            with self._files.open_input_stream(within(self._location.under(NOTES, f"{name}.json"))) as stream:
                 return msgspec.json.decode(stream.read())
         except FileNotFoundError:
             return None
 
-    def _note(self, name: str, told: Mapping[str, Any]) -> None:
-        path = within(self._place.under(NOTES, f"{name}.json"))
-        making = path if self._place.is_bucket else f"{path}.making"
-        if not self._place.is_bucket:
+    def _write_note(self, name: str, content: Mapping[str, Any]) -> None:
+        path = within(self._location.under(NOTES, f"{name}.json"))
+        making = path if self._location.is_bucket else f"{path}.making"
+        if not self._location.is_bucket:
             self._files.create_dir(os.path.dirname(path), recursive=True)
         with self._files.open_output_stream(making) as stream:
-            stream.write(msgspec.json.encode(told))
+            stream.write(msgspec.json.encode(content))
         if making != path:
             self._files.move(making, path)
 
 
 def _values(path: str) -> Iterator[tuple[str, str | None]]:
-    """`day=2026-11-15/country=de/…`: what the folders say."""
+    """`day=2026-11-15/country=de/…`: partition values from directory names."""
     for folder in path.split("/")[:-1]:
         name, _, value = folder.partition("=")
         yield name, None if value == NO_VALUE else unquote(value)

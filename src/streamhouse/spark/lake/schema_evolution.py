@@ -1,4 +1,4 @@
-"""Schemas: a table's columns grow with the rows that come; what can't be is said before anything is written.
+"""Schema evolution: a table's columns follow the rows; impossible changes are rejected before anything is written.
 
 Data path   columns of a micro-batch, columns of the table -> **schemas** -> columns of both
 Owns        which types widen into which; that columns are only ever added
@@ -133,7 +133,8 @@ def _type(
     if is_lenient or _widens(new, old):
         return old
     raise Rejected(
-        f"a column can't become this; table={table} column={path} is={old.simpleString()} wanted={new.simpleString()}"
+        f"a column can't become this; table={table} column={path} is={old.simpleString()}"
+        f" requested={new.simpleString()}"
         " do=keep the type, give the column another name, or begin another table"
     )
 
@@ -165,7 +166,7 @@ def _align(frame: DataFrame, schema: StructType) -> Iterator[Column]:
 
 
 def _cast(value: Column, old: DataType, new: DataType) -> Column:
-    """Structs go by names: Spark's cast would go by places."""
+    """Match struct fields by name: Spark's cast matches by position."""
     if isinstance(old, StructType) and isinstance(new, StructType):
         known = {each.name: each.dataType for each in old.fields}
         fields = [

@@ -1,12 +1,11 @@
-"""Lake tables: what every kind of them can do, whoever keeps its metadata.
+"""Lake tables: the interface that Iceberg, Delta and Parquet tables implement.
 
-Data path   writing -> **the door** -> iceberg, delta, parquet
-Owns        the door and what goes through it: files that were written, files that are there, progress; what all kinds
-            of tables say alike
-Leaves      each kind of table to a module beside this one
+Data path   connector -> **LakeTable** -> iceberg_table, delta_table, parquet_table
+Owns        the interface and its types: new files, files of the table, progress; checks that all formats share
+Leaves      each format to a module beside this one
 
-A commit is all or nothing, and has the progress in it: which query's which micro-batch it is. Data files that nobody
-committed are nobody's, and are cleared away later.
+A commit is all or nothing, and includes the progress: query and micro-batch. Data files that are in no commit are
+orphans, and are deleted later.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,44 +21,44 @@ from streamhouse.model.table import Partition
 Values = Callable[[Partition, pa.Array], list[Any]]
 
 PREFIX: Final = "sh-"
-"""Data files of ours begin with it: only those are ever cleared away."""
+"""Prefix of our data files: only those are ever deleted."""
 FILE_SIZE_BYTES: Final = 128 * 1024 * 1024
 
 
 class TableNotFound(Rejected):
-    """There is no table at this place: nobody made one yet, or it is elsewhere."""
+    """There is no table at this location."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """A table's name, and how its files are cut."""
+    """A table's name, its partitions and its file size."""
 
     name: str
     partitions: tuple[Partition, ...] = ()
     file_size_bytes: int = FILE_SIZE_BYTES
 
     def check_columns(self, names: Sequence[str]) -> None:
-        """Raises `Misconfigured` where a partition is of no column."""
+        """Raise `Misconfigured` for a partition of a column that doesn't exist."""
         for each in self.partitions:
             if each.column not in names:
                 raise Misconfigured(
                     f"partition_by names no column; table={self.name} column={each.column} columns={','.join(names)}"
                 )
 
-    def otherwise(self, found: str) -> Rejected:
-        """The table that is there is partitioned by something else."""
+    def partition_mismatch(self, stored: str) -> Rejected:
+        """The error for a stored table that is partitioned differently."""
         return Rejected(
-            f"the table is partitioned otherwise; table={self.name} is={found or 'not at all'}"
-            " do=say partition_by as it was, or begin another table"
+            f"the table is partitioned differently; table={self.name} is={stored or 'not at all'}"
+            " do=give partition_by as it was, or create another table"
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """One micro-batch of one query. `offsets` is the checkpoint's own text of where its streams stand behind it.
+    """One micro-batch of one query. `offsets` is the checkpoint's text of its streams' offsets after it.
 
-    `epoch`: under which the pipeline is owned by who commits this. `covers`: what the micro-batch is made of, by which
-    one that comes again is known (`model.replay`). `lineage`: the pipeline through its restarts.
+    `epoch` is that of the pipeline's owner who commits. `covers` is what the micro-batch is made of, by which a
+    repeated one is recognised (`model.replay`). `lineage` names the pipeline through its restarts.
     """
 
     query_id: str
@@ -72,40 +71,40 @@ class Progress:
 
     @property
     def fenced(self) -> tuple[str, ...]:
-        """What an owner's epoch is written under: the query, and the pipeline, whose query a restart replaces."""
+        """The ids under which an owner's epoch is stored: the query's, and the pipeline's, which outlives a restart."""
         return (self.query_id, self.lineage) if self.lineage else (self.query_id,)
 
 
-def last_epoch(found: Iterable[int | None]) -> int | None:
+def last_epoch(epochs: Iterable[int | None]) -> int | None:
     """The largest of the epochs that a table knows of a query and its pipeline."""
-    return max((each for each in found if each is not None), default=None)
+    return max((each for each in epochs if each is not None), default=None)
 
 
 def check_owner(progress: Progress, *, epoch: int | None) -> None:
-    """Raises `PipelineMoved` where the table has seen a later owner of the pipeline; `epoch` is the last one's."""
+    """Raise `PipelineMoved` if the table has a later owner of the pipeline; `epoch` is the stored one."""
     if epoch is not None and epoch > progress.epoch:
         raise PipelineMoved(progress.pipeline, epoch=progress.epoch, why=f"its table is written under epoch {epoch}")
 
 
 def check_commit(progress: Progress, *, epoch: int | None, batch: int | None, is_rewrite: bool) -> None:
-    """Whether a commit may happen, by the version of the table that it is made on: it may have been loaded again since
-    anybody has looked. Raises `PipelineMoved`, and `Unavailable` where the micro-batch is there already."""
+    """Check a commit against the version of the table that it is based on, which may be newer than the last check.
+    Raises `PipelineMoved`, and `Unavailable` if the micro-batch is committed already."""
     check_owner(progress, epoch=epoch)
     if not is_rewrite and batch is not None and batch >= progress.batch_id:
-        raise Unavailable(f"another commit was quicker; query={progress.query_id} batch={progress.batch_id}")
+        raise Unavailable(f"another commit was first; query={progress.query_id} batch={progress.batch_id}")
 
 
 def begins_of(progress: Progress) -> str:
-    """How names of a micro-batch's data files begin."""
+    """The prefix of the names of a micro-batch's data files."""
     return f"{PREFIX}{progress.query_id[:8]}-{progress.batch_id:08d}-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilePlan:
-    """What a task must know to write data files; it travels. `schema` is that of a file, field ids and all.
+    """What a task needs to write data files; serialised to tasks. `schema` is that of a file, with field ids.
 
-    `begins`: how their names begin. `values` tells the partition's values of rows; `is_hive`: they are folders, and the
-    columns that `drops` names are not in files.
+    `begins` is the prefix of their names. `values` returns the partition values of rows; `is_hive`: they are
+    directories, and the columns that `drops` names are not in files.
     """
 
     data: str
@@ -120,7 +119,7 @@ class FilePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewDataFile:
-    """A data file that is there and belongs to nobody yet; `footer` is Parquet's own."""
+    """A data file that was written and is not committed yet; `footer` is Parquet's own."""
 
     path: str
     size_bytes: int
@@ -140,7 +139,7 @@ class DataFile:
 
 
 class FileReader(Protocol):
-    """It travels to tasks."""
+    """Reads data files in tasks; serialised to them."""
 
     def batches(self, token: Any, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Rows of one file with these columns, as the table has them now."""
@@ -149,7 +148,7 @@ class FileReader(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRange:
-    """The least and the greatest value of a column among the rows that come: files beyond can't have their keys."""
+    """The least and the greatest value of a column in a micro-batch: files outside can't have its keys."""
 
     column: str
     least: Any
@@ -158,7 +157,7 @@ class KeyRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expiry:
-    """What became of old snapshots and files."""
+    """How many snapshots and files were removed."""
 
     snapshots: int = 0
     files: int = 0
@@ -166,7 +165,7 @@ class Expiry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSummary:
-    """A table for somebody who looks at it."""
+    """Statistics of a table, for people."""
 
     columns: Mapping[str, str] = field(default_factory=dict)
     files: int = 0
@@ -177,7 +176,7 @@ class TableSummary:
 
 
 def summarize(columns: StructType, files: Sequence[DataFile], *, rows: int | None = None) -> TableSummary:
-    """A table of these columns and files; what only its kind can say is left out."""
+    """The statistics of columns and files, without those of the format."""
     return TableSummary(
         columns={each.name: each.dataType.simpleString() for each in columns.fields},
         files=len(files),
@@ -187,44 +186,44 @@ def summarize(columns: StructType, files: Sequence[DataFile], *, rows: int | Non
 
 
 class LakeTable(Protocol):
-    """One table. Whoever asks does so from one thread, on the driver."""
+    """One table. Used by one thread, on the driver."""
 
     can_remove: bool
-    """Whether files can be taken away by a commit: where not, none are merged."""
+    """Whether a commit can remove files; if not, none are merged."""
 
-    def fit(self, schema: StructType) -> StructType:
-        """Make the table, or let it grow, so that rows of this schema fit; returns the schema of the table.
+    def evolve_schema(self, schema: StructType) -> StructType:
+        """Create the table, or evolve its schema, so that rows of this schema fit; return the schema of the table.
 
-        Raises `Rejected` where it can't be.
+        Raises `Rejected` if it can't be done.
         """
         ...
 
     def columns(self) -> StructType:
-        """Those of the table as it is; raises `TableNotFound` where there is none."""
+        """The current columns; raises `TableNotFound` if there is no table."""
         ...
 
     def last_batch(self, query_id: str) -> int | None:
-        """The last micro-batch of a query that is in the table, as it is now."""
+        """Load the table; return the last micro-batch of a query in it."""
         ...
 
     def last_covers(self, progress: Progress) -> str | None:
-        """What the micro-batch is made of that `last_batch` has found; None where the table doesn't say."""
+        """What the micro-batch of `last_batch` covers; None if the table doesn't have it."""
         ...
 
     def fence(self, progress: Progress) -> None:
-        """Write the owner's epoch into the table that is there, in a commit of its own.
+        """Write the owner's epoch into the existing table, in a commit of its own.
 
-        Behind it no commit under a smaller one happens, nor one that was begun before. Raises `PipelineMoved` where
-        there is a larger one, `Unavailable` where somebody else was quicker.
+        Afterwards no commit with a smaller epoch succeeds, nor one that was begun before. Raises `PipelineMoved` if
+        there is a larger epoch, `Unavailable` if another commit was first.
         """
         ...
 
-    def begin(self, progress: Progress) -> FilePlan:
+    def plan_files(self, progress: Progress) -> FilePlan:
         """How data files of a micro-batch are written."""
         ...
 
     def data_files(self, bounds: KeyRange | None = None) -> list[DataFile]:
-        """Files of the table as it was when `last_batch` was asked."""
+        """Files of the table as of the last call of `last_batch`."""
         ...
 
     def reader(self) -> FileReader: ...
@@ -237,18 +236,18 @@ class LakeTable(Protocol):
         *,
         is_rewrite: bool = False,
     ) -> None:
-        """Files come and go in one step, with the progress. Raises `Unavailable` where somebody else was quicker, or
-        the micro-batch is there, and `PipelineMoved` where the query has a later owner: by the version of the table
-        that the commit is made on.
+        """Add and remove files in one step, with the progress. Raises `Unavailable` if another commit was first or the
+        micro-batch is committed, and `PipelineMoved` if the query has a later owner, by the version of the table that
+        the commit is based on.
 
-        `is_rewrite`: the rows stay what they were.
+        `is_rewrite`: the rows stay the same.
         """
         ...
 
-    def clear(self, older_than_ms: int, orphans_before_ms: int) -> Expiry:
-        """Forget snapshots that ended before a time, and delete files that nothing refers to any more."""
+    def expire_snapshots(self, older_than_ms: int, orphans_before_ms: int) -> Expiry:
+        """Expire snapshots that ended before a time, and delete files that no snapshot refers to."""
         ...
 
     def describe(self) -> TableSummary:
-        """Raises `TableNotFound` where there is none."""
+        """Raises `TableNotFound` if there is no table."""
         ...

@@ -27,7 +27,7 @@ from streamhouse.sql.options import parse_duration_ms, parse_file_size
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _REGIONS: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
 REGION: Final = "us-east-1"
-"""Where the environment names none: servers of one's own don't care, but requests are signed with one."""
+"""If the environment names none: self-hosted servers ignore it, but requests are signed with one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,13 +60,13 @@ def parse_location(location: str) -> Location:
     if os.path.isabs(path) and path.strip("/"):
         return Location(root=os.path.normpath(path))
     raise Misconfigured(
-        f"no place for a lake table; location={location}"
+        f"not a location of a lake table; location={location}"
         " do=an absolute folder that all of Spark sees, or s3://bucket/prefix"
     )
 
 
 def file_system(path: str) -> fs.FileSystem:
-    """The file system of a path or URL; paths within it are what `within` says."""
+    """The file system of a path or URL; `within` gives the path inside it."""
     return _bucket(os.environ) if path.startswith("s3://") else fs.LocalFileSystem()
 
 
@@ -94,32 +94,32 @@ def endpoint_of(environ: Mapping[str, str] | None = None) -> str:
 
 
 def iceberg_properties(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What PyIceberg must be told of the environment; it is never stored in a table."""
-    found = os.environ if environ is None else environ
-    told = {
+    """PyIceberg's properties from the environment; never stored in a table."""
+    variables = os.environ if environ is None else environ
+    properties = {
         "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO",
-        "s3.endpoint": _first(found, _ENDPOINTS),
-        "s3.region": _first(found, _REGIONS) or REGION,
-        "s3.access-key-id": found.get("AWS_ACCESS_KEY_ID", ""),
-        "s3.secret-access-key": found.get("AWS_SECRET_ACCESS_KEY", ""),
-        "s3.session-token": found.get("AWS_SESSION_TOKEN", ""),
+        "s3.endpoint": _first(variables, _ENDPOINTS),
+        "s3.region": _first(variables, _REGIONS) or REGION,
+        "s3.access-key-id": variables.get("AWS_ACCESS_KEY_ID", ""),
+        "s3.secret-access-key": variables.get("AWS_SECRET_ACCESS_KEY", ""),
+        "s3.session-token": variables.get("AWS_SESSION_TOKEN", ""),
     }
-    return {name: value for name, value in told.items() if value}
+    return {name: value for name, value in properties.items() if value}
 
 
-def delta_options(place: Location, environ: Mapping[str, str] | None = None) -> dict[str, str] | None:
-    """What delta-rs must be told; the rest it reads from the environment itself."""
-    if not place.is_bucket:
+def delta_options(location: Location, environ: Mapping[str, str] | None = None) -> dict[str, str] | None:
+    """delta-rs's options from the environment, besides those that it reads itself."""
+    if not location.is_bucket:
         return None
-    found = os.environ if environ is None else environ
-    endpoint = _first(found, _ENDPOINTS)
-    told = {
+    variables = os.environ if environ is None else environ
+    endpoint = _first(variables, _ENDPOINTS)
+    options = {
         "AWS_ENDPOINT_URL": endpoint,
-        "AWS_REGION": _first(found, _REGIONS) or REGION,
+        "AWS_REGION": _first(variables, _REGIONS) or REGION,
         "AWS_ALLOW_HTTP": "true" if endpoint.startswith("http://") else "",
         "aws_conditional_put": "etag",  # commits are files that only one writer can make
     }
-    return {name: value for name, value in told.items() if value}
+    return {name: value for name, value in options.items() if value}
 
 
 def _first(environ: Mapping[str, str], names: tuple[str, ...]) -> str:
@@ -132,11 +132,11 @@ EXPIRE_MS: Final = 7 * 24 * 3600 * 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeOptions:
-    """`key` is empty where rows are only appended. `place` None: a named catalog knows."""
+    """`key` is empty if rows are only appended. `location` is None if a named catalog has it."""
 
     name: str
     connector: Connector
-    place: Location | None
+    location: Location | None
     key: tuple[str, ...] = ()
     partitions: tuple[Partition, ...] = ()
     file_size_bytes: int = FILE_SIZE_BYTES
@@ -146,11 +146,11 @@ class LakeOptions:
 
 
 def lake_options(table: Table, key: tuple[str, ...] = (), *, is_written: bool = True) -> LakeOptions:
-    """`key` is the pipeline's, where it has one; whoever only reads needs none. Raises `Misconfigured`."""
+    """`key` is the pipeline's, if it has one; a reader needs none. Raises `Misconfigured`."""
     given = table.options
     mode = given.get("mode", "append").lower()
-    found = key or table.key
-    if mode == UPSERT and not found and is_written:
+    row_key = key or table.key
+    if mode == UPSERT and not row_key and is_written:
         raise Misconfigured(
             f"rows that replace others need a key; table={table.name} do=PRIMARY KEY (…), or the pipeline's option key"
         )
@@ -164,8 +164,8 @@ def lake_options(table: Table, key: tuple[str, ...] = (), *, is_written: bool = 
     return LakeOptions(
         name=table.name,
         connector=table.connector,
-        place=parse_location(location) if location else None,
-        key=found if mode == UPSERT else (),
+        location=parse_location(location) if location else None,
+        key=row_key if mode == UPSERT else (),
         partitions=parse_partitions(given["partition_by"]) if given.get("partition_by") else (),
         file_size_bytes=parse_file_size(given["file_size"]) if given.get("file_size") else FILE_SIZE_BYTES,
         expire_ms=parse_duration_ms(given["expire_snapshots"]) if given.get("expire_snapshots") else EXPIRE_MS,
@@ -191,18 +191,18 @@ def _open(options: LakeOptions) -> LakeTable:
     layout = Layout(name=options.name, partitions=options.partitions, file_size_bytes=options.file_size_bytes)
     lake: LakeTable
     if options.connector is Connector.ICEBERG:
-        lake = module.IcebergLakeTable(layout, options.place, catalog=options.catalog, identifier=options.identifier)
-    elif options.place is None:
-        raise Misconfigured(f"only Iceberg tables have catalogs; table={options.name} do=say its location")
+        lake = module.IcebergLakeTable(layout, options.location, catalog=options.catalog, identifier=options.identifier)
+    elif options.location is None:
+        raise Misconfigured(f"only Iceberg tables have catalogs; table={options.name} do=give it a location")
     elif options.connector is Connector.DELTA:
-        lake = module.DeltaLakeTable(layout, options.place)
+        lake = module.DeltaLakeTable(layout, options.location)
     else:
-        lake = module.ParquetLakeTable(layout, options.place)
+        lake = module.ParquetLakeTable(layout, options.location)
     return lake
 
 
 def describe_table(name: str, connector: str, options: Mapping[str, str]) -> TableSummary | None:
-    """None where there is no table: nothing was committed yet."""
+    """None if there is no table: nothing was committed yet."""
     table = Table(name=name, connector=Connector(connector), options=options)
     lake = open_table(lake_options(table, is_written=False))
     lake.last_batch("")  # the table as it is now

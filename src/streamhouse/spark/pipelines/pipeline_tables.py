@@ -125,7 +125,7 @@ class ColumnWatcher:
         now_s = self._clock.monotonic()
         if self._looked_at_s is not None and now_s - self._looked_at_s < LOOK_EVERY_S:
             return
-        self._anew.forget()
+        self._anew.invalidate()
         for name, table in self._bound.items():
             found = self._anew.find(name)
             if found is not None and self._differs(name, table, found):

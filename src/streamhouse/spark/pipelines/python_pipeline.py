@@ -100,7 +100,7 @@ class Tables:
     def _found(self, name: str, columns: tuple[str, ...]) -> Table:
         table = self._catalog.find(name, anew=True)
         if table is None:
-            near = self._catalog.near(name)
+            near = self._catalog.suggestions(name)
             hint = f"did you mean {' or '.join(near)}" if near else f"there are {', '.join(self._catalog.names()[:10])}"
             raise Misconfigured(f"there is no table or topic {name}; do={hint}")
         return table if not columns else replace(table, columns=tuple(_column(table, each) for each in columns))

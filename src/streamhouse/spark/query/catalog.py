@@ -18,15 +18,16 @@ from streamhouse.spark.query.schema_inference import AgentCatalogBackend, infer,
 
 TABLES_TTL_S: Final = 2.0
 COLUMNS_TTL_S: Final = 60.0
-"""How long inferred and registered columns are good for; a changed definition is seen with the tables."""
+"""How long inferred and registered columns are cached; a changed definition is seen with the tables."""
 MAX_ENTRIES: Final = 1_000
 REGISTERED: Final = "registered"
 EMPTY_TOPIC: Final = "no records yet"
-"""Where columns come from that nobody declared, in a topic that is empty."""
+"""The origin of undeclared columns of an empty topic."""
 
 
 class CatalogBackend(Protocol):
-    """Where a catalog gets tables, columns and samples from; `schema_inference.AgentCatalogBackend` asks agents."""
+    """Where a catalog gets tables, columns and samples from; `schema_inference.AgentCatalogBackend` sends requests to
+    agents."""
 
     def tables(self) -> Sequence[Table]: ...
 
@@ -37,7 +38,7 @@ class CatalogBackend(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogEntry:
-    """A table with its columns, and a sentence on where they come from; `defined` is what was known without asking."""
+    """A table with its columns, and their origin as text; `defined` is the table as agents define it."""
 
     defined: Table
     table: Table
@@ -53,46 +54,46 @@ class Catalog:
         self._backend, self._clock = backend or AgentCatalogBackend(agents), clock or SystemClock()
         self._tables: dict[str, Table] = {}
         self._tables_until_s: float | None = None
-        self._found: dict[str, CatalogEntry] = {}
+        self._entries: dict[str, CatalogEntry] = {}
 
     def __repr__(self) -> str:
-        return f"<Catalog {self.agents} tables={len(self._tables)} found={len(self._found)}>"
+        return f"<Catalog {self.agents} tables={len(self._tables)} entries={len(self._entries)}>"
 
     def names(self) -> tuple[str, ...]:
         return tuple(self._known())
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """Names that it knows by itself, and asks nobody for."""
+        """Names that are added locally, not from agents."""
         return ()
 
     def find(self, name: str, *, anew: bool = False) -> Table | None:
-        """A table with its columns, by its name, in any case where only one is meant; None where there is none.
+        """A table with its columns; the case of the name matters only if several names differ in it. None if unknown.
 
-        `columns` stays None where only the place itself can tell them: a file, a table of a database. `anew`: as the
-        latest schema of the registry has them now; otherwise they may be as old as COLUMNS_TTL_S.
+        `columns` stays None if only the source itself has them: a file, a table of a database. `anew`: as the latest
+        schema of the registry has them now; otherwise they may be as old as COLUMNS_TTL_S.
         """
-        found = self._resolved(name, anew=anew)
-        return found.table if found is not None else None
+        entry = self._resolved(name, anew=anew)
+        return entry.table if entry is not None else None
 
     def origin(self, name: str) -> str:
         """Where a table's columns come from: declared, registered, `inferred from 812 JSON records`."""
-        found = self._resolved(name)
-        return found.origin if found is not None else ""
+        entry = self._resolved(name)
+        return entry.origin if entry is not None else ""
 
-    def near(self, name: str) -> tuple[str, ...]:
-        """Names that somebody may have meant."""
+    def suggestions(self, name: str) -> tuple[str, ...]:
+        """Similar names, for suggestions."""
         lower = {each.lower(): each for each in self.names()}
         close = difflib.get_close_matches(name.lower(), lower, n=3)
         return tuple(lower[each] for each in close)
 
-    def forget(self) -> None:
-        """Ask anew for everything: something was created, changed or dropped."""
+    def invalidate(self) -> None:
+        """Drop all cached entries: something was created, changed or dropped."""
         self._tables_until_s = None
-        self._found.clear()
+        self._entries.clear()
 
     def refresh(self) -> None:
-        """Ask anew which tables there are; columns of those that are the same stay known."""
+        """Fetch the list of tables; cached columns of unchanged tables stay."""
         self._known(anew=True)
 
     def _resolved(self, name: str, *, anew: bool = False) -> CatalogEntry | None:
@@ -100,23 +101,23 @@ class Catalog:
         if defined is None:
             return None
         now_s = self._clock.monotonic()
-        found = self._found.get(defined.name)
-        is_old = found is None or found.defined != defined or found.until_s <= now_s
-        if found is None or is_old or (anew and self._is_registered_anew(found)):
+        entry = self._entries.get(defined.name)
+        is_old = entry is None or entry.defined != defined or entry.until_s <= now_s
+        if entry is None or is_old or (anew and self._is_registered_anew(entry)):
             table, origin = self._with_columns(defined)
             ttl_s = COLUMNS_TTL_S if table.columns else TABLES_TTL_S
-            found = CatalogEntry(defined=defined, table=table, origin=origin, until_s=now_s + ttl_s)
-            if len(self._found) >= MAX_ENTRIES:
-                self._found.clear()
-            self._found[defined.name] = found
-        return found
+            entry = CatalogEntry(defined=defined, table=table, origin=origin, until_s=now_s + ttl_s)
+            if len(self._entries) >= MAX_ENTRIES:
+                self._entries.clear()
+            self._entries[defined.name] = entry
+        return entry
 
-    def _is_registered_anew(self, found: CatalogEntry) -> bool:
-        """Whether the registry has other columns now, the first ones among them."""
-        defined = found.defined
+    def _is_registered_anew(self, entry: CatalogEntry) -> bool:
+        """Whether the registry's columns differ from the cached ones."""
+        defined = entry.defined
         if defined.connector is not Connector.TOPIC or not _may_be_registered(defined):
             return False
-        known = found.table.columns if found.origin == REGISTERED else None
+        known = entry.table.columns if entry.origin == REGISTERED else None
         return self._backend.fields(topic_of(defined)) != known
 
     def _known(self, *, anew: bool = False) -> dict[str, Table]:
@@ -138,7 +139,7 @@ class Catalog:
 
 
 class OverlayCatalog(Catalog):
-    """A catalog that knows a few tables more, for as long as it lives: those of a file that is being read."""
+    """A catalog with additional tables: those of a file that is being validated."""
 
     def __init__(self, base: Catalog) -> None:
         super().__init__(base.agents, backend=base._backend, clock=base._clock)
@@ -156,7 +157,7 @@ class OverlayCatalog(Catalog):
 
 
 def columns_of(table: Table, sample: Sequence[bytes | None], fmt: str | None) -> tuple[Table, str]:
-    """What a sample of a topic's values says of its columns, where nobody declared any."""
+    """Infer undeclared columns of a topic from a sample of its values."""
     if fmt == JSON or (fmt is None and is_json(sample)):
         number = len(objects_of(sample))
         return _as(table, JSON, infer(sample)), f"inferred from {number:,} JSON record{'s' if number != 1 else ''}"
@@ -166,7 +167,7 @@ def columns_of(table: Table, sample: Sequence[bytes | None], fmt: str | None) ->
 
 
 def metadata_columns_of(table: Table) -> tuple[Column, ...]:
-    """The columns about a record, which are there when they are asked for by name."""
+    """The metadata columns of a topic, which a query reads only by name."""
     if table.connector is not Connector.TOPIC:
         return ()
     own = {column.name for column in table.columns or ()}
@@ -189,9 +190,9 @@ def _match_name(name: str, tables: dict[str, Table]) -> Table | None:
 
 
 def topic_columns(agents: str, topic: str) -> tuple[str, ...] | None:
-    """Declared, registered or inferred, as every query finds them; None before anybody can know. Blocks."""
+    """The column names of a topic: declared, registered or inferred; None for an empty topic. Blocks."""
     catalog = Catalog(agents)
-    found = catalog.find(topic)
-    if found is None or not found.columns or catalog.origin(topic) == EMPTY_TOPIC:
+    table = catalog.find(topic)
+    if table is None or not table.columns or catalog.origin(topic) == EMPTY_TOPIC:
         return None
-    return tuple(column.name for column in found.columns)
+    return tuple(column.name for column in table.columns)

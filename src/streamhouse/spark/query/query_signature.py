@@ -33,43 +33,48 @@ from streamhouse.spark.runtime.jvm import Plan, analyzed_plan, id_of, kind_of, s
 
 _UNPICKLABLE: Final = (pickle.PickleError, AttributeError, EOFError, ImportError, TypeError, ValueError)
 _DEPTH: Final = 6
-"""How far functions that a function calls are looked at."""
+"""How deep calls of other functions are followed."""
 
 
 def function_text(function: Any) -> str:
-    """Of a PythonFunction of the JVM's, which holds what Spark's workers are sent."""
+    """The digest of a PythonFunction of the JVM, which has the pickled function."""
     sent = bytes(int(byte) & 0xFF for byte in function.command().mkString(",").split(","))
     try:
-        found = cloudpickle.loads(sent)
+        unpickled = cloudpickle.loads(sent)
     except _UNPICKLABLE:
         return hashlib.sha256(sent).hexdigest()
-    return hashlib.sha256(_told(found, _DEPTH).encode()).hexdigest()
+    return hashlib.sha256(_describe(unpickled, _DEPTH).encode()).hexdigest()
 
 
-def _told(value: Any, depth: int) -> str:
+def _describe(value: Any, depth: int) -> str:
     if isinstance(value, FunctionType):
         return _function(value, depth) if depth else value.__qualname__
     if isinstance(value, CodeType):
-        constants = [_told(each, depth) for each in value.co_consts]
+        constants = [_describe(each, depth) for each in value.co_consts]
         return f"code({value.co_code.hex()}, {value.co_names}, {value.co_varnames}, {constants})"
     if isinstance(value, ModuleType):
         return f"module {value.__name__}"
     if isinstance(value, tuple | list):
-        return f"{type(value).__name__}({', '.join(_told(each, depth) for each in value)})"
+        return f"{type(value).__name__}({', '.join(_describe(each, depth) for each in value)})"
     if isinstance(value, set | frozenset):
-        return f"set({sorted(_told(each, depth) for each in value)})"
+        return f"set({sorted(_describe(each, depth) for each in value)})"
     if isinstance(value, dict):
-        return f"dict({[(_told(key, depth), _told(each, depth)) for key, each in value.items()]})"
+        return f"dict({[(_describe(key, depth), _describe(each, depth)) for key, each in value.items()]})"
     if isinstance(value, str | bytes | int | float | bool | complex | type(None)):
         return repr(value)
     return _pickled(value)
 
 
 def _function(function: FunctionType, depth: int) -> str:
-    cells = [_told(cell.cell_contents, depth - 1) for cell in function.__closure__ or ()]
+    cells = [_describe(cell.cell_contents, depth - 1) for cell in function.__closure__ or ()]
     used = {name: function.__globals__[name] for name in function.__code__.co_names if name in function.__globals__}
     defaults = (function.__defaults__, function.__kwdefaults__)
-    parts = [_told(function.__code__, depth - 1), *cells, _told(defaults, depth - 1), _told(used, depth - 1)]
+    parts = [
+        _describe(function.__code__, depth - 1),
+        *cells,
+        _describe(defaults, depth - 1),
+        _describe(used, depth - 1),
+    ]
     return f"function({', '.join(parts)})"
 
 
@@ -109,17 +114,18 @@ _PLAIN: Final = frozenset(
         *("IsNotNull", "IsNull", "In", "CaseWhen", "If", "Coalesce", "Concat", "Upper", "Lower"),
     )
 )
-"""Expressions that are told by their arguments alone."""
+"""Expressions that their arguments alone define."""
 _NAMES: Final = frozenset((("Generate", 3), ("UnionLoop", 0), ("UnionLoopRef", 0)))
-"""Elements that only name something."""
+"""Elements that are only names."""
 _SKIPPED: Final = ("ExprId", "Metadata", "AtomicReference", "CatalogTable", "UUID", "Origin")
 
 
 class Signature(NamedTuple):
-    """`result`: of all that decides the rows. `state`: of all that decides what is kept; nothing where none is.
+    """`result` is the digest of everything that decides the rows, `state` of what decides the state; empty without
+    state.
 
     `lines` are the operators for people to read, from the result inward. `is_opaque`: the query has rows of its own
-    that its plan doesn't show, so that another one may have the same signature.
+    that its plan doesn't show, so that a different one may have the same signature.
     """
 
     result: str
@@ -129,17 +135,18 @@ class Signature(NamedTuple):
 
 
 def signature_of(frame: DataFrame, *, leaves: Collection[str] = ()) -> Signature:
-    """`leaves` are names of views that stand for tables: what they are made of isn't part of the query.
+    """The signature of a query. `leaves` are names of views that stand for tables: their plans aren't part of the
+    query.
 
-    A plan with something unknown is told by Spark's own text of it, in which names count as well.
+    For a plan that can't be walked, Spark's text of it is used, in which names count as well.
     """
     plan = analyzed_plan(frame)
     try:
         return _rendered(frame, plan, leaves)
     except (Py4JError, PySparkException, LookupError) as error:
-        log.warning("a query's plan isn't understood; its text counts; why=%s", str(error)[:_MAX_LINE])
-        told = _digest(_stable(plan.root.toString()))
-        return Signature(result=told, state=told, lines=_lines(plan))
+        log.warning("a query's plan can't be walked, its text is used; error=%s", str(error)[:_MAX_LINE])
+        digest = _digest(_stable(plan.root.toString()))
+        return Signature(result=digest, state=digest, lines=_lines(plan))
 
 
 def _rendered(frame: DataFrame, plan: Plan, leaves: Collection[str]) -> Signature:
@@ -169,14 +176,14 @@ def _stable(text: str) -> str:
 
 
 class _Meaning(NamedTuple):
-    """An expression by where its columns come from, and the aggregate functions that it is made of."""
+    """An expression in terms of source columns, and its aggregate functions."""
 
     text: str
     functions: frozenset[str] = frozenset()
 
 
 class _Position(NamedTuple):
-    """Where an operator stands: under nothing but light operators, or within something that keeps state."""
+    """Whether an operator has only light operators above it, and whether it is within one that keeps state."""
 
     is_above: bool
     is_kept: bool
@@ -251,8 +258,8 @@ class _Rendering:
             return self._input(node, position)
         text = self._leaf(node, name)
         marks = [each for each in self._plan.walk(node) if kind_of(each) == "EventTimeWatermark"]
-        told = [f"{each.eventTime().name()} {each.delay().toString()}" for each in marks]
-        return f"{text} watermark {told}" if told and self._has_state else text
+        watermarks = [f"{each.eventTime().name()} {each.delay().toString()}" for each in marks]
+        return f"{text} watermark {watermarks}" if watermarks and self._has_state else text
 
     def _stream(self, node: Any, _: _Position) -> str:
         return self._leaf(node, stream_name(node))
@@ -264,14 +271,14 @@ class _Rendering:
     def _files(self, node: Any, _: _Position) -> str:
         relation = node.relation()
         is_folder = kind_of(relation) == "HadoopFsRelation"
-        place = relation.location().rootPaths().mkString(",") if is_folder else ""
-        return self._leaf(node, f"{_stable(relation.toString())} {place}")
+        paths = relation.location().rootPaths().mkString(",") if is_folder else ""
+        return self._leaf(node, f"{_stable(relation.toString())} {paths}")
 
     def _leaf(self, node: Any, name: str) -> str:
         text = f"{name.lower()}@{next(self._numbers)}"
         for each in scala_seq(node.output()):
-            told = f"{text}.{each.name()}:{each.dataType().simpleString()}"
-            self._meanings[id_of(each)] = _Meaning(told)
+            source = f"{text}.{each.name()}:{each.dataType().simpleString()}"
+            self._meanings[id_of(each)] = _Meaning(source)
         return text
 
     def _reference(self, node: Any, position: _Position) -> str:
@@ -323,8 +330,8 @@ class _Rendering:
         texts = [self.relation(each, position) for each in self._plan.inputs(node)]
         condition = node.condition()
         parts = _flat(condition.get(), "And") if condition.isDefined() else []
-        told = sorted(self.expression(each).text for each in parts)
-        return f"join {_stable(node.joinType().toString())} {told} {texts}"
+        conditions = sorted(self.expression(each).text for each in parts)
+        return f"join {_stable(node.joinType().toString())} {conditions} {texts}"
 
     def _watermark(self, node: Any, position: _Position) -> str:
         text = self._input(node, position)
@@ -338,22 +345,22 @@ class _Rendering:
             texts.append(self.relation(each, position))
             outputs.append([self.attribute(column) for column in scala_seq(each.output())])
         number = next(self._numbers)
-        told = [f"({text}) {[each.text for each in output]}" for text, output in zip(texts, outputs, strict=True)]
-        for place, column in enumerate(scala_seq(node.output())):
-            functions = frozenset[str]().union(*(output[place].functions for output in outputs))
-            self._meanings[id_of(column)] = _Meaning(f"{number}.{place}", functions)
+        inputs = [f"({text}) {[each.text for each in output]}" for text, output in zip(texts, outputs, strict=True)]
+        for index, column in enumerate(scala_seq(node.output())):
+            functions = frozenset[str]().union(*(output[index].functions for output in outputs))
+            self._meanings[id_of(column)] = _Meaning(f"{number}.{index}", functions)
         extra = [] if kind_of(node) == "Union" else [node.isAll()]
-        return f"{kind_of(node)} {extra} {number} {told}"
+        return f"{kind_of(node)} {extra} {number} {inputs}"
 
     def _other(self, node: Any, position: _Position) -> str:
-        """Any operator by all that it is made with; columns that it adds are known by their place."""
+        """Any operator by all that it is made with; columns that it adds are identified by their position."""
         texts = [self.relation(each, position) for each in self._plan.inputs(node)]
         below = {id_of(column) for each in self._plan.inputs(node) for column in scala_seq(each.output())}
         kind, number = kind_of(node), next(self._numbers)
         added = [each for each in scala_seq(node.output()) if id_of(each) not in below]
-        for place, each in enumerate(added):
-            told = f"{kind}{number}.{place}:{each.dataType().simpleString()}"
-            self._meanings[id_of(each)] = _Meaning(told)
+        for index, each in enumerate(added):
+            column = f"{kind}{number}.{index}:{each.dataType().simpleString()}"
+            self._meanings[id_of(each)] = _Meaning(column)
         parts = self._elements(node)
         functions = frozenset[str]().union(*(each.functions for each in parts))
         self._used |= functions
@@ -399,9 +406,9 @@ class _Rendering:
     # --- whatever else an operator or expression is made with
 
     def _elements(self, node: Any) -> list[_Meaning]:
-        places = (place for place in range(node.productArity()) if (kind_of(node), place) not in _NAMES)
-        found = (self._element(node.productElement(place)) for place in places)
-        return [each for each in found if each is not None]
+        positions = (position for position in range(node.productArity()) if (kind_of(node), position) not in _NAMES)
+        elements = (self._element(node.productElement(position)) for position in positions)
+        return [each for each in elements if each is not None]
 
     def _element(self, value: Any) -> _Meaning | None:
         if not isinstance(value, JavaObject):
@@ -432,7 +439,7 @@ class _Category(Enum):
 
 
 class _Categories:
-    """What an element of the JVM's is, found out once for each class."""
+    """The category of a JVM element, cached by class."""
 
     def __init__(self, jvm: Any) -> None:
         self._classes = [(each, jvm.java.lang.Class.forName(each.value)) for each in _Category if each.value]
@@ -441,9 +448,9 @@ class _Categories:
     def of(self, value: Any) -> _Category:
         name = str(value.getClass().getName())
         if name not in self._known:
-            found = next(category for category, kind in self._classes if kind.isInstance(value))
-            is_skipped = found is _Category.PLAN or name.rpartition(".")[2].startswith(_SKIPPED)
-            self._known[name] = _Category.SKIPPED if is_skipped else found
+            category = next(candidate for candidate, kind in self._classes if kind.isInstance(value))
+            is_skipped = category is _Category.PLAN or name.rpartition(".")[2].startswith(_SKIPPED)
+            self._known[name] = _Category.SKIPPED if is_skipped else category
         return self._known[name]
 
 
@@ -452,7 +459,7 @@ def _inner(value: Any, category: _Category) -> list[Any]:
         return scala_seq(value)
     if category is _Category.OPTION:
         return [value.get()] if value.isDefined() else []
-    return [value.productElement(place) for place in range(value.productArity())]
+    return [value.productElement(position) for position in range(value.productArity())]
 
 
 def stream_name(node: Any) -> str:

@@ -1,15 +1,14 @@
-"""Binding: the names in a query become views of a session, and the query a frame.
+"""Resolver: the names in a query become temporary views of a session, and the query a DataFrame.
 
-Data path   a SELECT -> Spark's parser (which names?) -> catalog -> **views** -> Spark's analyser -> a frame
-Owns        sessions of a query's own, which names are streams, that no column is read that the query doesn't use
-Leaves      columns to `catalog`, rows to `connectors`, names in plans to `table_references`, words for Spark's errors
-            to
+Data path   a SELECT -> Spark's parser (names) -> catalog -> **views** -> Spark's analyzer -> a DataFrame
+Owns        a session per query, which names are streams, that only columns are read that the query uses
+Leaves      columns to `catalog`, rows to `connectors`, names in plans to `table_references`, error texts to
             `error_messages`
 
-A query is looked at twice. First its names are views without rows: analysing and optimising it tells, for the price
-of no read at all, whether it is right and which columns it uses. Then the same names are views of the real places, in
-which a column that isn't used is null and nothing is read for it: a Python source can't be told to leave columns out
-later. So positions and types stay what they were, and `SELECT *` means the same in both.
+A query is analyzed twice. First its names are empty views: analyzing and optimizing it shows, without reading anything,
+whether it is valid and which columns it uses. Then the same names are views of the real sources, in which an unused
+column is null and is not read: a Python data source can't prune columns later. So positions and types are the same in
+both, and `SELECT *` means the same.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,7 +40,7 @@ from streamhouse.sql.lexer import Token, TokenKind, error_at, tokenize
 from streamhouse.sql.options import Watermark
 
 NARROWED: Final = (Connector.TOPIC, Connector.POSTGRESQL, *LAKE)
-"""Places that read all columns they are asked for, however few a query uses."""
+"""Connectors that read every column of their table definition, however few a query uses."""
 NO_STREAMS: Final = {
     Connector.VIEW: "name it without STREAM, or write its query to a topic with CREATE PIPELINE and stream that",
     Connector.POSTGRESQL: "name it without STREAM: it is read again for every micro-batch",
@@ -54,7 +53,7 @@ _OFF: Final = "spark.sql.streaming.unsupportedOperationCheck"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRef:
-    """One name of a query: the table with the columns that are read of it, and whether it is read as a stream."""
+    """A table of a query, with the columns that are read, and whether it is read as a stream."""
 
     name: str
     table: Table
@@ -64,7 +63,8 @@ class TableRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedQuery:
-    """A query that can be run. `streams` and `tables` are the names it reads, each once, in the order of the text."""
+    """A query that is ready to run. `streams` and `tables` are the names it reads, each once, in the order of the
+    text."""
 
     frame: DataFrame
     reads: tuple[TableRef, ...]
@@ -79,7 +79,7 @@ class ResolvedQuery:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What somebody should know who reads tables that nobody declared."""
+        """Notes on tables whose columns were inferred."""
         return tuple(note_of(read) for read in self.reads if read.origin.startswith("inferred"))
 
 
@@ -97,31 +97,31 @@ def resolve(
     is_untrusted: bool = False,
     is_own: bool = False,
 ) -> ResolvedQuery:
-    """A query's frame, in a session of its own; raises `StatementError` for names, Spark's errors for the rest.
+    """Resolve a query in a session of its own; raises `StatementError` for unknown names, Spark's errors for the rest.
 
-    `is_untrusted`: the text comes from the wire. It is judged first, and reads tables of the catalog alone.
-    `is_own`: the session that is given is for this query alone, so that it needs no other.
+    `is_untrusted`: the text comes from the wire. It is checked first, and may read only tables of the catalog.
+    `is_own`: the given session is for this query alone.
     """
-    if (asked := parse_explain(text)) is not None:
-        _check_explained(spark, asked)
-        bound = resolve(spark, asked.query, catalog, reading, is_untrusted=is_untrusted, is_own=is_own)
-        return explain(bound, asked.mode)
+    if (request := parse_explain(text)) is not None:
+        _check_explained(spark, request)
+        resolved = resolve(spark, request.query, catalog, reading, is_untrusted=is_untrusted, is_own=is_own)
+        return explain(resolved, request.mode)
     session = spark if is_own else _session_for(spark, text, is_untrusted=is_untrusted)
     sources = _sources(session, text, catalog, reading, is_untrusted=is_untrusted)
-    nature = statement_kind(session, text)
+    kind = statement_kind(session, text)
     _reject_writes(text, sources)
-    if nature is StatementKind.QUERY:
+    if kind is StatementKind.QUERY:
         needed = analyze_empty(session, text, sources, reading)[1]
     else:
         needed = {source.name: source.columns for source in sources}
-    read = [source for source in sources if source.name in needed]
-    reads = tuple(source.read(needed[source.name]) for source in read)
-    if nature is StatementKind.WORDS:
+    used = [source for source in sources if source.name in needed]
+    reads = tuple(source.read(needed[source.name]) for source in used)
+    if kind is StatementKind.WORDS:
         placeholder_views(session, sources, reading)
     else:
-        _make_views(session, read, reads, reading)
+        _make_views(session, used, reads, reading)
     frame = _query(session, text)
-    if is_untrusted and nature is StatementKind.QUERY:
+    if is_untrusted and kind is StatementKind.QUERY:
         check_analyzed(frame, text)
     return ResolvedQuery(frame=frame, reads=reads)
 
@@ -135,11 +135,11 @@ def analyze(
     is_untrusted: bool = False,
     is_own: bool = False,
 ) -> ResolvedQuery:
-    """The same as `resolve`, but the frame has no rows, and nothing is asked of any place: for validation."""
-    if (asked := parse_explain(text)) is not None:
-        _check_explained(spark, asked)
-        looked = analyze(spark, asked.query, catalog, reading, is_untrusted=is_untrusted, is_own=is_own)
-        return replace(looked, frame=spark.createDataFrame([], "plan STRING"))
+    """Like `resolve`, but the frame has no rows, and no source is read: for validation."""
+    if (request := parse_explain(text)) is not None:
+        _check_explained(spark, request)
+        analyzed = analyze(spark, request.query, catalog, reading, is_untrusted=is_untrusted, is_own=is_own)
+        return replace(analyzed, frame=spark.createDataFrame([], "plan STRING"))
     session = spark if is_own else _session_for(spark, text, is_untrusted=is_untrusted)
     sources = _sources(session, text, catalog, reading, is_untrusted=is_untrusted)
     frame, needed = analyze_empty(session, text, sources, reading)
@@ -148,7 +148,7 @@ def analyze(
 
 
 def _session_for(spark: SparkSession, text: str, *, is_untrusted: bool) -> SparkSession:
-    """Whoever isn't trusted has the text judged that is run, and a database of Spark's without tables in it."""
+    """A session for the query. An untrusted text is checked first, and runs in an empty database of Spark's."""
     if is_untrusted:
         check_untrusted(spark, text)
     session = own_session(spark)
@@ -165,14 +165,14 @@ def own_session(spark: SparkSession) -> SparkSession:
 
 
 def cloned_session(spark: SparkSession) -> SparkSession:
-    """A session of its own that begins with the functions, temporary views and settings of the one given."""
+    """A session with copies of the functions, temporary views and settings of the given one."""
     session = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
     register(session)
     return session
 
 
 def watermarked(frame: DataFrame, watermarks: Iterable[Watermark]) -> DataFrame:
-    """A stream with the watermarks whose columns it has; text becomes a time, since only times have one."""
+    """A stream with those watermarks whose columns it has; text columns are cast to timestamps."""
     for each in watermarks:
         if each.column not in frame.columns:
             continue
@@ -186,7 +186,7 @@ def watermarked(frame: DataFrame, watermarks: Iterable[Watermark]) -> DataFrame:
 
 
 class ExplainRequest(NamedTuple):
-    """How a plan is to be told, and the query, which stands where it stood in the text."""
+    """The mode of EXPLAIN, and the query, at the same position as in the text."""
 
     mode: str
     query: str
@@ -203,22 +203,22 @@ def parse_explain(text: str) -> ExplainRequest | None:
     return ExplainRequest(mode, before + text[first.start :])
 
 
-def _check_explained(spark: SparkSession, asked: ExplainRequest) -> None:
-    """A command has no plan to show without being run."""
-    if statement_kind(spark, asked.query) is not StatementKind.QUERY:
-        start = len(asked.query) - len(asked.query.lstrip())
-        raise error_at(asked.query, start, "EXPLAIN shows the plan of a query", "EXPLAIN SELECT …")
+def _check_explained(spark: SparkSession, request: ExplainRequest) -> None:
+    """Raise `StatementError` for a command: it has no plan without being run."""
+    if statement_kind(spark, request.query) is not StatementKind.QUERY:
+        start = len(request.query) - len(request.query.lstrip())
+        raise error_at(request.query, start, "EXPLAIN shows the plan of a query", "EXPLAIN SELECT …")
 
 
-def explain(bound: ResolvedQuery, mode: str = "simple") -> ResolvedQuery:
+def explain(resolved: ResolvedQuery, mode: str = "simple") -> ResolvedQuery:
     """A frame of one row and column: what is read of each name, and Spark's plan."""
-    plan = bound.frame._jdf.queryExecution()
-    jvm = bound.frame.sparkSession._jvm
+    plan = resolved.frame._jdf.queryExecution()
+    jvm = resolved.frame.sparkSession._jvm
     assert jvm is not None
-    told = plan.explainString(jvm.org.apache.spark.sql.execution.ExplainMode.fromString(mode))
-    lines = ["== What is read ==", *(_describe_table(read) for read in bound.reads), "", told]
-    frame = bound.frame.sparkSession.createDataFrame([("\n".join(lines),)], "plan STRING")
-    return replace(bound, frame=frame)
+    text = plan.explainString(jvm.org.apache.spark.sql.execution.ExplainMode.fromString(mode))
+    lines = ["== What is read ==", *(_describe_table(read) for read in resolved.reads), "", text]
+    frame = resolved.frame.sparkSession.createDataFrame([("\n".join(lines),)], "plan STRING")
+    return replace(resolved, frame=frame)
 
 
 def _describe_table(read: TableRef) -> str:
@@ -233,7 +233,7 @@ def _describe_table(read: TableRef) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnresolvedTable:
-    """A name, before it is known which of its columns are used. `frame` is there where only that tells the columns."""
+    """A table, before its used columns are known. `frame` is set if only reading it shows the columns."""
 
     name: str
     table: Table
@@ -257,7 +257,7 @@ def _sources(
     streams: dict[str, bool] = {}
     sources: list[UnresolvedTable] = []
     for used in table_names(session, text):
-        at = _place_of(used.name, tokens)
+        at = _index_of(used.name, tokens)
         table = catalog.find(used.name, anew=True)
         if table is None:
             if not used.is_local and (is_untrusted or not _is_sparks(session, used.parts)):
@@ -293,8 +293,8 @@ def _source(
     if columns is None:
         frame = _opened(session, table, reading, is_stream=is_stream)
         columns = tuple(Column(name=f.name, type=f.dataType.simpleString()) for f in frame.schema.fields)
-    asked = {word.lower() for word in words} | {each.column.lower() for each in reading.watermarks}
-    extra = tuple(column for column in metadata_columns_of(table) if column.name in asked)
+    mentioned = {word.lower() for word in words} | {each.column.lower() for each in reading.watermarks}
+    extra = tuple(column for column in metadata_columns_of(table) if column.name in mentioned)
     origin = catalog.origin(name)
     return UnresolvedTable(
         name=name, table=table, columns=(*columns, *extra), is_stream=is_stream, origin=origin, frame=frame
@@ -302,7 +302,7 @@ def _source(
 
 
 def _check_types(session: SparkSession, table: Table) -> None:
-    """A column's type is text that somebody sent: it must be a type, and not what else a list of columns may hold."""
+    """A column's type is text of a request: it must be a type, and nothing else that a column list may have."""
     parser = session._jsparkSession.sessionState().sqlParser()
     for column in table.columns or ():
         try:
@@ -316,10 +316,10 @@ def _check_types(session: SparkSession, table: Table) -> None:
 def analyze_empty(
     session: SparkSession, text: str, sources: Sequence[UnresolvedTable], reading: ReadContext
 ) -> tuple[DataFrame, Mapping[str, tuple[Column, ...]]]:
-    """The query over names without rows, and what it uses of each; tables that it reads nothing of are left out."""
+    """The query over empty views, and the columns that it uses of each; tables that it doesn't read are left out."""
     placeholders = placeholder_views(session, sources, reading)
     frame = _query(session, text)
-    session.conf.set(_OFF, "false")  # Spark refuses to optimise a stream that nobody starts
+    session.conf.set(_OFF, "false")  # Spark refuses to optimize a stream that isn't started
     try:
         needed = needed_columns(frame, placeholders)
     finally:
@@ -352,10 +352,10 @@ def _make_views(
     for source, read in zip(sources, reads, strict=True):
         frame = None if source.table.connector in NARROWED else source.frame
         frame = frame or _opened(session, read.table, reading, is_stream=source.is_stream)
-        there = set(frame.columns)
+        present = set(frame.columns)
         shown = [
             F.col(quote_identifier(column.name))
-            if column.name in there
+            if column.name in present
             else F.lit(None).cast(column.type).alias(column.name)
             for column in source.columns
         ]
@@ -381,7 +381,7 @@ def _view(frame: DataFrame, name: str, is_stream: bool, reading: ReadContext) ->
 
 
 def unknown(text: str, at: int, name: str, catalog: Catalog) -> StatementError:
-    near = catalog.near(name)
+    near = catalog.suggestions(name)
     known = catalog.names()
     if near:
         hint = f"did you mean {' or '.join(near)}"
@@ -401,23 +401,25 @@ def _both(text: str, at: int, table: Table) -> StatementError:
 
 
 def _reject_writes(text: str, sources: Iterable[UnresolvedTable]) -> None:
-    """Questions don't write to tables: Spark would only see a view of one, and complain of its own plan."""
+    """Raise `StatementError` for a write: Spark would see only a view of the table, and report its own plan."""
     tokens = [token for token in tokenize(text) if token.kind in (TokenKind.WORD, TokenKind.NAME)]
     target = next((token for token in tokens if not token.is_keyword(*_WRITING)), None)
     if target is None or target is tokens[0] or target.value.lower() not in {each.name.lower() for each in sources}:
         return
     hint = f"streamhouse produce {target.value}, or CREATE PIPELINE name AS INSERT INTO {target.value} SELECT …"
-    raise error_at(text, tokens[0].start, f"a question doesn't write to {target.value}", hint)
+    raise error_at(text, tokens[0].start, f"a query doesn't write to {target.value}", hint)
 
 
 def _is_sparks(session: SparkSession, parts: Sequence[str]) -> bool:
-    """Whether Spark has such a table itself; names of several parts are always its own business."""
+    """Whether Spark has such a table itself; names of several parts are always Spark's."""
     return len(parts) > 1 or bool(session.catalog.tableExists(quote_identifier(parts[0])))
 
 
-def _place_of(name: str, tokens: Sequence[Token]) -> int:
-    """Where a query reads a name, of its first part where it has several: an alias may be called the same before."""
-    wanted = (name.lower(), name.split(".")[0].lower())
+def _index_of(name: str, tokens: Sequence[Token]) -> int:
+    """Where a query reads a name, or the name's first part: an alias before it may have the same name."""
+    candidates = (name.lower(), name.split(".")[0].lower())
     read = [token for before, token in pairwise(tokens) if before.is_keyword("FROM", "JOIN", "STREAM", "DESCRIBE")]
-    places = (token.start for want in wanted for token in (*read, *tokens) if token.value.lower() == want)
-    return next(places, 0)
+    indexes = (
+        token.start for candidate in candidates for token in (*read, *tokens) if token.value.lower() == candidate
+    )
+    return next(indexes, 0)

@@ -57,8 +57,8 @@ _JsonType = str | _Object | _List | None
 def infer(values: Iterable[bytes | None]) -> tuple[Column, ...]:
     """The columns of values that are JSON objects, in the order of their first appearance; others are passed over."""
     kind: _JsonType = _Object({})
-    for found in objects_of(values):
-        kind = _widened(kind, _json_type(found, 0))
+    for decoded in objects_of(values):
+        kind = _widened(kind, _json_type(decoded, 0))
     assert isinstance(kind, _Object)
     columns: dict[str, Column] = {}
     for name, each in kind.fields.items():
@@ -69,15 +69,15 @@ def infer(values: Iterable[bytes | None]) -> tuple[Column, ...]:
 
 
 def objects_of(values: Iterable[bytes | None]) -> list[dict[str, Any]]:
-    found = []
+    objects = []
     for value in values:
         try:
             decoded = msgspec.json.decode(value) if value else None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue
         if isinstance(decoded, dict):
-            found.append(decoded)
-    return found
+            objects.append(decoded)
+    return objects
 
 
 def is_json(values: Sequence[bytes | None]) -> bool:
@@ -140,9 +140,9 @@ def _type_of(kind: _JsonType) -> str:
 SAMPLE_RECORDS: Final = 1_000
 SAMPLE_PARTITIONS: Final = 4
 SAMPLE_BYTES: Final = 256 * 1024
-"""Of one end of one partition."""
-SAMPLE_ANSWERS: Final = 4
-"""That are asked for one after the other, where the first is short."""
+"""Sample size of one end of one partition."""
+SAMPLE_RESPONSES: Final = 4
+"""Requests for one sample, where the first responses are short."""
 BATCH_LIMIT_BYTES: Final = 64 * 1024 * 1024
 
 
@@ -177,12 +177,12 @@ class _Tables(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=1)
 def _loop() -> LoopThread:
-    """One for all catalogs of a process: they come and go with the queries that they are made for."""
+    """One for all catalogs of a process: each query has its own catalog."""
     return LoopThread(name="streamhouse-catalog")
 
 
 class AgentCatalogBackend:
-    """Blocks while it asks; may be used from several threads at once."""
+    """Blocks while it waits for agents; may be used from several threads at once."""
 
     def __init__(self, address: str) -> None:
         self._address, self._loop = address, _loop()
@@ -200,12 +200,12 @@ class AgentCatalogBackend:
 
     async def _tables(self) -> Sequence[Table]:
         async with AgentClient(self._address) as agents:
-            answer = await agents.http.ask("GET", "/v1/tables")
-        if answer.status >= 500:
-            raise Unavailable(error_detail(answer))
-        if answer.status >= 400:
-            raise Rejected(error_detail(answer))
-        return [each.table() for each in msgspec.json.decode(answer.content, type=_Tables).tables]
+            response = await agents.http.ask("GET", "/v1/tables")
+        if response.status >= 500:
+            raise Unavailable(error_detail(response))
+        if response.status >= 400:
+            raise Rejected(error_detail(response))
+        return [each.table() for each in msgspec.json.decode(response.content, type=_Tables).tables]
 
     async def _fields(self, topic: str) -> tuple[Column, ...] | None:
         schema = await find_schema(self._address, topic)
@@ -225,35 +225,35 @@ class AgentCatalogBackend:
             log_bounds = await agents.log_bounds(TopicPartition(topic, number) for number in range(partitions))
             full = [each for each in log_bounds.values() if each.end > each.log_start][:SAMPLE_PARTITIONS]
             share = SAMPLE_RECORDS // max(1, 2 * len(full))
-            asked = [(each, offset) for each in full for offset in _ends(each, share)]
-            answers = await asyncio.gather(*(_sampled(agents, each, offset, share) for each, offset in asked))
-        return [value for values in answers for value in values][:SAMPLE_RECORDS]
+            starts = [(each, offset) for each in full for offset in _ends(each, share)]
+            samples = await asyncio.gather(*(_sampled(agents, each, offset, share) for each, offset in starts))
+        return [value for values in samples for value in values][:SAMPLE_RECORDS]
 
 
-def _ends(extent: PartitionPlan, share: int) -> Iterable[int]:
-    """Where samples of so many records begin: at the start, and before the end where that is elsewhere."""
-    newest = max(extent.log_start, extent.end - share)
-    return (newest, extent.log_start) if newest >= extent.log_start + share else (extent.log_start,)
+def _ends(bounds: PartitionPlan, share: int) -> Iterable[int]:
+    """Where samples of so many records begin: at the log's start, and before its end if they don't overlap."""
+    newest = max(bounds.log_start, bounds.end - share)
+    return (newest, bounds.log_start) if newest >= bounds.log_start + share else (bounds.log_start,)
 
 
-async def _sampled(agents: AgentClient, extent: PartitionPlan, offset: int, limit: int) -> list[bytes | None]:
-    """So many values from an offset on. An answer ends where a segment does, so there may be more behind it."""
-    found: list[bytes | None] = []
-    for _ in range(SAMPLE_ANSWERS):
+async def _sampled(agents: AgentClient, bounds: PartitionPlan, offset: int, limit: int) -> list[bytes | None]:
+    """Up to `limit` values from an offset on. A response ends with a segment, so there may be more behind it."""
+    sample: list[bytes | None] = []
+    for _ in range(SAMPLE_RESPONSES):
         values, offset = _values(
-            await _batches(agents, extent.topic_partition, offset), offset, limit=limit - len(found)
+            await _batches(agents, bounds.topic_partition, offset), offset, limit=limit - len(sample)
         )
-        found += values
-        if not values or len(found) >= limit or offset >= extent.end:
+        sample += values
+        if not values or len(sample) >= limit or offset >= bounds.end:
             break
-    return found
+    return sample
 
 
-async def _batches(agents: AgentClient, place: TopicPartition, offset: int) -> bytes:
-    path = f"/v1/topics/{quote(place.topic, safe='')}/partitions/{place.partition}/batches"
+async def _batches(agents: AgentClient, partition: TopicPartition, offset: int) -> bytes:
+    path = f"/v1/topics/{quote(partition.topic, safe='')}/partitions/{partition.partition}/batches"
     params: dict[str, str | int] = {"offset": offset, "max_bytes": SAMPLE_BYTES, "wait_ms": 0}
-    answer = await agents.http.ask("GET", path, params=params)
-    return answer.content if answer.status < 400 else b""
+    response = await agents.http.ask("GET", path, params=params)
+    return response.content if response.status < 400 else b""
 
 
 def _values(blob: bytes, offset: int, *, limit: int) -> tuple[list[bytes | None], int]:

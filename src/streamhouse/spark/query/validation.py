@@ -1,8 +1,8 @@
-"""Validating: a whole file of statements is looked at before anything of it is done.
+"""Validation of a file of statements, before any of them is executed.
 
-Data path   a file -> statements -> `binding.check` -> **Checked**: columns, shape, problems with their places
-Owns        what a statement must be besides correct SQL: a stream to read, a target that takes it, keys that are there
-Leaves      doing any of it to the agents and to `pipelines`
+Data path   a file -> statements -> `resolver.analyze` -> **ValidatedStatement**: columns, signature, diagnostics
+Owns        what a statement must be besides correct SQL: a stream to read, a target that accepts it, keys that exist
+Leaves      execution to the agents and to `pipelines`
 
 Nothing is read but names, schemas and samples. Tables, targets and views of earlier statements are known to later ones.
 """
@@ -49,9 +49,9 @@ _OF_RECORDS: Final = ("_key", "_timestamp", "_headers")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidatedStatement:
-    """`kind`: table, pipeline, view, drop, show, query, or nothing where it couldn't be understood.
+    """`kind`: table, pipeline, view, drop, show, query, or empty for a syntax error.
 
-    `columns` are those of the result, `shape` is there for what runs continuously, `notes` are worth knowing.
+    `columns` are those of the result, `shape` is set for pipelines and views.
     """
 
     kind: str
@@ -67,14 +67,15 @@ class ValidatedStatement:
 def validate(
     spark: SparkSession, catalog: Catalog, text: str, *, is_untrusted: bool = False
 ) -> list[ValidatedStatement]:
-    """Every statement of a file, in the order of the file. `is_untrusted`: queries are judged by `untrusted` first."""
+    """Every statement of a file, in the order of the file. `is_untrusted`: queries are checked by `untrusted_sql`
+    first."""
     return validate_known(spark, OverlayCatalog(catalog), text, is_untrusted=is_untrusted)
 
 
 def validate_known(
     spark: SparkSession, known: OverlayCatalog, text: str, *, is_untrusted: bool = False
 ) -> list[ValidatedStatement]:
-    """The same; `known` also has what the file creates afterwards."""
+    """Like `validate`, but adds what the file creates to `known`."""
     statements, errors = parse_all(text)
     checked = [_checked(spark, known, statement, text, is_untrusted) for statement in statements]
     checked = [
@@ -85,7 +86,7 @@ def validate_known(
 
 
 def _duplicate_names(index: int, statements: Sequence[Statement], text: str) -> list[SqlDiagnostic]:
-    """A pipeline or view whose name an earlier statement has taken: it would change what that one makes."""
+    """Diagnose a pipeline or view with the name of an earlier one, which it would replace."""
     statement = statements[index]
     if not isinstance(statement, CreatePipeline | CreateView) or statement.is_replace:
         return []
@@ -93,8 +94,8 @@ def _duplicate_names(index: int, statements: Sequence[Statement], text: str) -> 
     taken = next((each for each in reversed(earlier) if not isinstance(each, CreateTable)), None)
     if taken is None or isinstance(taken, Drop):
         return []
-    hint = "give one another name, or say CREATE OR REPLACE"
-    return [_problem(text, _place(statement, statement.name), f"{statement.name} is created a second time", hint)]
+    hint = "give one another name, or write CREATE OR REPLACE"
+    return [_problem(text, _index_of(statement, statement.name), f"{statement.name} is created a second time", hint)]
 
 
 def _syntax_error(error: StatementError) -> ValidatedStatement:
@@ -156,15 +157,15 @@ def _type_problem(spark: SparkSession, column: Column, statement: CreateTable, t
     try:
         spark._jsparkSession.sessionState().sqlParser().parseDataType(column.type)
     except PySparkException:
-        found = text.find(column.type, *statement.span)
-        line, at = position(text, max(found, statement.span[0]))
+        index = text.find(column.type, *statement.span)
+        line, at = position(text, max(index, statement.span[0]))
         hint = "STRING, BIGINT, DOUBLE, DECIMAL(9, 2), BOOLEAN, TIMESTAMP, DATE, ARRAY<…>, STRUCT<a: INT>, MAP<…>"
         return SqlDiagnostic(line=line, column=at, text=f"there is no type {column.type}", hint=hint)
     return None
 
 
 def _reserved_problem(column: Column, statement: CreateTable, text: str) -> SqlDiagnostic | None:
-    """A field of a record's value that has the name of a column about the record: nobody could tell which is meant."""
+    """Diagnose a field of a record's value with the name of a metadata column: it is ambiguous."""
     if statement.table.connector is not Connector.TOPIC or column.name not in METADATA_COLUMNS:
         return None
     what = f"{column.name} is known of every record, and can't be a field of its value"
@@ -185,19 +186,19 @@ def _continuous(
     key: tuple[str, ...] = ()
     rows: Rows | None = None
     if isinstance(statement, CreatePipeline):
-        columns, found = _named(columns, statement, text)
+        columns, problems = _named(columns, statement, text)
         key, target = options.key, statement.target
-        found += _target_problems(known, statement, columns, text)
+        problems += _target_problems(known, statement, columns, text)
         known.add(_target(known, statement, columns, options))
     else:
-        key, target, found = statement.key, statement.name, []
+        key, target, problems = statement.key, statement.name, []
         if not _key_problems(statement, key, columns, text):
             key = view_key(bound.frame, statement.key)
         rows = Rows(key=key, output=options.output, starting=options.starting)
         known.add(Table(name=statement.name, connector=Connector.VIEW, columns=columns, key=key))
-    found += _key_problems(statement, key, columns, text)
-    found += _watermark_problems(known, statement, options, bound, text)
-    found += _stream_problems(bound, options, statement, text)
+    problems += _key_problems(statement, key, columns, text)
+    problems += _watermark_problems(known, statement, options, bound, text)
+    problems += _stream_problems(bound, options, statement, text)
     shape = replace(state_signature(bound.frame, bound.reads, rows=rows), target=target)
     return ValidatedStatement(
         kind=_KINDS[type(statement)],
@@ -206,7 +207,7 @@ def _continuous(
         columns=columns,
         shape=shape,
         key=key,
-        problems=tuple(found),
+        problems=tuple(problems),
         notes=bound.notes,
     )
 
@@ -241,14 +242,14 @@ def _target_problems(
     table = known.find(statement.target)
     if table is not None and table.connector is Connector.VIEW:
         what = f"{table.name} is a view, which is written by its own query"
-        return [_problem(text, _place(statement, statement.target), what)]
+        return [_problem(text, _index_of(statement, statement.target), what)]
     if table is None or table.text is None or not table.columns:
         return []
     names = [column.name for column in table.columns]
     return [
         _problem(
             text,
-            _place(statement, column.name, after=statement.select_start),
+            _index_of(statement, column.name, after=statement.select_start),
             f"table {table.name} has no column {column.name}",
             f"there are {', '.join(names)}",
         )
@@ -273,7 +274,7 @@ def _key_problems(
 ) -> list[SqlDiagnostic]:
     names = [column.name for column in columns]
     return [
-        _problem(text, _place(statement, name), f"the key names no column: {name}", f"there are {', '.join(names)}")
+        _problem(text, _index_of(statement, name), f"the key names no column: {name}", f"there are {', '.join(names)}")
         for name in key
         if name not in names
     ]
@@ -284,12 +285,12 @@ def _watermark_problems(
 ) -> list[SqlDiagnostic]:
     """Watermarks whose column no stream has: nothing would come of them, and a window never be final."""
     tables = [table for name in bound.streams if (table := known.find(name)) is not None]
-    if not tables or any(table.columns is None for table in tables):  # only the place itself knows them
+    if not tables or any(table.columns is None for table in tables):  # only the source itself has them
         return []
     there = _listed(column for table in tables for column in table.columns or ())
     names = {column.name for table in tables for column in (*(table.columns or ()), *metadata_columns_of(table))}
     return [
-        _problem(text, _place(statement, each.column), f"no stream has the watermark's column {each.column}", hint)
+        _problem(text, _index_of(statement, each.column), f"no stream has the watermark's column {each.column}", hint)
         for hint in (f"there are {there}",)
         for each in options.watermarks
         if each.column not in names
@@ -307,7 +308,7 @@ def _stream_problems(
         return [_problem(text, statement.select_start, what, f"FROM STREAM({name})")]
     if isinstance(statement, CreatePipeline) and statement.target in _topics_of(bound):
         what = f"it writes the topic that it reads, {statement.target}: it would never be done"
-        return [_problem(text, _place(statement, statement.target), what, "INSERT INTO another topic")]
+        return [_problem(text, _index_of(statement, statement.target), what, "INSERT INTO another topic")]
     check_plan(bound.frame)
     error = unsupported(bound.frame, modes_of(bound.frame, options, statement))
     problems = list(diagnostics_of(error, text, statement.select_start)) if error is not None else []
@@ -317,19 +318,19 @@ def _stream_problems(
 
 
 def _topics_of(bound: ResolvedQuery) -> set[str]:
-    """The names and topics of a query's streams."""
+    """The names and topics of the streams that a query reads."""
     streams = [read.table for read in bound.reads if read.is_stream and read.table.connector is Connector.TOPIC]
     return {each for table in streams for each in (table.name, table.options.get("topic", table.name))}
 
 
 def modes_of(frame: DataFrame, options: PipelineOptions, statement: Continuous) -> tuple[str, ...]:
-    """The output modes to try: what keeps a view right; what the user says, or rows that are final, else changed."""
+    """The output modes to try: for a view the one that keeps it right, else the user's, else append before update."""
     if isinstance(statement, CreateView):
         return (mode_of(frame, statement.key, options.output),)
     return ("append", "update") if options.output is None else (options.output,)
 
 
-# --- places
+# --- positions
 
 
 def _problem(text: str, index: int, what: str, hint: str = "") -> SqlDiagnostic:
@@ -337,13 +338,13 @@ def _problem(text: str, index: int, what: str, hint: str = "") -> SqlDiagnostic:
     return SqlDiagnostic(line=line, column=column, text=what, hint=hint)
 
 
-def _place(statement: Continuous, name: str, *, after: int = 0) -> int:
-    """Where a name stands in a statement for the first time; the SELECT where it isn't there."""
-    start, wanted = statement.span[0], name.lower()
+def _index_of(statement: Continuous, name: str, *, after: int = 0) -> int:
+    """Index of the first occurrence of a name in a statement; of the SELECT if there is none."""
+    start, lower_name = statement.span[0], name.lower()
     for token in tokenize(statement.text):
         parts = [part.strip().lower() for part in token.value.split(",")]
         # `at 10 seconds` names a column as well
-        if start + token.start >= after and any(wanted in (part, part.partition(" ")[0]) for part in parts):
+        if start + token.start >= after and any(lower_name in (part, part.partition(" ")[0]) for part in parts):
             return start + token.start
     return statement.select_start
 

@@ -138,7 +138,7 @@ class QueryExecutor:
         try:
             return _text_result(apply_ddl(self._agents, statement, question.sql, checked))
         finally:
-            self._catalog.forget()
+            self._catalog.invalidate()
 
     def _words(self, error: Exception, text: str, query_id: str) -> Exception:
         """What went wrong, in our words and with its place."""
