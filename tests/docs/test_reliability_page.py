@@ -1,4 +1,4 @@
-"""The page about reliability names tests and mutations that exist."""
+"""The page about reliability names modules, tests and mutations that exist."""
 
 import re
 from pathlib import Path
@@ -12,6 +12,13 @@ from tests.simulation.transaction_mutations import TRANSACTION_MUTATIONS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reliability.md").read_text()
+
+
+def test_every_module_that_the_page_names_is_there() -> None:
+    named = set(re.findall(r"`([a-z_/]+\.py)`", PAGE))
+    assert len(named) > 40
+    roots = (ROOT, ROOT / "src" / "streamhouse")
+    assert [path for path in sorted(named) if not any((root / path).is_file() for root in roots)] == []
 
 
 def test_every_test_that_the_page_names_is_there() -> None:
