@@ -162,7 +162,7 @@ SILENT_POLLS = int(LOOK_AFTER_S / POLL_S)
 
 
 async def test_reading_to_the_end_fails_when_the_agent_has_gone(world: World) -> None:
-    watch = SilenceNotice(FlakyAdmin(world, "127.0.0.1:9092"), patient=False)
+    watch = SilenceNotice(FlakyAdmin(world, "127.0.0.1:9092"), keep_waiting=False)
     for _ in range(SILENT_POLLS):
         await watch.after([])
     world.away = True
@@ -173,7 +173,7 @@ async def test_reading_to_the_end_fails_when_the_agent_has_gone(world: World) ->
 
 
 async def test_a_follower_waits_for_an_agent_and_says_so_once(world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    watch = SilenceNotice(FlakyAdmin(world, "127.0.0.1:9092"), patient=True)
+    watch = SilenceNotice(FlakyAdmin(world, "127.0.0.1:9092"), keep_waiting=True)
     world.away = True
     for _ in range(3 * SILENT_POLLS):
         await watch.after([])

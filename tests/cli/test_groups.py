@@ -208,7 +208,7 @@ def test_a_partition_that_is_not_there_is_not_moved_to(run: Run, billing: World)
 
 
 def test_a_time_before_everything_is_the_beginning() -> None:
-    assert new_offset(Target(at=EARLIEST), LogBounds(start=5, end=9, found=5), None) == 5
+    assert new_offset(Target(at=EARLIEST), LogBounds(start=5, end=9, at_target=5), None) == 5
     assert new_offset(Target(shift=1), LogBounds(start=5, end=9), None) is None
 
 

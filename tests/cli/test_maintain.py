@@ -70,16 +70,16 @@ def test_ctrl_c_says_what_stays() -> None:
 
 def test_figures_begin_again_with_each_phase_and_promise_nothing_too_soon() -> None:
     phases, mib = JobProgress(), 1024 * 1024
-    assert phases.told(Progress("starting Spark", 0, 0), 0.0) == ""
-    assert phases.told(Progress("reading keys", 0, 100 * mib), 60.0) == "0 B of 100.0 MiB"
-    assert phases.told(Progress("reading keys", 50 * mib, 100 * mib), 61.0) == "50.0 MiB of 100.0 MiB", "too soon"
-    assert phases.told(Progress("reading keys", 50 * mib, 100 * mib), 70.0).endswith("MiB, about 0:10 left")
-    assert phases.told(Progress("rewriting", 0, 100 * mib), 80.0) == "0 B of 100.0 MiB"
-    assert phases.told(Progress("rewriting", 1 * mib, 100 * mib), 100.0) == "1.0 MiB of 100.0 MiB", "too little"
-    assert phases.told(Progress("rewriting", 10 * mib, 100 * mib), 480.0).endswith(", about 1:00:00 left")
-    assert phases.told(Progress("rewriting", 100 * mib, 100 * mib), 500.0) == "100.0 MiB of 100.0 MiB"
-    assert phases.told(Progress("rewriting", 0, 8 * mib), 600.0) == "0 B of 8.0 MiB", "another round"
-    assert phases.told(Progress("rewriting", 4 * mib, 8 * mib), 610.0).endswith(", about 0:10 left")
+    assert phases.describe(Progress("starting Spark", 0, 0), 0.0) == ""
+    assert phases.describe(Progress("reading keys", 0, 100 * mib), 60.0) == "0 B of 100.0 MiB"
+    assert phases.describe(Progress("reading keys", 50 * mib, 100 * mib), 61.0) == "50.0 MiB of 100.0 MiB", "too soon"
+    assert phases.describe(Progress("reading keys", 50 * mib, 100 * mib), 70.0).endswith("MiB, about 0:10 left")
+    assert phases.describe(Progress("rewriting", 0, 100 * mib), 80.0) == "0 B of 100.0 MiB"
+    assert phases.describe(Progress("rewriting", 1 * mib, 100 * mib), 100.0) == "1.0 MiB of 100.0 MiB", "too little"
+    assert phases.describe(Progress("rewriting", 10 * mib, 100 * mib), 480.0).endswith(", about 1:00:00 left")
+    assert phases.describe(Progress("rewriting", 100 * mib, 100 * mib), 500.0) == "100.0 MiB of 100.0 MiB"
+    assert phases.describe(Progress("rewriting", 0, 8 * mib), 600.0) == "0 B of 8.0 MiB", "another round"
+    assert phases.describe(Progress("rewriting", 4 * mib, 8 * mib), 610.0).endswith(", about 0:10 left")
 
 
 def test_programs_get_all_figures() -> None:

@@ -155,7 +155,7 @@ def test_lines_that_do_not_fit_are_named_and_the_others_stored(live: Live, order
 def test_what_is_asked_wrongly_is_said(live: Live, tmp_path: Path) -> None:
     file = written(tmp_path / "order.txt", ORDER)
     assert (
-        "say --type, or name it: .avsc AVRO, .json JSON, .proto PROTOBUF"
+        "give --type, or use one of these names: .avsc AVRO, .json JSON, .proto PROTOBUF"
         in live("schemas", "register", "x", file).stderr
     )
     assert "no such file" in live("schemas", "register", "x", str(tmp_path / "not.avsc")).stderr

@@ -69,7 +69,7 @@ class FakeLink:
         pass
 
     @asynccontextmanager
-    async def ask(self, ask: QueryRequest) -> AsyncIterator[FakeRows]:
+    async def query(self, ask: QueryRequest) -> AsyncIterator[FakeRows]:
         self.asked.append(ask)
         if "amout" in ask.sql:
             raise BadSql([Mistake(2, 8, "no column amout", "amount?")])
@@ -91,7 +91,7 @@ class SqlDoors(FakeDependencies):
         super().__init__(World())
         self.asked: list[tuple[str, SqlRequest]] = []
 
-    def ask_sql(self, request: SqlRequest) -> int:
+    def run_sql(self, request: SqlRequest) -> int:
         self.asked.append(("ask", request))
         return 0
 
@@ -114,7 +114,7 @@ def test_a_statement_needs_no_command(doors: SqlDoors) -> None:
     assert result.exit_code == 0
     ((kind, asked),) = doors.asked
     assert (kind, asked.text, asked.agents, asked.output) == ("ask", "SELECT 1", "b:2", Output.CSV)
-    assert asked.ask("x") == QueryRequest(sql="x", accept=CSV, max_rows=5, timeout_s=9.0)
+    assert asked.query("x") == QueryRequest(sql="x", accept=CSV, max_rows=5, timeout_s=9.0)
 
 
 def test_flags_may_come_first(doors: SqlDoors) -> None:

@@ -114,7 +114,7 @@ def test_an_agent_that_keeps_its_settings_to_itself_is_no_error(run: Run, world:
     world.tells_configs = False
     result = run("topics", "describe", "orders")
     assert result.exit_code == 0
-    assert "does not tell" in result.stdout
+    assert "does not report" in result.stdout
     told = json.loads(run("topics", "describe", "orders", "--json").stdout)
     assert (told["configs"], told["bytes"], told["first_ms"]) == (None, None, None)
 
@@ -171,7 +171,7 @@ def test_everything_is_tried_before_anything_is_changed(run: Run, world: World) 
 def test_what_makes_no_sense_is_refused_before_the_agent_is_asked_to_change(run: Run, world: World) -> None:
     world.topics["orders"] = 1
     for args, code, words in (
-        ((), 2, "say what to change"),
+        ((), 2, "give a change"),
         (("--config", "nothing"), 2, "is not KEY=VALUE"),
         (("-c", "cleanup.policy=compact", "--delete-config", "cleanup.policy"), 2, "at once"),
         (("-p", "0"), 2, "--partitions"),

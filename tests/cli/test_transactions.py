@@ -106,7 +106,7 @@ def test_a_filter_that_is_none_says_what_to_write(run: Run, flags: list[str], sa
 def test_nothing_to_list_is_said(run: Run, world: World) -> None:
     world.http["/v1/transactions"] = answer(transactions=[], cursor=None)
     assert "transactional.id" in run("transactions", "list").stdout
-    assert run("transactions", "list", "--open").stdout == "none is so\n"
+    assert run("transactions", "list", "--open").stdout == "no transaction matches\n"
     assert json.loads(run("transactions", "list", "--json").stdout) == {"transactions": []}
 
 
@@ -180,7 +180,7 @@ def test_an_end_that_waits_for_leaders_is_said_to_be_decided(run: Run, world: Wo
     problem = {"title": "ConcurrentTransactions", "detail": "the transaction before is still being ended"}
     world.http["/v1/transactions/a/abort"] = lambda request: httpx.Response(503, json=problem)
     result = run("transactions", "abort", "a", "--yes")
-    assert (result.exit_code, "still being ended; it is decided, and over when" in result.stderr) == (1, True)
+    assert (result.exit_code, "still being ended; it is decided, and complete when" in result.stderr) == (1, True)
 
 
 def test_partitions_that_are_held_back_are_told(run: Run, world: World) -> None:

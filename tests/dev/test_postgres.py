@@ -103,7 +103,7 @@ def test_binaries_that_only_root_reaches_are_copied_once_with_what_belongs_to_th
         assert ran.stdout == b"run\n"
         assert _copied(binaries) == copy
         place.chmod(0o777)
-        with pytest.raises(Misconfigured, match="somebody else's"):
+        with pytest.raises(Misconfigured, match="another user"):
             _copied(binaries)
     finally:
         shutil.rmtree(place)

@@ -50,7 +50,7 @@ JobKind: TypeAlias = Literal["merge", "compact"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkJobOptions:
-    """Which agents a job asks, and which Spark it runs on."""
+    """The agents that a job reads from, and the Spark that it runs on."""
 
     agents: str
     master: str | None
@@ -59,7 +59,7 @@ class SparkJobOptions:
 
 
 class Dependencies:
-    """The real ones."""
+    """The real dependencies."""
 
     def admin(self, bootstrap: str, *, timeout_s: float = 10.0) -> "AbstractAsyncContextManager[Admin]":
         from streamhouse.client.kafka_admin import Admin
@@ -208,7 +208,7 @@ class Dependencies:
             conf=conf,
         )
         with installed("spark"):
-            run(supervise(plan, on_start=lambda told: on_start(told.name, told.log), news=on_news))
+            run(supervise(plan, on_start=lambda supervisor: on_start(supervisor.name, supervisor.log), news=on_news))
 
     def read_definitions(self, paths: Sequence[Path]) -> "tuple[list[DefinitionFile], list[FileDiagnostic]]":
         from streamhouse.spark.agents.definition_applier import find_files, read_files
@@ -230,7 +230,7 @@ class Dependencies:
         return DefinitionApplier(http, begin=begin)
 
     def topic_columns(self, agents: str, topic: str) -> tuple[str, ...] | None:
-        """Declared, registered or inferred, as every query finds them; None before anybody can know. Blocks."""
+        """Return the columns of a topic: declared, registered or inferred; None if unknown. Blocks."""
         with installed("spark"):
             from streamhouse.spark.query.catalog import topic_columns
 
@@ -242,7 +242,7 @@ class Dependencies:
         self,
         kind: JobKind,
         topic: str,
-        place: SparkJobOptions,
+        job_options: SparkJobOptions,
         *,
         at_least: int,
         on_progress: "Callable[[Progress], None]",
@@ -254,12 +254,14 @@ class Dependencies:
             from streamhouse.spark.maintenance.job_session import start_session
 
         name = f"streamhouse-maintain-{kind}-{topic}"
-        tasks = SparkTasks(lambda: start_session(name, **asdict(place)))
+        tasks = SparkTasks(lambda: start_session(name, **asdict(job_options)))
         try:
             if kind == "merge":
                 policy = merge_job.MergePolicy(at_least=at_least)
-                return merge_job.run(topic, agents=place.agents, tasks=tasks, on_progress=on_progress, policy=policy)
-            return compaction_job.run(topic, agents=place.agents, tasks=tasks, on_progress=on_progress)
+                return merge_job.run(
+                    topic, agents=job_options.agents, tasks=tasks, on_progress=on_progress, policy=policy
+                )
+            return compaction_job.run(topic, agents=job_options.agents, tasks=tasks, on_progress=on_progress)
         finally:
             tasks.stop()
 
@@ -267,8 +269,8 @@ class Dependencies:
 
     def copy(
         self,
-        asked: Mapping[str, Any],
-        place: SparkJobOptions,
+        spec: Mapping[str, Any],
+        job_options: SparkJobOptions,
         *,
         job_id: str,
         on_progress: "Callable[[Progress], None]",
@@ -278,14 +280,14 @@ class Dependencies:
             from streamhouse.spark.replay import copy_job
             from streamhouse.spark.replay.resumable_job import running
 
-        with running(f"streamhouse-copy-{asked['source']}", **asdict(place)) as (loop, start):
-            run = partial(copy_job.run, agents=place.agents, start=start, loop=loop, job_id=job_id)
-            return run(copy_job.CopySpec(**asked), on_progress=on_progress)
+        with running(f"streamhouse-copy-{spec['source']}", **asdict(job_options)) as (loop, start):
+            run = partial(copy_job.run, agents=job_options.agents, start=start, loop=loop, job_id=job_id)
+            return run(copy_job.CopySpec(**spec), on_progress=on_progress)
 
     def restore(
         self,
-        asked: Mapping[str, Any],
-        place: SparkJobOptions,
+        spec: Mapping[str, Any],
+        job_options: SparkJobOptions,
         *,
         job_id: str,
         on_progress: "Callable[[Progress], None]",
@@ -295,13 +297,13 @@ class Dependencies:
             from streamhouse.spark.replay import restore_job
             from streamhouse.spark.replay.resumable_job import running
 
-        with running(f"streamhouse-restore-{asked['topic']}", **asdict(place)) as (loop, start):
-            run = partial(restore_job.run, agents=place.agents, start=start, loop=loop, job_id=job_id)
-            return run(restore_job.RestoreSpec(**asked), on_progress=on_progress)
+        with running(f"streamhouse-restore-{spec['topic']}", **asdict(job_options)) as (loop, start):
+            run = partial(restore_job.run, agents=job_options.agents, start=start, loop=loop, job_id=job_id)
+            return run(restore_job.RestoreSpec(**spec), on_progress=on_progress)
 
     # --- SQL
 
-    def ask_sql(self, request: "SqlRequest") -> int:
+    def run_sql(self, request: "SqlRequest") -> int:
         """Run statements and print their rows; returns the exit code."""
         from streamhouse.cli.sql.statement_runner import run_request
         from streamhouse.cli.sql.worker_connection import WorkerConnection
@@ -327,9 +329,9 @@ class Dependencies:
         from streamhouse.spark.worker.worker_client import find_worker, worker_status
 
         async def look() -> "tuple[Worker, WorkerStatus] | None":
-            found = await find_worker(agents)
-            status = None if found is None else await worker_status(found)
-            return None if found is None or status is None else (found, status)
+            worker = await find_worker(agents)
+            status = None if worker is None else await worker_status(worker)
+            return None if worker is None or status is None else (worker, status)
 
         return run(look())
 
@@ -358,12 +360,12 @@ def installed(extra: str) -> Iterator[None]:
 
 
 def dependencies_of(context: typer.Context) -> Dependencies:
-    found = context.find_object(Dependencies)
-    return Dependencies() if found is None else found
+    dependencies = context.find_object(Dependencies)
+    return Dependencies() if dependencies is None else dependencies
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run client work to its end. The libraries' own log lines would only repeat what our error says better."""
+    """Run a coroutine to its end, without the log lines of libraries: the error message has the same and more."""
     for name in ("aiokafka", "asyncio", "httpx"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     return asyncio.run(work)

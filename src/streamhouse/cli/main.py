@@ -57,7 +57,7 @@ HINTS: Final[Mapping[type[StreamhouseError], str]] = {
     SubjectNotSoftDeleted: "; delete it without --permanent first",
     GroupNotFound: "; see which there are with: streamhouse groups list",
     NonEmptyGroup: "; stop its consumers, or wait until their sessions are over, then try again",
-    ConcurrentTransactions: "; it is decided, and over when the leaders of its partitions have heard of it",
+    ConcurrentTransactions: "; it is decided, and complete when the leaders of its partitions have the markers",
     TransactionalIdNotFound: "; see which there are with: streamhouse transactions list",
     OffsetOutOfRange: "; start at one between them, or with --from-beginning",
 }
@@ -88,7 +88,7 @@ class Root(CommandGroup):
 
 
 def _report(error: Exception) -> int:
-    """Say what happened, and with which exit code."""
+    """Print an error and return the exit code."""
     if isinstance(error, TyperException):
         return _report_misuse(error)
     if isinstance(error, StreamhouseError):
@@ -133,8 +133,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(show: bool) -> None:
+    if show:
         typer.echo(f"streamhouse {__version__}")
         raise typer.Exit
 

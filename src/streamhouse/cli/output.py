@@ -46,7 +46,7 @@ def console(*, stderr: bool = False) -> "Console":
 
 
 def print_line(text: str = "", *, bold: bool = False, dim: bool = False, color: str | None = None) -> None:
-    """A line for people; without colours where they are not wanted."""
+    """Print a line, with colours on a terminal."""
     typer.echo(typer.style(text, fg=color, bold=bold or None, dim=dim or None) if use_color() else text)
 
 
@@ -63,7 +63,7 @@ def print_error(text: str) -> None:
 
 
 class StatusLine:
-    """One line about what is being waited for: rewritten on a terminal, said again when it changes elsewhere."""
+    """One line about what a command waits for: rewritten on a terminal, printed again on a change elsewhere."""
 
     def __init__(self) -> None:
         self._shown = ""

@@ -58,7 +58,7 @@ class LocalAgent:
     def __init__(self, plan: AgentPlan, stop_signals: StopSignals) -> None:
         self.plan = plan
         self.child = ChildProcess(plan.program(), stop_signals)
-        self.mourned = False  # whether its end was told already
+        self.mourned = False  # whether its end was reported already
 
     def __repr__(self) -> str:
         return f"<LocalAgent {self.plan.kafka} {self.child!r}>"

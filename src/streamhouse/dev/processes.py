@@ -33,7 +33,7 @@ clock: Final = SystemClock()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunAs:
-    """As whom a child runs, when not as whoever starts it."""
+    """The user and group of a child, if not the current ones."""
 
     user: int
     group: int
@@ -57,7 +57,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class StopSignals:
-    """How whoever waits is interrupted: `stop` ends the wait for something to start, `hurry` that for a gentle end."""
+    """Interrupts waits: `stop` ends the wait for a start, `hurry` the wait for a graceful end."""
 
     stop: threading.Event = field(default_factory=threading.Event)
     hurry: threading.Event = field(default_factory=threading.Event)
@@ -113,7 +113,7 @@ class ChildProcess:
             )
 
     def wait_until(self, done: Callable[[], bool], *, what: str = "start", timeout_s: float = START_TIMEOUT_S) -> None:
-        """Raises `ChildFailed` when the process ends or takes too long, `Stopping` when nobody wants it any more."""
+        """Raises `ChildFailed` when the process ends or takes too long, `Stopping` when the cluster stops."""
         deadline = clock.monotonic() + timeout_s
         while not done():
             if not self.running:
@@ -123,7 +123,7 @@ class ChildProcess:
             self.pause()
 
     def pause(self) -> None:
-        """Wait a moment, while somebody still wants this child."""
+        """Wait a moment; raises `Stopping` when the cluster stops."""
         if self._stop_signals.stop.wait(POLL_S):
             raise Stopping(f"stopped before {self.program.name} was ready")
 
@@ -150,7 +150,7 @@ class ChildProcess:
         self.send(signal.SIGCONT)
 
     def wait_to_stop(self, grace_s: float) -> None:
-        """Wait for the end that was asked for; then it is no longer asked."""
+        """Wait for the end that was requested."""
         deadline = clock.monotonic() + grace_s
         while self.running and clock.monotonic() < deadline and not self._stop_signals.hurry.is_set():
             with suppress(subprocess.TimeoutExpired):
@@ -162,7 +162,7 @@ class ChildProcess:
         self.wait_to_stop(grace_s)
 
     def kill(self) -> None:
-        """SIGKILL: nothing is written or said any more."""
+        """Send SIGKILL."""
         self.send(signal.SIGKILL)
         if self._process is not None:
             self._wait(None)
@@ -173,7 +173,7 @@ class ChildProcess:
 
 
 def _end_with_parent(number: signal.Signals) -> Callable[[], None] | None:
-    """What a new process does before it becomes the program: ask the kernel for a signal when its parent ends.
+    """Return a function for the new process that requests a signal from the kernel for when its parent ends.
 
     The kernel means the thread that started it, so this is for children of the main thread: others end too late.
     """
@@ -181,12 +181,12 @@ def _end_with_parent(number: signal.Signals) -> Callable[[], None] | None:
         return None
     prctl, parent = _LIBC.prctl, os.getpid()
 
-    def ask() -> None:
+    def request_signal() -> None:
         prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
-        if os.getppid() != parent:  # it ended before we could ask
+        if os.getppid() != parent:  # it ended before the request
             os._exit(1)
 
-    return ask
+    return request_signal
 
 
 LOOPBACK: Final = "127.0.0.1"

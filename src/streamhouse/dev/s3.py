@@ -37,7 +37,7 @@ def find_weed() -> Path | None:
 
 
 class S3Server:
-    """`weed mini` on a folder. Buckets are made by name only; a bucket that nobody made is missing, as on AWS."""
+    """`weed mini` on a folder. Buckets are created by name only; other buckets are missing, as on AWS."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class S3Server:
         self._child.kill()
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay open and nobody answers."""
+        """Send SIGSTOP: connections stay open without a response."""
         self._child.send(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -130,7 +130,7 @@ class S3Server:
         self._child.stop(grace_s)
 
     def _command(self, binary: Path) -> list[str]:
-        """Every port is given; nothing is reported to anybody; parts that are not needed stay off."""
+        """Fixed ports, no telemetry, and only the required components."""
         flags = {name: str(port) for name, port in self._ports.items()}
         flags |= {
             "dir": str(self._folder / "data"),
@@ -148,7 +148,7 @@ class S3Server:
 
 
 def _without_aws(environ: Mapping[str, str]) -> dict[str, str]:
-    """Without what belongs to somebody's account elsewhere."""
+    """Return the environment without AWS credentials."""
     return {name: value for name, value in environ.items() if not name.startswith("AWS_")}
 
 

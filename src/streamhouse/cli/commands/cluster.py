@@ -209,7 +209,7 @@ def exit_code(findings: Iterable[Finding]) -> int:
 
 
 def findings_of(examined: "AgentHealth") -> Sequence[Finding]:
-    """An agent that says nothing was counted where agents are compared; here the reason stands."""
+    """Return the findings of an agent; for one that does not respond, the reason as a warning."""
     if examined.told is None:
         return [Finding(name="http", verdict="warning", text=examined.why)]
     return examined.told.own

@@ -41,10 +41,10 @@ LOOK_AFTER_S: Final = 5.0
 
 
 class SilenceNotice:
-    """The consumer alone would wait for ever without a word."""
+    """Reports an agent that does not respond; a Kafka consumer waits forever without an error."""
 
-    def __init__(self, admin: "Admin", *, patient: bool) -> None:
-        self._admin, self._patient = admin, patient
+    def __init__(self, admin: "Admin", *, keep_waiting: bool) -> None:
+        self._admin, self._keep_waiting = admin, keep_waiting
         self._silent_s = 0.0
         self._away = False
 
@@ -56,7 +56,7 @@ class SilenceNotice:
         try:
             await self._admin.cluster()
         except Unavailable as error:
-            if not self._patient:
+            if not self._keep_waiting:
                 raise
             if not self._away:
                 print_note(f"{error} (waiting for it)")
@@ -72,7 +72,7 @@ POLL_RECORDS: Final = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupReader:
-    """Reads up to the ends that partitions had at the start, or, following, until somebody stops it."""
+    """Reads as a member of a group up to the log ends at the start, or with `follow` until Ctrl-C."""
 
     topic: str
     group: str
@@ -99,7 +99,7 @@ class GroupReader:
 
     async def _copy(self, consumer: "GroupConsumer", admin: "Admin", ends: Mapping[int, int] | None) -> None:
         left = self.limit
-        watch = SilenceNotice(admin, patient=self.follow)
+        watch = SilenceNotice(admin, keep_waiting=self.follow)
         while ends is None or not has_reached(await consumer.positions(), ends):
             most = POLL_RECORDS if left is None else min(POLL_RECORDS, left)
             records = await consumer.poll(max_records=most, timeout_s=POLL_S)
@@ -113,8 +113,10 @@ class GroupReader:
 
 
 def has_reached(positions: Mapping[TopicPartition, int] | None, ends: Mapping[int, int]) -> bool:
-    """Whether nothing is left of what was there at the start, in the partitions that are ours."""
-    return positions is not None and all(offset >= ends.get(place.partition, 0) for place, offset in positions.items())
+    """Whether the assigned partitions are read up to these ends."""
+    return positions is not None and all(
+        offset >= ends.get(partition.partition, 0) for partition, offset in positions.items()
+    )
 
 
 HELP: Final = help_text(
@@ -191,7 +193,7 @@ def consume(
     if schema not in (None, "auto"):
         raise typer.BadParameter("records name their schemas themselves: give auto", param_hint="--schema")
     render = _render(RecordParts(keys=with_keys, headers=with_headers, offsets=with_offsets), as_json)
-    asked = "" if schema is None else http_addresses(agents)
+    registry = "" if schema is None else http_addresses(agents)
     reader: GroupReader | _Reader
     if group is not None:
         if offset is not None or from_time is not None or partition:
@@ -207,11 +209,11 @@ def consume(
             limit=limit,
             render=render,
             schema=schema,
-            http=asked,
+            http=registry,
         )
     else:
         span = _read_range(_start(from_beginning, offset, from_time, follow=follow), follow, partition, limit)
-        reader = _Reader(topic=topic, span=span, render=render, schema=schema, http=asked)
+        reader = _Reader(topic=topic, span=span, render=render, schema=schema, http=registry)
     _run(reader.read(dependencies_of(context), kafka_addresses(context, agents, bootstrap)))
 
 
@@ -248,7 +250,7 @@ def _render(parts: RecordParts, as_json: bool) -> Render:
         return record_lines.as_json
     if not on_terminal():
         return record_lines.raw(parts)
-    if parts == RecordParts():  # nothing was asked for: show what people want to see
+    if parts == RecordParts():  # nothing was registry for: show what people want to see
         parts = RecordParts(keys=True, headers=True, offsets=True)
     return record_lines.columns(parts, coloured=use_color())
 
@@ -275,7 +277,7 @@ class _Reader:
             async with RecordReader(administrator, connect, self.topic, self.span, reader=reader) as reading:
                 if reading.is_empty and on_terminal():
                     print_note(f"no records in {self.topic} there; --follow waits for some")
-                await self._copy(reading, SilenceNotice(admin, patient=self.span.until is None))
+                await self._copy(reading, SilenceNotice(admin, keep_waiting=self.span.until is None))
 
     async def _copy(self, reading: "RecordReader", watch: SilenceNotice) -> None:
         """Copy records out until there are enough."""

@@ -1,11 +1,6 @@
-"""Groups: list, describe, reset, delete.
+"""Commands `streamhouse groups list|describe|reset|delete`; `offset_reset` computes the new offsets."""
 
-Owns        what the four commands ask for and print
-Leaves      the asking to `client.groups` and `client.admin`, where a reset goes to `offset_reset`
-"""
-
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,11 +13,9 @@ from streamhouse.cli.output import Column, count, print_json, print_line, print_
 from streamhouse.cli.typer_setup import Command, command_group, help_text
 from streamhouse.client.types import Group
 from streamhouse.errors import NonEmptyGroup
-from streamhouse.model.names import TopicPartition
 
 if TYPE_CHECKING:
     from streamhouse.client.group_lag import Standing
-    from streamhouse.client.kafka_admin import Admin
 
 app = command_group("List, describe, reset and delete consumer groups.")
 
@@ -64,11 +57,11 @@ async def _list(deps: Dependencies, bootstrap: str) -> list[Group]:
 def describe(
     context: typer.Context, name: GroupName, agents: Agents = None, bootstrap: Bootstrap = None, as_json: AsJson = False
 ) -> None:
-    told = run(_describe(dependencies_of(context), kafka_addresses(context, agents, bootstrap), name))
+    description = run(_describe(dependencies_of(context), kafka_addresses(context, agents, bootstrap), name))
     if as_json:
-        print_json(told.as_json())
+        print_json(description.as_json())
     else:
-        told.show()
+        description.show()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,17 +147,6 @@ async def _describe(deps: Dependencies, bootstrap: str, name: str) -> _GroupDesc
         return _GroupDescription(group=described_group, standings=await deps.standings(admin, described_group))
 
 
-async def _offsets(admin: "Admin", places: Iterable[TopicPartition], at: int) -> dict[TopicPartition, int]:
-    topics: dict[str, list[int]] = defaultdict(list)
-    for place in places:
-        topics[place.topic].append(place.partition)
-    found: dict[TopicPartition, int] = {}
-    for name, partitions in topics.items():
-        offsets = await admin.offsets(await admin.topic(name), at, partitions)
-        found.update({TopicPartition(name, partition): offset for partition, offset in offsets.items()})
-    return found
-
-
 # --- reset
 
 
@@ -208,9 +190,9 @@ def reset(
     as_json: AsJson = False,
 ) -> None:
     target = parse_target(earliest=to_earliest, latest=to_latest, offset=to_offset, time=to_time, shift=shift_by)
-    wanted = parse_topics(topic or [])
+    topics = parse_topics(topic or [])
     moves = run(
-        _reset(dependencies_of(context), kafka_addresses(context, agents, bootstrap), name, target, wanted, execute)
+        _reset(dependencies_of(context), kafka_addresses(context, agents, bootstrap), name, target, topics, execute)
     )
     if as_json:
         print_json({"group": name, "executed": execute, "partitions": [_move_as_json(move) for move in moves]})
@@ -219,7 +201,7 @@ def reset(
 
 
 def _move_as_json(move: Move) -> dict[str, object]:
-    return {"topic": move.place.topic, "partition": move.place.partition, "from": move.before, "to": move.after}
+    return {"topic": move.partition.topic, "partition": move.partition.partition, "from": move.before, "to": move.after}
 
 
 def _show_moves(name: str, moves: list[Move], execute: bool) -> None:
@@ -243,16 +225,16 @@ async def _reset(
     bootstrap: str,
     name: str,
     target: Target,
-    wanted: Mapping[str, list[int] | None],
+    topics: Mapping[str, list[int] | None],
     execute: bool,
 ) -> list[Move]:
     async with deps.admin(bootstrap) as admin:
         groups = deps.groups(admin)
         if any(each.name == name and each.is_active for each in await groups.all()):
             raise NonEmptyGroup(name)
-        moves = await plan(admin, name, target, wanted, committed=await groups.committed(name))
+        moves = await plan(admin, name, target, topics, committed=await groups.committed(name))
         if execute:
-            await groups.commit(name, {move.place: move.after for move in moves})
+            await groups.commit(name, {move.partition: move.after for move in moves})
         return moves
 
 

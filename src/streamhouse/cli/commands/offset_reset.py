@@ -1,8 +1,4 @@
-"""Resets: where a group's offsets are moved to.
-
-Owns        the words for a place (a topic with partitions, an end, a time), and what they mean for each partition
-Leaves      showing and doing it to `groups`, offsets to `client.admin`
-"""
+"""Reset of a group's committed offsets: parse the target, and compute the new offset of each partition."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +21,7 @@ FLAGS = "--to-earliest, --to-latest, --to-offset, --to-time and --shift-by"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Exactly one of them is given; `at` is an end or a time in milliseconds."""
+    """Exactly one field is given; `at` is an end or a time in milliseconds."""
 
     at: int | None = None
     offset: int | None = None
@@ -36,23 +32,23 @@ class Target:
 class Move:
     """`before` is None where the group has committed nothing yet."""
 
-    place: TopicPartition
+    partition: TopicPartition
     before: int | None
     after: int
 
     def row(self) -> list[str]:
         before = "-" if self.before is None else str(self.before)
         moves = "-" if self.before is None else f"{self.after - self.before:+,d}"
-        return [self.place.topic, str(self.place.partition), before, str(self.after), moves]
+        return [self.partition.topic, str(self.partition.partition), before, str(self.after), moves]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogBounds:
-    """A partition's first and next offset; `found` is the one at the target's end or time, -1 for none."""
+    """A partition's first and next offset; `at_target` is the one at the target's end or time, -1 for none."""
 
     start: int
     end: int
-    found: int = -1
+    at_target: int = -1
 
 
 def parse_target(*, earliest: bool, latest: bool, offset: int | None, time: str | None, shift: int | None) -> Target:
@@ -73,47 +69,47 @@ def parse_target(*, earliest: bool, latest: bool, offset: int | None, time: str 
 
 def parse_topics(texts: list[str]) -> dict[str, list[int] | None]:
     """`orders` and `orders:0,2`, by topic; None is for all partitions."""
-    found: dict[str, list[int] | None] = {}
+    topics: dict[str, list[int] | None] = {}
     for text in texts:
         topic, colon, numbers = text.partition(":")
         parts = numbers.split(",")
         if not topic or (colon and not all(part.isascii() and part.isdigit() for part in parts)):
             raise typer.BadParameter(f"{text!r} is not TOPIC or TOPIC:0,2", param_hint="--topic")
-        before = found.get(topic, [])
-        found[topic] = None if not colon or before is None else [*before, *map(int, parts)]
-    return found
+        before = topics.get(topic, [])
+        topics[topic] = None if not colon or before is None else [*before, *map(int, parts)]
+    return topics
 
 
 def new_offset(target: Target, bounds: LogBounds, before: int | None) -> int | None:
-    """The offset to move to, within the log; None where it can't be said."""
+    """The offset to move to, within the log; None to shift from no committed offset."""
     if target.at is not None:  # no record is so late: the end
-        wanted = bounds.found if bounds.found >= 0 else bounds.end
+        offset = bounds.at_target if bounds.at_target >= 0 else bounds.end
     elif target.offset is not None:
-        wanted = target.offset
+        offset = target.offset
     elif before is None or target.shift is None:
         return None
     else:
-        wanted = before + target.shift
-    return min(max(wanted, bounds.start), bounds.end)
+        offset = before + target.shift
+    return min(max(offset, bounds.start), bounds.end)
 
 
 async def plan(
     admin: "Admin",
     group: str,
     target: Target,
-    wanted: Mapping[str, list[int] | None],
+    topics: Mapping[str, list[int] | None],
     *,
     committed: Mapping[TopicPartition, int],
 ) -> list[Move]:
-    """What a reset does to each partition: of the topics named, else of all that the group has committed."""
-    asked: dict[str, list[int] | None] = dict(wanted)
-    if not asked:
-        for place in committed:
-            asked[place.topic] = [*(asked.get(place.topic) or []), place.partition]
-    if not asked:
-        raise Rejected(f"the group has committed nothing, so say which topics; group={group} flag=--topic")
+    """Compute the new offset of each partition of these topics; without topics, of all that the group has committed."""
+    selected: dict[str, list[int] | None] = dict(topics)
+    if not selected:
+        for partition in committed:
+            selected[partition.topic] = [*(selected.get(partition.topic) or []), partition.partition]
+    if not selected:
+        raise Rejected(f"the group has committed nothing, so give the topics; group={group} flag=--topic")
     moves: list[Move] = []
-    for name, partitions in sorted(asked.items()):
+    for name, partitions in sorted(selected.items()):
         topic = await admin.topic(name)
         moves += _moves(group, target, name, await _bounds(admin, topic, target, partitions), committed)
     return moves
@@ -128,9 +124,9 @@ async def _bounds(admin: "Admin", topic: "Topic", target: Target, partitions: li
             f"no such partition; topic={topic.name} partition={missing} allowed=0 to {len(known) - 1}"
         )
     starts, ends = await admin.offsets(topic, EARLIEST, numbers), await admin.offsets(topic, LATEST, numbers)
-    found = {} if target.at is None else await admin.offsets(topic, target.at, numbers)
+    at_target = {} if target.at is None else await admin.offsets(topic, target.at, numbers)
     return {
-        number: LogBounds(start=starts[number], end=ends[number], found=found.get(number, -1))
+        number: LogBounds(start=starts[number], end=ends[number], at_target=at_target.get(number, -1))
         for number in sorted(numbers)
     }
 
@@ -140,12 +136,12 @@ def _moves(
 ) -> list[Move]:
     moves: list[Move] = []
     for number, each in bounds.items():
-        place = TopicPartition(topic, number)
-        before = committed.get(place)
+        partition = TopicPartition(topic, number)
+        before = committed.get(partition)
         after = new_offset(target, each, before)
         if after is None:
             raise Rejected(
                 f"the group has committed nothing there to shift from; group={group} partition={topic}-{number}"
             )
-        moves.append(Move(place=place, before=before, after=after))
+        moves.append(Move(partition=partition, before=before, after=after))
     return moves

@@ -1,8 +1,4 @@
-"""Partitions: who leads them and how far they are, and moving one to another agent.
-
-Owns        the table and the JSON of both commands, waiting for a move
-Leaves      asking every leader to the client, the hand-over to the agents
-"""
+"""Commands `streamhouse partitions list|move`: leaders, epochs and offsets; move a partition to another agent."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Final
@@ -127,14 +123,14 @@ def _row(each: PartitionStatus) -> list[str]:
 
 
 def stable(each: PartitionStatus) -> str:
-    """Where readers of committed records stop; `-` where nobody leads and knows, `?` where the leader says nothing."""
+    """Format the last stable offset: `-` without a leader, `?` if the leader does not respond."""
     if each.last_stable_offset is None:
         return "-" if each.leader is None else "?"
     return count(each.last_stable_offset)
 
 
 def leader(each: PartitionStatus) -> str:
-    """`2`; `2 > 3` while it moves; `(3)` when nobody leads it yet; `-` when nobody can."""
+    """Format the leader: `2`; `2 > 3` while it moves; `(3)`, the next leader, if there is none; `-` without agents."""
     if each.leader is None:
         return "-" if each.owner is None else f"({each.owner})"
     return f"{each.leader} > {each.owner}" if each.is_moving else str(each.leader)

@@ -61,7 +61,7 @@ COLUMNS: Final = (
 
 
 def phase_of(pipeline: Mapping[str, Any]) -> str:
-    """What it does; what it was told to do, where nobody runs it."""
+    """Return the phase to show: the reported one, or the desired one if no supervisor has the pipeline."""
     phase = str(_status(pipeline).get("phase") or "waiting")
     if pipeline.get("wish") == "pause":
         return "paused"
@@ -93,24 +93,24 @@ def print_pipelines(pipelines: Sequence[Mapping[str, Any]]) -> None:
     print_table(COLUMNS, map(row_of, pipelines))
 
 
-NO_ROOM: Final = "supervisors take no more; raise their --slots, or start another one: streamhouse pipelines run"
+NO_FREE_SLOTS: Final = "supervisors take no more; raise their --slots, or start another one: streamhouse pipelines run"
 
 
 def has_no_supervisor(pipelines: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a pipeline should run, and is nobody's."""
+    """Whether a pipeline should run and no supervisor has it."""
     return any(
         each.get("wish") == "run" and phase_of(each) not in ("done", "failed") and not each.get("owner")
         for each in pipelines
     )
 
 
-def has_no_room(supervisors: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether there are supervisors, and each has as many pipelines as it takes."""
+def has_no_free_slots(supervisors: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether there are supervisors, and all their slots are used."""
     return bool(supervisors) and all(len(each["pipelines"]) >= each["slots"] for each in supervisors)
 
 
 def print_pipeline(pipeline: Mapping[str, Any]) -> None:
-    """Everything that is known of one."""
+    """Print all properties of a pipeline."""
     print_properties(properties_of(pipeline))
     columns = pipeline.get("columns")
     if columns:
@@ -126,7 +126,7 @@ def properties_of(pipeline: Mapping[str, Any]) -> list[tuple[str, str]]:
     status, owner = _status(pipeline), pipeline.get("owner") or {}
     shape = pipeline.get("shape") or {}
     watermark = status.get("watermark_ms")
-    told = status.get("told_at_ms")
+    reported_at_ms = status.get("told_at_ms")
     facts = [
         ("name", pipeline["name"]),
         ("kind", str(pipeline.get("kind"))),
@@ -147,7 +147,7 @@ def properties_of(pipeline: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("late rows", count(status.get("late_rows") or 0)),
         ("dead letters", count(status.get("dead_letters") or 0)),
         ("restarts", count(status.get("restarts") or 0)),
-        ("told", UNKNOWN if not told else format_time(told)),
+        ("told", UNKNOWN if not reported_at_ms else format_time(reported_at_ms)),
     ]
     return [*facts, ("error", str(status["error"]))] if status.get("error") else facts
 
@@ -173,35 +173,35 @@ def path_of(name: str) -> str:
 
 
 async def send_request(http: "Http", method: str, path: str, body: object = None) -> dict[str, Any]:
-    """What an agent answers; raises `Rejected` or `Unavailable` with its words where it refuses."""
+    """Send a request and return the JSON response; raises `Rejected` or `Unavailable` with the detail of an error."""
     import msgspec
 
     answer = await http.ask(method, path, body=body)
     try:
-        told: dict[str, Any] = msgspec.json.decode(answer.content) if answer.content else {}
+        response: dict[str, Any] = msgspec.json.decode(answer.content) if answer.content else {}
     except msgspec.DecodeError:
-        told = {}
+        response = {}
     if answer.status >= 500:
-        raise Unavailable(str(told.get("detail") or f"refused; status={answer.status}"))
+        raise Unavailable(str(response.get("detail") or f"refused; status={answer.status}"))
     if answer.status >= 400:
-        raise Rejected(str(told.get("detail") or f"refused; status={answer.status}"))
-    return told
+        raise Rejected(str(response.get("detail") or f"refused; status={answer.status}"))
+    return response
 
 
 def current_phase(pipeline: Mapping[str, Any]) -> str:
-    """What it does as it is defined now; what was told of an older revision says nothing of this one."""
-    told = (pipeline.get("status") or {}).get("revision") or 0
-    is_older = 0 < told < pipeline.get("revision", 0) and pipeline.get("wish") == "run"
+    """Return the phase of the current revision; a status of an older revision counts as waiting."""
+    revision = (pipeline.get("status") or {}).get("revision") or 0
+    is_older = 0 < revision < pipeline.get("revision", 0) and pipeline.get("wish") == "run"
     return "waiting" if is_older else phase_of(pipeline)
 
 
 async def wait_until_running(deps: Dependencies, address: str, names: Sequence[str]) -> None:
-    """Wait until these pipelines run as they are defined now, and say so; raises `Rejected` where one fails."""
+    """Wait until these pipelines run with their current definition, and print them; raises `Rejected` if one fails."""
     status = StatusLine()
     async with deps.http(address) as http:
         while True:
-            found = [await send_request(http, "GET", path_of(name)) for name in names]
-            waiting = [each for each in found if current_phase(each) not in ("running", "done", "paused")]
+            pipelines = [await send_request(http, "GET", path_of(name)) for name in names]
+            waiting = [each for each in pipelines if current_phase(each) not in ("running", "done", "paused")]
             failed = [each for each in waiting if current_phase(each) == "failed"]
             if failed:
                 status.clear()
@@ -210,12 +210,12 @@ async def wait_until_running(deps: Dependencies, address: str, names: Sequence[s
                 break
             supervisors = (await send_request(http, "GET", "/v1/supervisors"))["supervisors"]
             hint = "" if supervisors else "; no supervisor is running; start one: streamhouse pipelines run"
-            if has_no_room(supervisors) and has_no_supervisor(waiting):
-                hint = f"; {NO_ROOM}"
+            if has_no_free_slots(supervisors) and has_no_supervisor(waiting):
+                hint = f"; {NO_FREE_SLOTS}"
             status.show(f"waiting for {', '.join(each['name'] for each in waiting)}{hint}")
             await SystemClock().sleep(0.5)
     status.clear()
-    for each in found:
+    for each in pipelines:
         print_line(f"{phase_of(each)} {each['name']}", color="green")
 
 
@@ -232,7 +232,7 @@ async def apply_files(
 async def validate_files(
     deps: Dependencies, paths: Sequence[Path], agents: str, validate_first: bool, as_json: bool
 ) -> list["DefinitionFile"]:
-    """The files, which are right as far as anybody knows; ends the command where they aren't."""
+    """Return the files if they are valid; otherwise print the errors and exit."""
     files, problems = deps.read_definitions(paths)
     if not problems and validate_first and any(file.changes for file in files):
         status = StatusLine()
@@ -249,7 +249,7 @@ async def validate_files(
 
 
 def _starting(waited_s: float) -> str:
-    """A pipe gets it once, a terminal sees the seconds go."""
+    """With the seconds on a terminal; without them in a pipe, so that the line is printed once."""
     return "starting Spark to validate …" + (f" {waited_s:.0f} s" if sys.stderr.isatty() else "")
 
 
@@ -290,8 +290,8 @@ async def find_supervisors(deps: Dependencies, address: str) -> list[dict[str, A
 
 
 async def _fetch_list(http: "Http") -> list[dict[str, Any]]:
-    told = await send_request(http, "GET", "/v1/pipelines")
-    pipelines: list[dict[str, Any]] = told["pipelines"]
+    response = await send_request(http, "GET", "/v1/pipelines")
+    pipelines: list[dict[str, Any]] = response["pipelines"]
     return pipelines
 
 
@@ -311,8 +311,8 @@ async def show_events(deps: Dependencies, address: str, name: str, limit: int, f
     async with deps.http(address) as http:
         seen: list[Any] = []
         while True:
-            told = await send_request(http, "GET", path.format(limit if not seen else LOGS_LIMIT))
-            events = told["events"]
+            response = await send_request(http, "GET", path.format(limit if not seen else LOGS_LIMIT))
+            events = response["events"]
             fresh = [event for event in events if event not in seen]
             for event in fresh:
                 _print_event(event, as_json)

@@ -1,6 +1,6 @@
 """Pipelines: `streamhouse pipelines …`: apply files, watch what runs, and run it.
 
-Owns        the flags and what is said
+Owns        the options and the output
 Leaves      requests and files of definitions to `pipeline_requests`, tables on the screen to
             `pipeline_requests`
 """
@@ -12,10 +12,10 @@ import typer
 
 from streamhouse.cli.commands.pipeline_requests import (
     LOGS_LIMIT,
-    NO_ROOM,
+    NO_FREE_SLOTS,
     apply_files,
     find_supervisors,
-    has_no_room,
+    has_no_free_slots,
     has_no_supervisor,
     outcome_json,
     path_of,
@@ -203,8 +203,8 @@ def list_pipelines(
     supervisors = run(find_supervisors(deps, address))
     if not supervisors:
         print_note("no supervisor is running; start one: streamhouse pipelines run")
-    elif has_no_room(supervisors):
-        print_note(NO_ROOM)
+    elif has_no_free_slots(supervisors):
+        print_note(NO_FREE_SLOTS)
 
 
 @app.command(
@@ -277,8 +277,8 @@ def resume(context: typer.Context, name: Name, agents: Agents = None, as_json: A
 def restart(
     context: typer.Context, name: Name, begin: From = None, agents: Agents = None, as_json: AsJson = False
 ) -> None:
-    told = f"restarted {name}" + (f" from {begin}" if begin else " where it stood")
-    _change_state(context, name, agents, as_json, "POST", "restart", told, {"from": begin})
+    message = f"restarted {name}" + (f" from {begin}" if begin else " where it stood")
+    _change_state(context, name, agents, as_json, "POST", "restart", message, {"from": begin})
 
 
 @app.command(
@@ -311,13 +311,13 @@ def _change_state(
     as_json: bool,
     method: str,
     verb: str,
-    told: str,
+    message: str,
     body: object = None,
 ) -> None:
     answer = run(
         _fetch_pipeline(dependencies_of(context), http_addresses(agents), method, name, f"/{verb}", body or {})
     )
-    print_json(answer) if as_json else print_line(told, color="green")
+    print_json(answer) if as_json else print_line(message, color="green")
 
 
 async def _fetch_pipeline(

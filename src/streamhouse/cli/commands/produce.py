@@ -248,7 +248,7 @@ async def _produce(
     async with _writer(deps, work) as write, _producer(deps, bootstrap, work, write) as producer:
         shipment = DeliveryQueue(producer, tally)
         try:
-            with Progress(source.total_bytes, wanted=source.stream is not None and source.progress) as progress:
+            with Progress(source.total_bytes, enabled=source.stream is not None and source.progress) as progress:
                 await _send_lines(_lines(source, work.whole, progress), work.shape, shipment, tally)
                 await shipment.settle()
         finally:
@@ -340,14 +340,14 @@ async def _send_lines(
 class Progress:
     """A bar on the terminal, or nothing; gone when the work is done."""
 
-    def __init__(self, total_bytes: int | None, *, wanted: bool) -> None:
+    def __init__(self, total_bytes: int | None, *, enabled: bool) -> None:
         self._total_bytes = total_bytes
-        self._wanted = wanted and sys.stderr.isatty()
+        self._enabled = enabled and sys.stderr.isatty()
         self._bar: Any = None
         self._shown: AbstractContextManager[Any] = nullcontext()
 
     def __enter__(self) -> "Progress":
-        if self._wanted:
+        if self._enabled:
             from rich import progress as rich
 
             columns = [rich.TextColumn("sending"), rich.BarColumn(), rich.DownloadColumn(), rich.TransferSpeedColumn()]

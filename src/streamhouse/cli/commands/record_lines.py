@@ -25,7 +25,7 @@ CHUNK_BYTES: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineFormat:
-    """How a line becomes a record: what all records share, and how a line is told apart."""
+    """How a line becomes a record: fields that all records share, and how key and value are separated."""
 
     key: bytes | None = None
     key_separator: bytes | None = None
@@ -37,8 +37,8 @@ class LineFormat:
         """Raises `ValueError` for a line without its separator."""
         key, value = self.key, line
         if self.key_separator is not None:
-            key, found, value = line.partition(self.key_separator)
-            if not found:
+            key, separator, value = line.partition(self.key_separator)
+            if not separator:
                 raise ValueError(f"no key separator {self.key_separator.decode(errors='backslashreplace')!r} in it")
         return NewRecord(
             key=None if key is not None and key == self.null else key,
@@ -71,7 +71,7 @@ class LineSplitter:
 
 
 async def chunks(stream: BinaryIO) -> AsyncIterator[bytes]:
-    """What is there, as soon as it is there, until the end."""
+    """Yield bytes as soon as they can be read, until the end."""
     try:
         fd = stream.fileno()
     except (OSError, io.UnsupportedOperation):
@@ -91,7 +91,7 @@ async def _read(fd: int, *, waits: bool) -> bytes:
 
 
 async def _readable(fd: int) -> bool:
-    """Wait until a read would not block; False for what can't be waited for, such as /dev/null."""
+    """Wait until a read would not block; False for files that can't be waited for, such as /dev/null."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     try:
@@ -122,7 +122,7 @@ Render = Callable[[Record], bytes]
 
 
 def as_json(record: Record) -> bytes:
-    told: dict[str, object] = {
+    fields: dict[str, object] = {
         "partition": record.partition,
         "offset": record.offset,
         "timestamp": record.timestamp_ms,
@@ -130,11 +130,11 @@ def as_json(record: Record) -> bytes:
         **_text_or_base64("value", record.value),
         "headers": [{"key": key, **_text_or_base64("value", value)} for key, value in record.headers],
     }
-    return json.dumps(told, ensure_ascii=False).encode() + b"\n"
+    return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
 
 
 def _text_or_base64(name: str, data: Any) -> dict[str, Any]:
-    """Bytes as text where they are some; what a schema has read as it is."""
+    """Bytes as text if they are UTF-8, else as base64; decoded values unchanged."""
     if not isinstance(data, bytes):
         return {name: data}
     try:
@@ -144,7 +144,7 @@ def _text_or_base64(name: str, data: Any) -> dict[str, Any]:
 
 
 def raw(parts: RecordParts) -> Render:
-    """The value's own bytes and a newline, after what was asked for, with tabs between."""
+    """Render the requested parts and the bytes of the value, separated by tabs, and a newline."""
 
     def render(record: Record) -> bytes:
         columns: list[bytes] = []
@@ -161,7 +161,7 @@ def raw(parts: RecordParts) -> Render:
 
 
 def _raw(value: Any) -> bytes:
-    """A value's bytes, or what a schema has read as a line of JSON."""
+    """Return the bytes of a value, or a decoded value as one line of JSON."""
     return value if isinstance(value, bytes) else json.dumps(value, ensure_ascii=False).encode()
 
 
@@ -201,9 +201,9 @@ def write_out(records: Iterable[Record], render: Render) -> None:
 
 @asynccontextmanager
 async def schema_reader(deps: Dependencies, http: str, schema: str | None) -> AsyncIterator[SchemaReader | None]:
-    """What reads values by the schemas that they name, where that was asked for."""
+    """Open a reader that decodes values with their schemas; None without a schema option."""
     if schema is None:
         yield None
         return
-    async with deps.http(http) as asked:
-        yield SchemaReader(deps.schemas(asked), lenient=True)
+    async with deps.http(http) as client:
+        yield SchemaReader(deps.schemas(client), lenient=True)

@@ -1,6 +1,6 @@
 """Recover: `streamhouse recover`: what the object store holds and the metadata database lacks; shown, then registered.
 
-Owns        the flags, the table, the JSON and what is said at the end
+Owns        the options, the table, the JSON and the summary
 Leaves      finding and registering to the agent's module
 """
 

@@ -36,12 +36,12 @@ def chosen_schema(text: str) -> "SchemaRef | NewSchema":
 
 
 def read_schema(file: str, kind: SchemaType | None, references: list[str], *, flag: str) -> NewSchema:
-    """A file's text, or with `-` standard input's; the language is told, or guessed from the name."""
+    """Read a schema from a file, or with `-` from standard input; `kind` defaults to the one of the file name."""
     guessed = kind or SUFFIXES.get(Path(file).suffix.lower())
     if guessed is None:
         known = ", ".join(f"{suffix} {name}" for suffix, name in SUFFIXES.items())
         raise typer.BadParameter(
-            f"can't tell the language of {file!r}; say --type, or name it: {known}", param_hint=flag
+            f"unknown schema type of {file!r}; give --type, or use one of these names: {known}", param_hint=flag
         )
     text = sys.stdin.read() if file == "-" else Path(file).read_text()
     return NewSchema(text=text, type=guessed, references=tuple(map(parse_reference, references)))
@@ -60,8 +60,8 @@ def parse_ref(text: str, flag: str) -> SchemaRef:
 
 
 def parse_reference(text: str) -> SchemaReference:
-    name, equals, place = text.partition("=")
-    subject, colon, version = place.rpartition(":")
+    name, equals, target = text.partition("=")
+    subject, colon, version = target.rpartition(":")
     if not (name and equals and subject and colon and version.isascii() and version.isdigit()):
         raise typer.BadParameter(f"{text!r} is not NAME=SUBJECT:VERSION", param_hint="--ref")
     return SchemaReference(name=name, subject=subject, version=int(version))
@@ -69,7 +69,7 @@ def parse_reference(text: str) -> SchemaReference:
 
 T = TypeVar("T")
 
-DETAILS = ("{oldSchema", "{compatibility", "{validateFields")  # what everybody knows who asked
+DETAILS = ("{oldSchema", "{compatibility", "{validateFields")  # messages that repeat the request
 
 app = command_group("Manage schemas and their compatibility levels.")
 
@@ -103,16 +103,16 @@ def list_(
     agents: Agents = None,
     as_json: AsJson = False,
 ) -> None:
-    found = _send(context, agents, lambda schemas: schemas.all(prefix, latest=not every, deleted=deleted))
+    schemas = _send(context, agents, lambda client: client.all(prefix, latest=not every, deleted=deleted))
     if as_json:
-        print_json([as_fields(schema) for schema in found])
-    elif not found:
+        print_json([as_fields(schema) for schema in schemas])
+    elif not schemas:
         print_line("no schemas yet; register one with: streamhouse schemas register SUBJECT FILE")
     else:
-        _show_list(found)
+        _show_list(schemas)
 
 
-def _show_list(found: list[Schema]) -> None:
+def _show_list(schemas: list[Schema]) -> None:
     columns = [
         Column("subject", style="cyan", fold=True),
         Column("version", "right"),
@@ -120,7 +120,7 @@ def _show_list(found: list[Schema]) -> None:
         Column("type"),
         Column("references", "right", drop=1),
     ]
-    rows = [[s.subject, str(s.version), str(s.id), s.type, str(len(s.references) or "-")] for s in found]
+    rows = [[s.subject, str(s.version), str(s.id), s.type, str(len(s.references) or "-")] for s in schemas]
     print_table(columns, rows)
 
 
@@ -146,11 +146,11 @@ def register(
     as_json: AsJson = False,
 ) -> None:
     schema = read_schema(file, kind, reference or [], flag="FILE")
-    found = _send(context, agents, lambda schemas: schemas.register(subject, schema, normalize=normalize))
+    registered = _send(context, agents, lambda schemas: schemas.register(subject, schema, normalize=normalize))
     if as_json:
-        print_json(as_fields(found))
+        print_json(as_fields(registered))
     else:
-        print_line(f"{subject} has it as version {found.version}, with the id {found.id}", color="green")
+        print_line(f"{subject} has it as version {registered.version}, with the id {registered.id}", color="green")
 
 
 @app.command(
@@ -172,16 +172,16 @@ def get(
 ) -> None:
     if (subject is None) == (schema_id is None):
         raise typer.BadParameter("give a subject or --id", param_hint="SUBJECT")
-    found: Schema | NewSchema
+    schema: Schema | NewSchema
     if schema_id is not None:
-        found = _send(context, agents, lambda schemas: schemas.by_id(schema_id))
+        schema = _send(context, agents, lambda schemas: schemas.by_id(schema_id))
     else:
         ref = parse_ref(subject or "", "SUBJECT")
-        found = _send(context, agents, lambda schemas: schemas.get(ref.subject, ref.version))
+        schema = _send(context, agents, lambda schemas: schemas.get(ref.subject, ref.version))
     if as_json:
-        print_json(as_fields(found))
+        print_json(as_fields(schema))
     else:
-        _show(found)
+        _show(schema)
 
 
 def _show(schema: "Schema | NewSchema") -> None:
@@ -298,11 +298,11 @@ def config(
 ) -> None:
     if reset and (level is not None or subject is None):
         raise typer.BadParameter("--reset is for a subject, and without --set", param_hint="--reset")
-    found = _send(context, agents, lambda schemas: _configured(schemas, subject, level, reset=reset))
+    current = _send(context, agents, lambda schemas: _configured(schemas, subject, level, reset=reset))
     if as_json:
-        print_json({"subject": subject, "compatibility": found})
+        print_json({"subject": subject, "compatibility": current})
     else:
-        print_line(f"{subject or 'all subjects'}: {found}")
+        print_line(f"{subject or 'all subjects'}: {current}")
 
 
 async def _configured(schemas: "Schemas", subject: str | None, level: str | None, *, reset: bool) -> str:
@@ -313,16 +313,16 @@ async def _configured(schemas: "Schemas", subject: str | None, level: str | None
 
 def as_fields(schema: "Schema | NewSchema") -> dict[str, object]:
     references = [{"name": r.name, "subject": r.subject, "version": r.version} for r in schema.references]
-    told: dict[str, object] = {"type": schema.type, "schema": schema.text, "references": references}
+    fields: dict[str, object] = {"type": schema.type, "schema": schema.text, "references": references}
     if not isinstance(schema, Schema):
-        return told
-    return {"subject": schema.subject, "version": schema.version, "id": schema.id, **told}
+        return fields
+    return {"subject": schema.subject, "version": schema.version, "id": schema.id, **fields}
 
 
-def _send(context: typer.Context, agents: str | None, question: "Callable[[Schemas], Awaitable[T]]") -> T:
-    return run(_send_async(dependencies_of(context), http_addresses(agents), question))
+def _send(context: typer.Context, agents: str | None, request: "Callable[[Schemas], Awaitable[T]]") -> T:
+    return run(_send_async(dependencies_of(context), http_addresses(agents), request))
 
 
-async def _send_async(deps: Dependencies, address: str, question: "Callable[[Schemas], Awaitable[T]]") -> T:
+async def _send_async(deps: Dependencies, address: str, request: "Callable[[Schemas], Awaitable[T]]") -> T:
     async with deps.http(address) as http:
-        return await question(deps.schemas(http))
+        return await request(deps.schemas(http))

@@ -102,7 +102,7 @@ async def _list(deps: Dependencies, address: str, topic: str | None, limit: int)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """A block as found: `why` is empty when its bytes are what was written."""
+    """Result of checking a block: `why` is empty if its bytes are intact."""
 
     entry: "BlockEntry"
     why: str
@@ -149,7 +149,7 @@ def inspect(
 
 
 def inspect_segment(data: bytes, *, key: str) -> Iterator[InspectedRun]:
-    """Every run with every block checked; raises `CorruptObject` when the file can't be told apart at all."""
+    """Check every block of every run; raises `CorruptObject` if the file has no readable directory."""
     from streamhouse.format.segment import MoreBytesNeeded, check_header, read_directory
 
     check_header(data, key=key)
@@ -157,7 +157,7 @@ def inspect_segment(data: bytes, *, key: str) -> Iterator[InspectedRun]:
     if isinstance(directory, MoreBytesNeeded):
         directory = read_directory(data[-directory.bytes :], size_bytes=len(data), key=key)
     if isinstance(directory, MoreBytesNeeded):
-        raise CorruptObject(key, why="directory can't be found")
+        raise CorruptObject(key, why="directory not found")
     for entry in directory.runs:
         yield _inspect_run(data, entry, key)
 

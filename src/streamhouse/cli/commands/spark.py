@@ -113,7 +113,7 @@ STOPPED: Final = 130
 """What shells expect of a command that Ctrl-C ended."""
 SURE_AFTER_S: Final = 5.0
 SURE_PART: Final = 0.05
-"""So much of it has to be done before its pace says anything about the rest."""
+"""Part of a phase that must be done before its rate is used to estimate the rest."""
 
 Master = Annotated[
     str | None,
@@ -132,7 +132,7 @@ def spark_job_options(
 
 @contextmanager
 def progress_bar() -> "Iterator[Callable[[Progress], None]]":
-    """A bar where somebody sees it: on a terminal's stderr, and nowhere else."""
+    """Show a progress bar if stderr is a terminal."""
     if not sys.stderr.isatty():
         yield lambda at: None
         return
@@ -148,7 +148,7 @@ def progress_bar() -> "Iterator[Callable[[Progress], None]]":
         task = bar.add_task("planning", total=None, figures="")
 
         def show(at: "Progress") -> None:
-            figures = phases.told(at, clock.monotonic())
+            figures = phases.describe(at, clock.monotonic())
             bar.update(task, description=at.what, completed=at.done_bytes, total=at.total_bytes or None)
             bar.update(task, figures=figures)
 
@@ -163,7 +163,7 @@ class JobProgress:
         self._began_s = 0.0
         self._began_bytes = self._last_bytes = 0
 
-    def told(self, at: "Progress", now_s: float) -> str:
+    def describe(self, at: "Progress", now_s: float) -> str:
         """How much of it is done, and how long the rest takes, as soon as that can be known."""
         if at.what != self._what or at.done_bytes < self._last_bytes:  # another thing, or another round of it
             self._what, self._began_s, self._began_bytes = at.what, now_s, at.done_bytes
@@ -185,7 +185,7 @@ def _format_duration(seconds: float) -> str:
 
 @contextmanager
 def interruptible(how_on: str) -> Iterator[None]:
-    """Ctrl-C ends the command with one line that says how to go on."""
+    """On Ctrl-C, end the command with one line on how to continue."""
     try:
         yield
     except KeyboardInterrupt:

@@ -94,10 +94,10 @@ def compact(
 
 
 def _run(
-    kind: "JobKind", context: typer.Context, topic: str, place: SparkJobOptions, *, at_least: int = 2
+    kind: "JobKind", context: typer.Context, topic: str, job_options: SparkJobOptions, *, at_least: int = 2
 ) -> "JobResult":
     with interruptible("what was rewritten stays; run it again for the rest"), progress_bar() as on_progress:
-        return dependencies_of(context).maintain(kind, topic, place, at_least=at_least, on_progress=on_progress)
+        return dependencies_of(context).maintain(kind, topic, job_options, at_least=at_least, on_progress=on_progress)
 
 
 def _nothing_message(kind: "JobKind", done: "JobResult", state: str = "") -> str:
@@ -110,8 +110,8 @@ def _nothing_message(kind: "JobKind", done: "JobResult", state: str = "") -> str
 def _as_json(done: "JobResult") -> dict[str, Any]:
     import msgspec
 
-    told: dict[str, Any] = asdict(done)
-    return {**told, "costs": msgspec.to_builtins(done.costs)}
+    fields: dict[str, Any] = asdict(done)
+    return {**fields, "costs": msgspec.to_builtins(done.costs)}
 
 
 COPY_HELP = help_text(
@@ -164,7 +164,7 @@ def copy(
 ) -> None:
     if source == target:
         raise typer.BadParameter(f"a topic can't be copied into itself; topic={source}", param_hint="TO")
-    asked = {
+    spec = {
         "source": source,
         "target": target,
         "where": where,
@@ -174,9 +174,9 @@ def copy(
         "from_ms": _time(from_time, "--from"),
         "until_ms": _time(until, "--until"),
     }
-    place, job_id = spark_job_options(agents, master, conf, log), _job_id(job)
+    job_options, job_id = spark_job_options(agents, master, conf, log), _job_id(job)
     with _resumable(job_id), progress_bar() as on_progress:
-        done = dependencies_of(context).copy(asked, place, job_id=job_id, on_progress=on_progress)
+        done = dependencies_of(context).copy(spec, job_options, job_id=job_id, on_progress=on_progress)
     _print_result(done, as_json=as_json)
 
 
@@ -210,7 +210,7 @@ def restore(
 ) -> None:
     if value_format == "avro" and subject is None:
         raise typer.BadParameter("give --subject, whose schema rows are written with", param_hint="--format")
-    asked = {
+    spec = {
         "source": source,
         "topic": topic,
         "kind": kind,
@@ -221,9 +221,9 @@ def restore(
         "partitions": partitions,
         "subject": subject,
     }
-    place, job_id = spark_job_options(agents, master, conf, log), _job_id(job)
+    job_options, job_id = spark_job_options(agents, master, conf, log), _job_id(job)
     with _resumable(job_id), progress_bar() as on_progress:
-        done = dependencies_of(context).restore(asked, place, job_id=job_id, on_progress=on_progress)
+        done = dependencies_of(context).restore(spec, job_options, job_id=job_id, on_progress=on_progress)
     _print_result(done, as_json=as_json)
 
 

@@ -1,8 +1,6 @@
-"""Table creating: what `streamhouse tables …` asks of agents about lake tables.
+"""Requests of the commands `streamhouse tables …`: list, create and drop lake tables; absolute locations.
 
-Owns        what --location means; tables together with those who write them, and with the topics that ask for them
-Leaves      flags to `tables`, what becomes of a table to `pipelines.topic_tables`, refusals to
-            `sql.lake_reconciliation`
+`tables.py` has the commands and their options, `sql.lake_reconciliation` decides which settings of topics are rejected.
 """
 
 import os
@@ -23,28 +21,28 @@ from streamhouse.sql.lake_tables import SETTINGS_OF, LakeTableSpec
 if TYPE_CHECKING:
     from streamhouse.spark.pipelines.topic_tables import Created
 
-PLACES: Final = "a folder or s3://bucket/prefix"
-NOBODY_YET: Final = "it isn't made yet; a supervisor does that, or says why it can't: streamhouse pipelines run"
+LOCATIONS: Final = "a folder or s3://bucket/prefix"
+NOT_CREATED: Final = "not created yet; a supervisor creates it, or reports why it can't: streamhouse pipelines run"
 
 
-async def create_table(deps: Dependencies, address: str, wanted: LakeTableSpec) -> "Created":
-    """Have agents keep it; `location` may be empty. Raises `Rejected` before anything is changed."""
+async def create_table(deps: Dependencies, address: str, spec: LakeTableSpec) -> "Created":
+    """Create a lake table; `location` may be empty. Raises `Rejected` before anything is changed."""
     with installed("lake"):
         from streamhouse.spark.pipelines import topic_tables
 
     async with deps.http(address) as http:
-        return await topic_tables.create_table(http, wanted, partial(deps.topic_columns, address))
+        return await topic_tables.create_table(http, spec, partial(deps.topic_columns, address))
 
 
 async def drop_table(deps: Dependencies, address: str, name: str) -> str:
-    """Have agents forget it; returns where its files stay. Raises `Rejected` where it would come back."""
+    """Drop a lake table; its files stay. Return their location. Raises `Rejected` if a topic setting requires it."""
     with installed("lake"):
         from streamhouse.spark.pipelines import topic_tables
 
     table = find_table(await fetch_tables(deps, address), name)
     if table["asked_by"]:
         raise Rejected(
-            f"the settings of its topic ask for it; table={name} topic={table['asked_by']}"
+            f"the settings of its topic require it; table={name} topic={table['asked_by']}"
             f" do=streamhouse topics alter {table['asked_by']} --delete-config table.format"
         )
     async with deps.http(address) as http:
@@ -53,7 +51,7 @@ async def drop_table(deps: Dependencies, address: str, name: str) -> str:
 
 
 async def fetch_tables(deps: Dependencies, address: str) -> list[dict[str, Any]]:
-    """Lake tables with those who write them, then those that topics ask for and that aren't there."""
+    """Return lake tables with their pipelines, then tables that topic settings require and that don't exist yet."""
     async with deps.http(address) as http:
         tables = (await send_request(http, "GET", "/v1/tables"))["tables"]
         pipelines = (await send_request(http, "GET", "/v1/pipelines"))["pipelines"]
@@ -65,23 +63,23 @@ async def fetch_tables(deps: Dependencies, address: str) -> list[dict[str, Any]]
 
 
 def table_list(topics: list[JsonObject], kept: StoredDefinitions) -> list[dict[str, Any]]:
-    """`asked_by`: the topic whose settings ask for it now; `refused`: why these don't get what they ask for."""
+    """`asked_by` is the topic whose settings require the table; `refused` is why these settings have no effect."""
     decision = reconcile(topics, kept)
     writers = {each.get("target"): each for each in kept.pipelines.values()}
-    found = [
+    tables = [
         _table_json(each, writers.get(each["name"]), decision)
         for each in kept.tables.values()
         if each["connector"] in FORMATS
     ]
-    there = {each["asked_by"] for each in found}
-    missing = [each for topic, each in decision.required.items() if topic not in there]
-    return found + [_table_not_found(each, decision.refused.get(each.topic, NOBODY_YET)) for each in missing]
+    existing_topics = {each["asked_by"] for each in tables}
+    missing = [each for topic, each in decision.required.items() if topic not in existing_topics]
+    return tables + [_missing_table_json(each, decision.refused.get(each.topic, NOT_CREATED)) for each in missing]
 
 
 def _table_json(table: JsonObject, pipeline: JsonObject | None, decision: ReconcilePlan) -> dict[str, Any]:
     options = table.get("options") or {}
     maker = str(options.get(SETTINGS_OF, ""))
-    asked_by = maker if maker in decision.required and decision.required[maker].name == table["name"] else None
+    topic = maker if maker in decision.required and decision.required[maker].name == table["name"] else None
     return {
         "name": table["name"],
         "format": table["connector"],
@@ -89,20 +87,20 @@ def _table_json(table: JsonObject, pipeline: JsonObject | None, decision: Reconc
         "location": options.get("location"),
         "options": options,
         "pipeline": pipeline,
-        "asked_by": asked_by,
-        "refused": decision.refused.get(asked_by) if asked_by else None,
+        "asked_by": topic,
+        "refused": decision.refused.get(topic) if topic else None,
     }
 
 
-def _table_not_found(wanted: LakeTableSpec, why: str) -> dict[str, Any]:
+def _missing_table_json(spec: LakeTableSpec, why: str) -> dict[str, Any]:
     return {
-        "name": wanted.name,
-        "format": wanted.connector,
-        "mode": wanted.mode,
-        "location": wanted.location or None,
-        "options": dict(wanted.options),
+        "name": spec.name,
+        "format": spec.connector,
+        "mode": spec.mode,
+        "location": spec.location or None,
+        "options": dict(spec.options),
         "pipeline": None,
-        "asked_by": wanted.topic,
+        "asked_by": spec.topic,
         "refused": why,
     }
 
@@ -115,7 +113,7 @@ def find_table(tables: list[dict[str, Any]], name: str) -> dict[str, Any]:
 
 
 def whole_location(given: str) -> str:
-    """What --location means from wherever it is read: somebody else writes there."""
+    """Make --location absolute, because another process uses it."""
     parts = urlsplit(given)
     if "://" not in given:
         return str(Path(given).expanduser().resolve())
@@ -123,4 +121,6 @@ def whole_location(given: str) -> str:
         return os.path.normpath(unquote(parts.path))
     if parts.scheme == "s3" and parts.netloc and not (parts.query or parts.fragment or "@" in parts.netloc):
         return given.rstrip("/")
-    raise typer.BadParameter(f"{without_password(given)!r} can't be; it may be {PLACES}", param_hint="--location")
+    raise typer.BadParameter(
+        f"{without_password(given)!r} is not a location; give {LOCATIONS}", param_hint="--location"
+    )

@@ -1,6 +1,6 @@
 """Tables: `streamhouse tables …`: topics as tables of Iceberg, Delta or Parquet.
 
-Owns        the flags and what is said
+Owns        the options and the output
 Leaves      asking for a table to `table_requests`, running it to supervisors, what is in it to `spark.lake`
 """
 
@@ -177,7 +177,7 @@ def create(
 
 
 def _check_mode(fmt: str, mode: str, key: tuple[str, ...]) -> None:
-    """What can never work is said before anybody is asked."""
+    """Reject options that can never work before any request is sent."""
     if mode not in ("append", UPSERT):
         raise typer.BadParameter(f"{mode!r} is neither append nor upsert", param_hint="--mode")
     if mode == UPSERT and fmt == Connector.PARQUET:
@@ -212,15 +212,15 @@ def _check_partitions(fmt: str, given: str | None) -> None:
     help=help_text("List lake tables with the state of their pipelines.", "streamhouse tables list"),
 )
 def list_tables(context: typer.Context, agents: Agents = None, as_json: AsJson = False) -> None:
-    found = run(fetch_tables(dependencies_of(context), http_addresses(agents)))
+    tables = run(fetch_tables(dependencies_of(context), http_addresses(agents)))
     if as_json:
-        print_json(found)
-    elif not found:
+        print_json(tables)
+    elif not tables:
         print_line(
             "no lake tables yet; make one of a topic: streamhouse tables create NAME --topic TOPIC --format iceberg"
         )
     else:
-        print_table(COLUMNS, map(_row, found))
+        print_table(COLUMNS, map(_row, tables))
 
 
 def _row(table: dict[str, Any]) -> list[str]:
@@ -278,35 +278,35 @@ def describe(context: typer.Context, name: Name, agents: Agents = None, as_json:
         print_note(why)
 
 
-def _contents(found: dict[str, Any] | None) -> list[tuple[str, str]]:
-    if found is None:
+def _contents(contents: dict[str, Any] | None) -> list[tuple[str, str]]:
+    if contents is None:
         return []
     return [
-        ("version", found["version"] or UNKNOWN),
-        ("rows", count(found["rows"])),
-        ("files", f"{count(found['files'])}, {size(found['size_bytes'])}"),
+        ("version", contents["version"] or UNKNOWN),
+        ("rows", count(contents["rows"])),
+        ("files", f"{count(contents['files'])}, {size(contents['size_bytes'])}"),
     ]
 
 
 def _table_summary(table: dict[str, Any]) -> tuple[dict[str, Any] | None, str | None]:
-    """What is in the table, as its own metadata says; else why it isn't known."""
+    """Return what the metadata of the table says about its contents, or why it can't be read."""
     if table["location"] is None and "catalog" not in table["options"]:
         return None, NO_COMMIT
     with installed("lake"):
         from streamhouse.spark.lake.table_options import describe_table
     try:
-        found: TableSummary | None = describe_table(table["name"], table["format"], table["options"])
+        summary: TableSummary | None = describe_table(table["name"], table["format"], table["options"])
     except (StreamhouseError, OSError) as error:
         return None, str(error)
-    if found is None:
+    if summary is None:
         return None, NO_COMMIT if table["pipeline"] else f"nothing is there; at={table['location']}"
     return {
-        "columns": dict(found.columns),
-        "rows": found.rows,
-        "files": found.files,
-        "size_bytes": found.size_bytes,
-        "version": found.version,
-        "progress": dict(found.progress),
+        "columns": dict(summary.columns),
+        "rows": summary.rows,
+        "files": summary.files,
+        "size_bytes": summary.size_bytes,
+        "version": summary.version,
+        "progress": dict(summary.progress),
     }, None
 
 

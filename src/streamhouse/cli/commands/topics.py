@@ -32,7 +32,7 @@ UNKNOWN: Final = "-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicView:
-    """None stands for what the agent doesn't tell."""
+    """A topic with its offsets, sizes and settings; None for what the agent does not report."""
 
     topic: "Topic"
     agents: Mapping[int, str]
@@ -124,7 +124,7 @@ class TopicView:
 
     def _show_configs(self, every: bool) -> None:
         if self.configs is None:
-            print_line("settings: this agent does not tell them", dim=True)
+            print_line("settings: this agent does not report them", dim=True)
             return
         shown = [config for config in self.configs if every or config.own]
         if shown:
@@ -139,7 +139,7 @@ async def view_topic(deps: Dependencies, bootstrap: str, name: str) -> TopicView
         topic = await admin.topic(name)
         starts, ends = await admin.offsets(topic, EARLIEST), await admin.offsets(topic, LATEST)
         return TopicView(
-            topic=await admin.topic(name),  # once more: asking for offsets may have given partitions a leader
+            topic=await admin.topic(name),  # again: requests for offsets may have given partitions a leader
             agents=(await admin.cluster()).agents,
             starts=starts,
             ends=ends,
@@ -221,8 +221,8 @@ def list_(
 
 
 def _fetch_topics(topic: "Topic", number: int | None) -> dict[str, object]:
-    told: dict[str, object] = {"name": topic.name, "partitions": len(topic.partitions), "internal": topic.internal}
-    return told if number is None else told | {"records": number}
+    fields: dict[str, object] = {"name": topic.name, "partitions": len(topic.partitions), "internal": topic.internal}
+    return fields if number is None else fields | {"records": number}
 
 
 def _row(topic: "Topic", number: int | None) -> list[str]:
@@ -258,11 +258,11 @@ def describe(
     bootstrap: Bootstrap = None,
     as_json: AsJson = False,
 ) -> None:
-    told = run(view_topic(dependencies_of(context), kafka_addresses(context, agents, bootstrap), name))
+    view = run(view_topic(dependencies_of(context), kafka_addresses(context, agents, bootstrap), name))
     if as_json:
-        print_json(told.as_json())
+        print_json(view.as_json())
     else:
-        told.show(every_config=all_)
+        view.show(every_config=all_)
 
 
 @app.command(
@@ -293,7 +293,7 @@ def alter(
 ) -> None:
     configs = _changes(config or [], delete_config or [])
     if not configs and partitions is None:
-        raise typer.BadParameter("say what to change: --config, --delete-config or --partitions")
+        raise typer.BadParameter("give a change: --config, --delete-config or --partitions")
     count, own = run(
         _alter(dependencies_of(context), kafka_addresses(context, agents, bootstrap), name, configs, partitions)
     )
@@ -305,7 +305,7 @@ def alter(
 
 
 def _changes(config: list[str], delete_config: list[str]) -> dict[str, str | None]:
-    """The new value of each setting that was named; None for the default."""
+    """Return the new value of each given setting; None resets it to the default."""
     changes: dict[str, str | None] = dict(pairs(config, "--config"))
     for key in delete_config:
         if key in changes:
@@ -317,8 +317,8 @@ def _changes(config: list[str], delete_config: list[str]) -> dict[str, str | Non
 async def _alter(
     deps: Dependencies, bootstrap: str, name: str, configs: Mapping[str, str | None], partitions: int | None
 ) -> tuple[int, dict[str, str | None]]:
-    """How many partitions there are and the topic's own settings, after the change. What was just set is told as it was
-    set: the agent that is asked may be another one, which hears of it a moment later."""
+    """Alter a topic; return its number of partitions and its own settings. New settings are returned as they were sent,
+    because the agent that serves the next request may not have read them yet."""
     async with deps.admin(bootstrap) as admin:
         known = {config.name for config in await admin.configs(name) or ()}
         for key in configs:

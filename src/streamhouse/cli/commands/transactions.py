@@ -1,8 +1,4 @@
-"""Transactions: list, describe, abort.
-
-Owns        what the three commands ask for and print
-Leaves      the asking to `client.http`, fencing producers to the agents
-"""
+"""Commands `streamhouse transactions list|describe|abort`."""
 
 from typing import Annotated
 
@@ -73,19 +69,19 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     open_for_ms = _open_for_ms(open_, longer_than)
-    found = run(_list(dependencies_of(context), http_addresses(agents), _state(state), open_for_ms, limit))
+    transactions = run(_list(dependencies_of(context), http_addresses(agents), _state(state), open_for_ms, limit))
     if as_json:
-        print_json({"transactions": [as_fields(each) for each in found]})
-    elif found:
-        _show(found, limit)
+        print_json({"transactions": [as_fields(each) for each in transactions]})
+    elif transactions:
+        _show(transactions, limit)
     elif state is None and open_for_ms < 0:
         print_line("no transactional producers yet; a Kafka client is one when it has a transactional.id")
     else:
-        print_line("none is so")
+        print_line("no transaction matches")
 
 
 def _state(given: str | None) -> str | None:
-    """Kafka's name for a state, however somebody wrote it."""
+    """Return Kafka's name of a state, given in any case."""
     if given is None:
         return None
     for each in STATES:
@@ -109,7 +105,7 @@ async def _list(deps: Dependencies, address: str, state: str | None, open_for_ms
         return await http.transactions(state=state, open_for_ms=open_for_ms, limit=limit)
 
 
-def _show(found: list[Transaction], limit: int) -> None:
+def _show(transactions: list[Transaction], limit: int) -> None:
     columns = [
         Column("transactional id", style="cyan", fold=True),
         Column("state", paint=PAINT),
@@ -120,11 +116,12 @@ def _show(found: list[Transaction], limit: int) -> None:
         Column("epoch", "right", drop=3),
         Column("changed", drop=4),
     ]
-    print_table(columns, [_row(each) for each in found])
+    print_table(columns, [_row(each) for each in transactions])
     print_line(
-        f"{counted(len(found), 'transactional id')}, {count(sum(each.is_open for each in found))} open", dim=True
+        f"{counted(len(transactions), 'transactional id')}, {count(sum(each.is_open for each in transactions))} open",
+        dim=True,
     )
-    if len(found) == limit:
+    if len(transactions) == limit:
         print_line("there may be more; --limit shows them", dim=True)
 
 
@@ -146,8 +143,8 @@ def open_for(each: Transaction) -> str:
 
 
 def as_fields(each: Transaction) -> dict[str, object]:
-    told = {name: getattr(each, name) for name in each.__struct_fields__}
-    return {**told, "partitions": [{"topic": p.topic, "partition": p.partition} for p in each.partitions]}
+    fields = {name: getattr(each, name) for name in each.__struct_fields__}
+    return {**fields, "partitions": [{"topic": p.topic, "partition": p.partition} for p in each.partitions]}
 
 
 # --- describe
@@ -165,11 +162,11 @@ def as_fields(each: Transaction) -> dict[str, object]:
 def describe(
     context: typer.Context, transactional_id: TransactionalId, agents: Agents = None, as_json: AsJson = False
 ) -> None:
-    told = run(_describe(dependencies_of(context), http_addresses(agents), transactional_id))
+    transaction = run(_describe(dependencies_of(context), http_addresses(agents), transactional_id))
     if as_json:
-        print_json(as_fields(told))
+        print_json(as_fields(transaction))
     else:
-        _show_one(told)
+        _show_one(transaction)
 
 
 async def _describe(deps: Dependencies, address: str, transactional_id: str) -> Transaction:
@@ -177,21 +174,21 @@ async def _describe(deps: Dependencies, address: str, transactional_id: str) -> 
         return await http.transaction(transactional_id)
 
 
-def _show_one(told: Transaction) -> None:
+def _show_one(transaction: Transaction) -> None:
     facts = [
-        ("transactional id", told.transactional_id),
-        ("state", told.state),
-        ("producer", f"{told.producer_id}, epoch {told.epoch}"),
-        ("timeout", seconds(told.timeout_ms / 1000)),
-        ("changed", format_time(told.changed_at_ms)),
+        ("transactional id", transaction.transactional_id),
+        ("state", transaction.state),
+        ("producer", f"{transaction.producer_id}, epoch {transaction.epoch}"),
+        ("timeout", seconds(transaction.timeout_ms / 1000)),
+        ("changed", format_time(transaction.changed_at_ms)),
     ]
-    if told.started_at_ms is not None:
-        facts += [("began", format_time(told.started_at_ms)), ("open for", open_for(told))]
+    if transaction.started_at_ms is not None:
+        facts += [("began", format_time(transaction.started_at_ms)), ("open for", open_for(transaction))]
     print_properties(facts)
-    if told.partitions:
+    if transaction.partitions:
         print_line()
         columns = [Column("topic", style="cyan", fold=True), Column("partition", "right")]
-        print_table(columns, [[each.topic, str(each.partition)] for each in told.partitions])
+        print_table(columns, [[each.topic, str(each.partition)] for each in transaction.partitions])
 
 
 # --- abort

@@ -78,13 +78,13 @@ def _file_json(file: Path, summary: "FileSummary") -> dict[str, object]:
             {
                 "topic_id": str(partition.topic_id),
                 "partition": partition.partition,
-                "epoch": told.epoch,
-                "base": told.base,
-                "end": told.end,
-                "entries": told.entries,
-                "bytes": told.batch_bytes,
+                "epoch": entries.epoch,
+                "base": entries.base,
+                "end": entries.end,
+                "entries": entries.entries,
+                "bytes": entries.batch_bytes,
             }
-            for partition, told in sorted(summary.partitions.items())
+            for partition, entries in sorted(summary.partitions.items())
         ],
     }
 
@@ -122,12 +122,12 @@ def _show_partitions(summary: "FileSummary") -> None:
         [
             str(partition.topic_id),
             str(partition.partition),
-            f"[{told.base}, {told.end})",
-            str(told.epoch),
-            count(told.entries),
-            size(told.batch_bytes),
+            f"[{entries.base}, {entries.end})",
+            str(entries.epoch),
+            count(entries.entries),
+            size(entries.batch_bytes),
         ]
-        for partition, told in sorted(summary.partitions.items())
+        for partition, entries in sorted(summary.partitions.items())
     ]
     print_line()
     print_table(columns, rows, indent=2)
@@ -190,8 +190,8 @@ def discard(
 
 
 def _of(logs: list[DamagedLog], session: str) -> list[DamagedLog]:
-    if found := [each for each in logs if each.session == session]:
-        return found
+    if matching := [each for each in logs if each.session == session]:
+        return matching
     raise Rejected(f"no damaged write-ahead log is kept; session={session} do=streamhouse wal damaged")
 
 
@@ -206,8 +206,8 @@ async def _discard(deps: Dependencies, address: str, session: str) -> int:
 
 
 def as_fields(log: DamagedLog) -> dict[str, object]:
-    told = {name: getattr(log, name) for name in log.__struct_fields__}
-    return {**told, "partitions": [_loss_fields(each) for each in log.partitions]}
+    fields = {name: getattr(log, name) for name in log.__struct_fields__}
+    return {**fields, "partitions": [_loss_fields(each) for each in log.partitions]}
 
 
 def _loss_fields(loss: PartitionLoss) -> dict[str, object]:

@@ -1,7 +1,6 @@
-"""Sql: `streamhouse sql` asks topics in SQL: a statement, a file, or a shell; `serve|status|stop` is about the worker.
+"""Command `streamhouse sql`: run statements or a file, start the shell; `serve|status|stop` manage the SQL worker.
 
-Owns        the flags; that what isn't a command's name is a statement
-Leaves      asking and printing to `statement_runner`, the shell to `sql_shell`, the worker to `spark.query`
+An argument that is no command name is a statement.
 """
 
 import sys
@@ -17,15 +16,15 @@ from streamhouse.cli.sql.query_request import Output, SqlRequest
 from streamhouse.cli.typer_setup import CONTEXT, Command, CommandGroup, help_text
 
 ASK: Final = "ask"
-"""The command that is meant where none is named; nobody has to write it."""
+"""The default command."""
 
 
 class SqlGroup(CommandGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args or args[0] not in (*self.commands, "--help", "-h"):
             args = [ASK, *args]
-        found: list[str] = super().parse_args(ctx, args)
-        return found
+        rest: list[str] = super().parse_args(ctx, args)
+        return rest
 
 
 app = typer.Typer(
@@ -99,11 +98,11 @@ def run_sql(
         starting=beginning,
     )
     deps = dependencies_of(context)
-    raise typer.Exit(deps.sql_shell(request) if text is None else deps.ask_sql(request))
+    raise typer.Exit(deps.sql_shell(request) if text is None else deps.run_sql(request))
 
 
 def _statement_text(statement: str | None, file: Path | None) -> tuple[str | None, str]:
-    """The statements and what they are called; None: nobody said any, and somebody sits there who can."""
+    """Return the statements and the name of their file; None: start the shell."""
     if file is not None:
         return file.read_text(encoding="utf-8"), str(file)
     if statement is None and not (sys.stdin.isatty() and on_terminal()):
@@ -112,14 +111,14 @@ def _statement_text(statement: str | None, file: Path | None) -> tuple[str | Non
 
 
 def _output(as_json: bool, as_csv: bool, parquet: Path | None) -> Output:
-    wanted = [
+    outputs = [
         output
-        for output, asked in ((Output.JSON, as_json), (Output.CSV, as_csv), (Output.PARQUET, parquet is not None))
-        if asked
+        for output, chosen in ((Output.JSON, as_json), (Output.CSV, as_csv), (Output.PARQUET, parquet is not None))
+        if chosen
     ]
-    if len(wanted) > 1:
-        raise typer.BadParameter("one of --json, --csv and --parquet", param_hint=f"--{wanted[1].value}")
-    return wanted[0] if wanted else Output.TABLE
+    if len(outputs) > 1:
+        raise typer.BadParameter("one of --json, --csv and --parquet", param_hint=f"--{outputs[1].value}")
+    return outputs[0] if outputs else Output.TABLE
 
 
 @app.command(
@@ -169,14 +168,24 @@ def serve(
     help=help_text("Show whether a SQL worker runs for these agents.", "streamhouse sql status"),
 )
 def status(context: typer.Context, agents: Agents = None, as_json: AsJson = False) -> None:
-    found = dependencies_of(context).sql_worker(http_addresses(agents))
+    worker_status = dependencies_of(context).sql_worker(http_addresses(agents))
     if as_json:
-        told = None if found is None else {"address": found[0].address, "pid": found[0].pid, "log": found[0].log}
-        print_json({"running": told is not None, **(told or {}), **({} if found is None else {"busy": found[1].busy})})
-    elif found is None:
+        address = (
+            None
+            if worker_status is None
+            else {"address": worker_status[0].address, "pid": worker_status[0].pid, "log": worker_status[0].log}
+        )
+        print_json(
+            {
+                "running": address is not None,
+                **(address or {}),
+                **({} if worker_status is None else {"busy": worker_status[1].busy}),
+            }
+        )
+    elif worker_status is None:
         print_line("no SQL worker is running; the first query starts one")
     else:
-        worker, state = found
+        worker, state = worker_status
         print_properties(
             [
                 ("address", worker.address),
@@ -195,5 +204,5 @@ def status(context: typer.Context, agents: Agents = None, as_json: AsJson = Fals
     help=help_text("Stop the SQL worker of these agents and its queries.", "streamhouse sql stop"),
 )
 def stop(context: typer.Context, agents: Agents = None) -> None:
-    found = dependencies_of(context).stop_sql_worker(http_addresses(agents))
-    print_line("no SQL worker is running" if found is None else f"stopped the SQL worker {found.pid}")
+    worker = dependencies_of(context).stop_sql_worker(http_addresses(agents))
+    print_line("no SQL worker is running" if worker is None else f"stopped the SQL worker {worker.pid}")

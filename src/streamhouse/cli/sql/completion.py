@@ -1,8 +1,4 @@
-"""Sql words: what the shell offers while somebody types: names of tables, columns and functions, keywords.
-
-Owns        which of them fit the place
-Leaves      the names to the worker, the menu to prompt_toolkit
-"""
+"""Completion in the SQL shell: tables, columns, functions and keywords that fit the position of the cursor."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,39 +21,39 @@ COMMANDS: Final[Mapping[str, str]] = {
     "\\e": "edit the last statement in $EDITOR",
     "\\i": "run a file: \\i queries.sql",
     "\\q": "leave (Ctrl-D too)",
-    "\\timing": "say how long answers take, or don't",
-    "\\watch": "ask the last question again and again: \\watch 2",
+    "\\timing": "turn the display of query times on or off",
+    "\\watch": "repeat the last query: \\watch 2",
     "\\x": "rows below each other, or as a table",
     "\\?": "this help",
 }
 ABOUT_RECORDS: Final = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers")
 _WORD: Final = re.compile(r"[\\\w]*$")
-_PLACE_OF_TABLE: Final = re.compile(r"\b(FROM|JOIN|INTO|TABLE|VIEW|DESCRIBE|STREAM\s*\(|STREAM)\s*$", re.IGNORECASE)
+_TABLE_POSITION: Final = re.compile(r"\b(FROM|JOIN|INTO|TABLE|VIEW|DESCRIBE|STREAM\s*\(|STREAM)\s*$", re.IGNORECASE)
 _MENTIONED: Final = re.compile(r"`([^`]+)`|([\w-]+)")
 MAX_OFFERED: Final = 200
 
 
 @dataclass(slots=True)
 class CompletionNames:
-    """Names that are known; the shell asks for them anew now and then."""
+    """Known names; the shell refreshes them from time to time."""
 
     tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
     functions: tuple[str, ...] = ()
 
-    def learn(self, told: Mapping[str, Any]) -> None:
-        self.tables = {each["name"]: tuple(each.get("columns") or ()) for each in told.get("tables") or ()}
-        self.functions = tuple(told.get("functions") or ())
+    def update(self, response: Mapping[str, Any]) -> None:
+        self.tables = {each["name"]: tuple(each.get("columns") or ()) for each in response.get("tables") or ()}
+        self.functions = tuple(response.get("functions") or ())
 
 
 def completions(text: str, words: CompletionNames) -> Iterator[tuple[str, str]]:
-    """What may come at the end of the text instead of its last word, with a word on what it is."""
+    """Yield replacements of the last word of the text, each with its kind."""
     typed = _WORD.search(text)
     begun = typed[0] if typed else ""
     before = text[: len(text) - len(begun)]
     if begun.startswith("\\") and not before.strip():
         yield from ((name, about) for name, about in COMMANDS.items() if name.startswith(begun))
         return
-    if _PLACE_OF_TABLE.search(before) or before.lstrip().startswith("\\d"):
+    if _TABLE_POSITION.search(before) or before.lstrip().startswith("\\d"):
         yield from _matching(begun, words.tables, "table")
         return
     if not begun:
@@ -73,9 +69,9 @@ def completions(text: str, words: CompletionNames) -> Iterator[tuple[str, str]]:
 def _columns(text: str, words: CompletionNames) -> Sequence[str]:
     """Columns of the tables that the text names."""
     mentioned = {(match[1] or match[2]).lower() for match in _MENTIONED.finditer(text)}
-    found = [columns for name, columns in words.tables.items() if name.lower() in mentioned]
+    tables = [columns for name, columns in words.tables.items() if name.lower() in mentioned]
     return tuple(
-        dict.fromkeys([name for columns in found for name in columns] + (list(ABOUT_RECORDS) if found else []))
+        dict.fromkeys([name for columns in tables for name in columns] + (list(ABOUT_RECORDS) if tables else []))
     )
 
 

@@ -1,8 +1,4 @@
-"""Sql request: what the command line and the shell ask of a SQL worker.
-
-Owns        the nouns between the flags, the link and the screen
-Leaves      asking to `worker_connection`, printing to `statement_runner` and `shell`
-"""
+"""Requests to a SQL worker, as the command line and the shell make them."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,9 +9,9 @@ NDJSON: Final = "application/x-ndjson"
 CSV: Final = "text/csv"
 ARROW: Final = "application/vnd.apache.arrow.stream"
 SHOWN_ROWS: Final = 1000
-"""Rows of a table on a screen, where nobody says how many."""
+"""Rows of a table on a screen, by default."""
 FILE_ROWS: Final = 1_000_000
-"""Rows of an answer for a program, where nobody says how many."""
+"""Rows of an answer for a program, by default."""
 
 
 class Output(StrEnum):
@@ -36,7 +32,7 @@ class Number(str):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryRequest:
-    """A question; `timeout_s` and `max_rows` None: as the worker likes. `starting`: where a live query begins."""
+    """One query; `timeout_s` and `max_rows` None: the defaults of the worker. `starting`: where a live query begins."""
 
     sql: str
     accept: str = NDJSON
@@ -45,8 +41,8 @@ class QueryRequest:
     starting: str = "latest"
 
     def body(self) -> dict[str, Any]:
-        asked = {"max_rows": self.max_rows, "timeout_s": self.timeout_s}
-        return {"sql": self.sql, "starting": self.starting, **{k: v for k, v in asked.items() if v is not None}}
+        limits = {"max_rows": self.max_rows, "timeout_s": self.timeout_s}
+        return {"sql": self.sql, "starting": self.starting, **{k: v for k, v in limits.items() if v is not None}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +58,7 @@ class SqlRequest:
     timeout_s: float | None = None
     starting: str = "latest"
 
-    def ask(self, sql: str) -> QueryRequest:
+    def query(self, sql: str) -> QueryRequest:
         usual = SHOWN_ROWS if self.output is Output.TABLE else FILE_ROWS
         return QueryRequest(
             sql=sql,

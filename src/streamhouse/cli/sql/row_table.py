@@ -1,7 +1,7 @@
 """Sql rows: an answer's rows as a table that fits the terminal, or as records below each other where it can't.
 
 Owns        widths, cut and folded values, how null, bytes and nested values look; nothing of it steers the terminal
-Leaves      where it is printed to whoever asks
+Leaves      printing to the caller
 """
 
 import base64
@@ -18,9 +18,9 @@ from streamhouse.cli.sql.query_request import Number
 NULL: Final = "NULL"
 GAP: Final = "  "
 LEAST_WIDTH: Final = 8
-"""A column cut to less says nothing."""
+"""Minimum width of a column that is cut."""
 LIVE_WIDTHS: Final = (8, 40)
-"""Of a live answer's columns, whose later rows nobody knows yet."""
+"""Width of the columns of a live result, whose later rows are unknown."""
 _NUMBERS: Final = ("TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL")
 
 Columns = Sequence[tuple[str, str]]
@@ -70,7 +70,7 @@ def _nested(value: Any) -> str:
 
 
 def table_lines(columns: Columns, rows: Sequence[Mapping[str, Any]], *, width: int | None, colours: bool) -> list[str]:
-    """The rows as a table; as records where the width has no room for one. `width` None: nothing is cut."""
+    """The rows as a table; as records where the width is too small for one. `width` None: nothing is cut."""
     cells = [[cell(row.get(name), kind) for name, kind in columns] for row in rows]
     natural = [
         max(cell_len(name), *(cell_len(row[at].text) for row in cells), 1) for at, (name, _) in enumerate(columns)
@@ -81,14 +81,14 @@ def table_lines(columns: Columns, rows: Sequence[Mapping[str, Any]], *, width: i
     return [*head_lines(columns, widths, colours=colours), *(row_line(columns, row, widths, colours) for row in cells)]
 
 
-def fitted(natural: Sequence[int], room: int) -> list[int] | None:
+def fitted(natural: Sequence[int], available: int) -> list[int] | None:
     """Widths that fit: the widest columns give way first. None where columns would say nothing any more."""
-    if sum(natural) <= room:
+    if sum(natural) <= available:
         return list(natural)
     cap = max(natural)
     while cap >= LEAST_WIDTH:
         widths = [min(width, cap) for width in natural]
-        if sum(widths) <= room:
+        if sum(widths) <= available:
             return widths
         cap -= 1
     return None
@@ -144,8 +144,8 @@ def record_lines(
 
 
 def _folded(name: str, value: Cell, names: int, width: int | None, dim: Style) -> Iterator[str]:
-    room = None if width is None else max(LEAST_WIDTH, width - names - len(GAP))
-    parts = chop_cells(value.text, room) if room is not None and value.text else [value.text]
+    available = None if width is None else max(LEAST_WIDTH, width - names - len(GAP))
+    parts = chop_cells(value.text, available) if available is not None and value.text else [value.text]
     label = _aligned(name, names, "")
     for part in parts:
         yield (label + GAP + (dim(part) if value.is_null else part)).rstrip()
@@ -183,7 +183,7 @@ class LiveTable:
             max(low, cell_len(name), min(high, max(cell_len(row[at].text) for row in cells)))
             for at, (name, _) in enumerate(self._columns)
         ]
-        room = None if self._width is None else self._width - len(GAP) * (len(natural) - 1)
-        self._widths = natural if room is None else fitted(natural, room)
+        available = None if self._width is None else self._width - len(GAP) * (len(natural) - 1)
+        self._widths = natural if available is None else fitted(natural, available)
         self._as_records = self._widths is None
         return [] if self._widths is None else head_lines(self._columns, self._widths, colours=self._colours)

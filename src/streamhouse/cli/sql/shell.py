@@ -4,7 +4,7 @@ Data path   a person -> **shell** -> sql_running -> sql_link -> a worker
 Owns        the prompt, commands with a backslash, that Ctrl-C ends a query and not the shell
 Leaves      asking and printing to `statement_runner`, names to `completion`
 
-Spark is started while the first question is typed. Whatever fails is told, and the prompt comes back.
+Spark starts while the user types the first query. The shell prints errors and shows the prompt again.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from streamhouse.cli.sql.completion import COMMANDS, CompletionNames, NameComple
 from streamhouse.cli.sql.query_request import SHOWN_ROWS, QueryRequest, SqlRequest
 from streamhouse.cli.sql.statement_runner import (
     Display,
-    in_place,
+    at_original_position,
     print_sql_errors,
     show_result,
     startup_message,
@@ -88,14 +88,14 @@ class Shell:
         self._waited_s = waited_s
 
     async def _prepare(self, link: WorkerConnection) -> None:
-        """Errors are told when somebody asks something: that tries again."""
+        """Errors are ignored here: the next query tries again and reports them."""
         with suppress(StreamhouseError, OSError):
             await link.connect()
             await self._learn(link)
 
     async def _learn(self, link: WorkerConnection) -> None:
         with suppress(StreamhouseError, OSError):
-            self._words.learn(await link.complete())
+            self._words.update(await link.complete())
             self._learnt_at = self._clock.monotonic()
 
     async def _prompts(self, link: WorkerConnection) -> None:
@@ -182,13 +182,13 @@ class Shell:
         try:
             await self._connected(link)
             for statement in statements_of(text):
-                ask = QueryRequest(
-                    sql=in_place(text, statement),
+                query = QueryRequest(
+                    sql=at_original_position(text, statement),
                     max_rows=self._request.max_rows or SHOWN_ROWS,
                     timeout_s=self._request.timeout_s,
                     starting=self._request.starting,
                 )
-                await show_result(link, ask, self._status, self._screen)
+                await show_result(link, query, self._status, self._screen)
         except BadSql as error:
             self._status.clear()
             print_sql_errors(text, error)
@@ -213,7 +213,7 @@ class Shell:
             print_note(f"\\watch takes seconds, not {seconds}")
             return
         if not sql:
-            print_note("there is nothing to watch yet: ask something first")
+            print_note("there is nothing to watch yet: run a query first")
             return
         while True:
             print_line(f"{datetime.now():%H:%M:%S}, every {pause_s:g} s, until Ctrl-C", dim=True)
@@ -261,7 +261,7 @@ def _bindings() -> KeyBindings:
 
 
 def _history_file() -> Path:
-    """What was asked before, for its user alone."""
+    """Open the history of queries; only its user may read it."""
     folder = base_folder(os.environ)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     file = folder / "history"

@@ -31,7 +31,7 @@ from streamhouse.sql.statements import Statement
 TAB: Final = "    "
 MAX_LINE: Final = 160
 BEFORE: Final = 60
-"""Of a long line, so much is shown in front of the place."""
+"""Maximum number of cells shown before the position in a long line."""
 
 
 def sql_error_lines(text: str, mistakes: Sequence[Mistake], *, colours: bool, source: str = "") -> list[str]:
@@ -44,10 +44,10 @@ def sql_error_lines(text: str, mistakes: Sequence[Mistake], *, colours: bool, so
 
 def _lines(text: Sequence[str], mistake: Mistake, colours: bool, source: str) -> list[str]:
     paint = typer.style if colours else _without_colors
-    place = f"line {mistake.line}, column {mistake.column}" if mistake.line else ""
-    where = ", ".join(part for part in (source, place) if part)
-    said = f"{paint('error:', fg='red', bold=True)} {mistake.text}" + (f" ({where})" if where else "")
-    lines = [said]
+    position = f"line {mistake.line}, column {mistake.column}" if mistake.line else ""
+    where = ", ".join(part for part in (source, position) if part)
+    message = f"{paint('error:', fg='red', bold=True)} {mistake.text}" + (f" ({where})" if where else "")
+    lines = [message]
     if 0 < mistake.line <= len(text):
         line, at = _source_excerpt(text[mistake.line - 1], max(0, mistake.column - 1))
         number = str(mistake.line)
@@ -59,7 +59,7 @@ def _lines(text: Sequence[str], mistake: Mistake, colours: bool, source: str) ->
 
 
 def _source_excerpt(line: str, at: int) -> tuple[str, int]:
-    """The line as it is shown, and how many cells stand before the place."""
+    """The line as it is shown, and the number of cells before the position."""
     before, behind = (escape_bytes(part.replace("\t", TAB).encode()) for part in (line[:at], line[at:]))
     if cell_len(before) > MAX_LINE - BEFORE:
         before = "…" + before[-BEFORE:]
@@ -80,21 +80,21 @@ STOPPED: Final = 130
 
 
 def startup_message(waited_s: float) -> str:
-    """For a line that is rewritten; where none can be, it is said once."""
+    """With the seconds on a terminal; without them in a pipe, so that the line is printed once."""
     waited = f" {waited_s:.0f} s" if sys.stderr.isatty() else ""
     return f"starting Spark for SQL: it takes 5 to 20 seconds, once, and stays …{waited}"
 
 
 def statements_of(text: str) -> tuple[Statement, ...]:
-    """Raises `BadSql` with the place."""
+    """Parse statements; raises `BadSql` with the position."""
     try:
         return parse(text)
     except StatementError as error:
         raise BadSql([Mistake(error.line, error.column, error.text, error.hint)]) from None
 
 
-def in_place(text: str, statement: Statement) -> str:
-    """The statement alone, where it stood: lines and columns of mistakes are those of the text."""
+def at_original_position(text: str, statement: Statement) -> str:
+    """Blank out all other statements, so that lines and columns of errors are those of the text."""
     start, stop = statement.span
     return "".join(sign if sign == "\n" else " " for sign in text[:start]) + text[start:stop]
 
@@ -118,7 +118,7 @@ async def _run(request: SqlRequest, connect: Callable[..., WorkerConnection], st
         async with connect(request.agents, on_wait=lambda waited_s: status.show(startup_message(waited_s))) as link:
             await link.connect()
             for statement in statements:
-                await _print(link, request, in_place(request.text, statement), status)
+                await _print(link, request, at_original_position(request.text, statement), status)
     except BadSql as error:
         status.clear()
         for line in sql_error_lines(request.text, error.mistakes, colours=use_color(), source=request.source):
@@ -130,11 +130,11 @@ async def _run(request: SqlRequest, connect: Callable[..., WorkerConnection], st
 
 
 async def _print(link: WorkerConnection, request: SqlRequest, sql: str, status: StatusLine) -> None:
-    ask = request.ask(sql)
+    query = request.query(sql)
     if request.output is Output.TABLE:
-        await show_result(link, ask, status, Display())
+        await show_result(link, query, status, Display())
         return
-    async with open_result(link, ask, status) as answer:
+    async with open_result(link, query, status) as answer:
         for each in answer.head.notes:
             print_note(each)
         if request.output is Output.PARQUET:
@@ -142,7 +142,7 @@ async def _print(link: WorkerConnection, request: SqlRequest, sql: str, status: 
         else:
             await _copy(answer)
         if answer.head.truncated:
-            print_note(f"only the first {ask.max_rows:,} rows; --max-rows N takes more")
+            print_note(f"only the first {query.max_rows:,} rows; --max-rows N takes more")
 
 
 async def _copy(answer: ResultStream) -> None:
@@ -171,11 +171,11 @@ async def _write_parquet(answer: ResultStream, request: SqlRequest) -> None:
 
 
 @asynccontextmanager
-async def open_result(link: WorkerConnection, ask: QueryRequest, status: StatusLine) -> AsyncIterator[ResultStream]:
-    """An answer; until it is there, something is said about a query that takes its time."""
+async def open_result(link: WorkerConnection, query: QueryRequest, status: StatusLine) -> AsyncIterator[ResultStream]:
+    """Open the result of a query; show the elapsed time while it runs."""
     talking = asyncio.create_task(_talk(status), name="talking")
     try:
-        async with link.ask(ask) as answer:
+        async with link.query(query) as answer:
             talking.cancel()
             status.clear()
             yield answer
@@ -210,11 +210,11 @@ class Display:
             typer.echo(line)
 
 
-async def show_result(link: WorkerConnection, ask: QueryRequest, status: StatusLine, screen: Display) -> None:
+async def show_result(link: WorkerConnection, query: QueryRequest, status: StatusLine, screen: Display) -> None:
     """A table, and a line on how many rows; a live answer's rows as they come."""
     clock = SystemClock()
     began = clock.monotonic()
-    async with open_result(link, ask, status) as answer:
+    async with open_result(link, query, status) as answer:
         for each in answer.head.notes:
             print_note(typer.style(each, dim=True) if use_color() else each)
         if answer.head.is_live:

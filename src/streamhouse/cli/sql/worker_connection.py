@@ -1,8 +1,8 @@
-"""Sql link: a question goes to a SQL worker, its rows come back as they are made.
+"""Connection to a SQL worker: send a query, stream its rows.
 
-Data path   sql, sql_shell -> **link** -> a worker's /v1/sql
-Owns        finding or starting the worker when it is needed, again when it is gone; what an answer's head says
-Leaves      the worker to `worker.worker_client`, how rows look to `row_table`
+Data path   sql command, shell -> **worker connection** -> `/v1/sql` of a worker
+Owns        finding or starting the worker, again if it has ended; parsing of response headers
+Leaves      the worker process to `spark.worker.worker_client`
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from streamhouse.spark.worker.worker_client import authorization, ensure_worker
 
 CONNECT_TIMEOUT_S: Final = 5.0
 GRACE_S: Final = 30.0
-"""How much longer than a query may take its first word is waited for."""
+"""Time to wait for the response header beyond the query timeout."""
 USUAL_TIMEOUT_S: Final = 300.0
 
 OnWait = Callable[[float], None]
@@ -41,7 +41,7 @@ class ResultHeader:
 
 
 class ResultStream:
-    """An answer whose rows are on their way."""
+    """A result whose rows are still being received."""
 
     def __init__(self, head: ResultHeader, answer: httpx.Response) -> None:
         self.head, self._answer = head, answer
@@ -69,7 +69,7 @@ class ResultStream:
 
 
 class WorkerConnection:
-    """Use it in `async with`; questions one after the other."""
+    """Use it in `async with`; one query at a time."""
 
     def __init__(self, agents: str, *, on_wait: OnWait | None = None) -> None:
         self._agents, self._on_wait = agents, on_wait
@@ -100,10 +100,10 @@ class WorkerConnection:
         return self._worker
 
     @asynccontextmanager
-    async def ask(self, question: QueryRequest) -> AsyncIterator[ResultStream]:
+    async def query(self, request: QueryRequest) -> AsyncIterator[ResultStream]:
         """Leaving it ends the query. A worker that ended meanwhile is started again, once."""
-        wait_s = (question.timeout_s or USUAL_TIMEOUT_S) + GRACE_S
-        answer = await self._patiently_sent("POST", "/v1/sql", wait_s, body=question.body(), accept=question.accept)
+        wait_s = (request.timeout_s or USUAL_TIMEOUT_S) + GRACE_S
+        answer = await self._send_with_retries("POST", "/v1/sql", wait_s, body=request.body(), accept=request.accept)
         try:
             if answer.status_code >= httpx.codes.BAD_REQUEST:
                 raise _rejection(answer.status_code, await answer.aread())
@@ -113,30 +113,30 @@ class WorkerConnection:
 
     async def complete(self) -> dict[str, Any]:
         """Names to complete with."""
-        answer = await self._patiently_sent("GET", "/v1/sql/complete", GRACE_S)
+        answer = await self._send_with_retries("GET", "/v1/sql/complete", GRACE_S)
         try:
             content = await answer.aread()
         finally:
             await answer.aclose()
         if answer.status_code >= httpx.codes.BAD_REQUEST:
             raise _rejection(answer.status_code, content)
-        found: dict[str, Any] = json.loads(content)
-        return found
+        names: dict[str, Any] = json.loads(content)
+        return names
 
-    async def _patiently_sent(
+    async def _send_with_retries(
         self, method: str, path: str, wait_s: float, *, body: object = None, accept: str = "application/json"
     ) -> httpx.Response:
-        """A worker that has too much to do (429) is asked again when it says, while the time lasts."""
+        """Retry a busy worker (429) after the time that it gives, within `wait_s`."""
         deadline = self._clock.monotonic() + wait_s
         while True:
-            answer = await self._sent(method, path, wait_s, body=body, accept=accept)
+            answer = await self._send(method, path, wait_s, body=body, accept=accept)
             pause_s = retry_after_s(answer)
             if not pause_s or self._clock.monotonic() + pause_s > deadline:
                 return answer
             await answer.aclose()
             await self._clock.sleep(pause_s)
 
-    async def _sent(
+    async def _send(
         self, method: str, path: str, wait_s: float, *, body: object = None, accept: str = "application/json"
     ) -> httpx.Response:
         for is_last in (False, True):
@@ -148,7 +148,7 @@ class WorkerConnection:
                 async with asyncio.timeout(wait_s):
                     answer = await self._client.send(request, stream=True)
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-                self._worker = None  # nobody is there, so nothing was asked: the next one is
+                self._worker = None  # nothing was sent; connect starts another worker
                 if is_last:
                     raise _connection_lost(worker, error) from None
                 continue
@@ -181,12 +181,12 @@ def _connection_lost(worker: Worker, error: Exception) -> Unavailable:
 
 
 def _rejection(status: int, content: bytes) -> StreamhouseError:
-    """The worker's own words."""
+    """Return the error that the worker reports."""
     try:
-        told = json.loads(content)
+        response = json.loads(content)
     except ValueError:
-        told = {}
-    if problems := told.get("problems"):
+        response = {}
+    if problems := response.get("problems"):
         return BadSql([Mistake(p["line"], p["column"], p["text"], p.get("hint") or "") for p in problems])
-    text = str(told.get("detail") or f"refused; status={status}")
+    text = str(response.get("detail") or f"refused; status={status}")
     return Unavailable(text) if status in (429, 503) else Rejected(text)
