@@ -310,7 +310,7 @@ async def test_ends_of_holds_that_never_began_are_remembered_up_to_a_limit(world
         await broker.freezes.end(f"h-{number}", Outcome.UNUSED)
     await until_done(world, hold(broker, "h-0"))
     await broker.freezes.end("h-0", Outcome.UNUSED)
-    with pytest.raises(PartitionHeld, match="given up before it began"):
+    with pytest.raises(PartitionHeld, match="cancelled before it began"):
         await until_done(world, hold(broker, f"h-{MAX_CANCELLED}"))
 
 

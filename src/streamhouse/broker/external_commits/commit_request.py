@@ -1,8 +1,8 @@
-"""Wanted: what a commit asks to have placed, judged before anybody is bothered with it.
+"""ExternalCommitRequest: the segments of an external commit, their checks, and the offsets that their runs get.
 
-Data path   wire -> **wanted** -> commits
-Owns        the shape of a commit; whether segments are what it says; which offsets each run gets
-Leaves      names of objects to `format.object_keys`, their bytes to `format.segment`, holding and placing to `commits`
+Data path   wire -> **commit_request** -> coordinator
+Owns        the limits of a commit; whether segments match it; which offsets each run gets
+Leaves      names of objects to `format.object_keys`; their bytes to `format.segment`; the commit to `coordinator`
 """
 
 import asyncio
@@ -23,12 +23,12 @@ from streamhouse.model.topic_settings import MAX_LONG
 from streamhouse.stores.objects.base import ObjectMissing
 
 DIRECTORY_BYTES: Final = 16 * 1024
-"""Of a segment's end, read at first: the directory of a hundred runs."""
+"""Size of the first read at a segment's end: the directory of a hundred runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
-    """A run as its writer laid it out; offsets in the object are [stored_base, stored_end)."""
+    """A run as written; its offsets in the object are [stored_base, stored_end)."""
 
     name: TopicPartition
     records: int
@@ -68,7 +68,7 @@ class ExternalCommitRequest:
 
 
 def check_commit(commit: ExternalCommitRequest, settings: ExternalCommitSettings) -> None:
-    """Raise `CommitRefused` for what can't be placed whatever is in the store."""
+    """Raise `CommitRefused` for an invalid commit, without reading any store."""
     if not is_query_id(commit.query):
         raise CommitRefused(f"a query's id is a UUID in lower case; query={commit.query[:100]!r}")
     if len(commit.segments) > settings.max_segments:
@@ -89,29 +89,29 @@ def _too_many(what: str, count: int, limit: int) -> CommitRefused:
     return CommitRefused(f"the commit is too large; {what}={count} limit={limit} setting=placing.max_{what}")
 
 
-def _check_segment(commit: ExternalCommitRequest, wanted: SegmentRequest) -> None:
-    name = parse_external_segment_key(wanted.segment.key)
+def _check_segment(commit: ExternalCommitRequest, request: SegmentRequest) -> None:
+    name = parse_external_segment_key(request.segment.key)
     if name is None or (name.query, name.epoch) != (commit.query, commit.epoch):
-        raise CommitRefused(f"the segment's name is not one of this commit; key={wanted.segment.key[:200]!r}")
-    if not wanted.runs:
-        raise CommitRefused(f"a segment has no runs; key={wanted.segment.key}")
-    for run in wanted.runs:
+        raise CommitRefused(f"the segment's name is not one of this commit; key={request.segment.key[:200]!r}")
+    if not request.runs:
+        raise CommitRefused(f"a segment has no runs; key={request.segment.key}")
+    for run in request.runs:
         if run.stored_end <= run.stored_base:
-            raise CommitRefused(f"a run has no offsets; key={wanted.segment.key} partition={run.name}")
+            raise CommitRefused(f"a run has no offsets; key={request.segment.key} partition={run.name}")
 
 
 async def check_objects(
     dependencies: Dependencies, segments: Sequence[SegmentRequest], partitions: Mapping[TopicPartition, PartitionId]
 ) -> None:
-    """Raise `CommitRefused` unless every segment is in the store and has exactly the runs that are told."""
-    turns = asyncio.Semaphore(dependencies.settings.placing.reads)
+    """Raise `CommitRefused` unless every segment is in the store and has exactly the runs of the commit."""
+    limiter = asyncio.Semaphore(dependencies.settings.placing.reads)
 
-    async def check(wanted: SegmentRequest) -> None:
-        async with turns:
-            directory = await fetch_directory(dependencies, wanted.segment)
-        told = sorted((_entry(run, partitions[run.name]) for run in wanted.runs), key=_position)
-        if [replace(each, epoch=Epoch(0)) for each in sorted(directory.runs, key=_position)] != told:
-            raise CommitRefused(f"the segment has other runs than the commit says; key={wanted.segment.key}")
+    async def check(request: SegmentRequest) -> None:
+        async with limiter:
+            directory = await fetch_directory(dependencies, request.segment)
+        expected = sorted((_entry(run, partitions[run.name]) for run in request.runs), key=_position)
+        if [replace(each, epoch=Epoch(0)) for each in sorted(directory.runs, key=_position)] != expected:
+            raise CommitRefused(f"the segment's runs differ from the commit's; key={request.segment.key}")
 
     try:
         async with asyncio.TaskGroup() as checks:
@@ -122,15 +122,15 @@ async def check_objects(
 
 
 async def fetch_directory(dependencies: Dependencies, segment: SegmentObject) -> Directory:
-    """What a segment says that it holds; raises `CommitRefused` where it isn't there, or isn't one."""
+    """Read a segment's directory; raises `CommitRefused` if the object is missing or no segment."""
     try:
         length = min(DIRECTORY_BYTES, segment.size_bytes)
         while True:
             suffix = await dependencies.objects.get_suffix(segment.key, length)
-            found = read_directory(suffix, size_bytes=segment.size_bytes, key=segment.key)
-            if not isinstance(found, MoreBytesNeeded):
-                return found
-            length = found.bytes
+            directory = read_directory(suffix, size_bytes=segment.size_bytes, key=segment.key)
+            if not isinstance(directory, MoreBytesNeeded):
+                return directory
+            length = directory.bytes
     except ObjectMissing:
         raise CommitRefused(f"the segment is not in the object store; key={segment.key}") from None
     except CorruptObject as error:
@@ -157,29 +157,29 @@ def _entry(run: RunRequest, partition: PartitionId) -> DirectoryEntry:
 
 
 def requested_offsets(commit: ExternalCommitRequest) -> dict[TopicPartition, int]:
-    """How many offsets each partition is asked for."""
-    wanted: dict[TopicPartition, int] = {}
+    """Number of offsets that each partition must assign."""
+    counts: dict[TopicPartition, int] = {}
     for run in (run for segment in commit.segments for run in segment.runs):
-        wanted[run.name] = wanted.get(run.name, 0) + run.offsets
-    return wanted
+        counts[run.name] = counts.get(run.name, 0) + run.offsets
+    return counts
 
 
 def assign_offsets(
     commit: ExternalCommitRequest, partitions: Mapping[TopicPartition, PartitionId], held: Iterable[FrozenPartition]
 ) -> tuple[SegmentCommit, ...]:
-    """The runs with the offsets that they get: each partition's one after the other, in the order of the commit."""
+    """Assign offsets to the runs: consecutive per partition, in the order of the commit."""
     holds = {each.partition: each for each in held}
     ends = {partition: each.end for partition, each in holds.items()}
     commits: list[SegmentCommit] = []
-    for wanted in commit.segments:
+    for request in commit.segments:
         runs: list[Run] = []
-        for run in wanted.runs:
+        for run in request.runs:
             partition = partitions[run.name]
             base, ends[partition] = ends[partition], ends[partition] + run.offsets
             if ends[partition] > MAX_LONG:
                 raise CommitRefused(f"the partition has no offsets left; partition={run.name}")
-            runs.append(_run(run, holds[partition], base=base, key=wanted.segment.key))
-        commits.append(SegmentCommit(segment=wanted.segment, runs=tuple(runs)))
+            runs.append(_run(run, holds[partition], base=base, key=request.segment.key))
+        commits.append(SegmentCommit(segment=request.segment, runs=tuple(runs)))
     return tuple(commits)
 
 

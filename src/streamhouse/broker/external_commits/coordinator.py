@@ -1,11 +1,12 @@
-"""Commits: segments that others wrote are placed in many partitions at once, by whichever agent is asked.
+"""ExternalCommits: appends segments that Spark wrote to many partitions, in one transaction; any agent coordinates it.
 
-Data path   wire -> **commits** -> holds of every leader -> one metadata transaction -> leaders go on behind it
-Owns        the order of the steps, trying again, what leaders are told at the end
-Leaves      holding to `holds`, the transaction to the metadata store, shapes and offsets to `wanted`
+Data path   wire -> **coordinator** -> every leader freezes its partitions -> one metadata transaction -> unfreeze
+Owns        the order of the steps, retries, notifying leaders of the outcome
+Leaves      freezing to `partition_freezes`; the transaction to the metadata store; checks and offsets to
+            `commit_request`
 
-A commit has happened exactly if its row is there. Whoever coordinates may die between any two steps: leaders find the
-row themselves, or give up the lease under which it could still come.
+A commit has happened exactly if its row exists. The coordinator may die between any two steps: leaders read the row
+themselves, or release the lease under which it could still be written.
 """
 
 import asyncio
@@ -53,12 +54,12 @@ from streamhouse.retry import RetryDeadline
 log = logging.getLogger(__name__)
 
 NOTIFY_S: Final = 2.0
-"""How long leaders are waited for when they are told how it ended; they find out by themselves, too."""
+"""Timeout for notifying leaders of the outcome; they also check the metadata store themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Resolved:
-    """A commit, and the partitions and topics that its names mean."""
+    """A commit with its names resolved to partitions and topics."""
 
     commit: ExternalCommitRequest
     partitions: Mapping[TopicPartition, PartitionId]
@@ -79,23 +80,23 @@ class ExternalCommits:
         self.replayed = 0
         self.refused = 0
         self.unanswered = 0
-        """Commits that whoever asked has to ask for again: they may or may not have happened."""
+        """Commits with an unknown outcome, which the client must retry."""
 
     def __repr__(self) -> str:
         return f"<ExternalCommits under_way={self._under_way} committed={self.committed} replayed={self.replayed}>"
 
     async def last(self, query: QueryId) -> StoredCommit:
-        """The newest commit of a query; raises `UnknownCommit` when none is remembered."""
-        found = await self._dependencies.metadata.last_commit(query)
-        if found is None:
+        """The newest commit of a query; raises `UnknownCommit`."""
+        last = await self._dependencies.metadata.last_commit(query)
+        if last is None:
             raise UnknownCommit(f"no commit of this query is known; query={query[:100]}")
-        return found
+        return last
 
     async def commit(self, commit: ExternalCommitRequest) -> StoredCommit:
-        """Place all segments, or none. A commit of the same query and epoch that happened is told again.
+        """Append all segments, or none. A repeated commit of the same query and epoch returns the first result.
 
-        Raises `CommitRefused`, `StaleCommit`, `CheckpointMismatch` and `PipelineMoved`, which stay so, `UnknownTopic`,
-        and `Retriable`: then it may have happened, and is asked for again.
+        Raises `CommitRefused`, `StaleCommit`, `CheckpointMismatch` and `PipelineMoved`, which are final,
+        `UnknownTopic`, and `Retriable`: then it may have happened, and the client must retry.
         """
         if self._under_way >= self._settings.max_commits:
             limit = self._settings.max_commits
@@ -116,16 +117,16 @@ class ExternalCommits:
         check_commit(commit, self._settings)
         if (known := await self._known(commit)) is not None:
             self.replayed += 1
-            # Who coordinated it may have died before it told leaders; who asks again wants to read what it wrote.
+            # The first coordinator may have died before it notified leaders; the client expects to read what it wrote.
             await self._holds.look(commit.query, commit.epoch)
             return known
-        scene = await self._scene(commit)
+        resolved = await self._resolve(commit)
         deadline = self._dependencies.deadline(self._settings.timeout_s)
         while True:
             try:
-                done = await self._try(scene, deadline)
+                done = await self._try(resolved, deadline)
             except Retriable as error:
-                for topic in scene.topics:
+                for topic in resolved.topics:
                     self._cluster.forget_leases(topic.topic_id)
                 await deadline.wait_to_retry(error)
             else:
@@ -134,19 +135,19 @@ class ExternalCommits:
                 return done
 
     async def _known(self, commit: ExternalCommitRequest) -> StoredCommit | None:
-        last = found = await self._dependencies.metadata.last_commit(commit.query)
+        last = stored = await self._dependencies.metadata.last_commit(commit.query)
         if last is None or last.epoch < commit.epoch:
             return None
         if last.epoch > commit.epoch:
-            found = await self._dependencies.metadata.find_commit(commit.query, commit.epoch)
+            stored = await self._dependencies.metadata.find_commit(commit.query, commit.epoch)
         target = last.placed[0].topic if last.placed else ""
-        newest = last if found is None else found
+        newest = last if stored is None else stored
         is_replay(target, batch=commit.epoch, covers=commit.covers, last=newest.epoch, last_covers=newest.covers)
-        if found is None:
+        if stored is None:
             raise StaleCommit(commit.query, epoch=commit.epoch, last=last.epoch)
-        return replace(found, is_replayed=True)
+        return replace(stored, is_replayed=True)
 
-    async def _scene(self, commit: ExternalCommitRequest) -> _Resolved:
+    async def _resolve(self, commit: ExternalCommitRequest) -> _Resolved:
         partitions: dict[TopicPartition, PartitionId] = {}
         topics: dict[str, Topic] = {}
         for name in commit.names:
@@ -158,92 +159,93 @@ class ExternalCommits:
             partitions[name] = PartitionId(topic.topic_id, name.partition)
         return _Resolved(commit=commit, partitions=partitions, topics=list(topics.values()))
 
-    # --- one try
+    # --- one attempt
 
-    async def _try(self, scene: _Resolved, deadline: RetryDeadline) -> StoredCommit:
-        if (known := await self._check(scene)) is not None:
+    async def _try(self, resolved: _Resolved, deadline: RetryDeadline) -> StoredCommit:
+        if (known := await self._check(resolved)) is not None:
             return known
-        asked = await self._questions(scene)
+        requests = await self._freeze_requests(resolved)
         try:
-            held = await self._hold_all(asked, deadline)
+            held = await self._freeze_all(requests, deadline)
         except BaseException:
-            await self._tell(asked, Outcome.UNUSED)
+            await self._notify(requests, Outcome.UNUSED)
             raise
         try:
-            done = await self._place(scene, held)
+            done = await self._write(resolved, held)
         except Unavailable:
-            await self._tell(asked, Outcome.UNSURE)
+            await self._notify(requests, Outcome.UNSURE)
             raise
-        except StreamhouseError:  # an answer: whatever failed the guard fails it for ever
-            await self._tell(asked, Outcome.UNUSED)
+        except StreamhouseError:  # the store has rejected it: this attempt can never be committed
+            await self._notify(requests, Outcome.UNUSED)
             raise
-        await self._tell(asked, Outcome.COMMITTED)
+        await self._notify(requests, Outcome.COMMITTED)
         return done
 
-    async def _check(self, scene: _Resolved) -> StoredCommit | None:
-        """Whether the segments can be placed, again in each try. In this order: an object that isn't given up, and is
-        there after that, stays for the grace time at least, and a hold is over long before.
+    async def _check(self, resolved: _Resolved) -> StoredCommit | None:
+        """Check the segments, again in each attempt. In this order: an object that is not registered as deleted, and
+        exists after that, stays for the grace time at least, and a freeze ends long before.
 
-        Another agent may have made the commit meanwhile: then its objects are known, and so is it.
+        Another agent may have committed meanwhile: then its objects are registered, and its result is returned.
         """
-        taken = await self._dependencies.metadata.known_among([each.segment.key for each in scene.commit.segments])
+        taken = await self._dependencies.metadata.known_among([each.segment.key for each in resolved.commit.segments])
         if taken:
-            if (known := await self._known(scene.commit)) is not None:
+            if (known := await self._known(resolved.commit)) is not None:
                 return known
-            raise CommitRefused(f"a segment was placed before, or was given up after long; key={min(taken)}")
-        await check_objects(self._dependencies, scene.commit.segments, scene.partitions)
+            raise CommitRefused(f"a segment was committed before, or has expired; key={min(taken)}")
+        await check_objects(self._dependencies, resolved.commit.segments, resolved.partitions)
         return None
 
-    async def _questions(self, scene: _Resolved) -> Mapping[Address | None, FreezeRequest]:
-        """What each leader is asked, by the address of its HTTP port; None: this agent."""
-        leaders = await self._leaders(scene.topics)
-        offsets = requested_offsets(scene.commit)
-        wanted: dict[Address | None, list[FreezeTarget]] = {}
-        for name, partition in scene.partitions.items():
+    async def _freeze_requests(self, resolved: _Resolved) -> Mapping[Address | None, FreezeRequest]:
+        """The request to each leader, by the address of its HTTP port; None is this agent."""
+        leaders = await self._leaders(resolved.topics)
+        offsets = requested_offsets(resolved.commit)
+        targets: dict[Address | None, list[FreezeTarget]] = {}
+        for name, partition in resolved.partitions.items():
             session = leaders[partition].session
             if session is None:
                 raise NotLeader(name, node_id=None, epoch=-1, address=None)
             is_here = session.session_id == self._current_session().session.session_id
             at = None if is_here else session.http
-            wanted.setdefault(at, []).append(FreezeTarget(name=name, partition=partition, offsets=offsets[name]))
-        commit, hold_id = scene.commit, self._dependencies.ids.token()
+            targets.setdefault(at, []).append(FreezeTarget(name=name, partition=partition, offsets=offsets[name]))
+        commit, hold_id = resolved.commit, self._dependencies.ids.token()
         return {
             at: FreezeRequest(hold_id=hold_id, query=commit.query, epoch=commit.epoch, partitions=tuple(each))
-            for at, each in wanted.items()
+            for at, each in targets.items()
         }
 
-    async def _hold_all(
-        self, asked: Mapping[Address | None, FreezeRequest], deadline: RetryDeadline
+    async def _freeze_all(
+        self, requests: Mapping[Address | None, FreezeRequest], deadline: RetryDeadline
     ) -> list[FrozenPartition]:
         timeout_s = min(self._settings.hold_s, deadline.left_s)
 
-        async def hold(at: Address | None, question: FreezeRequest) -> Sequence[FrozenPartition]:
+        async def hold(at: Address | None, request: FreezeRequest) -> Sequence[FrozenPartition]:
             if at is None:
-                return await self._holds.hold(question, timeout_s=timeout_s)
-            return await self._dependencies.holders.hold(at, question, timeout_s=timeout_s)
+                return await self._holds.hold(request, timeout_s=timeout_s)
+            return await self._dependencies.holders.hold(at, request, timeout_s=timeout_s)
 
-        answers = await asyncio.gather(*(hold(*each) for each in asked.items()), return_exceptions=True)
+        responses = await asyncio.gather(*(hold(*each) for each in requests.items()), return_exceptions=True)
         held: list[FrozenPartition] = []
-        for answer in answers:
-            if isinstance(answer, BaseException):
-                raise answer
-            held.extend(answer)
+        for response in responses:
+            if isinstance(response, BaseException):
+                raise response
+            held.extend(response)
         if {each.partition for each in held} != {
-            w.partition for question in asked.values() for w in question.partitions
+            w.partition for request in requests.values() for w in request.partitions
         }:
-            raise Unavailable("another agent holds other partitions than it was asked for")
+            raise Unavailable("another agent froze other partitions than requested")
         return held
 
-    async def _place(self, scene: _Resolved, held: Sequence[FrozenPartition]) -> StoredCommit:
-        """The transaction, again while nobody answers: a repeated one finds the row of the first."""
-        commit = scene.commit
+    async def _write(self, resolved: _Resolved, held: Sequence[FrozenPartition]) -> StoredCommit:
+        """Run the transaction; retried while the outcome is unknown, because a repeated one returns the first one's
+        row."""
+        commit = resolved.commit
         placement = ExternalCommit(
             query=commit.query,
             epoch=commit.epoch,
             progress=commit.progress,
             holders={each.partition: each.holder for each in held},
-            topics={topic.topic_id: topic.name for topic in scene.topics},
-            commits=assign_offsets(commit, scene.partitions, held),
+            topics={topic.topic_id: topic.name for topic in resolved.topics},
+            commits=assign_offsets(commit, resolved.partitions, held),
             fence=commit.fence,
             covers=commit.covers,
         )
@@ -252,19 +254,21 @@ class ExternalCommits:
             try:
                 return await self._dependencies.metadata.commit_external_segments(placement)
             except Unavailable as error:
-                log.warning("commit without an answer, asked for again", extra={"why": str(error)})
+                log.warning("outcome of an external commit is unknown, will retry", extra={"why": str(error)})
                 await deadline.wait_to_retry(error)
 
-    async def _tell(self, asked: Mapping[Address | None, FreezeRequest], outcome: Outcome) -> None:
-        """Leaders that don't hear it find out by themselves, later."""
+    async def _notify(self, requests: Mapping[Address | None, FreezeRequest], outcome: Outcome) -> None:
+        """Notify all leaders of the outcome; one that misses it reads it from the metadata store later."""
 
-        async def tell(at: Address | None, hold_id: str) -> None:
+        async def notify(at: Address | None, hold_id: str) -> None:
             try:
                 if at is None:
                     await self._holds.end(hold_id, outcome)
                 else:
                     await self._dependencies.holders.end_hold(at, hold_id, outcome, timeout_s=NOTIFY_S)
             except Retriable as error:
-                log.warning("a leader was not told how a commit ended", extra={"outcome": outcome, "why": str(error)})
+                log.warning(
+                    "leader was not notified of a commit's outcome", extra={"outcome": outcome, "why": str(error)}
+                )
 
-        await asyncio.gather(*(tell(at, question.hold_id) for at, question in asked.items()))
+        await asyncio.gather(*(notify(at, request.hold_id) for at, request in requests.items()))
