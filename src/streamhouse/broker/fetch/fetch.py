@@ -1,11 +1,11 @@
-"""Fetch: many partitions in one answer, and waiting for records that aren't there yet.
+"""Fetcher: fetches many partitions in one response, and waits for records (long poll).
 
-Data path   wire -> **fetch** -> log's tail, or reader -> batches back to the wire
-Owns        the limits of an answer, the long poll
-Leaves      finding bytes to `log` and `reader`, which transactions are void to `aborted_transactions`
+Data path   wire -> **fetch** -> log's tail, or reader -> batches back to `wire`
+Owns        the limits of a response, the long poll
+Leaves      reading bytes to `log` and `reader`; aborted transactions to `segments.transaction_isolation`
 
-Who wants committed records gets nothing at or above the last stable offset, and is told which transactions of what it
-gets are void: leaving their records out is the reader's own business, as in Kafka.
+With read_committed, a response ends at the last stable offset and lists the aborted transactions in it; the client
+filters their records, as in Kafka.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from streamhouse.model.fetch import FetchResult, PartitionFetch
 
 
 class LongPoll:
-    """Wakes when any of the logs it watches moves."""
+    """Wakes when any of the logs it watches changes."""
 
     def __init__(self) -> None:
         self._moved = asyncio.Event()
@@ -71,22 +71,21 @@ class Fetcher:
             dependencies.metadata, page=dependencies.settings.transactions.aborted_kept
         )
         self._open_log = context.open_partitions.open_log
-        self._vouches_for = context.session_manager.may_acknowledge
+        self._may_acknowledge = context.session_manager.may_acknowledge
         self._alone = dependencies.alone
         self._clock = dependencies.clock
 
     def configure(self, settings: FetchSettings) -> None:
-        """Other limits hold from the next request on."""
+        """Apply new limits from the next request on."""
         self._settings = settings
 
     async def fetch(
-        self, wanted: Sequence[PartitionFetch], *, max_bytes: int, min_bytes: int, max_wait_s: float
+        self, fetches: Sequence[PartitionFetch], *, max_bytes: int, min_bytes: int, max_wait_s: float
     ) -> list[FetchResult]:
-        """What there is, in the order asked for; waits for `min_bytes`, the first error, or the end of the time.
+        """One result per fetch, in order; waits for `min_bytes`, the first error, or the end of the time.
 
-        Where all there is to tell is damage it waits for a moment, and for records meanwhile: clients that try again
-        without a pause would otherwise do nothing else. It doesn't wait when there is more already that this answer
-        has no place for: the client gets it by asking.
+        If all results are damage errors, it waits a moment, or until there are records, to slow down clients that retry
+        without a pause. It doesn't wait if there are more records than fit: the client fetches them next.
         """
         limit = min(max_bytes, self._settings.max_bytes)
         deadline = self._clock.monotonic() + min(max_wait_s, self._settings.max_wait_s)
@@ -94,39 +93,41 @@ class Fetcher:
         with LongPoll() as poll:
             while True:
                 poll.rearm()
-                found, is_cut = await self._pass(wanted, limit, poll)
-                size = sum(item.size_bytes for item in found)
+                results, is_cut = await self._pass(fetches, limit, poll)
+                size = sum(item.size_bytes for item in results)
                 left = deadline - self._clock.monotonic()
-                is_enough = size >= min(min_bytes, limit) or not wanted or (is_cut and size > 0)
-                if left > 0 and not has_paused and size == 0 and is_damage_alone(found):
+                is_enough = size >= min(min_bytes, limit) or not fetches or (is_cut and size > 0)
+                if left > 0 and not has_paused and size == 0 and is_damage_alone(results):
                     has_paused = True
                     await poll.wait(min(left, self._settings.damage_pause_s))
                     continue
-                if is_enough or left <= 0 or any(item.error is not None or stops_short(item) for item in found):
-                    return found
+                if is_enough or left <= 0 or any(item.error is not None or stops_short(item) for item in results):
+                    return results
                 await poll.wait(left)
 
     async def _pass(
-        self, wanted: Sequence[PartitionFetch], limit: int, poll: LongPoll
+        self, fetches: Sequence[PartitionFetch], limit: int, poll: LongPoll
     ) -> tuple[list[FetchResult], bool]:
-        """What there is now, and whether it was cut because all answers together have no more room."""
-        found: list[FetchResult] = []
-        answers = self._reader.answers
+        """Fetch without waiting; also returns whether the memory limit of all responses together has cut it."""
+        results: list[FetchResult] = []
+        responses = self._reader.answers
         size = held = 0
         is_cut = False
         try:
-            async for item in iterate_fairly(wanted):
-                most, room = min(item.max_bytes, limit - size), answers.room_bytes(own_bytes=size)
-                allowed = max(min(most, room), 0)
-                held = answers.resize(held, size + allowed)  # before it is read: others read at the same time
-                got = await self._fetch_one(item, allowed, poll, at_least_one=size == 0)
-                found.append(got)
-                size += got.size_bytes
-                held = answers.resize(held, size)
-                is_cut = is_cut or room < most
+            async for item in iterate_fairly(fetches):
+                most, available = min(item.max_bytes, limit - size), responses.room_bytes(own_bytes=size)
+                allowed = max(min(most, available), 0)
+                held = responses.resize(
+                    held, size + allowed
+                )  # reserved before the read: other fetches run at the same time
+                result = await self._fetch_one(item, allowed, poll, at_least_one=size == 0)
+                results.append(result)
+                size += result.size_bytes
+                held = responses.resize(held, size)
+                is_cut = is_cut or available < most
         finally:
-            answers.resize(held, 0)
-        return found, is_cut
+            responses.resize(held, 0)
+        return results, is_cut
 
     async def _fetch_one(
         self, item: PartitionFetch, max_bytes: int, poll: LongPoll, *, at_least_one: bool
@@ -136,17 +137,17 @@ class Fetcher:
             poll.watch(log)
             check_leader_epoch(log, item.leader_epoch)
             self._check_range(log, item.offset)
-            # Before anything is read: what is decided later may have been read as if it were.
+            # Taken before the read: a transaction that ends later may have been read as open.
             until = log.last_stable_offset if item.committed else None
             records = await self._read(log, item.offset, max_bytes, at_least_one=at_least_one, until=until)
             aborted = (
                 await self._aborted_transactions.of(log, item.offset, records) if item.committed and records else ()
             )
             if not records and log.closed is not None:
-                # It will never have more; whoever leads next is found by asking again.
+                # This log gets no more records; the client finds the next leader by a retry.
                 raise log.closed.with_traceback(None)
-            if not records and not self._alone and not self._vouches_for(log):
-                # Another agent may lead by now: who waits here for more would wait in vain.
+            if not records and not self._alone and not self._may_acknowledge(log):
+                # Another agent may lead by now: a long poll here would wait in vain.
                 raise LeaseLost([log.name], why="the heartbeat is late, another agent may lead it now")
         except StreamhouseError as error:
             return FetchResult(name=item.name, error=error)
@@ -168,58 +169,59 @@ class Fetcher:
         if offset >= (end := log.flushed_end):
             return log.read_tail(offset, max_bytes=max_bytes, at_least_one=at_least_one, until=until)
         try:
-            found = await self._reader.read(
+            records = await self._reader.read(
                 log.partition, offset, max_bytes=max_bytes, at_least_one=at_least_one, end=end, until=until
             )
         except Unavailable:
             self._check_range(log, offset)  # retention may have passed by in the meantime
             raise
-        if found or not at_least_one:
-            return found
+        if records or not at_least_one:
+            return records
         return await self._behind_gap(log, offset, max_bytes, flushed_end=end, until=until)
 
     async def _behind_gap(
         self, log: PartitionLog, offset: int, max_bytes: int, *, flushed_end: int, until: int | None
     ) -> Sequence[Buffer]:
-        """What follows where nothing is flushed from here on. That may be nothing: then a batch without records takes
-        readers to the gap's end, because who wants to read as far as the end would wait for it for ever."""
+        """The records after a gap in the flushed offsets. If there are none, a batch without records takes readers to
+        the gap's end: a reader that reads up to the end would otherwise wait for ever."""
         if until is not None and until <= flushed_end:
-            # Transactions begin with a batch, so there was none as far as that: compaction took them.
+            # A transaction starts with a batch, so none starts below that: compaction removed the records.
             return await self._gap(log, offset, until)
         is_gap = await self._reader.is_gap(log.partition, offset, end=flushed_end)
-        self._check_range(log, offset)  # as above: what retention took is no gap
-        if found := log.read_tail(offset, max_bytes=max_bytes, at_least_one=True, until=until):
-            return found
+        self._check_range(log, offset)  # as above: what retention deleted is no gap
+        if records := log.read_tail(offset, max_bytes=max_bytes, at_least_one=True, until=until):
+            return records
         return await self._gap(log, offset, flushed_end) if is_gap else ()
 
     async def _gap(self, log: PartitionLog, offset: int, end: int) -> Sequence[Buffer]:
-        """What retention took is no gap, also where it was another agent's, and this one hasn't heard of it yet."""
+        """An empty batch over the gap. Offsets that retention deleted are no gap, also if another agent deleted
+        them."""
         await self._aborted_transactions.learn_start(log)
         self._check_range(log, offset)
         return [empty_batch(offset, end, leader_epoch=log.epoch)]
 
     def _check_range(self, log: PartitionLog, offset: int) -> None:
-        """A leader whose time is over may have been succeeded: what lies beyond its end, the next one may have. Told
-        that it is out of range, a consumer would begin somewhere else."""
-        if offset > log.next_offset and not self._vouches_for(log):
+        """Raise if the offset is out of range. A stale leader raises `LeaseLost` for offsets beyond its end, because
+        the next leader may have them, and `OffsetOutOfRange` would make a consumer reset its position."""
+        if offset > log.next_offset and not self._may_acknowledge(log):
             raise LeaseLost([log.name], why=f"offset {offset} is beyond what this agent knows")
         if not log.log_start <= offset <= log.next_offset:
             raise OffsetOutOfRange(log.name, offset=offset, start=log.log_start, end=log.high_watermark)
 
 
-def is_damage_alone(found: Sequence[FetchResult]) -> bool:
-    """Whether all there is to tell is that ranges are missing or damaged."""
-    errors = [item.error for item in found if item.error is not None]
+def is_damage_alone(results: Sequence[FetchResult]) -> bool:
+    """Whether there are errors, and all of them are missing or damaged records."""
+    errors = [item.error for item in results if item.error is not None]
     return bool(errors) and all(isinstance(error, DamagedRecords) for error in errors)
 
 
-def stops_short(got: FetchResult) -> bool:
-    """Whether there are durable records behind those found: in the next block, in the tail, or above a limit."""
-    return bool(got.records) and iter_batches(got.records[-1])[-1].end < got.readable_end
+def stops_short(result: FetchResult) -> bool:
+    """Whether more durable records follow the result: in the next block, in the tail, or above a limit."""
+    return bool(result.records) and iter_batches(result.records[-1])[-1].end < result.readable_end
 
 
 def check_leader_epoch(log: PartitionLog, epoch: int) -> None:
-    """Raise when client and agent disagree about who leads; -1 means that the client doesn't say."""
+    """Raise when the client's leader epoch differs; -1 means that the client sent none."""
     if epoch < 0 or epoch == log.epoch:
         return
     text = f"partition={log.name} client_epoch={epoch} epoch={log.epoch}"

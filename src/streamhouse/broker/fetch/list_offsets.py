@@ -1,7 +1,7 @@
-"""Offsets: where a log begins and ends, and which offset belongs to a time or to a leader epoch.
+"""ListOffsets: the start and end of a log, and the offset of a time or of a leader epoch.
 
-Data path   wire -> **offsets** -> log, runs, and for times one batch that is opened
-Owns        ListOffsets and OffsetForLeaderEpoch as promises
+Data path   wire -> **list_offsets** -> log, runs, and for times one batch that is decoded
+Owns        ListOffsets and OffsetForLeaderEpoch
 Leaves      record timestamps inside a batch to `format.records`
 """
 
@@ -42,8 +42,8 @@ class ListOffsets:
         """The first record with this timestamp or a later one; None when there is none, or with `committed` none below
         the last stable offset."""
         until = log.last_stable_offset if committed else None
-        found = await self._at_time(log, timestamp_ms)
-        return found if found is None or until is None or found.offset < until else None
+        result = await self._at_time(log, timestamp_ms)
+        return result if result is None or until is None or result.offset < until else None
 
     async def _at_time(self, log: PartitionLog, timestamp_ms: int) -> OffsetResult | None:
         log.require_tail()
@@ -54,18 +54,18 @@ class ListOffsets:
             run = await self._metadata.run_at_time(log.partition, timestamp_ms=timestamp_ms, from_offset=offset)
             if run is None:
                 break
-            if (found := await self._in_run(run, offset, timestamp_ms)) is not None:
-                return found
+            if (result := await self._in_run(run, offset, timestamp_ms)) is not None:
+                return result
             offset = run.end
         late = (item.data for item in tail if item.header.max_timestamp_ms >= timestamp_ms)
-        found = await self._in_batches(late, log.log_start, timestamp_ms)
-        return found._replace(leader_epoch=log.epoch) if found is not None else None
+        result = await self._in_batches(late, log.log_start, timestamp_ms)
+        return result._replace(leader_epoch=log.epoch) if result is not None else None
 
     async def at_max_timestamp(self, log: PartitionLog) -> OffsetResult | None:
         """The first record that has the largest timestamp of the whole log; None for an empty log.
 
-        Where the log begins inside a run whose latest records were deleted, the rest of that run is not looked at
-        for a later one, unless there is nothing else.
+        If the log starts inside a run whose latest records were deleted, the rest of that run is considered only if
+        there is nothing else.
         """
         from_offset = log.log_start
         for _ in range(TRIES):
@@ -76,29 +76,30 @@ class ListOffsets:
                 times.append(run.max_timestamp_ms)
             if not times:
                 break
-            if (found := await self.at_time(log, max(times))) is not None:
-                return found
-            # Retention has just taken the run that had it, or the log begins behind it.
+            if (result := await self.at_time(log, max(times))) is not None:
+                return result
+            # Retention has just deleted that run, or the log starts behind the record.
             from_offset = run.end if run is not None and run.base < log.log_start else log.log_start
         return await self.at_time(log, ANY_TIME)
 
     async def epoch_end(self, log: PartitionLog, epoch: int) -> OffsetResult | None:
-        """The last epoch at or before `epoch` in this log, and where the next one begins; None when the log knows none
-        so old.
+        """The last epoch at or before `epoch` in this log, and the start of the next one; None if the log has none.
 
-        Between the two may be a gap, where a disk took along what it had acknowledged. Told that the epoch ended
-        before it, a consumer that had read there would take the log for truncated, and begin somewhere else.
+        Between the two may be a gap, if acknowledged records were lost with a disk. If the epoch ended before the gap,
+        a consumer that had read there would see the log as truncated, and reset its position.
         """
         if epoch == log.epoch:
             return OffsetResult(log.high_watermark, leader_epoch=epoch)
         if epoch > log.epoch:
             return None
-        found = await self._metadata.epoch_end(log.partition, epoch)
-        after = await self._metadata.runs(log.partition, from_offset=found.end if found is not None else 0, limit=1)
+        previous = await self._metadata.epoch_end(log.partition, epoch)
+        after = await self._metadata.runs(
+            log.partition, from_offset=previous.end if previous is not None else 0, limit=1
+        )
         end = after[0].base if after else log.epoch_start
-        if found is None:
+        if previous is None:
             return OffsetResult(end, leader_epoch=epoch) if end > log.log_start else None
-        return OffsetResult(max(end, found.end), leader_epoch=found.epoch)
+        return OffsetResult(max(end, previous.end), leader_epoch=previous.epoch)
 
     async def _in_run(self, run: Run, from_offset: int, timestamp_ms: int) -> OffsetResult | None:
         index = await self._reader.index(run)
@@ -112,19 +113,19 @@ class ListOffsets:
                 if span.max_timestamp_ms >= timestamp_ms
             )
             shift = run.base - run.stored_base
-            if (found := await self._in_batches(late, from_offset - shift, timestamp_ms)) is not None:
-                return found._replace(offset=found.offset + shift, leader_epoch=run.epoch)
+            if (result := await self._in_batches(late, from_offset - shift, timestamp_ms)) is not None:
+                return result._replace(offset=result.offset + shift, leader_epoch=run.epoch)
         return None
 
     async def _in_batches(self, batches: Iterable[Buffer], from_offset: int, timestamp_ms: int) -> OffsetResult | None:
-        """Open batches, one after the other, until a record fits."""
+        """Decode batches, one after the other, until a record matches."""
         for batch in batches:
             header = read_header(batch)
             if header.end <= from_offset:
                 continue
             seek = partial(_first_record, batch, from_offset, timestamp_ms)
-            if (found := await self._decoder.run(StoredSize(header.codec, header.size_bytes), seek)) is not None:
-                return OffsetResult(*found)
+            if (result := await self._decoder.run(StoredSize(header.codec, header.size_bytes), seek)) is not None:
+                return OffsetResult(*result)
         return None
 
 

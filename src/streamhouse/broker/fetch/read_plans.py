@@ -42,7 +42,7 @@ class OffsetRange(NamedTuple):
 
 
 class RunCursor(NamedTuple):
-    """Where an answer stopped: the next one begins with this partition, at this offset."""
+    """Where a response stopped: the next one starts with this partition, at this offset."""
 
     name: TopicPartition
     offset: int
@@ -50,7 +50,8 @@ class RunCursor(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionPlan:
-    """`end` is the last stable offset. Of spans that end at or below `settled_end` no leader is asked: then it is that.
+    """`end` is the last stable offset. For spans that end at or below `settled_end` no
+    leader is queried, and `end` is `settled_end`.
 
     Below `settled_end`, which is never above `flushed_end`, runs are all that is needed, with the `aborted` that reach
     into them.
@@ -86,7 +87,7 @@ class ReadPlans:
         self._catalog = catalog
         self._settled = settled
         self._stable_end = stable_end
-        self._questions = asyncio.Semaphore(self._settings.questions_at_once)
+        self._queries = asyncio.Semaphore(self._settings.questions_at_once)
         self.store_url = dependencies.store_url
         self.grace_s = dependencies.settings.retention.grace_s
         self.max_commit_runs = dependencies.settings.placing.max_runs
@@ -95,41 +96,41 @@ class ReadPlans:
         return f"<ReadPlans store={self.store_url}>"
 
     async def plan(self, spans: Sequence[OffsetRange], *, begin: RunCursor | None = None) -> ReadPlan:
-        """Where these spans stand, each partition once; `begin` is where the answer before this one stopped.
+        """Plan reads of these spans, each partition once; `begin` is where the previous response stopped.
 
-        Raises `UnknownTopic`, and `InvalidPartitions` for a place or a partition that isn't among them.
+        Raises `UnknownTopic`, and `InvalidPartitions` for a repeated partition or a cursor outside of the spans.
         """
         rest = spans_from(spans, begin)
-        asked = await self._asked(rest[: self._settings.max_partitions])
-        # In this order: a log's end can't be below what was flushed when it is asked for later.
-        ends = await self._ends(asked)
-        wanted = {each.partition: clipped(each.span, each.state, each.settled_end) for each in asked}
-        return await self._told(rest, asked, ends, wanted)
+        requests = await self._plan_requests(rest[: self._settings.max_partitions])
+        # In this order: a log's end that is read later can't be below what was flushed before.
+        ends = await self._ends(requests)
+        ranges = {each.partition: clipped(each.span, each.state, each.settled_end) for each in requests}
+        return await self._plan(rest, requests, ends, ranges)
 
     async def plan_flushed(self, names: Sequence[TopicPartition], *, begin: RunCursor | None = None) -> ReadPlan:
-        """All runs of these partitions, for who rewrites them whatever they hold: no leader is asked."""
+        """All runs of these partitions, for rewriting them; no leader is queried."""
         rest = spans_from([OffsetRange(name) for name in names], begin)
-        asked = await self._asked(rest[: self._settings.max_partitions])
-        ends = [each.state.flushed_end for each in asked]
-        wanted = {each.partition: clipped(each.span, each.state, each.state.flushed_end) for each in asked}
-        return await self._told(rest, asked, ends, wanted)
+        requests = await self._plan_requests(rest[: self._settings.max_partitions])
+        ends = [each.state.flushed_end for each in requests]
+        ranges = {each.partition: clipped(each.span, each.state, each.state.flushed_end) for each in requests}
+        return await self._plan(rest, requests, ends, ranges)
 
-    async def _asked(self, spans: Sequence[OffsetRange]) -> list["_PlanRequest"]:
+    async def _plan_requests(self, spans: Sequence[OffsetRange]) -> list["_PlanRequest"]:
         partitions = [await self._find(span.name) for span in spans]
         states = await self._states(partitions)
         settled = await self._settled.ends(states[at] for at in partitions)
         return [_PlanRequest(span, at, states[at], settled[at]) for span, at in zip(spans, partitions, strict=True)]
 
-    async def _told(
+    async def _plan(
         self,
         rest: Sequence[OffsetRange],
-        asked: Sequence["_PlanRequest"],
+        requests: Sequence["_PlanRequest"],
         ends: Sequence[int],
-        wanted: Mapping[PartitionId, range],
+        ranges: Mapping[PartitionId, range],
     ) -> ReadPlan:
-        # In this order: rows of aborted transactions go only after their records did.
-        aborted = await aborted_within(self._metadata, wanted)
-        runs = await first_runs(self._metadata, wanted, limit=self._settings.max_runs)
+        # In this order: rows of aborted transactions are deleted only after their records.
+        aborted = await aborted_within(self._metadata, ranges)
+        runs = await first_runs(self._metadata, ranges, limit=self._settings.max_runs)
         plans = [
             PartitionPlan(
                 name=each.span.name,
@@ -141,10 +142,10 @@ class ReadPlans:
                 runs=runs[each.partition],
                 aborted=within(runs[each.partition], aborted.get(each.partition, ())),
             )
-            for each, end in zip(asked, ends, strict=True)
+            for each, end in zip(requests, ends, strict=True)
             if each.partition in runs
         ]
-        return ReadPlan(partitions=plans, next=_next_place(rest, plans, wanted))
+        return ReadPlan(partitions=plans, next=_next_cursor(rest, plans, ranges))
 
     async def _find(self, name: TopicPartition) -> PartitionId:
         topic = await self._catalog.find(name.topic)
@@ -160,23 +161,23 @@ class ReadPlans:
                 raise UnknownTopic(partition)  # deleted a moment ago
         return states
 
-    async def _ends(self, asked: Sequence["_PlanRequest"]) -> list[int]:
-        async def ask(each: _PlanRequest) -> int:
+    async def _ends(self, requests: Sequence["_PlanRequest"]) -> list[int]:
+        async def end_of(each: _PlanRequest) -> int:
             if each.span.end is not None and each.span.end <= each.settled_end:
                 return each.settled_end
-            async with self._questions:
+            async with self._queries:
                 return max((await self._stable_end(each.span.name)).offset, each.settled_end)
 
         try:
-            async with asyncio.TaskGroup() as questions:
-                found = [questions.create_task(ask(each)) for each in asked]
+            async with asyncio.TaskGroup() as queries:
+                tasks = [queries.create_task(end_of(each)) for each in requests]
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None
-        return [each.result() for each in found]
+        return [each.result() for each in tasks]
 
 
 class _PlanRequest(NamedTuple):
-    """A span, and what rows and snapshots say of its partition."""
+    """A span, and the state of its partition by rows and snapshots."""
 
     span: OffsetRange
     partition: PartitionId
@@ -185,36 +186,36 @@ class _PlanRequest(NamedTuple):
 
 
 async def first_runs(
-    metadata: MetadataStore, wanted: Mapping[PartitionId, range], *, limit: int
+    metadata: MetadataStore, ranges: Mapping[PartitionId, range], *, limit: int
 ) -> dict[PartitionId, list[Run]]:
     """The runs within these offsets, of as many partitions as the limit allows, the last of them perhaps in part."""
     left = limit
-    some = {partition: asked.start for partition, asked in wanted.items() if asked}
+    some = {partition: offsets.start for partition, offsets in ranges.items() if offsets}
     share = max(1, left // max(1, len(some)))
     first: dict[PartitionId, list[Run]] = {}
     for run in await metadata.runs_of(some, limit=share):
         first.setdefault(run.partition, []).append(run)
-    found: dict[PartitionId, list[Run]] = {}
-    for partition, asked in wanted.items():
+    listed: dict[PartitionId, list[Run]] = {}
+    for partition, offsets in ranges.items():
         if left <= 0:
             break
         runs = first.get(partition, [])[:left]
         if len(runs) == share < left:  # there may be more
             runs += await metadata.runs(partition, from_offset=runs[-1].end, limit=left - share)
-        found[partition] = [run for run in runs if run.base < asked.stop]
-        left -= len(found[partition])
-    return found
+        listed[partition] = [run for run in runs if run.base < offsets.stop]
+        left -= len(listed[partition])
+    return listed
 
 
 def spans_from(spans: Sequence[OffsetRange], begin: RunCursor | None) -> Sequence[OffsetRange]:
-    """What is left to plan; raise `InvalidPartitions` for a partition named twice, or a place that isn't among them."""
+    """The spans left to plan; raises `InvalidPartitions` for a repeated partition, or a cursor outside of the spans."""
     numbers = {span.name: number for number, span in enumerate(spans)}
     if len(numbers) < len(spans):
-        raise InvalidPartitions("a partition is asked for twice")
+        raise InvalidPartitions("a partition is requested twice")
     if begin is None:
         return spans
     if begin.name not in numbers:
-        raise InvalidPartitions(f"the cursor is of another question; partition={begin.name}")
+        raise InvalidPartitions(f"the cursor belongs to another request; partition={begin.name}")
     rest = spans[numbers[begin.name] :]
     return [rest[0]._replace(start=max(begin.offset, rest[0].start)), *rest[1:]]
 
@@ -227,18 +228,18 @@ def clipped(span: OffsetRange, state: PartitionState, settled_end: int) -> range
 
 
 def within(runs: Sequence[Run], aborted: Sequence[AbortedTransaction]) -> Sequence[AbortedTransaction]:
-    """Those that reach into what the runs hold."""
+    """The aborted transactions that overlap the runs."""
     return AbortedTransactions(aborted).within(runs[0].base, runs[-1].end) if runs else ()
 
 
-def _next_place(
-    rest: Sequence[OffsetRange], plans: Sequence[PartitionPlan], wanted: Mapping[PartitionId, range]
+def _next_cursor(
+    rest: Sequence[OffsetRange], plans: Sequence[PartitionPlan], ranges: Mapping[PartitionId, range]
 ) -> RunCursor | None:
-    """Where the next answer begins: within the last partition, if its runs were cut off, or with the one after it."""
+    """Where the next response starts: in the last partition, if its runs were cut off, or with the one after it."""
     if plans and plans[-1].runs:
         last = plans[-1]
-        # Nothing is cut off where the runs reach the end; a gap before it costs one more answer without runs.
-        if last.runs[-1].end < wanted[last.partition].stop:
+        # Nothing is cut off if the runs reach the end; a gap before it costs one more response without runs.
+        if last.runs[-1].end < ranges[last.partition].stop:
             return RunCursor(last.name, last.runs[-1].end)
     following = rest[len(plans) :]
     return RunCursor(following[0].name, following[0].start) if following else None
@@ -261,24 +262,24 @@ class RunListing:
         return f"<RunListing max_runs={self._settings.max_runs}>"
 
     async def page(self, topics: Sequence[Topic], *, limit: int, begin: RunCursor | None = None) -> RunPage:
-        """Up to `limit` runs by topic, partition and offset; `begin` is where the page before this one stopped.
+        """Up to `limit` runs by topic, partition and offset; `begin` is where the previous page stopped.
 
-        A page may have fewer, or none, and still a next one: it looks at so many partitions only.
+        A page may have fewer, or none, and still a next one: the number of partitions per page is limited.
         """
-        places = _cursors(sorted(topics, key=lambda topic: topic.name), begin)
-        looked_at = dict(islice(places, self._settings.max_partitions))
-        wanted = {partition: range(place.offset, NO_LIMIT) for partition, place in looked_at.items()}
+        cursors = _cursors(sorted(topics, key=lambda topic: topic.name), begin)
+        of_page = dict(islice(cursors, self._settings.max_partitions))
+        ranges = {partition: range(cursor.offset, NO_LIMIT) for partition, cursor in of_page.items()}
         limit = min(limit, self._settings.max_runs)
-        found = await first_runs(self._metadata, wanted, limit=limit)
-        runs = [(looked_at[partition].name, run) for partition, each in found.items() for run in each]
+        by_partition = await first_runs(self._metadata, ranges, limit=limit)
+        runs = [(of_page[partition].name, run) for partition, each in by_partition.items() for run in each]
         if len(runs) < limit:
-            return RunPage(runs=runs, next=next((place for _, place in places), None))
+            return RunPage(runs=runs, next=next((cursor for _, cursor in cursors), None))
         last, run = runs[-1]
         return RunPage(runs=runs, next=RunCursor(last, run.end))
 
 
 def _cursors(topics: Sequence[Topic], begin: RunCursor | None) -> Iterator[tuple[PartitionId, RunCursor]]:
-    """Where each partition is read from, in order; the one that `begin` names may be gone by now."""
+    """The start of each partition, in order; the one that `begin` names may be deleted by now."""
     start = RunCursor(TopicPartition("", 0), 0) if begin is None else begin
     for topic in topics:
         if topic.name < start.name.topic:
