@@ -96,7 +96,7 @@ class BrokerMetrics(Collector):
         yield ended
         yield _counter("transactions_expired", "Transactions that took longer than their timeouts.", watch.expired)
         yield _counter(
-            "transactions_stray", "Transactions whose markers were lost, ended by leaders.", transactions.strays.ended
+            "transactions_stray", "Transactions whose markers were lost, ended by leaders.", transactions.hanging.ended
         )
         yield _counter("transactions_forgotten", "Transactional ids that were silent for long.", watch.forgotten)
         yield _counter(

@@ -85,7 +85,7 @@ async def test_a_lost_marker_is_written_again_as_the_row_says(commit: bool, mode
         await world.clock.advance(6)
         assert (await broker.latest(ORDERS, committed=True)).offset == 2
         assert await committed(broker) == ([b"x"] if commit else [])
-        assert broker.transactions.strays.ended == 1
+        assert broker.transactions.hanging.ended == 1
 
 
 async def test_a_transaction_that_is_under_way_is_asked_after_and_left_alone() -> None:
@@ -97,7 +97,7 @@ async def test_a_transaction_that_is_under_way_is_asked_after_and_left_alone() -
         assert 3 <= asked <= 10
         await alice.end(commit=True)
         assert await committed(broker) == [b"x"]
-        assert broker.transactions.strays.ended == 0
+        assert broker.transactions.hanging.ended == 0
 
 
 async def test_a_batch_that_comes_while_the_row_is_read_keeps_the_transaction_open() -> None:
@@ -112,7 +112,7 @@ async def test_a_batch_that_comes_while_the_row_is_read_keeps_the_transaction_op
         await broker.acknowledge(await alice.place(b"y"))
         gate.set()
         await settle()
-        assert broker.transactions.strays.ended == 0
+        assert broker.transactions.hanging.ended == 0
         late = Marker(producer=alice.identity, number=2, is_commit=True)
         assert await broker.transactions.mark(late, [ORDERS]) == {ORDERS: None}
 
@@ -126,7 +126,7 @@ async def test_a_stray_of_the_producer_before_is_not_committed_with_what_its_suc
         await new.send(b"elsewhere", name=CLICKS)
         await new.end(commit=True)
         await world.clock.advance(6)
-        assert broker.transactions.strays.ended == 1
+        assert broker.transactions.hanging.ended == 1
         assert await committed(broker) == []
 
 

@@ -1,12 +1,11 @@
-"""Transactions of producers: who may write what, how they end, and that every partition hears of it.
+"""Transactions of producers: their rows, their ends, and the markers in every partition.
 
-Owns        the promises of transactions, behind one door: `TransactionCoordinator`
-Leaves      rows and the order of their changes to the metadata store, what a partition makes of a marker to its log,
-            offsets that are committed in a transaction to `groups`, frames and codes to the wires
+Owns        Kafka's transactions, behind one class: `TransactionCoordinator`
+Leaves      rows and the order of their changes to the metadata store; the effect of a marker to the partition's log;
+            offsets that are committed in a transaction to `groups`; frames and codes to `wire`
 
-`checks` decides without I/O; `markers` writes markers where this agent leads; `ending` tells every leader of a decided
-transaction; `sweeper` finds those that nobody ends, and those that are
-open in a partition alone.
+`checks` decides without I/O; `markers` writes markers where this agent leads; `completion` sends markers to every
+leader of a decided transaction; `sweeper` finds transactions that timed out, are unfinished, or hang in a partition.
 """
 
 from streamhouse.broker.transactions.coordinator import TransactionCoordinator, TransactionPage

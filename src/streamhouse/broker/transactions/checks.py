@@ -1,8 +1,8 @@
-"""Checks: what a transaction is, decided from its row alone.
+"""Checks of transactions, by their row alone; nothing here does I/O.
 
-Data path   transactions, watching -> **checks**
-Owns        which names and times are accepted, whether a batch belongs to a transaction, which transactions are listed
-Leaves      changes of rows to `model.transaction_transitions`; nothing here does I/O
+Data path   coordinator, sweeper -> **checks**
+Owns        limits on names and timeouts, whether a batch belongs to a transaction, which transactions are listed
+Leaves      changes of rows to `model.transaction_transitions`
 """
 
 from collections.abc import Collection
@@ -24,14 +24,14 @@ from streamhouse.model.names import PartitionId, TopicId
 from streamhouse.model.transaction import MAX_EPOCH, StoredTransaction, TransactionCall, TransactionState
 
 COORDINATORS: Final = TopicId(UUID(int=0x7472616E73616374696F6E73))
-"""A topic that isn't there: agents are chosen for its partitions as for any other's, and nobody holds a lease."""
+"""A topic id without a topic: its partitions select coordinators as for any topic, without leases."""
 
 SPARE_EPOCHS: Final = 16
-"""A producer that has no more epochs than this before it brings an id along that it may go on under."""
+"""A producer with no more epochs left than this gets a fresh producer id with its next call."""
 
 
 def shard(transactional_id: str, settings: TransactionSettings) -> PartitionId:
-    """What a transactional id's coordinator is chosen by."""
+    """The shard that selects a transactional id's coordinator."""
     return PartitionId(COORDINATORS, shard_of(transactional_id, settings.shards))
 
 
@@ -39,7 +39,7 @@ def check_id(transactional_id: str, settings: TransactionSettings) -> None:
     if not transactional_id:
         raise TransactionalIdInvalid("transactional id is empty")
     if "\0" in transactional_id:
-        raise TransactionalIdInvalid("transactional id has a character that no database takes; character=0")
+        raise TransactionalIdInvalid("transactional id contains a NUL character")
     if (size_bytes := len(transactional_id.encode())) > settings.max_id_bytes:
         raise TransactionalIdInvalid(
             f"transactional id is too long; bytes={size_bytes} limit={settings.max_id_bytes} "
@@ -59,17 +59,17 @@ def needs_fresh_id(call: TransactionCall) -> bool:
 
 
 def describe_rejection(
-    found: StoredTransaction | None, call: TransactionCall, partitions: Collection[PartitionId]
+    row: StoredTransaction | None, call: TransactionCall, partitions: Collection[PartitionId]
 ) -> StreamhouseError | None:
     """Why batches of this producer may not be the first of its transaction in the partitions; None when they may."""
     name, producer = call
-    if found is None or found.producer.producer_id != producer.producer_id:
+    if row is None or row.producer.producer_id != producer.producer_id:
         return UnknownProducerId(name, producer_id=producer.producer_id)
-    if found.producer.epoch != producer.epoch:
-        return ProducerFenced(name, epoch=producer.epoch, current=found.producer.epoch)
-    if found.state.is_prepared:
+    if row.producer.epoch != producer.epoch:
+        return ProducerFenced(name, epoch=producer.epoch, current=row.producer.epoch)
+    if row.state.is_prepared:
         return ConcurrentTransactions(name)
-    missing = set(partitions).difference(found.partitions if found.state is TransactionState.ONGOING else ())
+    missing = set(partitions).difference(row.partitions if row.state is TransactionState.ONGOING else ())
     if missing:
         return TransactionAbortable(
             f"the partition is in no transaction that is under way; transactional_id={name!r} partition={min(missing)}"
@@ -85,7 +85,7 @@ def is_listed(
     min_duration_ms: int,
     now_ms: int,
 ) -> bool:
-    """Whether the filters let it through; empty ones, and a duration below 0, let everything."""
+    """Whether it matches the filters; an empty one, and a duration below 0, match all."""
     if states and each.state not in states:
         return False
     if producer_ids and each.producer.producer_id not in producer_ids:

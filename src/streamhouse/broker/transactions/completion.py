@@ -1,11 +1,11 @@
-"""Ending: every partition of a decided transaction hears how it ended, then the next transaction may begin.
+"""TransactionCompletion: writes the markers of a decided transaction to all its partitions, then closes its row.
 
-Data path   transactions, watching -> **ending** -> marking here, or Doors.peers -> the leaders' logs; metadata store
-Owns        the endings that are under way on this agent, and trying again for a while until every marker is durable
-Leaves      the decision to the metadata store, which has it before anybody comes here; markers to `marking`
+Data path   coordinator, sweeper -> **completion** -> `markers` here, or Dependencies.peers -> logs; metadata store
+Owns        the completions in flight on this agent, and retries until every marker is durable
+Leaves      the decision to the metadata store, which has it before this starts; markers to `markers`
 
-Whoever ends a transaction may die at any step, and others may do the same at the same time: a partition takes each
-marker once, and the row is closed only by whoever has seen all of them durable.
+An agent may die at any step, and several may complete the same transaction: a partition appends each marker once, and
+an agent closes the row only after all markers are durable.
 """
 
 import asyncio
@@ -28,26 +28,24 @@ from streamhouse.model.transaction import Marker, StoredTransaction
 log = logging.getLogger(__name__)
 
 LEAST_WAIT_S: Final = 1.0
-"""However soon ends are answered: other agents have so much time to write markers."""
+"""Minimum timeout for other agents to write markers."""
 
 SUSPEND_AFTER_S: Final = 10.0
-"""Then others have their turn for as long: whoever looks for what is half ended finds it again."""
+"""After this a completion is suspended for as long, so that others proceed; the sweeper starts it again."""
 
 REPORT_AFTER_S: Final = 5.0
-"""Between two lines of the log about ends that take long, however many there are."""
+"""Minimum time between two log lines about slow completions."""
 
 MarkerResults = Mapping[PartitionId, StreamhouseError | None]
 
 
 class TransactionKey(NamedTuple):
-    """Which transaction it was."""
-
     transactional_id: str
     number: int
 
 
 class MarkerTargets(NamedTuple):
-    """Who is to be told of which partitions. Those in nobody's share have no leader now."""
+    """Partitions by leader. A partition in neither field has no leader now."""
 
     here: Sequence[PartitionId]
     elsewhere: Mapping[Address, Sequence[PartitionId]]
@@ -56,7 +54,7 @@ class MarkerTargets(NamedTuple):
 def marker_targets(
     partitions: Iterable[PartitionId], leaders: Mapping[PartitionId, Leader], own: SessionId
 ) -> MarkerTargets:
-    """Divide partitions by their leaders. Decides; touches nothing."""
+    """Group partitions by their leaders; a pure function."""
     here: list[PartitionId] = []
     elsewhere: dict[Address, list[PartitionId]] = {}
     for partition in partitions:
@@ -71,7 +69,7 @@ def marker_targets(
 
 
 def is_marked(outcome: StreamhouseError | None) -> bool:
-    """Whether a partition needs no further marker: it has it, or has heard of a later transaction."""
+    """Whether a partition needs no further marker: it has it, or one of a later transaction."""
     return outcome is None or isinstance(outcome, MarkerFenced)
 
 
@@ -111,7 +109,7 @@ class TransactionCompletion:
     # --- life
 
     async def run(self, beside: Callable[[], Awaitable[None]]) -> None:
-        """Run `beside`, and the endings that are begun meanwhile; cancelled, it lets go of all of them at once."""
+        """Run `beside`, and the completions that are started meanwhile; when cancelled, all of them end."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             try:
@@ -120,11 +118,11 @@ class TransactionCompletion:
                 self._tasks = None  # the group takes no more while it waits for those that it cancels
 
     def begin(self, decided: StoredTransaction) -> "asyncio.Task[bool] | None":
-        """End a decided transaction, if this agent doesn't already; None when it can't now, so that somebody finds it
-        later. The task says whether the transaction is over."""
+        """Start to complete a decided transaction, unless it is in flight; None if there are too many: the sweeper
+        finds it later. The task returns whether the transaction is complete."""
         key = _key(decided)
-        if (found := self._under_way.get(key)) is not None:
-            return found
+        if (running := self._under_way.get(key)) is not None:
+            return running
         if self._tasks is None or len(self._under_way) >= self._settings.max_waiting:
             return None
         task = self._tasks.create_task(self._end(decided), name=f"end-{decided.transactional_id[:100]}")
@@ -152,7 +150,7 @@ class TransactionCompletion:
             self.retries += 1
             await self._dependencies.clock.sleep(self._dependencies.ids.jitter(wait_s))
             wait_s = min(wait_s * 2, self._dependencies.settings.peers.retry_max_s)
-            if not await self._is_wanted(decided):
+            if not await self._is_pending(decided):
                 return False
             if (now := self._dependencies.clock.monotonic()) >= until:
                 self._rest(decided, now=now)
@@ -164,7 +162,7 @@ class TransactionCompletion:
             self._resting[_key(decided)] = now + SUSPEND_AFTER_S
 
     def is_suspended(self, decided: StoredTransaction) -> bool:
-        """Whether its end was tried for long, a moment ago."""
+        """Whether its completion was suspended a moment ago."""
         return self._resting.get(_key(decided), -math.inf) > self._dependencies.clock.monotonic()
 
     def _report(self, decided: StoredTransaction, why: str) -> None:
@@ -178,42 +176,42 @@ class TransactionCompletion:
         self.committed += marker.is_commit
         self.aborted += not marker.is_commit
 
-    async def _is_wanted(self, decided: StoredTransaction) -> bool:
-        """Whether nobody else has ended it meanwhile."""
+    async def _is_pending(self, decided: StoredTransaction) -> bool:
+        """Whether no other agent has completed it meanwhile."""
         try:
-            found = await self._metadata.find_transaction(decided.transactional_id)
+            row = await self._metadata.find_transaction(decided.transactional_id)
         except StreamhouseError:
             return True
-        return found is not None and found.state.is_prepared and found.number == decided.number
+        return row is not None and row.state.is_prepared and row.number == decided.number
 
     async def _round(self, marker: Marker, partitions: Sequence[PartitionId]) -> Sequence[PartitionId]:
-        """Tell every leader once; returns the partitions that have to be told again."""
+        """Send markers to every leader once; returns the partitions that are not marked."""
         topics = await self._topics(partitions)
         there = [each for each in partitions if each.topic_id in topics]
         known = [topic for topic in topics.values() if topic is not None]
         divided = marker_targets(there, await self._leaders(known), self._own().session_id)
-        told = await asyncio.gather(
+        results = await asyncio.gather(
             self._mark_here(marker, divided.here, topics),
             *(self._mark_elsewhere(marker, at, each) for at, each in divided.elsewhere.items()),
         )
-        marked = {partition for outcomes in told for partition, error in outcomes.items() if is_marked(error)}
+        marked = {partition for outcomes in results for partition, error in outcomes.items() if is_marked(error)}
         left = [each for each in there if each not in marked]
         for topic_id in {each.topic_id for each in left}:
             self._cluster.forget_leases(topic_id)
         return left
 
     async def _topics(self, partitions: Sequence[PartitionId]) -> Mapping[TopicId, Topic | None]:
-        """The topics that are there, None for those that only the store knows of yet; those that are gone are left
-        out, and the store itself has said so."""
-        found: dict[TopicId, Topic | None] = {}
+        """Topics by id; None for one that only the store knows yet. Topics that the store does not have are left
+        out."""
+        topics: dict[TopicId, Topic | None] = {}
         for topic_id in dict.fromkeys(each.topic_id for each in partitions):
             try:
-                found[topic_id] = await self._catalog.find_by_id(topic_id)
+                topics[topic_id] = await self._catalog.find_by_id(topic_id)
             except UnknownTopicId:
                 if await self._metadata.partitions([topic_id]):
                     self._catalog.invalidate()
-                    found[topic_id] = None
-        return found
+                    topics[topic_id] = None
+        return topics
 
     async def _mark_here(
         self, marker: Marker, partitions: Sequence[PartitionId], topics: Mapping[TopicId, Topic | None]
@@ -237,5 +235,5 @@ def _key(decided: StoredTransaction) -> TransactionKey:
 
 def _name(partition: PartitionId, topics: Mapping[TopicId, Topic | None]) -> TopicPartition:
     topic = topics[partition.topic_id]
-    assert topic is not None, f"nobody leads a topic that isn't known; partition={partition}"
+    assert topic is not None, f"a partition with a leader has an unknown topic; partition={partition}"
     return TopicPartition(topic.name, partition.partition)

@@ -1,11 +1,11 @@
-"""Transactions: what transactional producers may ask; the one door for every protocol.
+"""TransactionCoordinator: the public calls of transactional producers and administrators.
 
-Data path   wire -> **transactions** -> metadata store (decides), ending (markers)
-Owns        the public calls, which names and timeouts are accepted, the life of the parts
-Leaves      each change of a row to the metadata store, codes and versions to the wires, offsets to `groups`
+Data path   wire -> **coordinator** -> metadata store (decides), completion (markers)
+Owns        the public calls, limits on names and timeouts, building and running the parts
+Leaves      each change of a row to the metadata store; codes and versions to `wire`; offsets to `groups`
 
-Nothing is cached: every call is one guarded change of a row, so any agent may serve it, and whoever is killed in the
-middle leaves a row that says what is still to do.
+Nothing is cached: every call is one guarded change of a row, so any agent may serve it. An agent that dies in the
+middle leaves a row from which another agent completes the transaction.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
@@ -52,7 +52,7 @@ PAGE: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionPage:
-    """Some transactions by transactional id, of the whole cluster, and the id behind which the next page begins."""
+    """Some transactions by transactional id, of the whole cluster, and the id after which the next page starts."""
 
     transactions: Sequence[StoredTransaction]
     next: str | None
@@ -61,7 +61,7 @@ class TransactionPage:
 
 class TransactionCoordinator:
     def __init__(self, context: BrokerContext, *, allocate: Callable[[], Awaitable[int]]) -> None:
-        """`allocate` gives a producer id that nobody ever had."""
+        """`allocate` returns a producer id that was never used."""
         dependencies, catalog, cluster, open_partitions = (
             context.dependencies,
             context.catalog,
@@ -91,11 +91,11 @@ class TransactionCoordinator:
             marking=self.marking,
             own=lambda: current_session().session,
         )
-        self.strays = HangingTransactions(dependencies, current_session=current_session, marking=self.marking)
+        self.hanging = HangingTransactions(dependencies, current_session=current_session, marking=self.marking)
         self.watch = TransactionSweeper(
             dependencies,
             endings=self.endings,
-            strays=self.strays,
+            hanging=self.hanging,
             is_ours=self._is_ours,
             forgets=lambda: cluster.does("transactions"),
         )
@@ -106,26 +106,26 @@ class TransactionCoordinator:
     # --- life
 
     async def run(self) -> None:
-        """End what is decided and abort what took too long, until cancelled; then others find what is left."""
+        """Complete decided transactions and abort overdue ones, until cancelled."""
         await self.endings.run(self.watch.run)
 
     async def coordinator_of(self, transactional_id: str) -> Session:
-        """The session that clients should ask. Any other would serve them as well."""
+        """The session that clients should use; any other agent would serve them as well."""
         check_id(transactional_id, self._settings)
         if self._dependencies.alone:
             return self._current_session().session
-        found = self._cluster.preferred_leader(shard(transactional_id, self._settings))
-        if found is None:
+        leader = self._cluster.preferred_leader(shard(transactional_id, self._settings))
+        if leader is None:
             raise TransactionUnavailable(transactional_id, why="no agent takes transactions now")
-        return found
+        return leader
 
     def _is_ours(self, transactional_id: str) -> bool:
         return self._dependencies.alone or self._cluster.is_ours(shard(transactional_id, self._settings))
 
     @property
     def _by(self) -> SessionId | None:
-        """Who is asked. A paused agent that wakes up finds calls which producers have long made to another one: the end
-        of a transaction then, taken for the end of the next, would tear that one apart."""
+        """The session that must be valid for the change. A paused agent that resumes may still hold calls that
+        producers have repeated at another agent: such an old end of a transaction must not end the next one."""
         return None if self._dependencies.alone else self._current_session().session.session_id
 
     # --- calls of producers
@@ -133,43 +133,43 @@ class TransactionCoordinator:
     async def init_producer(
         self, transactional_id: str, timeout_ms: int, known: ProducerIdentity | None = None
     ) -> ProducerIdentity:
-        """Be the only producer of this transactional id: whoever was it before is fenced, and what it left open is
-        aborted. Raises `ConcurrentTransactions` when that takes too long: the same call may succeed soon."""
+        """Become the only producer of this transactional id: the previous one is fenced, and its open transaction is
+        aborted. Raises `ConcurrentTransactions` when that takes too long: a retry may succeed soon."""
         check_id(transactional_id, self._settings)
         check_timeout(timeout_ms, self._settings)
         deadline = self._dependencies.deadline(self._settings.end_wait_s)
         with coordinator_errors(transactional_id):
-            asked = InitProducerRequest(
+            request = InitProducerRequest(
                 transactional_id=transactional_id, timeout_ms=timeout_ms, fresh_id=await self._allocate(), known=known
             )
             while True:
-                found = await self._metadata.init_producer(asked, by=self._by)
-                if not found.state.is_prepared:
-                    return found.producer
-                asked = replace(asked, after=found.producer)
-                if not await self._ended(found, wait_s=deadline.left_s):
+                row = await self._metadata.init_producer(request, by=self._by)
+                if not row.state.is_prepared:
+                    return row.producer
+                request = replace(request, after=row.producer)
+                if not await self._ended(row, wait_s=deadline.left_s):
                     await deadline.wait_to_retry(ConcurrentTransactions(transactional_id))
 
     async def add_partitions(self, call: TransactionCall, names: Sequence[TopicPartition]) -> Outcomes:
-        """Have partitions take part in the transaction, which begins with the first of them. If one of them can't, the
-        answer says so and none was added."""
+        """Add partitions to the transaction, which starts with the first of them. If one of them is invalid, its
+        outcome is an error and none is added."""
         check_id(call.transactional_id, self._settings)
         with coordinator_errors(call.transactional_id):
-            places = {name: await self._place(name) for name in names}
-            partitions = [place for place in places.values() if isinstance(place, PartitionId)]
-            if len(partitions) == len(places):
+            resolved = {name: await self._resolve(name) for name in names}
+            partitions = [each for each in resolved.values() if isinstance(each, PartitionId)]
+            if len(partitions) == len(resolved):
                 await self._enlist(call, partitions)
-        return {name: place if isinstance(place, StreamhouseError) else None for name, place in places.items()}
+        return {name: each if isinstance(each, StreamhouseError) else None for name, each in resolved.items()}
 
     async def add_offsets(self, call: TransactionCall, group_id: str) -> None:
-        """Have a group's offsets take part in the transaction. They are rows beside its own: it only has to begin."""
+        """Start the transaction for a group's offsets, which have rows of their own."""
         check_id(call.transactional_id, self._settings)
         with coordinator_errors(call.transactional_id):
             await self._enlist(call, ())
 
     async def end(self, call: TransactionCall, *, commit: bool, bump: bool) -> ProducerIdentity:
-        """Decide, which holds when this returns, and wait a while for the markers. Returns who the producer is in its
-        next transaction."""
+        """Commit or abort, which is durable when this returns, and wait a while for the markers. Returns the producer's
+        id and epoch for its next transaction."""
         check_id(call.transactional_id, self._settings)
         with coordinator_errors(call.transactional_id):
             fresh_id = await self._allocate() if needs_fresh_id(call) else -1
@@ -181,7 +181,7 @@ class TransactionCoordinator:
         return decided.producer
 
     async def _ended(self, decided: StoredTransaction, *, wait_s: float) -> bool:
-        """Whether a decided transaction was over in time; its end goes on if not."""
+        """Whether a decided transaction was completed in time; otherwise its completion continues."""
         ending = self.endings.begin(decided)
         if ending is None:
             return False
@@ -191,7 +191,7 @@ class TransactionCoordinator:
     async def _enlist(self, call: TransactionCall, partitions: Sequence[PartitionId]) -> None:
         await self._metadata.add_transaction_partitions(call, partitions, limit=self._settings.max_partitions)
 
-    async def _place(self, name: TopicPartition) -> PartitionId | StreamhouseError:
+    async def _resolve(self, name: TopicPartition) -> PartitionId | StreamhouseError:
         if name.topic == OFFSETS_TOPIC:
             return InvalidTopicName(f"an internal topic can't be written to by clients; name={name.topic}")
         return await self._catalog.find_partition(name)
@@ -201,8 +201,8 @@ class TransactionCoordinator:
     async def verify(
         self, partitions: Sequence[PartitionId], transactional_id: str, producer: ProducerIdentity, enlists: bool
     ) -> None:
-        """Raise unless the producer has a transaction under way that all of the partitions take part in; with `enlists`
-        they do from now on."""
+        """Raise unless the producer has an ongoing transaction with all of the partitions; with `enlists` they are
+        added to it."""
         check_id(transactional_id, self._settings)
         call = TransactionCall(transactional_id, producer)
         if enlists:
@@ -213,28 +213,28 @@ class TransactionCoordinator:
             raise error
 
     async def mark(self, marker: Marker, names: Sequence[TopicPartition], *, only_due: bool = False) -> Outcomes:
-        """Write the end of a transaction into partitions that this agent leads; durable when it returns. With
-        `only_due`, not if the transaction is over: agents may come late, administrators know what they do."""
+        """Write markers into partitions that this agent leads; durable when it returns. With `only_due`, markers of a
+        completed transaction are rejected: agents may be late, administrators write them on purpose."""
         return await self.marking.mark(marker, names, only_due=only_due)
 
-    # --- topic_admin
+    # --- administration
 
     async def describe(self, transactional_ids: Collection[str]) -> Mapping[str, StoredTransaction | StreamhouseError]:
-        answers: dict[str, StoredTransaction | StreamhouseError] = {}
+        results: dict[str, StoredTransaction | StreamhouseError] = {}
         for transactional_id in dict.fromkeys(transactional_ids):
             try:
-                answers[transactional_id] = await self._describe(transactional_id)
+                results[transactional_id] = await self._describe(transactional_id)
             except StreamhouseError as error:
-                answers[transactional_id] = error
-        return answers
+                results[transactional_id] = error
+        return results
 
     async def _describe(self, transactional_id: str) -> StoredTransaction:
         check_id(transactional_id, self._settings)
         with coordinator_errors(transactional_id):
-            found = await self._metadata.find_transaction(transactional_id)
-        if found is None:
+            row = await self._metadata.find_transaction(transactional_id)
+        if row is None:
             raise TransactionalIdNotFound(transactional_id)
-        return found
+        return row
 
     async def list(
         self,
@@ -243,8 +243,8 @@ class TransactionCoordinator:
         producer_ids: Collection[int] = (),
         min_duration_ms: int = -1,
     ) -> Sequence[StoredTransaction]:
-        """Those that this agent coordinates, by transactional id, up to `max_listed`; empty filters let everything
-        through."""
+        """The transactions that this agent coordinates, by transactional id, up to `max_listed`; an empty filter
+        matches all."""
         listed: list[StoredTransaction] = []
         after: str | None = None
         with coordinator_errors(""):
@@ -271,40 +271,42 @@ class TransactionCoordinator:
     async def page(
         self, *, after: str | None, limit: int, states: Collection[TransactionState] = (), min_duration_ms: int = -1
     ) -> TransactionPage:
-        """Those of all agents. At most `max_listed` are looked at, so that a page may have fewer than there are."""
-        found: list[StoredTransaction] = []
-        looked_at, is_over = 0, False
+        """Transactions of all agents. At most `max_listed` rows are read, so a page may have fewer than `limit`."""
+        matches: list[StoredTransaction] = []
+        rows_read, is_over = 0, False
         with coordinator_errors(""):
             now_ms = await self._metadata.now_ms()
-            while len(found) < limit and looked_at < self._settings.max_listed and not is_over:
+            while len(matches) < limit and rows_read < self._settings.max_listed and not is_over:
                 rows = await self._metadata.transactions(after=after, limit=PAGE)
-                is_over, looked_at = len(rows) < PAGE, looked_at + len(rows)
+                is_over, rows_read = len(rows) < PAGE, rows_read + len(rows)
                 after = rows[-1].transactional_id if rows else after
-                found += [
+                matches += [
                     each
                     for each in rows
                     if is_listed(each, states=states, producer_ids=(), min_duration_ms=min_duration_ms, now_ms=now_ms)
                 ]
-        if len(found) > limit:
-            return TransactionPage(transactions=found[:limit], next=found[limit - 1].transactional_id, now_ms=now_ms)
-        return TransactionPage(transactions=found, next=None if is_over else after, now_ms=now_ms)
+        if len(matches) > limit:
+            return TransactionPage(
+                transactions=matches[:limit], next=matches[limit - 1].transactional_id, now_ms=now_ms
+            )
+        return TransactionPage(transactions=matches, next=None if is_over else after, now_ms=now_ms)
 
     async def now_ms(self) -> int:
         """The time by the clock that transactions begin and end by."""
         return await self._metadata.now_ms()
 
     async def fence(self, transactional_id: str) -> StoredTransaction:
-        """Replace the producer of a transactional id by nobody: whoever it is may write nothing more, what it has open
-        is aborted, what is decided is ended as it was decided. Returns what there was before."""
-        found = await self._describe(transactional_id)
+        """Fence the producer of a transactional id: its open transaction is aborted, a decided one is completed.
+        Returns the row as it was before."""
+        before = await self._describe(transactional_id)
         longest_ms = round(self._settings.max_timeout_s * 1000)  # it may have been lowered since
-        await self.init_producer(transactional_id, min(found.timeout_ms, longest_ms))
-        return found
+        await self.init_producer(transactional_id, min(before.timeout_ms, longest_ms))
+        return before
 
 
 @contextmanager
 def coordinator_errors(transactional_id: str) -> Iterator[None]:
-    """A store that doesn't answer is a coordinator that can't: clients look for one again and ask once more."""
+    """An unavailable store is an unavailable coordinator: clients look it up again and retry."""
     try:
         yield
     except (Unavailable, SessionLost) as error:

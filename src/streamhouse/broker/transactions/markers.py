@@ -1,10 +1,10 @@
-"""Marking: the ends of transactions are written into the partitions that this agent leads.
+"""MarkerWriter: writes the markers of transactions into the partitions that this agent leads.
 
-Data path   WriteTxnMarkers, ending -> **marking** -> log -> WAL
-Owns        that a marker is durable, under a lease that still holds, before anybody is told so
-Leaves      which marker is taken and which one came before to `log`, leases to `open_partitions` and `agent_session`
+Data path   WriteTxnMarkers, completion -> **markers** -> log -> WAL
+Owns        that a marker is durable, under a valid lease, before it is acknowledged
+Leaves      whether a marker is accepted or a duplicate to `log`; leases to `open_partitions` and `agent_session`
 
-A marker isn't admitted by the memory budget as records are: it ends what holds readers back, and it is small.
+A marker does not wait for the memory budget as records do: it is small, and it lets the last stable offset advance.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from streamhouse.model.transaction import Marker
 from streamhouse.stores.metadata.base import MetadataStore
 
 Outcomes = Mapping[TopicPartition, StreamhouseError | None]
-"""What became of each partition; None: its marker is durable."""
+"""The outcome per partition; None: its marker is durable."""
 
 
 class MarkerWriter:
@@ -54,14 +54,14 @@ class MarkerWriter:
     ) -> Outcomes:
         """Write a marker into each of these partitions; with `ids`, only where the name still means that partition.
 
-        With `only_due`, one whose transaction is over is refused also where the partition can't know that.
-        """
-        wanted = list(dict.fromkeys(names))
-        await self._open_ahead(wanted)
+        With `only_due`, a marker of a completed transaction is rejected even if the partition has forgotten its
+        producer."""
+        distinct = list(dict.fromkeys(names))
+        await self._open_ahead(distinct)
         expected = ids or {}
         row = _ProducerRow(marker, metadata=self._metadata) if only_due else None
-        answers = await asyncio.gather(*(self._try(marker, name, expected.get(name), row) for name in wanted))
-        return dict(zip(wanted, answers, strict=True))
+        results = await asyncio.gather(*(self._try(marker, name, expected.get(name), row) for name in distinct))
+        return dict(zip(distinct, results, strict=True))
 
     async def _try(
         self, marker: Marker, name: TopicPartition, expected: PartitionId | None, row: "_ProducerRow | None"
@@ -86,50 +86,50 @@ class MarkerWriter:
         await self.write(opened, marker)
 
     async def write(self, opened: PartitionLog, marker: Marker) -> None:
-        """Place a marker in a log whose gate is open, before anything else happens; durable when it returns."""
+        """Append a marker to a log that takes appends, without a suspension before; durable when it returns."""
         self._current_session().require_valid(opened.name)
-        placed = self._place(opened, marker)
-        await placed.durable()
-        if not self._current_session().may_acknowledge(placed.log):
+        pending = self._append(opened, marker)
+        await pending.durable()
+        if not self._current_session().may_acknowledge(pending.log):
             raise AppendFailed(f"lease ended before the marker was acknowledged; partition={opened.name}")
 
-    def _place(self, opened: PartitionLog, marker: Marker) -> PendingAppend:
+    def _append(self, opened: PartitionLog, marker: Marker) -> PendingAppend:
         before = opened.tail_bytes
-        placed = opened.append_marker(marker, now=self._clock.monotonic(), now_ms=self._clock.now_ms())
+        pending = opened.append_marker(marker, now=self._clock.monotonic(), now_ms=self._clock.now_ms())
         self._budget.take(opened.tail_bytes - before)  # the flusher gives back what leaves the tail
-        self.written += placed.commit is not None
-        return placed
+        self.written += pending.commit is not None
+        return pending
 
 
 class _ProducerRow:
-    """What the producer's row says of a marker: asked for once, however many partitions want to know.
+    """Whether the producer's row still expects the marker; read once for all partitions.
 
-    A partition forgets producers that are silent for long, or when there are too many others. A marker that was on its
-    way all the time would then end whatever its producer has begun since.
+    A partition forgets producers that are idle for long, or when there are too many. A marker that was in flight all
+    the time would then end the producer's next transaction.
     """
 
     def __init__(self, marker: Marker, *, metadata: MetadataStore) -> None:
         self._marker = marker
         self._metadata = metadata
-        self._asking = asyncio.Lock()
-        self._is_asked = False
-        self._refusal: StreamhouseError | None = None
+        self._lock = asyncio.Lock()
+        self._is_read = False
+        self._error: StreamhouseError | None = None
 
     async def require_due(self) -> None:
-        """Raise `MarkerFenced` if the marker's transaction has been over for long."""
-        async with self._asking:
-            if not self._is_asked:
-                self._refusal = await self._ask()
-                self._is_asked = True
-        if self._refusal is not None:
-            raise self._refusal.with_traceback(None)
+        """Raise `MarkerFenced` if the marker's transaction is complete."""
+        async with self._lock:
+            if not self._is_read:
+                self._error = await self._read()
+                self._is_read = True
+        if self._error is not None:
+            raise self._error.with_traceback(None)
 
-    async def _ask(self) -> StreamhouseError | None:
+    async def _read(self) -> StreamhouseError | None:
         try:
             row = await self._metadata.transaction_of(self._marker.producer.producer_id)
         except StreamhouseError as error:
             return error
-        # Without one, the producer goes on under another id: as this one it begins nothing more.
+        # Without a row, the producer has another id now: it starts no transaction under this one.
         if row is None or (row.state.is_prepared and row.number == self._marker.number):
             return None
         return MarkerFenced(f"marker of a transaction that is over; marker={self._marker} number={row.number}")

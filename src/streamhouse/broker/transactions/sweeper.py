@@ -29,23 +29,23 @@ log = logging.getLogger(__name__)
 
 CHECKED_AT_ONCE: Final = 20
 MAX_WAIT_S: Final = 60.0
-"""Longest time between two questions about the same open transaction."""
+"""Longest time between two checks of the same open transaction."""
 
 
 class Hanging(NamedTuple):
-    """An open transaction, as it was when somebody last looked; with its next batch it is another one."""
+    """An open transaction at the last check; its next batch makes it a different one."""
 
     partition: PartitionId
     entry: ProducerEntry
 
 
 class _CheckSchedule(NamedTuple):
-    ask_at: float
+    check_at: float
     wait_s: float
 
 
 def missing_marker(row: StoredTransaction | None, suspect: Hanging) -> Marker | None:
-    """The marker that a partition still needs, though nobody will bring it; None while somebody will, or may."""
+    """The marker that a partition needs and no coordinator will write; None while one may still write it."""
     entry = suspect.entry
     if row is None:  # its producer may have another id by now, and its end be on its way
         return None
@@ -86,30 +86,32 @@ class HangingTransactions:
         return f"<HangingTransactions suspects={len(self._suspects)} ended={self.ended}>"
 
     async def look(self) -> None:
-        """Ask after a few of the transactions that have been open for a while, the most patient first."""
+        """Check a few of the transactions that have been open for a while, those that are due longest first."""
         now = self._dependencies.clock.monotonic()
         logs = {each.partition: each for each in self._current_session().logs() if _holds_back_lso(each)}
-        found = _open(logs.values())
+        suspects = _open(logs.values())
         fresh = _CheckSchedule(now + self._settings.grace_s, self._settings.grace_s)
-        self._suspects = {each: self._suspects.get(each, fresh) for each in found}
-        due = sorted((each for each in found if self._suspects[each].ask_at <= now), key=self._suspects.__getitem__)
+        self._suspects = {each: self._suspects.get(each, fresh) for each in suspects}
+        due = sorted(
+            (each for each in suspects if self._suspects[each].check_at <= now), key=self._suspects.__getitem__
+        )
         for suspect in due[:CHECKED_AT_ONCE]:
             wait_s = min(2 * self._suspects[suspect].wait_s, MAX_WAIT_S)
             self._suspects[suspect] = _CheckSchedule(now + wait_s, wait_s)
-            await self._ask_after(logs[suspect.partition], suspect)
+            await self._check(logs[suspect.partition], suspect)
 
-    async def _ask_after(self, item: PartitionLog, suspect: Hanging) -> None:
+    async def _check(self, item: PartitionLog, suspect: Hanging) -> None:
         marker = missing_marker(await self._dependencies.metadata.transaction_of(suspect.entry.producer_id), suspect)
         if marker is None or not item.gate.is_open or suspect not in _open([item]):
             return
         try:
             await self._marking.write(item, marker)
         except StreamhouseError as error:
-            log.warning("stray transaction not ended", extra={"partition": str(item.name), "why": str(error)})
+            log.warning("hanging transaction not ended", extra={"partition": str(item.name), "why": str(error)})
         else:
             self.ended += 1
             fields = {"partition": str(item.name), "producer": suspect.entry.producer_id, "commit": marker.is_commit}
-            log.warning("stray transaction ended", extra=fields)
+            log.warning("hanging transaction ended", extra=fields)
 
 
 def _holds_back_lso(item: PartitionLog) -> bool:
@@ -130,18 +132,18 @@ class TransactionSweeper:
         dependencies: Dependencies,
         *,
         endings: TransactionCompletion,
-        strays: HangingTransactions,
+        hanging: HangingTransactions,
         is_ours: Callable[[str], bool],
         forgets: Callable[[], bool],
     ) -> None:
-        """`is_ours` says of a transactional id whether this agent coordinates it; `forgets`, whether this agent is the
-        one that forgets those that are silent."""
+        """`is_ours`: whether this agent coordinates a transactional id; `forgets`: whether this agent deletes idle
+        transactional ids."""
         self._clock = dependencies.clock
         self._ids = dependencies.ids
         self._metadata = dependencies.metadata
         self._settings = dependencies.settings.transactions
         self._endings = endings
-        self._strays = strays
+        self._hanging = hanging
         self._is_ours = is_ours
         self._forgets = forgets
         self._forget_at = dependencies.clock.monotonic()
@@ -153,19 +155,19 @@ class TransactionSweeper:
         return f"<TransactionSweeper expired={self.expired} forgotten={self.forgotten}>"
 
     async def run(self) -> None:
-        """Look again and again, for ever."""
+        """Sweep until cancelled."""
         while True:
             await self._clock.sleep(self._ids.jitter(self._settings.check_s))
             try:
                 await self.look()
-                await self._strays.look()
+                await self._hanging.look()
                 await self._forget()
             except StreamhouseError as error:
-                log.warning("transactions were not looked for", extra={"why": str(error)})
+                log.warning("transaction sweep failed, will retry", extra={"why": str(error)})
 
     async def look(self) -> None:
-        """One look: what is overdue is on its way to its end after it. Where there is more of it than one look takes,
-        the next one goes on behind: the oldest may be those that can't be ended now."""
+        """Start to complete overdue transactions. If there are more than the limit, the next sweep continues after
+        them, because the oldest may be those that can't be completed now."""
         limit = self._settings.max_waiting
         due = await self._metadata.due_transactions(
             prepared_before_ms=round(self._settings.grace_s * 1000), limit=limit, after=self._seen
@@ -180,9 +182,9 @@ class TransactionSweeper:
         if not due.state.is_prepared:
             decided = await self._metadata.expire_transaction(due.transactional_id, due.number)
             self.expired += decided is not None
-        # Half of the places are for those who wait for the end of their own transactions.
-        has_room = 2 * len(self._endings) <= self._settings.max_waiting
-        if decided is not None and has_room and not self._endings.is_suspended(decided):
+        # Half of the capacity is for producers that wait for the end of their own transactions.
+        has_capacity = 2 * len(self._endings) <= self._settings.max_waiting
+        if decided is not None and has_capacity and not self._endings.is_suspended(decided):
             self._endings.begin(decided)
 
     async def _forget(self) -> None:
