@@ -307,7 +307,7 @@ def test_a_store_that_has_no_room_for_tables_needs_a_location(store: str) -> Non
     doors = MadeUpAgents(TOPIC, store=store)
     result = create(doors)
     assert result.exit_code == 1
-    assert "do=say --location" in said(result)
+    assert "do=give --location" in said(result)
     assert doors.asked == []
 
 

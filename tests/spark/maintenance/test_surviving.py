@@ -34,7 +34,7 @@ def scan_of(partition: int, *, shift: int = 0) -> MarkerScan:
 
 def test_a_row_has_the_hash_of_a_key_and_its_offset_in_the_log() -> None:
     batch = build_batch([Record(key=b"a"), Record(key=None, value=b"v"), Record(key=b"b")], base_offset=7)
-    made = key_rows([bytes(batch), bytes(batch)], scan_of(3, shift=100), void=NONE_ABORTED)
+    made = key_rows([bytes(batch), bytes(batch)], scan_of(3, shift=100), aborted=NONE_ABORTED)
     assert made.column("partition").to_pylist() == [3] * 4
     assert made.column("offset").to_pylist() == [107, 109, 107, 109]
     high, low = (made.column(name).to_pylist()[0] for name in ("high", "low"))
@@ -47,7 +47,7 @@ def test_batches_of_aborted_transactions_have_no_rows() -> None:
         (AbortedTransactions([AbortedTransaction(1, 0, 1)]), 0),
         (AbortedTransactions([AbortedTransaction(2, 0, 1)]), 1),
     ):
-        assert key_rows([bytes(batch)], scan_of(0), void=void).num_rows == rows
+        assert key_rows([bytes(batch)], scan_of(0), aborted=void).num_rows == rows
 
 
 def test_an_offset_belongs_to_the_group_whose_bounds_hold_it() -> None:

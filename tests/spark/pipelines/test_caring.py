@@ -22,7 +22,7 @@ FAILED = Ended(run=1, how="failed", error="the agents are away")
 
 
 def care(patience: Backoff | None = None) -> PipelineState:
-    return PipelineState(JOB, patience=patience or Backoff(), ids=Ids(random.Random(1)), now=0.0)
+    return PipelineState(JOB, backoff=patience or Backoff(), ids=Ids(random.Random(1)), now=0.0)
 
 
 def fail(subject: PipelineState, now: float, ended: Ended = FAILED) -> float:
@@ -72,7 +72,7 @@ def test_the_last_error_is_told_until_a_micro_batch_is_over() -> None:
     subject.started(2)
     subject.begun(2.0, 0)
     assert (subject.phase, subject.status(0)["error"]) == (Phase.RUNNING, "the agents are away")
-    subject.told({"batch_id": 1})
+    subject.update({"batch_id": 1})
     assert subject.status(0)["error"] is None
 
 
@@ -154,16 +154,16 @@ def test_late_rows_are_counted_on_by_the_next_run_and_the_next_supervisor() -> N
     for run, late in ((1, 2), (1, 5), (2, 1)):
         if subject.run != run:
             subject.started(run)
-        subject.told({"late_rows": late})
+        subject.update({"late_rows": late})
     assert subject.status(0)["late_rows"] == 6
     told = {"name": "c", "kind": "sql", "text": "x", "target": "c", "query_id": "q", "revision": 1, "generation": 2}
     status = {"batch_id": 7, "late_rows": 6, "progress": {"generation": 2}}
     taken = PipelineState(
-        pipeline_job({**told, "status": status}, epoch=8), patience=Backoff(), ids=Ids(random.Random(1)), now=0.0
+        pipeline_job({**told, "status": status}, epoch=8), backoff=Backoff(), ids=Ids(random.Random(1)), now=0.0
     )
     assert taken.status(0)["late_rows"] == 6
     taken.started(1)
-    taken.told({"late_rows": 4})
+    taken.update({"late_rows": 4})
     assert taken.status(0)["late_rows"] == 10
     anew = pipeline_job({**told, "generation": 3, "status": status}, epoch=9)
     assert anew.late_rows == 0

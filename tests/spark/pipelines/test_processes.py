@@ -48,7 +48,7 @@ class Place:
         self.http = Http(agent.http, timeout_s=2.0)
         agents = SupervisorClient(self.http, name=name, host="here", slots=16)
         self.supervisor = Supervisor(
-            agents, partial(self._start, plan), clock=SystemClock(), ids=Ids(), patience=Backoff(first_s=0.1)
+            agents, partial(self._start, plan), clock=SystemClock(), ids=Ids(), backoff=Backoff(first_s=0.1)
         )
 
     async def _start(self, plan: RunnerCommand, key: str, on_event: OnEvent) -> RunnerProcess:

@@ -67,7 +67,7 @@ class Told:
 def test_a_pipeline_runs_when_each_query_has_gone_through_a_trigger() -> None:
     main, letters, told = Query(), Query(), Told()
     built = StartedPipeline(main=cast(StreamingQuery, main), others=(cast(StreamingQuery, letters),))
-    run = QueryRun(1, JOB, build=lambda job: built, tell=told)
+    run = QueryRun(1, JOB, build=lambda job: built, send=told)
     run.start()
     main.progress = Progress(0)
     run.join(1.0)  # four looks at least

@@ -27,7 +27,9 @@ def main(folder: Path, what: str) -> None:
             sys.exit("another one lives")
         (folder / f"born-{os.getpid()}").touch()
         server = HTTPServer(("127.0.0.1", 0), Health)
-        home.tell(Worker(address=f"127.0.0.1:{server.server_port}", token="secret", pid=os.getpid(), log=str(home.log)))
+        home.publish(
+            Worker(address=f"127.0.0.1:{server.server_port}", token="secret", pid=os.getpid(), log=str(home.log))
+        )
         server.serve_forever()
 
 

@@ -42,7 +42,7 @@ class FakeEngine:
         self.was_cancelled = threading.Event()
         self.was_released = threading.Event()
 
-    def ask(self, question: QueryRequest, query_id: str) -> QueryResult:
+    def execute(self, question: QueryRequest, query_id: str) -> QueryResult:
         self.asked.append(question)
         if question.sql == "wait":
             self.entered.release()

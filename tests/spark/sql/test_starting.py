@@ -95,7 +95,7 @@ async def test_one_that_can_not_start_tells_its_last_words_and_where_its_log_is(
 
 async def test_a_wrong_token_is_nobodys_worker(launches: Launches) -> None:
     found = await ensure_worker(AGENTS)
-    runtime_dir(AGENTS).tell(Worker(address=found.address, token="guessed", pid=found.pid))
+    runtime_dir(AGENTS).publish(Worker(address=found.address, token="guessed", pid=found.pid))
     assert await find_worker(AGENTS) is None
 
 
@@ -110,7 +110,7 @@ def test_the_folder_is_the_users_alone(tmp_path: Path) -> None:
     environ = {"STREAMHOUSE_SQL_FOLDER": str(tmp_path)}
     home = runtime_dir(AGENTS, environ)
     assert stat.S_IMODE(home.folder.stat().st_mode) == 0o700
-    home.tell(Worker(address="a:1", token="t"))
+    home.publish(Worker(address="a:1", token="t"))
     assert stat.S_IMODE((home.folder / "worker.json").stat().st_mode) == 0o600
     home.folder.chmod(0o755)
     with pytest.raises(Misconfigured, match="others can look into"):

@@ -277,7 +277,7 @@ def test_what_is_judged_is_what_is_run(spark: SparkSession, text: str) -> None:
     """A comment ends where Spark says that it ends, and hides nothing."""
     answering = QueryExecutor(spark, agents="127.0.0.1:1", limits=SqlLimits())
     try:
-        reply = answering.ask(QueryRequest(sql=text, is_untrusted=True), "hidden")
+        reply = answering.execute(QueryRequest(sql=text, is_untrusted=True), "hidden")
         told = str([batch.to_pylist() for batch in reply.batches])
     except StreamhouseError as error:
         told = str(error)

@@ -348,7 +348,7 @@ PER_MINUTE = "SELECT country, window(at, '1 minute') AS w, count(*) AS n FROM ST
         ),
         (
             f"{VIEW} AS {COUNTS} LIMIT 3",
-            "ORDER BY columns that tell rows apart",
+            "ORDER BY columns that identify rows",
             f"{VIEW} AS {COUNTS} ORDER BY n, country LIMIT 3",
         ),
         (

@@ -166,6 +166,6 @@ def test_a_worker_that_was_killed_is_replaced(scene: tuple[LiveAgent, Worker]) -
     os.kill(worker.pid, signal.SIGKILL)
     done = streamhouse(agent, "SELECT 1 AS a", "--json")
     assert json.loads(done.stdout) == {"a": 1}
-    again = runtime_dir(agent.http).told()
+    again = runtime_dir(agent.http).read()
     assert again is not None
     assert again.pid != worker.pid

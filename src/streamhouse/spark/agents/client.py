@@ -326,7 +326,7 @@ async def _connect(address: str) -> AgentClient:
     return AgentClient(address)
 
 
-def ask(address: str, method: str, path: str, body: Any = None) -> HttpResponse:
+def send(address: str, method: str, path: str, body: Any = None) -> HttpResponse:
     """The answer, once agents are there; none of what is asked here does harm when it is asked twice."""
     loop, agents = _connected(address)
     return loop.run(agents.send(method, path, body=body))

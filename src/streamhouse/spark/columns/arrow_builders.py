@@ -34,13 +34,13 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class RowPlan:
-    """All columns of a record: each one's place among the root's children, and its plan."""
+    """All columns of a record: each one's index among the root's children, and its plan."""
 
     root: Node
     columns: list[tuple[int, Plan]]
 
     def arrays(self, read: NodeColumn, rows: int) -> list[pa.Array]:
-        return [plan.array(read.children[place], rows) for place, plan in self.columns]
+        return [plan.array(read.children[index], rows) for index, plan in self.columns]
 
 
 def validity(column: NodeColumn) -> pa.Buffer | None:
@@ -81,7 +81,7 @@ def texts(kind: pa.DataType) -> Make:
 
 
 def scaled(kind: pa.DataType, *, times: int = 1, by: int = 1) -> Make:
-    """Times in another unit; `OverflowError` where that can't be said in 64 bits."""
+    """Times in another unit; `OverflowError` if it doesn't fit 64 bits."""
 
     def make(column: NodeColumn, rows: int) -> pa.Array:
         assert column.data is not None
@@ -95,10 +95,10 @@ def scaled(kind: pa.DataType, *, times: int = 1, by: int = 1) -> Make:
 
 
 def symbols(names: Sequence[str]) -> Make:
-    """The names of an enum's places."""
+    """The names of an enum's indexes."""
     known = pa.array(names, pa.string())
-    places = fixed(pa.int32())
-    return lambda column, rows: known.take(places(column, rows))
+    indexes = fixed(pa.int32())
+    return lambda column, rows: known.take(indexes(column, rows))
 
 
 def numbered(names: Mapping[int, str]) -> Make:
@@ -107,8 +107,8 @@ def numbered(names: Mapping[int, str]) -> Make:
 
     def make(column: NodeColumn, rows: int) -> pa.Array:
         encoded = numbers(column, rows).dictionary_encode()
-        told = [names.get(number, str(number)) for number in encoded.dictionary.to_pylist()]
-        return pa.array(told, pa.string()).take(encoded.indices)
+        texts = [names.get(number, str(number)) for number in encoded.dictionary.to_pylist()]
+        return pa.array(texts, pa.string()).take(encoded.indices)
 
     return make
 
@@ -140,10 +140,10 @@ def map_of(values: Plan, kind: pa.DataType) -> Make:
 
 
 def struct_of(fields: Sequence[tuple[int, Plan]], kind: pa.DataType) -> Make:
-    """A struct, whose fields are children of the node by their places."""
+    """A struct, whose fields are children of the node by index."""
 
     def make(column: NodeColumn, rows: int) -> pa.Array:
-        children = [plan.array(column.children[place], column.entries) for place, plan in fields]
+        children = [plan.array(column.children[index], column.entries) for index, plan in fields]
         return pa.Array.from_buffers(kind, column.entries, [validity(column)], column.nulls, children=children)
 
     return make

@@ -19,4 +19,4 @@ def map_in_arrow(frame: DataFrame, task: Task, schema: str) -> DataFrame:
     def named(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from task(batch.rename_columns(names) for batch in batches)
 
-    return frame.toDF(*(f"c{place}" for place in range(len(names)))).mapInArrow(named, schema)
+    return frame.toDF(*(f"c{index}" for index in range(len(names)))).mapInArrow(named, schema)

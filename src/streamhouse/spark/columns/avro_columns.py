@@ -2,7 +2,7 @@
 
 Data path   Avro schema -> **fields_of** -> columns
 Owns        the table of types; a union of null and one other type is that type, others are JSON text
-Leaves      values to `schemas.avro`, which tells how they look
+Leaves      values to `schemas.avro`, which defines their form
 """
 
 from decimal import Decimal

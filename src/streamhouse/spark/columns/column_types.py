@@ -133,8 +133,8 @@ def _column_type(node: Any, root: Any, depth: int) -> ColumnType:
 
 def _type(node: Mapping[str, Any]) -> str | None:
     """The one type that a value has if it isn't null; None where there is none or more than one."""
-    told = node.get("type")
-    kinds = [each for each in (told if isinstance(told, list) else [told]) if each != "null"]
+    declared = node.get("type")
+    kinds = [each for each in (declared if isinstance(declared, list) else [declared]) if each != "null"]
     return str(kinds[0]) if len(kinds) == 1 and kinds[0] is not None else None
 
 

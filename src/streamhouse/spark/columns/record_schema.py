@@ -1,6 +1,6 @@
 """Fields: the columns of records, with the names and types that Spark's Kafka source gives them.
 
-Data path   none; Spark asks for it before anything is read
+Data path   none; Spark needs it before anything is read
 Owns        names and types; which narrower schemas there can be
 Leaves      filling them, and columns of values with a schema, to the other modules of `columns`
 """
@@ -34,11 +34,11 @@ TYPES: Final[Mapping[str, DataType]] = {
     "headers": ArrayType(_HEADER),
 }
 _MAY_BE_NULL: Final = frozenset({"key", "value", "headers"})
-"""Spark asks of every row whether these are there; of the others it knows."""
+"""Nullable columns; the others are never null."""
 
 
 def record_schema(*, include_headers: bool) -> StructType:
-    """Spark's Kafka source has the same columns, the headers only when asked for."""
+    """Spark's Kafka source has the same columns, the headers only with includeHeaders."""
     return StructType(
         [
             StructField(name, kind, nullable=name in _MAY_BE_NULL)
@@ -58,9 +58,9 @@ def check_schema(schema: StructType) -> None:
                 f"records have no such column; column={field.name} do=name some of {columns}, or set schema=registry"
             )
         if not _same(field.dataType, kind):
-            wanted = kind.simpleString()
+            expected = kind.simpleString()
             raise Misconfigured(
-                f"a column has another type; column={field.name} type={wanted} do=read it so, then cast"
+                f"a column has another type; column={field.name} type={expected} do=read it so, then cast"
             )
 
 

@@ -214,10 +214,10 @@ class Decoder:
                 decoded[row] = writer.decode(payload)
             except InvalidRecordValue as error:
                 wrong[row] = error
-        return [self._array(place, decoded, wrong) for place in range(len(self.columns))]
+        return [self._array(index, decoded, wrong) for index in range(len(self.columns))]
 
-    def _array(self, place: int, decoded: list[Any], wrong: dict[int, InvalidRecordValue]) -> pa.Array:
-        column, own = self.columns.field(place), self.fields[place]
+    def _array(self, index: int, decoded: list[Any], wrong: dict[int, InvalidRecordValue]) -> pa.Array:
+        column, own = self.columns.field(index), self.fields[index]
         try:
             return pa.array([self._value(own, value) for value in decoded], type=column.type)
         except _FIELD_ERRORS:
@@ -255,7 +255,7 @@ def framing_of(values: Binary) -> Framed:
         bits = np.unpackbits(np.frombuffer(values.validity, dtype=np.uint8), bitorder="little")
         is_value = bits[:rows].astype(np.bool_)
     offsets = np.frombuffer(values.offsets, dtype=np.int32).astype(np.int64)
-    # Five bytes more, so that there is something behind each place; they count for nothing.
+    # Five bytes more, so that there are bytes behind each position; they count for nothing.
     data: Bytes = np.frombuffer(bytes(values.data) + bytes(PREFIX_BYTES), dtype=np.uint8)
     starts = offsets[:-1]
     is_framed = is_value & (offsets[1:] - starts >= PREFIX_BYTES) & (data[starts] == MAGIC)

@@ -32,7 +32,7 @@ from streamhouse.spark.columns.arrow_builders import (
 )
 
 MAX_HEIGHT: Final = 40
-"""Types inside of types; what is higher, or lies in itself, is read with more patience."""
+"""Types inside of types; deeper or recursive types are left to the codec."""
 MAX_NODES: Final = 4096
 _SCALARS: Final = {
     "boolean": Op.BOOL,

@@ -2,7 +2,7 @@
 
 Data path   values with one schema id -> **quick_reader** -> arrays, and which rows could not be read so
 Owns        that each language has its quick way; that texts and decimals are what they say; how a few odd records among
-            many are found
+            there are many
 Leaves      plans to `vectorized_avro` and `vectorized_protobuf`, bytes to `format.payload_decoder`; marked rows to
             `typed_decoder`
 """
@@ -92,7 +92,7 @@ def _json(columns: pa.Schema) -> VectorizedDecoder:
 
 
 def _check_texts(values: Binary, data: bytearray) -> None:
-    """JSON is UTF-8, also where nobody looks."""
+    """JSON is UTF-8, also in fields that are not read."""
     buffers = [None, pa.py_buffer(values.offsets), pa.py_buffer(data)]
     pa.Array.from_buffers(pa.string(), values.rows, buffers, 0).validate(full=True)
 
@@ -130,7 +130,7 @@ def _bisect(read: VectorizedDecoder, values: Binary, states: bytearray) -> list[
 
 
 def sliced(values: Binary, start: int, end: int) -> Binary:
-    """Some rows, with bytes of their own; whether they are null is told by states, so that is left out."""
+    """Some rows, with bytes of their own; states show whether they are null, so that is left out."""
     offsets = np.frombuffer(values.offsets, dtype=np.int32)[start : end + 1]
     data = values.data[offsets[0] : offsets[-1]]
     return Binary(end - start, 0, None, bytearray((offsets - offsets[0]).tobytes()), data)

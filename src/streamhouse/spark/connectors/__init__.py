@@ -5,7 +5,7 @@ Owns        the interface of a connector, and what it gets besides the table
 Leaves      names and columns to `query.catalog`; triggers, names and starts of queries to `pipelines`
 
 A connector is a module with the three functions of `TableConnector`. It is imported on first use, so that a query over
-topics does not wait for a database driver. What a connector can't do raises `Rejected` and says what to use instead.
+topics does not wait for a database driver. An unsupported operation raises `Rejected` with what to use instead.
 """
 
 from collections.abc import Callable, Mapping
@@ -55,9 +55,9 @@ class WriteContext:
     """Who writes, and how: fenced by the pipeline's epoch, remembered by the query's id.
 
     `mode` is Spark's output mode; `checkpoint` the folder of this query alone; `fmt` how a row becomes a value.
-    `before_batch` is asked by places whose columns grow, before each micro-batch: it raises where the streams have
+    `before_batch` is called by targets whose columns grow, before each micro-batch: it raises where the streams have
     columns now that the query doesn't know. `lineage` names the pipeline through its restarts, which give it another
-    query id: places that keep the epoch themselves fence queries of earlier generations by it.
+    query id: targets that store the epoch themselves fence queries of earlier generations by it.
     """
 
     agents: str

@@ -1,6 +1,6 @@
 """Console: rows of each micro-batch as a table in the log, to look at while a query is being written.
 
-Data path   a micro-batch -> **console** -> the log of whoever runs it, which becomes a pipeline's events
+Data path   a micro-batch -> **console** -> the log of its runner, which becomes a pipeline's events
 Owns        how many rows and characters are shown
 Leaves      where a log's lines go to the runner: its own output is for its supervisor
 
@@ -53,8 +53,8 @@ def format_rows(rows: DataFrame) -> str:
     if not kept.num_rows:
         return ""
     columns = {
-        field.name: [_cell(value) for value in kept.column(place).to_pylist()[:MAX_ROWS]]
-        for place, field in enumerate(kept.schema)
+        field.name: [_cell(value) for value in kept.column(index).to_pylist()[:MAX_ROWS]]
+        for index, field in enumerate(kept.schema)
     }
     return _table(columns) + ("\n… more rows" if kept.num_rows > MAX_ROWS else "")
 

@@ -31,7 +31,7 @@ _TIMES: Final[Mapping[str, str]] = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SS
 
 def read(spark: SparkSession, table: Table, reading: ReadContext) -> DataFrame:
     """`WITH (connector = 'files', path = '/data/orders', format = 'parquet')`."""
-    path, fmt = _place(table)
+    path, fmt = _path_and_format(table)
     _check_there(spark, table, path)
     frame = _with_columns(spark.read, table).options(**_read_options(table, fmt)).load(path, format=fmt)
     return _narrowed(frame, table)
@@ -39,7 +39,7 @@ def read(spark: SparkSession, table: Table, reading: ReadContext) -> DataFrame:
 
 def read_stream(spark: SparkSession, table: Table, reading: ReadContext) -> DataFrame:
     """Files that are there, and those that will be; each one once."""
-    path, fmt = _place(table)
+    path, fmt = _path_and_format(table)
     _check_there(spark, table, path)
     if reading.starting == "latest":
         raise Rejected(
@@ -50,7 +50,7 @@ def read_stream(spark: SparkSession, table: Table, reading: ReadContext) -> Data
 
 
 def write_stream(frame: DataFrame, table: Table, writing: WriteContext) -> DataStreamWriter:
-    path, fmt = _place(table)
+    path, fmt = _path_and_format(table)
     if writing.mode != "append":
         raise Rejected(
             f"rows in files don't change; table={table.name} output={writing.mode}"
@@ -69,7 +69,7 @@ def write_stream(frame: DataFrame, table: Table, writing: WriteContext) -> DataS
 # --- options
 
 
-def _place(table: Table) -> tuple[str, str]:
+def _path_and_format(table: Table) -> tuple[str, str]:
     unknown = [name for name in table.options if name not in (*OPTIONS, "connector")]
     if unknown:
         raise Misconfigured(f"unknown option; table={table.name} option={unknown[0]} do=known are {', '.join(OPTIONS)}")
@@ -95,7 +95,7 @@ def _write_options(table: Table, fmt: str) -> dict[str, str]:
 
 
 def _with_columns(reader: Reader, table: Table) -> Reader:
-    """Those of a CSV file go by their place, so none may be left out: `_narrowed` does it behind the read."""
+    """Those of a CSV file go by their position, so none may be left out: `_narrowed` does it behind the read."""
     if not table.columns:
         return reader
     return reader.schema(", ".join(f"{quote_identifier(each.name)} {each.type}" for each in table.columns))

@@ -50,7 +50,7 @@ _ORDINAL, _BY_OFFSET, _LOG = "_sh_ordinal", "_sh_by_offset", "_sh_log"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """How a view's rows are told apart, and which of a key is the newest.
+    """How a view's rows are identified, and which of a key is the newest.
 
     `is_unique`: a key has one row. `versions`: columns that say of which records a row was made. `by_offset`: columns
     of the key; where none of them is null, a key's records are in one partition, and their offsets decide.
@@ -64,7 +64,7 @@ class Rows:
 
 
 def changes(frame: DataFrame, rows: Rows, *, with_version: bool) -> DataFrame:
-    """CHANGE, `{"key":[…],"row":{…}}`, for each key: its newest row, or the last that was read where nothing says more.
+    """CHANGE, `{"key":[…],"row":{…}}`, for each key: its newest row, or the last that was read if there is no version.
 
     Where a key can have several rows also KEY and NUMBER, how many there were. `with_version`: CHANGE has it too.
     """
@@ -73,9 +73,9 @@ def changes(frame: DataFrame, rows: Rows, *, with_version: bool) -> DataFrame:
     key = F.concat(F.lit("["), F.concat_ws(",", *texts), F.lit("]")) if rows.key else F.lit(ONLY)
     if rows.is_unique:
         return frame.select(_change(key, row).alias(CHANGE))
-    found = _newest(frame, rows, key=key, row=row)
+    newest = _newest(frame, rows, key=key, row=row)
     version = version_text(F.col(ORDER), by_offset=F.col(_BY_OFFSET)) if with_version and rows.versions else None
-    return found.select(KEY, NUMBER, _change(F.col(KEY), F.col(ROW), version).alias(CHANGE))
+    return newest.select(KEY, NUMBER, _change(F.col(KEY), F.col(ROW), version).alias(CHANGE))
 
 
 def _change(key: Column, row: Column, version: Column | None = None) -> Column:
@@ -106,8 +106,8 @@ def _newest(frame: DataFrame, rows: Rows, *, key: Column, row: Column) -> DataFr
 
 def _greatest(frame: DataFrame, key: Sequence[str], by: Column) -> DataFrame:
     kept = F.struct(ROW, ORDER, _BY_OFFSET, _ORDINAL)
-    found = frame.groupBy(*key).agg(F.max_by(kept, by).alias("kept"), F.sum(NUMBER).alias(NUMBER))
-    return found.select(*key, NUMBER, "kept.*")
+    latest = frame.groupBy(*key).agg(F.max_by(kept, by).alias("kept"), F.sum(NUMBER).alias(NUMBER))
+    return latest.select(*key, NUMBER, "kept.*")
 
 
 def _field(frame: DataFrame, name: str) -> Column:
@@ -165,8 +165,8 @@ def _moment(value: Column, option: str) -> Column:
 
 def rows(frame: DataFrame, schema: st.StructType) -> DataFrame:
     """From one column of JSON texts to columns."""
-    found = frame.select(F.from_json(F.col(frame.columns[0]), schema, {"timeZone": "UTC"}).alias("row"))
-    return found.select("row.*")
+    parsed = frame.select(F.from_json(F.col(frame.columns[0]), schema, {"timeZone": "UTC"}).alias("row"))
+    return parsed.select("row.*")
 
 
 log = logging.getLogger(__name__)
@@ -221,8 +221,8 @@ def _pages(agents: str, name: str) -> Iterator[pa.RecordBatch]:
 def _schema(table: Table, agents: str) -> StructType:
     columns = [(each.name, each.type) for each in table.columns or ()]
     if table.columns is None:
-        told = msgspec.json.decode(_check_response(_send(agents, "GET", _path(table.name)), table.name).content)
-        columns = [(each["name"], each["type"]) for each in told["columns"] or ()]
+        view = msgspec.json.decode(_check_response(_send(agents, "GET", _path(table.name)), table.name).content)
+        columns = [(each["name"], each["type"]) for each in view["columns"] or ()]
         if not columns:
             raise Rejected(f"a view's columns aren't known before it has run; view={table.name} do=start it, and wait")
     schema = StructType.fromDDL(", ".join(f"{quote_identifier(name)} {kind}" for name, kind in columns))
@@ -234,7 +234,7 @@ def _schema(table: Table, agents: str) -> StructType:
 
 
 def write_stream(frame: DataFrame, table: Table, writing: WriteContext) -> DataStreamWriter:
-    """In the mode that keeps it right; the mode that is asked for decides where several do."""
+    """In the mode that keeps it right; the requested mode decides if several do."""
     key = _key(frame, table, writing)
     mode = mode_of(frame, key, writing.mode)
     if (error := unsupported(frame, (mode,))) is not None:
@@ -256,7 +256,7 @@ Compute = Callable[[], RefreshResult]
 
 
 def write_full_refresh(ticks: DataFrame, table: Table, writing: WriteContext, compute: Compute) -> DataStreamWriter:
-    """A writer that, for every micro-batch of `ticks`, puts what is computed in the place of all rows.
+    """A writer that, for every micro-batch of `ticks`, replaces all rows by the result.
 
     What is computed depends on when that is, and not on the micro-batch: one that comes again is another result. So the
     view's own batches are counted, not those of `ticks`, and every result is taken.
@@ -271,7 +271,7 @@ def write_full_refresh(ticks: DataFrame, table: Table, writing: WriteContext, co
         if computed.frame is not None:
             step, frame = _batch_writer(computed.frame, table, writing, mode="complete")
             steps[:] = [step]
-            step.tell(frame, number, fresh_at_ms=fresh_at_ms)
+            step.send(frame, number, fresh_at_ms=fresh_at_ms)
             computed.on_written()
         elif steps:
             steps[0].keep(number, fresh_at_ms=fresh_at_ms)
@@ -343,30 +343,30 @@ class ViewBatchWriter:
     def write(self, frame: DataFrame, batch_id: int) -> None:
         offsets = batch_offsets(frame.sparkSession, self.writing.checkpoint, batch_id)
         began_ms = batch_time_ms(offsets, self.writing.checkpoint, batch_id)
-        self.tell(frame, batch_id, fresh_at_ms=began_ms, covers=None if offsets is None else offsets.covers)
+        self.send(frame, batch_id, fresh_at_ms=began_ms, covers=None if offsets is None else offsets.covers)
 
-    def tell(self, frame: DataFrame, number: int, *, fresh_at_ms: int, covers: str | None = None) -> None:
+    def send(self, frame: DataFrame, number: int, *, fresh_at_ms: int, covers: str | None = None) -> None:
         """The rows as the view's batch of this number."""
-        found = changes(frame, self.rows, with_version=not self.is_complete).toArrow()
+        table = changes(frame, self.rows, with_version=not self.is_complete).toArrow()
         if self.is_checked:
-            self._check(found)
-        parts = split_into_parts([text.encode() for text in found.column(CHANGE).to_pylist()])
+            self._check(table)
+        parts = split_into_parts([text.encode() for text in table.column(CHANGE).to_pylist()])
         sync_checkpoint(self.writing.checkpoint)
         for part, upserts in enumerate(parts):
-            self._tell({**self._part(number, part, len(parts), upserts, fresh_at_ms), "covers": covers})
+            self._post({**self._part(number, part, len(parts), upserts, fresh_at_ms), "covers": covers})
 
-    def _check(self, found: pa.Table) -> None:
-        """Raise `Rejected` where two rows of the result have one key, and nothing says which is the newer one."""
-        for key, number in zip(found.column(KEY).to_pylist(), found.column(NUMBER).to_pylist(), strict=True):
+    def _check(self, table: pa.Table) -> None:
+        """Raise `Rejected` where two rows of the result have one key, and there is no version to compare."""
+        for key, number in zip(table.column(KEY).to_pylist(), table.column(NUMBER).to_pylist(), strict=True):
             if number > 1:
                 raise Rejected(
                     f"several rows of the result have one key; view={self.name} key={key[:200]} rows={number}"
-                    " do=name columns in KEY that tell rows apart, or GROUP BY the key"
+                    " do=name columns in KEY that identify rows, or GROUP BY the key"
                 )
 
     def keep(self, number: int, *, fresh_at_ms: int) -> None:
         """Nothing has changed, and that is known of a later time."""
-        self._tell({**self._part(number, 0, 1, (), fresh_at_ms), "complete": False})
+        self._post({**self._part(number, 0, 1, (), fresh_at_ms), "complete": False})
 
     def _part(self, batch_id: int, part: int, parts: int, upserts: Sequence[bytes], fresh_at_ms: int) -> dict[str, Any]:
         return {
@@ -383,7 +383,7 @@ class ViewBatchWriter:
             "columns": [{"name": name, "type": kind} for name, kind in self.columns],
         }
 
-    def _tell(self, body: dict[str, Any]) -> None:
+    def _post(self, body: dict[str, Any]) -> None:
         _check_response(_send(self.writing.agents, "POST", f"{_path(self.name)}/rows", body), self.name)
 
 
@@ -416,18 +416,18 @@ def batch_time_ms(offsets: BatchOffsets | None, checkpoint: str, batch_id: int) 
 
 def view_version(address: str, name: str) -> tuple[tuple[int | None, int, bool | None], int | None]:
     """A view's last change as agents know it, and the time up to which it is right."""
-    told = msgspec.json.decode(_check_response(_send(address, "GET", _path(name)), name).content)
-    return (told.get("batch"), told.get("rows"), told.get("whole")), told.get("fresh_at_ms")
+    view = msgspec.json.decode(_check_response(_send(address, "GET", _path(name)), name).content)
+    return (view.get("batch"), view.get("rows"), view.get("whole")), view.get("fresh_at_ms")
 
 
 def _next_batch(address: str, name: str) -> int:
-    """The number behind the view's last batch: nobody but its owner changes it."""
+    """The number behind the view's last batch: only its owner changes it."""
     (batch, *_), _ = view_version(address, name)
     return 0 if batch is None else batch + 1
 
 
 def _send(address: str, method: str, path: str, body: object = None) -> HttpResponse:
-    """The same part told twice counts once, so all of it may be asked again."""
+    """Idempotent: a part that is sent twice counts once, so requests may be retried."""
     loop, agents = connected(address)
     return loop.run(agents.send(method, path, body=body))
 

@@ -4,7 +4,7 @@ Data path   topics with a VERSION column -> a query that doesn't name it -> **wi
 Owns        what is newer: time, then partition and offset; how versions pass the operators of a query; their texts
 Leaves      reading to `topic`, what is kept of a key to the agents
 
-A query's text says nothing of versions. So its analysed plan is made anew, with the column in every projection between
+A query's text has no versions. So its analysed plan is made anew, with the column in every projection between
 the stream and the result. A row of a join has the version of each of its records, and is as new as the newest of them.
 """
 
@@ -31,7 +31,7 @@ _SIGN: Final = -(2**63)
 
 
 def version_of(topic: str, time: str, partition: str, offset: str) -> Column:
-    """The version of a record, from the columns that have its time and place."""
+    """The version of a record, from the columns that have its timestamp, partition and offset."""
     return F.struct(
         F.unix_micros(F.col(time)).alias("time"),
         F.col(partition).alias("partition"),
@@ -49,11 +49,11 @@ def with_versions(frame: DataFrame) -> tuple[DataFrame, tuple[str, ...]]:
     rewriter = _Rewriter(spark, is_streaming=frame.isStreaming)
     plan = frame._jdf.queryExecution().analyzed()
     plan = rewriter.rewritten(_without_ctes(spark, plan))
-    found = rewriter.versions_in(plan)
-    if not found:
+    version_columns = rewriter.versions_in(plan)
+    if not version_columns:
         return frame, ()
     columns = [each.name() for each in scala_seq(plan.output())]
-    own, names = iter(frame.columns), [f"{VERSION}_{number}" for number in range(len(found))]
+    own, names = iter(frame.columns), [f"{VERSION}_{number}" for number in range(len(version_columns))]
     versions = iter(names)
     renamed = [next(versions) if name == VERSION else next(own) for name in columns]
     made = rewriter.frame(plan).toDF(*renamed)
@@ -158,11 +158,11 @@ class _Rewriter:
 
 
 def _without_ctes(spark: SparkSession, plan: Any) -> Any:
-    """What a WITH names in the place of its name, as Spark's own optimiser has it."""
+    """Inline each CTE, as Spark's own optimizer does."""
     jvm: Any = spark._jvm
     rule = jvm.java.lang.Class.forName("org.apache.spark.sql.catalyst.optimizer.InlineCTE").getConstructors()[0]
     gateway: Any = spark.sparkContext._gateway
     flags = gateway.new_array(jvm.java.lang.Object, rule.getParameterCount())
-    for place in range(rule.getParameterCount()):
-        flags[place] = place == 0  # the first: always, not only where it is used once
+    for index in range(rule.getParameterCount()):
+        flags[index] = index == 0  # the first: always, not only where it is used once
     return rule.newInstance(flags).apply(plan)

@@ -6,7 +6,7 @@ Leaves      bytes to `datasource.data_source`, schemas to `spark.columns`, which
             writing to
             `topic_writer`
 
-`table.columns` are the columns that are wanted, those about a record (`_key`, `_offset` …) among them; nothing else is
+`table.columns` are the columns to read, metadata columns (`_key`, `_offset` …) among them; nothing else is
 read. Spark moves filters below what they read from, and would parse JSON once for the filter and once more for the
 rest. A generator stays where it is, so `inline` makes it one parse for each record; filters on offsets and times go
 below it still.
@@ -63,7 +63,7 @@ _OPTIONS: Final = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
 
 
 def metadata_columns(table: Table) -> tuple[Column, ...]:
-    """The columns about a record; its key is text unless the table says otherwise."""
+    """The metadata columns; the key is text unless the table has key_format."""
     key = "BINARY" if table.options.get("key_format") == RAW else METADATA_COLUMNS["_key"]
     return tuple(Column(name=name, type=key if name == "_key" else kind) for name, kind in METADATA_COLUMNS.items())
 
@@ -92,7 +92,7 @@ def starting_options(topic: str, starting: str) -> dict[str, str]:
         offsets = json.loads(starting).get(topic)
     except (ValueError, AttributeError):
         raise Misconfigured(
-            f"no place to start from; starting={starting[:80]!r} do=earliest, latest, a time, or offsets as JSON"
+            f"not a starting position; starting={starting[:80]!r} do=earliest, latest, a time, or offsets as JSON"
         ) from None
     return {"startingOffsets": json.dumps({topic: offsets}) if offsets else "earliest"}
 
@@ -112,10 +112,10 @@ def _rows(reader: DataFrameReader | DataStreamReader, table: Table, reading: Rea
     fmt = table.options.get("format", JSON)
     if fmt == REGISTRY:
         return _registry(reader, table, own, reading)
-    wanted = [column.name[1:] for column in columns if column.name in METADATA_COLUMNS]
-    needs_value = bool(own) or DELETED[1:] in wanted or reading.include_malformed
-    wanted += _ORDERING if reading.with_versions else ()
-    loaded = dict.fromkeys(name for name in wanted if name != DELETED[1:])
+    names = [column.name[1:] for column in columns if column.name in METADATA_COLUMNS]
+    needs_value = bool(own) or DELETED[1:] in names or reading.include_malformed
+    names += _ORDERING if reading.with_versions else ()
+    loaded = dict.fromkeys(name for name in names if name != DELETED[1:])
     frame = _loaded(reader, list(loaded), with_value=needs_value)
     if reading.with_versions:
         frame = frame.withColumn(VERSION, version_of(topic_of(table), *_ORDERING))
@@ -130,30 +130,30 @@ def _known_columns(table: Table) -> tuple[Column, ...]:
     return table.columns
 
 
-def _loaded(reader: DataFrameReader | DataStreamReader, wanted: list[str], *, with_value: bool) -> DataFrame:
-    """Records as they are; where nothing of them is wanted but their number, the partition costs nothing."""
-    fields = [f"{quote_identifier(name)} {_IN_SOURCE[f'_{name}']}" for name in wanted]
+def _loaded(reader: DataFrameReader | DataStreamReader, names: list[str], *, with_value: bool) -> DataFrame:
+    """Records undecoded; if only their number matters, the partition is read, which costs nothing."""
+    fields = [f"{quote_identifier(name)} {_IN_SOURCE[f'_{name}']}" for name in names]
     fields += ["value BINARY"] if with_value else []
     return reader.schema(", ".join(fields or ["partition INT"])).load()
 
 
 def _metadata(table: Table, column: Column, *, source: str) -> Expression:
     """A column about the record, from the source's column of this name."""
-    found = F.col(quote_identifier(source))
+    loaded = F.col(quote_identifier(source))
     is_text = column.name == "_key" and table.options.get("key_format") != RAW
-    return (found.cast("string") if is_text else found).alias(column.name)
+    return (loaded.cast("string") if is_text else loaded).alias(column.name)
 
 
 def _others(table: Table, frame: DataFrame) -> list[Expression]:
-    """The columns about a record that are wanted, and its version where the frame has it."""
-    found = [
+    """The selected metadata columns, and the version if the frame has it."""
+    selected = [
         F.col("value").isNull().alias(DELETED)
         if column.name == DELETED
         else _metadata(table, column, source=column.name[1:])
         for column in _known_columns(table)
         if column.name in METADATA_COLUMNS
     ]
-    return [*found, *_version(frame)]
+    return [*selected, *_version(frame)]
 
 
 def _version(frame: DataFrame) -> list[Expression]:
@@ -199,7 +199,7 @@ def _raw(frame: DataFrame, table: Table, own: list[Column], *, keeps: bool) -> D
 def _registry(
     reader: DataFrameReader | DataStreamReader, table: Table, own: list[Column], reading: ReadContext
 ) -> DataFrame:
-    """The source decodes these itself, and tells in two columns what it can't."""
+    """The source decodes these itself, with errors in two columns."""
     columns, keeps = _known_columns(table), reading.include_malformed
     fields = {column.name: column.type for column in own}
     about = [column.name[1:] for column in columns if column.name in METADATA_COLUMNS]

@@ -30,7 +30,7 @@ _OF_RECORDS: Final = {"_key": "key", "_timestamp": "timestamp", "_headers": "hea
 
 
 def write_stream(frame: DataFrame, table: Table, writing: WriteContext) -> DataStreamWriter:
-    """A writer that places rows in the topic, fenced by the pipeline's epoch; progress is stored with them."""
+    """A writer that commits rows to the topic, fenced by the pipeline's epoch; progress is stored with them."""
     options = {
         "agents": writing.agents,
         "topic": topic_of(table),

@@ -1,4 +1,4 @@
-"""View plan: which columns tell the rows of a view apart.
+"""View key: which columns identify the rows of a view.
 
 Data path   a frame's analysed plan -> **view plan** -> columns of a key
 Owns        tracing columns of the result down to the columns that an aggregate groups by
@@ -65,18 +65,18 @@ def partition_columns(frame: DataFrame, key: Sequence[str]) -> tuple[str, ...]:
     plan = analyzed_plan(frame)
     node = plan.root
     columns = [_Column(each.name(), id_of(each)) for each in scala_seq(node.output()) if each.name() in key]
-    found: set[str] = set()
+    deciding: set[str] = set()
     while kind_of(node) in _TRANSPARENT:
         if kind_of(node) == "View":
             names = {id_of(each): each.name() for each in scala_seq(node.output())}
-            found = {each.name for each in columns if names.get(each.attribute) in _DECIDING and each.field is None}
+            deciding = {each.name for each in columns if names.get(each.attribute) in _DECIDING and each.field is None}
             break
         if kind_of(node) == "Project":
             columns = _below(columns, node.projectList())
         elif kind_of(node) == "CTERelationRef":
             columns = _entered(plan.entered(node), columns)
         node = plan.inputs(node)[0]
-    return tuple(name for name in key if name in found)
+    return tuple(name for name in key if name in deciding)
 
 
 def changing_key_of(frame: DataFrame) -> tuple[str, ...] | None:
@@ -103,7 +103,7 @@ def changing_key_of(frame: DataFrame) -> tuple[str, ...] | None:
 def view_key(frame: DataFrame, declared: Sequence[str]) -> tuple[str, ...]:
     """The columns of a view's key: those that are declared, else what the query groups by.
 
-    Raises `Rejected` where they wouldn't tell the rows of the result apart, or two columns have one name.
+    Raises `Rejected` if they don't identify the rows of the result, or two columns have one name.
     """
     _check_names(frame)
     if absent := [name for name in declared if name not in frame.columns]:
@@ -152,15 +152,15 @@ def _outermost(plan: Plan) -> tuple[Any, list[_Column]]:
 def _below(columns: list[_Column], made: Any) -> list[_Column]:
     """The columns as the operator below has them; those that are computed here are of no key."""
     known = {id_of(each): each for each in scala_seq(made)}
-    found = []
+    columns = []
     for column in columns:
         expression = known.get(column.attribute)
         if expression is None:
             continue
         traced = _traced(column, expression)
         if traced is not None:
-            found.append(traced)
-    return found
+            columns.append(traced)
+    return columns
 
 
 def _traced(column: _Column, expression: Any) -> _Column | None:
@@ -209,7 +209,7 @@ def _is_part(made: Any, column: _Column, grouped: Any) -> bool:
 def _kept(attributes: list[int], columns: list[_Column]) -> tuple[str, ...]:
     by_attribute = {column.attribute: column.name for column in columns if column.field is None}
     if not all(each in by_attribute for each in attributes):
-        raise _not_selected("a column that rows are told apart by")
+        raise _not_selected("a column that identifies rows")
     return tuple(by_attribute[each] for each in attributes)
 
 
@@ -218,7 +218,7 @@ def _not_selected(what: str) -> Rejected:
         return Rejected("two grouping sets are the same, and so are their rows; do=name each set once")
     if _GROUPING_ID in what:
         return Rejected(
-            "rows of ROLLUP, CUBE and GROUPING SETS are told apart by their level, since a column can be NULL as well;"
+            "rows of ROLLUP, CUBE and GROUPING SETS are identified by their level, since a column can be NULL as well;"
             " do=SELECT grouping_id() AS level as well, and where there is a KEY, name level in it"
         )
-    return Rejected(f"a view's row is found by what it is grouped by; missing={what} do=select it as well")
+    return Rejected(f"a view's row is identified by its grouping columns; missing={what} do=select it as well")

@@ -4,8 +4,8 @@ Data path   a frame's analysed plan, its key -> **view query** -> an output mode
 Owns        how rows of each operator change, decided from the result inward; what no stream can be kept right with
 Leaves      which columns are the key to `view_key`, what Spark can't start to `jvm`
 
-A view is right when it has the rows of the batch query over the same records after every micro-batch. Spark tells in
-mode append which rows are new, in mode update which are new or other, never which are gone; in mode complete it tells
+A view is right when it has the rows of the batch query over the same records after every micro-batch. Spark emits in
+mode append which rows are new, in mode update which are new or other, never which are gone; in mode complete it emits
 the whole result. An operator that isn't known here is refused.
 """
 
@@ -56,7 +56,7 @@ class Change(Enum):
     CHANGED = "changed"
     """Rows come and change; what they are grouped by stays."""
     REPLACED = "replaced"
-    """Rows come, change and go: only the whole result tells."""
+    """Rows come, change and go: only the whole result is right."""
 
 
 class _Changing(Rejected):
@@ -66,7 +66,7 @@ class _Changing(Rejected):
 def mode_of(frame: DataFrame, key: Sequence[str] = (), output: str | None = None) -> str:
     """The output mode that keeps a view right; `output` is what its options say. Raises `Rejected` where none does.
 
-    `output` append is taken as it is: rows that come once they are final, if Spark can tell. Mode update is chosen
+    `output` append is taken as it is: rows that come once they are final, if Spark can emit them. Mode update is chosen
     where every row that changes has the key it had.
     """
     plan = analyzed_plan(frame)
@@ -86,7 +86,7 @@ def mode_of(frame: DataFrame, key: Sequence[str] = (), output: str | None = None
 
 
 def _final(frame: DataFrame) -> str:
-    """What to do besides, where Spark can tell rows when they are final."""
+    """What to do besides, if Spark can emit rows when they are final."""
     is_final = unsupported(frame, ("append",)) is None
     return "WITH (output = 'append') the view has rows once they are final; or " if is_final else ""
 
@@ -123,7 +123,7 @@ def _ordered(plan: Plan, node: Any, kind: str) -> Change:
         raise _rejection("the order of a stream's rows, or a number of them,")
     if kind == "GlobalLimit" and not _is_sorted(plan, node):
         raise Rejected(
-            "LIMIT without ORDER BY may be any rows, other ones every time; do=ORDER BY columns that tell rows apart"
+            "LIMIT without ORDER BY may be any rows, other ones every time; do=ORDER BY columns that identify rows"
         )
     return Change.REPLACED
 
@@ -157,12 +157,12 @@ def _is_within_time(join: Any) -> bool:
     """Whether its condition bounds the times of both streams: from below and above, or they are equal."""
     if not join.condition().isDefined():
         return False
-    found = [
+    kinds = [
         kind_of(each)
         for each in walk_expression(join.condition().get())
         if kind_of(each) in (*_COMPARISONS, "Between", "EqualTo") and _compares_times(join, each)
     ]
-    return "EqualTo" in found or "Between" in found or len(found) > 1
+    return "EqualTo" in kinds or "Between" in kinds or len(kinds) > 1
 
 
 def _compares_times(join: Any, comparison: Any) -> bool:
@@ -214,7 +214,7 @@ def _groups(aggregate: Any) -> list[Any]:
 
 
 def _check_expressions(plan: Plan) -> None:
-    """Raise for what says something else when it is asked again, or goes by the order in which rows arrive."""
+    """Raise for an expression that is not deterministic, or depends on the order in which rows arrive."""
     for expression in _expressions(plan):
         kind = kind_of(expression)
         if kind in _TIMES:

@@ -1,7 +1,7 @@
 """Batch: the source of a batch read.
 
 Data path   Spark -> **batch** -> planning on the driver, reading on executors
-Owns        what Spark asks of a reader; filters that are taken where Spark offers them
+Owns        Spark's interface of a reader; filters, if Spark offers them
 Leaves      plans to `split_planner`, what filters say to `pushed_filters`, bytes to `reading`
 """
 
@@ -44,7 +44,8 @@ class BatchReader(DataSourceReader):
 
 
 class _PushFilters:
-    """Spark refuses readers with `pushFilters` where push-down is switched off, which it is unless somebody switches it
+    """Spark refuses readers with `pushFilters` where push-down is switched off, which is the default, unless it is
+    switched
     on. Ours can do without: to Spark's look it is the one that does nothing, and it is called where that is possible.
     """
 

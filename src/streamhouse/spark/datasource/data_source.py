@@ -97,7 +97,7 @@ def _output(options: ReadOptions, schema: StructType) -> Any:
 def register(spark: SparkSession) -> None:
     """Make `format("streamhouse")` known, and let filters on topic, partition, offset and timestamp narrow reads.
 
-    A local Spark for which nobody has named a Python (PYSPARK_PYTHON, spark.pyspark.python) would start whatever
+    A local Spark without a configured Python (PYSPARK_PYTHON, spark.pyspark.python) would start whatever
     `python3` is on the PATH, which need not have this package: it gets the Python that calls this.
     """
     _choose_python(spark)

@@ -1,11 +1,11 @@
 """Sink: `format("streamhouse")` as a target, where Spark's calls come in.
 
 Data path   Spark's tasks -> **sink** -> writing -> object store; messages to the driver -> **sink** -> placing
-Owns        what Spark asks of a writer; which commit a task's rows belong to; what is committed, and that it is one
-Leaves      encoding and uploads to `writing`, agents to `commits`, objects that nobody commits to the agents' collector
+Owns        Spark's interface of a writer; which commit a task's rows belong to; what is committed, and that it is one
+Leaves      encoding and uploads to `segment_writer`, requests to `commits`, orphaned objects to the agents' collector
 
 Each row comes once, whatever is killed: every try of a task writes objects of its own, the messages of one try reach
-the driver, and a commit is remembered by (query, epoch) in the transaction that places its segments, with what it is
+the driver, and a commit is remembered by (query, epoch) in the transaction that commits its segments, with what it is
 made of: another one under the same number is refused. Decision 0018.
 """
 
@@ -42,7 +42,7 @@ EPOCH_PROPERTY: Final = "streaming.sql.batchId"
 
 @dataclass(frozen=True)
 class TaskCommit(WriterCommitMessage):
-    """What one task tells the driver."""
+    """What one task sends to the driver."""
 
     identity: CommitId
     segments: tuple[SegmentRow, ...]
@@ -50,7 +50,7 @@ class TaskCommit(WriterCommitMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteTarget:
-    """Where tasks write: found once, by the driver, so that a topic that isn't there is told before any work."""
+    """Where tasks write: looked up once, by the driver, so that an unknown topic fails before any work."""
 
     options: WriteOptions
     store: str
@@ -65,8 +65,8 @@ class WriteTarget:
         loop, agents = connected(options.agents)
         timeout_s = options.commit_timeout_s
         target = None if options.topic is None else loop.run(agents.target(options.topic, timeout_s=timeout_s))
-        found = loop.run(agents.commit_settings(timeout_s=timeout_s))
-        return WriteTarget(options=options, store=found.store, target=target, max_runs=found.max_commit_runs)
+        settings = loop.run(agents.commit_settings(timeout_s=timeout_s))
+        return WriteTarget(options=options, store=settings.store, target=target, max_runs=settings.max_commit_runs)
 
     def write(self, batches: Iterator[pa.RecordBatch], identity: CommitId) -> TaskCommit:
         """What a task does."""
@@ -92,17 +92,17 @@ class _Targets:
     def __init__(self, options: WriteOptions, only: TopicTarget | None) -> None:
         self._options = options
         self._only = only
-        self._found: dict[str, TopicTarget] = {}
+        self._targets: dict[str, TopicTarget] = {}
 
     def __call__(self, topic: str | None) -> TopicTarget:
         if topic is None:
             if self._only is None:
                 raise Internal("rows name no topic, and there is no option topic")
             return self._only
-        if topic not in self._found:
+        if topic not in self._targets:
             loop, agents = connected(self._options.agents)
-            self._found[topic] = loop.run(agents.target(topic, timeout_s=self._options.commit_timeout_s))
-        return self._found[topic]
+            self._targets[topic] = loop.run(agents.target(topic, timeout_s=self._options.commit_timeout_s))
+        return self._targets[topic]
 
 
 def _put_into(store: StoreHandle) -> Put:
@@ -143,7 +143,7 @@ def commit_segments(options: WriteOptions, messages: Sequence[WriterCommitMessag
 
 
 def _batch_offsets(options: WriteOptions, epoch: int) -> BatchOffsets | None:
-    """Where a micro-batch ends; None where nobody says, or its checkpoint isn't a folder of this machine."""
+    """Where a micro-batch ends; None if it is unknown, or the checkpoint isn't a directory of this machine."""
     checkpoint = options.progress_from or options.checkpoint
     read = None if checkpoint is None else local_reader(checkpoint)
     return None if read is None else read_batch_offsets(read, epoch)
@@ -158,21 +158,21 @@ def _progress(options: WriteOptions, offsets: BatchOffsets | None) -> Any:
 def fitting_segments(options: WriteOptions, identity: CommitId, segments: Sequence[SegmentRow]) -> Sequence[SegmentRow]:
     """The segments, or fewer that hold the same where agents wouldn't take so many runs in one commit."""
     loop, agents = connected(options.agents)
-    found = loop.run(agents.commit_settings(timeout_s=options.commit_timeout_s))
+    settings = loop.run(agents.commit_settings(timeout_s=options.commit_timeout_s))
     runs = [run for segment in segments for run in segment.runs]
-    if found.max_commit_runs is None or len(runs) <= found.max_commit_runs:
+    if settings.max_commit_runs is None or len(runs) <= settings.max_commit_runs:
         return segments
-    groups = plan_merge(segments, max_runs=found.max_commit_runs)
+    groups = plan_merge(segments, max_runs=settings.max_commit_runs)
     timeout_s = options.commit_timeout_s
     topics = {run.topic for run in runs}
     topic_ids = {topic: loop.run(agents.target(topic, timeout_s=timeout_s)).topic_id for topic in topics}
-    store = open_store(found.store)
+    store = open_store(settings.store)
     merged = merge_segments(store.store, groups, topic_ids, identity, clock=SystemClock(), ids=Ids())
     return store.loop.run(merged)
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """A write job is a query of its own with a single commit, unless it is told which commit it is."""
+    """A write job is a query of its own with a single commit, unless options name the commit."""
 
     def __init__(self, destination: WriteTarget, identity: CommitId) -> None:
         self._destination = destination
@@ -186,7 +186,7 @@ class BatchWriter(DataSourceArrowWriter):
         commit_segments(self._destination.options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Nothing is deleted: a commit whose answer was lost may have happened. Agents collect what nobody placed."""
+        """Nothing is deleted: a commit whose response was lost may have happened. Agents collect orphans."""
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -207,7 +207,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def stream_commit_id() -> CommitId:
-    """The query and micro-batch of the running task; `commit` is told only the latter, so messages carry both."""
+    """The query and micro-batch of the running task; `commit` gets only the latter, so messages carry both."""
     task = TaskContext.get()
     query = None if task is None else task.getLocalProperty(QUERY_PROPERTY)
     epoch = None if task is None else task.getLocalProperty(EPOCH_PROPERTY)

@@ -50,10 +50,10 @@ def check_schema(schema: StructType, *, topic: str | None) -> None:
         )
     if topic is None and TOPIC not in types:
         raise Misconfigured("no topic is named; do=give the option topic, or a column topic")
-    for name, (is_allowed, wanted) in _TYPES.items():
+    for name, (is_allowed, expected) in _TYPES.items():
         if name in types and not is_allowed(types[name]):
             raise Misconfigured(
-                f"a column has the wrong type; column={name} type={types[name].simpleString()} do=cast it to {wanted}"
+                f"a column has the wrong type; column={name} type={types[name].simpleString()} do=cast it to {expected}"
             )
 
 
@@ -138,8 +138,8 @@ def time_range(rows: pa.RecordBatch) -> tuple[int, int] | None:
     column = _milliseconds(rows)
     if column is None or column.null_count == len(column):
         return None
-    found = pc.min_max(column).as_py()
-    return found["min"], found["max"]
+    limits = pc.min_max(column).as_py()
+    return limits["min"], limits["max"]
 
 
 def times(rows: pa.RecordBatch) -> NumberColumn | None:

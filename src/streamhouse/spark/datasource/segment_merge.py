@@ -2,9 +2,9 @@
 
 Data path   what tasks stored -> **segment merge**, on the driver -> fewer objects -> the commit
 Owns        which segments go together; that records keep their order: of tasks, and within them
-Leaves      the limit to agents (`placing.max_runs`), objects that nobody commits to the agents' collector
+Leaves      the limit to agents (`placing.max_runs`), orphaned objects to the agents' collector
 
-Many tasks that write to many partitions make a run for each pair. All is placed or nothing, so a commit can't be cut:
+Many tasks that write to many partitions make a run for each pair. A commit is all or nothing, so a commit can't be cut:
 it is made smaller instead. Neighbours are merged whole where that is enough, else all runs of a partition become one,
 or several where they don't fit into memory at once. A commit is refused where it has more partitions than runs are
 allowed.
@@ -147,11 +147,11 @@ async def _read(store: ObjectStore, part: SegmentPart) -> _StoredBytes:
         return _StoredBytes([(0, await store.get_range(key, 0, part.segment.size_bytes))])
     blocks = [(run.position, run.position + run.length) for run in part.runs]
     indexes = [(run.index_position, run.index_position + run.index_length) for run in part.runs]
-    found = []
+    ranges = []
     for spans in (blocks, indexes):
         start, end = min(span[0] for span in spans), max(span[1] for span in spans)
-        found.append((start, await store.get_range(key, start, end)))
-    return _StoredBytes(found)
+        ranges.append((start, await store.get_range(key, start, end)))
+    return _StoredBytes(ranges)
 
 
 async def merge_segments(

@@ -4,7 +4,7 @@ Data path   Arrow batches -> **writing** -> partitions, record batches, segments
             `data_writer`
 Owns        how many rows are encoded at once, what goes into one object, uploads under way, rules of topics
 Leaves      bytes of batches and segments to `format`, requests to `stores`, placing to the driver
-Invariant   every try of a task writes objects of its own; nobody reads them before a commit has named them
+Invariant   every try of a task writes objects of its own; no reader sees them before a commit names them
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -128,9 +128,9 @@ class SegmentWriter:
             rows.num_rows, key_column(rows), requested_partitions(rows), count=target.partitions, start=start
         )
         if refused is not None:
-            asked = rows.column("partition")[refused].as_py()
+            number = rows.column("partition")[refused].as_py()
             raise UnknownTopic(
-                f"{target.name}-{asked} partitions={target.partitions} do=correct or drop the column partition"
+                f"{target.name}-{number} partitions={target.partitions} do=correct or drop the column partition"
             )
         return chosen
 
@@ -198,10 +198,10 @@ def check_rules(rows: pa.RecordBatch, target: TopicTarget, *, now_ms: int) -> No
     config = target.config
     if config.compacts and (missing := null_keys(rows)):
         raise InvalidRecord(f"a compacted topic needs keys; topic={target.name} rows_without_key={missing}")
-    found = None if config.log_append_time else time_range(rows)
-    if found is None:
+    times = None if config.log_append_time else time_range(rows)
+    if times is None:
         return
-    earliest, latest = found
+    earliest, latest = times
     if earliest < 0:
         raise InvalidTimestamp(f"a time lies before 1970; topic={target.name} timestamp_ms={earliest}")
     if latest > now_ms + config.timestamp_after_max_ms:

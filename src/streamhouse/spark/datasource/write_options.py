@@ -1,4 +1,4 @@
-"""Write options: what somebody asked the sink for.
+"""Write options of the sink.
 
 Data path   `.option(...)` -> **write options** -> sink
 Owns        names, forms and defaults of the sink's options
@@ -43,14 +43,14 @@ _MAX_SEGMENT_BYTES: Final = 1024 * MIB
 
 
 class CommitId(NamedTuple):
-    """Whose rows these are: the commit that will place them."""
+    """The commit that rows belong to."""
 
     query: QueryId
     epoch: int
 
 
 class Fence(NamedTuple):
-    """A pipeline, and the epoch of whoever owns it."""
+    """A pipeline, and the epoch of its owner."""
 
     pipeline: str
     epoch: int
@@ -70,15 +70,15 @@ class WriteOptions:
     commit_timeout_s: float = 120.0
     """How long agents that are away are waited for before the query fails; it can be started again."""
     identity: CommitId | None = None
-    """The commit that a batch is, where somebody says so: the same one again is not written again."""
+    """The commit of a batch, if options name one: a repeated commit is not written again."""
     fence: Fence | None = None
     """The pipeline whose owner alone may commit; others are refused."""
     progress_from: str | None = None
     """A checkpoint's folder: where a micro-batch ends in its sources is stored with its commit."""
     progress: str | None = None
-    """The same as JSON, where whoever writes has read it."""
+    """The same as JSON, if the writer has read it."""
     covers: str | None = None
-    """What the micro-batch is made of, where whoever writes knows it: the same number with another one is refused."""
+    """What the micro-batch covers, if the writer knows it: the same number with another one is refused."""
     checkpoint: str | None = None
     """Of a stream: what its micro-batches are made of stands there."""
 

@@ -10,8 +10,8 @@ Invariant   runs of a partition are replaced oldest first, and a partition is ca
             tombstone gets the horizon after which it goes, nothing older of its key is left
 
 A pass that was killed leaves partitions as far as it got, and objects that agents collect; the next one begins again.
-Where somebody else rewrote runs first, the rest of the partition is planned again; which offsets stay is known already,
-and is right whoever rewrote what.
+If another job rewrote runs first, the rest of the partition is planned again; the retained offsets are known already,
+and stay right whatever was rewritten.
 """
 
 from collections import deque
@@ -97,7 +97,7 @@ async def _opened(agents: str) -> MaintenanceClient:
 
 
 class _Pass:
-    """One pass: what is aimed at, and which offsets stay, is found out once; rewriting takes as many rounds as others
+    """One pass: target and retained offsets are determined once; rewriting takes as many rounds as others
     make necessary."""
 
     def __init__(
@@ -147,7 +147,7 @@ class _Pass:
     def _plan(self) -> MaintenancePlan:
         plan = self._loop.run(self._agents.plan(self._done.topic))
         if plan.topic_id != (self._topic_id or plan.topic_id):
-            # What stays of the old one's offsets says nothing about the new one's.
+            # What stays of the old one's offsets has no meaning for the new one's.
             raise Unavailable(f"the topic was deleted and made again; topic={plan.topic} do=run it again")
         self._topic_id = plan.topic_id
         return plan
@@ -167,7 +167,7 @@ class _Pass:
         )
         self._total_bytes = sum(work.work.stored_bytes for work in works)
         self._note_read(0)
-        found, costs = self._executors.find(
+        retained, costs = self._executors.find(
             splits,
             [work.bounds for work in works],
             task=ReadTask(agents=self._address, fail_on_data_loss=False),
@@ -175,16 +175,16 @@ class _Pass:
             on_read=self._note_read,
         )
         self._count(costs)
-        return found
+        return retained
 
     def _note_read(self, read_bytes: int) -> None:
         self._on_progress(Progress("reading keys", min(read_bytes, self._total_bytes), self._total_bytes))
 
     def _round(self, works: Sequence[CompactionTask], survivors: RetainedOffsets) -> None:
-        """Rewrite what is left, many at once; replace in order, and no further in a partition than somebody else let
+        """Rewrite what is left, many at once; replace in order, and in a partition no further than other jobs let
         us."""
         stale: set[int] = set()
-        self._tell()
+        self._report()
         at_once = min(MAX_TASKS, TASKS_PER_CORE * self._executors.at_once)
 
         def act(work: CompactionTask) -> CompactResult | None:
@@ -209,16 +209,16 @@ class _Pass:
             raise
 
     def _forget(self, work: CompactionTask, spent: Sequence[int]) -> bool:
-        """Have nobody told any more of transactions of which nothing is left, before their markers change or go."""
+        """Remove transactions without records from the metadata, before their markers change or go."""
         where = work.work
         for start in range(0, len(spent), MAX_OBSOLETE_MARKERS):
-            asked = Replacement(
+            replacement = Replacement(
                 topic=where.topic,
                 topic_id=where.topic_id,
                 partition=where.partition,
                 spent=tuple(spent[start : start + MAX_OBSOLETE_MARKERS]),
             )
-            if not self._loop.run(self._agents.replace(asked)):
+            if not self._loop.run(self._agents.replace(replacement)):
                 return False
         return True
 
@@ -244,9 +244,9 @@ class _Pass:
             dropped_records=done.dropped_records + result.dropped_records,
         )
         self._done_bytes = min(self._done_bytes + work.work.stored_bytes, self._total_bytes)
-        self._tell()
+        self._report()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         self._on_progress(Progress("rewriting", self._done_bytes, self._total_bytes))
 
     def _count(self, costs: IoStats) -> None:

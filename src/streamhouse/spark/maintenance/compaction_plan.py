@@ -1,7 +1,7 @@
 """Passes: what one pass of key compaction over a topic has to do, decided from its plan.
 
 Data path   none: plan -> **passes** -> `retained_offsets` (what keys are read of), `compaction_job` (what is rewritten)
-Owns        how far partitions are compacted, which runs one task rewrites, what a task is told
+Owns        how far partitions are compacted, which runs one task rewrites, what a task gets
 Leaves      Kafka's rules about lags to `model.log_cleanup`; doing it to `compaction_job`
 """
 
@@ -30,7 +30,7 @@ GROUP_BYTES: Final = 64 * MIB
 GROUP_RECORDS: Final = 4_000_000
 """And so many records, whose offsets it has in memory."""
 MAX_RUNS: Final = 10_000
-"""That one object takes the place of: agents take no more in one request."""
+"""Runs that one object replaces: agents accept no more in one request."""
 
 
 class CompactionPolicyRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,8 +85,8 @@ def compaction_targets(plan: MaintenancePlan, *, now_ms: int) -> dict[int, Compa
         )
     aims: dict[int, CompactionTarget] = {}
     for partition in plan.partitions:
-        place = PartitionId(plan.id, partition.partition)
-        runs = [row.run(place) for row in partition.runs]
+        partition_id = PartitionId(plan.id, partition.partition)
+        runs = [row.run(partition_id) for row in partition.runs]
         up_to = compactable_up_to(
             runs, config, cleaned_to=partition.cleaned_to, now_ms=now_ms, stable_end=partition.stable_end
         )
@@ -112,10 +112,10 @@ def rewrite_tasks(
             later_now_ms=now.later_ms,
             delete_retention_ms=config.delete_retention_ms,
         )
-        void = partition.aborted_transactions
+        aborted_transactions = partition.aborted_transactions
         rows = _left(partition, aim, reached.get(partition.partition, 0))
-        place = PartitionId(plan.id, partition.partition)
-        runs = [row.run(place) for row in rows]
+        partition_id = PartitionId(plan.id, partition.partition)
+        runs = [row.run(partition_id) for row in rows]
         start = 0
         for group in rewritten_together(runs, limits, max_runs=MAX_RUNS, max_records=GROUP_RECORDS):
             chosen = tuple(rows[start : start + len(group)])
@@ -128,7 +128,7 @@ def rewrite_tasks(
                 partition=partition.partition,
                 runs=chosen,
             )
-            aborted = void.within(group[0].base, group[-1].end)
+            aborted = aborted_transactions.within(group[0].base, group[-1].end)
             yield CompactionTask(work=work, terms=msgspec.structs.replace(terms, aborted=aborted))
 
 
@@ -140,17 +140,22 @@ def _left(partition: PartitionPlan, aim: CompactionTarget, reached: int) -> list
 
 
 def segment_ranges(plan: MaintenancePlan, aims: Mapping[int, CompactionTarget]) -> Iterator[SegmentRange]:
-    """What the keys are read of."""
+    """The ranges whose keys are read."""
     for partition in plan.partitions:
         if (aim := aims.get(partition.partition)) is None:
             continue
-        place, void = TopicPartition(plan.topic, partition.partition), partition.aborted_transactions
+        topic_partition, aborted_transactions = (
+            TopicPartition(plan.topic, partition.partition),
+            partition.aborted_transactions,
+        )
         for row in _left(partition, aim, 0):
             start, end = max(row.base, partition.log_start), min(row.end, aim.up_to)
             if start < end:
-                run, aborted = _readable(row), void.within(row.base, row.end)
+                run, aborted = _readable(row), aborted_transactions.within(row.base, row.end)
                 weight = max(1.0, row.length)
-                yield SegmentRange(partition=place, start=start, end=end, weight=weight, run=run, aborted=aborted)
+                yield SegmentRange(
+                    partition=topic_partition, start=start, end=end, weight=weight, run=run, aborted=aborted
+                )
 
 
 def _readable(row: RunRow) -> reading_agents.RunLocation:

@@ -1,4 +1,4 @@
-"""Markers: which of them still have something of their transaction before them, found split by split.
+"""Scan of transaction markers: which of them still have records of their transaction before them, split by split.
 
 Data path   headers of batches -> **MarkerScan**, one for each split -> edges -> **busy_markers** on the driver
 Owns        putting together what splits saw of a producer's transactions, each a stretch of offsets of its own
@@ -6,7 +6,7 @@ Leaves      what becomes of a marker that has nothing left to `format.compaction
 
 A marker has something left where the batch of its producer that comes before it, if there is one, isn't a marker too. A
 split that has both knows; for the first marker of a producer in a split it is the last that others saw of the producer
-before it that tells. A block at a cut is read by both neighbours: a batch is in the split that has its last offset.
+before it that decides. A block at a cut is read by both neighbours: a batch is in the split that has its last offset.
 """
 
 from bisect import bisect_left
@@ -30,7 +30,7 @@ Edges: TypeAlias = list[ProducerEdge]
 
 
 class MarkerScan:
-    """What one split has of transactions; it is told where it is, and given the batches there in their order."""
+    """What one split has of transactions; fed with its position and its batches in order."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[int, int], tuple[int, bool]] = {}
@@ -66,7 +66,8 @@ class MarkerScan:
 
 
 def markers_to_keep(edges: Iterable[ProducerEdge]) -> dict[int, list[int]]:
-    """By partition, the offsets of those markers with something before them that no split could tell, ascending."""
+    """By partition, the offsets of those markers with something before them that no single split could see,
+    ascending."""
     seen: dict[tuple[int, int], Edges] = {}
     for edge in edges:
         seen.setdefault((edge.partition, edge.producer_id), []).append(edge)

@@ -22,7 +22,7 @@ MAX_TASKS: Final = 256
 
 
 class Progress(NamedTuple):
-    """How far a job is in what it does now, in bytes that it has to read for that; a total of 0: nobody knows."""
+    """How far a job is in what it does now, in bytes that it has to read for that; a total of 0: unknown."""
 
     what: str
     done_bytes: int
@@ -35,7 +35,7 @@ OnProgress = Callable[[Progress], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult:
-    """What a job did to a topic. `conflicts`: objects that came too late, because somebody else rewrote the runs."""
+    """What a job did to a topic. `conflicts`: objects that came too late, because another job rewrote the runs."""
 
     topic: str
     objects: int = 0
@@ -66,7 +66,7 @@ class SparkTasks:
         return f"<SparkTasks {'not started' if self._spark is None else 'started'}>"
 
     def run(self, task: Callable[[bytes], bytes], items: Iterable[bytes]) -> Iterator[bytes]:
-        """One Spark job for each item: what is done is registered while others still work, and a slow one keeps nobody
+        """One Spark job for each item: what is done is registered while others still work, and a slow one delays none
         waiting."""
         spark = self.session
         at_once = min(MAX_TASKS, TASKS_PER_CORE * spark.sparkContext.defaultParallelism)

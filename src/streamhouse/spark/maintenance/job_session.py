@@ -45,7 +45,7 @@ def start_session(
 
 @contextmanager
 def _own_interrupts() -> Iterator[None]:
-    """Spark's own handler for Ctrl-C would ask Java to cancel in the middle of another question to it."""
+    """Spark's own handler for Ctrl-C would call Java to cancel in the middle of another call."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -58,7 +58,7 @@ def _own_interrupts() -> Iterator[None]:
 
 @contextmanager
 def _words_to(log: Path) -> Iterator[None]:
-    """What Spark's processes say, from here on, is for whoever looks for it: they keep what they were started with."""
+    """From here on Spark's log goes to its file only; its processes keep what they were started with."""
     sys.stderr.flush()
     kept = os.dup(2)
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

@@ -4,7 +4,7 @@ Data path   none: plan -> tasks (ranges of many objects -> one object) -> agents
 Owns        rounds of a job until nothing is left to merge, what one task does, the bound of its memory
 Leaves      which runs are worth it to `model.log_cleanup`, I/O to `segment_rewrite`, who may replace what to the agents
 
-Batches are moved as they are: not a byte of them changes, but for offsets of those that were placed.
+Batches are moved as they are: not a byte of them changes, except offsets of externally committed ones.
 """
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
@@ -27,13 +27,13 @@ from streamhouse.stores.objects.base import ObjectMissing, ObjectStore
 
 MIB: Final = 1024 * 1024
 MAX_RUNS: Final = 10_000
-"""That one object takes the place of: agents take no more in one request."""
+"""Runs that one object replaces: agents accept no more in one request."""
 MAX_RAW_BYTES: Final = 192 * MIB
 """Of one object before compression, which a task has in memory."""
 MAX_TASKS_PER_ROUND: Final = 64
 """Of one task, where they are small."""
 MAX_ROUNDS: Final = 12
-"""Each round leaves less to do, or somebody else rewrites the same runs all the time."""
+"""Each round leaves less to do, or another job rewrites the same runs all the time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,8 +190,8 @@ def pack_runs(works: Iterable[RewriteTask], target_bytes: int) -> Iterator[list[
 def merge_task(item: bytes) -> bytes:
     """What Spark runs."""
     works = msgspec.json.decode(item, type=list[RewriteTask])
-    place = open_store(works[0].store)
-    return msgspec.json.encode(place.loop.run(merge_all(place.store, works)))
+    handle = open_store(works[0].store)
+    return msgspec.json.encode(handle.loop.run(merge_all(handle.store, works)))
 
 
 async def merge_all(store: ObjectStore, works: Sequence[RewriteTask]) -> _Result:

@@ -1,4 +1,4 @@
-"""Surviving: which records of a topic stay, the latest of each key, found by Spark without knowing a single key.
+"""Retained offsets: the latest record of each key of a topic, determined by Spark from hashes of keys.
 
 Data path   runs -> hashes of keys, offsets -> the latest of each key -> **surviving** -> sorted offsets, group by group
 Owns        what is shuffled: 16 bytes of hash and the offset of each record, then the offsets that stay
@@ -8,7 +8,7 @@ Leaves      reading to `datasource.split_reader`, hashes to `format.compaction_k
 
 Spark spills what doesn't fit into its memory; a task of ours has a few MiB of blocks, or the offsets of one group. What
 is read here may be merged or compacted by others at the same time: a record that was the latest of its key up to an
-offset stays that for ever, whoever rewrites the runs around it.
+offset stays that for ever, whatever rewrites the runs around it.
 """
 
 from bisect import bisect_left, bisect_right
@@ -75,10 +75,10 @@ class ScanKeys:
         def decode(get: RangeRead, data: bytes) -> Iterator[pa.RecordBatch]:
             nonlocal gets, read_bytes
             gets, read_bytes = gets + 1, read_bytes + len(data)
-            void = AbortedTransactions(shifted(get.piece.aborted, -get.shift))
+            aborted = AbortedTransactions(shifted(get.piece.aborted, -get.shift))
             for raw in raw_blocks(get, data):
                 scan.at(get.piece.partition.partition, get.piece.start, get.piece.end, shift=get.shift)
-                yield key_rows(raw, scan, void=void)
+                yield key_rows(raw, scan, aborted=aborted)
 
         yield from read_runs(split, self.task, decode)
         indexes = sum(piece.run.index_length for piece in split.pieces if piece.run is not None)
@@ -87,11 +87,11 @@ class ScanKeys:
             self.add_edges(edges)
 
 
-def key_rows(blocks: Iterable[Buffer], scan: MarkerScan, *, void: AbortedTransactions) -> pa.RecordBatch:
+def key_rows(blocks: Iterable[Buffer], scan: MarkerScan, *, aborted: AbortedTransactions) -> pa.RecordBatch:
     """Partition, hash and offset of every record that has a key, and was not aborted. Markers that stay are keys of
-    their own: the offset takes the place of half a hash."""
+    their own: the offset replaces half a hash."""
     batches = [batch for block in blocks for batch in batches_of(block)]
-    keys = [batch_keys(batch, limit_bytes=LIMIT_BYTES, aborted=void) for batch in batches]
+    keys = [batch_keys(batch, limit_bytes=LIMIT_BYTES, aborted=aborted) for batch in batches]
     headers = map(read_header, batches)
     busy = [each.base_offset for each in headers if scan.is_busy(each)]
     hashes = np.frombuffer(b"".join([each.hashes for each in keys]), _INT64).reshape(-1, 2)
@@ -125,8 +125,8 @@ class GroupTask:
             for each in np.unique(partition):
                 first, last = np.searchsorted(partitions, [each, each + 1])
                 chosen = partition == each
-                found = first + np.searchsorted(ends[first:last], offset[chosen], side="right")
-                numbers[chosen] = np.minimum(found, last - 1)
+                positions = first + np.searchsorted(ends[first:last], offset[chosen], side="right")
+                numbers[chosen] = np.minimum(positions, last - 1)
             yield pa.RecordBatch.from_arrays([pa.array(numbers), pa.array(offset)], names=["group", "offset"])
 
 
@@ -140,7 +140,7 @@ def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 class RetainedOffsets(Protocol):
     """The offsets that stay."""
 
-    def rewrite(self, wanted: OffsetGroup, act: Callable[[bytes], bytes]) -> bytes:
+    def rewrite(self, group: OffsetGroup, act: Callable[[bytes], bytes]) -> bytes:
         """What `act` makes, on an executor, of the sorted offsets of these bounds, and maybe of some around them. May
         be called by several threads."""
         ...
@@ -164,7 +164,7 @@ class Executors(Protocol):
         on_read: Callable[[int], None],
     ) -> tuple[RetainedOffsets, IoStats]:
         """The latest offset of each key in what the splits read; bounds are in the order of their offsets. `on_read` is
-        told of bytes that were read so far."""
+        called with the bytes that were read so far."""
         ...
 
     def cancel(self) -> None: ...
@@ -205,27 +205,27 @@ class SparkExecutors:
             edges.add(more)
 
         read = ScanKeys(splits=splits, task=task, add_costs=add_costs, add_edges=add_edges)
-        found = SparkRetainedOffsets(pack_retained_offsets(spark, read, bounds, records=records), bounds)
+        retained = SparkRetainedOffsets(pack_retained_offsets(spark, read, bounds, records=records), bounds)
         thread = ThreadPoolExecutor(1, thread_name_prefix="finding-keys")
-        finding = thread.submit(found.find)
+        finding = thread.submit(retained.find)
         try:
             while not wait([finding], LOOK_S).done:
                 on_read(read_bytes.value)
             finding.result()
-            found.busy = markers_to_keep(edges.value)
+            retained.busy = markers_to_keep(edges.value)
         finally:
             if not finding.done():
                 self.cancel()
             # Not waited for: a job that Spark didn't know yet was not cancelled, and ends when Spark is stopped.
             thread.shutdown(wait=False)
-        return found, IoStats(gets=gets.value, read_bytes=read_bytes.value)
+        return retained, IoStats(gets=gets.value, read_bytes=read_bytes.value)
 
     def cancel(self) -> None:
         self._tasks.session.sparkContext.cancelAllJobs()
 
 
 class _Lists:
-    """What tasks tell is put together; what one tells twice is no matter."""
+    """Merges the results of tasks; a result that comes twice counts once."""
 
     def zero(self, value: Edges) -> Edges:
         return []
@@ -255,20 +255,20 @@ class SparkRetainedOffsets:
         return f"<SparkSurvivors groups={len(self._bounds)}>"
 
     def find(self) -> None:
-        """Read all keys now; otherwise that is done when offsets are asked for first."""
+        """Read all keys now; otherwise at the first use of offsets."""
         context = self._packed.context
         context.runJob(self._packed, _nothing, [0])
 
-    def rewrite(self, wanted: OffsetGroup, act: Callable[[bytes], bytes]) -> bytes:
-        first = bisect_right(self._ends, (wanted.partition, wanted.start))
+    def rewrite(self, group: OffsetGroup, act: Callable[[bytes], bytes]) -> bytes:
+        first = bisect_right(self._ends, (group.partition, group.start))
         numbers = []
         for number in range(first, len(self._bounds)):
             each = self._bounds[number]
-            if each.partition != wanted.partition or each.start >= wanted.end:
+            if each.partition != group.partition or each.start >= group.end:
                 break
             numbers.append(number)
         context = self._packed.context
-        more = busy_within(self.busy, wanted)
+        more = busy_within(self.busy, group)
         if len(numbers) == 1:  # the group is as it was planned: its offsets never leave the executors
             (answer,) = context.runJob(self._packed, lambda rows: [act(merged(_joined(rows), more))], numbers)
             return bytes(answer)
@@ -277,9 +277,9 @@ class SparkRetainedOffsets:
         return bytes(answer)
 
 
-def busy_within(busy: Mapping[int, Sequence[int]], wanted: OffsetGroup) -> list[int]:
-    offsets = busy.get(wanted.partition, ())
-    return list(offsets[bisect_left(offsets, wanted.start) : bisect_left(offsets, wanted.end)])
+def busy_within(busy: Mapping[int, Sequence[int]], group: OffsetGroup) -> list[int]:
+    offsets = busy.get(group.partition, ())
+    return list(offsets[bisect_left(offsets, group.start) : bisect_left(offsets, group.end)])
 
 
 def merged(offsets: bytes, more: Sequence[int]) -> bytes:

@@ -27,7 +27,7 @@ MAX_RAW_BYTES: Final = 192 * 1024 * 1024
 
 class CompactResult(msgspec.Struct, frozen=True):
     """What a task answers: replacements, oldest first; `is_gone`: runs are others by now. Before anything is replaced
-    nobody may be told any more of aborted transactions whose markers are `spent`."""
+    aborted transactions whose markers are `spent` are removed from the metadata."""
 
     replacements: list[Replacement]
     records: int
@@ -40,8 +40,8 @@ class CompactResult(msgspec.Struct, frozen=True):
 def compact_task(item: bytes, offsets: bytes) -> bytes:
     """What Spark runs."""
     work = msgspec.json.decode(item, type=CompactionTask)
-    place = open_store(work.work.store)
-    return msgspec.json.encode(place.loop.run(run_compaction_task(place.store, work, offsets)))
+    handle = open_store(work.work.store)
+    return msgspec.json.encode(handle.loop.run(run_compaction_task(handle.store, work, offsets)))
 
 
 async def run_compaction_task(store: ObjectStore, work: CompactionTask, offsets: bytes) -> CompactResult:

@@ -71,7 +71,7 @@ class TopicLeases:
         return f"<Turns {self._name}>"
 
     async def take(self, topic_id: str, *, for_s: float) -> TopicLease | None:
-        """The turn, unless it is somebody else's, or the topic was looked after a short while ago."""
+        """Acquire the topic's lease, unless another owner has it, or the topic was maintained a short while ago."""
         query = str(uuid.uuid5(NAMESPACE, topic_id))
         last = await self._last(query)
         number, state = (0, None) if last is None else (last.epoch, _state(last.progress))
@@ -80,7 +80,7 @@ class TopicLeases:
         return await self._next(TopicLease(query=query, number=number), for_s=for_s, pause_s=0)
 
     async def keep(self, turn: TopicLease, *, for_s: float) -> TopicLease | None:
-        """The same turn for longer; None where it is somebody else's by now."""
+        """Renew the lease; None if it has another owner by now."""
         return await self._next(turn, for_s=for_s, pause_s=0)
 
     async def end(self, turn: TopicLease, *, pause_s: float) -> None:
@@ -234,7 +234,7 @@ class MaintenanceScheduler:
             await self._turns.end(turn, pause_s=self._settings.every_s / 2)
 
     async def _work(self, kind: Kind, topic: str, turn: TopicLease) -> TopicLease | None:
-        """Run a job while the turn is kept; None once it is somebody else's."""
+        """Run a job while the lease is renewed; None once it has another owner."""
         self._news(NEWS, f"{kind} {topic}")
         job = await self._start(kind, topic)
         self.jobs += 1

@@ -1,10 +1,10 @@
-"""Rewriting on Spark: a task reads runs by ranges, and stores one object that is to take their place.
+"""Rewriting on Spark: a task reads runs by ranges, and stores one object that replaces them.
 
 Data path   object store -> **rewriting** -> object store; what was stored goes to the driver, and from there to agents
 Owns        which ranges one GET brings, memory's bound, the names of objects that jobs write
 Leaves      what stays of runs to `merge_job` and `compaction_job`, layout to `format.run_rewrite`, registering to the
             driver
-Invariant   every try of a task writes objects of its own; nobody reads them before an agent has registered them
+Invariant   every try of a task writes objects of its own; no reader sees them before an agent has registered them
 
 Names are those of the sink's segments, so that agents collect what a killed job left by the same rule.
 """
@@ -57,7 +57,7 @@ class RewriteTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IoStats(msgspec.Struct, frozen=True, kw_only=True):
-    """What a task asked of the object store."""
+    """Requests and bytes of a task at the object store."""
 
     gets: int = 0
     read_bytes: int = 0
@@ -112,16 +112,16 @@ class RunBytes:
 
 async def fetch(store: ObjectStore, rows: Iterable[RunRow]) -> RunBytes:
     """Read runs and their indexes, those that lie close together in one request."""
-    wanted = ranges_of(rows)
+    ranges = ranges_of(rows)
 
     async def gets() -> AsyncIterator[Callable[[], Awaitable[bytes]]]:
-        for each in wanted:
+        for each in ranges:
             yield partial(store.get_range, each.key, each.start, each.end)
 
     pieces: dict[str, list[tuple[int, bytes]]] = {}
     read_bytes = number = 0
     async for data in prefetch(gets(), depth=GETS_AHEAD):
-        pieces.setdefault(wanted[number].key, []).append((wanted[number].start, data))
+        pieces.setdefault(ranges[number].key, []).append((ranges[number].start, data))
         number, read_bytes = number + 1, read_bytes + len(data)
     return RunBytes(pieces=pieces, costs=IoStats(gets=number, read_bytes=read_bytes))
 
@@ -133,25 +133,25 @@ def ranges_of(rows: Iterable[RunRow]) -> list[Range]:
         parts.append(Range(row.key, row.index_position, row.index_position + row.index_length))
         if row.length:
             parts.append(Range(row.key, row.position, row.position + row.length))
-    found: list[Range] = []
+    ranges: list[Range] = []
     for part in sorted(set(parts)):
-        last = found[-1] if found else None
+        last = ranges[-1] if ranges else None
         if (
             last is not None
             and last.key == part.key
             and part.start - last.end <= GAP_BYTES
             and part.end - last.start <= GET_BYTES
         ):
-            found[-1] = last._replace(end=max(last.end, part.end))
+            ranges[-1] = last._replace(end=max(last.end, part.end))
         else:
-            found.append(part)
-    return found
+            ranges.append(part)
+    return ranges
 
 
 async def store_replacement(
     store: ObjectStore, work: RewriteTask, rewritten: Sequence[RewrittenRun], *, clock: Clock, ids: Ids
 ) -> tuple[Replacement, IoStats]:
-    """Store what stays of consecutive runs as one object; what the driver has to ask agents for."""
+    """Store what stays of consecutive runs as one object; return the replacement to commit."""
     encoded = encode_segment(list(run_inputs(rewritten)))
     key = external_segment_key(QueryId(work.job), work.partition, ids.token())
     await store.put_new(key, encoded.body)

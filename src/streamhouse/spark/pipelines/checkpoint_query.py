@@ -2,10 +2,10 @@
 
 Data path   building -> **check_query** -> a file in the checkpoint's folder
 Owns        that file; that no query goes on with what another one has kept
-Leaves      what of two queries must be the same to `model.pipeline.loses_place`
+Leaves      which changes of a query its checkpoint survives to `model.pipeline.loses_place`
 
-Agents refuse a changed definition where its shape tells that it can't go on. Here it is looked at once more, with the
-frame that is going to run: nobody may have looked before, as with Python or with `apply --no-validate`.
+Agents reject a changed definition if its state signature shows that it can't resume. Here the query is checked once
+more, with the frame that is going to run: it may not have been checked before, as with Python or `apply --no-validate`.
 """
 
 import hashlib
@@ -33,9 +33,9 @@ def check_query(folder: Folder, *, name: str, text: str, shape: Shape, has_run: 
     digest = hashlib.sha256(text.encode()).hexdigest()
     kept = folder.read(FILE)
     if kept is not None and (has_run or folder.read(FIRST_BATCH) is not None):
-        told = json.loads(kept)
-        old = msgspec.convert(told["shape"], Shape)
-        lost = moved_tables(old, shape) if told["text"] == digest else loses_place(old, shape)
+        stored = json.loads(kept)
+        old = msgspec.convert(stored["shape"], Shape)
+        lost = moved_tables(old, shape) if stored["text"] == digest else loses_place(old, shape)
         if lost is not None:
             raise Misconfigured(
                 f"its checkpoint is another query's; why={lost} do=apply the earlier text again, or begin anew:"

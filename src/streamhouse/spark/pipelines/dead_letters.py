@@ -1,10 +1,10 @@
-"""Dead letters: records that can't be decoded go to a topic, with the reason and their bytes; the pipeline goes on.
+"""Dead letters: malformed records go to a topic, with the error and their bytes; the pipeline continues.
 
 Data path   a pipeline's stream -> **dead letters** -> a second, small query -> `NAME.dead-letters`
 Owns        which streams have one, what such a record looks like, the id and the checkpoint of its query
 Leaves      what can't be decoded to `connectors.topic`, exactly once to `datasource.data_writer`
 
-The value is the record's value as it was, byte by byte, the key its key; headers say where it stood and what is wrong.
+The value is the record's value as it was, byte by byte, the key its key; headers have its position and the error.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from streamhouse.spark.query.resolver import TableRef
 
 NO_KEY: Final = "the record has no key for the table: a column of it is null"
 DECODED: Final = ("json", "registry")
-_WANTED: Final = ("_key", "_topic", "_partition", "_offset")
+_METADATA: Final = ("_key", "_topic", "_partition", "_offset")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,22 +80,22 @@ def _dead_letters(
     """
     own = [column for column in table.columns or () if column.name not in METADATA_COLUMNS]
     needs_key = bool(key) and {column.name for column in own}.issuperset(key)
-    wanted_about = (*_WANTED, DELETED) if needs_key else _WANTED
-    about = [Column(name=name, type="BINARY" if name == "_key" else METADATA_COLUMNS[name]) for name in wanted_about]
-    wanted = replace(table, columns=(*own, *about), options={**table.options, "key_format": "raw"})
+    names = (*_METADATA, DELETED) if needs_key else _METADATA
+    metadata = [Column(name=name, type="BINARY" if name == "_key" else METADATA_COLUMNS[name]) for name in names]
+    source = replace(table, columns=(*own, *metadata), options={**table.options, "key_format": "raw"})
     everything = replace(reading, include_malformed=True, include_values=needs_key, watermarks=())
-    rows = find(Connector.TOPIC).read_stream(session, wanted, everything)
+    rows = find(Connector.TOPIC).read_stream(session, source, everything)
     if needs_key:
         is_lost = F.col(ERROR).isNull() & ~has_key(key)
         rows = fill_tombstone_keys(rows, key).withColumn(ERROR, F.when(is_lost, F.lit(NO_KEY)).otherwise(F.col(ERROR)))
-    letters = rows.where(F.col(ERROR).isNotNull()).select(
+    malformed = rows.where(F.col(ERROR).isNotNull()).select(
         F.col("_key"), F.col(VALUE).alias("value"), _headers(pipeline).alias("_headers")
     )
-    return letters.observe(DEAD_LETTERS, F.count(F.lit(1)).alias("rows"))
+    return malformed.observe(DEAD_LETTERS, F.count(F.lit(1)).alias("rows"))
 
 
 def _headers(pipeline: str) -> Expression:
-    told = {
+    headers = {
         "sh.pipeline": F.lit(pipeline),
         "sh.topic": F.col("_topic"),
         "sh.partition": F.col("_partition"),
@@ -105,6 +105,6 @@ def _headers(pipeline: str) -> Expression:
     return F.array(
         *[
             F.struct(F.lit(name).alias("key"), value.cast("string").cast("binary").alias("value"))
-            for name, value in told.items()
+            for name, value in headers.items()
         ]
     )

@@ -4,7 +4,8 @@ Data path   supervisor -> runner -> deadlines, a line each -> **the process's st
 Owns        when it is too late; which processes end then
 Leaves      how long a lease lasts to the supervisor
 
-A runner can't be asked to end itself: it may be stopped, or hang in a native call with Python's lock held. This process
+A runner can't be trusted to end itself: it may be stopped, or hang in a native call with Python's lock held. This
+process
 has one thread that waits for the next line. A deadline that has passed counts before a line that came later is read, so
 nothing goes on that was stopped for longer than its lease. It kills, too, when the runner is gone: the JVM would go on
 for a while. Deadlines are times of the machine's monotonic clock, which all processes share.
@@ -27,7 +28,7 @@ MAX_BYTES: Final = 64 * 1024
 
 
 class Deadline:
-    """The last one that was heard; None: nothing runs, so nothing has to end."""
+    """The last deadline received; None: nothing runs, so nothing has to end."""
 
     def __init__(self) -> None:
         self._at: float | None = None
@@ -65,7 +66,7 @@ class DeadlineProcess:
         return cls(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, bufsize=0))
 
     def renew(self, at: float | None) -> None:
-        """Raises `BrokenPipeError` where the process is gone: then nobody ends the runner in time."""
+        """Raises `BrokenPipeError` if the guard is gone: then the runner would not be ended in time."""
         assert self._process.stdin is not None
         self._process.stdin.write((NONE if at is None else repr(at).encode()) + b"\n")
 
@@ -95,22 +96,22 @@ def end(why: str) -> None:
     os.killpg(own, signal.SIGKILL)
 
 
-def below(group: int, found: Mapping[int, tuple[int, int]]) -> set[int]:
-    """Processes of a group and all that they started; `found` has the parent and the group of each."""
-    chosen = {pid for pid, (_, its) in found.items() if its == group}
-    while more := {pid for pid, (parent, _) in found.items() if parent in chosen} - chosen:
+def below(group: int, processes: Mapping[int, tuple[int, int]]) -> set[int]:
+    """Processes of a group and all that they started; `processes` has the parent and the group of each."""
+    chosen = {pid for pid, (_, its) in processes.items() if its == group}
+    while more := {pid for pid, (parent, _) in processes.items() if parent in chosen} - chosen:
         chosen |= more
     return chosen
 
 
 def processes() -> dict[int, tuple[int, int]]:
     """Where there is no /proc, none: then the group has to do."""
-    found: dict[int, tuple[int, int]] = {}
+    processes: dict[int, tuple[int, int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):
             words = (folder / "stat").read_text().rpartition(")")[2].split()
-            found[int(folder.name)] = int(words[1]), int(words[2])
-    return found
+            processes[int(folder.name)] = int(words[1]), int(words[2])
+    return processes
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from streamhouse.clock import Clock, SystemClock
 from streamhouse.errors import Rejected, Unavailable
 from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import MADE_BY, Column, Connector, Table
-from streamhouse.spark.agents.client import ask, error_detail
+from streamhouse.spark.agents.client import error_detail, send
 from streamhouse.spark.connectors.topic_writer import topic_of
 from streamhouse.spark.lake.schema_evolution import merge_lenient
 from streamhouse.spark.pipelines.runner_protocol import PipelineJob
@@ -41,26 +41,26 @@ def with_pinned(catalog: Catalog, folder: Folder, revision: int) -> Catalog:
     if text is None:
         return catalog
     known = OverlayCatalog(catalog)
-    for name, told in json.loads(text).items():
-        columns = tuple(Column(name=column, type=kind) for column, kind in told["columns"])
-        known.add(Table(name=name, connector=Connector.TOPIC, columns=columns, options=told["options"]))
+    for name, pinned in json.loads(text).items():
+        columns = tuple(Column(name=column, type=kind) for column, kind in pinned["columns"])
+        known.add(Table(name=name, connector=Connector.TOPIC, columns=columns, options=pinned["options"]))
     return known
 
 
 def pin_columns(catalog: Catalog, folder: Folder, revision: int, reads: Iterable[TableRef]) -> None:
     """Write down what was inferred, if anything was."""
     names = dict.fromkeys(r.name for r in reads if r.origin.startswith("inferred") or r.name in catalog.kept)
-    found = {name: table for name in names if (table := catalog.find(name)) is not None}
-    if not found:
+    tables = {name: table for name in names if (table := catalog.find(name)) is not None}
+    if not tables:
         return
-    told = {
+    pinned = {
         name: {
             "columns": [[column.name, column.type] for column in table.columns or ()],
             "options": dict(table.options),
         }
-        for name, table in found.items()
+        for name, table in tables.items()
     }
-    text = json.dumps(told)
+    text = json.dumps(pinned)
     if folder.read(_name(revision)) != text:
         folder.write(_name(revision), text)
 
@@ -75,12 +75,12 @@ INFERRED: Final = "inferred"
 
 def grown_catalog(known: Catalog, anew: Catalog, names: Iterable[str]) -> Catalog:
     """A catalog with columns that were kept and those that records have besides, now."""
-    found = OverlayCatalog(known)
+    overlay = OverlayCatalog(known)
     for name in names:
         old, new = known.find(name), anew.find(name)
         if old is not None and new is not None and anew.origin(name).startswith(INFERRED):
-            found.add(merged(old, new))
-    return found
+            overlay.add(merged(old, new))
+    return overlay
 
 
 def merged(old: Table, new: Table) -> Table:
@@ -90,19 +90,19 @@ def merged(old: Table, new: Table) -> Table:
     columns = merge_lenient(_struct(old), _struct(new))
     if columns.names == [each.name for each in old.columns or ()] and columns == _struct(old):
         return old
-    told = tuple(Column(name=each.name, type=each.dataType.simpleString()) for each in columns.fields)
-    return Table(name=old.name, connector=old.connector, columns=told, key=old.key, options=old.options, text=old.text)
+    types = tuple(Column(name=each.name, type=each.dataType.simpleString()) for each in columns.fields)
+    return Table(name=old.name, connector=old.connector, columns=types, key=old.key, options=old.options, text=old.text)
 
 
 def _struct(table: Table) -> StructType:
     fields = ", ".join(f"{quote_identifier(each.name)} {each.type}" for each in table.columns or ())
-    found = StructType.fromDDL(fields) if fields else StructType([])
-    assert isinstance(found, StructType)
-    return found
+    parsed = StructType.fromDDL(fields) if fields else StructType([])
+    assert isinstance(parsed, StructType)
+    return parsed
 
 
 def check_known(reads: Iterable[TableRef]) -> None:
-    """A table's columns are for good: they aren't guessed from a topic that nobody has written to."""
+    """A table's columns can't change later, so they are not inferred from an empty topic."""
     for read in reads:
         if read.is_stream and read.origin == EMPTY_TOPIC:
             raise Unavailable(f"its columns aren't known before there are records; stream={read.name}")
@@ -127,25 +127,25 @@ class ColumnWatcher:
             return
         self._anew.invalidate()
         for name, table in self._bound.items():
-            found = self._anew.find(name)
-            if found is not None and self._differs(name, table, found):
+            current = self._anew.find(name)
+            if current is not None and self._differs(name, table, current):
                 raise Unavailable(f"a stream has other columns now, and it begins again with them; stream={name}")
         self._looked_at_s = now_s
 
-    def _differs(self, name: str, bound: Table, found: Table) -> bool:
+    def _differs(self, name: str, bound: Table, current: Table) -> bool:
         if self._anew.origin(name).startswith(INFERRED):
-            return merged(bound, found) != bound
-        is_raw = found.options.get("format") == "raw" and bound.options.get("format") != "raw"
-        return not is_raw and found.columns != bound.columns
+            return merged(bound, current) != bound
+        is_raw = current.options.get("format") == "raw" and bound.options.get("format") != "raw"
+        return not is_raw and current.columns != bound.columns
 
 
 class TargetTables:
     def __init__(self, agents: str) -> None:
         self._agents = agents
 
-    def topic(self, job: PipelineJob, found: Table | None, frame: DataFrame, options: PipelineOptions) -> Table:
+    def topic(self, job: PipelineJob, stored: Table | None, frame: DataFrame, options: PipelineOptions) -> Table:
         """The target as a table over a topic that exists."""
-        table = found or Table(name=job.target, connector=Connector.TOPIC)
+        table = stored or Table(name=job.target, connector=Connector.TOPIC)
         self.ensure_topic(topic_of(table), options.partitions)
         if table.text is None and options.fmt == "json":
             self._define(job, table, frame)
@@ -153,26 +153,26 @@ class TargetTables:
 
     def ensure_topic(self, name: str, partitions: int | None = None) -> None:
         body = {"name": name} if partitions is None else {"name": name, "partitions": partitions}
-        answer = self._asked("POST", "/v1/topics", body)
-        if answer.status >= 400 and self._asked("GET", f"/v1/topics/{_quoted(name)}").status != 200:
-            raise Rejected(f"a topic can't be made; topic={name} why={error_detail(answer)}")
+        response = self._send("POST", "/v1/topics", body)
+        if response.status >= 400 and self._send("GET", f"/v1/topics/{_quoted(name)}").status != 200:
+            raise Rejected(f"a topic can't be made; topic={name} error={error_detail(response)}")
 
     def last_commit(self, query_id: str) -> LastCommit:
-        answer = self._asked("GET", f"/v1/commits/{query_id}")
-        if answer.status >= 400:
+        response = self._send("GET", f"/v1/commits/{query_id}")
+        if response.status >= 400:
             return LastCommit()
-        told = msgspec.json.decode(answer.content)
-        return LastCommit(epoch=told["epoch"], progress=told["progress"])
+        commit = msgspec.json.decode(response.content)
+        return LastCommit(epoch=commit["epoch"], progress=commit["progress"])
 
     def _define(self, job: PipelineJob, table: Table, frame: DataFrame) -> None:
-        """Say which columns its records have, unless somebody said so, or a registered schema does."""
+        """Declare the columns of its records, unless they are declared or registered already."""
         path = f"/v1/tables/{_quoted(table.name)}"
-        answer = self._asked("GET", path)
-        told = msgspec.json.decode(answer.content) if answer.status == 200 else {}
-        if told.get("columns") is not None and (told.get("options") or {}).get(MADE_BY) != job.name:
+        response = self._send("GET", path)
+        table_json = msgspec.json.decode(response.content) if response.status == 200 else {}
+        if table_json.get("columns") is not None and (table_json.get("options") or {}).get(MADE_BY) != job.name:
             return
         columns = [{"name": each.name, "type": each.dataType.simpleString()} for each in _own(frame)]
-        if columns == told.get("columns"):
+        if columns == table_json.get("columns"):
             return
         body = {
             "connector": Connector.TOPIC.value,
@@ -181,10 +181,10 @@ class TargetTables:
             "options": {"format": "json", MADE_BY: job.name},
             "text": None,
         }
-        self._asked("PUT", path, body)  # without it, columns are inferred from records
+        self._send("PUT", path, body)  # without it, columns are inferred from records
 
-    def _asked(self, method: str, path: str, body: Any = None) -> HttpResponse:
-        return ask(self._agents, method, path, body)
+    def _send(self, method: str, path: str, body: Any = None) -> HttpResponse:
+        return send(self._agents, method, path, body)
 
 
 def _own(frame: DataFrame) -> list[Any]:

@@ -34,7 +34,7 @@ class PipelineFunction:
 
 
 LOADING: Final[ContextVar[list[PipelineFunction] | None]] = ContextVar("loading", default=None)
-"""Set by whoever runs a file: functions note themselves there."""
+"""Set while a file is run: decorated functions register themselves here."""
 
 
 def pipeline(*, into: str, name: str | None = None, **options: str | int) -> Callable[[F], F]:
@@ -73,14 +73,14 @@ class Tables:
 
         All columns are read that are not left out here: naming those that are needed saves work.
         """
-        table = self._found(name, columns)
+        table = self._lookup(name, columns)
         self._note(name, table, is_stream=True)
         frame = find(table.connector).read_stream(self.spark, table, self._reading)
         return watermarked(frame, self._reading.watermarks)
 
     def table(self, name: str, *columns: str) -> DataFrame:
         """A table's rows as they are."""
-        table = self._found(name, columns)
+        table = self._lookup(name, columns)
         self._note(name, table, is_stream=False)
         return find(table.connector).read(self.spark, table, replace(self._reading, starting="earliest"))
 
@@ -97,7 +97,7 @@ class Tables:
         origin = self._catalog.origin(name)
         self.reads.append(TableRef(name=name, table=table, is_stream=is_stream, origin=origin))
 
-    def _found(self, name: str, columns: tuple[str, ...]) -> Table:
+    def _lookup(self, name: str, columns: tuple[str, ...]) -> Table:
         table = self._catalog.find(name, anew=True)
         if table is None:
             near = self._catalog.suggestions(name)
@@ -121,10 +121,10 @@ class EmptyTables(Tables):
         return bound.frame
 
     def _empty(self, name: str, columns: tuple[str, ...], *, is_stream: bool) -> DataFrame:
-        table = self._found(name, columns)
+        table = self._lookup(name, columns)
         self._note(name, table, is_stream=is_stream)
         known = table.columns
-        if known is None:  # only the place itself knows them
+        if known is None:  # only the source itself has them
             read = find(table.connector)
             frame = (read.read_stream if is_stream else read.read)(self.spark, table, self._reading)
             known = tuple(Column(name=field.name, type=field.dataType.simpleString()) for field in frame.schema.fields)

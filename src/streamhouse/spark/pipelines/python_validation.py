@@ -1,4 +1,4 @@
-"""Python validation: what is wrong with pipelines in Python, found before anything runs.
+"""Python validation: diagnostics of pipelines in Python, before anything runs.
 
 Data path   `pipelines apply` -> a SQL worker -> **validate_python** -> problems with their lines
 Owns        calling a user's function with tables without rows; in which line of the file it failed
@@ -58,8 +58,8 @@ def _problems(spark: SparkSession, catalog: Catalog, pipeline: PythonPipeline) -
         error = unsupported(frame, modes)
     except (Exception, SystemExit) as raised:  # whatever a user's code raises
         log.debug("a pipeline in Python is wrong; name=%s", pipeline.name, exc_info=True)
-        return tuple(_placed(each, pipeline, raised) for each in _words(raised))
-    return () if error is None else tuple(_placed(each, pipeline, error) for each in _words(error))
+        return tuple(_with_position(each, pipeline, raised) for each in _words(raised))
+    return () if error is None else tuple(_with_position(each, pipeline, error) for each in _words(error))
 
 
 def _words(error: BaseException) -> tuple[SqlDiagnostic, ...]:
@@ -69,7 +69,7 @@ def _words(error: BaseException) -> tuple[SqlDiagnostic, ...]:
     return (SqlDiagnostic(line=1, column=1, text=text, hint=""),)
 
 
-def _placed(problem: SqlDiagnostic, pipeline: PythonPipeline, error: BaseException) -> SqlDiagnostic:
+def _with_position(problem: SqlDiagnostic, pipeline: PythonPipeline, error: BaseException) -> SqlDiagnostic:
     """In the last line of the file that led to it, else where the function begins."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [each.lineno for each in frames if each.filename == f"{pipeline.name}.py" and each.lineno is not None]

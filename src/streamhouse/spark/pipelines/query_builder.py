@@ -95,17 +95,17 @@ class ViewRefresh:
 
     def __call__(self) -> RefreshResult:
         bound = self.bind()
-        found, fresh_at_ms = self._state(bound.reads)
-        if found is not None and found == self._seen:
+        state, fresh_at_ms = self._state(bound.reads)
+        if state is not None and state == self._seen:
             return RefreshResult(frame=None, fresh_at_ms=fresh_at_ms)
-        return RefreshResult(frame=bound.frame, fresh_at_ms=fresh_at_ms, on_written=lambda: self._written(found))
+        return RefreshResult(frame=bound.frame, fresh_at_ms=fresh_at_ms, on_written=lambda: self._written(state))
 
-    def _written(self, found: Hashable) -> None:
+    def _written(self, state: Hashable) -> None:
         """Only what agents have taken counts as seen."""
-        self._seen = found
+        self._seen = state
 
     def _state(self, reads: Iterable[TableRef]) -> tuple[Hashable, int | None]:
-        """What the tables' contents go by, None where nobody can tell; and the time up to which all are right."""
+        """A fingerprint of the tables' contents, None if it is unknown; and the time up to which all are complete."""
         states: list[Hashable] = [None] if self.varies else []
         fresh_ms: list[int] = []
         for read in reads:
@@ -124,17 +124,19 @@ class ViewRefresh:
         loop, agents = connected(self.agents)
         partitions = loop.run(agents.topics()).get(topic, 0)
         log_bounds = loop.run(agents.log_bounds([TopicPartition(topic, number) for number in range(partitions)]))
-        parts = ((place.partition, each.topic_id, each.log_start, each.end) for place, each in log_bounds.items())
+        parts = (
+            (partition.partition, each.topic_id, each.log_start, each.end) for partition, each in log_bounds.items()
+        )
         return topic, tuple(sorted(parts))
 
 
 REFRESH_EVERY: Final = "10 seconds"
-"""How often a view without streams is looked after, unless its trigger says otherwise: it costs the whole query."""
+"""How often a view without streams is refreshed by default: each refresh runs the whole query."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartedPipeline:
-    """Queries that run: the pipeline's own, and those of its dead letters."""
+    """The running queries: the pipeline's own, and those of its dead letters."""
 
     main: StreamingQuery
     others: tuple[StreamingQuery, ...] = ()
@@ -229,10 +231,10 @@ class PipelineBuilder:
     def _target(self, job: PipelineJob, catalog: Catalog, frame: DataFrame, options: PipelineOptions) -> Table:
         if job.kind is Kind.VIEW:
             return Table(name=job.name, connector=Connector.VIEW, key=job.key)
-        found = catalog.find(job.target)
-        if found is not None and found.connector is not Connector.TOPIC:
-            return found
-        return self._targets.topic(job, found, frame, options)
+        target = catalog.find(job.target)
+        if target is not None and target.connector is not Connector.TOPIC:
+            return target
+        return self._targets.topic(job, target, frame, options)
 
     def _before(self, job: PipelineJob, table: Table) -> LastCommit:
         if table.connector is not Connector.TOPIC:
@@ -264,14 +266,14 @@ class PipelineBuilder:
         topic = options.dead_letters_of(job.name)
         if topic is None:
             return []
-        found = []
-        for letters in dead_letter_streams(bound.frame.sparkSession, topic, bound.reads, reading, writing):
+        queries = []
+        for query in dead_letter_streams(bound.frame.sparkSession, topic, bound.reads, reading, writing):
             self._targets.ensure_topic(topic)
-            before = self._targets.last_commit(letters.writing.query_id)
-            folder = HadoopFolder(self._spark, letters.writing.checkpoint)
-            prepare(folder, query_id=letters.writing.query_id, state=(), before=before)
-            found.append(_started(letters.writer(), f"{job.name} dead letters of {letters.stream}", options))
-        return found
+            before = self._targets.last_commit(query.writing.query_id)
+            folder = HadoopFolder(self._spark, query.writing.checkpoint)
+            prepare(folder, query_id=query.writing.query_id, state=(), before=before)
+            queries.append(_started(query.writer(), f"{job.name} dead letters of {query.stream}", options))
+        return queries
 
 
 def _check_query(folder: HadoopFolder, job: PipelineJob, shape: Shape) -> None:
@@ -286,7 +288,7 @@ def rows_of(job: PipelineJob, frame: DataFrame) -> Rows | None:
         return None
     try:
         key = job.key or key_of(frame)
-    except Rejected:  # whoever writes the view says so
+    except Rejected:  # reported when the view is written
         key = None
     return Rows(key=key or (), output=job.options.output, starting=job.options.starting)
 
@@ -311,7 +313,7 @@ def statement_of(job: PipelineJob) -> CreatePipeline | CreateView:
 
 
 def _wrong(error: Exception, text: str, select_start: int) -> Misconfigured:
-    """Spark's complaint in fewer words, with its place in the statement."""
+    """Spark's error in short, with its position in the statement."""
     (problem,) = diagnostics_of(error, text, select_start)
     hint = f" do={problem.hint}" if problem.hint else ""
     return Misconfigured(f"{problem.text}; line={problem.line} column={problem.column}{hint}")
@@ -328,7 +330,7 @@ def renamed(frame: DataFrame, columns: tuple[str, ...]) -> DataFrame:
 
 
 def output_mode(job: PipelineJob, options: PipelineOptions, frame: DataFrame) -> str:
-    """What is asked for; else rows as they become final, or as they change where they never do."""
+    """The option's output mode; else append if rows become final, else update."""
     if options.output is not None:
         return options.output
     if job.kind is Kind.VIEW:

@@ -1,4 +1,4 @@
-"""Figures: what Spark tells of a query's last micro-batch, as the fields of a pipeline's status.
+"""Query metrics: Spark's progress of a query's last micro-batch, as fields of a pipeline's status.
 
 Data path   StreamingQueryProgress -> **figures** -> events -> status
 Owns        which figure is which; how far a query is behind; totals over micro-batches
@@ -10,13 +10,13 @@ from datetime import datetime
 from typing import Any, Final
 
 DEAD_LETTERS: Final = "dead_letters"
-"""The name under which a query counts what it sends to the dead letters."""
+"""The name of a query's observed count of dead letters."""
 LATE_LINE_S: Final = 60.0
 SPARKS_EPOCH: Final = "1970-01-01T00:00:00.000Z"
 
 
 class Totals:
-    """Rows over all micro-batches since the query began; progress is told more than once."""
+    """Rows over all micro-batches since the query began; Spark reports the same progress more than once."""
 
     def __init__(self) -> None:
         self.seen = -1
@@ -43,15 +43,15 @@ class LateRows:
     """When rows that a watermark left out are worth a line of the pipeline's log: once a minute at most."""
 
     def __init__(self) -> None:
-        self._told = 0
-        self._told_at: float | None = None
+        self._reported = 0
+        self._reported_at: float | None = None
 
     def line(self, late_rows: int, now: float) -> str | None:
         """What to say of so many rows since the query began; None where nothing is new, or it is too soon."""
-        is_soon = self._told_at is not None and now - self._told_at < LATE_LINE_S
-        if late_rows <= self._told or is_soon:
+        is_soon = self._reported_at is not None and now - self._reported_at < LATE_LINE_S
+        if late_rows <= self._reported or is_soon:
             return None
-        more, self._told, self._told_at = late_rows - self._told, late_rows, now
+        more, self._reported, self._reported_at = late_rows - self._reported, late_rows, now
         return f"rows came later than the watermark allows and were left out; rows={more} since_start={late_rows}"
 
 
@@ -74,7 +74,7 @@ def query_metrics(progress: Mapping[str, Any], totals: Totals) -> dict[str, Any]
 
 
 def lag_of(progress: Mapping[str, Any]) -> int | None:
-    """How many offsets the topics hold beyond the micro-batch; None where no source tells."""
+    """How many offsets the topics hold beyond the micro-batch; None if no source reports it."""
     known = [each for each in map(_source_lag, progress.get("sources") or []) if each is not None]
     return sum(known) if known else None
 
@@ -83,18 +83,18 @@ def _source_lag(source: Mapping[str, Any]) -> int | None:
     end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
     if end is None or latest is None:
         return None
-    return sum(max(0, at - end.get(place, 0)) for place, at in latest.items())
+    return sum(max(0, at - end.get(partition, 0)) for partition, at in latest.items())
 
 
-def _offsets(told: Any) -> dict[tuple[str, str], int] | None:
-    by_topic = told.get("offsets") if isinstance(told, dict) else None
+def _offsets(progress: Any) -> dict[tuple[str, str], int] | None:
+    by_topic = progress.get("offsets") if isinstance(progress, dict) else None
     if not isinstance(by_topic, dict):
         return None
     return {(topic, number): at for topic, offsets in by_topic.items() for number, at in offsets.items()}
 
 
 def watermark_ms(text: str | None) -> int | None:
-    """None before there is one: Spark says 1970 then."""
+    """None before there is one: Spark reports 1970 then."""
     if text is None or text == SPARKS_EPOCH:
         return None
     return round(datetime.fromisoformat(text).timestamp() * 1000)

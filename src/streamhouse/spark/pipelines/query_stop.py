@@ -1,10 +1,10 @@
-"""Query stop: queries end, and whoever asked knows that they have.
+"""Query stop: ends queries, and returns only when they have ended.
 
 Data path   running, building -> **stop_all** -> Spark
 Owns        asking again; what is done about a query that goes on
 Leaves      when to stop to `running`
 
-A pipeline of which it is said that it has ended may be given to another supervisor at once. So nobody says so while a
+A pipeline that is reported as ended may be given to another supervisor at once. So it is not reported while a
 query of it may still commit: where one doesn't stop, the whole runner ends, and its supervisor starts another.
 """
 
@@ -39,6 +39,6 @@ def _is_stopped(query: StreamingQuery) -> bool:
     try:
         query.stop()
     except Exception:  # a timeout, or a JVM that doesn't answer
-        log.warning("a query didn't stop; it is asked again", exc_info=True)
+        log.warning("a query didn't stop; stop is called again", exc_info=True)
         return False
     return True

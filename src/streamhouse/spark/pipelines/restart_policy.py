@@ -17,9 +17,9 @@ from streamhouse.model.pipeline import GENERATION, Phase
 from streamhouse.spark.pipelines.runner_protocol import Ended, PipelineJob
 
 STOP_AT: Final = 0.6
-"""Of the lease's time: queries are asked to stop."""
+"""Of the lease's time: queries are stopped."""
 KILL_AT: Final = 0.8
-"""Of the lease's time: nobody is asked any more."""
+"""Of the lease's time: processes are killed."""
 
 END_AT: Final = 0.9
 """Of the lease's time: runners are killed by a process of their own, whatever their supervisor does."""
@@ -74,9 +74,9 @@ class Backoff:
 class PipelineState:
     """One pipeline, as long as one supervisor owns one version of it under one epoch."""
 
-    def __init__(self, job: PipelineJob, *, patience: Backoff, ids: Ids, now: float) -> None:
+    def __init__(self, job: PipelineJob, *, backoff: Backoff, ids: Ids, now: float) -> None:
         self.job = job
-        self._patience, self._ids = patience, ids
+        self._backoff, self._ids = backoff, ids
         self.phase = Phase.STARTING
         self.run: int | None = None
         self.start_at: float | None = now
@@ -86,7 +86,7 @@ class PipelineState:
         self._error: str | None = None
         self._figures: dict[str, Any] = {}
         self._late_before = job.late_rows
-        if job.has_run:  # told on from the first word: whoever is next must know that there was a checkpoint
+        if job.has_run:  # reported from the start: the next owner must know that there was a checkpoint
             self._figures = {"batch_id": job.last_batch, "progress": {GENERATION: job.generation}}
             self._figures |= {"late_rows": job.late_rows} if job.late_rows else {}
         self.lines: deque[dict[str, Any]] = deque(maxlen=MAX_LINES)
@@ -107,7 +107,7 @@ class PipelineState:
         self.phase, self._begun_at = Phase.RUNNING, now
         self.say(now_ms, "info", f"it runs; revision {self.job.revision}, generation {self.job.generation}")
 
-    def told(self, figures: dict[str, Any]) -> None:
+    def update(self, figures: dict[str, Any]) -> None:
         """A micro-batch is over: whatever went wrong before doesn't any more."""
         self._figures |= figures
         if "late_rows" in figures:  # a run counts its own
@@ -122,7 +122,7 @@ class PipelineState:
         elif ended.how == "failed":
             self._failed(ended.error or "it failed", ended.can_retry, now, now_ms)
         else:
-            self.start_at = now  # whoever stops it for good forgets this care
+            self.start_at = now  # a pipeline that is stopped for good drops this state
 
     def runner_lost(self, now: float, now_ms: int) -> None:
         """The process that ran it is gone."""
@@ -130,7 +130,7 @@ class PipelineState:
         self._failed("the Spark that ran it ended", True, now, now_ms)
 
     def _failed(self, error: str, can_retry: bool, now: float, now_ms: int) -> None:
-        if self._begun_at is not None and now - self._begun_at >= self._patience.healthy_s:
+        if self._begun_at is not None and now - self._begun_at >= self._backoff.healthy_s:
             self._failures = 0
         self._begun_at, self._error = None, error
         self._failures += 1
@@ -138,7 +138,7 @@ class PipelineState:
             self.phase, self.start_at = Phase.FAILED, None
             self.say(now_ms, "error", f"{error}; it will not be tried again until it is changed or restarted")
             return
-        wait_s = self._ids.jitter(self._patience.wait_s(self._failures))
+        wait_s = self._ids.jitter(self._backoff.wait_s(self._failures))
         self.phase, self.start_at = Phase.BACKING_OFF, now + wait_s
         self._restarts += 1
         self.say(now_ms, "warning", f"{error}; it is tried again in {wait_s:.1f} s")

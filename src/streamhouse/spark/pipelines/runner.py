@@ -1,9 +1,9 @@
-"""Runner: a process with one Spark that runs many pipelines, and does what its supervisor says.
+"""Runner: a process with one Spark that runs many pipelines, controlled by its supervisor.
 
 Data path   supervisor -> commands on stdin -> **runner** -> runs; events on stdout
-Owns        the Spark, the threads of its pipelines, its own end: with its supervisor, with its Spark, when told, or
+Owns        the Spark, the threads of its pipelines, its own end: with its supervisor, with its Spark, on command, or
             when the lease of what it runs isn't renewed
-Leaves      leases, restarts and patience to the supervisor
+Leaves      leases, restarts and backoff to the supervisor
 
 Nothing here decides anything: a runner can be killed at any moment. What Spark prints goes where errors go, so that
 stdout has events and nothing else.
@@ -66,7 +66,7 @@ class Events:
         self._out = out
         self._turn = threading.Lock()
 
-    def tell(self, event: Event) -> None:
+    def send(self, event: Event) -> None:
         with self._turn:
             self._out.write(encode_message(event))
             self._out.flush()
@@ -86,17 +86,17 @@ class Runner:
         self._runs = {number: run for number, run in self._runs.items() if run.is_alive()}
         if isinstance(command, Start):
             job = pipeline_job(command.pipeline, epoch=command.epoch)
-            run = QueryRun(command.run, job, build=self._builder.build, tell=self._events.tell)
+            run = QueryRun(command.run, job, build=self._builder.build, send=self._events.send)
             self._runs[command.run] = run
             run.start()
-        elif isinstance(command, Stop) and (found := self._runs.get(command.run)) is not None:
-            found.stop()
+        elif isinstance(command, Stop) and (running := self._runs.get(command.run)) is not None:
+            running.stop()
 
     def note(self, pipeline: str, text: str) -> None:
         """A line for a pipeline's log, from somewhere that knows no run: the console's rows."""
         for run in list(self._runs.values()):
             if run.job.name == pipeline and not run.stopping:
-                self._events.tell(LogLine(run=run.number, text=text[:MAX_LINE]))
+                self._events.send(LogLine(run=run.number, text=text[:MAX_LINE]))
 
     def stop(self) -> None:
         runs = list(self._runs.values())
@@ -125,7 +125,7 @@ def main() -> None:
     logging.getLogger("py4j").setLevel(logging.WARNING)
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's, which tells us to end
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's, which ends this process
     events = Events(_own_stdout())
     deadline = DeadlineProcess.start()
     spark = _spark(options)
@@ -133,7 +133,7 @@ def main() -> None:
     threading.Thread(target=_watch, args=(spark,), name="watch", daemon=True).start()
     runner = Runner(PipelineBuilder(spark, agents=options.agents, checkpoints=options.checkpoints), events)
     logging.getLogger().addHandler(LogForwarder(runner))
-    events.tell(Ready(jvm_pid=jvm_pid, spark=spark.version))
+    events.send(Ready(jvm_pid=jvm_pid, spark=spark.version))
     for line in sys.stdin.buffer:
         command = read_command(line)
         if isinstance(command, Renewed):
@@ -142,7 +142,7 @@ def main() -> None:
             threading.Thread(target=_leave, args=(runner, jvm_pid), name="leave", daemon=True).start()
         else:
             runner.do(command)
-    # Also where the supervisor is gone: somebody else may own these pipelines any moment, so there is no goodbye.
+    # Also where the supervisor is gone: another supervisor may own these pipelines any moment, so nothing is awaited.
     _end(jvm_pid)
 
 
@@ -157,7 +157,7 @@ def _options() -> argparse.Namespace:
 
 
 def _own_stdout() -> BinaryIO:
-    """Stdout as it was given to us; from here on, what anybody prints goes to stderr."""
+    """Stdout as it was given to us; from here on, anything printed goes to stderr."""
     own = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     return own

@@ -2,7 +2,7 @@
 
 Data path   supervisor -> **a child** -> stdin of a runner; its stdout -> events
 Owns        starting, asking, killing; that everything which a runner started ends with it
-Leaves      what is asked to the supervisor
+Leaves      which commands to the supervisor
 
 A child has a process group of its own: killing it ends Python and the JVM at once, without asking either.
 """
@@ -62,7 +62,7 @@ class RunnerProcess:
         return self._process.pid
 
     def send(self, command: Command) -> None:
-        """A child that is gone hears nothing; `wait` tells."""
+        """Nothing is sent to a child that has ended; `wait` returns then."""
         stdin = self._process.stdin
         if stdin is not None and not stdin.is_closing():
             stdin.write(encode_message(command))
@@ -73,14 +73,14 @@ class RunnerProcess:
         assert stdout is not None
         try:
             while line := await stdout.readline():
-                self._heard(line)
+                self._on_line(line)
         except ValueError:
             pass  # a line without an end: this is no runner any more
         finally:
             self.kill()
             await self._process.wait()
 
-    def _heard(self, line: bytes) -> None:
+    def _on_line(self, line: bytes) -> None:
         try:
             event = read_event(line)
         except msgspec.DecodeError:

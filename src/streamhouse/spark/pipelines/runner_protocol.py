@@ -4,7 +4,7 @@ Data path   supervisor -> commands -> the runner's stdin; the runner's stdout ->
 Owns        PipelineJob; commands and events, and their text
 Leaves      the meaning of a definition to `query_builder`, reactions to `supervisor` and `runner`
 
-A run is one start of one pipeline. Events of an ended run say nothing about the next.
+A run is one start of one pipeline. Events of an ended run have no meaning for the next.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from streamhouse.sql.options import PipelineOptions, pipeline_options
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineJob:
-    """`last_batch`: the micro-batch that this generation was last heard of at, wherever it ran.
+    """`last_batch`: the last micro-batch of this generation that was reported, by any runner.
 
     `late_rows`: how many rows of this generation a watermark has left out so far. `lineage` names the pipeline through
     all of its generations: a restart keeps it, a pipeline that is dropped and created again has another one.
@@ -49,17 +49,17 @@ class PipelineJob:
 
     @property
     def is_alone(self) -> bool:
-        """Whether it has a Spark of its own; a value that can't be is told when it starts."""
+        """Whether it has a Spark of its own; an invalid value is reported when it starts."""
         return self.given.get("isolation", "").strip().lower() == "own"
 
     @property
     def version(self) -> tuple[int, int, int]:
-        """What a run is a run of: another one means another run."""
+        """The version of the definition that a run executes: a new one needs a new run."""
         return self.generation, self.revision, self.restarts
 
     @property
     def has_run(self) -> bool:
-        """Then there must be a checkpoint."""
+        """Whether it has a checkpoint."""
         return self.last_batch is not None
 
     @property
@@ -67,29 +67,29 @@ class PipelineJob:
         return self.starting or self.options.starting
 
 
-def pipeline_job(told: Mapping[str, Any], *, epoch: int) -> PipelineJob:
-    """`told` is a pipeline as agents show it."""
-    status = told.get("status") or {}
-    shape = told.get("shape")
-    is_its_own = (status.get("progress") or {}).get(GENERATION) == told["generation"]
+def pipeline_job(pipeline: Mapping[str, Any], *, epoch: int) -> PipelineJob:
+    """`pipeline` is the JSON object of an agent's response."""
+    status = pipeline.get("status") or {}
+    shape = pipeline.get("shape")
+    is_its_own = (status.get("progress") or {}).get(GENERATION) == pipeline["generation"]
     return PipelineJob(
-        name=told["name"],
+        name=pipeline["name"],
         epoch=epoch,
-        kind=Kind(told["kind"]),
-        text=told["text"],
-        target=told.get("target") or told["name"],
-        query_id=told["query_id"],
-        revision=told["revision"],
-        generation=told["generation"],
-        wish=DesiredState(told.get("wish", DesiredState.RUN)),
-        restarts=told.get("restarts", 0),
-        key=tuple(told.get("key") or ()),
-        given=dict(told.get("options") or {}),
-        starting=told.get("starting"),
+        kind=Kind(pipeline["kind"]),
+        text=pipeline["text"],
+        target=pipeline.get("target") or pipeline["name"],
+        query_id=pipeline["query_id"],
+        revision=pipeline["revision"],
+        generation=pipeline["generation"],
+        wish=DesiredState(pipeline.get("wish", DesiredState.RUN)),
+        restarts=pipeline.get("restarts", 0),
+        key=tuple(pipeline.get("key") or ()),
+        given=dict(pipeline.get("options") or {}),
+        starting=pipeline.get("starting"),
         shape=None if shape is None else Shape(**{name: _frozen(value) for name, value in shape.items()}),
         last_batch=status.get("batch_id") if is_its_own else None,
         late_rows=(status.get("late_rows") or 0) if is_its_own else 0,
-        lineage=f"{told['name']}@{told['created_at_ms']}" if "created_at_ms" in told else "",
+        lineage=f"{pipeline['name']}@{pipeline['created_at_ms']}" if "created_at_ms" in pipeline else "",
     )
 
 
@@ -98,7 +98,7 @@ def _frozen(value: Any) -> Any:
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True, tag="start", tag_field="do"):
-    """`pipeline` is what agents tell of it."""
+    """`pipeline` is the JSON object of an agent's response."""
 
     run: int
     epoch: int
@@ -120,14 +120,14 @@ class Exit(msgspec.Struct, frozen=True, kw_only=True, tag="exit", tag_field="do"
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready", tag_field="event"):
-    """Spark is there."""
+    """Spark has started."""
 
     jvm_pid: int
     spark: str
 
 
 class Started(msgspec.Struct, frozen=True, kw_only=True, tag="begun", tag_field="event"):
-    """Each of its queries has done a micro-batch, or found nothing to read."""
+    """Each of its queries has done a micro-batch, or had nothing to read."""
 
     run: int
 

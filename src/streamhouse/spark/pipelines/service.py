@@ -37,7 +37,7 @@ DEFAULT_SLOTS: Final = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupervisorPlan:
-    """What `streamhouse pipelines run` was told."""
+    """The options of `streamhouse pipelines run`."""
 
     agents: str
     checkpoints: str
@@ -56,7 +56,7 @@ class SupervisorPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupervisorStarts:
-    """What is told before the first heartbeat."""
+    """Facts to show before the first heartbeat."""
 
     name: str
     log: Path
@@ -121,8 +121,8 @@ async def _run(supervisor: Supervisor, beside: Sequence[_Beside]) -> None:
 def _columns(agents: str, topic: str) -> tuple[str, ...] | None:
     """PySpark is loaded when a table has a key or partitions: a supervisor itself needs little memory."""
     module: Any = import_module("streamhouse.spark.query.catalog")
-    found: tuple[str, ...] | None = module.topic_columns(agents, topic)
-    return found
+    columns: tuple[str, ...] | None = module.topic_columns(agents, topic)
+    return columns
 
 
 async def _start(key: str, on_event: OnEvent, *, plan: RunnerCommand) -> RunnerProcess:

@@ -1,4 +1,4 @@
-"""Supervisor: takes pipelines through leases, has runners run them, and tells agents how they are.
+"""Supervisor: runs the pipelines assigned to it by leases in runner processes, and reports their status to agents.
 
 Data path   agents -> heartbeats -> **supervisor** -> children (runners) -> Spark
 Owns        which pipelines are this supervisor's now, starting and stopping them in time, its own end
@@ -49,7 +49,7 @@ EXIT_TIMEOUT_S: Final = 25.0
 
 class SupervisorApi(Protocol):
     async def heartbeat(self, running: list[dict[str, Any]], *, is_leaving: bool = False) -> dict[str, Any]:
-        """What this supervisor is to run from now on; raises `StreamhouseError` where nobody answers."""
+        """The pipelines assigned to this supervisor; raises `StreamhouseError` if no agent is available."""
         ...
 
     async def leave(self) -> None: ...
@@ -92,17 +92,17 @@ class Supervisor:
         *,
         clock: Clock,
         ids: Ids,
-        patience: Backoff | None = None,
+        backoff: Backoff | None = None,
         starts: StartLimits | None = None,
         news: StatusCallback = lambda name, text: None,
     ) -> None:
         self._agents, self._start_child = agents, start_child
-        self._clock, self._ids, self._patience = clock, ids, patience or Backoff()
+        self._clock, self._ids, self._backoff = clock, ids, backoff or Backoff()
         self._starts = starts or StartLimits()
         self._news = news
         self._lease = LeaseDeadline()
         self._cares: dict[str, PipelineState] = {}
-        self._told: dict[str, Mapping[str, Any]] = {}
+        self._definitions: dict[str, Mapping[str, Any]] = {}
         self._runs: dict[int, _Run] = {}
         self._children: dict[str, RunnerProcess | None] = {}
         self._child_failures: dict[str, tuple[int, float]] = {}
@@ -120,7 +120,7 @@ class Supervisor:
         self._has_news.set()
 
     async def run(self) -> None:
-        """Until somebody says stop; then queries are stopped, and what is left is released when no runner is."""
+        """Run until `stop` is called; then stop queries, and release pipelines once their runners have ended."""
         async with asyncio.TaskGroup() as loops:
             loops.create_task(self._run_heartbeats(), name="heartbeats")
             await self._looks()
@@ -145,7 +145,7 @@ class Supervisor:
         """Tell how everything is, and hear what to run."""
         sent_at, lines = self._clock.monotonic(), {name: len(care.lines) for name, care in self._cares.items()}
         if (stage := self._lease.stage(sent_at)) is LeaseStage.KILL:
-            self._let_go(stage)  # first: a lease that is over may be somebody else's, and can't be renewed
+            self._let_go(stage)  # first: an expired lease may have another owner, and can't be renewed
         try:
             answer = await self._agents.heartbeat(self._running(), is_leaving=self._stopping.is_set())
         except Retriable as error:
@@ -177,11 +177,11 @@ class Supervisor:
 
     def _take(self, assigned: list[dict[str, Any]]) -> None:
         """Care for what is assigned, and for nothing else."""
-        told = {each["pipeline"]["name"]: each for each in assigned}
-        for name in [name for name in self._cares if name not in told]:
+        assignments = {each["pipeline"]["name"]: each for each in assigned}
+        for name in [name for name in self._cares if name not in assignments]:
             self._news(name, "let go")
             self._forget(name)
-        for name, each in told.items():
+        for name, each in assignments.items():
             job = pipeline_job(each["pipeline"], epoch=each["epoch"])
             care = self._cares.get(name)
             if care is not None and (care.job.epoch, care.job.version) == (job.epoch, job.version):
@@ -189,13 +189,13 @@ class Supervisor:
             if care is not None:
                 self._forget(name)
             self._news(name, "taken" if care is None else "changed")
-            self._told[name] = each["pipeline"]
-            self._cares[name] = PipelineState(job, patience=self._patience, ids=self._ids, now=self._clock.monotonic())
+            self._definitions[name] = each["pipeline"]
+            self._cares[name] = PipelineState(job, backoff=self._backoff, ids=self._ids, now=self._clock.monotonic())
 
     def _forget(self, name: str) -> None:
-        """Stop it; as long as it hasn't ended, it is told of as it was."""
+        """Stop it; until it has ended, its status is reported as before."""
         care = self._cares.pop(name)
-        del self._told[name]
+        del self._definitions[name]
         for number, run in self._runs.items():
             if run.stop_at is None and run.job.name == name:
                 run.stop_at, run.last = self._clock.monotonic() + STOP_TIMEOUT_S, care.status(self._clock.now_ms())
@@ -223,24 +223,24 @@ class Supervisor:
             is_free = not any(run.job.name == name for run in self._runs.values())
             if care.is_due(now) and is_free and self._may_start(_key(care.job), now):
                 await self._start(care)
-        wanted = {SHARED, *(_key(care.job) for care in self._cares.values())}
+        needed = {SHARED, *(_key(care.job) for care in self._cares.values())}
         for key, idle in list(self._children.items()):
-            if idle is not None and key not in wanted and not any(run.child is idle for run in self._runs.values()):
+            if idle is not None and key not in needed and not any(run.child is idle for run in self._runs.values()):
                 idle.exit() if idle.is_ready else idle.kill()  # one that starts would hear it when it has started
 
     def _let_go(self, stage: LeaseStage) -> None:
-        """The lease can't be renewed: whatever runs ends before somebody else may start it."""
+        """The lease can't be renewed: stop everything before another supervisor may start it."""
         if self._cares:
-            log.warning("agents don't answer; everything is stopped before the lease is over")
+            log.warning("no agent available; all pipelines are stopped before the lease expires")
         for name in list(self._cares):
-            self._news(name, "stopped: no agent answers")
+            self._news(name, "stopped; no agent available")
             self._forget(name)
         if stage is LeaseStage.KILL:
             for child in self._busy():
                 child.kill()
 
     def _may_start(self, key: str, now: float) -> bool:
-        """Whether a runner has room for another pipeline that starts."""
+        """Whether a runner may start another pipeline now."""
         starting = [run for run in self._runs.values() if run.starts_until is not None and now < run.starts_until]
         return sum(_key(run.job) == key for run in starting) < self._starts.at_once
 
@@ -252,7 +252,7 @@ class Supervisor:
         self._runs[number] = _Run(care.job, child, self._clock.monotonic() + self._starts.wait_s)
         care.started(number)
         child.send(Renewed(deadline=self._lease.deadline))
-        pipeline = {**self._told[care.job.name], "status": care.status(self._clock.now_ms())}
+        pipeline = {**self._definitions[care.job.name], "status": care.status(self._clock.now_ms())}
         child.send(Start(run=number, epoch=care.job.epoch, pipeline=pipeline))
         self._has_news.set()
 
@@ -266,7 +266,7 @@ class Supervisor:
         if failures and self._clock.monotonic() < not_before:
             return None
         self._children[key] = None
-        child = await self._start_child(key, self._heard)
+        child = await self._start_child(key, self._on_event)
         self._children[key] = child
         watching = asyncio.create_task(self._watch(child), name=f"runner-{key}")
         self._watching.add(watching)
@@ -280,7 +280,7 @@ class Supervisor:
             del self._children[child.key]
         if not self._stopping.is_set():
             failures = self._child_failures.get(child.key, (0, 0.0))[0] + 1
-            wait_s = self._ids.jitter(self._patience.wait_s(failures))
+            wait_s = self._ids.jitter(self._backoff.wait_s(failures))
             self._child_failures[child.key] = failures, now + wait_s
             log.warning("a runner ended; runner=%s pid=%s", child.key, child.pid)
         for number in [number for number, run in self._runs.items() if run.child is child]:
@@ -291,7 +291,7 @@ class Supervisor:
                 self._news(care.job.name, "its Spark ended")
         self._has_news.set()
 
-    def _heard(self, child: RunnerProcess, event: Event) -> None:
+    def _on_event(self, child: RunnerProcess, event: Event) -> None:
         if isinstance(event, Ready):
             self._child_failures.pop(child.key, None)
             self._news(child.key, f"Spark {event.spark} is ready")
@@ -309,14 +309,14 @@ class Supervisor:
             return
         if isinstance(event, Ended):
             care.ended(event, now, now_ms)
-            told = "stopped" if event.how == "stopped" else care.phase.value
-            self._news(care.job.name, told + (f": {event.error}" if event.error else ""))
+            outcome = "stopped" if event.how == "stopped" else care.phase.value
+            self._news(care.job.name, outcome + (f": {event.error}" if event.error else ""))
         elif isinstance(event, Started):
             care.begun(now, now_ms)
             self._has_news.set()
             self._news(care.job.name, "running")
         elif isinstance(event, Metrics):
-            care.told(event.figures)
+            care.update(event.figures)
         elif isinstance(event, LogLine):
             care.say(now_ms, event.level, event.text)
 

@@ -37,36 +37,36 @@ from streamhouse.sql.lake_tables import LakeTableSpec, statements_of
 NOT_FOUND: Final = 404
 
 Columns = Callable[[str], tuple[str, ...] | None]
-"""The columns of a topic, None before anybody can know. It may block."""
+"""The columns of a topic, None while they are unknown. May block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Created:
-    """What became of table and pipeline: created, changed or unchanged."""
+    """The outcome for table and pipeline: created, changed or unchanged."""
 
     outcome: str
     location: str
 
 
-async def create_table(http: Http, wanted: LakeTableSpec, columns: Columns) -> Created:
-    """Have agents keep it; `location` may be empty. Raises `Rejected` before anything is changed."""
-    known = lookup_table(wanted, await kept_by(http))
-    if (there := known.spec) is not None:
-        wanted = with_stored_values(there, wanted)
-    if not wanted.location:
-        wanted = replace(wanted, location=default_location(await _store(http), wanted))
+async def create_table(http: Http, spec: LakeTableSpec, columns: Columns) -> Created:
+    """Store the definitions with agents; `location` may be empty. Raises `Rejected` before anything is changed."""
+    known = lookup_table(spec, await kept_by(http))
+    if (stored := known.spec) is not None:
+        spec = with_stored_values(stored, spec)
+    if not spec.location:
+        spec = replace(spec, location=default_location(await _store(http), spec))
     if known.table is None or known.pipeline is None:
-        await _check_columns(wanted, columns)
-    return Created(outcome=await _applied(http, wanted, known), location=wanted.location)
+        await _check_columns(spec, columns)
+    return Created(outcome=await _applied(http, spec, known), location=spec.location)
 
 
 async def drop_table(http: Http, name: str, *, pipeline: str | None) -> None:
-    """Have agents forget a table and the pipeline that fills it, which may have happened already. Files stay."""
+    """Drop a table and the pipeline that fills it; no error if they don't exist. Files stay."""
     paths = [path_of("pipelines", pipeline)] if pipeline else []
     for path in (*paths, path_of("tables", name)):
-        answer = await http.ask("DELETE", path)
-        if answer.status != NOT_FOUND:
-            decode_response(answer)
+        response = await http.ask("DELETE", path)
+        if response.status != NOT_FOUND:
+            decode_response(response)
 
 
 async def kept_by(http: Http) -> StoredDefinitions:
@@ -80,7 +80,7 @@ async def kept_by(http: Http) -> StoredDefinitions:
 
 
 async def send(http: Http, method: str, path: str, body: object = None) -> dict[str, Any]:
-    """What an agent answers; raises `Rejected` or `Unavailable` with its words where it refuses."""
+    """The decoded response of an agent; raises `Rejected` or `Unavailable` with its message."""
     return decode_response(await http.ask(method, path, body=body))
 
 
@@ -91,14 +91,14 @@ def path_of(what: str, name: str) -> str:
 # --- where
 
 
-def default_location(store: str, wanted: LakeTableSpec) -> str:
+def default_location(store: str, spec: LakeTableSpec) -> str:
     """Within the store of agents, or beside it where that is in their data folder; raises `Rejected` for the rest."""
     if folder := lake_folder(store):
-        return f"{folder}/{wanted.name}"
-    say = f"set table.location of {wanted.settings_of}," if wanted.settings_of else "say --location,"
+        return f"{folder}/{spec.name}"
+    remedy = f"set table.location of {spec.settings_of}," if spec.settings_of else "give --location,"
     raise Rejected(
         f"lake tables can't be where agents store records; store={without_password(store)}"
-        f" do={say} a folder or s3://bucket/prefix"
+        f" do={remedy} a folder or s3://bucket/prefix"
     )
 
 
@@ -109,38 +109,38 @@ async def _store(http: Http) -> str:
 # --- columns
 
 
-async def _check_columns(wanted: LakeTableSpec, columns: Columns) -> None:
-    """A key or a partition of no column fails whenever it is tried; where columns aren't known yet, nobody can say."""
-    given = wanted.options.get("partition_by")
+async def _check_columns(spec: LakeTableSpec, columns: Columns) -> None:
+    """Raise `Rejected` for a key or partition of a column that doesn't exist. Passes while columns are unknown."""
+    given = spec.options.get("partition_by")
     partitions = parse_partitions(given) if given else ()
-    key, partition_by = ("table.key", "table.partition.by") if wanted.settings_of else ("--key", "--partition-by")
-    needed = [(key, name) for name in wanted.key] + [(partition_by, each.column) for each in partitions]
-    found = await asyncio.to_thread(columns, wanted.topic) if needed else None
+    key, partition_by = ("table.key", "table.partition.by") if spec.settings_of else ("--key", "--partition-by")
+    needed = [(key, name) for name in spec.key] + [(partition_by, each.column) for each in partitions]
+    known = await asyncio.to_thread(columns, spec.topic) if needed else None
     for word, name in needed:
-        if found is not None and name not in found:
+        if known is not None and name not in known:
             raise Rejected(
-                f"{word} names no column of the topic; column={name} topic={wanted.topic} columns={', '.join(found)}"
+                f"{word} names no column of the topic; column={name} topic={spec.topic} columns={', '.join(known)}"
             )
 
 
 # --- both definitions
 
 
-async def _applied(http: Http, wanted: LakeTableSpec, known: KnownTable) -> str:
-    applier = DefinitionApplier(http, begin=wanted.starting)
-    became: dict[str, str] = {}
-    for change in changes_of(Path("table.sql"), statements_of(wanted)):
+async def _applied(http: Http, spec: LakeTableSpec, known: KnownTable) -> str:
+    applier = DefinitionApplier(http, begin=spec.starting)
+    outcomes: dict[str, str] = {}
+    for change in changes_of(Path("table.sql"), statements_of(spec)):
         outcome = await applier.apply(change)
         if outcome.outcome == "refused":
-            if became.get("table") == "created":  # a table that nobody will ever write
-                await send(http, "DELETE", path_of("tables", wanted.name))
+            if outcomes.get("table") == "created":  # a table that no pipeline writes
+                await send(http, "DELETE", path_of("tables", spec.name))
             raise Rejected(f"{outcome.what} {outcome.name}: {outcome.why}")
-        became[outcome.what] = outcome.outcome
+        outcomes[outcome.what] = outcome.outcome
     # A pipeline reads its table's definition when it starts; one that is paused will do so anyway.
     is_paused = known.pipeline is not None and known.pipeline.get("wish") == DesiredState.PAUSE
-    if became["pipeline"] == "unchanged" and became["table"] != "unchanged" and not is_paused:
-        await send(http, "POST", f"{path_of('pipelines', wanted.name)}/restart", {"from": None})
-    return together(became["table"], became["pipeline"])
+    if outcomes["pipeline"] == "unchanged" and outcomes["table"] != "unchanged" and not is_paused:
+        await send(http, "POST", f"{path_of('pipelines', spec.name)}/restart", {"from": None})
+    return together(outcomes["table"], outcomes["pipeline"])
 
 
 def together(table: str, pipeline: str) -> str:
@@ -150,22 +150,22 @@ def together(table: str, pipeline: str) -> str:
 log = logging.getLogger(__name__)
 
 RETRY_REJECTED_S: Final = 60.0
-"""What agents, or the columns of a topic, have refused is asked for again after so long, or when it is changed."""
+"""A rejected table is retried after so long, or when its settings change."""
 
 StatusCallback = Callable[[str, str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RejectedTable:
-    """A table that could not be made."""
+    """A table that could not be created."""
 
-    wanted: LakeTableSpec
+    spec: LakeTableSpec
     why: str
     again_at: float
 
 
 class TopicTableReconciler:
-    """`run` goes on until it is cancelled."""
+    """`run` reconciles until it is cancelled."""
 
     def __init__(
         self,
@@ -181,37 +181,37 @@ class TopicTableReconciler:
         self._clock, self._ids, self._news = clock, ids, news
         self._unwanted: frozenset[str] = frozenset()
         self._refused: dict[str, _RejectedTable] = {}
-        self._said: Mapping[str, str] = {}
+        self._reported: Mapping[str, str] = {}
         self._is_away = False
 
     def __repr__(self) -> str:
-        return f"<Following every_s={self._every_s} refused={list(self._said)}>"
+        return f"<TopicTableReconciler every_s={self._every_s} refused={list(self._reported)}>"
 
     async def run(self) -> None:
         while True:
             try:
-                await self.look()
+                await self.reconcile_once()
                 self._is_away = False
             except StreamhouseError as error:
                 if not self._is_away:
-                    log.warning("settings of topics are not looked at now; why=%s", error)
+                    log.warning("topic settings can't be read now; error=%s", error)
                 self._is_away = True
             await self._clock.sleep(self._ids.jitter(self._every_s))
 
-    async def look(self) -> None:
-        """All topics once, in one answer."""
+    async def reconcile_once(self) -> None:
+        """Reconcile all topics once."""
         kept = await kept_by(self._http)
         topics = (await send(self._http, "GET", "/v1/topics"))["topics"]  # last: no setting is older than its table
-        decision = reconcile(topics, kept, unwanted_before=self._unwanted)
-        self._unwanted = decision.unwanted
-        refused = {**decision.refused, **await self._drop(decision.drop, kept)}
-        self._refused = {each.topic: self._refused[each.topic] for each in decision.make if each.topic in self._refused}
-        for wanted in decision.make:
-            await self._make(wanted)
-        self._say({**refused, **{topic: each.why for topic, each in self._refused.items()}})
+        plan = reconcile(topics, kept, unwanted_before=self._unwanted)
+        self._unwanted = plan.unwanted
+        refused = {**plan.refused, **await self._drop(plan.drop, kept)}
+        self._refused = {each.topic: self._refused[each.topic] for each in plan.make if each.topic in self._refused}
+        for spec in plan.make:
+            await self._make(spec)
+        self._report_errors({**refused, **{topic: each.why for topic, each in self._refused.items()}})
 
     async def _drop(self, names: Iterable[str], kept: StoredDefinitions) -> dict[str, str]:
-        """Returns which could not be dropped, and why; the next look tries again."""
+        """Returns which could not be dropped, and why; the next round retries."""
         refused: dict[str, str] = {}
         for name in names:
             is_written = kept.pipelines.get(name, {}).get("target") == name
@@ -220,26 +220,26 @@ class TopicTableReconciler:
             except Rejected as error:
                 refused[name] = str(error)
             else:
-                self._news(name, "dropped: its topic's settings don't ask for it any more; files stay")
+                self._news(name, "dropped: its topic's settings no longer require it; files stay")
         return refused
 
-    async def _make(self, wanted: LakeTableSpec) -> None:
-        before, now = self._refused.get(wanted.topic), self._clock.monotonic()
-        if before is not None and before.wanted == wanted and now < before.again_at:
+    async def _make(self, spec: LakeTableSpec) -> None:
+        before, now = self._refused.get(spec.topic), self._clock.monotonic()
+        if before is not None and before.spec == spec and now < before.again_at:
             return
         try:
-            created = await create_table(self._http, wanted, self._columns)
+            created = await create_table(self._http, spec, self._columns)
         except Retriable:
             raise
         except StreamhouseError as error:  # one topic's trouble is not the next one's
-            self._refused[wanted.topic] = _RejectedTable(wanted=wanted, why=str(error), again_at=now + RETRY_REJECTED_S)
+            self._refused[spec.topic] = _RejectedTable(spec=spec, why=str(error), again_at=now + RETRY_REJECTED_S)
             return
-        self._refused.pop(wanted.topic, None)
-        self._news(wanted.name, f"{created.outcome} by the settings of {wanted.topic}; location={created.location}")
+        self._refused.pop(spec.topic, None)
+        self._news(spec.name, f"{created.outcome} by the settings of {spec.topic}; location={created.location}")
 
-    def _say(self, refused: Mapping[str, str]) -> None:
-        """Once, until it is another reason."""
+    def _report_errors(self, refused: Mapping[str, str]) -> None:
+        """Report each reason once."""
         for topic, why in refused.items():
-            if self._said.get(topic) != why:
-                self._news(topic, f"is not the table that its settings ask for: {why}")
-        self._said = refused
+            if self._reported.get(topic) != why:
+                self._news(topic, f"is not the table that its settings require: {why}")
+        self._reported = refused

@@ -1,11 +1,11 @@
-"""Problems: what is wrong with a query, in short words, at its place in the file.
+"""Error messages: Spark's errors about a query in short, with line and column in the file.
 
 Data path   an error of Spark's or ours -> **problems_of** -> line, column, text, hint
-Owns        words for the errors that people meet; from a place in a SELECT to the place in the file around it
-Leaves      finding errors to whoever binds or runs a query
+Owns        texts of common errors; positions in the file from positions in a SELECT
+Leaves      raising errors to `resolver` and the processes that run queries
 
-Spark tells a place as an index into the text it was given, or as line and pos in its message; its plans, which it adds
-to every message, help nobody here.
+Spark has a position as an index into its text, or as line and pos in its message; the plans that it adds to every
+message are left out.
 """
 
 import difflib
@@ -33,7 +33,7 @@ _OTHER_WINDOWS: Final = re.compile(
 MAX_TEXT: Final = 300
 
 logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
-# PySpark prints every error of a query as JSON besides; whoever asked gets it as a problem.
+# PySpark prints every error of a query as JSON besides; the client gets it as a diagnostic.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ def diagnostics_of(error: BaseException, file_text: str, select_start: int = 0) 
         text, hint = describe_error(error)
         if isinstance(error, ParseException) and _OTHER_WINDOWS.search(file_text, select_start):
             hint = "windows are written GROUP BY window(column, '10 seconds'), or session_window(column, '10 minutes')"
-        return (_at(file_text, _place_of(error, file_text, select_start), text, hint),)
+        return (_at(file_text, _index_of_error(error, file_text, select_start), text, hint),)
     if isinstance(error, StreamhouseError):
         text, _, hint = str(error).partition(" do=")
         return (_at(file_text, select_start, text.removesuffix(";"), hint),)
@@ -64,23 +64,24 @@ def diagnostics_of(error: BaseException, file_text: str, select_start: int = 0) 
 
 def describe_error(error: PySparkException) -> tuple[str, str]:
     """What Spark complains about, and what to do."""
-    told = _message(error)
+    message = _message(error)
     condition = error.getCondition() or ""
     parameters: Mapping[str, str] = error.getMessageParameters() or {}
     for known, words in _DESCRIPTIONS.items():
         if condition == known or condition.startswith(f"{known}."):
-            return words(parameters, told)
-    return told, _hint_by_text(told)
+            return words(parameters, message)
+    return message, _hint_by_text(message)
 
 
 def root_cause(text: str) -> str:
-    """What a failed task or source said at last; our own sentences first, without what Spark wraps around them."""
+    """The root cause of a failed task or source: our own message if there is one, without what Spark wraps around
+    it."""
     ours = _OURS.findall(text)
     if ours:
         return str(ours[-1]).strip()
     python = _PYTHON.findall(text)
-    found = str(python[-1]) if python else _CONDITION.sub("", _NOISE.sub("", text.strip()))
-    return _short(found.strip())
+    cause = str(python[-1]) if python else _CONDITION.sub("", _NOISE.sub("", text.strip()))
+    return _short(cause.strip())
 
 
 def _message(error: PySparkException) -> str:
@@ -95,7 +96,7 @@ def _short(text: str) -> str:
     return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
 
 
-# --- places
+# --- positions
 
 
 def _at(file_text: str, index: int, text: str, hint: str) -> SqlDiagnostic:
@@ -103,25 +104,25 @@ def _at(file_text: str, index: int, text: str, hint: str) -> SqlDiagnostic:
     return SqlDiagnostic(line=line, column=column, text=text, hint=hint)
 
 
-def _place_of(error: PySparkException, file_text: str, select_start: int) -> int:
+def _index_of_error(error: PySparkException, file_text: str, select_start: int) -> int:
     for context in error.getQueryContext() or ():
         if context.fragment():
             return select_start + int(context.startIndex())
-    found = _LINE_POS.search(str(error))
-    if found:
-        return _index(file_text, select_start, int(found[1]), int(found[2]))
+    match = _LINE_POS.search(str(error))
+    if match:
+        return _index(file_text, select_start, int(match[1]), int(match[2]))
     return _mentioned(error, file_text, select_start)
 
 
 def _mentioned(error: PySparkException, file_text: str, select_start: int) -> int:
-    """Where the expression stands that an error without a place speaks of; the query, where that isn't known."""
+    """Index of the expression of an error without a position; of the query, if it is unknown."""
     name = _plain((error.getMessageParameters() or {}).get("expression", "")).strip('"')
-    found = re.compile(rf"\b{re.escape(name)}\b").search(file_text, select_start) if name else None
-    return found.start() if found else select_start
+    match = re.compile(rf"\b{re.escape(name)}\b").search(file_text, select_start) if name else None
+    return match.start() if match else select_start
 
 
 def _index(file_text: str, start: int, line: int, pos: int) -> int:
-    """The place in the file of a line (from 1) and a pos (from 0) in what begins at `start`."""
+    """The index in the file of a line (from 1) and a pos (from 0) in the text that begins at `start`."""
     for _ in range(line - 1):
         newline = file_text.find("\n", start)
         if newline < 0:
@@ -133,14 +134,14 @@ def _index(file_text: str, start: int, line: int, pos: int) -> int:
 # --- words
 
 _ELSEWHERE: Final = {
-    "CHANGES": "leave EMIT CHANGES out: FROM STREAM(topic) says it",
+    "CHANGES": "leave EMIT CHANGES out: FROM STREAM(topic) is enough",
     "PIPELINE": "a statement ends with ;",
 }
 """What people write who know other systems, by the word at which Spark's grammar gives up."""
 _Describe = Callable[[Mapping[str, str], str], tuple[str, str]]
 
 
-def _column(parameters: Mapping[str, str], told: str) -> tuple[str, str]:
+def _column(parameters: Mapping[str, str], message: str) -> tuple[str, str]:
     name = _plain(parameters.get("objectName", ""))
     known = [_plain(each) for each in parameters.get("proposal", "").split(", ") if each]
     close = difflib.get_close_matches(name.split(".")[-1], [each.split(".")[-1] for each in known], n=1)
@@ -149,7 +150,7 @@ def _column(parameters: Mapping[str, str], told: str) -> tuple[str, str]:
     return f"there is no column {name}", f"there are {', '.join(known)}" if known else ""
 
 
-def _function(parameters: Mapping[str, str], told: str) -> tuple[str, str]:
+def _function(parameters: Mapping[str, str], message: str) -> tuple[str, str]:
     name = _plain(parameters.get("routineName", ""))
     close = difflib.get_close_matches(name.lower(), _functions(), n=2)
     return f"there is no function {name}", f"did you mean {' or '.join(close)}" if close else ""
@@ -164,42 +165,42 @@ def _functions() -> list[str]:
     return [name for name in plain if name.isidentifier()]
 
 
-def _table(parameters: Mapping[str, str], told: str) -> tuple[str, str]:
+def _table(parameters: Mapping[str, str], message: str) -> tuple[str, str]:
     return f"there is no table or topic {_plain(parameters.get('relationName', ''))}", "SHOW TABLES lists them"
 
 
-def _syntax(parameters: Mapping[str, str], told: str) -> tuple[str, str]:
-    found = parameters.get("error", "")
-    hint = "look at the word before it" if found != "end of input" else "it is not finished"
-    return f"syntax error at {found}", _ELSEWHERE.get(found.strip("'").upper(), hint)
+def _syntax(parameters: Mapping[str, str], message: str) -> tuple[str, str]:
+    token = parameters.get("error", "")
+    hint = "look at the word before it" if token != "end of input" else "it is not finished"
+    return f"syntax error at {token}", _ELSEWHERE.get(token.strip("'").upper(), hint)
 
 
-def _arguments(parameters: Mapping[str, str], told: str) -> tuple[str, str]:
+def _arguments(parameters: Mapping[str, str], message: str) -> tuple[str, str]:
     name = _plain(parameters.get("functionName", ""))
     expected, actual = parameters.get("expectedNum", "?"), parameters.get("actualNum", "?")
     return f"{name} takes {expected.strip('[]').replace(', ', ' or ')} arguments, not {actual}", ""
 
 
-def _ambiguous(parameters: Mapping[str, str], told: str) -> tuple[str, str]:
+def _ambiguous(parameters: Mapping[str, str], message: str) -> tuple[str, str]:
     meant = _plain(parameters.get("referenceNames", "").strip("[]")).replace(", ", " or ")
     return f"{_plain(parameters.get('name', ''))} may mean several columns", f"write {meant}"
 
 
-def _group_by(parameters: Mapping[str, str], told: str) -> tuple[str, str]:
+def _group_by(parameters: Mapping[str, str], message: str) -> tuple[str, str]:
     return "columns stand beside an aggregate without a GROUP BY", "GROUP BY these columns, or GROUP BY ALL"
 
 
-def _aggregation(parameters: Mapping[str, str], told: str) -> tuple[str, str]:
+def _aggregation(parameters: Mapping[str, str], message: str) -> tuple[str, str]:
     name = _plain(parameters.get("expression", "")).strip('"')
     return f"{name} is neither grouped by nor aggregated", f"add {name} to GROUP BY, or write GROUP BY ALL"
 
 
-def _mismatch(parameters: Mapping[str, str], told: str) -> tuple[str, str]:
-    cause = told.partition("due to data type mismatch: ")[2] or told
+def _mismatch(parameters: Mapping[str, str], message: str) -> tuple[str, str]:
+    cause = message.partition("due to data type mismatch: ")[2] or message
     return f"types don't fit in {parameters.get('sqlExpr', '').strip(chr(34))}: {_lowered(cause)}", "cast one of them"
 
 
-def _output_mode(parameters: Mapping[str, str], told: str) -> tuple[str, str]:
+def _output_mode(parameters: Mapping[str, str], message: str) -> tuple[str, str]:
     mode, operation = parameters.get("outputMode", ""), parameters.get("operation", "")
     if "without watermark" in operation:
         return (
@@ -209,7 +210,7 @@ def _output_mode(parameters: Mapping[str, str], told: str) -> tuple[str, str]:
     return f"output mode {mode} can't be used with {operation}", "leave the option output out"
 
 
-def _row_window(parameters: Mapping[str, str], told: str) -> tuple[str, str]:
+def _row_window(parameters: Mapping[str, str], message: str) -> tuple[str, str]:
     name = parameters.get("windowFunc", "a window function").lower()
     return (
         f"{name} OVER (…) can't be kept up to date on a stream",
@@ -217,7 +218,7 @@ def _row_window(parameters: Mapping[str, str], told: str) -> tuple[str, str]:
     )
 
 
-def _not_a_stream(parameters: Mapping[str, str], told: str) -> tuple[str, str]:
+def _not_a_stream(parameters: Mapping[str, str], message: str) -> tuple[str, str]:
     name = _plain(parameters.get("quoted", ""))
     return f"{name} is no stream", f"write {name} without STREAM"
 
@@ -247,8 +248,8 @@ _HINTS: Final = {
 }
 
 
-def _hint_by_text(told: str) -> str:
-    return next((hint for part, hint in _HINTS.items() if part in told), "")
+def _hint_by_text(message: str) -> str:
+    return next((hint for part, hint in _HINTS.items() if part in message), "")
 
 
 def _plain(name: str) -> str:

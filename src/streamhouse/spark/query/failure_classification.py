@@ -36,17 +36,17 @@ class Failure:
 
 
 def classify_failure(error: BaseException, origin: Any = None) -> Failure:
-    """Words for somebody who wrote a query, not for somebody who wrote Spark; `origin` is the exception of Java."""
+    """Describe a failure for the author of a query; `origin` is Java's exception."""
     if isinstance(error, StreamhouseError):
         return Failure(words=str(error), can_retry=_is_retriable(type(error)))
-    if isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError):  # nobody is there to answer
+    if isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError):  # the JVM is gone
         return Failure(words="the Spark that ran it ended", can_retry=True)
     thrown = _throwables(origin or getattr(error, "_origin", None))
     texts = [str(error), *(str(each.getMessage() or each.toString()) for each in thrown)]
     for text in reversed(texts):
-        if found := _OURS.search(text):
-            kind = getattr(errors, found[1], StreamhouseError)
-            return Failure(words=_short(found[2]), can_retry=_is_retriable(kind))
+        if match := _OURS.search(text):
+            kind = getattr(errors, match[1], StreamhouseError)
+            return Failure(words=_short(match[2]), can_retry=_is_retriable(kind))
     lasting = isinstance(error, AnalysisException | ParseException) or any(
         state.startswith(_PERMANENT) for state in _states(error, thrown)
     )
@@ -60,11 +60,11 @@ def _is_retriable(kind: type[StreamhouseError]) -> bool:
 
 
 def _message(error: BaseException, texts: list[str]) -> str:
-    """What Python said last inside of a task, else what Spark calls the error, else the last cause."""
+    """Python's last error inside a task, else Spark's error condition, else the last cause."""
     for text in reversed(texts):
-        if "Traceback (most recent call last)" in text and (found := _PYTHON.findall(text)):
-            kind, told = found[-1]
-            return _short(f"{kind}: {told}")
+        if "Traceback (most recent call last)" in text and (errors_in_task := _PYTHON.findall(text)):
+            kind, message = errors_in_task[-1]
+            return _short(f"{kind}: {message}")
     named = [text for text in texts if text.lstrip().startswith("[") and not text.lstrip().startswith(_WRAPPING)]
     if named:
         return _short(named[-1])
@@ -78,17 +78,17 @@ def _short(text: str) -> str:
 
 def _throwables(origin: Any) -> list[Any]:
     """Java's exceptions from the outermost to the cause of all."""
-    found: list[Any] = []
-    while origin is not None and len(found) < MAX_CAUSES:
-        found.append(origin)
+    causes: list[Any] = []
+    while origin is not None and len(causes) < MAX_CAUSES:
+        causes.append(origin)
         origin = origin.getCause()
-    return found
+    return causes
 
 
 def _states(error: BaseException, thrown: list[Any]) -> list[str]:
     """SQL states of all causes that have one."""
-    found = [str(getattr(error, "getSqlState", lambda: "")() or "")]
+    states = [str(getattr(error, "getSqlState", lambda: "")() or "")]
     for each in thrown:
-        with suppress(Exception):  # Java's exceptions without a state have no such method, which py4j tells late
-            found.append(str(each.getSqlState() or ""))
-    return found
+        with suppress(Exception):  # Java's exceptions without a state have no such method, which py4j reports late
+            states.append(str(each.getSqlState() or ""))
+    return states

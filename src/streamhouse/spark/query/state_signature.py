@@ -1,12 +1,12 @@
 """Shapes: what a streaming query reads and keeps, which decides whether a changed one may go on from a checkpoint.
 
 Data path   a frame -> Spark's analysed plan -> **shape_of** -> `model.pipeline.Shape`, kept with the definition
-Owns        which operators have state, and what of them is told; which signature counts for a pipeline and a view
+Owns        which operators have state, and how they are described; which signature counts for a pipeline and a view
 Leaves      what follows from a changed shape to `model.pipeline.loses_place`
 
 A checkpoint knows its sources by their order, and state by the types of its keys and values. Names that Spark makes up
-are left out, so that the same query always has the same shape. What is told of state is for people, and for what was
-kept before there were signatures; whether a query is the same is told by `query_signature`.
+are left out, so that the same query always has the same shape. The description of state is for people, and for
+definitions stored before there were signatures; whether a query is the same is decided by `query_signature`.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ _GAP: Final = re.compile(r"cast\(([\w ]+) as interval\)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """What besides its query decides the rows of a view: what they are found by, and options of its definition."""
+    """What decides the rows of a view besides its query: its key, and options of its definition."""
 
     key: tuple[str, ...] = ()
     output: str | None = None
@@ -41,7 +41,7 @@ class Rows:
 def state_signature(
     frame: DataFrame, reads: Iterable[TableRef] = (), *, rows: Rows | None = None, code: str | None = None
 ) -> Shape:
-    """`reads` tell which columns a join keeps; without them a join is known by its condition alone.
+    """`reads` have the columns that a join keeps; without them a join is known by its condition alone.
 
     `rows`: it is a view's, whose rows are kept as well as its state. `code`: the frame was made by this text in Python,
     so views of the session may be its own; it counts itself where it has rows that no plan shows.
@@ -52,39 +52,39 @@ def state_signature(
     streams = [_stream_of(node) for node in nodes if _is_stream(node)]
     columns = {read.name.lower(): [column.name for column in read.table.columns or ()] for read in reads}
     state = [text for node in nodes if node.isStreaming() and (text := _state_of(plan, node, columns)) is not None]
-    found = signature_of(frame, leaves=[read.name for read in reads] if code is None else ())
-    kept = _kept(found, rows) if frame.isStreaming else ""
-    if kept and found.is_opaque and code is not None:
+    signature = signature_of(frame, leaves=[read.name for read in reads] if code is None else ())
+    kept = _kept(signature, rows) if frame.isStreaming else ""
+    if kept and signature.is_opaque and code is not None:
         kept = _digest(f"{kept} {code}")
-    places = (place_of(read) for read in reads if kept or read.is_stream)
+    sources = (source_of(read) for read in reads if kept or read.is_stream)
     return Shape(
         streams=tuple(streams),
         state=tuple(state),
-        tables=tuple(sorted(dict.fromkeys(place for place in places if place))),
-        query=found.lines if kept else (),
+        tables=tuple(sorted(dict.fromkeys(source for source in sources if source))),
+        query=signature.lines if kept else (),
         signature=f"{VERSION}:{kept}",
     )
 
 
-def _kept(found: Signature, rows: Rows | None) -> str:
+def _kept(signature: Signature, rows: Rows | None) -> str:
     if rows is None:
-        return found.state
-    return _digest(f"{found.result} {list(rows.key)} {rows.output} {rows.starting}")
+        return signature.state
+    return _digest(f"{signature.result} {list(rows.key)} {rows.output} {rows.starting}")
 
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def place_of(read: TableRef) -> str:
-    """Where the rows of a name are; nothing where the name says it. Where a place is reached isn't part of it."""
+def source_of(read: TableRef) -> str:
+    """The topic, path or table of a name; empty if it is the name itself. Addresses are not part of it."""
     table = read.table
     if table.connector is Connector.VIEW:
         return ""
-    place = table.options.get("topic") or table.options.get("path") or table.options.get("table") or ""
-    if table.connector is Connector.TOPIC and place in ("", read.name):
+    source = table.options.get("topic") or table.options.get("path") or table.options.get("table") or ""
+    if table.connector is Connector.TOPIC and source in ("", read.name):
         return ""
-    return f"{read.name.lower()}={table.connector.value} {place}".rstrip()
+    return f"{read.name.lower()}={table.connector.value} {source}".rstrip()
 
 
 # --- the plan
@@ -97,19 +97,26 @@ class _Plan:
         self._plan = plan
 
     def walk(self, node: Any = None) -> Iterator[Any]:
-        """What a view is made of is left to whoever made it."""
+        """The plan of a view is not followed."""
         return self._plan.walk(node, into_views=False)
 
-    def definition(self, node: Any, wanted: int) -> str:
+    def definition(self, node: Any, attribute_id: int) -> str:
         """What an attribute is made of, by whatever operator below makes it."""
         for below in self.walk(node):
             kind = kind_of(below)
-            if kind == "Expand" and _has(below.output(), wanted) and not _has(below.child().output(), wanted):
+            if (
+                kind == "Expand"
+                and _has(below.output(), attribute_id)
+                and not _has(below.child().output(), attribute_id)
+            ):
                 return _plain(below.projections().toString())
-            if kind == "CTERelationRef" and (inner := self._plan.entered(below).get(wanted, wanted)) != wanted:
+            if (
+                kind == "CTERelationRef"
+                and (inner := self._plan.entered(below).get(attribute_id, attribute_id)) != attribute_id
+            ):
                 return self.definition(self._plan.definitions[below.cteId()], inner)
             for each in _made(below):
-                if kind_of(each) == "Alias" and id_of(each) == wanted:
+                if kind_of(each) == "Alias" and id_of(each) == attribute_id:
                     source = each.child()
                     is_renamed = kind_of(source) == "AttributeReference"
                     return self.definition(below, id_of(source)) if is_renamed else _plain(source.toString())
@@ -156,7 +163,7 @@ def _join(plan: _Plan, node: Any, kept: dict[str, list[str]]) -> str:
 
 
 def _keys(plan: _Plan, node: Any, keys: Sequence[Any]) -> str:
-    """The keys with their types; of a window also how long it is, which its type doesn't tell."""
+    """The keys with their types; of a window also how long it is, which its type doesn't have."""
     typed = (f"{_plain(each.toString())} {_type_of(each)}{_length_of(plan, node, each)}" for each in keys)
     return ", ".join(typed) or "nothing"
 
@@ -179,8 +186,8 @@ def _made(node: Any) -> list[Any]:
     return scala_seq(node.aggregateExpressions()) if kind == "Aggregate" else []
 
 
-def _has(attributes: Any, wanted: int) -> bool:
-    return any(id_of(each) == wanted for each in scala_seq(attributes))
+def _has(attributes: Any, attribute_id: int) -> bool:
+    return any(id_of(each) == attribute_id for each in scala_seq(attributes))
 
 
 def _length_in(definition: str) -> str:

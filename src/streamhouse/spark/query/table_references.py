@@ -1,4 +1,4 @@
-"""Plans: what Spark's own plans tell of a query: the names in it, and the columns it uses.
+"""Table references: the names in a query and the columns it uses, from Spark's plans.
 
 Data path   a SELECT -> Spark's parser and optimiser -> **plans** -> names, columns
 Owns        reading plans over the bridge to the JVM; frames without rows that stand for tables
@@ -70,9 +70,9 @@ def table_names(session: SparkSession, text: str) -> list[TableName]:
     local = {name.strip().lower() for group in _CTE.findall(tree) for name in group.split(",")}
     # A string of the query may read like a plan; a name is also a word of the text.
     words = {token.value for token in tokenize(text) if token.kind in (TokenKind.WORD, TokenKind.NAME)}
-    found = [(parts, is_stream == "true") for parts, is_stream in _RELATION.findall(tree)]
-    found += [(parts, False) for parts in _DESCRIBED.findall(tree)]
-    split = [(tuple(part.strip() for part in parts.split(",")), is_stream) for parts, is_stream in found]
+    relations = [(parts, is_stream == "true") for parts, is_stream in _RELATION.findall(tree)]
+    relations += [(parts, False) for parts in _DESCRIBED.findall(tree)]
+    split = [(tuple(part.strip() for part in parts.split(",")), is_stream) for parts, is_stream in relations]
     return [
         TableName(parts=parts, is_stream=is_stream, is_local=len(parts) == 1 and parts[0].lower() in local)
         for parts, is_stream in dict.fromkeys(split)
@@ -81,7 +81,7 @@ def table_names(session: SparkSession, text: str) -> list[TableName]:
 
 
 class StatementKind(Enum):
-    """QUERY: has rows. COMMAND: done as soon as it is asked, so it must be asked once. WORDS: only about columns."""
+    """QUERY has rows. COMMAND is executed by analysis, so it must be analyzed once. WORDS is only about columns."""
 
     QUERY = "query"
     COMMAND = "command"
@@ -135,13 +135,13 @@ def needed_columns(frame: DataFrame, placeholders: EmptyRelations) -> dict[str, 
             by_position += inputs
         for each in by_position:
             used |= _ids(each.output())
-    found: dict[str, frozenset[str]] = {}
+    columns_by_name: dict[str, frozenset[str]] = {}
     for leaf in leaves:
         if kind_of(leaf) == "LogicalRDD" and (rdd := leaf.rdd().id()) in placeholders.names:
             name = placeholders.names[rdd]
             columns = {each.name() for each in scala_seq(leaf.output()) if id_of(each) in used}
-            found[name] = found.get(name, frozenset()) | columns
-    return found
+            columns_by_name[name] = columns_by_name.get(name, frozenset()) | columns
+    return columns_by_name
 
 
 def _ids(attributes: Any) -> set[int]:

@@ -19,7 +19,7 @@ from streamhouse.sql.lexer import tokenize
 
 HINT: Final = (
     "queries are allowed (SELECT, WITH, VALUES, TABLE), EXPLAIN of one, DESCRIBE, SHOW COLUMNS, FUNCTIONS and TABLES;"
-    " as the worker's user, with `streamhouse sql`, it can be asked"
+    " as the worker's user, with `streamhouse sql`, it can be run"
 )
 PLAIN_TEXT: Final = {"spark.sql.variable.substitute": "false"}
 """Settings of a Spark that runs SQL from the wire: with this one, `${env:HOME}` in a text, a name or a type is nothing
@@ -52,7 +52,7 @@ COMMANDS: Final = frozenset(
         "UnresolvedAttribute",
     )
 )
-"""That tell of columns and functions, and what they name."""
+"""Commands that describe columns and functions, and what they name."""
 
 WRAPPERS: Final = {"ExplainCommand": "logicalPlan", "DescribeQueryCommand": "plan"}
 """Commands around a query that Spark keeps where a walk through children doesn't come."""
@@ -117,11 +117,11 @@ def check_analyzed(frame: DataFrame, text: str) -> None:
     for operator in walk_everything(frame._jdf.queryExecution().analyzed()):
         for expression in scala_seq(operator.expressions()):
             if any(kind_of(each) == "CurrentUser" for each in walk_expression(expression)):
-                raise _rejection("the worker's user can't be asked for through agents: name a column, or leave it out")
+                raise _rejection("the worker's user can't be read through agents: name a column, or leave it out")
 
 
 def of_definition(error: Exception) -> Exception:
-    """An error of a pipeline's or view's query: nobody asks these with `streamhouse sql`."""
+    """An error of a pipeline's or view's query: these don't run with `streamhouse sql`."""
     if isinstance(error, StatementError) and error.hint == HINT:
         return StatementError(error.line, error.column, error.text, DEFINITION_HINT)
     return error
@@ -131,7 +131,7 @@ def _check(plan: Any, allowed: frozenset[str], functions: "_Functions") -> None:
     for operator in walk_everything(plan):
         kind = kind_of(operator)
         if kind not in allowed:
-            raise _rejection(f"only queries can be asked through agents, and this is a {kind}")
+            raise _rejection(f"only queries can be run through agents, and this is a {kind}")
         if kind in NAMING:
             _check_table(_parts(operator.multipartIdentifier()))
         if kind == "UnresolvedTableValuedFunction":
@@ -163,11 +163,11 @@ class _Functions:
         self._known: set[str] = set()
 
     def check(self, name: str) -> None:
-        """One that Spark doesn't have itself is left to Spark, which says so, with names that are like it."""
+        """A function that Spark doesn't have is left to Spark, whose error suggests similar names."""
         if name in self._known or name in FUNCTIONS:
             return
-        found = self._registry.lookupFunction(self._identifier(name))
-        if found.isDefined() and found.get().getGroup() not in FUNCTION_GROUPS:
+        function = self._registry.lookupFunction(self._identifier(name))
+        if function.isDefined() and function.get().getGroup() not in FUNCTION_GROUPS:
             raise _rejection(f"{name} can't be used through agents: it reaches beyond its arguments")
         self._known.add(name)
 
@@ -189,7 +189,7 @@ def _check_table(parts: tuple[str, ...]) -> None:
 
 
 def _builtin_name(parts: tuple[str, ...]) -> str:
-    """`system.builtin.abs` is abs; functions of other places aren't for everybody."""
+    """`system.builtin.abs` is abs; functions of other schemas aren't allowed."""
     if len(parts) > 1 and parts[:-1] not in _BUILTIN:
         raise _rejection(f"{'.'.join(parts)} can't be used through agents: only Spark's own functions can")
     return parts[-1]

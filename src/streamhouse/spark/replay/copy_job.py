@@ -1,8 +1,9 @@
-"""Copying: what a topic has goes into another one, all of it or a part, as it is or with other keys and values.
+"""Copy job: copies the records of a topic, or a part of them, into another one, as they are or with other keys and
+values.
 
-Data path   a topic's segments -> Spark -> **copying** -> the sink's tasks -> another topic
-Owns        which offsets are copied, in which steps; where records keep their partition
-Leaves      reading to `datasource.data_source`, commits and going on to `jobs`
+Data path   a topic's segments -> Spark -> **copy_job** -> the sink's tasks -> another topic
+Owns        which offsets are copied, in which steps; when records keep their partition
+Leaves      reading to `datasource.data_source`, commits and resuming to `resumable_job`
 
 Records keep key, value, headers and time byte for byte. Where nothing is re-keyed and both topics have as many
 partitions they also keep their partition, and in any case the order in which their partition had them.
@@ -58,7 +59,7 @@ class CopyPlan(msgspec.Struct, frozen=True):
 
 
 def run(
-    asked: CopySpec,
+    spec: CopySpec,
     *,
     agents: str,
     start: "Callable[[], SparkSession]",
@@ -67,80 +68,85 @@ def run(
     step_bytes: int = STEP_BYTES,
     on_progress: OnProgress = lambda at: None,
 ) -> ReplayResult:
-    """Copy, or go on with a copy of this job id; Spark is started when there is something to do."""
-    if asked.source == asked.target:
-        raise Misconfigured(f"a topic can't be copied into itself; topic={asked.source}")
-    options = WriteOptions(agents=agents, topic=asked.target)
-    job = Job("copy", job_id, msgspec.to_builtins(asked), options=options)
-    memory = loop.run(_plan(job, asked, agents, step_bytes))
+    """Copy, or resume a copy with this job id; Spark is started when there is something to do."""
+    if spec.source == spec.target:
+        raise Misconfigured(f"a topic can't be copied into itself; topic={spec.source}")
+    options = WriteOptions(agents=agents, topic=spec.target)
+    job = Job("copy", job_id, msgspec.to_builtins(spec), options=options)
+    memory = loop.run(_plan(job, spec, agents, step_bytes))
     plan = msgspec.convert(memory.plan, CopyPlan)
-    if memory.done >= memory.steps or not any(_spans(asked.source, plan)):
-        loop.run(_make_target(asked, agents))
-        return ReplayResult(job=job.job_id, topic=asked.target, steps=memory.steps, resumed_at=memory.done)
+    if memory.done >= memory.steps or not any(_spans(spec.source, plan)):
+        loop.run(_make_target(spec, agents))
+        return ReplayResult(job=job.job_id, topic=spec.target, steps=memory.steps, resumed_at=memory.done)
     on_progress(STARTING)
     spark = start()
 
     def rows(step: int) -> "DataFrame":
-        return copied(spark, asked, plan, agents=agents, step=step, steps=memory.steps)
+        return copied(spark, spec, plan, agents=agents, step=step, steps=memory.steps)
 
-    check_rows(lambda: rows(memory.done), topic=asked.target)
-    loop.run(_make_target(asked, agents))
-    return job.run(memory, rows, on_progress=on_progress, topic=asked.target)
+    check_rows(lambda: rows(memory.done), topic=spec.target)
+    loop.run(_make_target(spec, agents))
+    return job.run(memory, rows, on_progress=on_progress, topic=spec.target)
 
 
 # --- what is copied
 
 
-async def _plan(job: Job, asked: CopySpec, address: str, step_bytes: int) -> JobState:
-    """What an earlier run has decided, or else what is decided now; nothing is made or written."""
+async def _plan(job: Job, spec: CopySpec, address: str, step_bytes: int) -> JobState:
+    """The state of an earlier run, or a new one; nothing is created or written."""
     async with AgentClient(address) as agents:
         await agents.check_agent()
-        source = await get_topic(agents, asked.source)
-        target = await find_topic(agents, asked.target)
+        source = await get_topic(agents, spec.source)
+        target = await find_topic(agents, spec.target)
         if target is not None:
-            check_partitions(target, asked.partitions)
-        partitions = (asked.partitions or source.partitions) if target is None else target.partitions
+            check_partitions(target, spec.partitions)
+        partitions = (spec.partitions or source.partitions) if target is None else target.partitions
         known = await job.remembered(agents)
         if known is not None:
             return known
-        starts, ends = await _edges(agents, asked, address)
-        spans = [OffsetRange(place, starts[place], ends[place]) for place in starts if starts[place] < ends[place]]
+        starts, ends = await _edges(agents, spec, address)
+        spans = [
+            OffsetRange(partition, starts[partition], ends[partition])
+            for partition in starts
+            if starts[partition] < ends[partition]
+        ]
         total = _stored_bytes((await agents.plan(spans)).partitions, ends) if spans else 0
         plan = CopyPlan(
-            starts={str(place.partition): offset for place, offset in starts.items()},
-            ends={str(place.partition): offset for place, offset in ends.items()},
-            keeps_partitions=asked.key is None and partitions == source.partitions,
+            starts={str(partition.partition): offset for partition, offset in starts.items()},
+            ends={str(partition.partition): offset for partition, offset in ends.items()},
+            keeps_partitions=spec.key is None and partitions == source.partitions,
         )
         steps = count_steps(total, step_bytes)
-        return JobState(asked=job.asked, steps=steps, done=0, total_bytes=total, plan=msgspec.to_builtins(plan))
+        return JobState(asked=job.spec_digest, steps=steps, done=0, total_bytes=total, plan=msgspec.to_builtins(plan))
 
 
-async def _make_target(asked: CopySpec, address: str) -> None:
-    """The target is there then: with partitions and settings of the source, where nothing else was asked for."""
+async def _make_target(spec: CopySpec, address: str) -> None:
+    """Create the target if it doesn't exist, with the source's settings, and its partitions unless the spec has a
+    number."""
     async with AgentClient(address) as agents:
-        source = await get_topic(agents, asked.source)
-        wanted = asked.partitions or source.partitions
-        target = await create_topic(agents, asked.target, partitions=wanted, settings=source.settings)
-        check_partitions(target, asked.partitions)
+        source = await get_topic(agents, spec.source)
+        partitions = spec.partitions or source.partitions
+        target = await create_topic(agents, spec.target, partitions=partitions, settings=source.settings)
+        check_partitions(target, spec.partitions)
 
 
 async def _edges(
-    agents: AgentClient, asked: CopySpec, address: str
+    agents: AgentClient, spec: CopySpec, address: str
 ) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
-    options = _reading(asked, address)
+    options = _reading(spec, address)
     log_bounds = await find_log_bounds(agents, options.subscription)
     starts = await find_starts(agents, options, log_bounds)
     times = await find_times(agents, options.end, log_bounds)
     ends = ends_at(options.end, log_bounds, times, report_loss=data_loss_reporter(fails=True))
-    return starts, {place: max(end, starts[place]) for place, end in ends.items()}
+    return starts, {partition: max(end, starts[partition]) for partition, end in ends.items()}
 
 
-def _reading(asked: CopySpec, address: str) -> ReadOptions:
-    given = {"topic": asked.source, "agents": address, "startingOffsetsByTimestampStrategy": "latest"}
-    if asked.from_ms is not None:
-        given["startingTimestamp"] = str(asked.from_ms)
-    if asked.until_ms is not None:
-        given["endingTimestamp"] = str(asked.until_ms)
+def _reading(spec: CopySpec, address: str) -> ReadOptions:
+    given = {"topic": spec.source, "agents": address, "startingOffsetsByTimestampStrategy": "latest"}
+    if spec.from_ms is not None:
+        given["startingTimestamp"] = str(spec.from_ms)
+    if spec.until_ms is not None:
+        given["endingTimestamp"] = str(spec.until_ms)
     return read_options(given, streaming=False)
 
 
@@ -156,7 +162,8 @@ def _spans(topic: str, plan: CopyPlan) -> list[TopicPartition]:
 
 
 def step_offsets(plan: CopyPlan, step: int, steps: int) -> tuple[dict[str, int], dict[str, int]]:
-    """The offsets [start, end) of each partition in a step: as large a part of each, so that times stay together."""
+    """The offsets [start, end) of each partition in a step: an equal share of each, so that records of one time stay
+    together."""
 
     def at(number: str, part: int) -> int:
         return plan.starts[number] + (plan.ends[number] - plan.starts[number]) * part // steps
@@ -164,28 +171,26 @@ def step_offsets(plan: CopyPlan, step: int, steps: int) -> tuple[dict[str, int],
     return {each: at(each, step) for each in plan.starts}, {each: at(each, step + 1) for each in plan.starts}
 
 
-def copied(
-    spark: "SparkSession", asked: CopySpec, plan: CopyPlan, *, agents: str, step: int, steps: int
-) -> "DataFrame":
+def copied(spark: "SparkSession", spec: CopySpec, plan: CopyPlan, *, agents: str, step: int, steps: int) -> "DataFrame":
     starts, ends = step_offsets(plan, step, steps)
     frame = (
         spark.read.format("streamhouse")
         .option("agents", agents)
-        .option("topic", asked.source)
+        .option("topic", spec.source)
         .option("includeHeaders", "true")
-        .option("startingOffsets", _json(asked.source, starts))
-        .option("endingOffsets", _json(asked.source, ends))
+        .option("startingOffsets", _json(spec.source, starts))
+        .option("endingOffsets", _json(spec.source, ends))
         .load()
     )
-    if asked.where is not None:
-        frame = frame.where(asked.where)
-    columns = [expression(frame, asked.key or "key", "key"), expression(frame, asked.value or "value", "value")]
+    if spec.where is not None:
+        frame = frame.where(spec.where)
+    columns = [expression(frame, spec.key or "key", "key"), expression(frame, spec.value or "value", "value")]
     kept = (*COLUMNS, "partition") if plan.keeps_partitions else COLUMNS
     return frame.select(*columns, *kept)
 
 
 def expression(frame: "DataFrame", text: str, name: str) -> Any:
-    """A column of records: text and bytes are what they are, anything else is what its text is."""
+    """A column of records: text and bytes stay as they are, anything else is cast to text."""
     from pyspark.sql import functions
 
     column = functions.expr(text)

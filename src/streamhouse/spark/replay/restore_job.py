@@ -1,8 +1,8 @@
-"""Restoring: Parquet files or a table of a lake go into a topic.
+"""Restore job: writes Parquet files, or a lake table, into a topic.
 
-Data path   pieces of a source -> Spark -> **restoring** -> the sink's tasks -> a topic
-Owns        what of a row becomes key, value, time and headers of a record; which pieces are a step
-Leaves      reading pieces to `tables`, commits and going on to `jobs`
+Data path   pieces of a source -> Spark -> **restore_job** -> the sink's tasks -> a topic
+Owns        which columns of a row become key, value, timestamp and headers of a record; which pieces are a step
+Leaves      reading pieces to `restore_sources`, commits and resuming to `resumable_job`
 
 A table with the columns that records have is taken as records. Of any other a row becomes a JSON object, or what that
 is in a schema of the registry.
@@ -54,7 +54,7 @@ SPLIT_BYTES: Final = 32 * 1024 * 1024
 TIMES: Final = ("timestamp", "timestamp_ntz", "bigint")
 PARTITION: Final = "partition"
 KEPT: Final = ("key", "value", "timestamp", "headers", PARTITION)
-"""Of the columns of records; where they were before is not theirs any more."""
+"""Of the columns of records; their old offsets are not kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class RestorePlan(msgspec.Struct, frozen=True):
 
 
 def run(
-    asked: RestoreSpec,
+    spec: RestoreSpec,
     *,
     agents: str,
     start: "Callable[[], SparkSession]",
@@ -89,17 +89,17 @@ def run(
     step_bytes: int = STEP_BYTES,
     on_progress: OnProgress = lambda at: None,
 ) -> ReplayResult:
-    """Restore, or go on with a restore of this job id; Spark is started when there is something to do."""
-    options = WriteOptions(agents=agents, topic=asked.topic)
-    job = Job("restore", job_id, msgspec.to_builtins(asked), options=options)
-    memory = loop.run(_stored_plan(job, agents)) or _plan(job, asked, step_bytes)
+    """Restore, or resume a restore with this job id; Spark is started when there is something to do."""
+    options = WriteOptions(agents=agents, topic=spec.topic)
+    job = Job("restore", job_id, msgspec.to_builtins(spec), options=options)
+    memory = loop.run(_stored_plan(job, agents)) or _plan(job, spec, step_bytes)
     plan = msgspec.convert(memory.plan, RestorePlan)
-    reference = Reference(plan.kind, asked.source, plan.version)
+    reference = Reference(plan.kind, spec.source, plan.version)
     source = open_source(reference)
     sizes, schema = source.sizes, spark_schema(source.schema)
     if memory.done >= memory.steps or not sizes:
-        return ReplayResult(job=job.job_id, topic=asked.topic, steps=memory.steps, resumed_at=memory.done)
-    schema_id = None if asked.subject is None else loop.run(_schema_id(agents, asked.subject))
+        return ReplayResult(job=job.job_id, topic=spec.topic, steps=memory.steps, resumed_at=memory.done)
+    schema_id = None if spec.subject is None else loop.run(_schema_id(agents, spec.subject))
     written = None if schema_id is None else Written(agents, schema_id)
     on_progress(STARTING)
     spark = start()
@@ -109,13 +109,13 @@ def run(
         return rows_of(spark, reference, schema, pieces, tasks=tasks, columns=columns)
 
     def records(step: int) -> "DataFrame":
-        return records_of(rows(step_pieces(sizes, step, memory.steps), needed_columns(schema, asked)), asked, written)
+        return records_of(rows(step_pieces(sizes, step, memory.steps), needed_columns(schema, spec)), spec, written)
 
     def highest() -> int | None:
-        return highest_partition(rows(range(len(sizes)), [PARTITION])) if keeps_partition(schema, asked) else None
+        return highest_partition(rows(range(len(sizes)), [PARTITION])) if keeps_partition(schema, spec) else None
 
-    check_rows(lambda: records(memory.done), topic=asked.topic)
-    topic = loop.run(_prepared(asked, agents, highest))
+    check_rows(lambda: records(memory.done), topic=spec.topic)
+    topic = loop.run(_prepared(spec, agents, highest))
     return job.run(memory, records, on_progress=on_progress, topic=topic)
 
 
@@ -135,25 +135,25 @@ async def _stored_plan(job: Job, address: str) -> JobState | None:
         return await job.remembered(agents)
 
 
-def _plan(job: Job, asked: RestoreSpec, step_bytes: int) -> JobState:
-    kind = asked.kind or find_kind(asked.source)
-    source = open_source(Reference(kind, asked.source))
+def _plan(job: Job, spec: RestoreSpec, step_bytes: int) -> JobState:
+    kind = spec.kind or find_kind(spec.source)
+    source = open_source(Reference(kind, spec.source))
     plan = RestorePlan(kind=kind, version=source.version, step_bytes=step_bytes)
     total = sum(source.sizes)
     steps = min(count_steps(total, step_bytes), max(1, len(source.sizes)))
-    return JobState(asked=job.asked, steps=steps, done=0, total_bytes=total, plan=msgspec.to_builtins(plan))
+    return JobState(asked=job.spec_digest, steps=steps, done=0, total_bytes=total, plan=msgspec.to_builtins(plan))
 
 
-async def _prepared(asked: RestoreSpec, address: str, highest: Callable[[], int | None]) -> str:
-    """The topic is there then: with as many partitions as were asked for, or as the rows name."""
+async def _prepared(spec: RestoreSpec, address: str, highest: Callable[[], int | None]) -> str:
+    """Create the topic if it doesn't exist, with the spec's number of partitions, or as many as the rows name."""
     async with AgentClient(address) as agents:
-        found = await find_topic(agents, asked.topic)
-        if found is None:
+        topic = await find_topic(agents, spec.topic)
+        if topic is None:
             named = highest()
-            partitions = asked.partitions if named is None else named + 1
-            found = await create_topic(agents, asked.topic, partitions=partitions, settings={})
-        check_partitions(found, asked.partitions)
-        return found.name
+            partitions = spec.partitions if named is None else named + 1
+            topic = await create_topic(agents, spec.topic, partitions=partitions, settings={})
+        check_partitions(topic, spec.partitions)
+        return topic.name
 
 
 # --- rows
@@ -178,15 +178,15 @@ def rows_of(
 ) -> "DataFrame":
     """Rows of pieces, in their order: a task has neighbours, and tasks are in order."""
     numbers = spark.range(pieces.start, pieces.stop, 1, max(1, min(len(pieces), tasks)))
-    wanted = schema if columns is None else StructType([schema[name] for name in columns])
+    selected = schema if columns is None else StructType([schema[name] for name in columns])
     names = None if columns is None else list(columns)
-    return numbers.mapInArrow(_reading(reference, to_arrow_schema(wanted, timezone="UTC"), names), wanted)
+    return numbers.mapInArrow(_reading(reference, to_arrow_schema(selected, timezone="UTC"), names), selected)
 
 
-def needed_columns(schema: StructType, asked: RestoreSpec) -> list[str] | None:
-    """What of records becomes records again; None, all columns, where an expression may name any of them."""
-    has_expressions = any(text is not None for text in (asked.where, asked.key, asked.value, asked.timestamp))
-    if has_expressions or asked.subject is not None or not is_records(schema):
+def needed_columns(schema: StructType, spec: RestoreSpec) -> list[str] | None:
+    """The columns to read; None for all, if an expression may name any of them."""
+    has_expressions = any(text is not None for text in (spec.where, spec.key, spec.value, spec.timestamp))
+    if has_expressions or spec.subject is not None or not is_records(schema):
         return None
     return [name for name in schema.fieldNames() if name in KEPT]
 
@@ -234,10 +234,10 @@ def is_records(schema: StructType) -> bool:
     return set(types) <= set(TYPES) and isinstance(types.get("value"), StringType | BinaryType)
 
 
-def keeps_partition(schema: StructType, asked: RestoreSpec) -> bool:
+def keeps_partition(schema: StructType, spec: RestoreSpec) -> bool:
     kind = schema[PARTITION].dataType if PARTITION in schema.fieldNames() else None
     is_number = isinstance(kind, IntegerType | LongType | ShortType)
-    return is_records(schema) and is_number and asked.key is None and asked.partitions is None
+    return is_records(schema) and is_number and spec.key is None and spec.partitions is None
 
 
 def highest_partition(frame: "DataFrame") -> int | None:
@@ -247,25 +247,25 @@ def highest_partition(frame: "DataFrame") -> int | None:
     return None if row[0] is None else int(row[0])
 
 
-def records_of(frame: "DataFrame", asked: RestoreSpec, written: "Written | None" = None) -> "DataFrame":
-    """What the sink takes of a row."""
-    if asked.where is not None:
-        frame = frame.where(asked.where)
-    schema, columns = frame.schema, [_value(frame, asked, written)]
+def records_of(frame: "DataFrame", spec: RestoreSpec, written: "Written | None" = None) -> "DataFrame":
+    """Convert rows to the columns that the sink writes."""
+    if spec.where is not None:
+        frame = frame.where(spec.where)
+    schema, columns = frame.schema, [_value(frame, spec, written)]
     names = schema.fieldNames()
-    if asked.key is not None or "key" in names:
-        columns.append(expression(frame, asked.key or "key", "key"))
-    if (time := _time(frame, asked)) is not None:
+    if spec.key is not None or "key" in names:
+        columns.append(expression(frame, spec.key or "key", "key"))
+    if (time := _time(frame, spec)) is not None:
         columns.append(time.alias("timestamp"))
     if is_records(schema) and "headers" in names:
         columns.append(functions.col("headers").cast(TYPES["headers"]).alias("headers"))
-    if keeps_partition(schema, asked):
+    if keeps_partition(schema, spec):
         columns.append(functions.col("partition").cast("int").alias("partition"))
     return frame.select(*columns)
 
 
 class Written(NamedTuple):
-    """With which schema of the registry rows are written."""
+    """The registered schema with which rows are encoded."""
 
     agents: str
     schema_id: int
@@ -276,21 +276,21 @@ class Written(NamedTuple):
         return prefix_of(self.schema_id) + writer_schema(self.agents, self.schema_id).encode(json.loads(text))
 
 
-def _value(frame: "DataFrame", asked: RestoreSpec, written: Written | None) -> "Column":
-    if written is None and (asked.value is not None or is_records(frame.schema)):
-        column: Column = expression(frame, asked.value or "value", "value")
+def _value(frame: "DataFrame", spec: RestoreSpec, written: Written | None) -> "Column":
+    if written is None and (spec.value is not None or is_records(frame.schema)):
+        column: Column = expression(frame, spec.value or "value", "value")
         return column
-    row = functions.to_json(functions.struct("*") if asked.value is None else functions.expr(asked.value), JSON_OPTIONS)
+    row = functions.to_json(functions.struct("*") if spec.value is None else functions.expr(spec.value), JSON_OPTIONS)
     if written is None:
         return row.alias("value")
     # Without type hints, which Spark would take for those of a function of whole columns.
     return functions.udf(lambda each: written.encoded(each), BinaryType())(row).alias("value")
 
 
-def _time(frame: "DataFrame", asked: RestoreSpec) -> Any:
-    """The time that was asked for, or a column that is one; None: that of the restore."""
-    if asked.timestamp is not None:
-        column = functions.expr(asked.timestamp)
+def _time(frame: "DataFrame", spec: RestoreSpec) -> Any:
+    """The timestamp of the spec, or a timestamp column; None for the time of the restore."""
+    if spec.timestamp is not None:
+        column = functions.expr(spec.timestamp)
         kind = frame.select(column.alias("timestamp")).schema[0].dataType.simpleString()
         return column if kind in TIMES else column.cast("timestamp")
     kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields}

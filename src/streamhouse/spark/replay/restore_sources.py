@@ -71,7 +71,8 @@ def find_kind(url: str) -> Kind:
 
 
 def open_source(reference: Reference) -> Source:
-    """As it is now; raises `Misconfigured` where its version is no longer there, `Unavailable` where nobody answers."""
+    """Open a source; raises `Misconfigured` if its version no longer exists, `Unavailable` if the store is
+    unreachable."""
     check_bucket(reference.url)
     try:
         source: Source = _OPEN[reference.kind].open(reference.url, reference.version)
@@ -95,30 +96,30 @@ class ParquetFiles:
 
     root: str
     files: Any
-    found: tuple[tuple[str, int], ...]
+    listing: tuple[tuple[str, int], ...]
     schema: pa.Schema
 
     @classmethod
     def open(cls, url: str, version: str) -> "ParquetFiles":
         files, root = located(url)
-        found = tuple(sorted((info.path, info.size) for info in _parquet_in(files, root)))
-        if not found:
+        listing = tuple(sorted((info.path, info.size) for info in _parquet_in(files, root)))
+        if not listing:
             raise Misconfigured(f"no Parquet file there; source={plain(url)}")
-        made = cls(root=root, files=files, found=found, schema=_first_schema(files, root, found[0][0]))
+        made = cls(root=root, files=files, listing=listing, schema=_first_schema(files, root, listing[0][0]))
         if version and version != made.version:
             raise Misconfigured(f"the files are others than when the job began; source={plain(url)} do=use another id")
         return made
 
     @property
     def version(self) -> str:
-        return hashlib.sha256(repr([(path, size) for path, size in self.found]).encode()).hexdigest()
+        return hashlib.sha256(repr([(path, size) for path, size in self.listing]).encode()).hexdigest()
 
     @property
     def sizes(self) -> Sequence[int]:
-        return [size for _, size in self.found]
+        return [size for _, size in self.listing]
 
     def read(self, piece: int, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
-        file = _dataset(self.files, self.root, [self.found[piece][0]], self.schema)
+        file = _dataset(self.files, self.root, [self.listing[piece][0]], self.schema)
         yield from file.to_batches(columns=columns, batch_size=ROWS)
 
 
@@ -211,14 +212,14 @@ def _iceberg(url: str) -> Any:
 def _newest_metadata(url: str) -> str:
     """Versions count up at the beginning of the names."""
     files, root = located(url)
-    found = [
+    metadata_files = [
         info.path
         for info in files.get_file_info(pa_fs.FileSelector(f"{root}/metadata", allow_not_found=True))
         if info.path.endswith(".metadata.json")
     ]
-    if not found:
+    if not metadata_files:
         raise Misconfigured(f"no metadata of an Iceberg table there; source={plain(url)}")
-    newest = max(found, key=_metadata_number)
+    newest = max(metadata_files, key=_metadata_number)
     scheme = urlsplit(url).scheme if "://" in url else "file"
     return f"{scheme}://{newest}"
 
@@ -269,7 +270,7 @@ class DeltaTable:
 
 
 def _file_bytes(table: Any) -> Iterator[tuple[str, int]]:
-    """Paths and sizes as the log has them: to ask for each file costs a request."""
+    """Paths and sizes as the log has them: a HEAD request for each file would cost."""
     for action in pa.table(table.get_add_actions(flatten=True)).select(["path", "size_bytes"]).to_pylist():
         yield action["path"], action["size_bytes"]
 

@@ -57,7 +57,7 @@ class JobState(msgspec.Struct, frozen=True):
     done: int
     total_bytes: int
     plan: Any
-    """Of whoever replays: offsets of a topic, the version of a table."""
+    """The plan of the kind of job: offsets of a topic, the version of a table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +73,12 @@ class ReplayResult:
 
 
 class Job:
-    """One job, whoever runs it, however often."""
+    """One job, across all of its runs."""
 
-    def __init__(self, kind: str, job_id: str | None, asked: object, *, options: WriteOptions) -> None:
+    def __init__(self, kind: str, job_id: str | None, spec: object, *, options: WriteOptions) -> None:
         self.job_id = job_id or str(Ids().uuid())
         self.query = QueryId(str(uuid.uuid5(NAMESPACE, f"{kind}:{self.job_id}")))
-        self.asked = hashlib.sha256(msgspec.json.encode(asked, order="sorted")).hexdigest()
+        self.spec_digest = hashlib.sha256(msgspec.json.encode(spec, order="sorted")).hexdigest()
         self._options = options
 
     def __repr__(self) -> str:
@@ -92,7 +92,7 @@ class Job:
         if answer.status >= 400:
             raise Rejected(error_detail(answer))
         memory = msgspec.convert(msgspec.json.decode(answer.content)["progress"], JobState)
-        if memory.asked != self.asked:
+        if memory.asked != self.spec_digest:
             raise Misconfigured(f"another job had this id; job={self.job_id} do=give it as it was, or another id")
         return memory
 
@@ -111,15 +111,15 @@ class Job:
             with describe_failure():
                 segments = self._write(frame_of(step), step, share)
             if not segments:
-                continue  # nothing of it stayed; the next commit says that it is done
+                continue  # it wrote no records; the next commit records that it is done
             stored = msgspec.structs.replace(memory, done=step + 1)
             segments = list(fitting_segments(self._options, CommitId(self.query, step), segments))
             commit = CommitRequest(
                 query=self.query, epoch=step, segments=segments, progress=msgspec.to_builtins(stored)
             )
             loop, agents = connected(self._options.agents)
-            placed = loop.run(agents.commit(commit, timeout_s=self._options.commit_timeout_s))
-            records += sum(each.end - each.base for each in placed.placed)
+            result = loop.run(agents.commit(commit, timeout_s=self._options.commit_timeout_s))
+            records += sum(each.end - each.base for each in result.placed)
             written += sum(segment.size_bytes for segment in segments)
         on_progress(Progress("done", memory.total_bytes, memory.total_bytes))
         return ReplayResult(
@@ -170,16 +170,16 @@ class _Share:
         self._total = memory.total_bytes
         self._on_progress = on_progress
 
-    def tell(self, part: float) -> None:
+    def report(self, part: float) -> None:
         at = self._begin + round((self._end - self._begin) * part)
         self._on_progress(Progress("writing", at, self._total))
 
 
 def _watched(frame: "DataFrame", group: str, share: _Share) -> "list[Row]":
-    """The rows, once tasks have them; tells meanwhile how many are done.
+    """The rows, once tasks have them; reports meanwhile how many are done.
 
     A thread of its own waits for Spark: where Ctrl-C comes in the middle of an answer that Java owes, nothing else can
-    be said to Java by the same thread, not even that jobs are to be cancelled.
+    be sent to Java by the same thread, not even that jobs are to be cancelled.
     """
     context = frame.sparkSession.sparkContext
 
@@ -187,13 +187,13 @@ def _watched(frame: "DataFrame", group: str, share: _Share) -> "list[Row]":
         context.setJobGroup(group, "streamhouse replay")
         return frame.collect()
 
-    share.tell(0.0)
+    share.report(0.0)
     thread = ThreadPoolExecutor(1, thread_name_prefix="replay")
     collecting = thread.submit(collect)
     try:
         while not wait([collecting], POLL_S).done:
             if (part := _part_done(context, group)) is not None:
-                share.tell(part)
+                share.report(part)
         return collecting.result()
     finally:
         if not collecting.done():
@@ -214,7 +214,7 @@ def _part_done(context: "SparkContext", group: str) -> float | None:
 
 @contextmanager
 def describe_failure() -> Iterator[None]:
-    """What Spark says about an expression or a task, without its traces."""
+    """Spark's error about an expression or a task, without its traces."""
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)  # it would print them as JSON besides
     try:

@@ -1,7 +1,7 @@
 """Reaching: where a source is, how each library gets there, and why it can't be reached.
 
 Data path   a job's SOURCE -> **reaching** -> file systems of Arrow, options of pyiceberg and delta-rs
-Owns        addresses of sources; what a bucket refuses, in one line that says what to do
+Owns        addresses of sources; errors of a bucket, in one line with what to do
 Leaves      which variables of the environment name a bucket and who may read it to `lake.table_options`
 """
 
@@ -23,7 +23,7 @@ _UNREACHED: Final = ("NETWORK_CONNECTION", "SERVICE_UNAVAILABLE", "REQUEST_TIMEO
 
 
 def is_bucket(url: str) -> bool:
-    """Whether it is one that the environment says how to reach; addresses with options say it themselves."""
+    """Whether the environment has its credentials; addresses with options have them themselves."""
     parts = urlsplit(url)
     return parts.scheme == "s3" and bool(parts.netloc) and not (parts.query or parts.fragment or "@" in parts.netloc)
 
@@ -36,38 +36,38 @@ def located(url: str) -> tuple[Any, str]:
     try:
         files, path = pa_fs.FileSystem.from_uri(absolute)
     except (pa.ArrowInvalid, OSError) as error:
-        raise Misconfigured(f"not a place of files; source={plain(url)} why={error}") from None
+        raise Misconfigured(f"not an address of files; source={plain(url)} error={error}") from None
     return files, path.rstrip("/")
 
 
 def delta_access(url: str) -> dict[str, str] | None:
-    """What delta-rs must be told to get there."""
+    """delta-rs's options for a source."""
     return delta_options(parse_location(url)) if is_bucket(url) else None
 
 
 def check_bucket(url: str) -> None:
-    """A bucket that isn't there looks like an empty one; raises what is wrong with it, if anybody may know."""
+    """Raise a clear error for a bucket that doesn't exist, which would look like an empty one."""
     if not is_bucket(url):
         return
     name = urlsplit(url).netloc
     try:
-        found = file_system(url).get_file_info(name)
+        info = file_system(url).get_file_info(name)
     except OSError as error:
         refused = unreadable(url, error)
         if isinstance(refused, Unavailable):
             raise refused from None
         return  # who may read objects need not be allowed to look at the bucket
-    if found.type == pa_fs.FileType.NotFound:
+    if info.type == pa_fs.FileType.NotFound:
         raise Misconfigured(f"no such bucket; bucket={name}{_at()} do=correct the name, AWS_ENDPOINT_URL or AWS_REGION")
 
 
 def unreadable(url: str, error: Exception, kind: str = "") -> StreamhouseError:
-    """What a library said about a source, in one line."""
+    """A library's error about a source, in one line."""
     code, status = _code(error)
     if is_bucket(url) and (status == "403" or any(word in code for word in _DENIED)):
         return Misconfigured(
             f"the bucket refuses these credentials; source={url}{_at()} why={code.lower().replace('_', ' ')}"
-            " do=AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of somebody who may list and read it"
+            " do=AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY with rights to list and read it"
         )
     if is_bucket(url) and code in _UNREACHED:
         return Unavailable(f"the object store doesn't answer; source={url}{_at()} why={code.lower().replace('_', ' ')}")
@@ -76,15 +76,15 @@ def unreadable(url: str, error: Exception, kind: str = "") -> StreamhouseError:
 
 
 def plain(url: str) -> str:
-    """Without a name and a password, should somebody have put them there."""
+    """Without a name and a password, if the address has them."""
     parts = urlsplit(url)
     return url.replace(f"{parts.netloc.rpartition('@')[0]}@", "") if "@" in parts.netloc else url
 
 
 def _code(error: Exception) -> tuple[str, str]:
     """Arrow's word for it, and HTTP's; delta-rs has none of its own."""
-    if found := _CODE.search(str(error)):
-        return found[1], found[2] or ""
+    if match := _CODE.search(str(error)):
+        return match[1], match[2] or ""
     return ("ACCESS_DENIED", "403") if "403 Forbidden" in str(error) else ("", "")
 
 

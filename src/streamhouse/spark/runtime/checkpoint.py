@@ -1,10 +1,10 @@
 """Progress: where a micro-batch ends in its sources, as Spark wrote it down before the batch began.
 
-Data path   a checkpoint's `offsets/N` -> **progress** -> the commit that places the batch's rows
+Data path   a checkpoint's `offsets/N` -> **checkpoint** -> the commit of the batch's rows
 Owns        that file's path and text, as it is stored with a commit and put back; what of it makes a batch the same
 Leaves      checkpoints that are gone to `runtime.checkpoint_folder`, comparing to `model.replay`
 
-The text is kept whole: whoever puts it back has the file as it was, whatever version of Spark reads it. What a batch
+The text is kept whole, so that a restored file is as it was, whatever version of Spark reads it. What a batch
 covers is in the lines of its sources alone: when it began, and with which settings, may differ.
 """
 
@@ -22,14 +22,14 @@ SOURCES: Final = "sources"
 MAX_BYTES: Final = 512 * 1024
 """Agents keep no more of it; a batch of so many partitions goes without."""
 LOG_OFFSET: Final = "logOffset"
-"""All that Spark's source of files says: the number of its own list, in which the files are."""
+"""The only field of offsets of Spark's file source: the number of its own list, in which the files are."""
 
 ReadFile = Callable[[str], str | None]
 """A file of a checkpoint by its name; None where there is none."""
 
 
 class BatchOffsets(NamedTuple):
-    """Where a micro-batch ends: the file as it is, and what tells whether another batch is the same."""
+    """The end of a micro-batch: the file's text, and what it covers, by which batches are compared."""
 
     text: str
     covers: str
@@ -51,19 +51,19 @@ def read_batch_offsets(read: ReadFile, batch_id: int) -> BatchOffsets | None:
 
 
 def _covers(lines: Sequence[str]) -> str:
-    told = "\n".join(lines)
-    return told if len(told) <= MAX_COVERS else _digest(told)
+    covers = "\n".join(lines)
+    return covers if len(covers) <= MAX_COVERS else _digest(covers)
 
 
 def _files_of(read: ReadFile, source: int, line: str) -> str | None:
-    """The digest of a list of files; None where a source says itself where it is."""
+    """The digest of a list of files; None for a source whose offsets are complete."""
     try:
-        told: Any = json.loads(line)
+        offset: Any = json.loads(line)
     except ValueError:
         return None
-    if not isinstance(told, dict) or set(told) != {LOG_OFFSET}:
+    if not isinstance(offset, dict) or set(offset) != {LOG_OFFSET}:
         return None
-    name = f"{SOURCES}/{source}/{told[LOG_OFFSET]}"
+    name = f"{SOURCES}/{source}/{offset[LOG_OFFSET]}"
     text = read(name)
     text = read(f"{name}.compact") if text is None else text
     return None if text is None else _digest(text)
@@ -90,7 +90,7 @@ def local_reader(checkpoint: str) -> ReadFile | None:
 
 def local_folder(path: str) -> Path | None:
     """The folder that a path of Hadoop's is, if it is one of this machine."""
-    told = urlsplit(path)
-    if told.scheme not in ("", "file"):
+    parts = urlsplit(path)
+    if parts.scheme not in ("", "file"):
         return None
-    return Path(unquote(told.path) if told.scheme else path)
+    return Path(unquote(parts.path) if parts.scheme else path)

@@ -1,12 +1,12 @@
-"""Checkpoints: the folder in which a query keeps its place, made, checked, and put back where it is gone.
+"""Checkpoint folder of a query: created, checked, and restored from the last commit if it is gone.
 
 Data path   before a query starts -> **checkpoints** -> Hadoop's file systems, through Spark
 Owns        where a pipeline's checkpoint is, the query's id in it, what is done when it has disappeared
 Leaves      everything else in the folder to Spark; progress to `runtime.checkpoint` and the agents' commits
 
 The query's id is the pipeline's, written before Spark would choose one: a sink's commits are remembered by it. A query
-without state has all of its place in the progress that its last commit stored, so its folder can be made anew, and
-Spark goes on with the next micro-batch. State can't: then only a new beginning helps, and the error says so.
+without state has all of its offsets in the progress that its last commit stored, so its folder can be made anew, and
+Spark goes on with the next micro-batch. State can't: then only a restart without state helps, as the error explains.
 """
 
 import json
@@ -52,25 +52,25 @@ def checkpoint_path(checkpoints: str, name: str, query_id: str, generation: int)
 
 
 def prepare(folder: Folder, *, query_id: str, state: Sequence[str], before: LastCommit) -> str | None:
-    """Make the folder ready for its query; returns a sentence where its place had to be found elsewhere.
+    """Prepare the folder for its query; returns a sentence if it had to be restored.
 
     Raises `CheckpointLost` where it can't be.
     """
     metadata = folder.read(METADATA)
     if metadata is not None:
-        if (found := json.loads(metadata).get("id")) != query_id:
-            raise Internal(f"a checkpoint is another query's; id={found} expected={query_id}")
+        if (stored_id := json.loads(metadata).get("id")) != query_id:
+            raise Internal(f"a checkpoint is another query's; id={stored_id} expected={query_id}")
         return None
-    told = None
+    notice = None
     if before.epoch is not None or before.has_run:
-        told = _put_back(folder, state, before)
-    # Last: whoever finds it may take the rest to be there.
+        notice = _put_back(folder, state, before)
+    # Last: its presence means that the rest is complete.
     folder.write(METADATA, json.dumps({"id": query_id}))
-    return told
+    return notice
 
 
 def check_versions(folder: Folder, state: Sequence[str], *, name: str) -> None:
-    """The state of a join has the versions of records from its beginning, or never: then nothing tells which of two
+    """The state of a join has the versions of records from its beginning, or never: then nothing shows which of two
     rows of a key is newer. Raises `Misconfigured` for a checkpoint of an earlier release, which had none."""
     if not state or folder.read(VERSIONS) is not None:
         return

@@ -5,9 +5,9 @@ Owns        which files of a checkpoint were written since the last commit; fsyn
 Leaves      checkpoints on other file systems to those
 
 Spark renames its files into place and leaves it to the operating system when they reach the disk. After a power cut
-`offsets/N` could be empty or missing while the target has micro-batch N: nobody could tell any more what is in it. So
-everything that a checkpoint has gets an fsync before the target is told. Spark notes a micro-batch in `commits` behind
-that: whatever is noted there, its offsets and its state are on the disk.
+`offsets/N` could be empty or missing while the target has micro-batch N: it would be unknown what is in it. So
+everything that a checkpoint has gets an fsync before the commit to the target. Spark notes a micro-batch in `commits`
+behind that: whatever is noted there, its offsets and its state are on the disk.
 """
 
 import os

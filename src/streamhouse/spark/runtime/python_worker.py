@@ -93,8 +93,8 @@ def without_archive(paths: Sequence[str]) -> list[str]:
         return list(paths)
     home = archives[0].parents[2]
     rest = [path for path in paths if not _is_packed(Path(path), home)]
-    found = [PathFinder.find_spec(name, rest) for name in ("pyspark", "py4j")]
-    is_same = all(found) and found[0] is not None and Path(str(found[0].origin)).parent.samefile(home)
+    specs = [PathFinder.find_spec(name, rest) for name in ("pyspark", "py4j")]
+    is_same = all(specs) and specs[0] is not None and Path(str(specs[0].origin)).parent.samefile(home)
     return rest if is_same else list(paths)
 
 
@@ -103,7 +103,7 @@ def _is_packed(path: Path, home: Path) -> bool:
 
 
 def preload(kind: str) -> None:
-    """What can't be imported is left to the process that needs it, which says so to somebody."""
+    """A failed import is left to the process that needs the module, which reports it."""
     for name in (kind, *MODULES.get(kind, _SOURCE)):
         with suppress(ImportError):
             import_module(name)
@@ -111,7 +111,7 @@ def preload(kind: str) -> None:
         module: Any = sys.modules[kind]
         module.main = quietly(module.main)
     gc.collect()
-    gc.freeze()  # forks share these pages as long as nobody writes to them
+    gc.freeze()  # forks share these pages as long as they are not written to
 
 
 def quietly(main: Callable[..., None]) -> Callable[..., None]:
@@ -124,7 +124,7 @@ def quietly(main: Callable[..., None]) -> Callable[..., None]:
             finally:
                 arguments[-1].flush()
         except BrokenPipeError:
-            os._exit(1)  # a fork that nobody listens to; pyspark's daemon would tell its story
+            os._exit(1)  # a fork without a parent; pyspark's daemon would log a traceback
 
     return run
 
@@ -144,7 +144,7 @@ _calls: Final = count()
 
 
 def prepare_worker_process() -> None:
-    """Called where work begins. Later calls change nothing, so that cycles which tasks leave behind are found."""
+    """Called where work begins. Later calls change nothing, so that cycles of tasks are still collected."""
     number = next(_calls)
     if number < FREEZES:
         gc.freeze()

@@ -1,7 +1,7 @@
 """Opening: a session with everything set, for programs and notebooks.
 
 Data path   none; called once in a program
-Owns        a session's settings and environment, and who goes first: what the program says, what Spark was started
+Owns        a session's settings and environment, and who goes first: the program's, what Spark was started
             with, what we set
 Leaves      which settings to `session`; the format is known by `pyspark_streamhouse`, which is where this is
 """

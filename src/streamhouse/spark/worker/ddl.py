@@ -31,14 +31,14 @@ LISTS: Final[Mapping[str, tuple[str, ...]]] = {
 def show(agents: str, statement: Show) -> pa.Table:
     """SHOW TABLES, PIPELINES, VIEWS."""
     answer = asyncio.run(_send(agents, "GET", f"/v1/{statement.kind}"))
-    found = msgspec.json.decode(answer.content)[statement.kind]
+    rows = msgspec.json.decode(answer.content)[statement.kind]
     names = LISTS[statement.kind]
-    return _table(names, [_row(statement.kind, each) for each in found])
+    return _table(names, [_row(statement.kind, each) for each in rows])
 
 
 def apply_ddl(agents: str, statement: Statement, text: str, checked: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """CREATE and DROP; `checked` is what validation says of the text. Raises `BadSql` with all that is wrong."""
-    wrong = [each for statement_told in checked for each in statement_told.get("problems") or ()]
+    """CREATE and DROP; `checked` is the result of validation. Raises `BadSql` with all diagnostics."""
+    wrong = [each for statement in checked for each in statement.get("problems") or ()]
     if wrong and not isinstance(statement, Drop):
         raise BadSql([Mistake(each["line"], each["column"], each["text"], each.get("hint") or "") for each in wrong])
     change = change_of(statement, text)
@@ -49,12 +49,12 @@ def apply_ddl(agents: str, statement: Statement, text: str, checked: Sequence[Ma
 
 
 def _with_shape(change: DefinitionChange, checked: Sequence[Mapping[str, Any]]) -> DefinitionChange:
-    """A pipeline is kept with its columns and its shape, which tell later whether it may go on after a change."""
+    """A pipeline is stored with its columns and state signature, by which a later change is checked."""
     if change.body is None or "kind" not in change.body or not checked:
         return change
-    told = checked[-1]
-    known = {"columns": told.get("columns"), "shape": told.get("shape")}
-    body = {**change.body, **known, "key": change.body["key"] or told.get("key") or []}
+    validated = checked[-1]
+    known = {"columns": validated.get("columns"), "shape": validated.get("shape")}
+    body = {**change.body, **known, "key": change.body["key"] or validated.get("key") or []}
     return DefinitionChange(
         what=change.what, name=change.name, body=body, line=change.line, is_optional=change.is_optional
     )
@@ -75,20 +75,20 @@ async def _send(agents: str, method: str, path: str) -> HttpResponse:
     return answer
 
 
-def _row(kind: str, told: Mapping[str, Any]) -> tuple[str | None, ...]:
+def _row(kind: str, definition: Mapping[str, Any]) -> tuple[str | None, ...]:
     if kind == "tables":
-        columns = told.get("columns")
+        columns = definition.get("columns")
         shown = None if columns is None else ", ".join(f"{each['name']} {each['type']}" for each in columns)
-        return told["name"], told["connector"], shown
+        return definition["name"], definition["connector"], shown
     if kind == "pipelines":
-        status = told.get("status") or {}
+        status = definition.get("status") or {}
         names = ("kind", "target", "wish")
-        return (told["name"], *(told.get(name) for name in names), status.get("phase"), status.get("error"))
-    fresh = told.get("fresh_at_ms")
-    rows = told.get("rows")
+        return (definition["name"], *(definition.get(name) for name in names), status.get("phase"), status.get("error"))
+    fresh = definition.get("fresh_at_ms")
+    rows = definition.get("rows")
     return (
-        told["name"],
-        ", ".join(told.get("key") or ()),
+        definition["name"],
+        ", ".join(definition.get("key") or ()),
         None if rows is None else str(rows),
         None if fresh is None else str(pa.scalar(fresh, pa.timestamp("ms", "UTC"))),
     )

@@ -1,8 +1,8 @@
-"""How a SQL worker is found: its runtime directory on this machine, and its registration with agents.
+"""Discovery of SQL workers: its runtime directory on this machine, and its registration with agents.
 
 Data path   worker_client -> **RuntimeDir** <- process; process -> **WorkerRegistration** -> an agent's
             /v1/sql/workers
-Owns        the directory's name and rights, its two locks, the file with the worker's address; when agents are told
+Owns        the directory's name and rights, its two locks, the file with the worker's address; when agents get it
 Leaves      starting to `worker_client`, requests to `http_app`, forwarding to the agents
 
 There is one directory per user, machine, installation and set of agents. It is never removed, so no process locks a
@@ -40,7 +40,7 @@ MAX_TAIL_BYTES: Final = 16 * 1024
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker that runs: ask it on `address` with `token`; `log` is the file that it writes to."""
+    """A worker that runs: send requests to `address` with `token`; `log` is the file that it writes to."""
 
     address: str
     token: str
@@ -75,16 +75,16 @@ def base_folder(environ: Mapping[str, str]) -> Path:
 
 
 def _private(folder: Path) -> Path:
-    """The folder holds a token: nobody else may look into it, or have made it."""
+    """The directory has a token: it must belong to this user, and be readable by no other."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.lstat()
+        info = folder.lstat()
     except OSError as error:
         raise Misconfigured(
-            f"no place for the SQL worker's token; folder={folder} why={error.strerror}"
+            f"the SQL worker's token can't be stored; folder={folder} error={error.strerror}"
             f" do=set {FOLDER_VARIABLE} to a folder of yours"
         ) from error
-    if found.st_uid != os.getuid() or found.st_mode & 0o077:
+    if info.st_uid != os.getuid() or info.st_mode & 0o077:
         raise Misconfigured(
             f"others can look into the SQL worker's folder; folder={folder} do=chmod 700 it, or set {FOLDER_VARIABLE}"
         )
@@ -97,26 +97,26 @@ class RuntimeDir:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.log = folder / "worker.log"
-        self._told = folder / "worker.json"
+        self._file = folder / "worker.json"
 
     def __repr__(self) -> str:
         return f"<Home {self.folder}>"
 
-    def tell(self, worker: Worker) -> None:
+    def publish(self, worker: Worker) -> None:
         """Say where the worker is: all of it, or nothing, and to its user alone."""
-        making = self._told.with_suffix(f".{os.getpid()}")
+        making = self._file.with_suffix(f".{os.getpid()}")
         with os.fdopen(os.open(making, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(msgspec.json.encode(worker))
-        making.replace(self._told)
+        making.replace(self._file)
 
-    def told(self) -> Worker | None:
+    def read(self) -> Worker | None:
         try:
-            return msgspec.json.decode(self._told.read_bytes(), type=Worker)
+            return msgspec.json.decode(self._file.read_bytes(), type=Worker)
         except (OSError, msgspec.DecodeError):
             return None
 
     def forget(self) -> None:
-        self._told.unlink(missing_ok=True)
+        self._file.unlink(missing_ok=True)
 
     def last_words(self) -> tuple[str, ...]:
         """The end of the log."""
@@ -138,7 +138,7 @@ class RuntimeDir:
 
     @contextmanager
     def starting(self) -> Iterator[bool]:
-        """Held by whoever starts a worker; False where somebody else does."""
+        """Held by the process that starts a worker; False if another one holds it."""
         with self._locked("starting") as ours:
             yield ours
 
@@ -182,7 +182,7 @@ class WorkerRegistration:
 
 
 def reachable(host: str, agents: str) -> bool:
-    """Whether these agents can reach somebody who listens on `host`."""
+    """Whether these agents can reach a listener on `host`."""
     return not is_loopback(host) or all(is_loopback(parse_address(each).host) for each in agents.split(","))
 
 
@@ -195,8 +195,8 @@ async def register_worker(
         try:
             while True:
                 body = {"address": announcement.address, "token": announcement.token, "busy": busy()}
-                was_told = await _send(http, f"{path}/heartbeat", body)
-                await clock.sleep(ids.jitter(HEARTBEAT_S) if was_told else AWAY_S)
+                is_registered = await _send(http, f"{path}/heartbeat", body)
+                await clock.sleep(ids.jitter(HEARTBEAT_S) if is_registered else AWAY_S)
         except asyncio.CancelledError:
             with suppress(StreamhouseError):
                 await http.ask("DELETE", path)
@@ -205,8 +205,8 @@ async def register_worker(
 
 async def _send(http: Http, path: str, body: dict[str, object]) -> bool:
     try:
-        answer = await http.ask("POST", path, body=body)
+        response = await http.ask("POST", path, body=body)
     except StreamhouseError as error:
-        log.debug("agents were not told", extra={"why": str(error)})
+        log.debug("registration failed", extra={"why": str(error)})
         return False
-    return answer.status < 400
+    return response.status < 400

@@ -1,6 +1,6 @@
 """Serving: the HTTP face of a SQL worker: questions in, rows out, limits kept, queries ended.
 
-Data path   shell, agents -> **serving** -> answering (in threads) -> rows in the format that was asked for
+Data path   shell, agents -> **http_app** -> query_executor (in threads) -> rows in the requested format
 Owns        routes, tokens, statuses; how many queries run; their end by time, by DELETE, or because the asker left
 Leaves      SQL to `query_executor`, formats to `result_formats`, the process to `worker`
 
@@ -80,7 +80,7 @@ STATUS: Final[dict[type[StreamhouseError], int]] = {
 class Engine(Protocol):
     """What answers; every call blocks."""
 
-    def ask(self, question: QueryRequest, query_id: str) -> QueryResult: ...
+    def execute(self, question: QueryRequest, query_id: str) -> QueryResult: ...
     def cancel(self, query_id: str) -> bool: ...
     def release(self, query_id: str) -> None: ...
     def validate(self, text: str, *, is_untrusted: bool) -> list[dict[str, Any]]: ...
@@ -102,7 +102,7 @@ class _ValidateBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class RunningQuery:
-    """A query that runs: who ends it says why."""
+    """A running query; `end` takes the reason."""
 
     def __init__(self, query_id: str, *, ends_at: float | None) -> None:
         self.id, self.ends_at = query_id, ends_at
@@ -128,7 +128,7 @@ class WorkerApp:
         self._queries: dict[str, RunningQuery] = {}
         self._threads = ThreadPoolExecutor(limits.concurrency, thread_name_prefix="query")
         self._enders = ThreadPoolExecutor(CANCEL_THREADS, thread_name_prefix="cancel")
-        self._born = self._asked_at = clock.monotonic()
+        self._born = self._last_request_at = clock.monotonic()
         self._answered = 0
         self.app = Starlette(
             routes=[
@@ -149,8 +149,8 @@ class WorkerApp:
 
     @property
     def idle_s(self) -> float:
-        """How long nobody has asked anything; 0 while a query runs."""
-        return 0.0 if self._queries else self._clock.monotonic() - self._asked_at
+        """Seconds since the last request; 0 while a query runs."""
+        return 0.0 if self._queries else self._clock.monotonic() - self._last_request_at
 
     def close(self) -> None:
         """End every query; threads that don't end are left behind."""
@@ -162,17 +162,17 @@ class WorkerApp:
     # --- routes
 
     async def _sql(self, request: Request, is_untrusted: bool) -> Response:
-        asked = await self._decoded(request, _SqlBody)
+        body = await self._decoded(request, _SqlBody)
         media = choose_format(request.headers.get("accept"))
         if media is None:
             return _problem(406, "NotAcceptable", "none of the accepted media types can be had")
         question = QueryRequest(
-            sql=asked.sql, max_rows=self._rows(asked.max_rows), starting=asked.starting, is_untrusted=is_untrusted
+            sql=body.sql, max_rows=self._rows(body.max_rows), starting=body.starting, is_untrusted=is_untrusted
         )
-        query, began = self._admitted(asked), self._clock.monotonic()
+        query, began = self._admitted(body), self._clock.monotonic()
         try:
-            reply = await self._answer(query, request, lambda: self._engine.ask(question, query.id))
-            if reply.is_live and asked.timeout_s is None:
+            reply = await self._answer(query, request, lambda: self._engine.execute(question, query.id))
+            if reply.is_live and body.timeout_s is None:
                 query.ends_at = began + self._limits.max_timeout_s
             if media == JSON:
                 return await self._whole(query, request, reply, question, began)
@@ -182,18 +182,18 @@ class WorkerApp:
         return self._streamed(query, reply, question, media)
 
     async def _validate(self, request: Request, is_untrusted: bool) -> Response:
-        asked = await self._decoded(request, _ValidateBody)
-        if asked.python and is_untrusted:
+        body = await self._decoded(request, _ValidateBody)
+        if body.python and is_untrusted:
             return _problem(403, "Forbidden", "code in Python isn't run for callers of agents")
         query = self._admitted(_SqlBody(sql=""))
         try:
             checked = await self._answer(
-                query, request, lambda: self._engine.validate(asked.text, is_untrusted=is_untrusted)
+                query, request, lambda: self._engine.validate(body.text, is_untrusted=is_untrusted)
             )
             in_python: dict[str, list[dict[str, Any]]] = {}
-            if asked.python:
+            if body.python:
                 in_python = await self._answer(
-                    query, request, lambda: self._engine.validate_python(asked.text, asked.python)
+                    query, request, lambda: self._engine.validate_python(body.text, body.python)
                 )
         finally:
             self._over(query, None)
@@ -216,17 +216,17 @@ class WorkerApp:
 
     async def _health(self, request: Request, is_untrusted: bool) -> Response:
         up_s = self._clock.monotonic() - self._born
-        told = {"busy": self.busy, "queries": self._answered, "idle_s": round(self.idle_s, 1), "up_s": round(up_s, 1)}
-        return Response(json_of(told), media_type=JSON)
+        status = {"busy": self.busy, "queries": self._answered, "idle_s": round(self.idle_s, 1), "up_s": round(up_s, 1)}
+        return Response(json_of(status), media_type=JSON)
 
     # --- a query's life
 
-    def _admitted(self, asked: _SqlBody) -> RunningQuery:
+    def _admitted(self, body: _SqlBody) -> RunningQuery:
         limit = self._limits.concurrency
         if len(self._queries) >= limit:
             raise TooManyQueries(limit=limit, retry_after_s=RETRY_AFTER_S)
-        timeout_s = min(asked.timeout_s or self._limits.timeout_s, self._limits.max_timeout_s)
-        query_id = asked.query_id or self._ids.token()
+        timeout_s = min(body.timeout_s or self._limits.timeout_s, self._limits.max_timeout_s)
+        query_id = body.query_id or self._ids.token()
         if query_id in self._queries:
             raise Rejected(f"a query with this id runs; query_id={query_id[:64]}")
         query = RunningQuery(query_id, ends_at=self._clock.monotonic() + timeout_s)
@@ -234,7 +234,7 @@ class WorkerApp:
         return query
 
     async def _answer(self, query: RunningQuery, request: Request, work: Callable[[], T]) -> T:
-        """What the work gives, unless time is up, somebody cancels, or the asker leaves: then it is ended."""
+        """The result of the work. It is ended on timeout, on cancellation, or when the client disconnects."""
         asking = asyncio.get_running_loop().run_in_executor(self._threads, work)
         gone = asyncio.create_task(_disconnected(request), name=f"disconnect-{query.id}")
         ended = asyncio.create_task(query.ended.wait(), name=f"end-{query.id}")
@@ -250,7 +250,7 @@ class WorkerApp:
         if gone in done:
             query.end(QueryCancelled("the asker went away"))
         elif not query.ended.is_set():
-            query.end(QueryTimedOut("the query took too long; do=ask for less, or give it more time with timeout_s"))
+            query.end(QueryTimedOut("the query took too long; do=query less, or raise timeout_s"))
         self._end(query)
         assert query.why is not None
         raise query.why
@@ -269,16 +269,16 @@ class WorkerApp:
     def _over(self, query: RunningQuery, error: BaseException | None) -> None:
         if self._queries.pop(query.id, None) is None:
             return
-        self._asked_at = self._clock.monotonic()
+        self._last_request_at = self._clock.monotonic()
         self._answered += 1
         if error is not None:
             self._end(query)
         self._later(self._engine.release, query.id)
 
-    def _rows(self, asked: int | None) -> int | None:
-        if asked is not None and asked <= 0:
-            raise Rejected(f"max_rows is a positive number; max_rows={asked}")
-        return asked
+    def _rows(self, max_rows: int | None) -> int | None:
+        if max_rows is not None and max_rows <= 0:
+            raise Rejected(f"max_rows is a positive number; max_rows={max_rows}")
+        return max_rows
 
     # --- answers
 
@@ -295,7 +295,7 @@ class WorkerApp:
                 break
         elapsed_ms = round((self._clock.monotonic() - began) * 1000)
         self._over(query, None)
-        told = {
+        content = {
             "query_id": query.id,
             "columns": [{"name": each.name, "type": each.type} for each in reply.columns],
             "rows": rows,
@@ -303,7 +303,7 @@ class WorkerApp:
             "elapsed_ms": elapsed_ms,
             "notes": list(reply.notes),
         }
-        return Response(json_of(told), media_type=JSON)
+        return Response(json_of(content), media_type=JSON)
 
     def _streamed(self, query: RunningQuery, reply: QueryResult, question: QueryRequest, media: str) -> Response:
         headers = {
@@ -429,7 +429,7 @@ async def _disconnected(request: Request) -> None:
 
 
 def _log_late_failure(asking: "asyncio.Future[Any]") -> None:
-    """What a query says that nobody waits for any more."""
+    """Consume the result of a query whose client is gone."""
     if not asking.cancelled() and asking.exception() is not None:
         log.debug("an ended query failed", exc_info=asking.exception())
 
@@ -449,16 +449,16 @@ def _problem(
     mistakes: list[dict[str, Any]] | None = None,
     headers: dict[str, str] | None = None,
 ) -> Response:
-    """Problem details, RFC 9457, as agents give them; `problems` has the places in the text."""
-    told: dict[str, Any] = {
+    """Problem details, RFC 9457, as agents give them; `problems` has the positions in the text."""
+    problem: dict[str, Any] = {
         "type": f"urn:streamhouse:error:{title}",
         "title": title,
         "status": status,
         "detail": detail,
     }
     if mistakes is not None:
-        told["problems"] = mistakes
-    return Response(json_of(told), status_code=status, media_type=PROBLEM_JSON, headers=headers)
+        problem["problems"] = mistakes
+    return Response(json_of(problem), status_code=status, media_type=PROBLEM_JSON, headers=headers)
 
 
 def _ascii(value: object) -> str:

@@ -77,7 +77,7 @@ def open_engine(agents: str, *, limits: SqlLimits, folder: Path, master: str = M
 
 
 def quiet() -> None:
-    """PySpark writes every mistake of a question to the log, as JSON; whoever asked is told instead."""
+    """PySpark logs every error of a query, as JSON; the client gets it instead."""
     for name in _CONTEXTS:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
 
@@ -163,9 +163,9 @@ class _WorkerProcess:
         )
 
     async def run(self) -> None:
-        """Until a signal ends the server, or nobody has asked for long."""
+        """Run until a signal ends the server, or it was idle for long."""
         listener = listen(self._plan.host, self._plan.port)
-        worker = self._told(listener)
+        worker = self._describe(listener)
         server = _Server(
             uvicorn.Config(
                 self._serving.app,
@@ -177,7 +177,7 @@ class _WorkerProcess:
                 timeout_graceful_shutdown=GRACE_S,
             )
         )
-        self._home.tell(worker)
+        self._home.publish(worker)
         if self._on_ready is not None:
             self._on_ready(worker)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -193,7 +193,7 @@ class _WorkerProcess:
             self._serving.close()
             await _ended(beside)
 
-    def _told(self, listener: socket.socket) -> Worker:
+    def _describe(self, listener: socket.socket) -> Worker:
         host, port = listener.getsockname()[:2]
         return Worker(
             address=f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
@@ -205,19 +205,19 @@ class _WorkerProcess:
         )
 
     async def _announce(self, worker: Worker) -> None:
-        told = WorkerRegistration(
+        registration = WorkerRegistration(
             worker=f"{socket.gethostname()}-{worker.pid}-{self._agents_token[:8]}",
             address=worker.address,
             token=self._agents_token,
         )
         await register_worker(
-            self._plan.agents, told, busy=lambda: self._serving.busy, clock=self._clock, ids=self._ids
+            self._plan.agents, registration, busy=lambda: self._serving.busy, clock=self._clock, ids=self._ids
         )
 
     async def _end_idle(self, server: uvicorn.Server) -> None:
         while self._serving.idle_s < self._plan.limits.idle_s:
             await self._clock.sleep(POLL_S)
-        log.warning("nobody asked; the worker ends", extra={"idle_s": self._plan.limits.idle_s})
+        log.warning("idle timeout; worker exits", extra={"idle_s": self._plan.limits.idle_s})
         _stop_serving(server)
 
 

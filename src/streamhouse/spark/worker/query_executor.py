@@ -61,7 +61,7 @@ AS_TEXT: Final[tuple[type[DataType], ...]] = (
 """Types that Arrow, or a file of rows, doesn't have."""
 
 MAX_COMPLETION_TABLES: Final = 50
-"""Tables whose columns a shell is told."""
+"""Maximum number of tables whose columns a shell gets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ class QueryRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryResult:
-    """Rows as they come; `is_live`: they come until somebody closes it. `truncated`: there are more."""
+    """Rows as they come; `is_live`: they come until it is closed. `truncated`: there are more."""
 
     columns: tuple[Column, ...]
     schema: pa.Schema
@@ -108,7 +108,7 @@ class QueryExecutor:
     def __repr__(self) -> str:
         return f"<Answering agents={self._agents} running={len(self._running)}>"
 
-    def ask(self, question: QueryRequest, query_id: str) -> QueryResult:
+    def execute(self, question: QueryRequest, query_id: str) -> QueryResult:
         """Blocks until the answer is there, or, of a live query, until it runs. Call `release` when done with it."""
         with self._lock:
             self._running[query_id] = _Running()
@@ -141,7 +141,7 @@ class QueryExecutor:
             self._catalog.invalidate()
 
     def _words(self, error: Exception, text: str, query_id: str) -> Exception:
-        """What went wrong, in our words and with its place."""
+        """The diagnostics of an error, with positions."""
         if isinstance(error, StatementError):
             return BadSql([Mistake(error.line, error.column, error.text, error.hint)])
         if isinstance(error, StreamhouseError):
@@ -178,7 +178,7 @@ class QueryExecutor:
         return True
 
     def release(self, query_id: str) -> None:
-        """The query is over, whoever ended it."""
+        """Called once when the query is over."""
         with self._lock:
             running = self._running.pop(query_id, None)
         for tail in running.tails if running is not None else ():
@@ -200,8 +200,8 @@ class QueryExecutor:
         self._catalog.refresh()
         known = OverlayCatalog(self._catalog)
         validate_known(self._spark, known, text)
-        found = validate_python(self._spark, known, pipelines)
-        return {name: [asdict(each) for each in problems] for name, problems in found.items()}
+        diagnostics = validate_python(self._spark, known, pipelines)
+        return {name: [asdict(each) for each in problems] for name, problems in diagnostics.items()}
 
     def complete(self) -> dict[str, Any]:
         """Names to complete with; columns of as many tables as are looked into for that."""
@@ -224,14 +224,14 @@ class QueryExecutor:
         return self._function_names
 
     def _collect(self, frame: DataFrame, question: QueryRequest, notes: tuple[str, ...]) -> QueryResult:
-        wanted = min(question.max_rows or self._limits.rows, self._limits.max_rows)
+        max_rows = min(question.max_rows or self._limits.rows, self._limits.max_rows)
         frame, columns = presentable(frame)
-        table = frame.limit(wanted + 1).toArrow()
+        table = frame.limit(max_rows + 1).toArrow()
         return QueryResult(
             columns=columns,
             schema=table.schema,
-            batches=iter(table.slice(0, wanted).to_batches()),
-            truncated=table.num_rows > wanted,
+            batches=iter(table.slice(0, max_rows).to_batches()),
+            truncated=table.num_rows > max_rows,
             notes=notes,
         )
 
@@ -255,8 +255,8 @@ def presentable(frame: DataFrame) -> tuple[DataFrame, tuple[Column, ...]]:
 
 
 def _shown(field: StructField) -> SparkColumn:
-    found = col(quote_identifier(field.name))
-    return found.cast("string").alias(field.name) if isinstance(field.dataType, AS_TEXT) else found
+    column = col(quote_identifier(field.name))
+    return column.cast("string").alias(field.name) if isinstance(field.dataType, AS_TEXT) else column
 
 
 def only(text: str) -> Statement:
@@ -267,7 +267,7 @@ def only(text: str) -> Statement:
     if not statements:
         raise StatementError(1, 1, "there is no statement")
     line, column = position(text, statements[1].span[0])
-    raise StatementError(line, column, "one statement at a time", "ask each by itself")
+    raise StatementError(line, column, "one statement at a time", "send each by itself")
 
 
 def _text_result(table: pa.Table) -> QueryResult:
@@ -276,7 +276,7 @@ def _text_result(table: pa.Table) -> QueryResult:
 
 
 def checked_view(checked: ValidatedStatement) -> dict[str, Any]:
-    """What validation says of a statement, as it is told over HTTP."""
+    """A validated statement as JSON."""
     columns, shape = checked.columns, checked.shape
     return {
         "kind": checked.kind,

@@ -33,8 +33,8 @@ _ENCODER: Final = msgspec.json.Encoder(decimal_format="number")
 
 def choose_format(accept: str | None) -> str | None:
     """The media type to answer with; None where none of those accepted can be had."""
-    wanted = [part.partition(";")[0].strip().lower() for part in (accept or "*/*").split(",")]
-    for each in wanted:
+    accepted = [part.partition(";")[0].strip().lower() for part in (accept or "*/*").split(",")]
+    for each in accepted:
         if each in MEDIA_TYPES:
             return each
         if each in ("*/*", "application/*", ""):
@@ -60,15 +60,15 @@ def columns_of(schema: StructType) -> tuple[Column, ...]:
 def unlike(names: Sequence[str]) -> list[str]:
     """The names with a number behind those that were there before: objects and files can't have a name twice."""
     used: set[str] = set()
-    found: list[str] = []
+    unique: list[str] = []
     for name in names:
         number, free = 1, name
         while free.lower() in used:
             number += 1
             free = f"{name}_{number}"
         used.add(free.lower())
-        found.append(free)
-    return found
+        unique.append(free)
+    return unique
 
 
 # --- values
@@ -143,7 +143,7 @@ def _in_struct(looks: Mapping[str, Look | None]) -> Look | None:
 
     def look(fields: Mapping[str, Any]) -> dict[str, Any]:
         return {
-            name: value if value is None or (found := looks.get(name)) is None else found(value)
+            name: value if value is None or (look := looks.get(name)) is None else look(value)
             for name, value in fields.items()
         }
 

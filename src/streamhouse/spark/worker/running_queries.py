@@ -13,7 +13,7 @@ class SqlLimits:
 
     concurrency: int = 8  # queries at once; further ones are refused
     rows: int = 10_000  # of an answer where the question doesn't say
-    max_rows: int = 1_000_000  # of an answer, whatever the question says
+    max_rows: int = 1_000_000  # of a result, whatever the request has
     max_result_bytes: int = 512 * 1024 * 1024  # of an answer on its way through the driver
     timeout_s: float = 300.0  # of a query that ends by itself, where the question doesn't say
     max_timeout_s: float = 86_400.0  # of any query, a live one too

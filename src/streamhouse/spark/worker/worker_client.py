@@ -33,11 +33,11 @@ REQUEST_TIMEOUT_S: Final = 5.0
 STOP_TIMEOUT_S: Final = 15.0
 
 OnWait = Callable[[float], None]
-"""Called now and then with how many seconds somebody has waited for a worker that starts."""
+"""Called now and then with the seconds of waiting for a worker that starts."""
 
 
 class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker tells of itself."""
+    """The status of a worker."""
 
     busy: int = 0
     queries: int = 0
@@ -55,32 +55,32 @@ async def ensure_worker(
     where the worker ended, `Unavailable` where it is there and doesn't answer.
     """
     clock, home = clock or SystemClock(), home or runtime_dir(agents)
-    found = await find_worker(agents, home=home)
-    if found is not None:
-        return found
+    worker = await find_worker(agents, home=home)
+    if worker is not None:
+        return worker
     waiting = _Waiting(home, clock, on_wait)
     async with waiting.turn():
-        found = await find_worker(agents, home=home)
-        if found is not None:
-            return found
+        worker = await find_worker(agents, home=home)
+        if worker is not None:
+            return worker
         process = None if home.has_worker() else launch(agents, home)
-        found = await waiting.until_ready(agents, process)
+        worker = await waiting.until_ready(agents, process)
     if process is not None:
-        process.returncode = 0  # it outlives us: nobody waits for it
-    return found
+        process.returncode = 0  # it outlives this process, which doesn't wait for it
+    return worker
 
 
 async def find_worker(agents: str, *, home: RuntimeDir | None = None) -> Worker | None:
     """The worker that runs for these agents, if it answers."""
     home = home or runtime_dir(agents)
-    told = home.told()
-    if told is None or not home.has_worker():
+    worker = home.read()
+    if worker is None or not home.has_worker():
         return None
-    return None if await worker_status(told) is None else told
+    return None if await worker_status(worker) is None else worker
 
 
 async def worker_status(worker: Worker) -> WorkerStatus | None:
-    """None where nobody is there."""
+    """None if no worker responds."""
     try:
         async with httpx.AsyncClient(timeout=REQUEST_TIMEOUT_S, trust_env=False) as client:
             answer = await client.get(f"http://{worker.address}/health", headers=authorization(worker))
@@ -98,17 +98,17 @@ async def worker_status(worker: Worker) -> WorkerStatus | None:
 async def stop_worker(agents: str, *, clock: Clock | None = None, home: RuntimeDir | None = None) -> Worker | None:
     """End the worker of these agents, with what it does; None where there is none."""
     clock, home = clock or SystemClock(), home or runtime_dir(agents)
-    told = home.told()
-    if told is None or not home.has_worker():  # the lock is the proof that the number is still this worker's
+    worker = home.read()
+    if worker is None or not home.has_worker():  # the lock is the proof that the number is still this worker's
         return None
     deadline = clock.monotonic() + STOP_TIMEOUT_S
-    _signal(told.pid, signal.SIGTERM)
+    _signal(worker.pid, signal.SIGTERM)
     while home.has_worker():
         if clock.monotonic() > deadline:
-            _signal(told.pid, signal.SIGKILL)
+            _signal(worker.pid, signal.SIGKILL)
             break
         await clock.sleep(POLL_S)
-    return told
+    return worker
 
 
 def authorization(worker: Worker) -> dict[str, str]:
@@ -145,9 +145,9 @@ class _Waiting:
 
     async def until_ready(self, agents: str, process: "subprocess.Popen[bytes] | None") -> Worker:
         while True:
-            found = await find_worker(agents, home=self._home)
-            if found is not None:
-                return found
+            worker = await find_worker(agents, home=self._home)
+            if worker is not None:
+                return worker
             ended = not self._home.has_worker() if process is None else process.poll() is not None
             if ended:
                 raise self._failed(None if process is None else process.returncode)
@@ -163,7 +163,7 @@ class _Waiting:
 
     def _failed(self, code: int | None) -> ChildFailed:
         words = self._home.last_words()
-        reason = words[-1].strip() if words else "it said nothing"
+        reason = words[-1].strip() if words else "no output"
         text = f"the SQL worker did not start; code={code} why={reason}"
         return ChildFailed(text, log_path=str(self._home.log), last_lines=words)
 
@@ -191,7 +191,7 @@ def worker_validation(agents: str, *, on_wait: OnWait | None = None) -> Validate
                 raise Unavailable(
                     f"the SQL worker doesn't answer; why={str(error) or type(error).__name__} log={worker.log}"
                 ) from None
-        found = msgspec.json.decode(answer.content)
-        return found["statements"], found.get("python") or {}
+        result = msgspec.json.decode(answer.content)
+        return result["statements"], result.get("python") or {}
 
     return validate

@@ -1,8 +1,8 @@
-"""Connections: the databases that tables name, opened with what the environment says, and their errors in our words.
+"""Connections: the databases that tables name, opened with addresses of the environment, and their errors as ours.
 
 Data path   reading, writing, tables -> **connections** -> PostgreSQL
 Owns        which variable holds a connection's DSN, how long a server is waited for, what its errors mean here
-Leaves      statements to whoever opens a connection
+Leaves      statements to `connector` and `writer`
 
 A DSN has a password in it, so it is never an option, a part of a plan, or of an error's text: names travel, and every
 process of Spark looks the name up in its own environment.
@@ -40,7 +40,7 @@ def variable_of(connection: str) -> str:
 
 
 def dsn_of(connection: str, environ: Mapping[str, str] | None = None) -> str:
-    """What the environment says; raises `Misconfigured` where that is nothing."""
+    """The address from the environment; raises `Misconfigured` if there is none."""
     name = variable_of(connection)
     dsn = (os.environ if environ is None else environ).get(name, "")
     if not dsn:
@@ -53,7 +53,7 @@ def dsn_of(connection: str, environ: Mapping[str, str] | None = None) -> str:
 
 @asynccontextmanager
 async def connect(connection: str) -> AsyncIterator[Any]:
-    """A connection of one's own. Errors of the server, in here as well, are told in our words."""
+    """A new connection. Errors of the server, also inside the block, become ours."""
     link: Any = None
     try:
         link = await _connect(connection)
@@ -83,10 +83,10 @@ async def _connect(connection: str) -> Any:
 
 
 def translate_error(error: Exception, connection: str) -> StreamhouseError:
-    """What a server's or a network's error means to somebody who wrote a pipeline."""
+    """Translate an error of the server or network for the author of a pipeline."""
     where = f"connection={connection}"
     if isinstance(error, asyncpg.InvalidAuthorizationSpecificationError):
-        return Rejected(f"the database lets nobody in like this; {where} do=correct {variable_of(connection)}")
+        return Rejected(f"the database rejects this login; {where} do=correct {variable_of(connection)}")
     if isinstance(error, asyncpg.InsufficientPrivilegeError):
         return Rejected(f"no rights; {where} why={_message(error)} do=GRANT them to the connection's user")
     if not isinstance(error, asyncpg.PostgresError):
@@ -106,8 +106,8 @@ def _message(error: asyncpg.PostgresError) -> str:
 def _column(error: asyncpg.PostgresError) -> str | None:
     """The column that a server blames: by itself for constraints, in the context of a COPY otherwise."""
     named = getattr(error, "column_name", None)
-    found = re.search(r"line \d+, column ([^:,]+)", str(getattr(error, "context", "") or ""))
-    return named or (found[1] if found else None)
+    match = re.search(r"line \d+, column ([^:,]+)", str(getattr(error, "context", "") or ""))
+    return named or (match[1] if match else None)
 
 
 @lru_cache(maxsize=1)

@@ -144,7 +144,7 @@ class _CopyThread:
             try:
                 self.sink.close()
             except BrokenPipeError:
-                self.error = None  # whoever read has seen enough
+                self.error = None  # the reader stopped early
 
     async def _copy(self) -> None:
         texts = [name for name, kind in self.extract.columns if kind.is_quoted]
@@ -174,10 +174,10 @@ def _restamped(batch: pa.RecordBatch, columns: tuple[tuple[str, ReadType], ...])
 
 
 def arrow_schema(extract: CopyQuery) -> str:
-    """What `batches` yields, as Spark's SQL says it."""
+    """The schema of `batches`, as Spark's DDL."""
     types = {pa.string(): "string", UTC_MICROSECONDS: "timestamp", pa.timestamp("us"): "timestamp_ntz"}
-    told = ((name, types.get(kind.arrow) or kind.spark.simpleString()) for name, kind in extract.columns)
-    return ", ".join(f"{quote_identifier(name)} {kind}" for name, kind in told)
+    columns = ((name, types.get(kind.arrow) or kind.spark.simpleString()) for name, kind in extract.columns)
+    return ", ".join(f"{quote_identifier(name)} {kind}" for name, kind in columns)
 
 
 CONNECTION, TABLE = "connection", "table"
@@ -190,12 +190,12 @@ _OUTCOME: Final = pa.schema([("kind", pa.string()), ("text", pa.string())])
 
 def read(spark: SparkSession, table: Table, reading: ReadContext) -> DataFrame:
     """`WITH (connector = 'postgresql', connection = 'warehouse', table = 'sales.orders')`."""
-    connection, name = _place(table)
-    found = run(find_table(connection, name))
-    if found is None:
+    connection, name = _connection_and_name(table)
+    info = run(find_table(connection, name))
+    if info is None:
         raise missing_table(connection, name)
-    check_readable(found)
-    return _as_declared(_frame(spark, _chosen(found, table)), table)
+    check_readable(info)
+    return _as_declared(_frame(spark, _chosen(info, table)), table)
 
 
 def read_stream(spark: SparkSession, table: Table, reading: ReadContext) -> DataFrame:
@@ -219,22 +219,22 @@ def write_stream(frame: DataFrame, table: Table, writing: WriteContext) -> DataS
 
 def find_target(frame: DataFrame, table: Table, writing: WriteContext) -> WriteTable:
     """Where rows go; raises `Rejected` for whatever would stop the first of them."""
-    connection, name = _place(table)
+    connection, name = _connection_and_name(table)
     key = writing.key or table.key
     if not key and writing.mode != "append":
         raise Rejected(
             f"rows that change need a key; table={table.name} output={writing.mode}"
             " do=declare PRIMARY KEY (…), or give the pipeline the option key"
         )
-    found = run(find_table(connection, name))
-    if found is None:
+    info = run(find_table(connection, name))
+    if info is None:
         raise missing_table(connection, name, frame.schema, key)
-    unique = check_writable(found, frame.schema, key)
-    by_name = {column.name: column for column in found.columns}
+    unique = check_writable(info, frame.schema, key)
+    by_name = {column.name: column for column in info.columns}
     return WriteTable(
         connection=connection,
-        schema=found.schema,
-        table=found.name,
+        schema=info.schema,
+        table=info.name,
         columns=tuple(
             TargetColumn(name=each, type=by_name[each].type, is_array=by_name[each].element is not None)
             for each in frame.columns
@@ -244,7 +244,7 @@ def find_target(frame: DataFrame, table: Table, writing: WriteContext) -> WriteT
     )
 
 
-def _place(table: Table) -> tuple[str, str]:
+def _connection_and_name(table: Table) -> tuple[str, str]:
     unknown = [name for name in table.options if name not in (*OPTIONS, "connector")]
     if unknown:
         raise Misconfigured(f"unknown option; table={table.name} option={unknown[0]} do=known are {', '.join(OPTIONS)}")
@@ -260,20 +260,22 @@ def _place(table: Table) -> tuple[str, str]:
 # --- reading
 
 
-def _chosen(found: TableInfo, table: Table) -> TableInfo:
-    """With the columns of the declaration alone, if it has any; what isn't wanted isn't read."""
+def _chosen(info: TableInfo, table: Table) -> TableInfo:
+    """With the columns of the declaration alone, if it has any; other columns aren't read."""
     if table.columns is None:
-        return found
-    known = {column.name: column for column in found.columns}
+        return info
+    known = {column.name: column for column in info.columns}
     for column in table.columns:
         if column.name not in known:
-            raise Rejected(f"the table has no such column; {found.told} column={column.name} columns={','.join(known)}")
+            raise Rejected(
+                f"the table has no such column; {info.description} column={column.name} columns={','.join(known)}"
+            )
     # A row of no columns is still a row: it is read with the first one.
-    return replace(found, columns=tuple(known[each.name] for each in table.columns) or found.columns[:1])
+    return replace(info, columns=tuple(known[each.name] for each in table.columns) or info.columns[:1])
 
 
-def _frame(spark: SparkSession, found: TableInfo) -> DataFrame:
-    extract = CopyQuery.of(found)
+def _frame(spark: SparkSession, info: TableInfo) -> DataFrame:
+    extract = CopyQuery.of(info)
 
     def rows(tick: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in tick:
@@ -288,13 +290,13 @@ def _frame(spark: SparkSession, found: TableInfo) -> DataFrame:
         for name, kind in extract.columns
     ]
     frame = frame.selectExpr(*restored)
-    return frame.hint("merge") if found.size_bytes > BROADCAST_BYTES else frame
+    return frame.hint("merge") if info.size_bytes > BROADCAST_BYTES else frame
 
 
 def _as_declared(frame: DataFrame, table: Table) -> DataFrame:
     if table.columns is None:
         return frame
-    # A type is text that somebody sent: `cast` takes it for a type and nothing else.
+    # A type is text of a request: `cast` parses it as a type and nothing else.
     return frame.select(
         *(F.col(quote_identifier(each.name)).cast(each.type).alias(each.name) for each in table.columns)
     )
@@ -329,16 +331,16 @@ class PostgresBatchWriter:
             rows = rows.withColumn(ORDINAL, F.monotonically_increasing_id())
         task = _task(self.target, micro_batch)
         sync_checkpoint(self.writing.checkpoint)
-        told = map_in_arrow(rows.repartition(1), task, "kind string, text string").collect()
+        rows_of_errors = map_in_arrow(rows.repartition(1), task, "kind string, text string").collect()
         sync_checkpoint(self.writing.checkpoint)  # state of this micro-batch, before Spark notes that it is done
-        for kind, text in told:
+        for kind, text in rows_of_errors:
             raise _error_of(kind, text)
 
 
 def _error_of(kind: str, text: str) -> StreamhouseError:
     """The error of a task, whatever it was made of there."""
-    found: type[StreamhouseError] = getattr(errors, kind)
-    error = found.__new__(found)
+    error_class: type[StreamhouseError] = getattr(errors, kind)
+    error = error_class.__new__(error_class)
     StreamhouseError.__init__(error, text)
     return error
 

@@ -59,7 +59,7 @@ _SIMPLE: Final[Mapping[str, ReadType]] = {
 }
 MAX_DIGITS: Final = 38
 UNBOUNDED: Final = (38, 18)
-"""Digits and scale of a numeric that says neither, as Spark's own reader has it."""
+"""Digits and scale of a numeric without them, as Spark's own reader has it."""
 
 
 def read_type(typname: str, typmod: int, *, element: str | None) -> ReadType:
@@ -197,7 +197,7 @@ SELECT array_agg(a.attname::text) AS columns,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableColumn:
-    """`type` as CREATE TABLE says it; `is_needed`: a row can't do without; `is_made`: the database fills it."""
+    """`type` as in CREATE TABLE; `is_needed`: NOT NULL without a default; `is_made`: the database fills it."""
 
     name: str
     type: str
@@ -227,7 +227,7 @@ class TableInfo:
     keys: tuple[UniqueKey, ...]
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         return f"connection={self.connection} table={self.schema}.{self.name}"
 
     @property
@@ -238,12 +238,12 @@ class TableInfo:
 async def find_table(connection: str, name: str) -> TableInfo | None:
     """The table as the connection's user sees it; None where there is none of the name."""
     async with connect(connection) as link:
-        found = await link.fetchrow(_FIND, name)
-        if found is None:
+        row = await link.fetchrow(_FIND, name)
+        if row is None:
             return None
-        columns = await link.fetch(_COLUMNS, found["oid"])
-        keys = await link.fetch(_KEYS, found["oid"])
-    facts = {field: found[field] for field in ("schema", "name", "size_bytes", "may_read", "may_insert", "may_update")}
+        columns = await link.fetch(_COLUMNS, row["oid"])
+        keys = await link.fetch(_KEYS, row["oid"])
+    facts = {field: row[field] for field in ("schema", "name", "size_bytes", "may_read", "may_insert", "may_update")}
     return TableInfo(
         connection=connection,
         **facts,
@@ -253,17 +253,19 @@ async def find_table(connection: str, name: str) -> TableInfo | None:
 
 
 def missing_table(connection: str, name: str, schema: StructType | None = None, key: Sequence[str] = ()) -> Rejected:
-    told = f"no such table; connection={connection} table={name}"
+    problem = f"no such table; connection={connection} table={name}"
     if schema is None:
-        return Rejected(f"{told} do=create it, or correct the option table")
+        return Rejected(f"{problem} do=create it, or correct the option table")
     columns = [f"{quoted(field.name)} {suggested_type(field.dataType)}" for field in schema.fields]
     columns += [f"PRIMARY KEY ({', '.join(map(quoted, key))})"] if key else []
-    return Rejected(f"{told} do=create it: CREATE TABLE {name} ({', '.join(columns)})")
+    return Rejected(f"{problem} do=create it: CREATE TABLE {name} ({', '.join(columns)})")
 
 
 def check_readable(table: TableInfo) -> None:
     if not table.may_read:
-        raise Rejected(f"no rights to read; {table.told} do=GRANT SELECT ON {table.sql_name} TO the connection's user")
+        raise Rejected(
+            f"no rights to read; {table.description} do=GRANT SELECT ON {table.sql_name} TO the connection's user"
+        )
 
 
 def check_writable(table: TableInfo, schema: StructType, key: Sequence[str]) -> UniqueKey | None:
@@ -274,7 +276,7 @@ def check_writable(table: TableInfo, schema: StructType, key: Sequence[str]) -> 
         column = known.get(field.name)
         if column is None:
             raise Rejected(
-                f"the table has no such column; {table.told} column={field.name} columns={','.join(known)}"
+                f"the table has no such column; {table.description} column={field.name} columns={','.join(known)}"
                 f" do=ALTER TABLE {table.sql_name} ADD COLUMN {quoted(field.name)} {suggested_type(field.dataType)},"
                 " or leave it out"
             )
@@ -282,42 +284,42 @@ def check_writable(table: TableInfo, schema: StructType, key: Sequence[str]) -> 
     missing = [column.name for column in table.columns if column.is_needed and column.name not in schema.names]
     if missing:
         raise Rejected(
-            f"the table needs a column that the rows don't have; {table.told} column={missing[0]}"
+            f"the table needs a column that the rows don't have; {table.description} column={missing[0]}"
             " do=select it, or give it a default"
         )
     return _unique_key(table, schema, key) if key else None
 
 
 def _check_rights(table: TableInfo, *, upserts: bool) -> None:
-    wanted = {"INSERT": table.may_insert}
+    rights_needed = {"INSERT": table.may_insert}
     if upserts:  # a row that is there is looked at, and changed
-        wanted |= {"UPDATE": table.may_update, "SELECT": table.may_read}
-    if missing := [right for right, is_given in wanted.items() if not is_given]:
+        rights_needed |= {"UPDATE": table.may_update, "SELECT": table.may_read}
+    if missing := [right for right, is_given in rights_needed.items() if not is_given]:
         rights = ", ".join(missing)
         raise Rejected(
-            f"no rights to write; {table.told} do=GRANT {rights} ON {table.sql_name} TO the connection's user"
+            f"no rights to write; {table.description} do=GRANT {rights} ON {table.sql_name} TO the connection's user"
         )
 
 
 def _check_type(table: TableInfo, column: TableColumn, kind: Any) -> None:
-    told = f"{table.told} column={column.name}"
+    description = f"{table.description} column={column.name}"
     if column.is_made:
-        raise Rejected(f"the database fills this column by itself; {told} do=leave it out of the query")
+        raise Rejected(f"the database fills this column by itself; {description} do=leave it out of the query")
     if not can_write(kind, column.typname, is_array=column.element is not None):
         raise Rejected(
-            f"a column's type doesn't fit; {told} type={column.type} given={kind.simpleString()}"
+            f"a column's type doesn't fit; {description} type={column.type} given={kind.simpleString()}"
             f" do=CAST it in the query, or make the column {suggested_type(kind)}"
         )
 
 
 def _unique_key(table: TableInfo, schema: StructType, key: Sequence[str]) -> UniqueKey:
     if absent := [name for name in key if name not in schema.names]:
-        raise Rejected(f"a column of the key isn't in the rows; {table.told} column={absent[0]} do=select it")
+        raise Rejected(f"a column of the key isn't in the rows; {table.description} column={absent[0]} do=select it")
     for unique in table.keys:
         if unique.columns == frozenset(key):
             return unique
     columns = ", ".join(map(quoted, key))
     raise Rejected(
-        f"the table can't be updated by this key; {table.told} key={', '.join(key)}"
+        f"the table can't be updated by this key; {table.description} key={', '.join(key)}"
         f" do=CREATE UNIQUE INDEX ON {table.sql_name} ({columns})"
     )

@@ -78,7 +78,7 @@ class WriteTable:
     nulls_match: bool = False
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         return f"connection={self.connection} table={self.schema}.{self.table}"
 
     @property
@@ -166,7 +166,7 @@ def _check_key(batch: pa.RecordBatch, target: WriteTable) -> None:
     for name in target.key:
         if nulls := batch.column(name).null_count:
             raise Rejected(
-                f"a row has no key; {target.told} column={name} rows={nulls}"
+                f"a row has no key; {target.description} column={name} rows={nulls}"
                 " do=leave such rows out, or COALESCE them to a value of their own"
             )
 
@@ -185,7 +185,7 @@ async def prepare_progress(target: WriteTable) -> None:
             await _add_covers(link, target)
         if not await link.fetchval(_MAY_PROGRESS, target.progress):
             raise Rejected(
-                f"no rights to write progress; {target.told}"
+                f"no rights to write progress; {target.description}"
                 f" do=GRANT SELECT, INSERT, UPDATE ON {target.progress} TO the connection's user"
             )
 
@@ -196,13 +196,13 @@ async def _add_covers(link: Any, target: WriteTable) -> None:
         await link.execute(_ADD_COVERS.format(progress=target.progress))
     except asyncpg.InsufficientPrivilegeError:
         raise Rejected(
-            f"the table of progress lacks a column; {target.told}"
+            f"the table of progress lacks a column; {target.description}"
             f" do=have its owner ALTER TABLE {target.progress} ADD COLUMN covers text"
         ) from None
 
 
 async def take_over(target: WriteTable, owner: MicroBatch) -> None:
-    """Write the owner's epoch: behind this nobody writes under a smaller one, nor does who is in the middle of it.
+    """Write the owner's epoch: afterwards no writer with a smaller epoch succeeds, nor one in the middle of a write.
 
     Raises `PipelineMoved` where there is a larger one.
     """
@@ -261,7 +261,7 @@ async def _is_next(link: Any, target: WriteTable, this: MicroBatch) -> bool:
         row = await link.fetchrow(lock, name)  # the last one is the query's own
         _check_owner(this, row["epoch"])
     last, known = row["batch_id"], row["covers"]
-    return not is_replay(target.told, batch=this.batch_id, covers=this.covers, last=last, last_covers=known)
+    return not is_replay(target.description, batch=this.batch_id, covers=this.covers, last=last, last_covers=known)
 
 
 async def _chunks(batches: Iterator[pa.RecordBatch], target: WriteTable) -> AsyncIterator[bytes]:
