@@ -2,7 +2,7 @@
 
 Data path   Spark's list of sources -> **DefaultSource** -> `streamhouse.spark.datasource.data_source`
 Owns        the name that Spark looks for
-Leaves      everything else to `streamhouse.spark`, which is loaded when somebody uses it: every session with Spark that
+Leaves      everything else to `streamhouse.spark`, which is loaded on first use: every session with Spark that
             has this package installed looks in here
 """
 

@@ -1,12 +1,12 @@
 """Spark: topics as tables and streams, read from the object store and written to it.
 
-Data path   Spark -> **source, sink** -> object store; agents only plan, place and serve the tail
+Data path   Spark -> **source, sink** -> object store; agents only plan, commit and serve the tail
 Owns        `register`, which makes `format("streamhouse")` known to a session; `open_session`, which makes a session
             with everything set; `spark_settings`, for sessions that are made elsewhere; `pipeline`, which makes a
             function a pipeline
 Leaves      records' bytes to `format`, buckets to `stores`, agents to `client`
 
-The names are loaded when they are used first: settings and Java are also asked for where there is no PySpark.
+Names are loaded on first use: settings and Java are also needed where PySpark is not installed.
 """
 
 from importlib import import_module
@@ -36,8 +36,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name in _NEED_PYSPARK:
         check_pyspark(import_module("pyspark").__version__)
-    found = globals()[name] = getattr(import_module(_MODULES[name]), name)
-    return found
+    loaded = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    return loaded
 
 
 def __dir__() -> list[str]:

@@ -216,7 +216,7 @@ async def test_the_looks_go_on_while_agents_are_away_and_that_is_said_once(
     with caplog.at_level(logging.WARNING), pytest.raises(asyncio.CancelledError):
         await followed.following.run()
     assert agents.asked.count(("GET", "/v1/tables")) >= 6
-    assert len([each for each in caplog.records if "settings of topics" in each.message]) == 1
+    assert len([each for each in caplog.records if "topic settings" in each.message]) == 1
 
 
 async def test_one_topics_trouble_is_not_the_next_ones(agents: MadeUpAgents, followed: Followed) -> None:

@@ -350,7 +350,7 @@ class WorkerApp:
                 return
             yield batch
 
-    # --- doors
+    # --- routes
 
     def _guarded(self, route: Callable[[Request, bool], Any]) -> Callable[[Request], Any]:
         async def handle(request: Request) -> Response:
