@@ -63,7 +63,7 @@ class BrokerMetrics(Collector):
     def _pipelines(self) -> Iterable[Metric]:
         """Of the supervisors that speak to this agent."""
         phase = GaugeMetricFamily("streamhouse_pipeline_phase", "What a pipeline does.", labels=["pipeline", "phase"])
-        told = self._broker.supervisors.told()
+        told = self._broker.supervisors.statuses()
         for name, status in told.items():
             phase.add_metric([name, status.phase], 1)
         yield phase

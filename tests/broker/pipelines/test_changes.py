@@ -159,7 +159,7 @@ def test_places_to_start_from(place: str) -> None:
     "place", ["", "now", "12", "[]", '{"o": 1}', '{"o": {"x": 1}}', '{"o": {"0": "1"}}', "[" * 9999]
 )
 def test_no_places_to_start_from(place: str) -> None:
-    with pytest.raises(InvalidDefinition, match="do=say earliest"):
+    with pytest.raises(InvalidDefinition, match="do=use earliest"):
         check_starting(place)
 
 

@@ -226,7 +226,7 @@ async def test_what_a_job_may_not_ask_is_refused_with_a_reason(
     refused = {
         "replacing runs cover other offsets": with_run(end=2),
         "a replacing run would move the end of an epoch": with_run(epoch=run["epoch"] + 1),
-        "the segment has other runs than the replacement says": with_run(records=2),
+        "the segment's runs differ from the replacement's": with_run(records=2),
         "the segment's name is not placed/": body | {"segment": segment | {"key": "segments/x"}},
         "a replacement needs runs that go": body | {"expected": []},
         "without a segment only cleaned_to": body | {"segment": None},

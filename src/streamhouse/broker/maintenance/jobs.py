@@ -37,25 +37,25 @@ class TopicFlush:
         self._current_session = current_session
 
     def __repr__(self) -> str:
-        return f"<TopicFlush patience_s={self._dependencies.settings.records.patience_s}>"
+        return f"<TopicFlush timeout_s={self._dependencies.settings.records.patience_s}>"
 
     async def flush(self, name: str, *, everywhere: bool = True) -> None:
         """Return once segments hold all that was acknowledged before, by this agent or by any.
 
-        Raises `Unavailable` where that takes too long. What an agent that is gone left in its log isn't waited for.
+        Raises `Unavailable` after `records.patience_s`. Does not wait for the recovery of a dead agent's log.
         """
         topic = await self._catalog.find(name)
-        patience_s = self._dependencies.settings.records.patience_s
+        timeout_s = self._dependencies.settings.records.patience_s
         try:
-            async with asyncio.timeout(patience_s):
+            async with asyncio.timeout(timeout_s):
                 others = await self._others(topic) if everywhere else []
-                asked = [self._dependencies.holders.flush(other.http, name, timeout_s=patience_s) for other in others]
-                await asyncio.gather(self._here(topic), *asked)
+                remote = [self._dependencies.holders.flush(other.http, name, timeout_s=timeout_s) for other in others]
+                await asyncio.gather(self._here(topic), *remote)
         except TimeoutError:
-            raise Unavailable(f"the topic is not flushed yet; topic={name} after_s={patience_s:g}") from None
+            raise Unavailable(f"the topic is not flushed yet; topic={name} after_s={timeout_s:g}") from None
 
     async def _others(self, topic: Topic) -> list[Session]:
-        """Who else leads something of it."""
+        """The other agents that lead partitions of the topic."""
         holders = {state.holder for state in await self._dependencies.metadata.partitions([topic.topic_id])}
         return [session for session in self._cluster.others() if session.session_id in holders]
 
@@ -96,16 +96,16 @@ class MaintenancePlans:
         return f"<MaintenancePlans {self._plans!r}>"
 
     async def plan(self, name: str, *, begin: RunCursor | None = None) -> MaintenancePlan:
-        """The runs of all partitions, as many as one answer may name; no leader is asked."""
+        """The runs of all partitions, up to the limit of one response; no leader is queried."""
         topic = await self._catalog.find(name)
         names = [TopicPartition(name, number) for number in range(topic.partitions)]
         cleaned = await self._metadata.cleaned([topic.topic_id])
-        found = await self._plans.plan_flushed(names, begin=begin)
+        listed = await self._plans.plan_flushed(names, begin=begin)
         partitions = [
-            PartitionMaintenance(plan=plan, cleaned_to=cleaned.get(plan.partition, 0)) for plan in found.partitions
+            PartitionMaintenance(plan=plan, cleaned_to=cleaned.get(plan.partition, 0)) for plan in listed.partitions
         ]
         now_ms = await self._dependencies.agreed_now_ms()
-        return MaintenancePlan(topic=topic, now_ms=now_ms, partitions=partitions, next=found.next)
+        return MaintenancePlan(topic=topic, now_ms=now_ms, partitions=partitions, next=listed.next)
 
 
 class MaintenanceJobs:

@@ -1,11 +1,11 @@
-"""Object check: whether the objects that rows name are in the store, as large as they were written.
+"""ObjectCheck: whether registered objects are in the store, with their full size.
 
-Data path   none: rows -> **object_check** -> HEAD of some objects; the doctor asks for more at once
-Owns        which objects are looked at next, what was found missing or short and not found whole since
-Leaves      what readers of such objects are told to `reading`, the sentence for operators to `admin.health_rules`
+Data path   none: rows -> **object_check** -> HEAD of some objects; the doctor checks more at once
+Owns        which objects are checked next; those that were missing or short at their last check
+Leaves      errors of readers to `segments`; the message for operators to `admin.health_rules`
 
-One agent of a cluster does it, `integrity.objects` every `integrity.check_s`, round and round. An object is missing
-only if a row that was read after the store had said so still names it: rows go first, and objects after a grace time.
+One agent of a cluster checks `integrity.objects` every `integrity.check_s`, in a cycle. An object counts as missing
+only if a row that was read after the HEAD still names it: rows are deleted first, objects after a grace time.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class DamagedObject:
     stored: StoredObject
     ranges: Sequence[ObjectRange]
     size_bytes: int | None
-    """What is there of it; None: nothing."""
+    """Its size in the store; None if it is missing."""
 
     @property
     def is_missing(self) -> bool:
@@ -39,15 +39,14 @@ class DamagedObject:
 async def find_damaged_objects(
     stored: Iterable[StoredObject], *, objects: ObjectStore, metadata: MetadataStore, at_once: int
 ) -> list[DamagedObject]:
-    """Those of the objects that are missing or short, in their order; raises `Unavailable` when a store doesn't
-    answer."""
-    turns = asyncio.Semaphore(at_once)
+    """The missing or short ones of these objects, in order; raises `Unavailable`."""
+    limiter = asyncio.Semaphore(at_once)
 
-    async def look(each: StoredObject) -> DamagedObject | None:
-        async with turns:
+    async def check(each: StoredObject) -> DamagedObject | None:
+        async with limiter:
             return await _check_one(each, objects, metadata)
 
-    tasks = [asyncio.ensure_future(look(each)) for each in stored]
+    tasks = [asyncio.ensure_future(check(each)) for each in stored]
     try:
         return [unsound for unsound in await asyncio.gather(*tasks) if unsound is not None]
     finally:
@@ -82,7 +81,7 @@ class ObjectCheck:
 
     @property
     def missing(self) -> int:
-        """Objects that were missing when they were looked at last."""
+        """Objects that were missing at their last check."""
         return sum(each.is_missing for each in self._unsound.values())
 
     @property
@@ -101,26 +100,26 @@ class ObjectCheck:
             try:
                 await self.look()
             except StreamhouseError as error:
-                log.warning("objects could not be checked, will be tried again", extra={"why": str(error)})
+                log.warning("object check failed, will retry", extra={"why": str(error)})
 
     async def look(self) -> None:
-        """Look at the next objects, and again at those that were found missing or short."""
+        """Check the next objects, and again those that were missing or short."""
         limit = self._settings.objects
         page = list(await self._dependencies.metadata.stored_objects(after=self._after, limit=limit))
         known = [each.stored for each in self._unsound.values()][:limit]
-        wanted = {each.key: each for each in (*known, *page)}
-        found = await find_damaged_objects(
-            wanted.values(),
+        to_check = {each.key: each for each in (*known, *page)}
+        damaged = await find_damaged_objects(
+            to_check.values(),
             objects=self._dependencies.objects,
             metadata=self._dependencies.metadata,
             at_once=self._settings.requests_at_once,
         )
         self._after = page[-1].number if len(page) == limit else 0
-        self.checked += len(wanted)
-        new = [each for each in found if each.stored.key not in self._unsound]
-        for key in wanted:
+        self.checked += len(to_check)
+        new = [each for each in damaged if each.stored.key not in self._unsound]
+        for key in to_check:
             self._unsound.pop(key, None)
-        self._unsound.update((each.stored.key, each) for each in found)
+        self._unsound.update((each.stored.key, each) for each in damaged)
         while len(self._unsound) > self._settings.remembered:
             self._unsound.pop(next(iter(self._unsound)))
         if new:

@@ -1,11 +1,11 @@
-"""Replacements: objects that jobs wrote take the place of runs, as those of agents do.
+"""RunReplacement: replaces runs by an object that a Spark job wrote, as compaction in an agent does.
 
-Data path   none: HTTP -> **replacements** -> one metadata transaction, behind the data path's back
-Owns        whether a job's object is what it says, and is made for exactly the runs that stand there
-Leaves      the transaction to the metadata store, what is written to the job, deleting the old objects to `retention`
+Data path   none: HTTP -> **run_replacement** -> one metadata transaction
+Owns        whether a job's object matches the request, and replaces exactly the current runs
+Leaves      the transaction to the metadata store; the content to the job; deleting the old objects to `retention`
 
-Invariants  an object is named by rows only after it was found in the store, and unless it was given up before
-            a replacement that is asked for again is answered as the first time
+Invariants  an object is registered only after it was read from the store, and never after it has expired
+            a repeated request gets the same response as the first one
 """
 
 import logging
@@ -32,7 +32,7 @@ PAGE: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedRun:
-    """A run as the job's plan had it: offsets [base, end)."""
+    """A run of the job's plan: offsets [base, end)."""
 
     object_key: str
     base: int
@@ -42,10 +42,10 @@ class ExpectedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReplacementRequest:
-    """`commit` in the place of exactly the `expected` runs; without it only `cleaned_to` is noted.
+    """Replace exactly the `expected` runs by `commit`; without it only `cleaned_to` is stored.
 
-    Before that nobody is told any more of aborted transactions whose markers, at the offsets `spent`, are all that is
-    left of them.
+    Before that, the rows of aborted transactions are deleted of which only the markers, at the offsets `spent`, are
+    left.
     """
 
     name: TopicPartition
@@ -79,100 +79,100 @@ class RunReplacement:
         self._forgetting = forgetting
         self.replaced = 0
         self.came_late = 0
-        """Replacements of runs that somebody else had changed."""
+        """Replacements of runs that had changed meanwhile."""
 
     def __repr__(self) -> str:
         return f"<RunReplacement replaced={self.replaced} came_late={self.came_late}>"
 
-    async def replace(self, wanted: RunReplacementRequest) -> int:
-        """Put an object in the place of runs; returns how many went.
+    async def replace(self, request: RunReplacementRequest) -> int:
+        """Replace runs by an object; returns the number of replaced runs.
 
-        Raises `RunsChanged` where others stand there by now, `CommitRefused` for what can't be done whatever stands
-        there, `UnknownTopic`, and `Retriable`: then it may have happened, and is asked for again.
+        Raises `RunsChanged` if the runs have changed, `CommitRefused` for an invalid request, `UnknownTopic`, and
+        `Retriable`: then it may have happened, and the job must retry.
         """
-        topic = await self._catalog.find(wanted.name.topic)
-        if not 0 <= wanted.name.partition < topic.partitions:
-            raise UnknownTopic(wanted.name)
-        if topic.topic_id != wanted.topic_id:  # deleted, and made again
-            raise self._changed(wanted)
-        if wanted.commit is None and (wanted.expected or (wanted.cleaned_to is None and not wanted.spent)):
-            raise CommitRefused("without a segment only cleaned_to and spent can be asked for")
-        await self._forgetting.forget_ended(wanted.partition, list(wanted.spent))
-        if wanted.commit is not None:
-            await self._replace(wanted, wanted.commit)
-        if wanted.cleaned_to is not None:
-            await self._metadata.mark_cleaned(wanted.partition, wanted.cleaned_to)
-        return len(wanted.expected)
+        topic = await self._catalog.find(request.name.topic)
+        if not 0 <= request.name.partition < topic.partitions:
+            raise UnknownTopic(request.name)
+        if topic.topic_id != request.topic_id:  # deleted, and made again
+            raise self._changed(request)
+        if request.commit is None and (request.expected or (request.cleaned_to is None and not request.spent)):
+            raise CommitRefused("without a segment only cleaned_to and spent can be set")
+        await self._forgetting.forget_ended(request.partition, list(request.spent))
+        if request.commit is not None:
+            await self._replace(request, request.commit)
+        if request.cleaned_to is not None:
+            await self._metadata.mark_cleaned(request.partition, request.cleaned_to)
+        return len(request.expected)
 
-    async def _replace(self, wanted: RunReplacementRequest, commit: SegmentCommit) -> None:
-        self._check_shape(wanted, commit)
-        if await self._stands(wanted, commit):
+    async def _replace(self, request: RunReplacementRequest, commit: SegmentCommit) -> None:
+        self._check_shape(request, commit)
+        if await self._is_registered(request, commit):
             return
-        rows = await self._rows(wanted)
+        rows = await self._rows(request)
         try:
             check_replacement(rows, commit)
         except Internal as error:
             raise CommitRefused(str(error)) from None
-        # In this order: what isn't given up, and is there after that, stays for the grace time at least.
+        # In this order: an object that has not expired, and exists after that, stays for the grace time at least.
         if await self._metadata.known_among([commit.segment.key]):
-            raise CommitRefused(f"the segment was given up, or belongs to other runs; key={commit.segment.key}")
+            raise CommitRefused(f"the segment has expired, or belongs to other runs; key={commit.segment.key}")
         await self._check_object(commit)
-        if not await self._register(rows, commit) or not await self._stands(wanted, commit):
-            raise self._changed(wanted)
+        if not await self._register(rows, commit) or not await self._is_registered(request, commit):
+            raise self._changed(request)
         self.replaced += 1
-        self._reader.runs.forget(wanted.partition)
-        log.info("runs replaced by a job", extra={"partition": str(wanted.name), "runs": len(rows)})
+        self._reader.runs.forget(request.partition)
+        log.info("runs replaced by a job", extra={"partition": str(request.name), "runs": len(rows)})
 
-    def _check_shape(self, wanted: RunReplacementRequest, commit: SegmentCommit) -> None:
-        runs, limit = len(wanted.expected) + len(commit.runs), self._settings.max_runs
+    def _check_shape(self, request: RunReplacementRequest, commit: SegmentCommit) -> None:
+        runs, limit = len(request.expected) + len(commit.runs), self._settings.max_runs
         if runs > limit:
             raise CommitRefused(f"the replacement is too large; runs={runs} limit={limit} setting=placing.max_runs")
-        if not wanted.expected or not commit.runs:
-            raise CommitRefused("a replacement needs runs that go, and runs that come")
+        if not request.expected or not commit.runs:
+            raise CommitRefused("a replacement needs old runs and new runs")
         if parse_external_segment_key(commit.segment.key) is None:
             raise CommitRefused(
                 f"the segment's name is not placed/UUID/NUMBER/UNIQUE; key={commit.segment.key[:200]!r}"
             )
 
-    async def _stands(self, wanted: RunReplacementRequest, commit: SegmentCommit) -> bool:
-        """Whether the object is what stands there now."""
-        base = wanted.expected[0].base
-        found = await self._metadata.runs(wanted.partition, from_offset=base, limit=1)
-        return bool(found) and (found[0].base, found[0].object_key) == (base, commit.segment.key)
+    async def _is_registered(self, request: RunReplacementRequest, commit: SegmentCommit) -> bool:
+        """Whether the object has replaced the runs already."""
+        base = request.expected[0].base
+        first = await self._metadata.runs(request.partition, from_offset=base, limit=1)
+        return bool(first) and (first[0].base, first[0].object_key) == (base, commit.segment.key)
 
-    async def _rows(self, wanted: RunReplacementRequest) -> list[Run]:
+    async def _rows(self, request: RunReplacementRequest) -> list[Run]:
         """The rows of the expected runs; raises `RunsChanged` unless they are all there."""
         rows: list[Run] = []
-        while (left := len(wanted.expected) - len(rows)) > 0:
-            offset = rows[-1].end if rows else wanted.expected[0].base
-            page = await self._metadata.runs(wanted.partition, from_offset=offset, limit=min(left, PAGE))
+        while (left := len(request.expected) - len(rows)) > 0:
+            offset = rows[-1].end if rows else request.expected[0].base
+            page = await self._metadata.runs(request.partition, from_offset=offset, limit=min(left, PAGE))
             if not page:
                 break
             rows += page
-        if [_as_expected(run) for run in rows] != list(wanted.expected):
-            raise self._changed(wanted)
+        if [_as_expected(run) for run in rows] != list(request.expected):
+            raise self._changed(request)
         return rows
 
     async def _check_object(self, commit: SegmentCommit) -> None:
         directory = await fetch_directory(self._dependencies, commit.segment)
         if sorted(map(_run_text, commit.runs), key=_base) != sorted(directory.runs, key=_base):
-            raise CommitRefused(f"the segment has other runs than the replacement says; key={commit.segment.key}")
+            raise CommitRefused(f"the segment's runs differ from the replacement's; key={commit.segment.key}")
 
     async def _register(self, rows: Sequence[Run], commit: SegmentCommit) -> bool:
-        """The answer may be lost where the call was not; repeating it tells."""
+        """Run the transaction; a retry after a lost response returns its outcome."""
         deadline = self._dependencies.deadline(self._settings.timeout_s)
         while True:
             try:
                 return await self._metadata.replace_runs(self._session(), rows, commit)
             except Unavailable as error:
-                log.warning("replacing runs failed, will be tried again", extra={"why": str(error)})
+                log.warning("replacing runs failed, will retry", extra={"why": str(error)})
                 await deadline.wait_to_retry(error)
 
-    def _changed(self, wanted: RunReplacementRequest) -> RunsChanged:
+    def _changed(self, request: RunReplacementRequest) -> RunsChanged:
         self.came_late += 1
-        expected = wanted.expected
+        expected = request.expected
         ends = (expected[0].base, expected[-1].end) if expected else (0, 0)
-        return RunsChanged(wanted.name, base=ends[0], end=ends[1])
+        return RunsChanged(request.name, base=ends[0], end=ends[1])
 
 
 def _as_expected(run: Run) -> ExpectedRun:

@@ -37,7 +37,7 @@ from streamhouse.model.transaction import AbortedTransaction
 from streamhouse.stores.objects.base import ObjectExists, ObjectMissing
 
 MAX_ROWS: Final = 1000
-"""Rows that one statement forgets."""
+"""Rows that one statement deletes."""
 
 
 class AbortedCleanup:
@@ -50,12 +50,12 @@ class AbortedCleanup:
         return f"<AbortedCleanup forgotten={self.forgotten}>"
 
     async def forget(self, partition: PartitionId, aborted: Iterable[AbortedTransaction], spent: Iterable[int]) -> None:
-        """Of these transactions forget those whose markers, at the offsets that are `spent`, have nothing left."""
+        """Delete the rows of those transactions of which only the markers, at the offsets `spent`, are left."""
         offsets = set(spent)
         await self.forget_ended(partition, [each.last_offset for each in aborted if each.last_offset in offsets])
 
     async def forget_ended(self, partition: PartitionId, last_offsets: list[int]) -> None:
-        """Forget the transactions whose markers stand at these offsets, if they were aborted."""
+        """Delete the rows of the aborted transactions whose markers are at these offsets."""
         for start in range(0, len(last_offsets), MAX_ROWS):
             some = last_offsets[start : start + MAX_ROWS]
             await self._metadata.forget_aborted(partition, some)
@@ -66,20 +66,20 @@ class AbortedCleanup:
                     item.forget_aborted(last_offsets)
 
     async def catch_up(self) -> None:
-        """Forget what others forgot, in logs of compacted topics that are led here."""
-        known = {item.partition: (item, told) for item in self._logs() if (told := _flushed_aborted(item))}
+        """Remove transactions from this agent's logs of compacted topics whose rows other agents have deleted."""
+        known = {item.partition: (item, aborted) for item in self._logs() if (aborted := _flushed_aborted(item))}
         if not known:
             return
-        wanted = {at: range(item.log_start, item.flushed_end) for at, (item, _) in known.items()}
-        rows = await aborted_within(self._metadata, wanted)
-        for at, (item, told) in known.items():
+        ranges = {at: range(item.log_start, item.flushed_end) for at, (item, _) in known.items()}
+        rows = await aborted_within(self._metadata, ranges)
+        for at, (item, aborted) in known.items():
             left = {each.last_offset for each in rows.get(at, ())}
-            if gone := [each.last_offset for each in told if each.last_offset not in left]:
+            if gone := [each.last_offset for each in aborted if each.last_offset not in left]:
                 item.forget_aborted(gone)
 
 
 def _flushed_aborted(item: PartitionLog) -> list[AbortedTransaction]:
-    """What the log tells of aborted transactions that have their rows."""
+    """The log's aborted transactions that are flushed, so that they have rows."""
     if not item.config.compacts:
         return []
     end = item.flushed_end
@@ -91,7 +91,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 REWRITTEN_SEQUENCES: Final = 2**63
-"""Where the numbers of rewritten objects begin, far above those of flushes and recoveries of the same session."""
+"""First number of rewritten objects, far above those of flushes and recoveries of the same session."""
 
 TRIES: Final = 3
 
@@ -103,7 +103,7 @@ class RunRewriter:
         self._session = session
         self._reader = reader
         self._sequence = count(REWRITTEN_SEQUENCES)
-        # One thread of its own: nobody who waits for a record waits behind it.
+        # A thread of its own, so that no fetch waits for a rewrite.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="compaction")
         self.read_bytes = 0
         self.written_bytes = 0
@@ -115,7 +115,7 @@ class RunRewriter:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def damaged_keys(self) -> frozenset[str]:
-        """Objects of which something was found missing or damaged, and not found readable since."""
+        """Objects with missing or damaged ranges that were not readable since."""
         return frozenset(finding.place.key for finding in self._reader.damage.findings())
 
     async def open(self, run: Run) -> Source:
@@ -147,7 +147,7 @@ class RunRewriter:
         return data
 
     async def replace(self, rewritten: Sequence[RewrittenRun]) -> bool:
-        """Store what stays of consecutive runs, and put it in their place; False when they are no longer there."""
+        """Write what remains of consecutive runs and replace them by it; False if the runs have changed."""
         session_id = self._session()
         inputs = list(run_inputs(rewritten))
         block_bytes = self._dependencies.settings.flush.block_bytes
@@ -166,23 +166,23 @@ class RunRewriter:
 
     async def _register(self, session_id: SessionId, expected: Sequence[Run], commit: SegmentCommit) -> bool:
         offer = partial(self._dependencies.metadata.replace_runs, session_id, expected, commit)
-        replaced = await self._several_times(offer)
+        replaced = await self._retried(offer)
         if replaced:
             self._reader.runs.forget(expected[0].partition)
         else:
-            # Rows that differ never become the same again, so nobody can register this object any more.
+            # Changed rows never change back, so this object can't be registered any more.
             log.info("runs changed while they were rewritten", extra={"key": commit.segment.key})
             with suppress(Unavailable):
                 await self._dependencies.objects.delete(commit.segment.key)
         return replaced
 
-    async def _several_times(self, act: Callable[[], Awaitable[bool]]) -> bool:
-        """The answer may be lost where the call was not; repeating it tells."""
+    async def _retried(self, act: Callable[[], Awaitable[bool]]) -> bool:
+        """Retry after a lost response; the repeated call returns the outcome."""
         for _ in range(TRIES - 1):
             try:
                 return await act()
             except Unavailable as error:
-                log.warning("replacing runs failed, will be tried again", extra={"why": str(error)})
+                log.warning("replacing runs failed, will retry", extra={"why": str(error)})
                 await self._dependencies.clock.sleep(
                     self._dependencies.ids.jitter(self._dependencies.settings.flush.retry_s)
                 )

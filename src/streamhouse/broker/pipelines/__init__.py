@@ -1,1 +1,1 @@
-"""Pipelines: definitions, who runs them, what is told of them (decision 0019)."""
+"""Pipelines, tables and views: definitions, supervisors and reported status (decision 0019)."""

@@ -42,7 +42,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineRequest:
-    """A definition as it should be; `fresh`: it may begin anew, at `starting`."""
+    """A new definition; with `fresh` it may start without its checkpoint, at `starting`."""
 
     definition: Definition
     starting: str | None = None
@@ -50,22 +50,22 @@ class PipelineRequest:
 
 
 def decide_definition(
-    before: Pipeline | None, wanted: PipelineRequest, *, query_id: str, has_run: bool = True
+    before: Pipeline | None, request: PipelineRequest, *, query_id: str, has_run: bool = True
 ) -> tuple[Outcome, Pipeline]:
-    """The pipeline as it is kept then; raises `PlaceLost` for what can't go on where it stands.
+    """The pipeline with the new definition; raises `PlaceLost` if it can't continue from its checkpoint.
 
-    A view that has not run has no rows to lose: it begins anew, where it was to begin.
+    A view that has not run has no rows to lose: it starts again, where it was to start.
     """
     if before is None:
-        return Outcome.CREATED, _first(wanted, query_id)
-    definition = _with_known(before.definition, wanted.definition)
+        return Outcome.CREATED, _first(request, query_id)
+    definition = _with_known(before.definition, request.definition)
     is_same_text = _has_same_text(before.definition, definition)
     lost = loses_place(before.definition.shape, definition.shape, is_same_text=is_same_text)
     if lost is None and _is_same(before.definition, definition):
         return Outcome.UNCHANGED, replace(before, definition=definition)
     changed = replace(before, definition=definition, revision=before.revision + 1)
-    if wanted.fresh:
-        return Outcome.CHANGED, _restarted(changed, wanted.starting, query_id)
+    if request.fresh:
+        return Outcome.CHANGED, _restarted(changed, request.starting, query_id)
     if lost is not None and definition.kind is Kind.VIEW and not has_run:
         return Outcome.CHANGED, _restarted(changed, before.starting, query_id)
     if lost is not None:
@@ -74,36 +74,36 @@ def decide_definition(
 
 
 def decide_restart(before: Pipeline, starting: str | None, *, query_id: str) -> Pipeline:
-    """With a place to start from: a new beginning. Without: the same place, tried again."""
+    """With `starting`, a new generation from there; without, another attempt from the checkpoint."""
     again = replace(before, revision=before.revision + 1, wish=DesiredState.RUN)
     return again if starting is None else _restarted(again, starting, query_id)
 
 
 def check_starting(starting: str) -> None:
-    """Raise `InvalidDefinition` unless it is a place: `earliest`, `latest`, a time in ISO 8601, or offsets as JSON."""
+    """Raise `InvalidDefinition` unless it is `earliest`, `latest`, a time in ISO 8601, or offsets as JSON."""
     if starting in ("earliest", "latest") or _is_time(starting) or _is_offsets(starting):
         return
     raise InvalidDefinition(
-        f"no place to start from; given={starting[:100]!r} "
-        'do=say earliest, latest, a time like 2026-01-31T12:00:00Z, or offsets like {"orders": {"0": 12}}'
+        f"invalid starting position; given={starting[:100]!r} "
+        'do=use earliest, latest, a time like 2026-01-31T12:00:00Z, or offsets like {"orders": {"0": 12}}'
     )
 
 
 def shown_status(kept: StoredPipeline) -> Status:
-    """What to tell of it: nobody runs what nobody owns, whatever its last owner said."""
+    """The status to show: a pipeline without an owner does not run, whatever its last owner reported."""
     if kept.owner is not None or kept.status.phase is Phase.DONE:
         return kept.status
     phase = Phase.PAUSED if kept.pipeline.wish is DesiredState.PAUSE else Phase.WAITING
     return replace(kept.status, phase=phase, input_rate=None, processed_rate=None)
 
 
-def _first(wanted: PipelineRequest, query_id: str) -> Pipeline:
+def _first(request: PipelineRequest, query_id: str) -> Pipeline:
     return Pipeline(
-        definition=wanted.definition,
+        definition=request.definition,
         revision=1,
         generation=1,
         query_id=query_id,
-        starting=wanted.starting,
+        starting=request.starting,
         wish=DesiredState.RUN,
         created_at_ms=0,
         changed_at_ms=0,
@@ -115,19 +115,19 @@ def _restarted(before: Pipeline, starting: str | None, query_id: str) -> Pipelin
 
 
 def _is_same(old: Definition, new: Definition) -> bool:
-    """Columns and shape follow from the text and from what it reads: to know them better is no change."""
+    """Whether definitions are equal apart from columns and shape, which follow from the text and its sources."""
     return replace(old, columns=None, shape=None) == replace(new, columns=None, shape=None)
 
 
 def _has_same_text(old: Definition, new: Definition) -> bool:
-    """Comments and layout aside; in Python the layout counts."""
+    """Whether texts are equal apart from comments and layout; in Python the layout counts."""
     if old.text == new.text or Kind.PYTHON in (old.kind, new.kind):
         return old.text == new.text
     return without_layout(old.text) == without_layout(new.text)
 
 
 def _with_known(old: Definition, new: Definition) -> Definition:
-    """What nobody has looked at this time is as it was, while the text is the same."""
+    """Keep the known columns and shape if the new definition has none and is otherwise the same."""
     if not _is_same(old, new):
         return new
     return replace(
@@ -147,17 +147,17 @@ def _is_time(text: str) -> bool:
 
 def _is_offsets(text: str) -> bool:
     try:
-        told = json.loads(text)
+        topics = json.loads(text)
     except (ValueError, RecursionError):
         return False
-    return isinstance(told, dict) and all(
+    return isinstance(topics, dict) and all(
         isinstance(offsets, dict) and all(key.isdecimal() and type(at) is int for key, at in offsets.items())
-        for offsets in told.values()
+        for offsets in topics.values()
     )
 
 
 TRIES: Final = 10
-"""How often a change is decided anew because somebody else was quicker."""
+"""Attempts of a change that conflicts with concurrent ones."""
 
 
 class Pipelines:
@@ -172,22 +172,23 @@ class Pipelines:
 
     async def find(self, name: PipelineName) -> StoredPipeline:
         """Raises `UnknownPipeline`."""
-        found = await self._metadata.find_pipeline(name)
-        if found is None:
+        stored = await self._metadata.find_pipeline(name)
+        if stored is None:
             raise UnknownPipeline(name)
-        return found
+        return stored
 
-    async def put(self, wanted: PipelineRequest) -> tuple[Outcome, StoredPipeline]:
-        """Keep a definition. Raises `PlaceLost`, `NameTaken`, `InvalidDefinition`, `AnotherTable`, `PipelineLimit`."""
-        self._check(wanted)
-        name, query_id = wanted.definition.name, str(self._ids.uuid())
-        await self._check_name(wanted.definition)
+    async def put(self, request: PipelineRequest) -> tuple[Outcome, StoredPipeline]:
+        """Create or change a pipeline. Raises `PlaceLost`, `NameTaken`, `InvalidDefinition`, `AnotherTable`,
+        `PipelineLimit`."""
+        self._check(request)
+        name, query_id = request.definition.name, str(self._ids.uuid())
+        await self._check_name(request.definition)
         for _ in range(TRIES):
-            found = await self._metadata.find_pipeline(name)
-            before = None if found is None else found.pipeline
-            await self._check_target(before, wanted.definition)
-            has_run = found is not None and found.has_run
-            outcome, after = decide_definition(before, wanted, query_id=query_id, has_run=has_run)
+            stored = await self._metadata.find_pipeline(name)
+            before = None if stored is None else stored.pipeline
+            await self._check_target(before, request.definition)
+            has_run = stored is not None and stored.has_run
+            outcome, after = decide_definition(before, request, query_id=query_id, has_run=has_run)
             if after == before or await self._write(after, before):
                 return outcome, await self.find(name)
         raise _contended(name)
@@ -199,7 +200,7 @@ class Pipelines:
         return await self._change(name, lambda before: replace(before, wish=DesiredState.RUN))
 
     async def restart(self, name: PipelineName, starting: str | None) -> StoredPipeline:
-        """Begin anew at a place, or without one go on at the same place, as if it had not failed."""
+        """Start a new generation at `starting`, or without it continue from the checkpoint, as after no failure."""
         if starting is not None:
             check_starting(starting)
         query_id = str(self._ids.uuid())
@@ -215,27 +216,27 @@ class Pipelines:
 
     async def _change(self, name: PipelineName, changed: Callable[[Pipeline], Pipeline]) -> StoredPipeline:
         for _ in range(TRIES):
-            found = await self.find(name)
-            after = changed(found.pipeline)
-            if after == found.pipeline:
-                return found
-            if await self._write(after, found.pipeline):
+            stored = await self.find(name)
+            after = changed(stored.pipeline)
+            if after == stored.pipeline:
+                return stored
+            if await self._write(after, stored.pipeline):
                 return await self.find(name)
         raise _contended(name)
 
     async def _write(self, after: Pipeline, before: Pipeline | None) -> bool:
         return await self._metadata.put_pipeline(after, expected=before, max_pipelines=self._settings.max_pipelines)
 
-    def _check(self, wanted: PipelineRequest) -> None:
-        definition, limit = wanted.definition, self._settings.max_definition_bytes
+    def _check(self, request: PipelineRequest) -> None:
+        definition, limit = request.definition, self._settings.max_definition_bytes
         if definition.kind is Kind.PYTHON and not self._settings.allow_python:
             raise InvalidDefinition(
                 f"pipelines in Python are not taken; name={definition.name} do=write it in SQL, or let the agents'"
-                " operator set pipelines.allow_python=true: then whoever reaches their HTTP listener can run programs"
+                " operator set pipelines.allow_python=true: then every client of their HTTP listener can run programs"
                 " on the machines of supervisors"
             )
-        if wanted.starting is not None:
-            check_starting(wanted.starting)
+        if request.starting is not None:
+            check_starting(request.starting)
         check_types(definition.name, definition.columns)
         texts = [definition.text, definition.target, *definition.key, *definition.options, *definition.options.values()]
         texts += [text for column in definition.columns or () for text in (column.name, column.type)]
@@ -249,21 +250,21 @@ class Pipelines:
             )
 
     async def _check_name(self, definition: Definition) -> None:
-        """The name of a view is one that SQL knows."""
+        """Raise if a view's name is taken by a table or topic, because views are tables in SQL."""
         if definition.kind is Kind.VIEW:
             if await self._metadata.find_table(definition.name) is not None:
                 raise NameTaken(definition.name, by="a table")
             if await self._catalog.find_if_any(definition.name) is not None:
                 raise NameTaken(definition.name, by="a topic")
 
-    async def _check_target(self, before: Pipeline | None, wanted: Definition) -> None:
-        """Rows of a lake table that were found by one key can't be found by another."""
-        if before is None or before.definition.target != wanted.target or before.definition.key == wanted.key:
+    async def _check_target(self, before: Pipeline | None, definition: Definition) -> None:
+        """Raise if the key of a lake table changes: its rows are stored by the old key."""
+        if before is None or before.definition.target != definition.target or before.definition.key == definition.key:
             return
-        target = await self._metadata.find_table(wanted.target)
-        if found := writer_differences(target, before.definition.key, wanted.key):
-            raise AnotherTable(wanted.target, found)
+        target = await self._metadata.find_table(definition.target)
+        if differences := writer_differences(target, before.definition.key, definition.key):
+            raise AnotherTable(definition.target, differences)
 
 
 def _contended(name: str) -> Unavailable:
-    return Unavailable(f"a pipeline is being changed by many at once; name={name} tries={TRIES}")
+    return Unavailable(f"the pipeline is being changed concurrently; name={name} tries={TRIES}")

@@ -1,8 +1,8 @@
-"""Table definitions: whether agents keep what somebody says of a table, before anything reads or writes it.
+"""Checks of table definitions, before anything reads or writes the table.
 
-Data path   wire -> tables -> **table definitions**
-Owns        what a definition may never say, and the places that SQL workers and supervisors reach for everybody
-Leaves      which name means what to `tables`, values of options to `sql.options` and `spark`
+Data path   wire -> tables_and_views -> **table_definitions**
+Owns        invalid definitions, and the locations that SQL workers and supervisors may access
+Leaves      names to `tables_and_views`; values of options to `sql.options` and `spark`
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ from streamhouse.model.table import (
 from streamhouse.sql.options import TABLE_OPTIONS, is_one_type
 
 _LOCATION_OPTIONS: Final = {Connector.FILES: "path", **dict.fromkeys(LAKE, "location")}
-"""The option that says where a table's rows are."""
+"""The option with the location of a table's rows."""
 _OPTION_NAMES: Final = {
     "connection": "connection=warehouse, with its address in STREAMHOUSE_CONNECTION_WAREHOUSE where Spark runs",
     "catalog": "catalog=sales, with its address in PyIceberg's own configuration where Spark runs",
@@ -32,26 +32,26 @@ _OPTION_NAMES: Final = {
 
 
 def has_same_location(before: Table, table: Table) -> bool:
-    """A lake table that is there stays, whatever has become of the setting."""
+    """Whether an existing lake table keeps its location; it stays valid when the setting changes."""
     return before.connector in LAKE and before.options.get("location") == table.options.get("location")
 
 
 def check_location(table: Table, *, allowed: str, store: str) -> None:
-    """What SQL workers and supervisors can reach is for everybody only where an operator said so.
+    """Raise unless the table is below a folder that the operator allows (`tables.files_under`).
 
-    Lake tables may also lie where they lie by themselves: in the folder for them of the agents' store.
+    Lake tables may also be in the agents' store, in its folder for lake tables.
     """
     option = _LOCATION_OPTIONS.get(table.connector)
     if option is None or (option == "location" and option not in table.options):  # a catalog knows where
         return
     roots = [root.strip() for root in allowed.split(",") if root.strip()]
     given = table.options.get(option, "")
-    place = given
+    location = given
     if option == "location":
         lake = lake_folder(store)
         roots = ([lake] if lake else []) + [_lake_location(root) for root in roots]
-        place = _lake_location(given)
-    if not any(is_under(place, root) for root in roots):
+        location = _lake_location(given)
+    if not any(is_under(location, root) for root in roots):
         raise InvalidDefinition(
             f"tables may not lie there; table={table.name} {option}={given[:200]} "
             f"allowed={', '.join(roots) or 'nowhere'} "
@@ -60,7 +60,7 @@ def check_location(table: Table, *, allowed: str, store: str) -> None:
 
 
 def _lake_location(location: str) -> str:
-    """As whoever opens the table will understand it; `s3a://` is what files call buckets."""
+    """The location as the table's reader parses it; `s3a://` is Spark's scheme for buckets."""
     try:
         return parse_location("s3://" + location.removeprefix("s3a://") if location.startswith("s3a://") else location)
     except ValueError:  # nowhere

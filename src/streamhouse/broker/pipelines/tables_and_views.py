@@ -1,7 +1,7 @@
 """The names that SQL knows (definitions, topics, views), and the rows of materialized views.
 
 Data path   wire -> **tables and views** -> metadata store, topic catalog
-Owns        which table a name means, that a name means one thing; limits of rows, keys and pages; a view's freshness
+Owns        the table of a name, that names are unique; limits of rows, keys and pages; a view's freshness
 Leaves      SQL texts to `sql`, reading and writing rows of tables to `spark.connectors`; that a batch changes a view
             once, and only by its owner, to the metadata store
 """
@@ -50,7 +50,7 @@ class Tables:
         return [*defined, *map(_topic_table, topics), *(view for view in views if view.name not in taken)]
 
     async def find(self, name: str) -> Table:
-        """What a name means; raises `UnknownTable`."""
+        """The table of this name: a definition, a topic or a view; raises `UnknownTable`."""
         if (defined := await self._metadata.find_table(name)) is not None:
             return defined
         if name != OFFSETS_TOPIC and await self._catalog.find_if_any(name) is not None:
@@ -61,9 +61,9 @@ class Tables:
         return view_table(kept)
 
     async def put(self, table: Table) -> bool:
-        """Keep a definition; False when it was there already.
+        """Store a definition; False if it is unchanged.
 
-        Raises `NameTaken`, `InvalidDefinition`, and `AnotherTable` where files that are there would have to be others.
+        Raises `NameTaken`, `InvalidDefinition`, and `AnotherTable` if existing files don't fit it.
         """
         check_definition(table, limit=self._settings.max_definition_bytes)
         before = await self._metadata.find_table(table.name)
@@ -80,11 +80,11 @@ class Tables:
             return
         definitions = [each.pipeline.definition for each in await self._metadata.pipelines()]
         keys = [each.key for each in definitions if each.target == table.name]
-        if found := table_differences(before, table, keys):
-            raise AnotherTable(table.name, found)
+        if differences := table_differences(before, table, keys):
+            raise AnotherTable(table.name, differences)
 
     async def drop(self, name: str) -> None:
-        """A definition goes; a topic of its name stays. Raises `UnknownTable`."""
+        """Delete a definition; a topic of its name stays. Raises `UnknownTable`."""
         if not await self._metadata.drop_table(name):
             raise UnknownTable(name)
 
@@ -117,7 +117,7 @@ class View:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Names of the key's columns, as whoever fills it says, else as it was defined."""
+        """Names of the key's columns, as its pipeline reported them, else as defined."""
         return self.state.key or self.kept.pipeline.definition.key
 
     @property
@@ -148,19 +148,19 @@ class Views:
     async def row(self, view: View, key: Mapping[str, str]) -> ViewRow:
         """The row whose key's columns have these values, as texts; raises `UnknownViewRow`."""
         texts = [key[column] for column in view.key]
-        found = await self._metadata.find_view_row(view.kept.name, parse_view_lookup_key(texts))
-        if found is None:
+        row = await self._metadata.find_view_row(view.kept.name, parse_view_lookup_key(texts))
+        if row is None:
             raise UnknownViewRow(view.kept.name, key=",".join(texts)[:200])
-        return found
+        return row
 
     async def page(self, view: View, *, cursor: str | None, limit: int | None) -> ViewPage:
         """Rows in the order of their keys, from where an earlier page ended."""
         rows = min(limit or self._settings.page_rows, self._settings.page_rows)
-        place = None if cursor is None else _place_of(cursor)
+        after = None if cursor is None else _decode_cursor(cursor)
         page = await self._metadata.view_rows(
-            view.kept.name, cursor=place, limit=rows, max_bytes=self._settings.page_bytes
+            view.kept.name, cursor=after, limit=rows, max_bytes=self._settings.page_bytes
         )
-        return replace(page, cursor=None if page.cursor is None else _cursor_of(page.cursor))
+        return replace(page, cursor=None if page.cursor is None else _encode_cursor(page.cursor))
 
     async def change(self, part: ViewPart) -> ViewState:
         """A supervisor's part of a batch. Raises `PipelineMoved`, `ViewRefused`, `PipelineLimit`, `UnknownView`."""
@@ -189,11 +189,11 @@ class Views:
                 )
 
 
-def _cursor_of(place: str) -> str:
-    return base64.urlsafe_b64encode(place.encode()).decode().rstrip("=")
+def _encode_cursor(key: str) -> str:
+    return base64.urlsafe_b64encode(key.encode()).decode().rstrip("=")
 
 
-def _place_of(cursor: str) -> str:
+def _decode_cursor(cursor: str) -> str:
     try:
         return base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
     except (binascii.Error, ValueError):

@@ -42,18 +42,18 @@ class SupervisorRegistry:
         self._metadata = dependencies.metadata
         self._settings = dependencies.settings.pipelines
         self._clock = dependencies.clock
-        self._heard: dict[SupervisorId, _SupervisorReport] = {}
+        self._reports: dict[SupervisorId, _SupervisorReport] = {}
 
     def __repr__(self) -> str:
-        return f"<SupervisorRegistry heard={len(self._heard)}>"
+        return f"<SupervisorRegistry reports={len(self._reports)}>"
 
     @property
     def ttl_s(self) -> float:
-        """How long what a heartbeat says holds."""
+        """How long a heartbeat is valid."""
         return self._settings.ttl_s
 
     async def beat(self, heartbeat: Heartbeat) -> Sequence[StoredPipeline]:
-        """What the supervisor should run; whatever it runs beside that, it should stop, and list no more."""
+        """Record a heartbeat; returns what the supervisor should run. It should stop everything else."""
         running = tuple(self._kept(each) for each in heartbeat.running)
         assigned = await self._metadata.heartbeat_supervisor(
             replace(heartbeat, running=running),
@@ -62,29 +62,29 @@ class SupervisorRegistry:
             max_supervisors=self._settings.max_supervisors,
         )
         self._forget_silent()
-        self._heard[heartbeat.supervisor] = _SupervisorReport(at=self._clock.monotonic(), running=running)
+        self._reports[heartbeat.supervisor] = _SupervisorReport(at=self._clock.monotonic(), running=running)
         return assigned
 
-    def told(self) -> Mapping[PipelineName, Status]:
-        """What supervisors that speak to this agent say of what they run."""
+    def statuses(self) -> Mapping[PipelineName, Status]:
+        """The last status of each pipeline, from the supervisors that send heartbeats to this agent."""
         self._forget_silent()
         return {
             each.name: each.status
-            for heard in sorted(self._heard.values(), key=lambda heard: heard.at)
-            for each in heard.running
+            for report in sorted(self._reports.values(), key=lambda report: report.at)
+            for each in report.running
             if each.status is not None
         }
 
     def _forget_silent(self) -> None:
         since = self._clock.monotonic() - self._settings.ttl_s
-        self._heard = {supervisor: heard for supervisor, heard in self._heard.items() if heard.at > since}
+        self._reports = {supervisor: report for supervisor, report in self._reports.items() if report.at > since}
 
     async def all(self) -> Sequence[Supervisor]:
         return await self._metadata.supervisors()
 
     async def leave(self, supervisor: SupervisorId) -> None:
         await self._metadata.remove_supervisor(supervisor)
-        self._heard.pop(supervisor, None)
+        self._reports.pop(supervisor, None)
 
     def _kept(self, running: PipelineReport) -> PipelineReport:
         limit = self._settings.max_status_bytes
@@ -96,7 +96,7 @@ class SupervisorRegistry:
 
 
 def _shortened(event: Event) -> Event:
-    """No database can keep every text."""
+    """Shorten a line and remove NUL characters, which PostgreSQL rejects."""
     return replace(event, text=event.text.replace("\0", " ")[:MAX_LINE])
 
 
@@ -121,8 +121,8 @@ class SqlWorkers:
         await self._metadata.drop_worker(worker)
 
     async def in_order(self) -> Sequence[SqlWorker]:
-        """Those that may be asked, the least busy first; raises `NoWorker` when there is none."""
-        found = sorted(await self._metadata.workers(), key=lambda each: (each.busy, each.worker))
-        if not found:
-            raise NoWorker("nobody answers SQL; do=start one: streamhouse sql serve")
-        return found
+        """Live workers, the least busy first; raises `NoWorker` if there is none."""
+        workers = sorted(await self._metadata.workers(), key=lambda each: (each.busy, each.worker))
+        if not workers:
+            raise NoWorker("no SQL worker is running; do=start one: streamhouse sql serve")
+        return workers
