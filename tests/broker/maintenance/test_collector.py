@@ -458,7 +458,7 @@ async def test_a_segment_that_was_given_up_is_placed_no_more_though_its_bytes_ar
     late = await written(broker, world.bucket, {ORDERS: [b"x"]})
     world.clock.skip(ORPHAN_AGE_S + 60)
     assert await broker.retention.sweep() == 1
-    with pytest.raises(CommitRefused, match="given up"):
+    with pytest.raises(CommitRefused, match="has expired"):
         await until_done(world, broker.commits.commit(late))
 
 

@@ -209,7 +209,7 @@ async def test_an_object_that_was_given_up_is_refused_though_it_is_there(
     assert await broker.retention.sweep() == 1
     refused = await http.post("/v1/replacements", json=body)
     assert refused.status_code == 422
-    assert refused.json()["detail"].startswith("the segment was given up")
+    assert refused.json()["detail"].startswith("the segment has expired")
     assert await values_of(broker, FIRST) == {0: b"a", 1: b"b"}
 
 
@@ -228,7 +228,7 @@ async def test_what_a_job_may_not_ask_is_refused_with_a_reason(
         "a replacing run would move the end of an epoch": with_run(epoch=run["epoch"] + 1),
         "the segment's runs differ from the replacement's": with_run(records=2),
         "the segment's name is not placed/": body | {"segment": segment | {"key": "segments/x"}},
-        "a replacement needs runs that go": body | {"expected": []},
+        "a replacement needs old runs": body | {"expected": []},
         "without a segment only cleaned_to": body | {"segment": None},
         "the replacement is too large": body | {"expected": body["expected"] * 3},
     }
