@@ -5,7 +5,7 @@ Owns        requests and responses, pages of long responses, retries while agent
 Leaves      the choice of an agent that answers to `client.http`; what a plan means to `datasource.split_planner`
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
@@ -313,20 +313,47 @@ def _plan_request_body(spans: Sequence[OffsetRange]) -> list[dict[str, object]]:
     return [{"topic": topic, "partitions": ranges} for topic, ranges in topics.items()]
 
 
-MAX_CONNECTED: Final = 4
+MAX_CONNECTED: Final = 8
+"""Clusters whose agents a process keeps connections to."""
+
+
+class SyncAgentClient:
+    """`AgentClient` for code without an event loop. Calls block; several threads may use it at once."""
+
+    def __init__(self, address: str) -> None:
+        self._agents = run_on_loop(_connect(address))
+
+    def __repr__(self) -> str:
+        return f"<SyncAgentClient {self._agents!r}>"
+
+    def topics(self) -> dict[str, int]:
+        return run_on_loop(self._agents.topics())
+
+    def log_bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionPlan]:
+        return run_on_loop(self._agents.log_bounds(partitions))
+
+    def batches(self, partition: TopicPartition, offset: int) -> HttpResponse:
+        return run_on_loop(self._agents.batches(partition, offset))
+
+    def send(self, method: str, path: str, *, body: object = None) -> HttpResponse:
+        return run_on_loop(self._agents.send(method, path, body=body))
 
 
 @lru_cache(maxsize=MAX_CONNECTED)
-def _connected(address: str) -> tuple[LoopThread, AgentClient]:
-    loop = LoopThread(name="streamhouse-asking")
-    return loop, loop.run(_connect(address))
+def connect(address: str) -> SyncAgentClient:
+    """The client of an address, cached: Spark's Python workers serve many tasks, and keep their connections."""
+    return SyncAgentClient(address)
 
 
 async def _connect(address: str) -> AgentClient:
     return AgentClient(address)
 
 
-def send(address: str, method: str, path: str, body: Any = None) -> HttpResponse:
-    """The answer, once agents are there; none of what is asked here does harm when it is asked twice."""
-    loop, agents = _connected(address)
-    return loop.run(agents.send(method, path, body=body))
+def run_on_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on the process's one event loop for requests to agents, and wait for it."""
+    return _loop_thread().run(work)
+
+
+@lru_cache(maxsize=1)
+def _loop_thread() -> LoopThread:
+    return LoopThread(name="streamhouse-agents")

@@ -10,21 +10,20 @@ A commit is idempotent: it is sent until an agent responds, and the same query a
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 from uuid import UUID
 
 import msgspec
 
 from streamhouse.client.http import Http, HttpResponse
-from streamhouse.client.loop_thread import LoopThread
 from streamhouse.clock import Clock, Ids, SystemClock
 from streamhouse.errors import CommitRefused, Misconfigured, Rejected, Unavailable, UnknownTopic
 from streamhouse.model.names import TopicId
 from streamhouse.model.replay import is_replay
 from streamhouse.model.topic import TopicConfig, parse_topic_config
 from streamhouse.model.topic_settings import TOPIC_SETTINGS
-from streamhouse.spark.agents.client import error_detail, error_type
+from streamhouse.spark.agents.client import MAX_CONNECTED, error_detail, error_type, run_on_loop
 
 T = TypeVar("T")
 
@@ -32,7 +31,6 @@ FIRST_WAIT_S: Final = 0.1
 MAX_WAIT_S: Final = 5.0
 REQUEST_TIMEOUT_S: Final = 60.0
 """Longer than agents retry a commit themselves (`placing.timeout_s`)."""
-MAX_CONNECTED: Final = 8
 FRESH_S: Final = 10.0
 """How long the settings of a topic are cached, for quick micro-batches. A stale one does no harm: agents check a commit
 against the topic's current settings."""
@@ -128,18 +126,10 @@ class CommitSettings(msgspec.Struct, frozen=True):
     max_commit_runs: int | None = None
 
 
-class Connected(NamedTuple):
-    """A client, and the thread of its event loop."""
-
-    loop: LoopThread
-    agents: "CommitClient"
-
-
 @lru_cache(maxsize=MAX_CONNECTED)
-def connected(address: str) -> Connected:
-    """Cached, because Spark's Python workers serve many tasks."""
-    loop = LoopThread(name="streamhouse-placing")
-    return Connected(loop, loop.run(_connect(address)))
+def commit_client(address: str) -> "CommitClient":
+    """The client of an address, for `run_on_loop`. Cached, because Spark's Python workers serve many tasks."""
+    return run_on_loop(_connect(address))
 
 
 async def _connect(address: str) -> "CommitClient":

@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from streamhouse.client.loop_thread import LoopThread
 from streamhouse.client.schemas import Schemas
 from streamhouse.client.types import NewSchema
 from streamhouse.errors import InvalidRecordValue, Misconfigured, UnknownSchema, UnknownSubject
@@ -26,7 +25,7 @@ from streamhouse.schemas.base import ParsedSchema
 from streamhouse.schemas.json_schema import JsonSchema
 from streamhouse.schemas.languages import parse_schema
 from streamhouse.schemas.protobuf.schema import ProtobufSchema
-from streamhouse.spark.agents.client import AgentClient
+from streamhouse.spark.agents.client import AgentClient, run_on_loop
 from streamhouse.spark.columns import avro_columns, column_types, protobuf_columns
 from streamhouse.spark.columns.arrow_builders import chosen_from
 from streamhouse.spark.columns.column_types import ColumnType, Field, field_value
@@ -98,15 +97,10 @@ def is_single_column(fields: list[Field]) -> bool:
     return len(fields) == 1 and not fields[0].key
 
 
-@lru_cache(maxsize=8)
-def _loop_of(address: str) -> LoopThread:
-    return LoopThread(name="streamhouse-schemas")
-
-
 @lru_cache(maxsize=MAX_SCHEMAS)
 def writer_schema(address: str, schema_id: int) -> ParsedSchema:
     """The schema behind an id, which never means another one."""
-    return _loop_of(address).run(_by_id(address, schema_id))
+    return run_on_loop(_by_id(address, schema_id))
 
 
 async def _by_id(address: str, schema_id: int) -> ParsedSchema:

@@ -28,12 +28,11 @@ from streamhouse.clock import SystemClock
 from streamhouse.errors import Rejected
 from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import Table
-from streamhouse.spark.agents.client import error_detail
+from streamhouse.spark.agents.client import connect, error_detail
 from streamhouse.spark.connectors import ReadContext, WriteContext
 from streamhouse.spark.connectors.record_order import newest_first, version_text, with_versions
 from streamhouse.spark.connectors.view_key import key_of, partition_columns, view_key
 from streamhouse.spark.connectors.view_query import mode_of
-from streamhouse.spark.datasource.tail_reader import connected
 from streamhouse.spark.runtime.checkpoint import BatchOffsets
 from streamhouse.spark.runtime.checkpoint_sync import sync_checkpoint
 from streamhouse.spark.runtime.jvm import batch_offsets, unsupported
@@ -428,8 +427,7 @@ def _next_batch(address: str, name: str) -> int:
 
 def _send(address: str, method: str, path: str, body: object = None) -> HttpResponse:
     """Idempotent: a part that is sent twice counts once, so requests may be retried."""
-    loop, agents = connected(address)
-    return loop.run(agents.send(method, path, body=body))
+    return connect(address).send(method, path, body=body)
 
 
 def _check_response(answer: HttpResponse, view: str) -> HttpResponse:

@@ -26,7 +26,15 @@ from streamhouse.errors import Internal, Misconfigured
 from streamhouse.format.segment import EncodedSegment
 from streamhouse.model.external_commit import QueryId
 from streamhouse.model.replay import RECORDS
-from streamhouse.spark.agents.commits import CommitRequest, CommitResult, FenceRow, SegmentRow, TopicTarget, connected
+from streamhouse.spark.agents.client import run_on_loop
+from streamhouse.spark.agents.commits import (
+    CommitRequest,
+    CommitResult,
+    FenceRow,
+    SegmentRow,
+    TopicTarget,
+    commit_client,
+)
 from streamhouse.spark.datasource.input_rows import check_schema
 from streamhouse.spark.datasource.segment_merge import merge_segments, plan_merge
 from streamhouse.spark.datasource.segment_writer import Put, SegmentWriter
@@ -62,10 +70,10 @@ class WriteTarget:
         if overwrite:
             raise Misconfigured("records are only ever appended to a topic; do=use mode append, or delete the topic")
         check_schema(schema, topic=options.topic)
-        loop, agents = connected(options.agents)
+        agents = commit_client(options.agents)
         timeout_s = options.commit_timeout_s
-        target = None if options.topic is None else loop.run(agents.target(options.topic, timeout_s=timeout_s))
-        settings = loop.run(agents.commit_settings(timeout_s=timeout_s))
+        target = None if options.topic is None else run_on_loop(agents.target(options.topic, timeout_s=timeout_s))
+        settings = run_on_loop(agents.commit_settings(timeout_s=timeout_s))
         return WriteTarget(options=options, store=settings.store, target=target, max_runs=settings.max_commit_runs)
 
     def write(self, batches: Iterator[pa.RecordBatch], identity: CommitId) -> TaskCommit:
@@ -100,8 +108,8 @@ class _Targets:
                 raise Internal("rows name no topic, and there is no option topic")
             return self._only
         if topic not in self._targets:
-            loop, agents = connected(self._options.agents)
-            self._targets[topic] = loop.run(agents.target(topic, timeout_s=self._options.commit_timeout_s))
+            agents = commit_client(self._options.agents)
+            self._targets[topic] = run_on_loop(agents.target(topic, timeout_s=self._options.commit_timeout_s))
         return self._targets[topic]
 
 
@@ -122,12 +130,12 @@ def commit_segments(options: WriteOptions, messages: Sequence[WriterCommitMessag
     if len(identities) != 1:
         raise Internal(f"tasks of one commit belong to several; commits={sorted(identities)}")
     ((query, epoch),) = identities
-    loop, agents = connected(options.agents)
+    agents = commit_client(options.agents)
     offsets = _batch_offsets(options, epoch)
     covers = options.covers or (None if offsets is None else offsets.covers)
     if not segments:
         if covers is not None:
-            loop.run(agents.check_empty(query, epoch, covers, timeout_s=options.commit_timeout_s))
+            run_on_loop(agents.check_empty(query, epoch, covers, timeout_s=options.commit_timeout_s))
         return None
     if (checkpoint := options.progress_from or options.checkpoint) is not None:
         sync_checkpoint(checkpoint)
@@ -139,7 +147,7 @@ def commit_segments(options: WriteOptions, messages: Sequence[WriterCommitMessag
         fence=None if options.fence is None else FenceRow(*options.fence),
         covers=covers or f"{RECORDS}{sum(run.records for segment in segments for run in segment.runs)}",
     )
-    return loop.run(agents.commit(commit, timeout_s=options.commit_timeout_s))
+    return run_on_loop(agents.commit(commit, timeout_s=options.commit_timeout_s))
 
 
 def _batch_offsets(options: WriteOptions, epoch: int) -> BatchOffsets | None:
@@ -157,15 +165,15 @@ def _progress(options: WriteOptions, offsets: BatchOffsets | None) -> Any:
 
 def fitting_segments(options: WriteOptions, identity: CommitId, segments: Sequence[SegmentRow]) -> Sequence[SegmentRow]:
     """The segments, or fewer that hold the same where agents wouldn't take so many runs in one commit."""
-    loop, agents = connected(options.agents)
-    settings = loop.run(agents.commit_settings(timeout_s=options.commit_timeout_s))
+    agents = commit_client(options.agents)
+    settings = run_on_loop(agents.commit_settings(timeout_s=options.commit_timeout_s))
     runs = [run for segment in segments for run in segment.runs]
     if settings.max_commit_runs is None or len(runs) <= settings.max_commit_runs:
         return segments
     groups = plan_merge(segments, max_runs=settings.max_commit_runs)
     timeout_s = options.commit_timeout_s
     topics = {run.topic for run in runs}
-    topic_ids = {topic: loop.run(agents.target(topic, timeout_s=timeout_s)).topic_id for topic in topics}
+    topic_ids = {topic: run_on_loop(agents.target(topic, timeout_s=timeout_s)).topic_id for topic in topics}
     store = open_store(settings.store)
     merged = merge_segments(store.store, groups, topic_ids, identity, clock=SystemClock(), ids=Ids())
     return store.loop.run(merged)

@@ -10,15 +10,13 @@ Records that are flushed meanwhile are still served by agents.
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 import pyarrow as pa
 
-from streamhouse.client.loop_thread import LoopThread
 from streamhouse.errors import DataLost, Rejected, Unavailable
 from streamhouse.format.batch import iter_batches
-from streamhouse.spark.agents.client import AgentClient, error_detail
+from streamhouse.spark.agents.client import SyncAgentClient, connect, error_detail
 from streamhouse.spark.datasource.split_planner import SegmentRange
 
 log = logging.getLogger(__name__)
@@ -26,38 +24,19 @@ log = logging.getLogger(__name__)
 OUT_OF_RANGE: Final = 416
 EMPTY_ANSWERS: Final = 10
 """Responses without records, each after a second of waiting, before a task gives up on an offset below the end."""
-MAX_CONNECTED: Final = 8
-"""Clusters whose agents a process keeps a connection to."""
-
 Decode = Callable[[Sequence[bytes], SegmentRange], Iterator[pa.RecordBatch]]
-
-
-class Connected(NamedTuple):
-    loop: LoopThread
-    agents: AgentClient
-
-
-@lru_cache(maxsize=MAX_CONNECTED)
-def connected(address: str) -> Connected:
-    """The agents at an address. Python workers of Spark live on, so the next micro-batch finds a connection."""
-    loop = LoopThread(name="streamhouse-tail")
-    return Connected(loop, loop.run(_connect(address)))
-
-
-async def _connect(address: str) -> AgentClient:
-    return AgentClient(address)
 
 
 def read_tail(
     piece: SegmentRange, address: str, decode: Decode, *, fail_on_data_loss: bool
 ) -> Iterator[pa.RecordBatch]:
     """The records of a range, a batch per response."""
-    loop, agents = connected(address)
+    agents = connect(address)
     offset, empty = piece.start, 0
     while offset < piece.end:
-        response = loop.run(agents.batches(piece.partition, offset))
+        response = agents.batches(piece.partition, offset)
         if response.status == OUT_OF_RANGE:
-            offset = _after_lost(loop, agents, piece, offset, error_detail(response), fails=fail_on_data_loss)
+            offset = _after_lost(agents, piece, offset, error_detail(response), fails=fail_on_data_loss)
             continue
         if response.status >= 400:
             raise Rejected(error_detail(response))
@@ -73,13 +52,11 @@ def read_tail(
         offset = max(offset, following)
 
 
-def _after_lost(
-    loop: LoopThread, agents: AgentClient, piece: SegmentRange, offset: int, why: str, *, fails: bool
-) -> int:
+def _after_lost(agents: SyncAgentClient, piece: SegmentRange, offset: int, why: str, *, fails: bool) -> int:
     """The offset at which to continue after expired or deleted records."""
     lost = f"records are gone; partition={piece.partition} offset={offset} error={why}"
     if fails:
         raise DataLost(f"{lost} do=keep them longer (retention.ms), or set failOnDataLoss=false to go on without them")
     log.warning(lost)
-    bounds = loop.run(agents.log_bounds([piece.partition]))[piece.partition]
+    bounds = agents.log_bounds([piece.partition])[piece.partition]
     return bounds.log_start if offset < bounds.log_start else piece.end

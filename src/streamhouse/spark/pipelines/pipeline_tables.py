@@ -25,7 +25,7 @@ from streamhouse.clock import Clock, SystemClock
 from streamhouse.errors import Rejected, Unavailable
 from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import MADE_BY, Column, Connector, Table
-from streamhouse.spark.agents.client import error_detail, send
+from streamhouse.spark.agents.client import connect, error_detail
 from streamhouse.spark.connectors.topic_writer import topic_of
 from streamhouse.spark.lake.schema_evolution import merge_lenient
 from streamhouse.spark.pipelines.runner_protocol import PipelineJob
@@ -184,7 +184,7 @@ class TargetTables:
         self._send("PUT", path, body)  # without it, columns are inferred from records
 
     def _send(self, method: str, path: str, body: Any = None) -> HttpResponse:
-        return send(self._agents, method, path, body)
+        return connect(self._agents).send(method, path, body=body)
 
 
 def _own(frame: DataFrame) -> list[Any]:

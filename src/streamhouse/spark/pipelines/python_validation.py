@@ -18,8 +18,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from streamhouse.errors import StreamhouseError
+from streamhouse.spark.agents.client import connect
 from streamhouse.spark.connectors import ReadContext
-from streamhouse.spark.datasource.tail_reader import connected
 from streamhouse.spark.pipelines.python_pipeline import check_python
 from streamhouse.spark.query.catalog import Catalog
 from streamhouse.spark.query.error_messages import SqlDiagnostic, diagnostics_of
@@ -34,10 +34,9 @@ OK: Final = 200
 
 
 def is_allowed(agents: str) -> bool:
-    """Whether agents take pipelines in Python; where they don't, nothing of a file is run."""
-    loop, client = connected(agents)
-    answer = loop.run(client.send("GET", "/v1/supervisors"))
-    return answer.status == OK and msgspec.json.decode(answer.content).get("allow_python") is True
+    """Whether agents accept pipelines in Python; if not, no file is run."""
+    response = connect(agents).send("GET", "/v1/supervisors")
+    return response.status == OK and msgspec.json.decode(response.content).get("allow_python") is True
 
 
 def validate_python(

@@ -23,6 +23,7 @@ from streamhouse.errors import Internal, Misconfigured, Rejected, StatementError
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.pipeline import Kind, Shape
 from streamhouse.model.table import LAKE, Connector, Table
+from streamhouse.spark.agents.client import connect
 from streamhouse.spark.connectors import ReadContext, WriteContext, find
 from streamhouse.spark.connectors.materialized_view import (
     RefreshResult,
@@ -31,7 +32,6 @@ from streamhouse.spark.connectors.materialized_view import (
     write_full_refresh,
 )
 from streamhouse.spark.connectors.view_key import key_of
-from streamhouse.spark.datasource.tail_reader import connected
 from streamhouse.spark.lake.table_options import lake_options
 from streamhouse.spark.pipelines.checkpoint_query import check_query
 from streamhouse.spark.pipelines.dead_letters import dead_letter_streams
@@ -121,9 +121,9 @@ class ViewRefresh:
 
     def _ends(self, table: Table) -> Hashable:
         topic = table.options.get("topic", table.name)
-        loop, agents = connected(self.agents)
-        partitions = loop.run(agents.topics()).get(topic, 0)
-        log_bounds = loop.run(agents.log_bounds([TopicPartition(topic, number) for number in range(partitions)]))
+        agents = connect(self.agents)
+        partitions = agents.topics().get(topic, 0)
+        log_bounds = agents.log_bounds([TopicPartition(topic, number) for number in range(partitions)])
         parts = (
             (partition.partition, each.topic_id, each.log_start, each.end) for partition, each in log_bounds.items()
         )

@@ -12,21 +12,19 @@ TABLE` declares them.
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
 import numpy as np
 
-from streamhouse.client.loop_thread import LoopThread
 from streamhouse.errors import Rejected, Unavailable, UnknownTopic
 from streamhouse.format.columnar_decoder import Binary, Selection, read_columns_in_parts
 from streamhouse.format.columnar_decoder import Column as RecordColumn
 from streamhouse.model.identifiers import quote_if_needed
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.table import Column, Connector, Table
-from streamhouse.spark.agents.client import AgentClient, PartitionPlan, error_detail
+from streamhouse.spark.agents.client import AgentClient, PartitionPlan, error_detail, run_on_loop
 from streamhouse.spark.columns.typed_columns import own_types
 from streamhouse.spark.columns.typed_decoder import find_schema
 from streamhouse.spark.connectors.topic import METADATA_COLUMNS
@@ -175,28 +173,22 @@ class _Tables(msgspec.Struct, frozen=True):
     tables: list[_Table]
 
 
-@lru_cache(maxsize=1)
-def _loop() -> LoopThread:
-    """One for all catalogs of a process: each query has its own catalog."""
-    return LoopThread(name="streamhouse-catalog")
-
-
 class AgentCatalogBackend:
     """Blocks while it waits for agents; may be used from several threads at once."""
 
     def __init__(self, address: str) -> None:
-        self._address, self._loop = address, _loop()
+        self._address = address
 
     def tables(self) -> Sequence[Table]:
-        return self._loop.run(self._tables())
+        return run_on_loop(self._tables())
 
     def fields(self, topic: str) -> tuple[Column, ...] | None:
         """The columns of the latest schema of a topic's values; None where none is registered."""
-        return self._loop.run(self._fields(topic))
+        return run_on_loop(self._fields(topic))
 
     def sample(self, topic: str) -> list[bytes | None]:
         """Values of the newest and the oldest records."""
-        return self._loop.run(self._sample(topic))
+        return run_on_loop(self._sample(topic))
 
     async def _tables(self) -> Sequence[Table]:
         async with AgentClient(self._address) as agents:

@@ -28,8 +28,8 @@ from streamhouse.client.loop_thread import LoopThread
 from streamhouse.clock import Ids
 from streamhouse.errors import Misconfigured, Rejected
 from streamhouse.model.external_commit import QueryId
-from streamhouse.spark.agents.client import AgentClient, error_detail
-from streamhouse.spark.agents.commits import CommitRequest, SegmentRow, connected
+from streamhouse.spark.agents.client import AgentClient, error_detail, run_on_loop
+from streamhouse.spark.agents.commits import CommitRequest, SegmentRow, commit_client
 from streamhouse.spark.datasource.data_writer import WriteTarget, fitting_segments
 from streamhouse.spark.datasource.input_rows import check_schema
 from streamhouse.spark.datasource.write_options import CommitId, WriteOptions
@@ -117,8 +117,8 @@ class Job:
             commit = CommitRequest(
                 query=self.query, epoch=step, segments=segments, progress=msgspec.to_builtins(stored)
             )
-            loop, agents = connected(self._options.agents)
-            result = loop.run(agents.commit(commit, timeout_s=self._options.commit_timeout_s))
+            agents = commit_client(self._options.agents)
+            result = run_on_loop(agents.commit(commit, timeout_s=self._options.commit_timeout_s))
             records += sum(each.end - each.base for each in result.placed)
             written += sum(segment.size_bytes for segment in segments)
         on_progress(Progress("done", memory.total_bytes, memory.total_bytes))
