@@ -152,15 +152,15 @@ def _outermost(plan: Plan) -> tuple[Any, list[_Column]]:
 def _below(columns: list[_Column], made: Any) -> list[_Column]:
     """The columns as the operator below has them; those that are computed here are of no key."""
     known = {id_of(each): each for each in scala_seq(made)}
-    columns = []
+    traced_columns = []
     for column in columns:
         expression = known.get(column.attribute)
         if expression is None:
             continue
         traced = _traced(column, expression)
         if traced is not None:
-            columns.append(traced)
-    return columns
+            traced_columns.append(traced)
+    return traced_columns
 
 
 def _traced(column: _Column, expression: Any) -> _Column | None:

@@ -306,7 +306,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None
         by_bytes = self._options.max_bytes
         most = [self._options.max_records, by_bytes and by_bytes / bytes_per_offset(snapshot.plan, begins)]
-        return min((limit for limit in most if limit is not None), default=None)
+        return min((each for each in most if each is not None), default=None)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return None if self._latest is None else checkpoint(self._latest)

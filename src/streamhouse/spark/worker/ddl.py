@@ -38,7 +38,7 @@ def show(agents: str, statement: Show) -> pa.Table:
 
 def apply_ddl(agents: str, statement: Statement, text: str, checked: Sequence[Mapping[str, Any]]) -> pa.Table:
     """CREATE and DROP; `checked` is the result of validation. Raises `BadSql` with all diagnostics."""
-    wrong = [each for statement in checked for each in statement.get("problems") or ()]
+    wrong = [each for validated in checked for each in validated.get("problems") or ()]
     if wrong and not isinstance(statement, Drop):
         raise BadSql([Mistake(each["line"], each["column"], each["text"], each.get("hint") or "") for each in wrong])
     change = change_of(statement, text)

@@ -143,7 +143,7 @@ def _in_struct(looks: Mapping[str, Look | None]) -> Look | None:
 
     def look(fields: Mapping[str, Any]) -> dict[str, Any]:
         return {
-            name: value if value is None or (look := looks.get(name)) is None else look(value)
+            name: value if value is None or (convert := looks.get(name)) is None else convert(value)
             for name, value in fields.items()
         }
 

@@ -247,8 +247,8 @@ async def find_table(connection: str, name: str) -> TableInfo | None:
     return TableInfo(
         connection=connection,
         **facts,
-        columns=tuple(TableColumn(**dict(row)) for row in columns),
-        keys=tuple(UniqueKey(columns=frozenset(row["columns"]), nulls_match=row["nulls_match"]) for row in keys),
+        columns=tuple(TableColumn(**dict(each)) for each in columns),
+        keys=tuple(UniqueKey(columns=frozenset(each["columns"]), nulls_match=each["nulls_match"]) for each in keys),
     )
 
 
