@@ -1,11 +1,11 @@
-"""Oversight: what people who look after a cluster ask about it, and what they tell it to do.
+"""ClusterAdmin: the state of a cluster for operators, and their commands.
 
 Data path   none: wire -> **cluster_admin** -> metadata store, what is open here
 Owns        the state of every agent and partition as the metadata store has it now; draining agents, moving partitions
 Leaves      handing over to `cluster_sync`, placement to `cluster`, judging whether all is well to `health_check`
 
 Asked seldom and by people, so nothing here is cached: every answer is read from the store. What only the leader of a
-partition knows (the high watermark, the tail) is told by that agent alone.
+partition knows (the high watermark, the tail) is known to that agent alone.
 """
 
 from collections import Counter
@@ -102,7 +102,7 @@ class ClusterAdmin:
     async def drain(self, node_id: int, *, draining: bool) -> None:
         """Have an agent hand everything over and take nothing more, or have it take its share again.
 
-        Raise `UnknownAgent`, and `Rejected` when nobody would be left to take what it gives away.
+        Raise `UnknownAgent`, and `Rejected` when no other agent would be left to take its partitions.
         """
         roll = await self._dependencies.metadata.membership()
         session = _find_live(roll, node_id)
@@ -121,20 +121,20 @@ class ClusterAdmin:
         if local:
             topics = [topic for topic in topics if self._opened(topic)]
         sizes = await self._dependencies.metadata.sizes([topic.topic_id for topic in topics])
-        found = await self._statuses(topics, sizes)
-        return [status for status in found if status.is_local] if local else found
+        statuses = await self._statuses(topics, sizes)
+        return [status for status in statuses if status.is_local] if local else statuses
 
     async def leadership(self, topics: Sequence[Topic]) -> dict[TopicPartition, PartitionStatus]:
-        """Who leads the partitions of these topics, and who should; sizes are not told."""
+        """Current and preferred leaders of these topics' partitions, without sizes."""
         return {status.name: status for status in await self._statuses(topics, {})} if topics else {}
 
     async def partition(self, name: TopicPartition) -> PartitionStatus:
-        """One partition; its size is not told."""
+        """One partition, without its size."""
         topic = await self._topic_of(name)
         return (await self.leadership([topic]))[name]
 
     async def move(self, name: TopicPartition, node_id: int | None) -> None:
-        """Say who leads a partition from now on, as long as that agent is there; None: whoever would otherwise.
+        """Pin a partition to an agent, as long as that agent lives; None removes the pin.
 
         The hand-over begins at once and needs no more help. Raise `UnknownAgent`, and `Rejected` for one that drains.
         """

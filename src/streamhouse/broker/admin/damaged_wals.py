@@ -2,7 +2,7 @@
 
 Data path   none: wire -> **damaged logs** -> `wal`
 Owns        which of them there are, for this agent; whether one may be discarded
-Leaves      keeping and deleting to `wal`, what a report says to `format.loss_report`
+Leaves      keeping and deleting to `wal`, the content of reports to `format.loss_report`
 """
 
 import logging
@@ -45,11 +45,11 @@ class DamagedWals:
 
     async def list(self, *kinds: str) -> Sequence[DamagedWal]:
         """The damaged logs that are kept, of these kinds or of all."""
-        found: list[DamagedWal] = []
+        damaged: list[DamagedWal] = []
         for kind in kinds or KINDS:
             if (wals := self._dependencies.wals_of(kind)) is not None:
-                found += [DamagedWal(kept=each, report=decode_report(each.report)) for each in await wals.kept()]
-        return found
+                damaged += [DamagedWal(kept=each, report=decode_report(each.report)) for each in await wals.kept()]
+        return damaged
 
     async def discard(self, session_id: SessionId) -> int:
         """Delete a log that is kept; returns how many files or objects went.

@@ -1,8 +1,8 @@
-"""Checkup: looks at this agent and at what all agents share, when somebody asks whether all is well.
+"""HealthCheck: checks this agent and the shared stores, for the doctor.
 
 Data path   none: wire -> **health_check** -> stores, session, budget
 Owns        which things are looked at, and for how long at most
-Leaves      what is fine and what isn't to `health_rules`, comparing agents with each other to whoever asks them all
+Leaves      the verdicts to `health_rules`; comparing agents with each other to the caller
 """
 
 import asyncio
@@ -78,7 +78,7 @@ class HealthCheck:
         return f"<HealthCheck of {self._dependencies.kafka}>"
 
     async def own(self) -> Sequence[Check]:
-        """What only this agent can tell."""
+        """Checks of this agent."""
         return await asyncio.gather(
             _checked("ready", self._readiness()),
             _checked("exposure", self._exposure()),
@@ -93,7 +93,7 @@ class HealthCheck:
         )
 
     async def shared(self) -> Sequence[Check]:
-        """What any agent can tell about the stores that all share."""
+        """Checks of the shared stores, the same at any agent."""
         return await asyncio.gather(
             _checked("identity", self._look_at_identity()),
             _checked("sessions", self._sessions()),
@@ -133,9 +133,9 @@ class HealthCheck:
         key, body = PROOF_PREFIX + token, token.encode()
         began = clock.monotonic()
         await objects.put_new(key, [body])
-        found = await objects.get_range(key, 0, len(body))
+        content = await objects.get_range(key, 0, len(body))
         await objects.delete(key)
-        return check_objects(latency_ms=(clock.monotonic() - began) * 1000, is_same=found == body)
+        return check_objects(latency_ms=(clock.monotonic() - began) * 1000, is_same=content == body)
 
     async def _clock(self) -> Check:
         """The store answered somewhere between asking and hearing; half of that is the best guess."""
@@ -163,7 +163,7 @@ class HealthCheck:
         return check_blocked([await self._behind(item, now_ms=now_ms) for item in logs[:MAX_BLOCKED]])
 
     async def _behind(self, item: PartitionLog, *, now_ms: int) -> BlockedPartition:
-        """The store's clock says when a transaction began; where no row does, the producer's last batch has to."""
+        """The start of a transaction by its row; without a row, the time of the producer's last batch."""
         entries = [each for each in item.producers(now_ms=now_ms) if each.transaction_first is not None]
         oldest = min(entries, key=lambda each: each.transaction_first or 0, default=None)
         row = await self._dependencies.metadata.transaction_of(oldest.producer_id) if oldest is not None else None
@@ -176,13 +176,13 @@ class HealthCheck:
         )
 
     async def _readable(self) -> Check:
-        """What readers were refused, and what the regular check of objects found; each range once."""
-        found = {
+        """Ranges that readers or the object check could not read; each range once."""
+        unreadable = {
             finding.place: f"{finding.name} [{finding.place.base},{finding.place.end})"
             for finding in self._damage.findings()
         }
-        texts = [f"{text} {place.key}" for place, text in found.items()]
-        keys = {place.key for place in found}
+        texts = [f"{text} {where.key}" for where, text in unreadable.items()]
+        keys = {where.key for where in unreadable}
         texts += [self._held(each) for each in self._object_check.unsound() if each.stored.key not in keys]
         return check_readable(texts)
 
@@ -203,7 +203,7 @@ class HealthCheck:
         return Check(name="identity", verdict=CheckStatus.OK, text=text, figures=figures)
 
     async def _segments(self) -> Check:
-        """Of many objects the newest half of what may be asked for, and others by chance."""
+        """A sample of the objects: half of it the newest ones, the rest random."""
         settings, metadata = self._dependencies.settings.integrity, self._dependencies.metadata
         limit = settings.doctor_objects
         stored = {each.key: each for each in await metadata.newest_objects(limit=limit)}
@@ -213,7 +213,7 @@ class HealthCheck:
             start = int(self._dependencies.ids.token(), 16) % max(1, newest[-1].number)
             others = await metadata.stored_objects(after=start, limit=limit - len(newest))
             stored = {each.key: each for each in (*newest, *others)}
-        found = await find_damaged_objects(
+        damaged = await find_damaged_objects(
             stored.values(),
             objects=self._dependencies.objects,
             metadata=metadata,
@@ -223,14 +223,14 @@ class HealthCheck:
         return check_segments(
             looked_at=len(stored),
             more=more,
-            missing=[self._held(each) for each in found if each.is_missing],
-            short=[self._held(each) for each in found if not each.is_missing],
+            missing=[self._held(each) for each in damaged if each.is_missing],
+            short=[self._held(each) for each in damaged if not each.is_missing],
         )
 
     async def _late(self) -> Check:
         late_ms = round(LATE_WARNING_S * 1000)
-        found = await self._dependencies.metadata.due_transactions(prepared_before_ms=late_ms, limit=MAX_LISTED)
-        return check_late_transactions(found, now_ms=await self._dependencies.metadata.now_ms())
+        due = await self._dependencies.metadata.due_transactions(prepared_before_ms=late_ms, limit=MAX_LISTED)
+        return check_late_transactions(due, now_ms=await self._dependencies.metadata.now_ms())
 
     async def _sessions(self) -> Check:
         return check_sessions(await self._dependencies.metadata.membership(), self._dependencies.settings.lease)
@@ -248,8 +248,8 @@ class HealthCheck:
     async def _doomed(self) -> Check:
         settings = self._dependencies.settings.retention
         late_ms = round((settings.grace_s + 2 * settings.check_s) * 1000)
-        found = await self._dependencies.metadata.objects_pending_deletion(grace_ms=late_ms, limit=MAX_LISTED)
-        return check_pending_deletion(settings, overdue=len(found), more=len(found) == MAX_LISTED)
+        overdue = await self._dependencies.metadata.objects_pending_deletion(grace_ms=late_ms, limit=MAX_LISTED)
+        return check_pending_deletion(settings, overdue=len(overdue), more=len(overdue) == MAX_LISTED)
 
     async def _orphans(self) -> Check:
         """The names are read after the listing, so that what was registered meanwhile is among them."""
@@ -310,12 +310,12 @@ def _lag(item: PartitionLog) -> int:
 
 async def _first(listing: AsyncIterator[ObjectMeta]) -> tuple[list[ObjectMeta], bool]:
     """The beginning of a listing, and whether there is more."""
-    found: list[ObjectMeta] = []
+    listed: list[ObjectMeta] = []
     async for meta in listing:
-        if len(found) == MAX_LISTED:
-            return found, True
-        found.append(meta)
-    return found, False
+        if len(listed) == MAX_LISTED:
+            return listed, True
+        listed.append(meta)
+    return listed, False
 
 
 async def _checked(name: str, look: Awaitable[Check]) -> Check:

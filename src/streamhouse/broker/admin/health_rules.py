@@ -1,10 +1,10 @@
-"""Verdicts: whether what was found of a cluster is fine, worth a look, or broken.
+"""Health rules: whether the state of a cluster is fine, worth a warning, or a failure.
 
 Data path   none: `health_check` finds, **verdicts** judge
 Owns        the limits between fine, warning and failure, and the sentence for each
 Leaves      finding out to `health_check`, what scripts make of it to the command line
 
-A warning is something that repairs itself or costs something; a failure is something that somebody must look at now.
+A warning is something that repairs itself or costs something; a failure needs an operator now.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,13 +32,13 @@ FLUSH_WARNING: Final = 3.0
 """So many times `flush.age_s` may the oldest record wait until it is worth a warning."""
 FLUSH_FAILURE: Final = 20.0
 RECOVERY_LIFETIMES: Final = 3.0
-"""A dead session that nobody has recovered after so many lease times won't be without help."""
+"""A dead session that is not recovered after so many lease times needs an operator."""
 
 
 OPEN_WARNING_S: Final = 60.0
-"""A transaction that is open for so long is worth a look: whoever reads committed records waits for it."""
+"""A transaction that is open for so long is worth a warning: read_committed consumers wait for it."""
 LATE_WARNING_S: Final = 30.0
-"""A transaction that should be over for so long: whoever should have ended it can't, or somebody would have."""
+"""A transaction that is overdue for so long can't be completed by any agent."""
 LATE_FAILURE_S: Final = 300.0
 
 
@@ -68,7 +68,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockedPartition:
-    """A partition with an open transaction, and so many offsets above it that nobody reads as committed.
+    """A partition with an open transaction, and the number of offsets above it that read_committed consumers don't get.
     `transactional_id` is empty where no row knows the producer."""
 
     partition: str
@@ -168,7 +168,7 @@ def check_sessions(roll: Membership, lease: LeaseSettings) -> Check:
 
 
 def check_disks(abandoned: Mapping[SessionId, int]) -> Check:
-    """Records that were acknowledged and are on a disk that nobody reaches; they come back with it."""
+    """Acknowledged records on an unreachable disk; they come back with it."""
     partitions = sum(abandoned.values())
     figures = {"disks": len(abandoned), "partitions": partitions}
     if not abandoned:
@@ -188,10 +188,10 @@ def check_leases(states: Iterable[PartitionState], roll: Membership) -> Check:
     known = {each.session_id for each in roll.sessions}
     held: list[SessionId] = [state.holder for state in states if state.holder is not None]
     of_dead = sum(holder in dead for holder in held)
-    of_nobody = sum(holder not in known for holder in held)
-    figures = {"held": len(held), "of_dead": of_dead, "of_nobody": of_nobody}
-    if of_nobody:
-        text = f"{of_nobody} of {len(held)} are held by sessions that are over: nobody can take these partitions"
+    unheld = sum(holder not in known for holder in held)
+    figures = {"held": len(held), "of_dead": of_dead, "unheld": unheld}
+    if unheld:
+        text = f"{unheld} of {len(held)} are held by sessions that are over: nobody can take these partitions"
         return Check(name="leases", verdict=CheckStatus.FAILURE, text=text, figures=figures)
     if of_dead:
         text = f"{of_dead} of {len(held)} are held by dead agents, until these are recovered"
@@ -199,17 +199,17 @@ def check_leases(states: Iterable[PartitionState], roll: Membership) -> Check:
     return Check(name="leases", verdict=CheckStatus.OK, text=f"{len(held)} held, all by living agents", figures=figures)
 
 
-def check_blocked(found: Sequence[BlockedPartition]) -> Check:
+def check_blocked(blocked: Sequence[BlockedPartition]) -> Check:
     """Open transactions are no fault; those that stay open hold up everybody who reads committed records."""
-    name, longest = "open transactions", max(found, key=lambda each: each.open_for_s, default=None)
-    figures: dict[str, float] = {"partitions": len(found), "offsets": sum(each.offsets for each in found)}
+    name, longest = "open transactions", max(blocked, key=lambda each: each.open_for_s, default=None)
+    figures: dict[str, float] = {"partitions": len(blocked), "offsets": sum(each.offsets for each in blocked)}
     if longest is None:
         return Check(
             name=name, verdict=CheckStatus.OK, text="none holds readers of committed records back", figures=figures
         )
     figures["longest_s"] = longest.open_for_s
     text = (
-        f"{len(found)} partitions are held back, the longest for {longest.open_for_s:.0f} s: {longest.partition}, "
+        f"{len(blocked)} partitions are held back, the longest for {longest.open_for_s:.0f} s: {longest.partition}, "
         f"{longest.offsets} offsets, by {longest.transactional_id or 'a producer that is gone'}"
     )
     if longest.open_for_s <= OPEN_WARNING_S:
@@ -218,9 +218,10 @@ def check_blocked(found: Sequence[BlockedPartition]) -> Check:
     return Check(name=name, verdict=CheckStatus.WARNING, text=text + cure, figures=figures)
 
 
-def check_late_transactions(found: Iterable[StoredTransaction], *, now_ms: int) -> Check:
-    """Agents look for them every second; what is late for long has a partition that nobody can write a marker to."""
-    late = {each.transactional_id: _late_s(each, now_ms=now_ms) for each in found}
+def check_late_transactions(transactions: Iterable[StoredTransaction], *, now_ms: int) -> Check:
+    """Agents check every second; a transaction that is late for long has a partition without a leader for its
+    marker."""
+    late = {each.transactional_id: _late_s(each, now_ms=now_ms) for each in transactions}
     late = {name: late_s for name, late_s in late.items() if late_s > LATE_WARNING_S}
     if not late:
         return Check(name="transactions", verdict=CheckStatus.OK, text="none is late to end", figures={"late": 0})
@@ -279,13 +280,13 @@ def check_segments(*, looked_at: int, more: bool, missing: Sequence[str], short:
     return Check(name=name, verdict=CheckStatus.FAILURE, text=text, figures=figures)
 
 
-def check_readable(found: Sequence[str]) -> Check:
-    """Ranges that this agent's readers, or its own checks, found missing or damaged."""
-    figures = {"ranges": len(found)}
-    if not found:
+def check_readable(ranges: Sequence[str]) -> Check:
+    """Ranges that are missing or damaged by this agent's reads or checks."""
+    figures = {"ranges": len(ranges)}
+    if not ranges:
         text = "no range was found missing or damaged"
         return Check(name="readable", verdict=CheckStatus.OK, text=text, figures=figures)
-    text = f"{len(found)} ranges can't be read; {_some(found)}; {RESTORE}"
+    text = f"{len(ranges)} ranges can't be read; {_some(ranges)}; {RESTORE}"
     return Check(name="readable", verdict=CheckStatus.FAILURE, text=text, figures=figures)
 
 

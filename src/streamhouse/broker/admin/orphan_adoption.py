@@ -1,10 +1,10 @@
-"""Adoption: registers what a survey found, so that a lost or older database doesn't cost the records.
+"""OrphanAdoption: registers what a survey lists, so that a lost or older database doesn't cost the records.
 
 Data path   none: an operator's command, while no agent runs
-Owns        what is registered, made anew, set aside and said; the order of the steps
+Owns        what is registered, created again, set aside and reported; the order of the steps
 Leaves      finding to `survey`, the choice of runs to `model.orphan_adoption`, the rows to the metadata store
 
-Objects first, rows then, the generation last: whoever is interrupted leaves the stores as they were, with a few objects
+Objects first, rows then, the generation last: an interrupted run leaves the stores as they were, with a few objects
 more, and begins again.
 """
 
@@ -49,7 +49,8 @@ EPOCH_MARGIN: Final = 1_000_000
 """Epochs that may have been given to leaders of which nothing was stored."""
 PRODUCER_MARGIN: Final = 1_000_000
 KEEP_ALL: Final = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
-"""Of a topic that is made anew: its settings went with the database, and nothing may go before somebody has looked."""
+"""Of a topic that is made anew: its settings were lost with the database, and nothing is deleted before an operator has
+set them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +111,7 @@ class AdoptionPlan:
     topics: dict[TopicId, Topic] = field(default_factory=dict)
     """Those that are made anew."""
     left: dict[PartitionId, str] = field(default_factory=dict)
-    """Partitions of topics that nobody makes anew."""
+    """Partitions of topics that are not created again."""
     replaced: list[Run] = field(default_factory=list)
     """Rows that go, because what is registered holds their offsets: of older objects, or of objects that are gone."""
     missing: list[Run] = field(default_factory=list)
@@ -143,10 +144,10 @@ def _plan_missing(plan: AdoptionPlan, survey: OrphanSurvey) -> None:
     for run in registered:
         held.setdefault(run.partition, Coverage()).add(run.base, run.end)
     for row in survey.missing:
-        found = held.get(row.partition)
-        if found is not None and found.overlaps(row.base, row.end):
+        holding = held.get(row.partition)
+        if holding is not None and holding.overlaps(row.base, row.end):
             plan.replaced.append(row)
-        if found is None or not found.holds(row.base, row.end):
+        if holding is None or not holding.holds(row.base, row.end):
             plan.missing.append(row)
 
 
@@ -160,16 +161,16 @@ def _topics_to_make(
     made: dict[TopicId, Topic] = {}
     newest_first = sorted(lost, key=lambda each: (-names[each].created_at_ms if each in names else 1, str(each)))
     for topic_id in newest_first:
-        told = names.get(topic_id)
-        name = told.name if told is not None and told.name not in taken else f"recovered-{topic_id}"
+        snapshot = names.get(topic_id)
+        name = snapshot.name if snapshot is not None and snapshot.name not in taken else f"recovered-{topic_id}"
         taken.add(name)
         seen = max(partition.partition for partition in partitions if partition.topic_id == topic_id) + 1
         made[topic_id] = Topic(
             topic_id=topic_id,
             name=name,
-            partitions=max(seen, told.partitions if told is not None else 0),
+            partitions=max(seen, snapshot.partitions if snapshot is not None else 0),
             overrides=dict(KEEP_ALL),
-            created_at_ms=told.created_at_ms if told is not None else now_ms,
+            created_at_ms=snapshot.created_at_ms if snapshot is not None else now_ms,
         )
     return made
 
@@ -207,19 +208,19 @@ def _plan_partition(plan: AdoptionPlan, survey: OrphanSurvey, partition: Partiti
 def _log_runs(partition: PartitionId, taken: Sequence[LogEntry], runs: Sequence[Run]) -> list[LogRun]:
     """Batches of an epoch with no registered run between them share a run; gaps stay gaps."""
     bases = sorted(run.base for run in runs)
-    found: list[LogRun] = []
+    log_runs: list[LogRun] = []
     group: list[LogEntry] = []
     for each in taken:
         if group and (
             each.entry.epoch != group[-1].entry.epoch
             or any(group[-1].entry.end <= base <= each.entry.base for base in bases)
         ):
-            found.append(LogRun(partition=partition, epoch=group[0].entry.epoch, entries=tuple(group)))
+            log_runs.append(LogRun(partition=partition, epoch=group[0].entry.epoch, entries=tuple(group)))
             group = []
         group.append(each)
     if group:
-        found.append(LogRun(partition=partition, epoch=group[0].entry.epoch, entries=tuple(group)))
-    return found
+        log_runs.append(LogRun(partition=partition, epoch=group[0].entry.epoch, entries=tuple(group)))
+    return log_runs
 
 
 class OrphanAdopter:
@@ -289,7 +290,7 @@ class OrphanAdopter:
             await self._metadata.add_partitions(topic.topic_id, from_count=topic.partitions, to_count=needed)
 
     async def _set_aside(self, unusable: UnusableObject) -> None:
-        """A copy under a name that nobody sweeps."""
+        """Copy the object under a key that is never swept."""
         data = await self._objects.get_range(unusable.key, 0, unusable.size_bytes)
         try:
             await self._objects.put_new(aside_key(unusable.key), [data])
@@ -302,8 +303,8 @@ class OrphanAdopter:
         for partition, choice in plan.choices.items():
             for run in choice.kept:
                 runs.setdefault(run.object_key, []).append(run)
-                if found := await self._aborted(survey, choice, run):
-                    aborted.setdefault(run.object_key, {})[partition] = found
+                if transactions := await self._aborted(survey, choice, run):
+                    aborted.setdefault(run.object_key, {})[partition] = transactions
         return [
             SegmentCommit(
                 segment=SegmentObject(
@@ -326,8 +327,8 @@ class OrphanAdopter:
         for block in index.blocks:
             data = await self._objects.get_range(run.object_key, block.position, block.position + block.stored_bytes)
             batches = batches_of(decode_block(data, block, key=run.object_key))
-            placed = [(header := read_header(each), header.base_offset, each) for each in batches]
-            table.replay(placed, now_ms=self._clock.now_ms())
+            batches_at = [(header := read_header(each), header.base_offset, each) for each in batches]
+            table.replay(batches_at, now_ms=self._clock.now_ms())
         return tuple(table.aborted)
 
     async def _producers_before(self, survey: OrphanSurvey, runs: Sequence[Run], offset: int) -> ProducerTable:
@@ -346,7 +347,7 @@ class OrphanAdopter:
         return make(decode_producers(index.producers, key=run.object_key))
 
     async def _write_logs(self, survey: OrphanSurvey, plan: AdoptionPlan) -> list[SegmentCommit]:
-        """One object of what each run of the logs holds, under a session's name that nobody has."""
+        """One object of what each run of the logs holds, under an unused session id."""
         session_id, now_ms = SessionId(f"s-{self._ids.token()}"), self._clock.now_ms()
         commits: list[SegmentCommit] = []
         tables: dict[PartitionId, tuple[ProducerTable, int]] = {}
@@ -357,8 +358,10 @@ class OrphanAdopter:
             if table is None or any(end <= run.base < log_run.base for run in runs):
                 table = await self._producers_before(survey, runs, log_run.base)
             table.aborted.clear()
-            placed = [(read_header(each.entry.batch), each.entry.base, each.entry.batch) for each in log_run.entries]
-            table.replay(placed, now_ms=now_ms)
+            batches_at = [
+                (read_header(each.entry.batch), each.entry.base, each.entry.batch) for each in log_run.entries
+            ]
+            table.replay(batches_at, now_ms=now_ms)
             tables[log_run.partition] = table, log_run.end
             given = RunInput(
                 partition=log_run.partition,
@@ -408,15 +411,15 @@ def describe(survey: OrphanSurvey, plan: AdoptionPlan) -> list[AdoptionFinding]:
             why=why,
         )
 
-    found = [of(run, "missing", "a row names it, and the object is gone") for run in plan.missing]
+    rows = [of(run, "missing", "a row names it, and the object is gone") for run in plan.missing]
     for choice in plan.choices.values():
-        found += [of(run, "register") for run in choice.kept]
-        found += [of(run, "leave", "registered runs hold the same offsets") for run in choice.covered]
-        found += [of(each.run, "leave", each.why) for each in choice.refused]
+        rows += [of(run, "register") for run in choice.kept]
+        rows += [of(run, "leave", "registered runs hold the same offsets") for run in choice.covered]
+        rows += [of(each.run, "leave", each.why) for each in choice.refused]
     for partition, why in plan.left.items():
-        found += [of(each.run, "leave", why) for each in survey.candidates.get(partition, [])]
+        rows += [of(each.run, "leave", why) for each in survey.candidates.get(partition, [])]
     for log_run in plan.log_runs:
-        found.append(
+        rows.append(
             AdoptionFinding(
                 action="register",
                 topic=names[log_run.partition.topic_id],
@@ -428,7 +431,7 @@ def describe(survey: OrphanSurvey, plan: AdoptionPlan) -> list[AdoptionFinding]:
             )
         )
     for each, why in plan.refused_entries:
-        found.append(
+        rows.append(
             AdoptionFinding(
                 action="leave",
                 topic=names[each.entry.partition.topic_id],
@@ -440,14 +443,14 @@ def describe(survey: OrphanSurvey, plan: AdoptionPlan) -> list[AdoptionFinding]:
                 why=why,
             )
         )
-    found.sort(key=lambda each: (each.topic, each.partition, each.base, each.end))
+    rows.sort(key=lambda each: (each.topic, each.partition, each.base, each.end))
     aside = [
         AdoptionFinding(
             action="set aside", topic="", partition=-1, base=0, end=0, records=0, source=each.key, why=each.why
         )
         for each in survey.unusable
     ]
-    return found + aside
+    return rows + aside
 
 
 async def recover_stores(

@@ -1,4 +1,4 @@
-"""Survey: what the object store, and a disk, hold that no row of the metadata store names.
+"""OrphanSurvey: objects and log entries that no row of the metadata store names.
 
 Data path   none: an operator's command, while no agent runs
 Owns        finding unnamed segments, logs of sessions that have not ended, and rows whose objects are gone
@@ -84,60 +84,60 @@ class OrphanSurveyor:
         self._on_progress = on_progress
 
     async def survey(self) -> OrphanSurvey:
-        found = OrphanSurvey()
+        survey = OrphanSurvey()
         for prefix in (SEGMENTS_PREFIX, PLACED_PREFIX):
             async for meta in self._objects.list(prefix):
-                found.objects[meta.key] = meta
-        await self._read_rows(found)
-        await self._read_segments(found)
-        await self._read_logs(found)
-        return found
+                survey.objects[meta.key] = meta
+        await self._read_rows(survey)
+        await self._read_segments(survey)
+        await self._read_logs(survey)
+        return survey
 
     # --- rows
 
-    async def _read_rows(self, found: OrphanSurvey) -> None:
-        found.topics = await self._metadata.topics()
-        states = await self._metadata.partitions([topic.topic_id for topic in found.topics])
-        found.states = {state.partition: state for state in states}
-        for number, partition in enumerate(found.states):
+    async def _read_rows(self, survey: OrphanSurvey) -> None:
+        survey.topics = await self._metadata.topics()
+        states = await self._metadata.partitions([topic.topic_id for topic in survey.topics])
+        survey.states = {state.partition: state for state in states}
+        for number, partition in enumerate(survey.states):
             self._on_progress("partitions", number + 1)
             named: list[Run] = []
             offset = 0
             while page := await self._metadata.runs(partition, from_offset=offset, limit=PAGE):
-                named += [run for run in page if run.object_key in found.objects]
-                found.missing += [run for run in page if run.object_key not in found.objects]
+                named += [run for run in page if run.object_key in survey.objects]
+                survey.missing += [run for run in page if run.object_key not in survey.objects]
                 offset = page[-1].end
-            found.named[partition] = named
+            survey.named[partition] = named
 
     # --- segments
 
-    async def _read_segments(self, found: OrphanSurvey) -> None:
-        keys = list(found.objects)
+    async def _read_segments(self, survey: OrphanSurvey) -> None:
+        keys = list(survey.objects)
         for first in range(0, len(keys), PAGE):
             page = keys[first : first + PAGE]
             known = await self._metadata.known_among(page)
             for number, key in enumerate(page):
                 self._on_progress("objects", first + number + 1)
                 if key not in known:
-                    await self._read_segment(found, found.objects[key])
+                    await self._read_segment(survey, survey.objects[key])
 
-    async def _read_segment(self, found: OrphanSurvey, meta: ObjectMeta) -> None:
+    async def _read_segment(self, survey: OrphanSurvey, meta: ObjectMeta) -> None:
         name = parse_segment_key(meta.key)
         if name is None:
             if parse_external_segment_key(meta.key) is not None:
                 why = "a Spark job wrote it, and its offsets stood in the database alone"
-                found.unusable.append(UnusableObject(key=meta.key, size_bytes=meta.size_bytes, why=why))
+                survey.unusable.append(UnusableObject(key=meta.key, size_bytes=meta.size_bytes, why=why))
             return
         try:
             directory, tail = await self._directory(meta)
             for entry in directory.runs:
                 index = await self._index(meta, entry, tail)
                 run = RunLayout(entry=entry).run(meta.key)
-                found.indexes[meta.key, entry.partition] = index
+                survey.indexes[meta.key, entry.partition] = index
                 candidate = Candidate(run=run, is_rewritten=name.sequence >= REWRITTEN_SEQUENCES)
-                found.candidates.setdefault(entry.partition, []).append(candidate)
+                survey.candidates.setdefault(entry.partition, []).append(candidate)
         except CorruptObject as error:
-            found.unusable.append(UnusableObject(key=meta.key, size_bytes=meta.size_bytes, why=str(error)))
+            survey.unusable.append(UnusableObject(key=meta.key, size_bytes=meta.size_bytes, why=str(error)))
 
     async def _directory(self, meta: ObjectMeta) -> tuple[Directory, bytes]:
         tail = await self._objects.get_suffix(meta.key, SUFFIX_BYTES)
@@ -146,7 +146,7 @@ class OrphanSurveyor:
             tail = await self._objects.get_suffix(meta.key, directory.bytes)
             directory = read_directory(tail, size_bytes=meta.size_bytes, key=meta.key)
         if isinstance(directory, MoreBytesNeeded):
-            raise CorruptObject(meta.key, why="directory can't be found")
+            raise CorruptObject(meta.key, why="directory can't be survey")
         return directory, tail
 
     async def _index(self, meta: ObjectMeta, entry: DirectoryEntry, tail: bytes) -> RunIndex:
@@ -162,8 +162,8 @@ class OrphanSurveyor:
 
     # --- logs
 
-    async def _read_logs(self, found: OrphanSurvey) -> None:
-        """Of sessions that ended everything was flushed before they did; all others may hold what nothing else does."""
+    async def _read_logs(self, survey: OrphanSurvey) -> None:
+        """Read the logs of sessions that have not ended; an ended session has flushed everything before."""
         logs: dict[SessionId, list[ObjectMeta]] = {}
         async for meta in self._objects.list(WAL_PREFIX):
             name = parse_wal_key(meta.key)
@@ -174,15 +174,15 @@ class OrphanSurveyor:
         known = await self._metadata.sessions_among(sorted({*logs, *on_disk}))
         for session_id, metas in logs.items():
             if session_id in unended or session_id not in known:
-                await self._read_objects(found, session_id, metas)
-        found.read_logs |= {session_id for session_id, wal in unended.items() if wal == "object"}
+                await self._read_objects(survey, session_id, metas)
+        survey.read_logs |= {session_id for session_id, wal in unended.items() if wal == "object"}
         for session_id in on_disk:
             if session_id in unended or session_id not in known:
-                await self._read_disk(found, session_id)
-        damaged = {name.session_id for each in found.unusable if (name := parse_wal_key(each.key)) is not None}
-        found.read_logs -= damaged
+                await self._read_disk(survey, session_id)
+        damaged = {name.session_id for each in survey.unusable if (name := parse_wal_key(each.key)) is not None}
+        survey.read_logs -= damaged
 
-    async def _read_objects(self, found: OrphanSurvey, session_id: SessionId, metas: Sequence[ObjectMeta]) -> None:
+    async def _read_objects(self, survey: OrphanSurvey, session_id: SessionId, metas: Sequence[ObjectMeta]) -> None:
         for number, meta in enumerate(metas):
             self._on_progress("log objects", number + 1)
             name = parse_wal_key(meta.key)
@@ -190,15 +190,15 @@ class OrphanSurveyor:
             data = await self._objects.get_range(meta.key, 0, meta.size_bytes)
             read = read_object(memoryview(data), session=session_id, sequence=name.sequence)
             for entry in read.entries:
-                found.entries.setdefault(entry.partition, []).append(LogEntry(session_id=session_id, entry=entry))
+                survey.entries.setdefault(entry.partition, []).append(LogEntry(session_id=session_id, entry=entry))
             if read.damage:
                 why = f"{len(read.damage)} damaged parts; {len(read.entries)} entries could be read"
-                found.unusable.append(UnusableObject(key=meta.key, size_bytes=meta.size_bytes, why=why))
+                survey.unusable.append(UnusableObject(key=meta.key, size_bytes=meta.size_bytes, why=why))
 
-    async def _read_disk(self, found: OrphanSurvey, session_id: SessionId) -> None:
+    async def _read_disk(self, survey: OrphanSurvey, session_id: SessionId) -> None:
         assert self._disk is not None
         async with self._disk.read(session_id) as reading:
             async for entry in reading.entries():
-                found.entries.setdefault(entry.partition, []).append(LogEntry(session_id=session_id, entry=entry))
+                survey.entries.setdefault(entry.partition, []).append(LogEntry(session_id=session_id, entry=entry))
             if reading.damage.is_clean:
-                found.read_logs.add(session_id)
+                survey.read_logs.add(session_id)

@@ -1,4 +1,4 @@
-"""Administration: what tools change and ask about topics, logs and the agent itself.
+"""TopicAdmin: changes and queries of topics, logs and the agent itself, for administration tools.
 
 Data path   none of the hot ones: wire -> **topic_admin** -> catalog, logs, metadata store
 Owns        altering and growing topics with their open logs, deleting records, sizes, telling and changing the agent's
@@ -21,7 +21,7 @@ from streamhouse.model.names import NodeId, PartitionId, TopicPartition
 from streamhouse.model.topic import Topic
 
 HIGH_WATERMARK: Final = -1
-"""Instead of an offset: everything that consumers could see when it was asked for."""
+"""Instead of an offset: everything up to the high watermark at the time of the request."""
 
 
 class TopicAdmin:
@@ -41,7 +41,7 @@ class TopicAdmin:
     ) -> Topic:
         """Give a topic other settings, which hold for its open logs when this returns.
 
-        `change` makes them of those in force, and may be asked more than once.
+        `change` computes them from the current ones, and may be called more than once.
         """
         topic = await self._catalog.alter(name, change, dry_run=dry_run)
         agent_session = self._agent_session()
@@ -123,7 +123,7 @@ class TopicAdmin:
     ) -> None:
         """Change settings of one agent, or with None of every one, while they run; here they hold when this returns.
 
-        `change` makes those that were changed of those that were changed before, and may be asked more than once.
+        `change` computes the overrides from the current ones, and may be called more than once.
         """
         try:
             await self._catalog.dynamic.alter(node_id, change, dry_run=dry_run)

@@ -4,9 +4,9 @@ Data path   appending -> **validation** (ids in memory), before a log sees the b
 Owns        what an id must be, known or of the topic's subject, and which records are to blame
 Leaves      finding ids in a batch to `append`, memory and the store to `library`
 
-Ids that are in memory cost no wait. One that isn't is asked for, however often it comes: it may have been registered
-through another agent a moment ago. Of many in one batch, those that were never given to any schema are told by one
-question, so that a batch full of nonsense costs no more than a good one.
+Ids that are cached cost no wait. Unknown ones are looked up each time, because another agent may have registered them
+a moment ago. If a batch has many, one query finds those that were never assigned, so that an invalid batch costs no
+more than a valid one.
 """
 
 from collections.abc import Callable, Collection
@@ -22,10 +22,10 @@ from streamhouse.model.schema import DEFAULT_CONTEXT, Check, Subject
 from streamhouse.model.topic import RecordPart
 
 FEW: Final = 8
-"""Ids up to which each is asked for by itself."""
+"""Up to so many ids are looked up one by one."""
 
 NAMED_IDS: Final = 5
-"""Unknown ids that a refusal names."""
+"""Unknown ids that an error names."""
 
 
 class SchemaCheck:
@@ -36,25 +36,25 @@ class SchemaCheck:
         return f"<SchemaCheck {self._library!r}>"
 
     async def find_violation(
-        self, topic: str, found: SchemaIds, *, part: RecordPart, check: Check
+        self, topic: str, schema_ids: SchemaIds, *, part: RecordPart, check: Check
     ) -> RuleViolation | None:
         """What is wrong with the schema ids of the keys or the values of a batch; None when nothing is."""
-        if found.is_cut:
+        if schema_ids.is_cut:
             text = f"more schema ids of {part}s than a batch may have; limit={MAX_SCHEMA_IDS}"
             return RuleViolation(InvalidRecord, text, no_record)
-        if found.unframed is not None:
-            text = f"a {part} does not begin with a schema id; record={found.unframed} check={check}"
+        if schema_ids.unframed is not None:
+            text = f"a {part} does not begin with a schema id; record={schema_ids.unframed} check={check}"
             return RuleViolation(InvalidRecord, text, without_id(part))
         subject = Subject(DEFAULT_CONTEXT, f"{topic}-{part}")
-        strangers = await self._strangers(found.ids, subject, check)
-        if not strangers:
+        unknown = await self._unknown_ids(schema_ids.ids, subject, check)
+        if not unknown:
             return None
-        named = ",".join(map(str, strangers[:NAMED_IDS]))
+        named = ",".join(map(str, unknown[:NAMED_IDS]))
         where = f"the subject {subject}" if check is Check.SUBJECT else "the registry"
-        text = f"schema ids of {part}s are not known to {where}; ids={named} record={found.ids[strangers[0]]}"
-        return RuleViolation(InvalidRecord, text, with_ids(part, frozenset(strangers)))
+        text = f"schema ids of {part}s are not known to {where}; ids={named} record={schema_ids.ids[unknown[0]]}"
+        return RuleViolation(InvalidRecord, text, with_ids(part, frozenset(unknown)))
 
-    async def _strangers(self, ids: Collection[int], subject: Subject, check: Check) -> list[int]:
+    async def _unknown_ids(self, ids: Collection[int], subject: Subject, check: Check) -> list[int]:
         library = self._library
         if check is Check.SUBJECT:
             unsure = [each for each in ids if not library.surely_belongs(subject, each)]
@@ -65,7 +65,7 @@ class SchemaCheck:
         return [each for each in unsure if each in never or not await library.is_known(DEFAULT_CONTEXT, each)]
 
     async def _never_given(self, ids: Collection[int]) -> Collection[int]:
-        """Those beyond the last id that there is; nobody is asked for a few, which are looked up anyway."""
+        """The ids beyond the last assigned one; empty for a few ids, which are looked up anyway."""
         if len(ids) <= FEW or (last := await self._library.last_id(DEFAULT_CONTEXT)) is None:
             return ()
         return frozenset(each for each in ids if not 1 <= each <= last)

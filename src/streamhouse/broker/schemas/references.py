@@ -1,8 +1,8 @@
-"""References: the schemas that a schema needs, and those that they need.
+"""References: resolves the schemas that a schema refers to, directly and indirectly.
 
 Data path   library, registration -> **references** -> metadata store
-Owns        finding them all with few reads, the order and names under which a language gets them, refusing what is
-            missing or too much
+Owns        reading them all with few queries; the order and names in which the parser gets them; rejecting missing
+            or too many references
 Leaves      what a name means inside a schema to its language
 
 A version can only refer to versions that are there when it is registered, and those never change. So there are no
@@ -37,17 +37,17 @@ async def resolve(
     if not references:
         return NOTHING
     direct = [await _numbered(store, subject, each) for each in references]
-    found: dict[VersionKey, RegisteredSchema] = {}
-    wanted = {key_of(subject, each): each for each in direct}
-    while wanted:
-        if len(found) + len(wanted) > limit:
+    resolved: dict[VersionKey, RegisteredSchema] = {}
+    pending = {key_of(subject, each): each for each in direct}
+    while pending:
+        if len(resolved) + len(pending) > limit:
             raise SchemaLimit("too many references", limit=limit, setting="schemas.max_references")
-        read = {VersionKey(each.subject, each.version): each for each in await store.schema_versions([*wanted])}
-        _check_found(wanted, read, live=live and not found)
-        found |= read
-        wanted = {key: each for key, each in _needed_by(read.values()) if key not in found}
+        read = {VersionKey(each.subject, each.version): each for each in await store.schema_versions([*pending])}
+        _check_present(pending, read, live=live and not resolved)
+        resolved |= read
+        pending = {key: each for key, each in _needed_by(read.values()) if key not in resolved}
     needs = tuple(dict.fromkeys(key_of(subject, each) for each in direct))
-    return ResolvedReferences(_in_order(subject, direct, found), tuple(direct), needs)
+    return ResolvedReferences(_in_order(subject, direct, resolved), tuple(direct), needs)
 
 
 def key_of(subject: Subject, reference: Reference) -> VersionKey:
@@ -63,10 +63,10 @@ async def _numbered(store: MetadataStore, subject: Subject, reference: Reference
     return reference._replace(version=latest.version)
 
 
-def _check_found(
-    wanted: Mapping[VersionKey, Reference], read: Mapping[VersionKey, RegisteredSchema], *, live: bool
+def _check_present(
+    pending: Mapping[VersionKey, Reference], read: Mapping[VersionKey, RegisteredSchema], *, live: bool
 ) -> None:
-    for key, reference in wanted.items():
+    for key, reference in pending.items():
         if key not in read:
             raise _missing(reference, "there is no such version")
         if live and read[key].deleted:
@@ -75,7 +75,7 @@ def _check_found(
 
 def _missing(reference: Reference, why: str) -> InvalidSchema:
     return InvalidSchema(
-        f"a reference can't be found: {why}; subject={reference.subject} version={reference.version}",
+        f"a reference can't be resolved: {why}; subject={reference.subject} version={reference.version}",
         path=f"references/{reference.name}",
     )
 
@@ -87,10 +87,10 @@ def _needed_by(schemas: Iterable[RegisteredSchema]) -> Iterator[tuple[VersionKey
 
 
 def _in_order(
-    subject: Subject, direct: Sequence[Reference], found: Mapping[VersionKey, RegisteredSchema]
+    subject: Subject, direct: Sequence[Reference], resolved: Mapping[VersionKey, RegisteredSchema]
 ) -> Mapping[str, str]:
     """Texts by name; where a name is used twice, a direct reference counts. Depth first, without recursion."""
-    texts: dict[str, str] = {each.name: found[key_of(subject, each)].schema.text for each in direct}
+    texts: dict[str, str] = {each.name: resolved[key_of(subject, each)].schema.text for each in direct}
     ordered: dict[str, str] = {}
     stack: list[tuple[Subject, Reference, bool]] = [(subject, each, False) for each in reversed(direct)]
     seen: set[VersionKey] = set()
@@ -98,10 +98,10 @@ def _in_order(
         owner, reference, is_done = stack.pop()
         key = key_of(owner, reference)
         if is_done:
-            ordered.setdefault(reference.name, texts.get(reference.name, found[key].schema.text))
+            ordered.setdefault(reference.name, texts.get(reference.name, resolved[key].schema.text))
         elif key not in seen or reference.name not in ordered:
             stack.append((owner, reference, True))
             if key not in seen:
                 seen.add(key)
-                stack += [(key.subject, each, False) for each in reversed(found[key].schema.references)]
+                stack += [(key.subject, each, False) for each in reversed(resolved[key].schema.references)]
     return ordered

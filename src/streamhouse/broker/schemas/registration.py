@@ -1,9 +1,9 @@
-"""Registration: a schema becomes a version of a subject, or is found to be one.
+"""Registration: adds a schema as a version of a subject, or returns its existing version.
 
 Data path   wire -> schemas -> **registration** -> library, rules -> metadata store, one transaction
 Owns        the order of a registration: mode, what it inherits, parsing, the same again, compatibility, the transaction
-            that decides, and deciding again when somebody was quicker
-Leaves      what rules say to `rules`, which id and version it gets to the metadata store
+            that decides, and retries after a concurrent change
+Leaves      compatibility rules to `subject_config`, which id and version it gets to the metadata store
 
 Two agents that register at once both decide by what they read; the transaction lets the first one through, and the
 other reads and decides again.
@@ -107,11 +107,11 @@ class Registration:
         check_subject(subject)
         for _ in range(TRIES):
             state = await self._store.subject_state(subject)
-            found = await self._decide(state, proposal, normalize=normalize)
-            if isinstance(found, SubjectVersion):
-                known = await self._store.schema_versions([found.key])
+            decision = await self._decide(state, proposal, normalize=normalize)
+            if isinstance(decision, SubjectVersion):
+                known = await self._store.schema_versions([decision.key])
             else:
-                added = await self._store.add_version(found, max_subjects=self._settings.max_subjects)
+                added = await self._store.add_version(decision, max_subjects=self._settings.max_subjects)
                 known = [] if added is None else [added]
             if known:
                 return known[0]
@@ -182,9 +182,9 @@ class Registration:
                 break
             compared += 1
             parsed = await self._library.parsed(each.subject.context, each.schema_id)
-            found = await self._library.clashes(prepared.parsed, parsed, level)
-            if found:
-                return describe_incompatibilities(found, version=each.version, older=parsed, level=level)
+            clashes = await self._library.clashes(prepared.parsed, parsed, level)
+            if clashes:
+                return describe_incompatibilities(clashes, version=each.version, older=parsed, level=level)
         return []
 
     async def compatibility(
@@ -220,14 +220,14 @@ class Registration:
         same = find_same(versions, prepared)
         if same is None and (latest := await self._latest(state)) is not None:
             same = find_same(versions, replace(prepared, proposal=inherit(proposal, latest)))
-        found = await self._store.schema_versions([same.key]) if same is not None else []
-        if not found:
+        matches = await self._store.schema_versions([same.key]) if same is not None else []
+        if not matches:
             raise UnknownSchema(subject)
-        return found[0]
+        return matches[0]
 
 
 def inherit(proposal: Proposal, latest: StoredSchema | None) -> Proposal:
-    """What isn't said is as in the latest version: its text, its metadata, its rules."""
+    """Take over text, metadata and rules of the latest version where the proposal has none."""
     if latest is None:
         return proposal
     if not proposal.text.strip():
@@ -240,15 +240,15 @@ def inherit(proposal: Proposal, latest: StoredSchema | None) -> Proposal:
 
 
 def find_same(versions: Sequence[SubjectVersion], prepared: PreparedSchema) -> SubjectVersion | None:
-    """The newest version that is this schema, under the numbers that were asked for."""
-    wanted, guid = prepared.proposal, prepared.guid
+    """The newest version with this schema, and the id and version if the proposal names them."""
+    proposal, guid = prepared.proposal, prepared.guid
     return next(
         (
             each
             for each in reversed(versions)
             if each.guid == guid
-            and wanted.schema_id in (None, each.schema_id)
-            and wanted.version in (None, each.version)
+            and proposal.schema_id in (None, each.schema_id)
+            and proposal.version in (None, each.version)
         ),
         None,
     )

@@ -57,7 +57,7 @@ class SchemaRegistry:
         return f"<SchemaRegistry {self.library!r}>"
 
     def heard(self, change: Change) -> None:
-        """The metadata store tells of a change."""
+        """Invalidate caches after a change that the metadata store announced."""
         if change.kind in (ChangeKind.SCHEMAS, ChangeKind.EVERYTHING):
             self.library.expire_all()
 
@@ -93,10 +93,10 @@ class SchemaRegistry:
 
     async def versions_of(self, schema_id: int, *, context: str = "", with_deleted: bool) -> Sequence[SubjectVersion]:
         """The versions that have an id; raises `UnknownSchema` when there never were any."""
-        found = await self._store.versions_of_schema(context or DEFAULT_CONTEXT, schema_id)
-        if not found:
+        versions = await self._store.versions_of_schema(context or DEFAULT_CONTEXT, schema_id)
+        if not versions:
             raise UnknownSchema(schema_id=schema_id)
-        return [each for each in found if with_deleted or not each.deleted]
+        return [each for each in versions if with_deleted or not each.deleted]
 
     # --- subjects and versions
 
@@ -176,13 +176,13 @@ class SchemaRegistry:
 
     async def version(self, subject: Subject, version: int | None, *, with_deleted: bool = False) -> RegisteredSchema:
         """A version with its schema, None: the latest; raises `UnknownSubject` or `UnknownVersion`."""
-        found = await self._find(subject, version, with_deleted=with_deleted)
-        if found is None and (alias := await self._alias(subject)) is not None:
-            found = await self._find(alias, version, with_deleted=with_deleted)
-        if found is None:
+        schema = await self._find(subject, version, with_deleted=with_deleted)
+        if schema is None and (alias := await self._alias(subject)) is not None:
+            schema = await self._find(alias, version, with_deleted=with_deleted)
+        if schema is None:
             await self.versions(subject, deleted=Deleted.WITH if with_deleted else Deleted.WITHOUT)
             raise UnknownVersion(subject, version or -1)
-        return found
+        return schema
 
     async def newest_id(self, subject: str) -> int:
         """The id of a subject's newest version; raises `UnknownSubject`."""
@@ -191,8 +191,8 @@ class SchemaRegistry:
     async def _find(self, subject: Subject, version: int | None, *, with_deleted: bool) -> RegisteredSchema | None:
         if version is None:
             return await self._store.latest_version(subject)
-        found = await self._store.schema_versions([VersionKey(subject, version)])
-        return found[0] if found and (with_deleted or not found[0].deleted) else None
+        rows = await self._store.schema_versions([VersionKey(subject, version)])
+        return rows[0] if rows and (with_deleted or not rows[0].deleted) else None
 
     async def _alias(self, subject: Subject) -> Subject | None:
         """The subject that stands in for one without versions."""
@@ -204,8 +204,8 @@ class SchemaRegistry:
         self, subject: Subject, version: int | None, *, with_deleted: bool = False
     ) -> Sequence[SubjectVersion]:
         """The versions that need this one."""
-        found = await self.version(subject, version, with_deleted=True)
-        users = await self._store.referrers(VersionKey(found.subject, found.version))
+        schema = await self.version(subject, version, with_deleted=True)
+        users = await self._store.referrers(VersionKey(schema.subject, schema.version))
         return [each for each in users if with_deleted or not each.deleted]
 
     async def delete_version(self, subject: Subject, version: int | None, *, permanent: bool = False) -> int:
@@ -228,7 +228,7 @@ class SchemaRegistry:
     # --- rules
 
     async def in_force(self, scope: Subject) -> EffectiveConfig:
-        """What holds for a subject, whoever said it."""
+        """The effective configuration of a subject, from all its scopes."""
         return effective_config(await self._store.schema_rules(scope.scopes))
 
     async def config(self, scope: Subject) -> Mapping[str, Any]:

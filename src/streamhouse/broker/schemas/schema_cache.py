@@ -28,7 +28,7 @@ V = TypeVar("V")
 
 
 class ReadStarted(NamedTuple):
-    """When a value was asked for, by the clock and by the news that had come until then."""
+    """When a read of the store started, by the clock and by the changes announced until then."""
 
     at: float
     news: int
@@ -36,7 +36,7 @@ class ReadStarted(NamedTuple):
 
 class _Entry(NamedTuple, Generic[V]):
     value: V
-    asked: ReadStarted
+    started: ReadStarted
     weight: int
 
 
@@ -67,29 +67,30 @@ class TtlCache(Generic[K, V]):
     def fresh(self, key: K) -> V | None:
         """The value, unless it must be looked up first. Counted."""
         entry = self._entries.get(key)
-        if entry is None or not self._is_fresh(entry.asked):
+        if entry is None or not self._is_fresh(entry.started):
             self.misses += 1
             return None
         self.hits += 1
         self._entries.move_to_end(key)
         return entry.value
 
-    def _is_fresh(self, asked: ReadStarted) -> bool:
-        return asked.news == self._news and self._clock.monotonic() - asked.at < self._ttl_s
+    def _is_fresh(self, started: ReadStarted) -> bool:
+        return started.news == self._news and self._clock.monotonic() - started.at < self._ttl_s
 
     def old(self, key: K) -> V | None:
         """The value, however old it is."""
         entry = self._entries.get(key)
         return entry.value if entry is not None else None
 
-    def ask(self) -> ReadStarted:
-        """To be taken before a value is read, and given with it: by news that come meanwhile it is old at once."""
+    def start_read(self) -> ReadStarted:
+        """Call before a value is read and pass the result to `put`: a change announced meanwhile makes the value
+        stale."""
         return ReadStarted(self._clock.monotonic(), self._news)
 
-    def put(self, key: K, value: V, asked: ReadStarted) -> None:
+    def put(self, key: K, value: V, started: ReadStarted) -> None:
         self.drop(key)
         weight = self._weigh(value)
-        self._entries[key] = _Entry(value, asked, weight)
+        self._entries[key] = _Entry(value, started, weight)
         self.size_bytes += weight
         while len(self._entries) > self._limit or (self.size_bytes > self._max_bytes and len(self._entries) > 1):
             self.drop(next(iter(self._entries)))
@@ -161,7 +162,7 @@ class SchemaCache:
         return known
 
     async def _read(self, context: str, schema_id: int) -> KnownSchema | None:
-        key, asked = (context, schema_id), self.schemas.ask()
+        key, started = (context, schema_id), self.schemas.start_read()
         old = self.schemas.old(key)
         try:
             stored = await self._dependencies.metadata.schema_of_id(context, schema_id)
@@ -173,7 +174,7 @@ class SchemaCache:
             self.schemas.drop(key)
             return None
         known = old if old is not None and old.stored == stored else KnownSchema(stored)
-        self.schemas.put(key, known, asked)
+        self.schemas.put(key, known, started)
         return known
 
     async def _parse_known(self, stored: StoredSchema) -> ParsedSchema:
@@ -190,14 +191,14 @@ class SchemaCache:
     # --- which subjects have it
 
     def surely_known(self, context: str, schema_id: int) -> bool:
-        """Whether memory says that there is such a schema; no means that the store must be asked."""
+        """Whether the schema is cached; if not, the store must be read."""
         return self.schemas.fresh((context, schema_id)) is not None
 
     def surely_belongs(self, subject: Subject, schema_id: int) -> bool:
         return self.members.fresh((subject, schema_id)) is not None
 
     async def is_known(self, context: str, schema_id: int) -> bool:
-        """Whether the store says so; memory where it is away."""
+        """Whether the store has the schema; by the cache while the store is unavailable."""
         return await self._once((context, schema_id), lambda: self._read(context, schema_id)) is not None
 
     async def belongs(self, subject: Subject, schema_id: int) -> bool:
@@ -205,7 +206,7 @@ class SchemaCache:
         return await self._once((subject, schema_id), lambda: self._read_membership(subject, schema_id))
 
     async def _read_membership(self, subject: Subject, schema_id: int) -> bool:
-        key, asked = (subject, schema_id), self.members.ask()
+        key, started = (subject, schema_id), self.members.start_read()
         try:
             versions = await self._dependencies.metadata.versions_of_schema(subject.context, schema_id)
         except Unavailable:
@@ -213,7 +214,7 @@ class SchemaCache:
                 raise
             return True
         if any(each.subject == subject and not each.deleted for each in versions):
-            self.members.put(key, True, asked)
+            self.members.put(key, True, started)
             return True
         self.members.drop(key)
         return False

@@ -1,6 +1,6 @@
 """Rules: which configuration and mode hold for a subject, and what they demand of a new version.
 
-Data path   registration asks **rules**
+Data path   registration -> **subject_config**
 Owns        how scopes add up, what modes forbid, which versions a level compares in which direction, the reasons' form
 Leaves      comparing two schemas to their language, the rows to the metadata store
 """
@@ -71,8 +71,8 @@ def check_registration(subject: Subject, mode: Mode, *, is_import: bool) -> None
     """Raise unless the mode lets a schema be registered, with a given id or without."""
     check_writable(subject, mode)
     if is_import != (mode is Mode.IMPORT):
-        wanted = "import" if is_import else "read-write"
-        raise ModeRefused(subject, why=f"Subject {subject} in context {subject.context} is not in {wanted} mode")
+        required = "import" if is_import else "read-write"
+        raise ModeRefused(subject, why=f"Subject {subject} in context {subject.context} is not in {required} mode")
 
 
 def incompatibilities(newer: ParsedSchema, older: ParsedSchema, level: Level) -> list[Incompatibility]:
@@ -85,12 +85,14 @@ def incompatibilities(newer: ParsedSchema, older: ParsedSchema, level: Level) ->
 
 
 def describe_incompatibilities(
-    found: Sequence[Incompatibility], *, version: int, older: ParsedSchema, level: Level
+    incompatibilities: Sequence[Incompatibility], *, version: int, older: ParsedSchema, level: Level
 ) -> list[str]:
     """The reasons as clients of Confluent's registry are used to read them: each a text, the context last."""
-    if not found:
+    if not incompatibilities:
         return []
-    reasons = [f"{{errorType:'{each.kind}', description:'{each.message}', path:'{each.path}'}}" for each in found]
+    reasons = [
+        f"{{errorType:'{each.kind}', description:'{each.message}', path:'{each.path}'}}" for each in incompatibilities
+    ]
     text = older.text if len(older.text) <= OLD_TEXT_CHARS else older.text[:OLD_TEXT_CHARS] + "…"
     return [*reasons, f"{{oldSchemaVersion: {version}}}", f"{{oldSchema: '{text}'}}", f"{{compatibility: '{level}'}}"]
 
