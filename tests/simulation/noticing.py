@@ -35,17 +35,19 @@ ALL: Final[Mapping[str, Mutation]] = {
 NO_TRANSACTIONS: Final = {"transactors": 0, "committed_followers": 0}
 """Where it isn't about them, there are none: other things happen more often."""
 NOTICED: Final[Mapping[str, int]] = {
-    "a PUT may overwrite": 2,
-    "a WAL is removed before its recovery is finished": 21,
+    "a PUT may overwrite": 1,
+    "a WAL is removed before its recovery is finished": 2,
+    "a claim frees the leases": 1,
     "a closed log is not sealed": 54,
     "a dead session's log is not sealed": 2,
     "a duplicate is answered before its original is durable": 14,
     "a flush gives up after a failure": 1,
     "a gap is called out of order where a partition has moved": 205,
-    "a marker is taken however late it comes": 11,
+    "a marker is taken however late it comes": 26,
     "a partition is in two flushes at once": 50,
-    "a placed run carries no producers": 5,
+    "a placed run carries no producers": 11,
     "a rebalance waits for ever": 22,
+    "a rebalance waits for nobody": 3,
     "a refused batch is overtaken": 3,
     "a repeated commit does not know its runs once they were replaced": 14,
     "a repeated commit is not recognised": 6,
@@ -56,29 +58,33 @@ NOTICED: Final[Mapping[str, int]] = {
     "appends are acknowledged without a valid lease": 3,
     "assignments are handed out before they are durable": 46,
     "blocks are not checked": 1,
-    "commits are not fenced": 6,
+    "commits are not fenced": 2,
+    "deadlines wake nobody": 3,
+    "heartbeats of a claimed session are accepted": 1,
     "leases of the living are taken": 1,
-    "log objects are deleted before the mark is stored": 3,
+    "log objects are deleted before the mark is stored": 6,
     "memory is not given back": 1,
     "offsets count before their transaction is decided": 11,
     "offsets expire too early": 32,
     "offsets expire under their readers": 1,
     "offsets never expire": 1,
-    "recovered segments lack the producers": 2,
+    "recovered entries are not replayed for producers": 3,
+    "recovered segments lack the producers": 3,
     "recovery begins at the first object": 1,
     "seals are removed with the log": 2,
     "segments lack the producers": 3,
     "sequences advance though the append failed": 3,
     "sessions never end": 8,
     "the WAL is truncated before the segment is registered": 5,
-    "the generation of a commit is not checked": 6,
+    "the generation of a commit is not checked": 7,
     "the high watermark moves before the commit": 15,
-    "the mark passes what is not flushed": 1,
+    "the mark passes what is not flushed": 0,
     "the member of a commit is not checked": 2,
     "the next leader doesn't know the producers": 1,
     "the sweep takes objects of live sessions": 1,
+    "whatever has our name is taken for ours": 1,
 }
-"""Seeds that noticed, where others had to be tried before. When one no longer does, the others are tried as ever."""
+"""Seeds that notice, pass with the guard and cost little. When one no longer does, the others are tried as ever."""
 
 
 def notice(name: str, patch: Patch) -> Outcome | None:
@@ -98,10 +104,21 @@ def _seeds(name: str) -> Iterator[int]:
 def main(names: Sequence[str]) -> None:
     logging.getLogger("streamhouse").setLevel(logging.CRITICAL)
     for name in names or sorted(ALL):
-        with pytest.MonkeyPatch.context() as patch:
-            noticed = notice(name, patch)
-        if noticed is not None and noticed.seed != ALL[name].first:
-            sys.stdout.write(f'    "{name}": {noticed.seed},\n')
+        seed = cheapest_seed(name)
+        if seed is not None and seed != ALL[name].first:
+            sys.stdout.write(f'    "{name}": {seed},\n')
+
+
+def cheapest_seed(name: str) -> int | None:
+    """Of the seeds that fail without this guard and pass with it, the one that takes the fewest steps."""
+    mutation = ALL[name]
+    tweaks = {**NO_TRANSACTIONS, **mutation.tweaks}
+    with pytest.MonkeyPatch.context() as patch:
+        mutation.apply(patch)
+        outcomes = [run_seed(seed, profile=mutation.profile, tweaks=tweaks) for seed in mutation.range]
+    failed = sorted((outcome.steps, outcome.seed) for outcome in outcomes if outcome.failure)
+    passes = (seed for _, seed in failed if not run_seed(seed, profile=mutation.profile, tweaks=tweaks).failure)
+    return next(passes, None)
 
 
 if __name__ == "__main__":
