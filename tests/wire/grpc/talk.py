@@ -1,4 +1,4 @@
-"""A real gRPC client of a real agent, with its methods found by name in streamhouse.proto."""
+"""A real gRPC client of a real agent, with its methods looked up by name in streamhouse.proto."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -54,19 +54,19 @@ class Stream(Generic[A]):
         return answer
 
     async def end(self) -> None:
-        """The client has nothing more to say."""
+        """End the client's side of the stream."""
         await self.call.done_writing()
 
     async def rest(self) -> list[A]:
         """What comes until the stream ends."""
-        found: list[A] = []
+        results: list[A] = []
         async with asyncio.timeout(PATIENCE_S):
             try:
                 while (message := await self.call.read()) is not grpc.aio.EOF:
-                    found.append(message)
+                    results.append(message)
             except grpc.aio.AioRpcError as error:
                 raise Refused(error) from None
-        return found
+        return results
 
     async def code(self) -> Any:
         async with asyncio.timeout(PATIENCE_S):
@@ -78,17 +78,17 @@ class Client:
         self.channel = channel
 
     async def __call__(self, request: Message, answer: type[A], *, timeout: float | None = PATIENCE_S) -> A:
-        """Ask the one method that takes this request."""
+        """Call the method that takes this request."""
         name = request.DESCRIPTOR.name.removesuffix("Request")
         path = f"/{(RECORDS if name in RECORDS.methods_by_name else ADMIN).full_name}/{name}"
         method = self.channel.unary_unary(
             path, request_serializer=type(request).SerializeToString, response_deserializer=answer.FromString
         )
         try:
-            answered: A = await method(request, timeout=timeout)
+            response: A = await method(request, timeout=timeout)
         except grpc.aio.AioRpcError as error:
             raise Refused(error) from None
-        return answered
+        return response
 
     def stream(self, name: str, answer: type[A], *, timeout: float | None = None) -> Stream[A]:
         question = getattr(pb, f"{name}Request")
@@ -112,13 +112,13 @@ class Client:
 
     async def values(self, topic: str) -> list[bytes]:
         """All values of a topic with one partition, or partition by partition."""
-        found: list[bytes] = []
+        results: list[bytes] = []
         positions = [pb.Position(topic=topic, edge=pb.EDGE_EARLIEST)]
         while True:
             answer = await self(pb.FetchRequest(positions=positions), pb.FetchResponse)
-            found += [record.value for part in answer.partitions for record in part.records]
+            results += [record.value for part in answer.partitions for record in part.records]
             if all(part.next_offset >= part.high_watermark for part in answer.partitions):
-                return found
+                return results
             positions = [
                 pb.Position(topic=topic, partition=part.partition, offset=part.next_offset)
                 for part in answer.partitions
@@ -131,7 +131,7 @@ def values_of(answers: Sequence[pb.ConsumeResponse]) -> list[bytes]:
 
 @contextmanager
 def stalled(agent: Agent) -> Iterator[asyncio.Event]:
-    """An agent that takes records and never acknowledges them; says when it has taken the first ones."""
+    """An agent that takes records and never acknowledges them; sets the event when it has taken the first ones."""
     begun = asyncio.Event()
 
     async def publish(*_: object, **__: object) -> list[Receipt]:

@@ -78,10 +78,10 @@ async def test_what_can_not_be_done_says_why(client: Client, request_, answer, c
 async def test_partitions_tell_how_far_they_are(client: Client) -> None:
     await client.create("orders", 2)
     await client.produce("orders", b"a", b"b", partition=1)
-    found = (await client(pb.ListPartitionsRequest(topic="orders"), pb.ListPartitionsResponse)).partitions
-    assert [(part.partition, part.high_watermark) for part in found] == [(0, 0), (1, 2)]
-    assert found[1].HasField("leader")
-    assert found[1].size_bytes > 0
+    result = (await client(pb.ListPartitionsRequest(topic="orders"), pb.ListPartitionsResponse)).partitions
+    assert [(part.partition, part.high_watermark) for part in result] == [(0, 0), (1, 2)]
+    assert result[1].HasField("leader")
+    assert result[1].size_bytes > 0
     everywhere = (await client(pb.ListPartitionsRequest(), pb.ListPartitionsResponse)).partitions
     assert [part.topic for part in everywhere] == ["orders", "orders"]
 
@@ -97,10 +97,10 @@ async def test_offsets_are_found_by_edge_and_by_time(client: Client) -> None:
         Position(topic="orders", partition=0, timestamp_ms=999),
         Position(topic="orders", partition=4, edge=pb.EDGE_LATEST),
     ]
-    found = (await client(pb.ListOffsetsRequest(positions=positions), pb.ListOffsetsResponse)).offsets
-    assert [each.offset for each in found] == [0, 3, 1, -1, -1]
-    assert found[2].timestamp_ms == 200
-    assert [each.error.name for each in found] == ["", "", "", "", "UnknownTopic"]
+    result = (await client(pb.ListOffsetsRequest(positions=positions), pb.ListOffsetsResponse)).offsets
+    assert [each.offset for each in result] == [0, 3, 1, -1, -1]
+    assert result[2].timestamp_ms == 200
+    assert [each.error.name for each in result] == ["", "", "", "", "UnknownTopic"]
 
 
 async def test_groups_are_seen_measured_sent_back_and_forgotten(start_agent: StartAgent, connect: Connect) -> None:
@@ -142,11 +142,11 @@ async def test_groups_are_seen_measured_sent_back_and_forgotten(start_agent: Sta
 
 
 async def test_the_cluster_says_who_is_in_it_and_where(agent: Agent, client: Client) -> None:
-    told = await client(pb.GetClusterRequest(), pb.GetClusterResponse)
-    assert told.version == __version__
-    assert len(told.cluster_id) == 22
-    assert told.bootstrap_servers == str(agent.ready.kafka)
-    (member,) = told.agents
+    response = await client(pb.GetClusterRequest(), pb.GetClusterResponse)
+    assert response.version == __version__
+    assert len(response.cluster_id) == 22
+    assert response.bootstrap_servers == str(agent.ready.kafka)
+    (member,) = response.agents
     assert (member.node_id, member.asked, member.state) == (agent.ready.node_id, True, "live")
     assert (member.kafka, member.http, member.grpc) == tuple(
         map(str, (agent.ready.kafka, agent.ready.http, agent.ready.grpc))

@@ -70,7 +70,7 @@ async def test_whatever_comes_is_answered_with_a_reason(client: Client, method: 
 
     turns = asyncio.Semaphore(AT_ONCE)
 
-    async def ask(raw: bytes) -> tuple[Any, str]:
+    async def call(raw: bytes) -> tuple[Any, str]:
         async with turns:
             if method.client_streaming:
                 call = client.channel.stream_stream(path)(timeout=TIMEOUT_S)
@@ -80,5 +80,5 @@ async def test_whatever_comes_is_answered_with_a_reason(client: Client, method: 
                 call = client.channel.unary_unary(path)(raw, timeout=TIMEOUT_S)
             return await call.code(), await call.details()
 
-    answers = await asyncio.gather(*(ask(raw) for raw in requests))
+    answers = await asyncio.gather(*(call(raw) for raw in requests))
     assert [answer for answer in answers if answer[0] in OURS] == []

@@ -21,10 +21,10 @@ def consume(client: Client) -> Consume:
 
 async def values(stream: Consume, count: int) -> list[bytes]:
     """The next values, however they are spread over messages."""
-    found: list[bytes] = []
-    while len(found) < count:
-        found += values_of([await stream.next()])
-    return found
+    received: list[bytes] = []
+    while len(received) < count:
+        received += values_of([await stream.next()])
+    return received
 
 
 async def test_what_is_there_comes_first_and_then_what_comes(client: Client) -> None:
@@ -46,11 +46,11 @@ async def test_many_partitions_come_in_one_stream_each_in_its_order(client: Clie
     await stream.send(pb.ConsumeRequest(subscribe=[EARLIEST]))
     for n in range(40):
         await client.produce("orders", b"%d" % n, partition=n % 4)
-    found: dict[int, list[bytes]] = {}
-    while sum(map(len, found.values())) < 40:
+    received: dict[int, list[bytes]] = {}
+    while sum(map(len, received.values())) < 40:
         for part in (await stream.next()).partitions:
-            found.setdefault(part.partition, []).extend(record.value for record in part.records)
-    assert found == {number: [b"%d" % n for n in range(number, 40, 4)] for number in range(4)}
+            received.setdefault(part.partition, []).extend(record.value for record in part.records)
+    assert received == {number: [b"%d" % n for n in range(number, 40, 4)] for number in range(4)}
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ async def test_a_client_that_has_said_all_goes_on_reading_and_ends_it_when_it_li
     stream.call.cancel()
 
 
-async def test_a_partition_that_can_not_be_read_is_told_and_dropped(client: Client) -> None:
+async def test_a_partition_that_can_not_be_read_is_reported_and_dropped(client: Client) -> None:
     await client.create("orders")
     await client.produce("orders", b"a")
     stream = consume(client)
@@ -146,9 +146,9 @@ async def test_batches_come_as_they_were_stored_and_are_granted_whole(client: Cl
         await client.produce("orders", b"%d-a" % n, b"%d-b" % n)
     stream = client.stream("ConsumeBatches", pb.ConsumeBatchesResponse)
     await stream.send(pb.ConsumeBatchesRequest(subscribe=[EARLIEST], grant_records=3))
-    found = [part for _ in range(1) for part in (await stream.next()).partitions]
-    assert [len(part.batches) for part in found] == [2], "the last one goes beyond"
-    assert found[-1].next_offset == 4
+    received = [part for _ in range(1) for part in (await stream.next()).partitions]
+    assert [len(part.batches) for part in received] == [2], "the last one goes beyond"
+    assert received[-1].next_offset == 4
     await stream.send(pb.ConsumeBatchesRequest(grant_records=100))
     await stream.end()
     assert (await stream.next()).partitions[-1].next_offset == 8

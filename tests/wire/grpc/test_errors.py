@@ -1,4 +1,4 @@
-"""Status codes: every error has one, and it says whether to come again."""
+"""Status codes: every error has one, which shows whether to retry."""
 
 import grpc
 import pytest
@@ -18,7 +18,7 @@ def test_every_error_has_a_code_of_its_own(kind: type[StreamhouseError]) -> None
     assert kind in CODES
 
 
-def test_the_root_has_none_so_a_new_branch_must_be_placed() -> None:
+def test_the_root_has_none_so_a_new_branch_needs_a_code() -> None:
     assert StreamhouseError not in CODES
     assert Exception not in CODES
 
@@ -32,16 +32,16 @@ def test_clients_come_again_for_what_may_succeed_later(kind: type[StreamhouseErr
         assert code is not grpc.StatusCode.UNAVAILABLE
 
 
-def test_an_error_tells_its_name_its_text_and_when_to_come_again() -> None:
+def test_an_error_has_its_name_its_text_and_the_time_to_retry() -> None:
     error = errors.Overloaded("appends", limit_bytes=1, retry_after_s=0.25)
     assert code_of(error) is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert dict(metadata_of(error)) == {"streamhouse-error": "Overloaded", "retry-after-ms": "250"}
-    told = as_message(error)
-    assert (told.name, told.retriable, told.retry_after_ms, told.code) == ("Overloaded", True, 250, 8)
-    assert told.message == str(error)
+    message = as_message(error)
+    assert (message.name, message.retriable, message.retry_after_ms, message.code) == ("Overloaded", True, 250, 8)
+    assert message.message == str(error)
 
 
-def test_an_error_that_knows_no_time_tells_none() -> None:
+def test_an_error_without_a_retry_time_has_none() -> None:
     error = errors.UnknownTopic("orders")
     assert dict(metadata_of(error)) == {"streamhouse-error": "UnknownTopic"}
     assert (as_message(error).retriable, as_message(error).retry_after_ms) == (False, 0)

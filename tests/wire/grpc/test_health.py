@@ -55,7 +55,7 @@ async def test_a_service_that_is_not_there_is_not_found(client: Client) -> None:
     )
 
 
-async def test_who_watches_is_told_of_each_change(
+async def test_a_watching_client_gets_each_change(
     agent: Agent, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watching = watch(client)

@@ -1,5 +1,5 @@
 """Small batches that become large: over Kafka, HTTP and gRPC they are opened off the event loop, in bounded memory, and
-nobody else notices."""
+other clients aren't affected."""
 
 import asyncio
 import threading
@@ -74,8 +74,8 @@ async def test_nothing_compressed_is_opened_on_the_event_loop(
             assert await publish_over_grpc(by_grpc, "orders", a_batch(b"d", codec=codec)) == ""
         assert opened >= 4 * len(COMPRESSING)
         opened = 0
-        (found,) = await ask(kafka, 1_001)
-        assert found.offset == 1
+        (result,) = await ask(kafka, 1_001)
+        assert result.offset == 1
         page = await http.get("/v1/topics/orders/partitions/0/records", params={"limit": 100})
         assert len(page.json()["records"]) == 4 * len(COMPRESSING)
         assert len(await by_grpc.values("orders")) == 6 * len(COMPRESSING)

@@ -99,7 +99,7 @@ async def test_no_more_calls_run_at_once_than_allowed(start_agent: StartAgent, c
     "method",
     ["/streamhouse.v1.AdminService/ListTopics", "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"],
 )
-async def test_a_call_whose_message_never_comes_gives_its_place_back(start_agent: StartAgent, method: str) -> None:
+async def test_a_call_whose_message_never_comes_frees_its_slot(start_agent: StartAgent, method: str) -> None:
     agent = await start_agent(grpc__default_timeout_s="0.2", grpc__max_requests="1")
     async with grpc.aio.insecure_channel(str(agent.ready.grpc)) as channel:
         held = channel.stream_unary(method)(timeout=3600)
@@ -119,7 +119,7 @@ async def test_a_connection_that_never_speaks_is_closed(start_agent: StartAgent)
     agent = await start_agent(grpc__handshake_timeout_s="0.2")
     reader, writer = await asyncio.open_connection(*agent.ready.grpc)  # type: ignore[misc]
     async with asyncio.timeout(20):
-        await reader.read()  # what the server says of itself, and then the end
+        await reader.read()  # the server's settings frame, then the end
     writer.close()
 
 
@@ -151,7 +151,7 @@ class From:
         raise grpc.aio.AbortError(details)
 
 
-async def a_question() -> AsyncIterator[bytes]:
+async def one_message() -> AsyncIterator[bytes]:
     yield b""
 
 
@@ -162,51 +162,56 @@ def some_calls(**settings: Any) -> tuple[CallRunner, ManualClock]:
 
 async def test_one_address_has_its_share_of_calls_at_once_and_others_have_theirs() -> None:
     calls, _ = some_calls(max_requests_per_ip=2)
-    gate = asyncio.Event()
+    released = asyncio.Event()
 
-    async def waits(question: Any, call: Call) -> Any:
-        await gate.wait()
+    async def wait(question: Any, call: Call) -> Any:
+        await released.wait()
         return pb.ListTopicsResponse()
 
-    handler = calls.unary("Wait", pb.ListTopicsRequest, waits)
+    handler = calls.unary("Wait", pb.ListTopicsRequest, wait)
 
-    def ask(host: str, port: int) -> asyncio.Task[bytes]:
-        return asyncio.create_task(handler.stream_unary(a_question(), From(f"ipv4:{host}:{port}")))
+    def call(host: str, port: int) -> asyncio.Task[bytes]:
+        return asyncio.create_task(handler.stream_unary(one_message(), From(f"ipv4:{host}:{port}")))
 
-    asked = [ask("10.0.0.7", 1), ask("10.0.0.7", 2), ask("10.0.0.8", 3), *(ask("127.0.0.1", n) for n in range(5))]
+    calls_in_flight = [
+        call("10.0.0.7", 1),
+        call("10.0.0.7", 2),
+        call("10.0.0.8", 3),
+        *(call("127.0.0.1", n) for n in range(5)),
+    ]
     await asyncio.sleep(0)
     late = From("ipv4:10.0.0.7:4")
     with pytest.raises(grpc.aio.AbortError):
-        await handler.stream_unary(a_question(), late)
+        await handler.stream_unary(one_message(), late)
     assert late.code is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert "grpc.max_requests_per_ip" in late.details
-    gate.set()
-    await asyncio.gather(*asked)
-    await ask("10.0.0.7", 5)
+    released.set()
+    await asyncio.gather(*calls_in_flight)
+    await call("10.0.0.7", 5)
 
 
-async def test_refusals_of_a_client_that_asks_without_end_are_held_back_longer_and_longer() -> None:
+async def test_refusals_of_a_client_that_keeps_calling_are_delayed_longer_and_longer() -> None:
     calls, clock = some_calls(failures_per_s=5, max_failure_delay_s=0.2)
 
-    async def refuses(question: Any, call: Call) -> Any:
+    async def refuse(question: Any, call: Call) -> Any:
         raise UnknownTopic("nowhere")
 
-    handler = calls.unary("Refuse", pb.ListTopicsRequest, refuses)
+    handler = calls.unary("Refuse", pb.ListTopicsRequest, refuse)
 
-    async def ask(peer: str) -> None:
+    async def call(peer: str) -> None:
         clock.advance(ms=1)
         with pytest.raises(grpc.aio.AbortError):
-            await handler.stream_unary(a_question(), From(peer))
+            await handler.stream_unary(one_message(), From(peer))
 
     for _ in range(5):
-        await ask("ipv4:10.0.0.7:1")
+        await call("ipv4:10.0.0.7:1")
     assert clock.slept == []
     for _ in range(5):
-        await ask("ipv4:10.0.0.7:1")
+        await call("ipv4:10.0.0.7:1")
     assert len(clock.slept) == 5
     assert clock.slept == sorted(clock.slept)
     assert clock.slept[-1] == pytest.approx(0.2)
-    await ask("ipv4:10.0.0.7:2")
+    await call("ipv4:10.0.0.7:2")
     assert len(clock.slept) == 5
 
 
@@ -214,7 +219,7 @@ async def test_refusals_of_a_client_that_asks_without_end_are_held_back_longer_a
     ("peer", "host"),
     [("ipv4:10.0.0.7:5000", "10.0.0.7"), ("ipv6:[::1]:5000", "::1"), ("ipv6:%5B::1%5D:5000", "::1")],
 )
-def test_the_address_of_a_client_is_found_in_what_grpc_calls_it(peer: str, host: str) -> None:
+def test_the_address_of_a_client_is_parsed_from_the_peer_of_grpc(peer: str, host: str) -> None:
     assert host_of(client_of(peer)) == host
 
 
@@ -243,7 +248,7 @@ async def test_an_address_in_use_is_named_with_the_flag_that_changes_it(tmp_path
             raise AssertionError("it started")
 
 
-async def test_an_agent_without_grpc_says_so_and_never_imports_it(tmp_path: Path) -> None:
+async def test_an_agent_without_grpc_reports_none_and_never_imports_it(tmp_path: Path) -> None:
     script = """
 import asyncio, sys
 from streamhouse.agent import Agent, build_agent
@@ -282,7 +287,7 @@ async def test_a_stop_does_not_wait_for_clients_that_stay(start_agent: StartAgen
         await asyncio.gather(waiting, return_exceptions=True)
 
 
-async def test_a_client_that_calls_too_often_is_refused_and_told_when_to_come_again(
+async def test_a_client_that_calls_too_often_is_rejected_with_the_time_to_retry(
     start_agent: StartAgent, connect: Connect
 ) -> None:
     client = await connect(await start_agent(grpc__calls_per_s="0.1"))

@@ -121,7 +121,7 @@ async def test_a_cancelled_stream_leaves_whole_messages_only(client: Client) -> 
     assert values == [b"%d-%c" % (n, part) for n in range(len(values) // 3) for part in b"abc"]
 
 
-async def test_a_client_that_says_nothing_is_told_nothing(client: Client) -> None:
+async def test_a_client_that_sends_nothing_gets_nothing(client: Client) -> None:
     stream = client.stream("ProduceStream", pb.ProduceStreamResponse)
     await stream.end()
     assert await stream.rest() == []

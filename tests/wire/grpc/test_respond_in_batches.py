@@ -9,7 +9,7 @@ from streamhouse.errors import Overloaded, StreamhouseError
 from streamhouse.model.record import Acks, Receipt
 from streamhouse.wire.grpc.calls import Call
 from streamhouse.wire.grpc.produce import RecordsTarget, Results
-from streamhouse.wire.grpc.produce_stream import Share, append_batch, group_by_target, respond_in_batches
+from streamhouse.wire.grpc.produce_stream import StreamMessage, append_batch, group_by_target, respond_in_batches
 
 Numbers = AsyncIterator[int]
 
@@ -36,10 +36,10 @@ class Asking:
 async def test_every_question_is_answered_in_order_and_no_more_than_the_limit_are_in_flight(limit: int) -> None:
     client, rounds = Asking(), []
 
-    async def work(asked: Sequence[int]) -> Sequence[int]:
-        rounds.append(len(asked))
+    async def work(batch: Sequence[int]) -> Sequence[int]:
+        rounds.append(len(batch))
         await asyncio.sleep(0)
-        return asked
+        return batch
 
     await respond_in_batches(client.questions(), work, client.take, limit=limit)
     assert client.answers == list(range(100))
@@ -50,11 +50,11 @@ async def test_every_question_is_answered_in_order_and_no_more_than_the_limit_ar
 async def test_what_comes_while_a_round_is_worked_on_shares_the_next_one() -> None:
     client, rounds = Asking(), []
 
-    async def work(asked: Sequence[int]) -> Sequence[int]:
-        rounds.append(len(asked))
+    async def work(batch: Sequence[int]) -> Sequence[int]:
+        rounds.append(len(batch))
         for _ in range(20):
             await asyncio.sleep(0)
-        return asked
+        return batch
 
     await respond_in_batches(client.questions(), work, client.take, limit=50)
     assert len(rounds) < 10
@@ -63,7 +63,7 @@ async def test_what_comes_while_a_round_is_worked_on_shares_the_next_one() -> No
 async def test_work_that_fails_ends_the_stream_and_leaves_no_task() -> None:
     client = Asking()
 
-    async def work(asked: Sequence[int]) -> Sequence[int]:
+    async def work(batch: Sequence[int]) -> Sequence[int]:
         raise ValueError
 
     with pytest.raises(ExceptionGroup):
@@ -74,8 +74,8 @@ async def test_work_that_fails_ends_the_stream_and_leaves_no_task() -> None:
 # --- sharing
 
 
-def share(topic: str, *items: str, acks: Acks = Acks.WAL, key: str | None = None) -> Share[RecordsTarget, str]:
-    return Share(aim=RecordsTarget(topic, acks, key), items=list(items), call=Call(1.0, 10), results=[])
+def share(topic: str, *items: str, acks: Acks = Acks.WAL, key: str | None = None) -> StreamMessage[RecordsTarget, str]:
+    return StreamMessage(target=RecordsTarget(topic, acks, key), items=list(items), call=Call(1.0, 10), results=[])
 
 
 def test_neighbours_that_want_the_same_share_an_append() -> None:
@@ -95,8 +95,8 @@ def test_neighbours_that_want_the_same_share_an_append() -> None:
 async def test_each_message_gets_its_part_of_the_results() -> None:
     appended: list[tuple[str, list[str]]] = []
 
-    async def append(aim: RecordsTarget, items: Sequence[str], call: Call) -> Results:
-        appended.append((aim.topic, list(items)))
+    async def append(target: RecordsTarget, items: Sequence[str], call: Call) -> Results:
+        appended.append((target.topic, list(items)))
         return [Receipt(0, number, 0) for number, _ in enumerate(items)]
 
     shares = [share("a", "1", "2"), share("b", "3"), share("a", "4")]
@@ -106,11 +106,11 @@ async def test_each_message_gets_its_part_of_the_results() -> None:
     assert offsets == [[0, 1], [0], [2]]
 
 
-async def test_an_append_that_fails_is_told_to_all_who_shared_it_and_to_nobody_else() -> None:
+async def test_a_failed_append_is_the_result_of_the_messages_that_shared_it_and_of_no_others() -> None:
     error = Overloaded("appends", limit_bytes=1, retry_after_s=1)
 
-    async def append(aim: RecordsTarget, items: Sequence[str], call: Call) -> Results:
-        if aim.topic == "a":
+    async def append(target: RecordsTarget, items: Sequence[str], call: Call) -> Results:
+        if target.topic == "a":
             raise error
         return [Receipt(0, 0, 0)]
 
@@ -123,9 +123,9 @@ async def test_messages_to_one_topic_follow_each_other_and_other_topics_do_not_w
     log: list[str] = []
     free = asyncio.Event()
 
-    async def append(aim: RecordsTarget, items: Sequence[str], call: Call) -> Results:
+    async def append(target: RecordsTarget, items: Sequence[str], call: Call) -> Results:
         log.append(f"begin {items[0]}")
-        if aim.topic == "a":
+        if target.topic == "a":
             await free.wait()
         log.append(f"end {items[0]}")
         if items[0] == "3":

@@ -110,7 +110,7 @@ def led_by(member: Member) -> set[int]:
     return {number for number in range(PARTITIONS) if member.broker.leader_epoch(TopicPartition("orders", number)) >= 0}
 
 
-async def test_records_go_to_their_leaders_and_come_from_them_whoever_is_asked(team: list[Member]) -> None:
+async def test_records_go_to_their_leaders_and_come_from_them_through_any_agent(team: list[Member]) -> None:
     first, second, third = team
     records = [pb.Record(value=b"%d" % n, partition=n % PARTITIONS) for n in range(90)]
     answer = await first.client(pb.ProduceRequest(topic="orders", records=records), pb.ProduceResponse)
@@ -119,14 +119,14 @@ async def test_records_go_to_their_leaders_and_come_from_them_whoever_is_asked(t
     led = [led_by(each) for each in team]
     assert all(led), "each of them has its share"
     assert set().union(*led) == set(range(PARTITIONS))
-    for asked in (second, third):
-        values = await asked.client.values("orders")
+    for member in (second, third):
+        values = await member.client.values("orders")
         assert sorted(values, key=int) == [b"%d" % n for n in range(90)]
 
 
 async def test_a_produce_stream_keeps_its_order_also_where_another_agent_leads(team: list[Member]) -> None:
-    asked = team[0].client
-    stream = asked.stream("ProduceStream", pb.ProduceStreamResponse)
+    client = team[0].client
+    stream = client.stream("ProduceStream", pb.ProduceStreamResponse)
     for n in range(30):
         records = [pb.Record(value=b"%d" % n, partition=number) for number in range(PARTITIONS)]
         await stream.send(pb.ProduceStreamRequest(produce=pb.ProduceRequest(topic="orders", records=records)))
@@ -141,10 +141,10 @@ async def test_a_consume_stream_reads_from_all_leaders(team: list[Member]) -> No
     await stream.send(pb.ConsumeRequest(subscribe=[pb.Position(topic="orders", edge=pb.EDGE_EARLIEST)]))
     for n in range(18):
         await team[n % 3].client.produce("orders", b"%d" % n, partition=n % PARTITIONS)
-    found: list[bytes] = []
-    while len(found) < 18:
-        found += values_of([await stream.next()])
-    assert sorted(found, key=int) == [b"%d" % n for n in range(18)]
+    results: list[bytes] = []
+    while len(results) < 18:
+        results += values_of([await stream.next()])
+    assert sorted(results, key=int) == [b"%d" % n for n in range(18)]
 
 
 async def test_whole_batches_and_offsets_are_forwarded_too(team: list[Member]) -> None:
@@ -153,13 +153,13 @@ async def test_whole_batches_and_offsets_are_forwarded_too(team: list[Member]) -
         assert list((await team[1].client(request, pb.ProduceBatchesResponse)).base_offsets) == [0]
     question = pb.ListOffsetsRequest(positions=[pb.Position(topic="orders", edge=pb.EDGE_LATEST)])
     for each in team:
-        found = (await each.client(question, pb.ListOffsetsResponse)).offsets
-        assert [offset.offset for offset in found] == [2] * PARTITIONS
+        results = (await each.client(question, pb.ListOffsetsResponse)).offsets
+        assert [offset.offset for offset in results] == [2] * PARTITIONS
 
 
 async def test_every_agent_names_all_of_them(team: list[Member]) -> None:
     for each in team:
-        told = await each.client(pb.GetClusterRequest(), pb.GetClusterResponse)
-        assert len(told.agents) == 3
-        assert len(told.bootstrap_servers.split(",")) == 3
-        assert [agent.node_id for agent in told.agents if agent.grpc] == [each.broker.node_id]
+        cluster = await each.client(pb.GetClusterRequest(), pb.GetClusterResponse)
+        assert len(cluster.agents) == 3
+        assert len(cluster.bootstrap_servers.split(",")) == 3
+        assert [agent.node_id for agent in cluster.agents if agent.grpc] == [each.broker.node_id]

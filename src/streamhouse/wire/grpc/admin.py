@@ -41,15 +41,15 @@ class TopicAdmin:
     async def describe(self, request: pb.DescribeTopicRequest, _: Call) -> pb.DescribeTopicResponse:
         await self._broker.catalog.renew()
         topic = await self._broker.topic(partition_name(request.name, "name"))
-        found = await self._broker.cluster_admin.partitions([topic])
+        partitions = await self._broker.cluster_admin.partitions([topic])
         return pb.DescribeTopicResponse(
             topic=topic_message(topic),
             effective_config=topic_values(topic.overrides, self._broker.catalog.dynamic.topic_defaults),
-            partitions=map(partition_message, found),
+            partitions=map(partition_message, partitions),
         )
 
     async def alter(self, request: pb.AlterTopicRequest, _: Call) -> pb.AlterTopicResponse:
-        """The settings first: if they are refused, nothing has happened."""
+        """Change the settings, then the number of partitions: rejected settings leave the topic as it is."""
         name, topic_admin = partition_name(request.name, "name"), self._broker.topic_admin
         topic = await self._broker.topic(name)
         if contradictory := set(request.set_config) & set(request.unset_config):
@@ -66,8 +66,8 @@ class TopicAdmin:
 
     async def partitions(self, request: pb.ListPartitionsRequest, _: Call) -> pb.ListPartitionsResponse:
         topics = [await self._broker.topic(request.topic)] if request.topic else await self._broker.topics()
-        found = await self._broker.cluster_admin.partitions(topics)
-        return pb.ListPartitionsResponse(partitions=map(partition_message, found))
+        partitions = await self._broker.cluster_admin.partitions(topics)
+        return pb.ListPartitionsResponse(partitions=map(partition_message, partitions))
 
     async def offsets(self, request: pb.ListOffsetsRequest, _: Call) -> pb.ListOffsetsResponse:
         starts = await resolve_offsets(self._broker, request.positions, limit=self._limit, or_end=False)
@@ -105,34 +105,39 @@ def partition_message(status: PartitionStatus) -> pb.Partition:
 
 def offset_message(start: Start) -> pb.FoundOffset:
     topic, partition = start.name
-    if isinstance(start.found, StreamhouseError):
+    if isinstance(start.result, StreamhouseError):
         return pb.FoundOffset(
-            topic=topic, partition=partition, offset=-1, timestamp_ms=-1, leader_epoch=-1, error=as_message(start.found)
+            topic=topic,
+            partition=partition,
+            offset=-1,
+            timestamp_ms=-1,
+            leader_epoch=-1,
+            error=as_message(start.result),
         )
     return pb.FoundOffset(
         topic=topic,
         partition=partition,
-        offset=start.found.offset,
-        timestamp_ms=start.found.timestamp_ms,
-        leader_epoch=start.found.leader_epoch,
+        offset=start.result.offset,
+        timestamp_ms=start.result.timestamp_ms,
+        leader_epoch=start.result.leader_epoch,
     )
 
 
 UNKNOWN: Final = -1
 
 
-def _part(found: PartitionLag) -> pb.PartitionLag:
-    committed = found.committed
+def _lag_message(lag: PartitionLag) -> pb.PartitionLag:
+    committed = lag.committed
     part = pb.PartitionLag(
-        topic=found.name.topic,
-        partition=found.name.partition,
+        topic=lag.name.topic,
+        partition=lag.name.partition,
         committed_offset=UNKNOWN if committed is None else committed.offset,
         metadata="" if committed is None else committed.metadata,
-        end_offset=UNKNOWN if found.end is None else found.end,
-        lag=UNKNOWN if found.lag is None else found.lag,
+        end_offset=UNKNOWN if lag.end is None else lag.end,
+        lag=UNKNOWN if lag.lag is None else lag.lag,
     )
-    if found.error is not None:
-        part.error.CopyFrom(as_message(found.error))
+    if lag.error is not None:
+        part.error.CopyFrom(as_message(lag.error))
     return part
 
 
@@ -148,10 +153,10 @@ class GroupAdmin:
         self._limit = limit
 
     async def list_all(self, request: pb.ListGroupsRequest, _: Call) -> pb.ListGroupsResponse:
-        found = sorted(await self._broker.records.groups(), key=lambda each: each.group_id)
+        groups = sorted(await self._broker.records.groups(), key=lambda each: each.group_id)
         return pb.ListGroupsResponse(
             groups=[
-                pb.Group(group_id=each.group_id, state=each.state, protocol_type=each.protocol_type) for each in found
+                pb.Group(group_id=each.group_id, state=each.state, protocol_type=each.protocol_type) for each in groups
             ]
         )
 
@@ -172,19 +177,19 @@ class GroupAdmin:
         )
 
     async def lag(self, request: pb.GetGroupLagRequest, _: Call) -> pb.GetGroupLagResponse:
-        found = await self._broker.records.lag(partition_name(request.group_id, "group_id"))
-        parts = list(map(_part, found))
+        lags = await self._broker.records.lag(partition_name(request.group_id, "group_id"))
+        parts = list(map(_lag_message, lags))
         return pb.GetGroupLagResponse(partitions=parts, total_lag=sum(max(0, each.lag) for each in parts))
 
     async def reset(self, request: pb.ResetGroupRequest, _: Call) -> pb.ResetGroupResponse:
-        """All of it or nothing: a position that can't be found fails the call before anything is committed."""
+        """Commit all offsets or none: a position that can't be resolved fails the call before the commit."""
         group_id = partition_name(request.group_id, "group_id")
         starts = await resolve_offsets(self._broker, request.positions, limit=self._limit)
         offsets: dict[TopicPartition, OffsetToCommit] = {}
-        for name, found in starts:
-            if isinstance(found, StreamhouseError):
-                raise found
-            offsets[name] = OffsetToCommit(offset=found.offset)
+        for name, start in starts:
+            if isinstance(start, StreamhouseError):
+                raise start
+            offsets[name] = OffsetToCommit(offset=start.offset)
         if not request.dry_run:
             _raise_first(await self._broker.records.commit(group_id, offsets))
         return pb.ResetGroupResponse(offsets=map(offset_message, starts))
@@ -223,7 +228,7 @@ class ClusterAdmin:
             session_id=session.session_id,
             kafka=str(session.kafka),
             http=str(session.http),
-            grpc=str(self._address) if status.is_asked else "",  # sessions don't tell each other
+            grpc=str(self._address) if status.is_asked else "",  # sessions don't store the gRPC address
             state=status.condition,
             started_at_ms=session.started_at_ms,
             partitions=status.partitions,

@@ -28,7 +28,7 @@ from streamhouse.wire.grpc.metrics import GrpcMetrics
 log = logging.getLogger(__name__)
 
 RETRY_AFTER_S: Final = 0.1
-"""When a call that was refused because of the bytes of others may come again."""
+"""When a call that was rejected for too many bytes in flight may be retried."""
 
 _PER_IP: Final = "setting=grpc.max_requests_per_ip"
 
@@ -36,14 +36,14 @@ Q = TypeVar("Q", bound=Message)
 
 
 class Call(NamedTuple):
-    """What a method knows of a message besides its content."""
+    """Deadline and size of a message."""
 
     timeout_s: float
     size_bytes: int
 
 
 class CallStatus(NamedTuple):
-    """How a call ends when it doesn't end well."""
+    """Status of a failed call."""
 
     code: Any
     text: str
@@ -51,7 +51,7 @@ class CallStatus(NamedTuple):
 
 
 Unary = Callable[[Q, Call], Awaitable[Message]]
-"""A method with one question and one answer."""
+"""A method with one request and one response."""
 
 Send = Callable[[bytes], Awaitable[None]]
 """Sends one message of a stream; returns when the connection has taken it."""
@@ -60,19 +60,19 @@ Stream = Callable[[AsyncIterator[tuple[Q, Call]], Send], Awaitable[None]]
 """A method with a stream on both sides."""
 
 Watch = Callable[[Q, Send], Awaitable[None]]
-"""A method with one question and many answers."""
+"""A method with one request and many responses."""
 
 
 class SlowReaderError(Exception):
-    """The client takes nothing of what waits for it."""
+    """The client did not read its messages in time."""
 
 
 class LateMessageError(Exception):
-    """A call was begun and its message did not come."""
+    """A call has started and its message did not arrive in time."""
 
 
 class TooManyCallsError(Exception):
-    """The client's address has its share of calls under way already."""
+    """The client's address has too many calls in flight."""
 
 
 class CallRunner:
@@ -86,7 +86,7 @@ class CallRunner:
             settings.failures_per_s, max_delay_s=settings.max_failure_delay_s, clients=settings.rate_clients
         )
         self._refused = RateLimitedLog(log, "gRPC calls refused")
-        self._delayed = RateLimitedLog(log, "a client asks for the same without end, its refusals are delayed")
+        self._delayed = RateLimitedLog(log, "gRPC client keeps sending rejected calls; its rejections are delayed")
         self._by_address: Counter[str] = Counter()
         self._metrics = metrics
         self._streams: set[asyncio.Task[Any]] = set()
@@ -97,14 +97,14 @@ class CallRunner:
         return f"<CallRunner streams={len(self._streams)} inflight={self._inflight_bytes}>"
 
     def stop(self) -> None:
-        """End all streams, those that are open and those that come: each is told that the agent is stopping."""
+        """End open and new streams with `Stopping`."""
         self._stopping = True
         for task in self._streams:
             task.cancel()
 
     @contextmanager
     def admitted(self, size_bytes: int) -> Iterator[None]:
-        """While bytes of a client are being appended; raises `Overloaded` when there are too many already."""
+        """Count bytes while they are being appended; raise `Overloaded` beyond `grpc.max_inflight_bytes`."""
         limit = self.settings.max_inflight_bytes
         if self._inflight_bytes and self._inflight_bytes + size_bytes > limit:
             raise Overloaded("gRPC requests being appended", limit_bytes=limit, retry_after_s=RETRY_AFTER_S)
@@ -114,33 +114,34 @@ class CallRunner:
         finally:
             self._inflight_bytes -= size_bytes
 
-    # --- one question, one answer
+    # --- unary calls
 
-    def unary(self, name: str, question: type[Q], method: Unary[Q]) -> Any:
+    def unary(self, name: str, request_type: type[Q], method: Unary[Q]) -> Any:
         """A handler for grpc."""
 
-        async def answered(messages: AsyncIterator[bytes], context: Any) -> bytes:
+        async def respond(messages: AsyncIterator[bytes], context: Any) -> bytes:
             received_at, timeout_s = self._clock.monotonic(), self._timeout_s(context)
             try:
-                self._take_turn(context)
-                with self._place(context):
+                self._take_token(context)
+                with self._counted(context):
                     async with asyncio.timeout(timeout_s) as timer:
-                        raw = await self.only(messages)
-                        message = await method(_decoded(raw, question), Call(timeout_s, len(raw)))
+                        raw = await self.first_message(messages)
+                        message = await method(_decode(raw, request_type), Call(timeout_s, len(raw)))
             except TimeoutError as error:
-                ended = _overdue(timeout_s) if timer.expired() else _ending(error, name)
-            except Exception as error:  # noqa: BLE001 (what nobody expected is logged there)
-                ended = _ending(error, name)
+                status = _timed_out(timeout_s) if timer.expired() else _status_of(error, name)
+            except Exception as error:  # noqa: BLE001 (_status_of logs unexpected errors)
+                status = _status_of(error, name)
             else:
                 self._metrics.ended(name, grpc.StatusCode.OK)
-                return self._sent(message.SerializeToString())
-            await self._abort(context, name, ended, received_at)
+                return self._count_sent(message.SerializeToString())
+            await self._abort(context, name, status, received_at)
             raise AssertionError("an aborted call goes no further")
 
-        return grpc.stream_unary_rpc_method_handler(answered)
+        return grpc.stream_unary_rpc_method_handler(respond)
 
-    async def only(self, messages: AsyncIterator[bytes]) -> bytes:
-        """The message of a call that has one; whatever deadline the client has set, it must not keep us waiting."""
+    async def first_message(self, messages: AsyncIterator[bytes]) -> bytes:
+        """Return the first message; raise `LateMessageError` after `grpc.default_timeout_s`, even before the client's
+        deadline."""
         try:
             async with asyncio.timeout(self.settings.default_timeout_s) as timer:
                 raw = await anext(aiter(messages), None)
@@ -154,32 +155,32 @@ class CallRunner:
         return raw
 
     def _timeout_s(self, context: Any) -> float:
-        """What is left of the client's deadline; one of ours where it has none."""
+        """Return what is left of the client's deadline, or `grpc.default_timeout_s`."""
         remaining: float | None = context.time_remaining()
         return self.settings.default_timeout_s if remaining is None else max(0.0, remaining)
 
     # --- streams
 
-    def stream(self, name: str, question: type[Q], method: Stream[Q]) -> Any:
+    def stream(self, name: str, request_type: type[Q], method: Stream[Q]) -> Any:
         """A handler for grpc."""
 
-        async def streamed(requests: AsyncIterator[bytes], context: Any) -> None:
-            received = self._received(requests, context, question)
+        async def run(requests: AsyncIterator[bytes], context: Any) -> None:
+            received = self._received(requests, context, request_type)
             await self._run(name, context, lambda: method(received, self._sender(context)))
 
-        return grpc.stream_stream_rpc_method_handler(streamed)
+        return grpc.stream_stream_rpc_method_handler(run)
 
-    def watch(self, name: str, question: type[Q], method: Watch[Q]) -> Any:
-        """A handler for grpc, of a method with one question and many answers."""
+    def watch(self, name: str, request_type: type[Q], method: Watch[Q]) -> Any:
+        """A handler for grpc, of a method with one request and many responses."""
 
-        async def watched(messages: AsyncIterator[bytes], context: Any) -> None:
+        async def run(messages: AsyncIterator[bytes], context: Any) -> None:
             async def work() -> None:
-                self._take_turn(context)
-                await method(_decoded(await self.only(messages), question), self._sender(context))
+                self._take_token(context)
+                await method(_decode(await self.first_message(messages), request_type), self._sender(context))
 
             await self._run(name, context, work)
 
-        return grpc.stream_stream_rpc_method_handler(watched)
+        return grpc.stream_stream_rpc_method_handler(run)
 
     async def _run(self, name: str, context: Any, work: Callable[[], Awaitable[None]]) -> None:
         task, received_at = asyncio.current_task(), self._clock.monotonic()
@@ -189,24 +190,24 @@ class CallRunner:
         try:
             if self._stopping:
                 raise Stopping("the agent is stopping")
-            with self._place(context):
+            with self._counted(context):
                 await work()
         except asyncio.CancelledError:
             if not self._stopping:
                 raise
             task.uncancel()
-            ended = _ending(Stopping("the agent is stopping"), name)
-        except Exception as error:  # noqa: BLE001 (what nobody expected is logged there)
-            ended = _ending(error, name)
+            status = _status_of(Stopping("the agent is stopping"), name)
+        except Exception as error:  # noqa: BLE001 (_status_of logs unexpected errors)
+            status = _status_of(error, name)
         else:
             return self._metrics.ended(name, grpc.StatusCode.OK)
         finally:
             self._streams.discard(task)
             self._metrics.streams.dec()
-        await self._abort(context, name, ended, received_at)
+        await self._abort(context, name, status, received_at)
 
     async def _received(
-        self, requests: AsyncIterator[bytes], context: Any, question: type[Q]
+        self, requests: AsyncIterator[bytes], context: Any, request_type: type[Q]
     ) -> AsyncIterator[tuple[Q, Call]]:
         limit_s = self.settings.default_timeout_s
         async for raw in requests:
@@ -215,7 +216,7 @@ class CallRunner:
                 await self._clock.sleep(wait_s)
             remaining: float | None = context.time_remaining()
             timeout_s = limit_s if remaining is None else max(0.0, min(limit_s, remaining))
-            yield _decoded(raw, question), Call(timeout_s, len(raw))
+            yield _decode(raw, request_type), Call(timeout_s, len(raw))
 
     def _sender(self, context: Any) -> Send:
         sending = asyncio.Lock()
@@ -223,7 +224,7 @@ class CallRunner:
         async def send(message: bytes) -> None:
             try:
                 async with sending, asyncio.timeout(self.settings.slow_reader_timeout_s):
-                    await context.write(self._sent(message))
+                    await context.write(self._count_sent(message))
             except TimeoutError:
                 raise SlowReaderError from None
 
@@ -232,8 +233,8 @@ class CallRunner:
     # --- both
 
     @contextmanager
-    def _place(self, context: Any) -> Iterator[None]:
-        """While a call is under way; raises `TooManyCallsError` where its address has too many."""
+    def _counted(self, context: Any) -> Iterator[None]:
+        """Count a call in flight; raise `TooManyCallsError` if its address has too many."""
         client, limit = client_of(context.peer()), self.settings.max_requests_per_ip
         if self._by_address[client] >= limit and not is_loopback(host_of(client)):
             self._refused.write(self._clock.monotonic(), client=client, why=f"limit={limit} {_PER_IP}")
@@ -247,29 +248,29 @@ class CallRunner:
                 del self._by_address[client]
 
     def _wait_s(self, context: Any) -> float:
-        """How long until the client has a turn; 0 takes it."""
+        """Return how long until the client may call; 0 takes a token."""
         return self._buckets.take(client_of(context.peer()), self._clock.monotonic())
 
-    def _take_turn(self, context: Any) -> None:
+    def _take_token(self, context: Any) -> None:
         if wait_s := self._wait_s(context):
             raise TooFast("gRPC calls", per_s=self.settings.calls_per_s, retry_after_s=wait_s)
 
-    async def _hold_back(self, context: Any, name: str, received_at: float) -> None:
-        """Keep a refusal from a client that asks again and again."""
+    async def _delay_rejection(self, context: Any, name: str, received_at: float) -> None:
+        """Delay the rejection of a client that keeps sending rejected calls."""
         peer, now = context.peer(), self._clock.monotonic()
         if not self._stopping and (delay_s := self._rejections.delay_s(peer, received_at=received_at, now=now)):
             self._metrics.delayed.inc()
             self._delayed.write(now, peer=peer, method=name, delay_s=round(delay_s, 3))
             await self._clock.sleep(delay_s)
 
-    def _sent(self, message: bytes) -> bytes:
+    def _count_sent(self, message: bytes) -> bytes:
         self._metrics.sent_bytes.inc(len(message))
         return message
 
-    async def _abort(self, context: Any, name: str, ended: CallStatus, received_at: float) -> None:
-        self._metrics.ended(name, ended.code)
-        await self._hold_back(context, name, received_at)
-        await context.abort(ended.code, ended.text, ended.metadata)
+    async def _abort(self, context: Any, name: str, status: CallStatus, received_at: float) -> None:
+        self._metrics.ended(name, status.code)
+        await self._delay_rejection(context, name, received_at)
+        await context.abort(status.code, status.text, status.metadata)
 
 
 def client_of(peer: str) -> str:
@@ -278,22 +279,22 @@ def client_of(peer: str) -> str:
 
 
 def host_of(client: str) -> str:
-    """The same without the kind of address; newer versions of grpc write brackets as they are written in URLs."""
+    """The same without the kind of address; newer versions of grpc percent-encode the brackets."""
     return unquote(client.partition(":")[2]).strip("[]")
 
 
-def _decoded(raw: bytes, question: type[Q]) -> Q:
+def _decode(raw: bytes, request_type: type[Q]) -> Q:
     try:
-        return question.FromString(raw)
+        return request_type.FromString(raw)
     except DecodeError:
-        raise Rejected(f"the message can't be read; type={question.DESCRIPTOR.full_name}") from None
+        raise Rejected(f"the message can't be read; type={request_type.DESCRIPTOR.full_name}") from None
 
 
-def _overdue(timeout_s: float) -> CallStatus:
+def _timed_out(timeout_s: float) -> CallStatus:
     return CallStatus(grpc.StatusCode.DEADLINE_EXCEEDED, f"no answer in time; timeout_s={timeout_s:g}")
 
 
-def _ending(error: BaseException, name: str) -> CallStatus:
+def _status_of(error: BaseException, name: str) -> CallStatus:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, StreamhouseError):
@@ -309,4 +310,4 @@ def _ending(error: BaseException, name: str) -> CallStatus:
             grpc.StatusCode.DEADLINE_EXCEEDED, "the call's message did not come; see grpc.default_timeout_s"
         )
     log.error("call failed", extra={"method": name, "why": repr(error)}, exc_info=error)
-    return CallStatus(grpc.StatusCode.INTERNAL, "the agent failed; its log says more")
+    return CallStatus(grpc.StatusCode.INTERNAL, "the agent failed; see its log")

@@ -21,11 +21,11 @@ from streamhouse.wire.grpc.fetch import (
     DecodeLimits,
     FetchService,
     PartitionRecords,
-    ResponseRoom,
+    ResponseBudget,
     fill_batches,
     fill_records,
     partition_records,
-    while_room,
+    within_budget,
 )
 from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
 from streamhouse.wire.grpc.requests import number_of, partition_of, resolve_offsets
@@ -40,12 +40,12 @@ class Subscription:
         self._bytes: int | None = None
         self.client_is_done = False
         self.changed = asyncio.Event()
-        """Other partitions, credit where there was none, or the client's end: what was decided before is old."""
+        """Set when partitions, the presence of credit, or the client's end of the stream changed."""
 
     def __repr__(self) -> str:
         return f"<Subscription partitions={len(self._positions)} records={self._records} bytes={self._bytes}>"
 
-    # --- what the client says
+    # --- requests of the client
 
     def subscribe(self, name: TopicPartition, offset: int) -> None:
         if name not in self._positions and len(self._positions) >= self._max_partitions:
@@ -70,7 +70,7 @@ class Subscription:
         self.client_is_done = True
         self.changed.set()
 
-    # --- what follows from it
+    # --- state
 
     @property
     def has_credit(self) -> bool:
@@ -78,26 +78,26 @@ class Subscription:
 
     @property
     def is_over(self) -> bool:
-        """Nothing more can ever be sent."""
+        """The client has ended its side and nothing is left to send."""
         return self.client_is_done and not (self._positions and self.has_credit)
 
     @property
-    def wants(self) -> dict[TopicPartition, int]:
-        """What to read next, those first that were not served for longest; nothing without credit."""
+    def positions(self) -> dict[TopicPartition, int]:
+        """Offsets to read next, the partition that was served longest ago first; empty without credit."""
         return dict(self._positions) if self.has_credit else {}
 
     def is_at(self, name: TopicPartition, offset: int) -> bool:
-        """Whether the client still wants the partition from there."""
+        """Whether the partition is still subscribed at this offset."""
         return self._positions.get(name) == offset
 
-    def room(self) -> ResponseRoom:
-        """What the next message may hold."""
-        return ResponseRoom(
+    def budget(self) -> ResponseBudget:
+        """The budget of the next message."""
+        return ResponseBudget(
             records=UNLIMITED if self._records is None else self._records,
             size_bytes=min(self._message_bytes, UNLIMITED if self._bytes is None else self._bytes),
         )
 
-    # --- what was done
+    # --- sent messages
 
     def spent(self, *, records: int, size_bytes: int) -> None:
         if self._records is not None:
@@ -106,7 +106,7 @@ class Subscription:
             self._bytes -= size_bytes
 
     def moved(self, name: TopicPartition, offset: int) -> None:
-        """So far was sent; the others have their turn first."""
+        """Set the position behind what was sent; the other partitions are served first."""
         if name in self._positions:
             del self._positions[name]
             self._positions[name] = offset
@@ -116,10 +116,10 @@ class Subscription:
 
 
 POLL_S: Final = 30.0
-"""How long one read waits for records before it is asked again."""
+"""How long one read waits for records before it is repeated."""
 
 RETRY_S: Final = 0.2
-"""How long a stream waits when partitions can't be read for now."""
+"""How long a stream waits after a retriable error."""
 
 Request = pb.ConsumeRequest | pb.ConsumeBatchesRequest
 Response = pb.ConsumeResponse | pb.ConsumeBatchesResponse
@@ -131,10 +131,10 @@ class ConsumeService:
         self._clock = clock
 
     async def consume(self, requests: AsyncIterator[tuple[pb.ConsumeRequest, Call]], send: Send) -> None:
-        async def make(pieces: Sequence[PartitionRecords], room: ResponseRoom) -> bytes:
+        async def make(pieces: Sequence[PartitionRecords], budget: ResponseBudget) -> bytes:
             def fill(opening: DecodeLimits) -> bytes:
                 response = pb.ConsumeResponse()
-                fill_records(response, while_room(pieces, room), room, opening)
+                fill_records(response, within_budget(pieces, budget), budget, opening)
                 return response.SerializeToString()
 
             return await self._reading.open(pieces, fill)
@@ -142,10 +142,10 @@ class ConsumeService:
         await ConsumeStream(self._reading, self._clock, send, make, pb.ConsumeResponse).run(requests)
 
     async def consume_batches(self, requests: AsyncIterator[tuple[pb.ConsumeBatchesRequest, Call]], send: Send) -> None:
-        async def make(pieces: Sequence[PartitionRecords], room: ResponseRoom) -> bytes:
+        async def make(pieces: Sequence[PartitionRecords], budget: ResponseBudget) -> bytes:
             def fill() -> bytes:
                 response = pb.ConsumeBatchesResponse()
-                fill_batches(response, while_room(pieces, room), room)
+                fill_batches(response, within_budget(pieces, budget), budget)
                 return response.SerializeToString()
 
             if sum(map(len, pieces[0].batches)) < INLINE_BYTES:
@@ -156,14 +156,14 @@ class ConsumeService:
 
 
 class ConsumeStream:
-    """One stream. `make` makes a message of what was read; `empty` is one that only tells errors."""
+    """One stream. `make` builds a message from records; `empty` builds one for errors."""
 
     def __init__(
         self,
         reading: FetchService,
         clock: Clock,
         send: Send,
-        make: Callable[[Sequence[PartitionRecords], ResponseRoom], Awaitable[bytes]],
+        make: Callable[[Sequence[PartitionRecords], ResponseBudget], Awaitable[bytes]],
         empty: Callable[[], Response],
     ) -> None:
         self._reading = reading
@@ -172,60 +172,62 @@ class ConsumeStream:
         self._make = make
         self._empty = empty
         settings = reading.settings
-        self._wishes = Subscription(max_partitions=settings.max_positions, message_bytes=settings.fetch_bytes)
-        self._told: dict[TopicPartition, str] = {}
-        """Troubles that will pass and that the client knows of, by the error's name."""
+        self._subscription = Subscription(max_partitions=settings.max_positions, message_bytes=settings.fetch_bytes)
+        self._reported: dict[TopicPartition, str] = {}
+        """Name of the retriable error that the client was sent last, by partition; each is sent once while it lasts."""
 
     def __repr__(self) -> str:
-        return f"<ConsumeStream {self._wishes!r}>"
+        return f"<ConsumeStream {self._subscription!r}>"
 
     async def run(self, requests: AsyncIterator[tuple[pb.ConsumeRequest | pb.ConsumeBatchesRequest, Call]]) -> None:
         async with asyncio.TaskGroup() as tasks:
-            listening = tasks.create_task(self._listen(requests), name="wishes")
+            listening = tasks.create_task(self._listen(requests), name="requests")
             await self._serve()
             listening.cancel()
 
-    # --- what the client wants
+    # --- requests
 
     async def _listen(self, requests: AsyncIterator[tuple[Request, Call]]) -> None:
         async for request, _ in requests:
             await self._apply_request(request)
-        self._wishes.end()
+        self._subscription.end()
 
     async def _apply_request(self, request: Request) -> None:
         for each in request.unsubscribe:
-            self._wishes.drop(partition_of(each.topic, each.partition, "unsubscribe.partition"))
+            self._subscription.drop(partition_of(each.topic, each.partition, "unsubscribe.partition"))
         if request.subscribe:
             limit = self._reading.settings.max_positions
             starts = await resolve_offsets(self._reading.broker, request.subscribe, limit=limit, field="subscribe")
-            for name, found in starts:
-                if isinstance(found, StreamhouseError):
-                    await self._send_error({name: found})
+            for name, start in starts:
+                if isinstance(start, StreamhouseError):
+                    await self._send_error({name: start})
                 else:
-                    self._wishes.subscribe(name, found.offset)
-        self._wishes.grant(
+                    self._subscription.subscribe(name, start.offset)
+        self._subscription.grant(
             records=number_of(request.grant_records, "grant_records"),
             size_bytes=number_of(request.grant_bytes, "grant_bytes"),
         )
 
-    # --- what it gets
+    # --- responses
 
     async def _serve(self) -> None:
-        wishes = self._wishes
+        subscription = self._subscription
         while True:
-            wishes.changed.clear()
-            if wishes.is_over:
+            subscription.changed.clear()
+            if subscription.is_over:
                 return
-            if not (wants := wishes.wants):
-                await wishes.changed.wait()
-            elif (found := await self._read(wants)) is not None:
-                await self._deliver(wants, found)
+            if not (positions := subscription.positions):
+                await subscription.changed.wait()
+            elif (results := await self._read(positions)) is not None:
+                await self._deliver(positions, results)
 
-    async def _read(self, wants: Mapping[TopicPartition, int]) -> list[FetchResult] | None:
-        """What there is, once there is something; None when the client wants something else meanwhile."""
+    async def _read(self, positions: Mapping[TopicPartition, int]) -> list[FetchResult] | None:
+        """Wait for records and return them; None if the subscription changed first."""
         max_bytes = self._reading.settings.fetch_bytes
-        reading = asyncio.ensure_future(self._reading.read(wants, max_bytes=max_bytes, min_bytes=1, max_wait_s=POLL_S))
-        changing = asyncio.ensure_future(self._wishes.changed.wait())
+        reading = asyncio.ensure_future(
+            self._reading.read(positions, max_bytes=max_bytes, min_bytes=1, max_wait_s=POLL_S)
+        )
+        changing = asyncio.ensure_future(self._subscription.changed.wait())
         try:
             await asyncio.wait({reading, changing}, return_when=asyncio.FIRST_COMPLETED)
             return reading.result() if reading.done() else None
@@ -234,77 +236,77 @@ class ConsumeStream:
             changing.cancel()
             await asyncio.gather(reading, changing, return_exceptions=True)
 
-    async def _deliver(self, wants: Mapping[TopicPartition, int], found: Sequence[FetchResult]) -> None:
-        failed = {each.name: each.error for each in found if each.error is not None}
+    async def _deliver(self, positions: Mapping[TopicPartition, int], results: Sequence[FetchResult]) -> None:
+        failed = {each.name: each.error for each in results if each.error is not None}
         pieces: deque[PartitionRecords] = deque()
-        for each in found:
+        for each in results:
             if each.error is None and each.records:
                 try:
-                    pieces.append(partition_records(each, wants[each.name]))
-                except StreamhouseError as error:  # bytes that are no batches
+                    pieces.append(partition_records(each, positions[each.name]))
+                except StreamhouseError as error:  # the bytes are not batches
                     failed[each.name] = error
         if failed:
             await self._on_failed(failed)
-        for each in found:
+        for each in results:
             if each.name not in failed:
-                self._told.pop(each.name, None)
+                self._reported.pop(each.name, None)
         all_pieces = list(pieces)
         await self._send_all(pieces)
         if not any(each.error is None for each in all_pieces) and (failed or all_pieces):
             await self._clock.sleep(RETRY_S)
 
     async def _send_all(self, pieces: deque[PartitionRecords]) -> None:
-        """One message after the other, as credit allows; what the client doesn't want any more is left out."""
-        wishes = self._wishes
+        """Send message after message, as credit allows, without partitions that are no longer subscribed there."""
+        subscription = self._subscription
         while pieces := deque(
-            each for each in pieces if wishes.is_at(each.name, each.next_offset) and not each.is_sent
+            each for each in pieces if subscription.is_at(each.name, each.next_offset) and not each.is_sent
         ):
-            if wishes.has_credit:
+            if subscription.has_credit:
                 await self._send_some(pieces)
                 continue
-            wishes.changed.clear()
-            if wishes.is_over:
+            subscription.changed.clear()
+            if subscription.is_over:
                 return
-            if not wishes.has_credit:
-                await wishes.changed.wait()
+            if not subscription.has_credit:
+                await subscription.changed.wait()
 
     async def _send_some(self, pieces: deque[PartitionRecords]) -> None:
-        wishes, room = self._wishes, self._wishes.room()
-        records, size_bytes = room.records, room.size_bytes
+        subscription, budget = self._subscription, self._subscription.budget()
+        records, size_bytes = budget.records, budget.size_bytes
         before = {each.name: each.next_offset for each in pieces}
         try:
-            message = await self._make(pieces, room)
+            message = await self._make(pieces, budget)
         except Overloaded:
             await self._clock.sleep(RETRY_S)
             return
-        wishes.spent(records=records - room.records, size_bytes=size_bytes - room.size_bytes)
+        subscription.spent(records=records - budget.records, size_bytes=size_bytes - budget.size_bytes)
         for each in pieces:
-            if each.next_offset != before[each.name] and wishes.is_at(each.name, before[each.name]):
-                wishes.moved(each.name, each.next_offset)
+            if each.next_offset != before[each.name] and subscription.is_at(each.name, before[each.name]):
+                subscription.moved(each.name, each.next_offset)
         await self._send(message)
         for each in pieces:
-            # The message had the error. It would be the same when the batch is read again, so the client decides.
+            # The message carried the error, and reading the batch again would fail again: the client decides.
             if (
                 each.error is not None
                 and not isinstance(each.error, Retriable)
-                and wishes.is_at(each.name, each.next_offset)
+                and subscription.is_at(each.name, each.next_offset)
             ):
-                wishes.drop(each.name)
+                subscription.drop(each.name)
 
     async def _on_failed(self, failed: Mapping[TopicPartition, StreamhouseError]) -> None:
-        """Tell each trouble once while it lasts. A partition that can't be read later either is dropped.
+        """Send each retriable error once while it lasts; drop a partition whose error is final.
 
-        An agent that stops has nothing more to tell: the client had better ask another one now.
+        Raises `Stopping` when the agent stops, so that the client connects to another agent.
         """
         for error in failed.values():
             if isinstance(error, Stopping):
                 raise error
-        news = {name: error for name, error in failed.items() if self._told.get(name) != type(error).__name__}
+        news = {name: error for name, error in failed.items() if self._reported.get(name) != type(error).__name__}
         for name, error in failed.items():
             if isinstance(error, Retriable):
-                self._told[name] = type(error).__name__
+                self._reported[name] = type(error).__name__
             else:
-                self._wishes.drop(name)
+                self._subscription.drop(name)
         await self._send_error(news)
 
     async def _send_error(self, failed: Mapping[TopicPartition, StreamhouseError]) -> None:

@@ -152,13 +152,13 @@ def code_of(error: errors.StreamhouseError) -> Any:
 
 
 def metadata_of(error: errors.StreamhouseError) -> tuple[tuple[str, str], ...]:
-    """What a failed call says besides code and text."""
+    """Trailing metadata of a failed call: the error's name and the retry delay."""
     named = (NAME_KEY, type(error).__name__)
     return (named, (RETRY_KEY, str(_retry_after_ms(error)))) if _retry_after_ms(error) else (named,)
 
 
 def as_message(error: errors.StreamhouseError) -> pb.Error:
-    """The error as a part of an answer."""
+    """The error as part of a response."""
     return pb.Error(
         code=code_of(error).value[0],
         name=type(error).__name__,

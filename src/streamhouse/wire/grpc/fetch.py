@@ -31,12 +31,12 @@ MESSAGE_OBJECTS: Final = 100_000
 
 DECODED_BYTES: Final = 4 * 1024 * 1024
 DECODED_OBJECTS: Final = 20_000
-"""Of a batch so many bytes, and so many records and headers, are opened at a time; one record at least."""
+"""How much of a batch is decoded at a time: bytes, and records plus headers; at least one record."""
 
 
 class DecodeLimits(NamedTuple):
-    """How far batches may be opened: bytes of each, and headers of a record. With `may_grow` a batch that is larger may
-    be opened at the next try; otherwise it can't be."""
+    """Limits of decoding: bytes of a batch, and headers of a record. With `may_grow` a larger batch may be decoded at
+    the next try, with a higher limit."""
 
     limit_bytes: int
     max_headers: int = MAX_RECORD_HEADERS
@@ -44,8 +44,8 @@ class DecodeLimits(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True)
-class ResponseRoom:
-    """What may still go into a message."""
+class ResponseBudget:
+    """How many records, bytes and objects a message may still take."""
 
     records: int
     size_bytes: int
@@ -61,13 +61,13 @@ class ResponseRoom:
         self.objects -= records + headers
 
     def close(self) -> None:
-        """Nothing more may go into the message."""
+        """Let nothing more into the message."""
         self.objects = 0
 
 
 @dataclass(slots=True, kw_only=True)
 class PartitionRecords:
-    """What was read of one partition and is not sent yet."""
+    """Records of one partition that were read and are not sent yet."""
 
     name: TopicPartition
     next_offset: int
@@ -83,21 +83,21 @@ class PartitionRecords:
     def is_sent(self) -> bool:
         return not self.batches and not self.opened
 
-    def take_records(self, room: ResponseRoom, opening: DecodeLimits) -> Iterator[StoredRecord]:
-        """Records for one message, as many as it has room for, and one at least."""
-        while not room.is_full and not self.is_sent:
+    def take_records(self, budget: ResponseBudget, opening: DecodeLimits) -> Iterator[StoredRecord]:
+        """Take records for one message, up to its budget; at least one."""
+        while not budget.is_full and not self.is_sent:
             if not self.opened:
                 self._open(opening)
                 continue
-            count, size_bytes = fitting(self.opened, room)
+            count, size_bytes = fitting(self.opened, budget)
             taken = self.opened[:count]
             yield from taken
-            room.take(count, size_bytes, sum(len(record.headers) for record in taken))
+            budget.take(count, size_bytes, sum(len(record.headers) for record in taken))
             self.opened = self.opened[count:]
             self.next_offset = self.opened[0].offset if self.opened else self.opened_end
 
     def _open(self, opening: DecodeLimits) -> None:
-        """Raises before any record is taken out of a batch."""
+        """Decode the next batch, or a part of it; raise before any of its records is taken."""
         batch = self.batches[0]
         self.opened_end = read_header(batch).end
         records = iterate_batch(
@@ -115,37 +115,37 @@ class PartitionRecords:
         if not opened:
             self.next_offset = max(self.next_offset, self.opened_end)
 
-    def take_batches(self, room: ResponseRoom) -> Iterator[bytes]:
-        """Batches for one message, as many as it has room for, and one at least."""
-        while not room.is_full and self.batches:
+    def take_batches(self, budget: ResponseBudget) -> Iterator[bytes]:
+        """Take batches for one message, up to its budget; at least one."""
+        while not budget.is_full and self.batches:
             batch = self.batches.popleft()
             span = iter_batches(batch)[0]
             self.next_offset = max(self.next_offset, span.end)
-            room.take(span.end - span.base, span.size_bytes)
+            budget.take(span.end - span.base, span.size_bytes)
             yield bytes(batch)
 
     def fail(self, error: StreamhouseError) -> None:
-        """Nothing more of it can be sent."""
+        """Drop the batches and keep the error."""
         self.batches.clear()
         self.opened = []
         self.error = error
 
 
-def partition_records(found: FetchResult, offset: int) -> PartitionRecords:
-    """What was read from `offset` on."""
-    batches = [batch for buffer in found.records for batch in batches_of(buffer)]
+def partition_records(result: FetchResult, offset: int) -> PartitionRecords:
+    """Return the records of a fetch result from `offset` on."""
+    batches = [batch for buffer in result.records for batch in batches_of(buffer)]
     return PartitionRecords(
-        name=found.name,
+        name=result.name,
         next_offset=offset,
-        high_watermark=found.high_watermark,
-        log_start=found.log_start,
+        high_watermark=result.high_watermark,
+        log_start=result.log_start,
         batches=deque(batches),
         stored=stored_size(batches),
     )
 
 
 def _some(records: Iterator[StoredRecord]) -> tuple[list[StoredRecord], bool]:
-    """The first records, no more than are opened at a time, and whether these are all."""
+    """Return the first records, as many as are decoded at a time, and whether these are all."""
     some: list[StoredRecord] = []
     size_bytes = objects = 0
     for record in records:
@@ -157,13 +157,13 @@ def _some(records: Iterator[StoredRecord]) -> tuple[list[StoredRecord], bool]:
     return some, True
 
 
-def fitting(records: list[StoredRecord], room: ResponseRoom) -> tuple[int, int]:
-    """How many of the first records fit, and their bytes; the last one may go beyond."""
-    most = min(room.records, room.objects)
+def fitting(records: list[StoredRecord], budget: ResponseBudget) -> tuple[int, int]:
+    """Return how many of the first records fit, and their bytes; the last one may exceed the budget."""
+    most = min(budget.records, budget.objects)
     among = records[:most] if most < len(records) else records
     total = 0
     for count, total in enumerate(accumulate(map(_size_bytes, among)), start=1):
-        if total >= room.size_bytes:
+        if total >= budget.size_bytes:
             return count, total
     return len(among), total
 
@@ -177,14 +177,15 @@ def _size_bytes(record: StoredRecord) -> int:
 def fill_records(
     response: pb.FetchResponse | pb.ConsumeResponse,
     pieces: Iterable[PartitionRecords],
-    room: ResponseRoom,
+    budget: ResponseBudget,
     opening: DecodeLimits,
 ) -> None:
-    """Put into the response what it has room for, one entry per piece; a piece that can't be opened says why.
+    """Fill the response up to its budget, one entry per piece; the entry of a piece that can't be decoded has
+    the error.
 
-    Raises `BatchTooLarge` where nothing could be put into it, and a batch may be opened at the next try.
+    Raises `BatchTooLarge` if the response is empty and a larger limit may let the batch be decoded at the next try.
     """
-    records = room.records
+    records = budget.records
     for piece in pieces:
         topic, partition = piece.name
         part = response.partitions.add(
@@ -192,7 +193,7 @@ def fill_records(
         )
         add = part.records.add
         try:
-            for offset, timestamp_ms, key, value, headers in piece.take_records(room, opening):
+            for offset, timestamp_ms, key, value, headers in piece.take_records(budget, opening):
                 made = add(offset=offset, timestamp_ms=timestamp_ms, key=key, value=value)
                 if headers:
                     made.headers.extend([pb.Header(key=name, value=content) for name, content in headers])
@@ -202,41 +203,41 @@ def fill_records(
                 part.error.CopyFrom(as_message(error))
                 if not isinstance(error, Retriable) and piece.opened_end > piece.next_offset:
                     part.error.message += f"; to go on behind what can't be read, read from offset={piece.opened_end}"
-            elif room.records == records:
+            elif budget.records == records:
                 raise
             else:
-                room.close()  # it begins the next message
+                budget.close()  # it begins the next message
         part.next_offset = piece.next_offset
 
 
 def fill_batches(
     response: pb.FetchBatchesResponse | pb.ConsumeBatchesResponse,
     pieces: Iterable[PartitionRecords],
-    room: ResponseRoom,
+    budget: ResponseBudget,
 ) -> None:
-    """Put into the response what it has room for, one entry per piece."""
+    """Fill the response up to its budget, one entry per piece."""
     for piece in pieces:
         topic, partition = piece.name
         part = response.partitions.add(
             topic=topic, partition=partition, high_watermark=piece.high_watermark, log_start=piece.log_start
         )
-        part.batches.extend(piece.take_batches(room))
+        part.batches.extend(piece.take_batches(budget))
         part.next_offset = piece.next_offset
 
 
-def while_room(pieces: Iterable[PartitionRecords], room: ResponseRoom) -> Iterator[PartitionRecords]:
-    """The first pieces, until there is no room for more."""
+def within_budget(pieces: Iterable[PartitionRecords], budget: ResponseBudget) -> Iterator[PartitionRecords]:
+    """Yield pieces until the budget is used up."""
     for piece in pieces:
-        if room.is_full:
+        if budget.is_full:
             return
         yield piece
 
 
 INLINE_BYTES: Final = 64 * 1024
-"""A message is made on the event loop of no more than this, and only if nothing of it is compressed."""
+"""Up to this size, and only without compression, a message is built on the event loop."""
 
 OF_DEADLINE: Final = 0.8
-"""Share of the time that is left to a call after which it stops waiting for records and answers."""
+"""Share of the remaining deadline for which a call waits for records."""
 
 Request = TypeVar("Request", pb.FetchRequest, pb.FetchBatchesRequest)
 Response = TypeVar("Response", pb.FetchResponse, pb.FetchBatchesResponse)
@@ -249,21 +250,21 @@ class FetchService:
         self.broker = broker
 
     async def fetch(self, request: pb.FetchRequest, call: Call) -> pb.FetchResponse:
-        room = ResponseRoom(
+        budget = ResponseBudget(
             records=number_of(request.max_records, "max_records") or UNLIMITED, size_bytes=self._max_bytes(request)
         )
-        wants, found, failed = await self._read(request, call)
-        pieces = [partition_records(each, wants[each.name]) for each in found if each.error is None]
+        offsets, results, failed = await self._read(request, call)
+        pieces = [partition_records(result, offsets[result.name]) for result in results if result.error is None]
 
         def fill(opening: DecodeLimits) -> pb.FetchResponse:
             response = pb.FetchResponse()
-            fill_records(response, pieces, room, opening)
+            fill_records(response, pieces, budget, opening)
             return response
 
         return _with_errors(await self.open(pieces, fill), failed)
 
     async def open(self, pieces: Iterable[PartitionRecords], work: Callable[[DecodeLimits], T]) -> T:
-        """What `work` makes of the batches of pieces. Raises `Overloaded` where there is no memory for it now."""
+        """Run `work`, which decodes these pieces, within the decoder's memory; raise `Overloaded` if it is used up."""
         decoder = self.broker.decoder
         stored = sum_stored(piece.stored for piece in pieces)
 
@@ -273,39 +274,41 @@ class FetchService:
         return await decoder.run(stored, act, inline_bytes=INLINE_BYTES)
 
     async def fetch_batches(self, request: pb.FetchBatchesRequest, call: Call) -> pb.FetchBatchesResponse:
-        room = ResponseRoom(records=UNLIMITED, size_bytes=self._max_bytes(request))
-        wants, found, failed = await self._read(request, call)
+        budget = ResponseBudget(records=UNLIMITED, size_bytes=self._max_bytes(request))
+        offsets, results, failed = await self._read(request, call)
         response = pb.FetchBatchesResponse()
         fill_batches(
-            response, [partition_records(each, wants[each.name]) for each in found if each.error is None], room
+            response,
+            [partition_records(result, offsets[result.name]) for result in results if result.error is None],
+            budget,
         )
         return _with_errors(response, failed)
 
     def _max_bytes(self, request: Request) -> int:
-        asked = number_of(request.max_bytes, "max_bytes") or self.settings.fetch_bytes
-        return min(asked, self.settings.max_message_bytes)
+        max_bytes = number_of(request.max_bytes, "max_bytes") or self.settings.fetch_bytes
+        return min(max_bytes, self.settings.max_message_bytes)
 
     async def _read(
         self, request: Request, call: Call
     ) -> tuple[Mapping[TopicPartition, int], list[FetchResult], Mapping[TopicPartition, StreamhouseError]]:
-        """What was asked for, what was found, and what failed."""
+        """Return the requested offsets, the results, and the errors by partition."""
         wait_s = min(number_of(request.max_wait_ms, "max_wait_ms") / 1000, call.timeout_s * OF_DEADLINE)
         min_bytes = number_of(request.min_bytes, "min_bytes")
         limit, max_bytes = self.settings.max_positions, self._max_bytes(request)
         starts = await resolve_offsets(self.broker, request.positions, limit=limit)
-        failed = {name: found for name, found in starts if isinstance(found, StreamhouseError)}
-        wants = {name: found.offset for name, found in starts if not isinstance(found, StreamhouseError)}
-        found = await self.read(
-            wants, max_bytes=max_bytes, min_bytes=max(1, min_bytes) if wait_s else 0, max_wait_s=wait_s
+        failed = {name: start for name, start in starts if isinstance(start, StreamhouseError)}
+        offsets = {name: start.offset for name, start in starts if not isinstance(start, StreamhouseError)}
+        results = await self.read(
+            offsets, max_bytes=max_bytes, min_bytes=max(1, min_bytes) if wait_s else 0, max_wait_s=wait_s
         )
-        failed |= {each.name: each.error for each in found if each.error is not None}
-        return wants, found, failed
+        failed |= {result.name: result.error for result in results if result.error is not None}
+        return offsets, results, failed
 
     async def read(
-        self, wants: Mapping[TopicPartition, int], *, max_bytes: int, min_bytes: int, max_wait_s: float
+        self, offsets: Mapping[TopicPartition, int], *, max_bytes: int, min_bytes: int, max_wait_s: float
     ) -> list[FetchResult]:
-        wanted = [PartitionFetch(name, offset, max_bytes) for name, offset in wants.items()]
-        return await self.broker.records.read(wanted, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s)
+        requests = [PartitionFetch(name, offset, max_bytes) for name, offset in offsets.items()]
+        return await self.broker.records.read(requests, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s)
 
 
 def _with_errors(response: Response, failed: Mapping[TopicPartition, StreamhouseError]) -> Response:

@@ -15,30 +15,30 @@ from streamhouse.wire.grpc.requests import acks_of, new_records, partition_name,
 Results = Sequence[Receipt | StreamhouseError]
 
 MAX_KEY_CHARS: Final = 255
-"""Of an idempotency key, as over HTTP."""
+"""Longest idempotency key, as over HTTP."""
 
 
 class RecordsTarget(NamedTuple):
-    """Where records of a message shall go, and how."""
+    """Topic and options of the records of a message."""
 
     topic: str
     acks: Acks
     idempotency_key: str | None
 
     @property
-    def place(self) -> Hashable:
+    def ordering_key(self) -> Hashable:
         return self.topic
 
 
 class BatchesTarget(NamedTuple):
-    """Where batches of a message shall go, and how."""
+    """Partition and options of the batches of a message."""
 
     name: TopicPartition
     acks: Acks
     idempotency_key: None = None
 
     @property
-    def place(self) -> Hashable:
+    def ordering_key(self) -> Hashable:
         return self.name
 
 
@@ -46,15 +46,15 @@ def read_records(request: pb.ProduceRequest) -> tuple[RecordsTarget, list[NewRec
     key = request.idempotency_key or None
     if key is not None and len(key) > MAX_KEY_CHARS:
         raise Rejected(f"the key is too long; field=idempotency_key chars={len(key)} limit={MAX_KEY_CHARS}")
-    aim = RecordsTarget(partition_name(request.topic, "topic"), acks_of(request.acks), key)
-    return aim, new_records(request.records)
+    target = RecordsTarget(partition_name(request.topic, "topic"), acks_of(request.acks), key)
+    return target, new_records(request.records)
 
 
 def read_batches(request: pb.ProduceBatchesRequest) -> tuple[BatchesTarget, list[memoryview]]:
-    aim = BatchesTarget(partition_of(request.topic, request.partition), acks_of(request.acks))
+    target = BatchesTarget(partition_of(request.topic, request.partition), acks_of(request.acks))
     if not request.batches:
         raise Rejected("there is nothing to append; field=batches")
-    return aim, [memoryview(batch) for batch in request.batches]
+    return target, [memoryview(batch) for batch in request.batches]
 
 
 class ProduceService:
@@ -62,15 +62,19 @@ class ProduceService:
         self._calls = calls
         self._records = broker.records
 
-    async def append_records(self, aim: RecordsTarget, records: Sequence[NewRecord], call: Call) -> Results:
+    async def append_records(self, target: RecordsTarget, records: Sequence[NewRecord], call: Call) -> Results:
         with self._calls.admitted(call.size_bytes):
             return await self._records.publish(
-                aim.topic, records, acks=aim.acks, idempotency_key=aim.idempotency_key, timeout_s=call.timeout_s
+                target.topic,
+                records,
+                acks=target.acks,
+                idempotency_key=target.idempotency_key,
+                timeout_s=call.timeout_s,
             )
 
-    async def append_batches(self, aim: BatchesTarget, batches: Sequence[memoryview], call: Call) -> Results:
+    async def append_batches(self, target: BatchesTarget, batches: Sequence[memoryview], call: Call) -> Results:
         with self._calls.admitted(call.size_bytes):
-            return await self._records.publish_batches(aim.name, batches, acks=aim.acks, timeout_s=call.timeout_s)
+            return await self._records.publish_batches(target.name, batches, acks=target.acks, timeout_s=call.timeout_s)
 
     async def produce(self, request: pb.ProduceRequest, call: Call) -> pb.ProduceResponse:
         return produce_response(await self.append_records(*read_records(request), call))
@@ -80,7 +84,7 @@ class ProduceService:
 
 
 def produce_response(results: Results) -> pb.ProduceResponse:
-    """The answer for records, column by column; raises the first error when nothing was appended."""
+    """Build the response for records, column by column; raise the first error if nothing was appended."""
     errors = _errors(results)
     return pb.ProduceResponse(
         partitions=[each.partition if isinstance(each, Receipt) else -1 for each in results],
@@ -90,7 +94,7 @@ def produce_response(results: Results) -> pb.ProduceResponse:
 
 
 def produce_batches_response(results: Results) -> pb.ProduceBatchesResponse:
-    """The answer for batches; raises the first error when nothing was appended."""
+    """Build the response for batches; raise the first error if nothing was appended."""
     errors = _errors(results)
     return pb.ProduceBatchesResponse(base_offsets=[_offset(each) for each in results], errors=errors)
 

@@ -61,14 +61,14 @@ async def respond_in_batches(
 
 
 def _take_queued(waiting: asyncio.Queue[Request | None]) -> list[Request]:
-    """What has come already; the end of the stream stays in the queue."""
-    found: list[Request] = []
+    """Take the requests that have arrived; the end of the stream stays in the queue."""
+    queued: list[Request] = []
     while not waiting.empty():
         if (request := waiting.get_nowait()) is None:
             waiting.put_nowait(None)
             break
-        found.append(request)
-    return found
+        queued.append(request)
+    return queued
 
 
 Target = TypeVar("Target", RecordsTarget, BatchesTarget)
@@ -77,10 +77,10 @@ Append = Callable[[Target, Sequence[Item], Call], Awaitable[Results]]
 
 
 @dataclass(slots=True, kw_only=True)
-class Share(Generic[Target, Item]):
-    """What one message wants, and at last what became of it."""
+class StreamMessage(Generic[Target, Item]):
+    """One message of a stream, with its results once it is appended."""
 
-    aim: Target | None
+    target: Target | None
     items: list[Item]
     call: Call
     results: Results | StreamhouseError | TimeoutError
@@ -88,20 +88,20 @@ class Share(Generic[Target, Item]):
     @classmethod
     def of(
         cls, read: Callable[[Request], tuple[Target, list[Item]]], request: Request, call: Call
-    ) -> "Share[Target, Item]":
+    ) -> "StreamMessage[Target, Item]":
         try:
-            aim, items = read(request)
+            target, items = read(request)
         except StreamhouseError as error:
-            return cls(aim=None, items=[], call=call, results=error)
-        return cls(aim=aim, items=items, call=call, results=[])
+            return cls(target=None, items=[], call=call, results=error)
+        return cls(target=target, items=items, call=call, results=[])
 
 
 async def records_stream(
     producing: ProduceService, requests: AsyncIterator[tuple[pb.ProduceStreamRequest, Call]], send: Send, *, limit: int
 ) -> None:
-    # Messages are opened as they come, one at a time, so that the loop has a chance in between.
-    shares = (Share.of(read_records, request.produce, call) async for request, call in requests)
-    await _stream(shares, producing.append_records, _records_response, send, limit=limit)
+    # Messages are decoded one at a time as they arrive, so that the event loop isn't blocked.
+    messages = (StreamMessage.of(read_records, request.produce, call) async for request, call in requests)
+    await _stream(messages, producing.append_records, _records_response, send, limit=limit)
 
 
 async def batches_stream(
@@ -111,45 +111,45 @@ async def batches_stream(
     *,
     limit: int,
 ) -> None:
-    shares = (Share.of(read_batches, request.produce, call) async for request, call in requests)
-    await _stream(shares, producing.append_batches, _batches_response, send, limit=limit)
+    messages = (StreamMessage.of(read_batches, request.produce, call) async for request, call in requests)
+    await _stream(messages, producing.append_batches, _batches_response, send, limit=limit)
 
 
 async def _stream(
-    shares: AsyncIterator[Share[Target, Item]],
+    messages: AsyncIterator[StreamMessage[Target, Item]],
     append: Append[Target, Item],
-    answer: Callable[[Share[Target, Item]], bytes],
+    answer: Callable[[StreamMessage[Target, Item]], bytes],
     send: Send,
     *,
     limit: int,
 ) -> None:
-    async def work(asked: Sequence[Share[Target, Item]]) -> list[bytes]:
-        await append_batch(asked, append)
-        return [answer(share) for share in asked]
+    async def work(batch: Sequence[StreamMessage[Target, Item]]) -> list[bytes]:
+        await append_batch(batch, append)
+        return [answer(message) for message in batch]
 
-    await respond_in_batches(shares, work, send, limit=limit)
+    await respond_in_batches(messages, work, send, limit=limit)
 
 
-async def append_batch(shares: Sequence[Share[Target, Item]], append: Append[Target, Item]) -> None:
-    """Append what these messages want; each learns what became of it."""
-    places: dict[object, list[Share[Target, Item]]] = {}
-    for share in shares:
-        if share.aim is not None:
-            places.setdefault(share.aim.place, []).append(share)
+async def append_batch(messages: Sequence[StreamMessage[Target, Item]], append: Append[Target, Item]) -> None:
+    """Append these messages and set the results of each."""
+    by_target: dict[object, list[StreamMessage[Target, Item]]] = {}
+    for message in messages:
+        if message.target is not None:
+            by_target.setdefault(message.target.ordering_key, []).append(message)
     async with asyncio.TaskGroup() as tasks:
-        for together in places.values():
-            tasks.create_task(_append_place(together, append), name="append")
+        for together in by_target.values():
+            tasks.create_task(_append_in_order(together, append), name="append")
 
 
-async def _append_place(shares: Sequence[Share[Target, Item]], append: Append[Target, Item]) -> None:
-    for together in group_by_target(shares):
-        aim = together[0].aim
-        assert aim is not None
+async def _append_in_order(messages: Sequence[StreamMessage[Target, Item]], append: Append[Target, Item]) -> None:
+    for together in group_by_target(messages):
+        target = together[0].target
+        assert target is not None
         call = Call(min(each.call.timeout_s for each in together), sum(each.call.size_bytes for each in together))
         items = [item for each in together for item in each.items] if len(together) > 1 else together[0].items
         try:
             async with asyncio.timeout(call.timeout_s):
-                results: Results = await append(aim, items, call)
+                results: Results = await append(target, items, call)
         except (StreamhouseError, TimeoutError) as error:
             for each in together:
                 each.results = error
@@ -157,41 +157,41 @@ async def _append_place(shares: Sequence[Share[Target, Item]], append: Append[Ta
             _fill_responses(results, together)
 
 
-def group_by_target(shares: Sequence[Share[Target, Item]]) -> Iterator[list[Share[Target, Item]]]:
-    """Neighbours that share an append. A message with an idempotency key is recognised by its content, so it is
-    appended alone."""
-    for (aim, _), together in groupby(
-        enumerate(shares), key=lambda each: (each[1].aim, each[0] if _is_alone(each[1]) else -1)
+def group_by_target(messages: Sequence[StreamMessage[Target, Item]]) -> Iterator[list[StreamMessage[Target, Item]]]:
+    """Group neighbours that can share an append. A message with an idempotency key is recognised by its content, so it
+    is appended alone."""
+    for (target, _), neighbours in groupby(
+        enumerate(messages), key=lambda each: (each[1].target, each[0] if _is_alone(each[1]) else -1)
     ):
-        assert aim is not None
-        yield [share for _, share in together]
+        assert target is not None
+        yield [message for _, message in neighbours]
 
 
-def _is_alone(share: Share[Target, Item]) -> bool:
-    return share.aim is not None and share.aim.idempotency_key is not None
+def _is_alone(message: StreamMessage[Target, Item]) -> bool:
+    return message.target is not None and message.target.idempotency_key is not None
 
 
-def _fill_responses(results: Results, together: Sequence[Share[Target, Item]]) -> None:
+def _fill_responses(results: Results, together: Sequence[StreamMessage[Target, Item]]) -> None:
     position = 0
     for each in together:
         each.results = results[position : position + len(each.items)]
         position += len(each.items)
 
 
-def _records_response(share: Share[RecordsTarget, Item]) -> bytes:
+def _records_response(message: StreamMessage[RecordsTarget, Item]) -> bytes:
     try:
-        message = pb.ProduceStreamResponse(produced=produce_response(_good(share.results)))
+        response = pb.ProduceStreamResponse(produced=produce_response(_good(message.results)))
     except (StreamhouseError, TimeoutError) as error:
-        message = pb.ProduceStreamResponse(error=_error(error, share.call))
-    return message.SerializeToString()
+        response = pb.ProduceStreamResponse(error=_error(error, message.call))
+    return response.SerializeToString()
 
 
-def _batches_response(share: Share[BatchesTarget, Item]) -> bytes:
+def _batches_response(message: StreamMessage[BatchesTarget, Item]) -> bytes:
     try:
-        message = pb.ProduceBatchesStreamResponse(produced=produce_batches_response(_good(share.results)))
+        response = pb.ProduceBatchesStreamResponse(produced=produce_batches_response(_good(message.results)))
     except (StreamhouseError, TimeoutError) as error:
-        message = pb.ProduceBatchesStreamResponse(error=_error(error, share.call))
-    return message.SerializeToString()
+        response = pb.ProduceBatchesStreamResponse(error=_error(error, message.call))
+    return response.SerializeToString()
 
 
 def _good(results: Results | StreamhouseError | TimeoutError) -> Results:

@@ -30,7 +30,7 @@ MAX_RECORDS: Final = 100_000
 
 
 def partition_name(text: str, field: str) -> str:
-    """A name that must be there."""
+    """Return the name; raise `Rejected` if it is empty."""
     if not text:
         raise Rejected(f"a name is missing; field={field}")
     return text
@@ -43,7 +43,7 @@ def partition_of(topic: str, partition: int, field: str = "partition") -> TopicP
 
 
 def acks_of(value: int) -> Acks:
-    """An enum of proto3 may hold any number."""
+    """Return the acks; raise `Rejected` for an unknown number, which proto3 allows in an enum."""
     if (acks := ACKS.get(value)) is None:
         raise Rejected(f"unknown acks; field=acks value={value} allowed={', '.join(map(str, ACKS))}")
     return acks
@@ -56,10 +56,10 @@ def number_of(value: int, field: str) -> int:
 
 
 def new_records(records: Collection[pb.Record]) -> list[NewRecord]:
-    """By the thousand, so: one call for all that is set, and the usual shapes are recognised by it."""
+    """Translate records. A hot path: one `ListFields` per record, and the usual field sets are handled inline."""
     if len(records) > MAX_RECORDS:
         raise Rejected(f"too many records in one message; field=records count={len(records)} limit={MAX_RECORDS}")
-    found = [
+    translated = [
         _make((fields[1][1], fields[0][1], (), None, None))
         if len(fields := record.ListFields()) == 2 and fields[0][0] is _KEY and fields[1][0] is _VALUE
         else _make((fields[0][1], None, (), None, None))
@@ -67,13 +67,13 @@ def new_records(records: Collection[pb.Record]) -> list[NewRecord]:
         else _new_record(record)
         for record in records
     ]
-    if not found:
+    if not translated:
         raise Rejected("there is nothing to append; field=records")
-    return found
+    return translated
 
 
 def _new_record(record: pb.Record) -> NewRecord:
-    """Of any shape."""
+    """Translate a record with any set of fields."""
     return NewRecord(
         record.value if record.HasField("value") else None,
         record.key if record.HasField("key") else None,
@@ -88,42 +88,44 @@ def _headers(headers: Iterable[pb.Header]) -> tuple[tuple[str, bytes | None], ..
 
 
 AT_ONCE: Final = 64
-"""Offsets that one call looks for at the same time."""
+"""Offset lookups of one call at the same time."""
 
 NO_OFFSET: Final = OffsetResult(-1)
 
 
 class Start(NamedTuple):
-    """A partition, and where reading it begins; `found` is an error when that can't be said."""
+    """A partition and the offset where reading it begins, or the error of the lookup."""
 
     name: TopicPartition
-    found: OffsetResult | StreamhouseError
+    result: OffsetResult | StreamhouseError
 
 
 async def resolve_offsets(
     broker: Broker, positions: Sequence[pb.Position], *, limit: int, field: str = "positions", or_end: bool = True
 ) -> list[Start]:
-    """Where each position begins, topic by topic. With `or_end`, a time that has no record yet means the log's end.
+    """Resolve positions, topic by topic. With `or_end`, a time after the last record means the end of the log.
 
-    Raises `Rejected` for what can't be understood, and what is wrong with a topic as a whole.
+    Raises `Rejected` for an invalid position, and the errors of a topic as a whole.
     """
-    asked = [each for number, one in enumerate(positions) for each in await _spread(broker, one, f"{field}[{number}]")]
-    if len(asked) > limit:
-        raise Rejected(f"too many partitions; field={field} asked={len(asked)} limit={limit}")
-    turns = asyncio.Semaphore(AT_ONCE)
+    requested = [
+        each for number, one in enumerate(positions) for each in await _expand(broker, one, f"{field}[{number}]")
+    ]
+    if len(requested) > limit:
+        raise Rejected(f"too many partitions; field={field} asked={len(requested)} limit={limit}")
+    slots = asyncio.Semaphore(AT_ONCE)
 
     async def start(name: TopicPartition, position: pb.Position) -> Start:
         try:
-            async with turns:
-                return Start(name, await _find(broker, name, position, or_end=or_end))
+            async with slots:
+                return Start(name, await _resolve(broker, name, position, or_end=or_end))
         except StreamhouseError as error:
             return Start(name, error)
 
-    return await asyncio.gather(*(start(name, position) for name, position in asked))
+    return await asyncio.gather(*(start(name, position) for name, position in requested))
 
 
-async def _spread(broker: Broker, position: pb.Position, field: str) -> list[tuple[TopicPartition, pb.Position]]:
-    """One entry per partition."""
+async def _expand(broker: Broker, position: pb.Position, field: str) -> list[tuple[TopicPartition, pb.Position]]:
+    """Return one entry per partition of the position's topic."""
     partition_name(position.topic, f"{field}.topic")
     if position.WhichOneof("start") == "offset":
         number_of(position.offset, f"{field}.offset")
@@ -133,14 +135,14 @@ async def _spread(broker: Broker, position: pb.Position, field: str) -> list[tup
     return [(TopicPartition(topic.name, number), position) for number in range(topic.partitions)]
 
 
-async def _find(broker: Broker, name: TopicPartition, position: pb.Position, *, or_end: bool) -> OffsetResult:
+async def _resolve(broker: Broker, name: TopicPartition, position: pb.Position, *, or_end: bool) -> OffsetResult:
     kind = position.WhichOneof("start")
     if kind == "offset":
         return OffsetResult(position.offset)
     if kind == "timestamp_ms":
-        found = await broker.records.at_time(name, position.timestamp_ms)
-        if found is not None or not or_end:
-            return found if found is not None else NO_OFFSET
+        at_time = await broker.records.at_time(name, position.timestamp_ms)
+        if at_time is not None or not or_end:
+            return at_time if at_time is not None else NO_OFFSET
     elif position.edge == pb.EDGE_EARLIEST:
         return await broker.records.earliest(name)
     return await broker.records.stable_end(name)

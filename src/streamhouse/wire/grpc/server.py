@@ -86,14 +86,14 @@ def admin_service(calls: CallRunner, broker: Broker, *, cluster_id: str, address
 
 
 STOP_TIMEOUT_S: Final = 2.0
-"""How long a stop waits for answers that are owed; streams are ended at once."""
+"""How long a stop waits for calls in flight; streams are ended at once."""
 
 MAX_PING_STRIKES: Final = 2
 MAX_METADATA_BYTES: Final = 16 * 1024
 
 
 class GrpcServer:
-    """Serves gRPC on an address, which it has from the moment it is made."""
+    """Serves gRPC on an address that it is bound to from construction on."""
 
     def __init__(self, settings: GrpcSettings) -> None:
         self._settings = settings
@@ -105,11 +105,17 @@ class GrpcServer:
         return f"<GrpcServer {self.address} {self._calls!r}>"
 
     async def start(
-        self, broker: Broker, *, clock: Clock, registry: CollectorRegistry, cluster_id: str, told: Address | None = None
+        self,
+        broker: Broker,
+        *,
+        clock: Clock,
+        registry: CollectorRegistry,
+        cluster_id: str,
+        advertised: Address | None = None,
     ) -> None:
-        """Answer calls; `told` is the address that clients are told, where it isn't the listener's own."""
+        """Serve calls; `advertised` is the address for clients, if it isn't the listener's own."""
         calls = self._calls = CallRunner(self._settings, GrpcMetrics(registry), clock)
-        services = services_of(calls, broker, clock=clock, cluster_id=cluster_id, address=told or self.address)
+        services = services_of(calls, broker, clock=clock, cluster_id=cluster_id, address=advertised or self.address)
         names = [*services, health.SERVICE]
         watched = health.Health(broker.not_ready, services=names, clock=clock)
         self._server.add_generic_rpc_handlers(
@@ -122,7 +128,7 @@ class GrpcServer:
         await self._server.start()
 
     async def stop(self) -> None:
-        """Take no more calls, end streams, give the answers that are owed, within reason. May be called twice."""
+        """Take no more calls, end streams, and finish calls in flight for `STOP_TIMEOUT_S`. May be called twice."""
         if self._calls is not None:
             self._calls.stop()
         await self._server.stop(STOP_TIMEOUT_S)
@@ -151,16 +157,16 @@ def options(settings: GrpcSettings) -> list[tuple[str, Any]]:
     ]
 
 
-def _listen(server: Any, wanted: Address) -> Address:
-    """Have the server listen; raises `Misconfigured` when the address can't be had.
+def _listen(server: Any, address: Address) -> Address:
+    """Bind the server to the address; raise `Misconfigured` if that fails.
 
-    grpc opens its sockets itself and says nothing of why it can't, so the address is tried before.
+    grpc opens its sockets itself and hides the cause of a failure, so the address is tried before.
     """
-    bind(wanted, flag="--grpc").close()
+    bind(address, flag="--grpc").close()
     try:
-        port = server.add_insecure_port(str(wanted))
+        port = server.add_insecure_port(str(address))
     except RuntimeError as error:
         raise Misconfigured(
-            f"can't listen on {wanted}: {error}; choose another address with --grpc HOST:PORT"
+            f"can't listen on {address}: {error}; choose another address with --grpc HOST:PORT"
         ) from None
-    return Address(wanted.host, port)
+    return Address(address.host, port)

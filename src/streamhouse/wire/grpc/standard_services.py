@@ -18,7 +18,7 @@ from streamhouse.wire.grpc.calls import CallRunner, LateMessageError, Send
 
 SERVICE: Final = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 CHECK_S: Final = 0.25
-"""How often readiness is looked at for those who watch it."""
+"""How often readiness is checked while a client watches it."""
 
 _Request: Final = health_pb2.HealthCheckRequest
 _Response: Final = health_pb2.HealthCheckResponse
@@ -39,11 +39,11 @@ class Health:
         return _Response(status=self._status(request.service))
 
     async def watch(self, request: Any, send: Send) -> None:
-        """Says it at once, and again whenever it changes."""
-        told: int | None = None
+        """Send the status at once and whenever it changes."""
+        sent: int | None = None
         while True:
-            if (status := self._status(request.service)) != told:
-                told = status
+            if (status := self._status(request.service)) != sent:
+                sent = status
                 await send(_Response(status=status).SerializeToString())
             await self._clock.sleep(CHECK_S)
 
@@ -54,9 +54,9 @@ class Health:
 
     def handlers(self, calls: CallRunner) -> Any:
         async def checked(messages: AsyncIterator[bytes], context: Any) -> Any:
-            """Without a turn or a place of its own: an agent that is busy is not a sick one."""
+            """Not limited by rate or number of calls: a busy agent is still healthy."""
             try:
-                request = _Request.FromString(await calls.only(messages))
+                request = _Request.FromString(await calls.first_message(messages))
             except LateMessageError:
                 await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the call's message did not come")
             return await self.check(request, context)
