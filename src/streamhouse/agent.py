@@ -244,7 +244,9 @@ async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
         http.start()
         stack.push_async_callback(http.stop)
         if grpc is not None and told is not None:
-            await grpc.start(broker, clock=dependencies.clock, registry=registry, cluster_id=cluster_id, advertised=told)
+            await grpc.start(
+                broker, clock=dependencies.clock, registry=registry, cluster_id=cluster_id, advertised=told
+            )
         yield Agent(broker, kafka, http, grpc, _ready(broker, agent_session.session, places, listeners, grpc, settings))
 
 
