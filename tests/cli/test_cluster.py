@@ -26,7 +26,7 @@ def an_agent(node: int, *, state: str = "live", led: int = 3, shards: int = 0) -
         expires_in_ms=21_000 if state != "expired" else -4000,
         partitions=led,
         shards=shards,
-        asked=node == 1,
+        is_responder=node == 1,
     )
 
 

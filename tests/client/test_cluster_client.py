@@ -16,7 +16,7 @@ ADDRESSES = {1: "127.0.0.1:1001", 2: "127.0.0.1:1002", 3: "127.0.0.1:1003"}
 ASKED = "front.example:80"
 
 
-def an_agent(node: int, *, state: str = "live", asked: bool = False) -> AgentStatus:
+def an_agent(node: int, *, state: str = "live", is_responder: bool = False) -> AgentStatus:
     return AgentStatus(
         node=node,
         session=f"s-{node}",
@@ -28,7 +28,7 @@ def an_agent(node: int, *, state: str = "live", asked: bool = False) -> AgentSta
         expires_in_ms=1000,
         partitions=1,
         shards=0,
-        asked=asked,
+        is_responder=is_responder,
     )
 
 
@@ -88,7 +88,7 @@ class Agents:
 
 
 def three(*, states: tuple[str, str, str] = ("live", "live", "live")) -> dict[str, Any]:
-    return {"agents": [an_agent(n, state=state, asked=n == 1) for n, state in enumerate(states, 1)]}
+    return {"agents": [an_agent(n, state=state, is_responder=n == 1) for n, state in enumerate(states, 1)]}
 
 
 async def test_high_watermarks_come_from_the_leaders() -> None:
@@ -135,7 +135,11 @@ async def test_everybody_is_examined_and_agrees() -> None:
     }
     agents = Agents({**answers, ASKED: {"/v1/agents": three(), "/v1/doctor": an_examination(1)}})
     checkup = await agents.cluster_client().examine()
-    assert [(each.agent.node, each.told is not None) for each in checkup.agents] == [(1, True), (2, True), (3, True)]
+    assert [(each.agent.node, each.examination is not None) for each in checkup.agents] == [
+        (1, True),
+        (2, True),
+        (3, True),
+    ]
     assert [(each.name, each.verdict) for each in checkup.shared] == [("sessions", "ok"), ("agreement", "ok")]
 
 

@@ -70,7 +70,7 @@ def test_records_are_taken_in_pieces_and_batches_opened_one_by_one() -> None:
 def test_a_partition_that_is_led_elsewhere_does_not_hold_up_the_others() -> None:
     told = read_fetch_response(answer((0, NOT_LEADER, b""), (1, 0, batch(0, b"a"))), "t", {0: 0, 1: 0})
     assert [chunk.partition for chunk in told.chunks] == [1]
-    assert told.trouble is not None
+    assert told.error is not None
 
 
 def test_an_offset_that_is_gone_is_told_and_not_waited_for() -> None:

@@ -55,8 +55,8 @@ async def test_segments_are_gathered_from_pages_up_to_the_limit() -> None:
         ),
         (httpx.Response(404, text="Not Found"), "not found"),
         (httpx.Response(500, json=[]), "internal server error"),
-        (httpx.Response(200, text="<html>"), "unexpected answer; url=http://127.0.0.1:1/v1/segments"),
-        (httpx.Response(200, json={"segments": [{}]}), "unexpected answer; url=http://127.0.0.1:1/v1/segments"),
+        (httpx.Response(200, text="<html>"), "unexpected response; url=http://127.0.0.1:1/v1/segments"),
+        (httpx.Response(200, json={"segments": [{}]}), "unexpected response; url=http://127.0.0.1:1/v1/segments"),
     ],
 )
 async def test_a_refusal_is_told_in_the_agents_words(answer: httpx.Response, said: str) -> None:
@@ -128,7 +128,7 @@ async def test_another_agent_is_asked_when_the_first_one_is_gone() -> None:
         assert await http.bootstrap() == "a:9092,b:9092"
         assert asked == ["GET a", "GET a", "GET b"]
         asked.clear()
-        await http.ask("POST", "/subjects/s")
+        await http.send("POST", "/subjects/s")
         assert asked == ["POST b"]  # who answered last is asked first
 
 
@@ -140,11 +140,11 @@ async def test_what_may_have_been_done_is_not_asked_of_another_agent() -> None:
         raise httpx.ReadError("reset", request=request)
 
     async with Http("a:8080,b:8080", transport=httpx.MockTransport(answer)) as http:
-        with pytest.raises(Unavailable, match="whether it did what was asked is not known"):
-            await http.ask("POST", "/subjects/s")
+        with pytest.raises(Unavailable, match="the request may or may not have been executed"):
+            await http.send("POST", "/subjects/s")
         assert asked == ["a"]
         with pytest.raises(Unavailable, match="no agent answers"):
-            await http.ask("GET", "/subjects")
+            await http.send("GET", "/subjects")
         assert asked == ["a", "a", "b"]
 
 
@@ -154,7 +154,7 @@ async def test_an_agent_that_says_nothing_in_time_is_told_by_what_happened() -> 
 
     async with Http("127.0.0.1:1", transport=httpx.MockTransport(silence)) as http:
         with pytest.raises(Unavailable, match="went away before it answered; why=ReadTimeout;"):
-            await http.ask("POST", "/v1/read-plans", body={})
+            await http.send("POST", "/v1/read-plans", body={})
 
 
 # --- agents that have too much to do

@@ -34,7 +34,7 @@ PAIRS: list[tuple[type[Any], type[Any], set[str]]] = [
     (Pipelines, SyncPipelines, set()),
     (Views, SyncViews, {"pages"}),
     (Sql, SyncSql, {"batches"}),
-    (GroupConsumer, sync.SyncGroupConsumer, {"take", "finish", "done", "positions", "give_up_share"}),
+    (GroupConsumer, sync.SyncGroupConsumer, {"take", "finish", "done", "positions", "commit_before_rebalance"}),
     (Producer, SyncProducer, {"record", "put", "encode", "post", "init_producer_id", "refresh_leaders", "release"}),
 ]
 

@@ -241,7 +241,7 @@ class Scripted:
         self.answers = list(answers)
         self.asked = 0
 
-    async def ask(self, *_: object, **__: object) -> HttpResponse:
+    async def send(self, *_: object, **__: object) -> HttpResponse:
         self.asked += 1
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from streamhouse.client.cluster_client import ClusterClient
     from streamhouse.client.consumer import Consumer
     from streamhouse.client.group_consumer import GroupConsumer
-    from streamhouse.client.group_lag import Standing
+    from streamhouse.client.group_lag import PartitionLag
     from streamhouse.client.http import Http
     from streamhouse.client.kafka_admin import Admin
     from streamhouse.client.kafka_groups import Groups
@@ -80,10 +80,10 @@ class Dependencies:
 
         return Consumer(bootstrap, topic, starts=starts)
 
-    async def standings(self, admin: "Admin", group: "Group") -> "list[Standing]":
-        from streamhouse.client.group_lag import standings
+    async def partition_lags(self, admin: "Admin", group: "Group") -> "list[PartitionLag]":
+        from streamhouse.client.group_lag import partition_lags
 
-        return await standings(admin, self.groups(admin), group)
+        return await partition_lags(admin, self.groups(admin), group)
 
     def groups(self, admin: "Admin") -> "Groups":
         from streamhouse.client.kafka_groups import Groups

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Final, Literal, TypeAlias, TypeVar
 
-from streamhouse.client.group_lag import standings
+from streamhouse.client.group_lag import partition_lags
 from streamhouse.client.http import Http
 from streamhouse.client.kafka_admin import Admin
 from streamhouse.client.kafka_groups import Groups
@@ -32,15 +32,15 @@ PAUSE_S: Final = 0.1
 
 At: TypeAlias = Literal["earliest", "latest"] | datetime
 Value: TypeAlias = str | int | float | bool
-Ask: TypeAlias = Callable[[], Awaitable[Admin]]
+Connect: TypeAlias = Callable[[], Awaitable[Admin]]
 
 
-async def retry_until_known(admin: Ask, question: Callable[[Admin], Awaitable[T]], clock: Clock) -> T:
-    """The answer to a question that does nothing, asked again while agents come, go and hand over."""
+async def retry_read(admin: Connect, call: Callable[[Admin], Awaitable[T]], clock: Clock) -> T:
+    """Retry a call that changes nothing while agents start, stop and hand over partitions."""
     deadline = clock.monotonic() + RETRY_S
     while True:
         try:
-            return await question(await admin())
+            return await call(await admin())
         except Retriable:
             if clock.monotonic() >= deadline:
                 raise
@@ -50,11 +50,11 @@ async def retry_until_known(admin: Ask, question: Callable[[Admin], Awaitable[T]
 class Topics:
     """Use it as `client.topics`."""
 
-    def __init__(self, admin: Ask, *, clock: Clock | None = None) -> None:
+    def __init__(self, admin: Connect, *, clock: Clock | None = None) -> None:
         self._admin, self._clock = admin, clock or SystemClock()
 
-    async def _asked(self, question: Callable[[Admin], Awaitable[T]]) -> T:
-        return await retry_until_known(self._admin, question, self._clock)
+    async def _read(self, call: Callable[[Admin], Awaitable[T]]) -> T:
+        return await retry_read(self._admin, call, self._clock)
 
     async def create(
         self,
@@ -75,11 +75,11 @@ class Topics:
 
     async def list(self, *, internal: bool = False) -> "list[Topic]":
         """All topics by name; `internal`: those of the platform as well."""
-        return [topic for topic in await self._asked(Admin.topics) if internal or not topic.internal]
+        return [topic for topic in await self._read(Admin.topics) if internal or not topic.internal]
 
     async def get(self, name: str) -> Topic:
         """One topic, with its partitions and their leaders; raises `UnknownTopic`."""
-        return await self._asked(lambda admin: admin.topic(name))
+        return await self._read(lambda admin: admin.topic(name))
 
     async def delete(self, name: str, *, missing_ok: bool = False) -> None:
         """Delete a topic and its records."""
@@ -91,7 +91,7 @@ class Topics:
 
     async def config(self, name: str) -> dict[str, str | None]:
         """All settings of a topic, defaults included."""
-        return {each.name: each.value for each in await self._asked(lambda admin: admin.configs(name)) or ()}
+        return {setting.name: setting.value for setting in await self._read(lambda admin: admin.configs(name)) or ()}
 
     async def configure(self, name: str, config: Mapping[str, Value | None]) -> None:
         """Change settings of a topic; None lets the default hold again. Those that aren't named stay."""
@@ -107,49 +107,52 @@ class Topics:
 
     async def offsets(self, name: str, at: At = "latest") -> dict[int, int]:
         """Per partition the first offset, the next one, or the first that isn't older than a time (-1: none)."""
-        wanted = time_ms(at) if isinstance(at, datetime) else {"earliest": EARLIEST, "latest": LATEST}[at]
+        timestamp = time_ms(at) if isinstance(at, datetime) else {"earliest": EARLIEST, "latest": LATEST}[at]
         topic = await self.get(name)
-        return await self._asked(lambda admin: admin.offsets(topic, wanted))
+        return await self._read(lambda admin: admin.offsets(topic, timestamp))
 
 
 class ConsumerGroups:
     """Use it as `client.groups`."""
 
-    def __init__(self, admin: Ask, *, clock: Clock | None = None) -> None:
+    def __init__(self, admin: Connect, *, clock: Clock | None = None) -> None:
         self._admin, self._clock = admin, clock or SystemClock()
 
-    async def _asked(self, question: Callable[[Groups], Awaitable[T]]) -> T:
-        return await retry_until_known(self._admin, lambda admin: question(Groups(admin)), self._clock)
+    async def _read(self, call: Callable[[Groups], Awaitable[T]]) -> T:
+        return await retry_read(self._admin, lambda admin: call(Groups(admin)), self._clock)
 
     async def _groups(self) -> Groups:
         return Groups(await self._admin())
 
     async def list(self) -> "list[Group]":
         """All groups by name."""
-        return await self._asked(Groups.all)
+        return await self._read(Groups.all)
 
     async def get(self, group: str) -> Group:
         """One group with its members; raises `GroupNotFound`."""
-        return await self._asked(lambda groups: groups.describe(group))
+        return await self._read(lambda groups: groups.describe(group))
 
     async def committed(self, group: str) -> dict[TopicPartition, int]:
         """Every offset that a group has committed."""
-        return await self._asked(lambda groups: groups.committed(group))
+        return await self._read(lambda groups: groups.committed(group))
 
     async def lag(self, group: str) -> dict[TopicPartition, int]:
         """How many offsets a group is behind, in all partitions of topics in which it has committed or that its members
         read: from the log's start where nothing was committed. Topics that are gone are left out."""
         admin = await self._admin()
-        found = await standings(admin, Groups(admin), await self.get(group))
-        return {each.place: each.lag for each in found}
+        lags = await partition_lags(admin, Groups(admin), await self.get(group))
+        return {lag.partition: lag.lag for lag in lags}
 
     async def reset(self, group: str, topic: str, to: Start = "earliest") -> dict[TopicPartition, int]:
         """Move a group without members to other offsets of a topic; returns them. Raises `NonEmptyGroup`."""
         admin = await self._admin()
-        found = await admin.topic(topic)
-        wanted = select_partitions(topic, {p.partition for p in found.partitions}, ReadRange(from_=to))
-        earliest, latest = await admin.offsets(found, EARLIEST, wanted), await admin.offsets(found, LATEST, wanted)
-        at_time = await admin.offsets(found, time_ms(to), wanted) if isinstance(to, datetime) else {}
+        described = await admin.topic(topic)
+        partitions = select_partitions(topic, {p.partition for p in described.partitions}, ReadRange(from_=to))
+        earliest, latest = (
+            await admin.offsets(described, EARLIEST, partitions),
+            await admin.offsets(described, LATEST, partitions),
+        )
+        at_time = await admin.offsets(described, time_ms(to), partitions) if isinstance(to, datetime) else {}
         starts = decide_starts(to, topic=topic, earliest=earliest, latest=latest, at_time=at_time)
         offsets = {TopicPartition(topic, number): offset for number, offset in sorted(starts.items())}
         await (await self._groups()).commit(group, offsets)
@@ -209,11 +212,11 @@ class ClusterView:
         return await self._http.drain(node, draining=not undo)
 
     async def move(self, topic: str, partition: int, node: int | None) -> PartitionStatus:
-        """Say who leads a partition from now on; None: whoever would otherwise."""
+        """Pin a partition to an agent; None removes the pin."""
         return await self._http.move(topic, partition, node)
 
     async def examine(self) -> Examination:
-        """What an agent says about its health, and about what all agents share."""
+        """Run the checks of an agent, on itself and on the shared stores."""
         return await self._http.examine()
 
 

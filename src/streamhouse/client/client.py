@@ -52,7 +52,7 @@ class Client:
         return f"<Client {self._address} {'open' if self._is_open else 'closed'}>"
 
     async def __aenter__(self) -> Self:
-        await self._bootstrap()  # says at once, and with the address, when nobody is there
+        await self._bootstrap()  # fails at once, with the address, if no agent responds
         self._is_open = True
         return self
 

@@ -28,10 +28,10 @@ class PartitionSurvey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentHealth:
-    """An agent and what it said about itself, or why it said nothing."""
+    """An agent and the result of its checks, or why there is none."""
 
     agent: AgentStatus
-    told: Examination | None
+    examination: Examination | None
     why: str = ""
 
 
@@ -42,7 +42,7 @@ class ClusterHealth:
 
 
 class ClusterClient:
-    """Begins at one address; the others are where the cluster says that they are."""
+    """Connects to one agent, which knows the addresses of the others."""
 
     def __init__(self, address: str, *, connect: Connect) -> None:
         self._address = address
@@ -52,15 +52,15 @@ class ClusterClient:
         return f"<ClusterClient from {self._address}>"
 
     async def partitions(self, topic: str | None = None) -> PartitionSurvey:
-        """Every partition, with the high watermark where its leader answers."""
+        """Every partition, with the high watermark if its leader responds."""
         async with self._connect(self._address) as http:
-            agents, found = await http.agents(), await http.partitions(topic)
-        wanted = {each.leader for each in found if each.high_watermark is None}
-        asked = [agent for agent in agents if agent.node in wanted and agent.is_alive]
-        answers = await asyncio.gather(*(self._local(agent, topic) for agent in asked))
-        told = [each for answer in answers for each in answer or ()]
-        silent = [agent for agent, answer in zip(asked, answers, strict=True) if answer is None]
-        return PartitionSurvey(partitions=merge_partitions(found, told), silent=silent)
+            agents, listed = await http.agents(), await http.partitions(topic)
+        leaders = {status.leader for status in listed if status.high_watermark is None}
+        queried = [agent for agent in agents if agent.node in leaders and agent.is_alive]
+        responses = await asyncio.gather(*(self._local(agent, topic) for agent in queried))
+        from_leaders = [status for response in responses for status in response or ()]
+        silent = [agent for agent, response in zip(queried, responses, strict=True) if response is None]
+        return PartitionSurvey(partitions=merge_partitions(listed, from_leaders), silent=silent)
 
     async def _local(self, agent: AgentStatus, topic: str | None) -> list[PartitionStatus] | None:
         try:
@@ -70,48 +70,50 @@ class ClusterClient:
             return None
 
     async def examine(self) -> ClusterHealth:
-        """Ask everybody how it is; what agents should agree about, and don't, is among the findings."""
+        """Run the checks of every agent; the findings include what agents should agree about and do not."""
         async with self._connect(self._address) as http:
             agents, first = await http.agents(), await http.examine()
         others = [agent for agent in agents if agent.is_alive and agent.node != first.node]
-        examined = [AgentHealth(agent=agent, told=first) for agent in agents if agent.node == first.node]
+        examined = [AgentHealth(agent=agent, examination=first) for agent in agents if agent.node == first.node]
         examined += await asyncio.gather(*(self._examined(agent) for agent in others))
-        examined.sort(key=lambda each: each.agent.node)
+        examined.sort(key=lambda health: health.agent.node)
         return ClusterHealth(shared=[*first.shared, *compare_findings(examined)], agents=examined)
 
     async def _examined(self, agent: AgentStatus) -> AgentHealth:
         try:
             async with self._connect(self._url(agent)) as http:
-                return AgentHealth(agent=agent, told=await http.examine(local=True))
+                return AgentHealth(agent=agent, examination=await http.examine(local=True))
         except StreamhouseError as error:
-            return AgentHealth(agent=agent, told=None, why=str(error))
+            return AgentHealth(agent=agent, examination=None, why=str(error))
 
     def _url(self, agent: AgentStatus) -> str:
-        return self._address if agent.asked else agent.http
+        return self._address if agent.is_responder else agent.http
 
 
-def merge_partitions(found: Iterable[PartitionStatus], told: Iterable[PartitionStatus]) -> list[PartitionStatus]:
-    """What leaders told of their partitions, in the place of what anybody knows; never of an older epoch."""
-    best = {(each.topic, each.partition): each for each in found}
-    for each in told:
-        known = best.get((each.topic, each.partition))
-        if each.local and known is not None and not known.local and each.epoch >= known.epoch:
-            best[each.topic, each.partition] = each
+def merge_partitions(
+    listed: Iterable[PartitionStatus], from_leaders: Iterable[PartitionStatus]
+) -> list[PartitionStatus]:
+    """Prefer the status from the leader of a partition, unless its epoch is older."""
+    best = {(status.topic, status.partition): status for status in listed}
+    for status in from_leaders:
+        known = best.get((status.topic, status.partition))
+        if status.local and known is not None and not known.local and status.epoch >= known.epoch:
+            best[status.topic, status.partition] = status
     return [best[key] for key in sorted(best)]
 
 
 def compare_findings(examined: Sequence[AgentHealth]) -> list[Finding]:
-    """Whether the agents agree; nothing to say of a single one."""
+    """Check that the agents agree; there is no finding for a single agent."""
     if len(examined) < 2:
         return []
-    silent = [str(each.agent.node) for each in examined if each.told is None]
-    told = [each.told for each in examined if each.told is not None]
+    silent = [str(health.agent.node) for health in examined if health.examination is None]
+    examinations = [health.examination for health in examined if health.examination is not None]
     differing = [
         text
         for text, values in (
-            ("who is in the cluster", [tuple(each.members) for each in told]),
-            ("versions", [each.version for each in told]),
-            ("lease.ttl_s", [each.lease_ttl_s for each in told]),
+            ("who is in the cluster", [tuple(health.members) for health in examinations]),
+            ("versions", [health.version for health in examinations]),
+            ("lease.ttl_s", [health.lease_ttl_s for health in examinations]),
         )
         if len(set(values)) > 1
     ]
@@ -120,5 +122,5 @@ def compare_findings(examined: Sequence[AgentHealth]) -> list[Finding]:
     elif differing:
         text = f"agents differ in {', '.join(differing)}"
     else:
-        text = f"{len(told)} agents agree about who is there, versions and lease times"
+        text = f"{len(examinations)} agents agree about who is there, versions and lease times"
     return [Finding(name="agreement", verdict="warning" if silent or differing else "ok", text=text)]

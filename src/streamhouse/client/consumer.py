@@ -50,7 +50,7 @@ class Consumer:
         self._leaders: dict[int, int] = {}
         self._is_stale = False
         self._pause_s = FIRST_PAUSE_S
-        self._flying: dict[int, asyncio.Task[FetchedPartitions]] = {}
+        self._in_flight: dict[int, asyncio.Task[FetchedPartitions]] = {}
         self._chunks: deque[Chunk] = deque()
         self._buffered_bytes = 0
 
@@ -69,7 +69,7 @@ class Consumer:
         await admin.__aenter__()
         try:
             self._admin = admin
-            await self._look_again()
+            await self._refresh_leaders()
         except BaseException:
             self._admin = None
             await admin.__aexit__(None, None, None)
@@ -79,10 +79,10 @@ class Consumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        flying, self._flying = self._flying, {}
-        for fetch in flying.values():
+        in_flight, self._in_flight = self._in_flight, {}
+        for fetch in in_flight.values():
             fetch.cancel()
-        await asyncio.gather(*flying.values(), return_exceptions=True)
+        await asyncio.gather(*in_flight.values(), return_exceptions=True)
         admin, self._admin = self._admin, None
         if admin is not None:
             await admin.__aexit__(kind, error, trace)
@@ -99,7 +99,7 @@ class Consumer:
             if chunk.is_done:
                 self._chunks.popleft()
                 self._buffered_bytes -= chunk.size_bytes
-        self._launch()  # while the caller works
+        self._send_fetches()  # while the caller works
         return taken
 
     async def positions(self) -> dict[int, int]:
@@ -111,61 +111,63 @@ class Consumer:
         deadline = self._clock.monotonic() + timeout_s
         while not self._chunks:
             if self._is_stale:
-                await self._look_again()
-            self._launch()
+                await self._refresh_leaders()
+            self._send_fetches()
             left_s = deadline - self._clock.monotonic()
             if left_s <= 0:
                 return
-            if not self._flying:  # nobody leads anything for the moment
+            if not self._in_flight:  # no partition has a leader at the moment
                 self._is_stale = True
                 await self._clock.sleep(min(left_s, self._pause_s))
                 continue
-            done, _ = await asyncio.wait(self._flying.values(), timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
-            self._land(done)
+            done, _ = await asyncio.wait(self._in_flight.values(), timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+            self._receive(done)
 
-    def _land(self, done: "set[asyncio.Task[FetchedPartitions]]") -> None:
-        self._flying = {leader: fetch for leader, fetch in self._flying.items() if fetch not in done}
+    def _receive(self, done: "set[asyncio.Task[FetchedPartitions]]") -> None:
+        self._in_flight = {leader: fetch for leader, fetch in self._in_flight.items() if fetch not in done}
         for fetch in done:
-            told = fetch.result()
-            self._is_stale = self._is_stale or told.trouble is not None
-            for chunk in told.chunks:
-                if chunk.asked_from != self._fetch_from[chunk.partition]:
-                    continue  # another leader was quicker: these records are here already
+            fetched = fetch.result()
+            self._is_stale = self._is_stale or fetched.error is not None
+            for chunk in fetched.chunks:
+                if chunk.fetch_offset != self._fetch_from[chunk.partition]:
+                    continue  # another leader responded first: these records are buffered already
                 self._chunks.append(chunk)
                 self._buffered_bytes += chunk.size_bytes
                 self._fetch_from[chunk.partition] = chunk.next_offset
 
-    def _launch(self) -> None:
-        """Ask every leader that is not being asked, unless enough is waiting here."""
+    def _send_fetches(self) -> None:
+        """Fetch from every leader without a fetch in flight, unless the buffer is full."""
         if self._buffered_bytes >= FETCH_BYTES or self._admin is None:
             return
-        asked: dict[int, dict[int, int]] = {}
+        requests: dict[int, dict[int, int]] = {}
         for partition, offset in self._fetch_from.items():
             leader = self._leaders.get(partition, -1)
-            if leader >= 0 and leader not in self._flying:
-                asked.setdefault(leader, {})[partition] = offset
-        for leader, offsets in asked.items():
+            if leader >= 0 and leader not in self._in_flight:
+                requests.setdefault(leader, {})[partition] = offset
+        for leader, offsets in requests.items():
             fetch = self._fetched(self._admin, leader, offsets)
-            self._flying[leader] = asyncio.get_running_loop().create_task(fetch, name=f"fetch-{self._topic}-{leader}")
+            self._in_flight[leader] = asyncio.get_running_loop().create_task(
+                fetch, name=f"fetch-{self._topic}-{leader}"
+            )
 
     async def _fetched(self, admin: Admin, leader: int, offsets: dict[int, int]) -> FetchedPartitions:
         partitions = [(partition, offset, PARTITION_FETCH_BYTES) for partition, offset in offsets.items()]
         request = FetchRequest(WAIT_MS, 1, FETCH_BYTES, _READ_COMMITTED, [(self._topic, partitions)])
         try:
-            told = read_fetch_response(
+            fetched = read_fetch_response(
                 await admin.send(request, subject=self._topic, node=leader), self._topic, offsets
             )
         except Retriable as error:
-            told = FetchedPartitions(chunks=[], trouble=error)
-        if told.trouble is None:
+            fetched = FetchedPartitions(chunks=[], error=error)
+        if fetched.error is None:
             self._pause_s = FIRST_PAUSE_S
-        elif not told.chunks:
+        elif not fetched.chunks:
             await self._clock.sleep(self._pause_s)
             self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S)
-        return told
+        return fetched
 
-    async def _look_again(self) -> None:
-        """Who leads what now; as before where nobody answers. Raises `UnknownTopic` for one that is gone."""
+    async def _refresh_leaders(self) -> None:
+        """Look the leaders up; keep those known if no agent responds. Raises `UnknownTopic` for a deleted topic."""
         assert self._admin is not None
         try:
             topic = await self._admin.topic(self._topic)

@@ -16,8 +16,8 @@ NO_SEQUENCE: Final = -1
 
 
 class Delivery:
-    """Await it for the record's `Receipt`; it raises why the record was not stored. A failure that nobody looks at is
-    raised by the producer's `flush`, or at its end."""
+    """Await it for the record's `Receipt`; raises the error if the record was not stored. A failure that is not read is
+    raised by the producer's `flush`, or when it closes."""
 
     __slots__ = ("batch", "position", "was_seen")
 
@@ -111,7 +111,7 @@ class Batch:
 
     @property
     def is_unseen(self) -> bool:
-        """Whether it failed, and somebody has not looked yet."""
+        """Whether it failed, and the caller has not read the error of every record."""
         return self.error is not None and not all(delivery.was_seen for delivery in self.deliveries)
 
     def news(self) -> "asyncio.Future[None]":

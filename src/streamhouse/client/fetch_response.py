@@ -40,20 +40,20 @@ class Chunk:
         topic: str,
         partition: int,
         *,
-        asked_from: int,
+        fetch_offset: int,
         batches: Iterable[memoryview],
-        void: AbortedTransactions = NONE_ABORTED,
+        aborted: AbortedTransactions = NONE_ABORTED,
     ) -> None:
-        self.topic, self.partition, self.asked_from = topic, partition, asked_from
+        self.topic, self.partition, self.fetch_offset = topic, partition, fetch_offset
         self._batches = deque(batches)
-        self._void = void
-        self.next_offset = max([asked_from, *(read_header(batch).end for batch in self._batches)])
+        self._aborted = aborted
+        self.next_offset = max([fetch_offset, *(read_header(batch).end for batch in self._batches)])
         self.size_bytes = sum(map(len, self._batches))
         self._opened: Iterator[StoredRecord] | None = None
-        self._opened_end = asked_from
+        self._opened_end = fetch_offset
         self._records: list[Record] = []
         self._given = 0
-        self._behind = asked_from  # the end of what was opened
+        self._behind = fetch_offset  # the end of what was opened
 
     def __repr__(self) -> str:
         return f"<Chunk {self.topic}-{self.partition} [{self.position}, {self.next_offset})>"
@@ -73,18 +73,18 @@ class Chunk:
         while len(taken) < most and not self.is_done:
             if self._given == len(self._records):
                 self._read_on()
-            piece = self._records[self._given : self._given + most - len(taken)]
-            self._given += len(piece)
-            taken += piece
+            records = self._records[self._given : self._given + most - len(taken)]
+            self._given += len(records)
+            taken += records
         return taken
 
     def _read_on(self) -> None:
         """The next records of the batch that is open, or of the next one."""
         source = self._opened or self._open(self._batches.popleft())
-        place: tuple[str, int] = (self.topic, self.partition)
+        topic_partition: tuple[str, int] = (self.topic, self.partition)
         make = tuple.__new__  # as `Record(…)`, without a call in Python for each
         self._opened, self._given, self._records = None, 0, []
-        self._records = [make(Record, place + each) for each in islice(source, READ_RECORDS)]
+        self._records = [make(Record, topic_partition + record) for record in islice(source, READ_RECORDS)]
         if len(self._records) == READ_RECORDS:
             self._opened = source
             self._behind = self._records[-1].offset + 1
@@ -94,56 +94,60 @@ class Chunk:
     def _open(self, batch: memoryview) -> Iterator[StoredRecord]:
         header = read_header(batch)
         self._opened_end = header.end
-        if header.is_transactional and self._void.is_aborted(header.producer_id, header.base_offset):
+        if header.is_transactional and self._aborted.is_aborted(header.producer_id, header.base_offset):
             return iter(())
-        return iterate_batch(batch, limit_bytes=MAX_BATCH_BYTES, from_offset=self.asked_from)
+        return iterate_batch(batch, limit_bytes=MAX_BATCH_BYTES, from_offset=self.fetch_offset)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedPartitions:
-    """What a fetch brought; `trouble`: why some partitions have to be looked for elsewhere, or later."""
+    """The records of a fetch; `error`: a retriable error of one of the partitions."""
 
     chunks: list[Chunk]
-    trouble: StreamhouseError | None = None
+    error: StreamhouseError | None = None
 
 
-def read_fetch_response(answer: Any, topic: str, asked: dict[int, int]) -> FetchedPartitions:
-    """Read an answer to a fetch of these partitions from these offsets; raises what no patience helps against."""
-    if getattr(answer, "error_code", 0):
-        return FetchedPartitions(chunks=[], trouble=from_code(answer.error_code, subject=topic))
+def read_fetch_response(response: Any, topic: str, fetch_offsets: dict[int, int]) -> FetchedPartitions:
+    """Read the response to a fetch at these offsets, by partition. Raises errors that are not retriable."""
+    if getattr(response, "error_code", 0):
+        return FetchedPartitions(chunks=[], error=from_code(response.error_code, subject=topic))
     chunks: list[Chunk] = []
-    trouble: StreamhouseError | None = None
-    for _, partitions in answer.topics:
-        for told in partitions:
-            partition, code, data = told[0], told[1], told[-1]
+    error: StreamhouseError | None = None
+    for _, partitions in response.topics:
+        for entry in partitions:
+            partition, code, data = entry[0], entry[1], entry[-1]
             if code == CorruptRecordException.errno:
                 raise CorruptObject(
                     f"of {topic}-{partition}",
-                    why=f"records from offset {asked[partition]} on are missing or damaged in the store"
+                    why=f"records from offset {fetch_offsets[partition]} on are missing or damaged in the store"
                     " do=streamhouse doctor names the range; read on behind it",
                 )
             if code:
                 error = from_code(code, subject=f"{topic}-{partition}")
                 if not (for_code(code).retriable or isinstance(error, Unavailable)):
                     raise error
-                trouble = error
+                error = error
             elif data:
                 batches = list(_batches(memoryview(data)))
-                void = aborted_in(batches, _aborted_list(told))
-                chunks.append(Chunk(topic, partition, asked_from=asked[partition], batches=batches, void=void))
+                aborted = aborted_in(batches, _aborted_list(entry))
+                chunks.append(
+                    Chunk(topic, partition, fetch_offset=fetch_offsets[partition], batches=batches, aborted=aborted)
+                )
     return FetchedPartitions(
-        chunks=[chunk for chunk in chunks if chunk.next_offset > asked[chunk.partition]], trouble=trouble
+        chunks=[chunk for chunk in chunks if chunk.next_offset > fetch_offsets[chunk.partition]], error=error
     )
 
 
-def _aborted_list(told: Sequence[Any]) -> list[tuple[int, int]]:
-    """Which producers aborted, and from which offset on."""
-    return next(([(each[0], each[1]) for each in field] for field in told if isinstance(field, list) and field), [])
+def _aborted_list(partition: Sequence[Any]) -> list[tuple[int, int]]:
+    """Producer id and first offset of each aborted transaction."""
+    return next(
+        ([(entry[0], entry[1]) for entry in field] for field in partition if isinstance(field, list) and field), []
+    )
 
 
-def aborted_in(batches: Iterable[memoryview], told: Sequence[tuple[int, int]]) -> AbortedTransactions:
+def aborted_in(batches: Iterable[memoryview], aborted: Sequence[tuple[int, int]]) -> AbortedTransactions:
     """The transactions with their ends: a producer's ends with its next marker that says so, if that came along."""
-    if not told:
+    if not aborted:
         return NONE_ABORTED
     ends: dict[int, list[int]] = {}
     for batch in batches:
@@ -152,7 +156,7 @@ def aborted_in(batches: Iterable[memoryview], told: Sequence[tuple[int, int]]) -
             ends.setdefault(header.producer_id, []).append(header.base_offset)
     return AbortedTransactions(
         AbortedTransaction(producer, first, next((end for end in ends.get(producer, ()) if end >= first), NOWHERE))
-        for producer, first in told
+        for producer, first in aborted
     )
 
 

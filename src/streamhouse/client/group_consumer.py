@@ -35,7 +35,7 @@ class GroupConsumer:
     """At least once: a record counts as read when its offset is committed.
 
     Iterating, `auto` commits a record once the loop asks for the next one, every few seconds and at the end: what the
-    loop was working on when it failed is read again. `explicit` commits when told.
+    loop was working on when it failed is read again. `explicit` commits only in `commit`.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class GroupConsumer:
         self._handed_out: dict[tuple[str, int], int] = {}
         self._uncommitted: dict[tuple[str, int], int] = {}
         self._commit_at = 0.0
-        self._rounds = _RebalanceListener(self)
+        self._rebalances = _RebalanceListener(self)
 
     def __repr__(self) -> str:
         state = "open" if self._kafka else "closed"
@@ -84,7 +84,7 @@ class GroupConsumer:
             max_partition_fetch_bytes=PARTITION_FETCH_BYTES,
         )
         self._kafka = kafka
-        kafka.subscribe(self._topics, listener=self._rounds)
+        kafka.subscribe(self._topics, listener=self._rebalances)
         try:
             await _started(kafka, bootstrap=self._bootstrap, subject=self._group, timeout_s=self._timeout_s)
         except BaseException:
@@ -111,7 +111,7 @@ class GroupConsumer:
         while True:
             turn, records = await self.take()
             for record in records:
-                if turn != self.turn:  # the group has dealt anew: the rest is read again, by whoever has it now
+                if turn != self.turn:  # rebalanced: the member that has the partition now reads the rest again
                     break
                 self._handed_out[record[:2]] = record.offset + 1
                 yield record
@@ -122,8 +122,8 @@ class GroupConsumer:
 
     @property
     def turn(self) -> int:
-        """Which round of dealing out partitions this is."""
-        return self._rounds.done
+        """The number of the current assignment: it changes with every rebalance."""
+        return self._rebalances.assignments
 
     @property
     def commits_at(self) -> float | None:
@@ -170,7 +170,7 @@ class GroupConsumer:
         self._commit_at = self._clock.monotonic() + COMMIT_S
         done, self._uncommitted = self._uncommitted, {}
         if done:
-            await self._kafka.commit({KafkaTopicPartition(*place): offset for place, offset in done.items()})
+            await self._kafka.commit({KafkaTopicPartition(*partition): offset for partition, offset in done.items()})
 
     # --- by hand
 
@@ -182,39 +182,39 @@ class GroupConsumer:
         return records if self._reader is None else await self._reader.read(records)
 
     async def done(self, records: Iterable[Record]) -> None:
-        """Commit the places behind these records. Where the group has moved on without us, others read them again."""
+        """Commit the offsets behind these records. After a rebalance without us, others read them again."""
         self._note(records)
         with suppress(KafkaError):
             await self._commit_done()
 
     async def positions(self) -> dict[TopicPartition, int] | None:
         """Per partition of ours the offset of the next record; None until the group has given us our share."""
-        if not self._rounds.done:
+        if not self._rebalances.assignments:
             return None
         with translate_errors(bootstrap=self._bootstrap, subject=self._group):
             ours = self._kafka.assignment()
             return {TopicPartition(part.topic, part.partition): await self._kafka.position(part) for part in ours}
 
-    async def give_up_share(self) -> None:
-        """The group deals anew: what was done is committed while it is still ours, and the rest is read again."""
+    async def commit_before_rebalance(self) -> None:
+        """Before a rebalance: commit what was processed while the partitions are still ours; the rest is read again."""
         self._handed_out.clear()
         with suppress(KafkaError):
             await self._commit_done()
 
 
 class _RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]
-    """Counts how often the group gave us our share, and lets go of it."""
+    """Counts assignments, and commits before partitions are revoked."""
 
     def __init__(self, consumer: GroupConsumer) -> None:
-        self.done = 0
+        self.assignments = 0
         self._consumer = consumer
 
     async def on_partitions_revoked(self, revoked: Any) -> None:
         if revoked:
-            await self._consumer.give_up_share()
+            await self._consumer.commit_before_rebalance()
 
     def on_partitions_assigned(self, assigned: Any) -> None:
-        self.done += 1
+        self.assignments += 1
 
 
 async def _started(kafka: Any, *, bootstrap: str, subject: str, timeout_s: float) -> None:
@@ -233,7 +233,15 @@ async def _started(kafka: Any, *, bootstrap: str, subject: str, timeout_s: float
 
 def _records_of(fetched: Mapping[Any, list[Any]]) -> list[Record]:
     return [
-        Record(place.topic, place.partition, told.offset, told.timestamp, told.key, told.value, told.headers)
-        for place, records in fetched.items()
-        for told in records
+        Record(
+            partition.topic,
+            partition.partition,
+            record.offset,
+            record.timestamp,
+            record.key,
+            record.value,
+            record.headers,
+        )
+        for partition, records in fetched.items()
+        for record in records
     ]

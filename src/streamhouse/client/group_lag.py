@@ -15,10 +15,10 @@ from streamhouse.model.names import TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """Where a group stands in a partition. `committed` is None when it never was there."""
+class PartitionLag:
+    """The committed offset of a group in a partition, None if there is none, and the ends of the log."""
 
-    place: TopicPartition
+    partition: TopicPartition
     committed: int | None
     start: int
     end: int
@@ -30,24 +30,24 @@ class Standing:
         return max(self.end - (self.start if self.committed is None else self.committed), 0)
 
 
-async def standings(admin: Admin, groups: Groups, group: Group) -> list[Standing]:
+async def partition_lags(admin: Admin, groups: Groups, group: Group) -> list[PartitionLag]:
     """One for every partition that the group reads, by topic and number; topics that are gone are left out."""
     committed = await groups.committed(group.name)
-    readers = {place: member.member_id for member in group.members for place in member.assigned}
-    found: list[Standing] = []
-    for name in sorted({place.topic for place in (*committed, *readers)}):
+    readers = {tp: member.member_id for member in group.members for tp in member.assigned}
+    lags: list[PartitionLag] = []
+    for name in sorted({tp.topic for tp in (*committed, *readers)}):
         with suppress(UnknownTopic):
             topic = await admin.topic(name)
             starts, ends = await admin.offsets(topic, EARLIEST), await admin.offsets(topic, LATEST)
-            places = [TopicPartition(name, number) for number in sorted(ends)]
-            found += [
-                Standing(
-                    place=each,
-                    committed=committed.get(each),
-                    start=starts[each.partition],
-                    end=ends[each.partition],
-                    member_id=readers.get(each),
+            partitions = [TopicPartition(name, number) for number in sorted(ends)]
+            lags += [
+                PartitionLag(
+                    partition=partition,
+                    committed=committed.get(partition),
+                    start=starts[partition.partition],
+                    end=ends[partition.partition],
+                    member_id=readers.get(partition),
                 )
-                for each in places
+                for partition in partitions
             ]
-    return found
+    return lags

@@ -47,12 +47,12 @@ from streamhouse.errors import (
 T = TypeVar("T")
 
 SEGMENTS_PAGE: Final = 10_000
-"""Segments that one answer is asked for; agents take no larger number."""
+"""Segments per request; agents accept no larger limit."""
 
 RETRIABLE: Final = (httpx.codes.SERVICE_UNAVAILABLE, httpx.codes.TOO_MANY_REQUESTS)
 TOO_MANY_REQUESTS: Final = 429
 DEFAULT_RETRY_AFTER_S: Final = 1.0
-"""How long to wait after a 429 that doesn't say it."""
+"""Wait after a 429 without a usable `Retry-After`."""
 MIN_RETRY_AFTER_S: Final = 0.1
 MAX_RETRY_AFTER_S: Final = 60.0
 NAMED: Final[Mapping[str, type[StreamhouseError]]] = {
@@ -75,7 +75,7 @@ NAMED: Final[Mapping[str, type[StreamhouseError]]] = {
         ViewRefused,
     )
 }
-"""Errors of agents that a caller may want to tell from others."""
+"""Errors of agents that callers distinguish by class."""
 
 
 class _Segments(msgspec.Struct):
@@ -105,7 +105,7 @@ class _Partitions(msgspec.Struct):
 
 
 class _AgentAddresses(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent in the answer of `GET /v1/cluster`."""
+    """An agent in the response of `GET /v1/cluster`."""
 
     kafka: str
     http: str = ""
@@ -117,7 +117,7 @@ class _Cluster(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HttpResponse(NamedTuple):
-    """`retry_after_s` is when to ask again, where an agent had too much to do (429); else 0."""
+    """`retry_after_s`: seconds until a retry if the agent is overloaded (429); else 0."""
 
     status: int
     content: bytes
@@ -125,7 +125,7 @@ class HttpResponse(NamedTuple):
 
 
 class Http:
-    """Asks the first address that answers; the others, and those that the cluster told, when it doesn't."""
+    """Sends to the address that responded last; if it fails, to the others given and those that the cluster listed."""
 
     def __init__(
         self,
@@ -138,9 +138,9 @@ class Http:
         self._timeout_s = timeout_s
         self._clock = clock or SystemClock()
         self._given = agent_urls(address)
-        self._told: list[str] = []
+        self._listed: list[str] = []
         self._first = self._given[0]
-        self._met: set[str] = set()
+        self._known: set[str] = set()
         # Proxies of the environment are for the outside world, not for the agent next door.
         self._client = httpx.AsyncClient(timeout=timeout_s, trust_env=False, transport=transport)
 
@@ -157,32 +157,32 @@ class Http:
 
     async def bootstrap(self) -> str:
         """The Kafka addresses of the agents that are alive; their HTTP addresses are remembered."""
-        answer = await self.ask("GET", "/v1/cluster")
-        if answer.status == httpx.codes.NOT_FOUND:  # an agent from before there was this route
+        response = await self.send("GET", "/v1/cluster")
+        if response.status == httpx.codes.NOT_FOUND:  # an agent from before there was this route
             alive = [agent for agent in await self.agents() if agent.is_alive]
-            kafka, told = [agent.kafka for agent in alive], [agent.http for agent in alive]
+            kafka, http = [agent.kafka for agent in alive], [agent.http for agent in alive]
         else:
-            cluster = self._decoded(answer, "/v1/cluster", _Cluster)
+            cluster = self._decoded(response, "/v1/cluster", _Cluster)
             listed = cluster.bootstrap.split(",") if isinstance(cluster.bootstrap, str) else cluster.bootstrap
-            kafka = [each for each in listed if each] or [agent.kafka for agent in cluster.agents]
-            told = [agent.http for agent in cluster.agents if agent.http]
+            kafka = [address for address in listed if address] or [agent.kafka for agent in cluster.agents]
+            http = [agent.http for agent in cluster.agents if agent.http]
         if not kafka:
             raise Unavailable(f"no agent is alive, says {self._first}; start one with: streamhouse up")
-        self._told = [url for each in told for url in agent_urls(each)]
+        self._listed = [url for address in http for url in agent_urls(address)]
         return ",".join(kafka)
 
     async def segments(self, topic: str | None = None, *, limit: int = 1000) -> list[Segment]:
         """The first `limit` registered segments by topic, partition and offset, of as many pages as it takes."""
         params: dict[str, str | int] = {} if topic is None else {"topic": topic}
-        found: list[Segment] = []
-        while len(found) < limit:
-            params["limit"] = min(limit - len(found), SEGMENTS_PAGE)
-            answer = await self._get("/v1/segments", params, _Segments)
-            found += answer.segments
-            if answer.cursor is None:
+        segments: list[Segment] = []
+        while len(segments) < limit:
+            params["limit"] = min(limit - len(segments), SEGMENTS_PAGE)
+            page = await self._get("/v1/segments", params, _Segments)
+            segments += page.segments
+            if page.cursor is None:
                 break
-            params["cursor"] = answer.cursor
-        return sorted(found, key=lambda s: (s.topic, s.partition, s.base))[:limit]
+            params["cursor"] = page.cursor
+        return sorted(segments, key=lambda s: (s.topic, s.partition, s.base))[:limit]
 
     # --- the cluster
 
@@ -193,8 +193,8 @@ class Http:
     async def drain(self, node: int, *, draining: bool = True) -> list[AgentStatus]:
         """Have an agent hand everything over, or take its share again; returns the agents as they are then."""
         path = f"/v1/agents/{node}/drain"
-        answer = await (self.ask("POST", path, body={}) if draining else self.ask("DELETE", path))
-        return self._decoded(answer, path, _Agents).agents
+        response = await (self.send("POST", path, body={}) if draining else self.send("DELETE", path))
+        return self._decoded(response, path, _Agents).agents
 
     async def partitions(self, topic: str | None = None, *, local: bool = False) -> list[PartitionStatus]:
         """Partitions by topic and number; with `local` only those that this agent leads."""
@@ -202,13 +202,13 @@ class Http:
         return (await self._get("/v1/partitions", params, _Partitions)).partitions
 
     async def move(self, topic: str, partition: int, node: int | None) -> PartitionStatus:
-        """Say who leads a partition from now on; None: whoever would otherwise. Returns it as it is then."""
-        path, asked = "/v1/partitions/move", {"topic": topic, "partition": partition, "node": node}
-        (moved,) = self._decoded(await self.ask("POST", path, body=asked), path, _Partitions).partitions
+        """Pin a partition to an agent; None removes the pin. Returns its new status."""
+        path, body = "/v1/partitions/move", {"topic": topic, "partition": partition, "node": node}
+        (moved,) = self._decoded(await self.send("POST", path, body=body), path, _Partitions).partitions
         return moved
 
     async def examine(self, *, local: bool = False) -> Examination:
-        """What the agent says about its health, and, unless `local`, about what all agents share."""
+        """Run the agent's checks on itself and, unless `local`, on the shared stores."""
         return await self._get("/v1/doctor", {"local": int(local)}, Examination)
 
     async def damaged_logs(self) -> list[DamagedLog]:
@@ -218,7 +218,7 @@ class Http:
     async def discard_log(self, session: str) -> int:
         """Delete one of them; returns how many files or objects went."""
         path = f"/v1/damaged-logs/{quote(session, safe='')}"
-        return self._decoded(await self.ask("DELETE", path), path, _Discarded).files
+        return self._decoded(await self.send("DELETE", path), path, _Discarded).files
 
     # --- transactions
 
@@ -228,29 +228,29 @@ class Http:
         """The first `limit` by transactional id, of as many pages as it takes; `open_for_ms`: open for longer."""
         params: dict[str, str | int] = {"open_for_ms": open_for_ms}
         params |= {} if state is None else {"state": state}
-        found: list[Transaction] = []
-        while len(found) < limit:
-            params["limit"] = min(limit - len(found), SEGMENTS_PAGE)
-            answer = await self._get("/v1/transactions", params, _Transactions)
-            found += answer.transactions
-            if answer.cursor is None:
+        transactions: list[Transaction] = []
+        while len(transactions) < limit:
+            params["limit"] = min(limit - len(transactions), SEGMENTS_PAGE)
+            page = await self._get("/v1/transactions", params, _Transactions)
+            transactions += page.transactions
+            if page.cursor is None:
                 break
-            params["cursor"] = answer.cursor
-        return found
+            params["cursor"] = page.cursor
+        return transactions
 
     async def transaction(self, transactional_id: str) -> Transaction:
         """One of them; raises `TransactionalIdNotFound`."""
         path = f"/v1/transactions/{quote(transactional_id, safe='')}"
-        return self._named(await self.ask("GET", path), path, Transaction)
+        return self._named(await self.send("GET", path), path, Transaction)
 
     async def abort_transaction(self, transactional_id: str) -> TransactionAborted:
         """Fence the producer, and abort what it has open; raises `TransactionalIdNotFound`."""
         path = f"/v1/transactions/{quote(transactional_id, safe='')}/abort"
-        return self._named(await self.ask("POST", path, body={}), path, TransactionAborted)
+        return self._named(await self.send("POST", path, body={}), path, TransactionAborted)
 
-    # --- asking
+    # --- requests
 
-    async def ask(
+    async def send(
         self,
         method: str,
         path: str,
@@ -259,20 +259,20 @@ class Http:
         body: object = None,
         timeout_s: float | None = None,
     ) -> HttpResponse:
-        """The answer, whatever it says, of the first agent that gives one; raises `Unavailable` where none does.
+        """Return the response, of any status, of the first agent that sends one; raises `Unavailable` if none does.
 
-        Nothing is asked twice: another agent is asked only where there was no connection, or when asking does nothing.
-        An agent that has too much to do (429) has done nothing: it is asked again when it says, while the time lasts.
-        A body of bytes is lines of JSON; anything else becomes JSON. `timeout_s`: another one than usual.
+        A request is sent to another agent only if there was no connection, or if its method is GET: no request is
+        executed twice. An overloaded agent (429) has done nothing: the request is retried after `Retry-After` within
+        the timeout. A body of bytes is lines of JSON; anything else becomes JSON.
         """
         deadline = self._clock.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
         while True:
-            answer = await self._ask_once(method, path, params=params, body=body, timeout_s=timeout_s)
-            if answer.status != TOO_MANY_REQUESTS or self._clock.monotonic() + answer.retry_after_s > deadline:
-                return answer
-            await self._clock.sleep(answer.retry_after_s)
+            response = await self._send_once(method, path, params=params, body=body, timeout_s=timeout_s)
+            if response.status != TOO_MANY_REQUESTS or self._clock.monotonic() + response.retry_after_s > deadline:
+                return response
+            await self._clock.sleep(response.retry_after_s)
 
-    async def _ask_once(
+    async def _send_once(
         self,
         method: str,
         path: str,
@@ -285,72 +285,71 @@ class Http:
         kind = "application/x-ndjson" if isinstance(body, bytes) else "application/json"
         headers = {} if content is None else {"content-type": kind}
         timeout = self._client.timeout if timeout_s is None else httpx.Timeout(timeout_s)
-        strangers: list[str] = []
-        for url in dict.fromkeys((self._first, *self._given, *self._told)):
+        not_http: list[str] = []
+        for url in dict.fromkeys((self._first, *self._given, *self._listed)):
             try:
-                answer = await self._client.request(
+                response = await self._client.request(
                     method, f"{url}{path}", params=params, content=content, headers=headers, timeout=timeout
                 )
             except (httpx.ConnectError, httpx.ConnectTimeout):
                 continue
             except (httpx.TransportError, OSError) as error:
                 if method == "GET":
-                    if isinstance(error, httpx.RemoteProtocolError) and url not in self._met:
-                        strangers.append(url)
+                    if isinstance(error, httpx.RemoteProtocolError) and url not in self._known:
+                        not_http.append(url)
                     continue
                 raise Unavailable(
                     f"the agent on {url} went away before it answered; why={str(error) or type(error).__name__};"
-                    " whether it did what was asked is not known"
+                    " the request may or may not have been executed"
                 ) from None
             self._first = url
-            self._met.add(url)
-            return HttpResponse(answer.status_code, answer.content, retry_after_s(answer))
-        raise self._nobody(strangers)
+            self._known.add(url)
+            return HttpResponse(response.status_code, response.content, retry_after_s(response))
+        raise self._no_agent(not_http)
 
     @asynccontextmanager
     async def lines(self, path: str, body: object) -> AsyncIterator[AsyncIterator[str]]:
-        """The lines of an answer, as they come, however long that takes; a refusal is raised as `ask`'s callers do.
-        After a 429 it is asked again as by `ask`."""
+        """The lines of a response as they arrive, without a timeout. Raises the agent's error; retries after 429."""
         headers = {"content-type": "application/json", "accept": "application/x-ndjson"}
         content = msgspec.json.encode(body)
         deadline = self._clock.monotonic() + self._timeout_s
         while True:
-            async with self._lines_once(path, content, headers) as found:
-                if not isinstance(found, HttpResponse):
-                    yield found
+            async with self._lines_once(path, content, headers) as lines:
+                if not isinstance(lines, HttpResponse):
+                    yield lines
                     return
-            if found.status != TOO_MANY_REQUESTS or self._clock.monotonic() + found.retry_after_s > deadline:
-                raise error_from_response(found)
-            await self._clock.sleep(found.retry_after_s)
+            if lines.status != TOO_MANY_REQUESTS or self._clock.monotonic() + lines.retry_after_s > deadline:
+                raise error_from_response(lines)
+            await self._clock.sleep(lines.retry_after_s)
 
     @asynccontextmanager
     async def _lines_once(
         self, path: str, content: bytes, headers: Mapping[str, str]
     ) -> AsyncIterator[AsyncIterator[str] | HttpResponse]:
-        """The lines, or a refusal."""
-        for url in dict.fromkeys((self._first, *self._given, *self._told)):
+        """The lines, or a response with an error."""
+        for url in dict.fromkeys((self._first, *self._given, *self._listed)):
             stream = self._client.stream("POST", f"{url}{path}", content=content, headers=headers, timeout=None)
             try:
-                async with stream as answer:
+                async with stream as response:
                     self._first = url
-                    if answer.status_code >= httpx.codes.BAD_REQUEST:
-                        yield HttpResponse(answer.status_code, await answer.aread(), retry_after_s(answer))
+                    if response.status_code >= httpx.codes.BAD_REQUEST:
+                        yield HttpResponse(response.status_code, await response.aread(), retry_after_s(response))
                     else:
-                        yield answer.aiter_lines()
+                        yield response.aiter_lines()
                     return
             except (httpx.ConnectError, httpx.ConnectTimeout):
                 continue
             except (httpx.TransportError, OSError) as error:
                 raise Unavailable(f"the agent on {url} went away; why={str(error) or type(error).__name__}") from None
-        raise self._nobody()
+        raise self._no_agent()
 
-    def _nobody(self, strangers: Sequence[str] = ()) -> Unavailable:
-        """In words for everybody: commands take addresses by different flags, programs by none. `strangers`: who took
-        the connection, and ended it without a word of HTTP, as Kafka's port does."""
+    def _no_agent(self, not_http: Sequence[str] = ()) -> Unavailable:
+        """The error when no agent responds. `not_http`: addresses that accepted the connection and closed it without an
+        HTTP response, as a Kafka port does."""
         given = ", ".join(self._given)
-        if strangers:
+        if not_http:
             return Unavailable(
-                f"no agent answers on {given}; what listens on {', '.join(strangers)} doesn't speak HTTP: is it a port"
+                f"no agent answers on {given}; what listens on {', '.join(not_http)} doesn't speak HTTP: is it a port"
                 " for Kafka? give the address of an agent's HTTP port, such as localhost:8080"
             )
         return Unavailable(
@@ -358,56 +357,56 @@ class Http:
         )
 
     async def _get(self, path: str, params: Mapping[str, str | int], kind: type[T]) -> T:
-        return self._decoded(await self.ask("GET", path, params=params), path, kind)
+        return self._decoded(await self.send("GET", path, params=params), path, kind)
 
-    def _named(self, answer: HttpResponse, path: str, kind: type[T]) -> T:
-        """As `_decoded`, with the agent's own error where callers may want to tell it from others."""
-        if answer.status >= httpx.codes.BAD_REQUEST:
-            raise error_from_response(answer)
-        return self._decoded(answer, path, kind)
+    def _named(self, response: HttpResponse, path: str, kind: type[T]) -> T:
+        """As `_decoded`, with the agent's own error if callers distinguish it."""
+        if response.status >= httpx.codes.BAD_REQUEST:
+            raise error_from_response(response)
+        return self._decoded(response, path, kind)
 
-    def _decoded(self, answer: HttpResponse, path: str, kind: type[T]) -> T:
-        if answer.status in RETRIABLE:
-            raise Unavailable(_why(answer))
-        if answer.status >= httpx.codes.BAD_REQUEST:
-            raise Rejected(_why(answer))
+    def _decoded(self, response: HttpResponse, path: str, kind: type[T]) -> T:
+        if response.status in RETRIABLE:
+            raise Unavailable(_why(response))
+        if response.status >= httpx.codes.BAD_REQUEST:
+            raise Rejected(_why(response))
         try:
-            return msgspec.json.decode(answer.content, type=kind)
+            return msgspec.json.decode(response.content, type=kind)
         except msgspec.DecodeError as error:
-            raise Rejected(f"unexpected answer; url={self._first}{path} why={error}") from None
+            raise Rejected(f"unexpected response; url={self._first}{path} why={error}") from None
 
 
-def retry_after_s(answer: httpx.Response) -> float:
-    """When an agent that has too much to do wants to be asked again; 0 for any other answer."""
-    if answer.status_code != TOO_MANY_REQUESTS:
+def retry_after_s(response: httpx.Response) -> float:
+    """Seconds until a retry after 429; 0 for any other response."""
+    if response.status_code != TOO_MANY_REQUESTS:
         return 0.0
-    said = answer.headers.get("retry-after", "")
-    seconds = float(said) if said.isascii() and said.isdecimal() else DEFAULT_RETRY_AFTER_S
+    header = response.headers.get("retry-after", "")
+    seconds = float(header) if header.isascii() and header.isdecimal() else DEFAULT_RETRY_AFTER_S
     return min(max(seconds, MIN_RETRY_AFTER_S), MAX_RETRY_AFTER_S)
 
 
-def error_from_response(answer: HttpResponse) -> StreamhouseError:
-    """What an agent's refusal means: the error that it names, where callers may want to tell it from others."""
+def error_from_response(response: HttpResponse) -> StreamhouseError:
+    """The error of a response: the class that it names if callers distinguish it, else by status."""
     try:
-        told = msgspec.json.decode(answer.content)
+        problem = msgspec.json.decode(response.content)
     except msgspec.DecodeError:
-        told = None
-    kind = NAMED.get(told.get("title", "")) if isinstance(told, dict) else None
+        problem = None
+    kind = NAMED.get(problem.get("title", "")) if isinstance(problem, dict) else None
     if kind is None:
-        kind = Unavailable if answer.status in RETRIABLE else Rejected
+        kind = Unavailable if response.status in RETRIABLE else Rejected
     error = kind.__new__(kind)
-    StreamhouseError.__init__(error, _why(answer))
+    StreamhouseError.__init__(error, _why(response))
     return error
 
 
-def _why(answer: HttpResponse) -> str:
-    """The agent's own sentence where it sent one: problem details, RFC 9457."""
+def _why(response: HttpResponse) -> str:
+    """The detail of the problem (RFC 9457), if there is one."""
     try:
-        told = msgspec.json.decode(answer.content)
+        problem = msgspec.json.decode(response.content)
     except msgspec.DecodeError:
-        told = None
-    detail = told.get("detail") if isinstance(told, dict) else None
-    return str(detail) if detail else _phrase(answer.status)
+        problem = None
+    detail = problem.get("detail") if isinstance(problem, dict) else None
+    return str(detail) if detail else _phrase(response.status)
 
 
 def _phrase(status: int) -> str:

@@ -12,7 +12,7 @@ from streamhouse import errors
 _NON_EMPTY_GROUP: Final = 68
 _GROUP_ID_NOT_FOUND: Final = 69
 
-# What a code means for whoever asked about `subject`; `text` is the agent's own sentence, where it sent one.
+# The error for each code. `subject` is the topic or group of the request; `text` is the agent's message, if any.
 _BY_CODE: Final[Mapping[int, Callable[[str, str], errors.StreamhouseError]]] = {
     kafka.UnknownTopicOrPartitionError.errno: lambda subject, text: errors.UnknownTopic(subject),
     kafka.TopicAlreadyExistsError.errno: lambda subject, text: errors.TopicExists(subject),
@@ -42,10 +42,10 @@ def no_agent(bootstrap: str) -> errors.Unavailable:
 def from_code(code: int, *, subject: str, text: str | None = None) -> errors.StreamhouseError:
     """The error for a code other than 0."""
     kind = kafka.for_code(code)
-    said = text or f"{_words(kind)}; name={subject}"
+    message = text or f"{_words(kind)}; name={subject}"
     if code in _BY_CODE:
-        return _BY_CODE[code](subject, said)
-    return errors.Unavailable(said) if kind.retriable else errors.Rejected(said)
+        return _BY_CODE[code](subject, message)
+    return errors.Unavailable(message) if kind.retriable else errors.Rejected(message)
 
 
 def from_exception(error: BaseException, *, bootstrap: str, subject: str) -> errors.StreamhouseError:

@@ -34,10 +34,10 @@ class Groups:
         """All groups by name."""
         groups: list[Group] = []
         for node in (await self._admin.cluster()).agents:
-            answer = await self._admin.send(ListGroupsRequest(), subject="groups", node=node)
-            if answer.error_code:
-                raise from_code(answer.error_code, subject="groups")
-            if names := [told[0] for told in answer.groups]:
+            response = await self._admin.send(ListGroupsRequest(), subject="groups", node=node)
+            if response.error_code:
+                raise from_code(response.error_code, subject="groups")
+            if names := [entry[0] for entry in response.groups]:
                 groups += await self._describe(names, node)
         return sorted(groups, key=lambda group: group.name)
 
@@ -49,33 +49,33 @@ class Groups:
         return group
 
     async def _describe(self, names: Iterable[str], node: int) -> list[Group]:
-        answer = await self._admin.send(GroupDescriptions([*names]), subject="groups", node=node)
-        return [_group(told) for told in answer.groups]
+        response = await self._admin.send(GroupDescriptions([*names]), subject="groups", node=node)
+        return [_group(description) for description in response.groups]
 
     async def committed(self, name: str) -> dict[TopicPartition, int]:
         """Every offset that the group has committed."""
-        answer = await self._admin.send(
+        response = await self._admin.send(
             OffsetFetchRequest(name, None), subject=name, node=await self._admin.coordinator(name)
         )
-        if answer.error_code:
-            raise from_code(answer.error_code, subject=name)
-        found: dict[TopicPartition, int] = {}
-        for topic, partitions in answer.topics:
+        if response.error_code:
+            raise from_code(response.error_code, subject=name)
+        offsets: dict[TopicPartition, int] = {}
+        for topic, partitions in response.topics:
             for partition, offset, _, code in partitions:
                 if code:
                     raise from_code(code, subject=f"{topic}-{partition}")
-                if offset >= 0:  # some clients commit the beginning or the end as such: that is no place yet
-                    found[TopicPartition(topic, partition)] = offset
-        return dict(sorted(found.items()))
+                if offset >= 0:  # some clients commit the beginning or the end as such: that is no offset yet
+                    offsets[TopicPartition(topic, partition)] = offset
+        return dict(sorted(offsets.items()))
 
     async def commit(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Move a group's offsets from outside; raises `NonEmptyGroup` while it has members."""
         topics: dict[str, Any] = defaultdict(list)
-        for place, offset in offsets.items():
-            topics[place.topic].append((place.partition, offset, ""))
+        for tp, offset in offsets.items():
+            topics[tp.topic].append((tp.partition, offset, ""))
         request = OffsetCommitRequest(name, _NO_GENERATION, "", _DEFAULT_RETENTION, [*topics.items()])
-        answer = await self._admin.send(request, subject=name, node=await self._admin.coordinator(name))
-        for topic, partitions in answer.topics:
+        response = await self._admin.send(request, subject=name, node=await self._admin.coordinator(name))
+        for topic, partitions in response.topics:
             for partition, code in partitions:
                 if code == UnknownMemberIdError.errno:  # only members may commit now
                     raise NonEmptyGroup(name)
@@ -85,21 +85,21 @@ class Groups:
     async def delete(self, name: str) -> None:
         """Delete a group without members, with all that it committed."""
         request = DeleteGroupsRequest([name])
-        answer = await self._admin.send(request, subject=name, node=await self._admin.coordinator(name))
-        for group, code in answer.results:
+        response = await self._admin.send(request, subject=name, node=await self._admin.coordinator(name))
+        for group, code in response.results:
             if code:
                 raise from_code(code, subject=group)
 
 
-def _group(told: Any) -> Group:
-    code, name, state, _, protocol, members = told[:6]
+def _group(description: Any) -> Group:
+    code, name, state, _, protocol, members = description[:6]
     if code:
         raise from_code(code, subject=name)
-    return Group(name=name, state=state, protocol=protocol, members=tuple(_member(each) for each in members))
+    return Group(name=name, state=state, protocol=protocol, members=tuple(_member(member) for member in members))
 
 
-def _member(told: Any) -> GroupMember:
-    member_id, client_id, host, _, assignment = told[:5]
+def _member(member: Any) -> GroupMember:
+    member_id, client_id, host, _, assignment = member[:5]
     return GroupMember(
         member_id=member_id, client_id=client_id, host=host.removeprefix("/"), assigned=_assigned(assignment)
     )

@@ -80,7 +80,7 @@ class CreateTopicsRequest_v4(RequestStruct):  # type: ignore[misc]
 
 
 class TopicMetadata(Request[MetadataRequest_v7]):  # type: ignore[misc]
-    """Topics with leaders and epochs; None asks for all. Unlike aiokafka's own, it creates a topic only when told."""
+    """Topics with leaders and epochs, None: all. Unlike aiokafka's own, it creates a topic only with `create`."""
 
     API_KEY = 3
 

@@ -59,14 +59,14 @@ async def parse_response(
     body: object = None,
     timeout_s: float | None = None,
 ) -> T:
-    """An agent's answer; raises the error that it names."""
-    answer = await http.ask(method, path, params=params, body=body, timeout_s=timeout_s)
-    if answer.status >= 400:
-        raise error_from_response(answer)
+    """Return the decoded response; raises the error that it names."""
+    response = await http.send(method, path, params=params, body=body, timeout_s=timeout_s)
+    if response.status >= 400:
+        raise error_from_response(response)
     try:
-        return msgspec.json.decode(answer.content or b"null", type=kind)
+        return msgspec.json.decode(response.content or b"null", type=kind)
     except msgspec.DecodeError as error:
-        raise Rejected(f"unexpected answer; path={path} why={error}") from None
+        raise Rejected(f"unexpected response; path={path} why={error}") from None
 
 
 class Tables:
@@ -85,14 +85,14 @@ class Tables:
 
     async def put(self, table: Table) -> Table:
         """Define a table, whatever was there before; raises `NameTaken`, `InvalidDefinition`."""
-        told = {
+        body = {
             "connector": table.connector,
             "columns": table.columns,
             "key": table.key,
             "options": dict(table.options),
             "text": table.text,
         }
-        return await parse_response(self._http, Table, "PUT", f"/v1/tables/{_q(table.name)}", body=told)
+        return await parse_response(self._http, Table, "PUT", f"/v1/tables/{_q(table.name)}", body=body)
 
     async def drop(self, name: str, *, missing_ok: bool = False) -> None:
         """Drop a definition; a topic of its name stays. Raises `UnknownTable`."""
@@ -114,8 +114,8 @@ class Pipelines:
         return await parse_response(self._http, PipelineInfo, "GET", f"/v1/pipelines/{_q(name)}")
 
     async def put(self, definition: Definition, *, starting: str | None = None, fresh: bool = False) -> Applied:
-        """Create or change a pipeline; raises `PlaceLost` when it can't go on where it stands, unless `fresh`."""
-        told = {
+        """Create or change a pipeline; raises `PlaceLost` if it can't resume from its checkpoint, unless `fresh`."""
+        body = {
             "kind": definition.kind,
             "text": definition.text,
             "options": dict(definition.options),
@@ -126,7 +126,7 @@ class Pipelines:
             "starting": starting,
             "fresh": fresh,
         }
-        return await parse_response(self._http, Applied, "PUT", f"/v1/pipelines/{_q(definition.name)}", body=told)
+        return await parse_response(self._http, Applied, "PUT", f"/v1/pipelines/{_q(definition.name)}", body=body)
 
     async def delete(self, name: str, *, missing_ok: bool = False) -> None:
         """Delete a pipeline with its log, and its rows if it is a view."""
@@ -140,7 +140,7 @@ class Pipelines:
         return await parse_response(self._http, PipelineInfo, "POST", f"/v1/pipelines/{_q(name)}/resume")
 
     async def restart(self, name: str, from_: str | None = None) -> PipelineInfo:
-        """Begin anew: at `earliest`, `latest`, a time in ISO 8601, or offsets as JSON. None: the same place again."""
+        """Begin anew: at `earliest`, `latest`, a time in ISO 8601, or offsets as JSON. None: from its checkpoint."""
         return await parse_response(
             self._http, PipelineInfo, "POST", f"/v1/pipelines/{_q(name)}/restart", body={"from": from_}
         )
@@ -206,7 +206,7 @@ def _text(value: Any) -> str:
 
 TIMEOUT_S: Final = 300.0
 GRACE_S: Final = 10.0
-"""An agent and a worker end a question by themselves; so much longer is waited for their word."""
+"""The agent and the worker time a query out themselves; the client waits this much longer for their response."""
 
 
 class _Statements(msgspec.Struct):
@@ -224,7 +224,7 @@ class Sql:
         self._http = http
 
     async def query(self, sql: str, *, max_rows: int | None = None, timeout_s: float = TIMEOUT_S) -> Rows:
-        """Rows of a question; raises `NoWorker` when nobody answers SQL."""
+        """Rows of a query; raises `NoWorker` if no SQL worker is running."""
         body = {"sql": sql, "max_rows": max_rows, "timeout_s": timeout_s}
         return await parse_response(self._http, Rows, "POST", "/v1/sql", body=body, timeout_s=timeout_s + GRACE_S)
 
@@ -247,13 +247,13 @@ class Sql:
 
     async def validate(self, text: str) -> Checked:
         """What is wrong in the statements of a text, with lines and columns."""
-        found = await parse_response(
+        response = await parse_response(
             self._http, _Statements, "POST", "/v1/sql/validate", body={"text": text}, timeout_s=TIMEOUT_S + GRACE_S
         )
-        return found.statements
+        return response.statements
 
     async def cancel(self, query_id: str) -> None:
-        """End a question; raises `UnknownQuery`."""
+        """Cancel a query; raises `UnknownQuery`."""
         await parse_response(self._http, type(None), "DELETE", f"/v1/sql/queries/{quote(query_id, safe='')}")
 
     async def workers(self) -> list[WorkerInfo]:

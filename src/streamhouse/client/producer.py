@@ -82,7 +82,7 @@ def _codec(settings: ProducerSettings) -> Codec:
 class Producer:
     """`send` returns when a record is stored; `enqueue` as soon as there is room, with a promise.
 
-    At the end everything is flushed. Failures that nobody looked at are raised by `flush` and at the end.
+    At the end everything is flushed. Failures that the caller did not read are raised by `flush` and at the end.
     """
 
     def __init__(
@@ -225,7 +225,7 @@ class Producer:
         return delivery
 
     async def flush(self) -> None:
-        """Wait until nothing is under way; raises the first failure that nobody has looked at."""
+        """Wait until nothing is under way; raises the first failure that the caller has not read."""
         await self._settled(None)
         unseen, self._unseen = [batch for batch in self._unseen if batch.is_unseen], []
         for batch in unseen:
@@ -321,23 +321,23 @@ class Producer:
         timeout_ms = int(min(MAX_REQUEST_S, self._settings.timeout_s / 2) * 1000)
         request = Produce(None, _ACKS[self._settings.acks], timeout_ms, topics)
         try:
-            answer = await self._admin.send(request, subject=self.topic, node=leader)
+            response = await self._admin.send(request, subject=self.topic, node=leader)
         except Retriable as error:
             raise NotStored(error) from None
-        except StreamhouseError as error:  # not the agent's word about this batch: its fate is unknown
+        except StreamhouseError as error:  # not the agent's response: the batch may be stored or not
             raise NotStored(error, kind="unknown") from None
-        return check_response(answer, self.topic)
+        return check_response(response, self.topic)
 
     async def init_producer_id(self) -> ProducerIdentity:
         """A producer id for a sender."""
         assert self._admin is not None
-        answer = await self._admin.send(InitProducerIdRequest(None, 0), subject=self.topic)
-        if answer.error_code:
-            raise from_code(answer.error_code, subject=self.topic)
-        return ProducerIdentity(answer.producer_id, answer.producer_epoch)
+        response = await self._admin.send(InitProducerIdRequest(None, 0), subject=self.topic)
+        if response.error_code:
+            raise from_code(response.error_code, subject=self.topic)
+        return ProducerIdentity(response.producer_id, response.producer_epoch)
 
     async def refresh_leaders(self) -> None:
-        """Who leads now; as before where nobody answers. A topic that is gone fails what is sent to it."""
+        """Look the leaders up; keep those known if no agent responds. Batches for a deleted topic fail."""
         self._refresh_at = self._clock.monotonic() + REFRESH_S
         assert self._admin is not None
         try:
@@ -366,18 +366,18 @@ def _headers_bytes(headers: Headers) -> int:
     return sum(len(name) + len(value or b"") + 4 for name, value in headers)
 
 
-def check_response(answer: Any, topic: str) -> Stored:
-    """What an agent's answer to one batch means; raises `NotStored`. Without acks there is none."""
-    if answer is None:
+def check_response(response: Any, topic: str) -> Stored:
+    """Read the response to one batch, None with acks=0; raises `NotStored`."""
+    if response is None:
         return Stored(None)
-    told = answer.topics[0][1][0]
-    partition, code, offset, timestamp_ms = told[:4]
+    result = response.topics[0][1][0]
+    partition, code, offset, timestamp_ms = result[:4]
     if not code:
         return Stored(offset, timestamp_ms if timestamp_ms >= 0 else None)
     if code == DuplicateSequenceNumber.errno:
         return Stored(None)
-    blamed, text = (told[5], told[6]) if len(told) > 6 else ((), None)
-    reason = next((why for _, why in blamed if why), None)
+    rejected, text = (result[5], result[6]) if len(result) > 6 else ((), None)
+    reason = next((why for _, why in rejected if why), None)
     error = from_code(code, subject=f"{topic}-{partition}", text=text or reason)
     if code in _LOST:
         raise NotStored(error, kind="lost")
@@ -385,4 +385,4 @@ def check_response(answer: Any, topic: str) -> Stored:
         raise NotStored(error, kind="refused", splits=True)
     if code == _UNKNOWN_SERVER_ERROR or for_code(code).retriable:
         raise NotStored(error, may_be_stored=code != NotEnoughReplicasError.errno)
-    raise NotStored(error, kind="refused", rejected_positions=[position for position, _ in blamed])
+    raise NotStored(error, kind="refused", rejected_positions=[position for position, _ in rejected])

@@ -50,11 +50,11 @@ def decide_starts(
         return dict(earliest if from_ == "earliest" else latest)
     if isinstance(from_, int) and from_ < 0:
         return {number: max(earliest[number], end + from_) for number, end in latest.items()}
-    wanted = dict.fromkeys(latest, from_) if isinstance(from_, int) else dict(from_)
-    for number, offset in wanted.items():
+    starts = dict.fromkeys(latest, from_) if isinstance(from_, int) else dict(from_)
+    for number, offset in starts.items():
         if not earliest[number] <= offset <= latest[number]:
             raise OffsetOutOfRange(f"{topic}-{number}", offset=offset, start=earliest[number], end=latest[number])
-    return wanted
+    return starts
 
 
 def at_or_end(at_time: Mapping[int, int], latest: Mapping[int, int]) -> dict[int, int]:
@@ -103,15 +103,17 @@ class RecordReader:
     async def _range(self, admin: Admin) -> tuple[dict[int, int], dict[int, int] | None]:
         span = self._span
         topic = await admin.topic(self._topic)
-        wanted = select_partitions(self._topic, {p.partition for p in topic.partitions}, span)
-        latest = await admin.offsets(topic, LATEST, wanted, committed=True)
-        earliest = await admin.offsets(topic, EARLIEST, wanted)
-        at_time = await admin.offsets(topic, time_ms(span.from_), wanted) if isinstance(span.from_, datetime) else {}
+        partitions = select_partitions(self._topic, {p.partition for p in topic.partitions}, span)
+        latest = await admin.offsets(topic, LATEST, partitions, committed=True)
+        earliest = await admin.offsets(topic, EARLIEST, partitions)
+        at_time = (
+            await admin.offsets(topic, time_ms(span.from_), partitions) if isinstance(span.from_, datetime) else {}
+        )
         starts = decide_starts(span.from_, topic=self._topic, earliest=earliest, latest=latest, at_time=at_time)
         if span.until is None:
             return starts, None
         if isinstance(span.until, datetime):
-            return starts, at_or_end(await admin.offsets(topic, time_ms(span.until), wanted), latest)
+            return starts, at_or_end(await admin.offsets(topic, time_ms(span.until), partitions), latest)
         return starts, latest
 
     async def is_over(self) -> bool:
@@ -155,11 +157,11 @@ def select_partitions(topic: str, known: set[int], span: ReadRange) -> set[int]:
     named = span.partitions
     if named is None and isinstance(span.from_, Mapping):
         named = list(span.from_)
-    wanted = known if named is None else set(named)
-    if not wanted <= known:
-        missing = min(wanted - known)
+    selected = known if named is None else set(named)
+    if not selected <= known:
+        missing = min(selected - known)
         raise InvalidPartitions(f"no such partition; topic={topic} partition={missing} allowed=0 to {len(known) - 1}")
-    return wanted
+    return selected
 
 
 def within(records: Iterable[Record], ends: Mapping[int, int] | None) -> list[Record]:

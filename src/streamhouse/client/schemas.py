@@ -35,7 +35,7 @@ _INVALID: Final = re.compile(r"invalid schema at (?P<path>\S+): (?P<why>.*)", re
 
 
 class VersionQuery(NamedTuple):
-    """What a question was about, for its refusal."""
+    """What a request is about, for its error."""
 
     subject: str = ""
     version: int | None = None
@@ -54,153 +54,157 @@ class Schemas:
     async def subjects(self, prefix: str = "", *, deleted: bool = False) -> list[str]:
         """All subjects, or those whose name begins with `prefix`; `deleted`: those deleted softly as well."""
         params = {"subjectPrefix": prefix} if prefix else {}
-        found = await self._ask("GET", "/subjects", params={**params, "deleted": _flag(deleted)})
-        return sorted(str(each) for each in found)
+        subjects = await self._send("GET", "/subjects", params={**params, "deleted": _flag(deleted)})
+        return sorted(str(subject) for subject in subjects)
 
     async def all(self, prefix: str = "", *, latest: bool = False, deleted: bool = False) -> list[Schema]:
         """Every version of every subject, or only the latest ones, by subject."""
         params = {"subjectPrefix": prefix} if prefix else {}
         params |= {"latestOnly": _flag(latest), "deleted": _flag(deleted)}
-        found = [_schema(each) for each in await self._ask("GET", "/schemas", params=params)]
-        return sorted(found, key=lambda schema: (schema.subject, schema.version))
+        schemas = [_schema(entry) for entry in await self._send("GET", "/schemas", params=params)]
+        return sorted(schemas, key=lambda schema: (schema.subject, schema.version))
 
     async def versions(self, subject: str, *, deleted: bool = False) -> list[int]:
-        found = await self._ask(
+        versions = await self._send(
             "GET", f"/subjects/{_q(subject)}/versions", VersionQuery(subject), params={"deleted": _flag(deleted)}
         )
-        return [int(each) for each in found]
+        return [int(version) for version in versions]
 
     async def get(self, subject: str, version: int | None = None, *, deleted: bool = False) -> Schema:
-        """A version of a subject, the latest unless told; raises `UnknownSchema`."""
+        """A version of a subject, by default the latest; raises `UnknownSchema`."""
         path = f"/subjects/{_q(subject)}/versions/{'latest' if version is None else version}"
-        return _schema(await self._ask("GET", path, VersionQuery(subject, version), params={"deleted": _flag(deleted)}))
+        return _schema(
+            await self._send("GET", path, VersionQuery(subject, version), params={"deleted": _flag(deleted)})
+        )
 
     async def latest(self, subject: str) -> Schema:
         return await self.get(subject)
 
     async def by_id(self, schema_id: int) -> NewSchema:
         """The schema behind an id; raises `UnknownSchema`."""
-        return _text(await self._ask("GET", f"/schemas/ids/{schema_id}", VersionQuery(schema_id=schema_id)))
+        return _text(await self._send("GET", f"/schemas/ids/{schema_id}", VersionQuery(schema_id=schema_id)))
 
     async def register(self, subject: str, schema: NewSchema, *, normalize: bool = False) -> Schema:
         """Register a schema, or find it where it is registered; raises `IncompatibleSchema` or `InvalidSchema`."""
         path, params = f"/subjects/{_q(subject)}", {"normalize": _flag(normalize)}
-        await self._ask("POST", f"{path}/versions", VersionQuery(subject), params=params, body=_body(schema))
-        # Registries answer with the id alone; the version is found by the text.
-        return _schema(await self._ask("POST", path, VersionQuery(subject), params=params, body=_body(schema)))
+        await self._send("POST", f"{path}/versions", VersionQuery(subject), params=params, body=_body(schema))
+        # Registries return the id alone; the version is looked up by the text.
+        return _schema(await self._send("POST", path, VersionQuery(subject), params=params, body=_body(schema)))
 
     async def check(self, subject: str, schema: NewSchema, *, version: int | None = None) -> Verdict:
         """Whether a schema may be registered, with the reasons; against all that its level asks for, or one version."""
         path = f"/compatibility/subjects/{_q(subject)}/versions"
         if version is not None:
             path += f"/{version}"
-        told = await self._ask(
+        result = await self._send(
             "POST", path, VersionQuery(subject, version), params={"verbose": "true"}, body=_body(schema)
         )
-        return Verdict(compatible=bool(told["is_compatible"]), messages=tuple(map(str, told.get("messages") or ())))
+        return Verdict(compatible=bool(result["is_compatible"]), messages=tuple(map(str, result.get("messages") or ())))
 
     async def delete(self, subject: str, version: int | None = None, *, permanent: bool = False) -> list[int]:
         """Delete a version, or a whole subject; returns what was deleted. `permanent` only after a soft delete."""
         path, params = f"/subjects/{_q(subject)}", {"permanent": _flag(permanent)}
         if version is None:
-            return [int(each) for each in await self._ask("DELETE", path, VersionQuery(subject), params=params)]
-        asked = VersionQuery(subject, version)
-        return [int(await self._ask("DELETE", f"{path}/versions/{version}", asked, params=params))]
+            return [int(deleted) for deleted in await self._send("DELETE", path, VersionQuery(subject), params=params)]
+        query = VersionQuery(subject, version)
+        return [int(await self._send("DELETE", f"{path}/versions/{version}", query, params=params))]
 
     async def compatibility(self, subject: str | None = None) -> str:
-        """The level that holds: the subject's own, or else everybody's."""
-        told = await self._ask("GET", _config(subject), VersionQuery(subject or ""), params={"defaultToGlobal": "true"})
-        return str(told["compatibilityLevel"])
+        """The level that holds: the subject's own, or else the global one."""
+        config = await self._send(
+            "GET", _config(subject), VersionQuery(subject or ""), params={"defaultToGlobal": "true"}
+        )
+        return str(config["compatibilityLevel"])
 
     async def set_compatibility(self, level: str, subject: str | None = None) -> str:
         """Set the level of a subject, or of all that have none."""
         if level.upper() not in list(Level):
             raise Rejected(f"unknown compatibility level; level={level!r} known={','.join(Level)}")
-        told = await self._ask(
+        config = await self._send(
             "PUT", _config(subject), VersionQuery(subject or ""), body={"compatibility": level.upper()}
         )
-        return str(told["compatibility"])
+        return str(config["compatibility"])
 
     async def reset_compatibility(self, subject: str) -> None:
-        """Let everybody's level hold for a subject again."""
-        await self._ask("DELETE", _config(subject), VersionQuery(subject))
+        """Remove a subject's own level: the global one applies."""
+        await self._send("DELETE", _config(subject), VersionQuery(subject))
 
     async def resolved(self, schema: NewSchema) -> dict[str, str]:
         """The text of everything that a schema refers to, by name, references of references included."""
         texts: dict[str, str] = {}
-        wanted = list(schema.references)
-        while wanted:
-            reference = wanted.pop()
+        pending = list(schema.references)
+        while pending:
+            reference = pending.pop()
             if reference.name in texts:
                 continue
             if len(texts) >= MAX_REFERENCES:
                 raise InvalidSchema(f"too many references; limit={MAX_REFERENCES}")
-            found = await self.get(reference.subject, reference.version, deleted=True)
-            texts[reference.name] = found.text
-            wanted += found.references
+            referenced = await self.get(reference.subject, reference.version, deleted=True)
+            texts[reference.name] = referenced.text
+            pending += referenced.references
         return texts
 
-    async def _ask(
+    async def _send(
         self,
         method: str,
         path: str,
-        asked: VersionQuery = VersionQuery(),  # noqa: B008 (a tuple)
+        query: VersionQuery = VersionQuery(),  # noqa: B008 (a tuple)
         *,
         params: Mapping[str, str] | None = None,
         body: object = None,
     ) -> Any:
-        answer = await self._http.ask(method, path, params=params, body=body)
-        if answer.status >= 400:
-            raise error_from_response(answer, asked)
+        response = await self._http.send(method, path, params=params, body=body)
+        if response.status >= 400:
+            raise error_from_response(response, query)
         try:
-            return msgspec.json.decode(answer.content)
+            return msgspec.json.decode(response.content)
         except msgspec.DecodeError as error:
-            raise Rejected(f"unexpected answer; path={path} why={error}") from None
+            raise Rejected(f"unexpected response; path={path} why={error}") from None
 
 
-_Refusal: TypeAlias = "Callable[[VersionQuery, str], StreamhouseError]"
+_ErrorFactory: TypeAlias = "Callable[[VersionQuery, str], StreamhouseError]"
 
-_REFUSALS: Final[Mapping[int, _Refusal]] = {
-    40401: lambda asked, text: UnknownSubject(asked.subject),
-    40402: lambda asked, text: UnknownVersion(asked.subject, asked.version),
-    40403: lambda asked, text: UnknownSchema(asked.subject, schema_id=asked.schema_id),
-    40404: lambda asked, text: SubjectSoftDeleted(asked.subject),
-    40405: lambda asked, text: SubjectNotSoftDeleted(asked.subject),
-    40406: lambda asked, text: VersionSoftDeleted(asked.subject, asked.version),
-    40407: lambda asked, text: VersionNotSoftDeleted(asked.subject, asked.version),
-    40408: lambda asked, text: NotConfigured(asked.subject),
-    409: lambda asked, text: IncompatibleSchema(asked.subject, [explain_error(text)]),
-    42201: lambda asked, text: _invalid(text),
-    42206: lambda asked, text: ReferenceExists(asked.subject, asked.version, why=text),
+_ERRORS_BY_CODE: Final[Mapping[int, _ErrorFactory]] = {
+    40401: lambda query, text: UnknownSubject(query.subject),
+    40402: lambda query, text: UnknownVersion(query.subject, query.version),
+    40403: lambda query, text: UnknownSchema(query.subject, schema_id=query.schema_id),
+    40404: lambda query, text: SubjectSoftDeleted(query.subject),
+    40405: lambda query, text: SubjectNotSoftDeleted(query.subject),
+    40406: lambda query, text: VersionSoftDeleted(query.subject, query.version),
+    40407: lambda query, text: VersionNotSoftDeleted(query.subject, query.version),
+    40408: lambda query, text: NotConfigured(query.subject),
+    409: lambda query, text: IncompatibleSchema(query.subject, [explain_error(text)]),
+    42201: lambda query, text: _invalid(text),
+    42206: lambda query, text: ReferenceExists(query.subject, query.version, why=text),
 }
 
 
-def error_from_response(answer: HttpResponse, asked: VersionQuery) -> StreamhouseError:
-    """The error that an answer tells of, in Confluent's shape or as a problem."""
+def error_from_response(response: HttpResponse, query: VersionQuery) -> StreamhouseError:
+    """The error of a response, in Confluent's format or as a problem."""
     try:
-        told = msgspec.json.decode(answer.content)
+        body = msgspec.json.decode(response.content)
     except msgspec.DecodeError:
-        told = None
-    told = told if isinstance(told, dict) else {}
-    text = str(told.get("message") or told.get("detail") or f"refused; status={answer.status}")
-    known = _REFUSALS.get(told.get("error_code", 0)) or _REFUSALS.get(answer.status)
+        body = None
+    body = body if isinstance(body, dict) else {}
+    text = str(body.get("message") or body.get("detail") or f"refused; status={response.status}")
+    known = _ERRORS_BY_CODE.get(body.get("error_code", 0)) or _ERRORS_BY_CODE.get(response.status)
     if known is not None:
-        return known(asked, text)
-    return Unavailable(text) if answer.status >= 500 or answer.status in RETRIABLE else Rejected(text)
+        return known(query, text)
+    return Unavailable(text) if response.status >= 500 or response.status in RETRIABLE else Rejected(text)
 
 
 def explain_error(message: str) -> str:
     """A registry's reason in a line: `/fields/0/type: reader type ... (TYPE_MISMATCH)`; what is none stays as it is."""
-    found = [
-        f"{told['path']}: {told['why']} ({told['kind']})"
-        for told in (match.groupdict() for match in _REASON.finditer(message))
+    reasons = [
+        f"{reason['path']}: {reason['why']} ({reason['kind']})"
+        for reason in (match.groupdict() for match in _REASON.finditer(message))
     ]
-    return "; ".join(found) or message
+    return "; ".join(reasons) or message
 
 
 def _invalid(text: str) -> InvalidSchema:
-    found = _INVALID.match(text)
-    return InvalidSchema(found["why"], path=found["path"]) if found else InvalidSchema(text)
+    match = _INVALID.match(text)
+    return InvalidSchema(match["why"], path=match["path"]) if match else InvalidSchema(text)
 
 
 def _body(schema: NewSchema) -> dict[str, object]:
@@ -209,25 +213,27 @@ def _body(schema: NewSchema) -> dict[str, object]:
     return {**body, "references": references} if references else body
 
 
-def _text(told: Mapping[str, Any]) -> NewSchema:
-    kind: SchemaType = told.get("schemaType") or "AVRO"
-    return NewSchema(text=told["schema"], type=kind, references=_references(told.get("references") or ()))
+def _text(entry: Mapping[str, Any]) -> NewSchema:
+    kind: SchemaType = entry.get("schemaType") or "AVRO"
+    return NewSchema(text=entry["schema"], type=kind, references=_references(entry.get("references") or ()))
 
 
-def _schema(told: Mapping[str, Any]) -> Schema:
-    text = _text(told)
+def _schema(entry: Mapping[str, Any]) -> Schema:
+    text = _text(entry)
     return Schema(
-        subject=told["subject"],
-        version=told["version"],
-        id=told["id"],
+        subject=entry["subject"],
+        version=entry["version"],
+        id=entry["id"],
         type=text.type,
         text=text.text,
         references=text.references,
     )
 
 
-def _references(told: Sequence[Mapping[str, Any]]) -> tuple[SchemaReference, ...]:
-    return tuple(SchemaReference(name=r["name"], subject=r["subject"], version=r["version"]) for r in told)
+def _references(entries: Sequence[Mapping[str, Any]]) -> tuple[SchemaReference, ...]:
+    return tuple(
+        SchemaReference(name=entry["name"], subject=entry["subject"], version=entry["version"]) for entry in entries
+    )
 
 
 def _config(subject: str | None) -> str:

@@ -79,7 +79,7 @@ def _utf8(text: str) -> bytes:
 
 
 class Registry(Protocol):
-    """What is asked of `schemas`."""
+    """What serialization needs of `schemas`."""
 
     async def get(self, subject: str, version: int | None = None) -> Schema: ...
     async def register(self, subject: str, schema: NewSchema) -> Schema: ...
@@ -135,7 +135,7 @@ class SchemaReader:
 
     async def read(self, records: Iterable[Record]) -> list[Record]:
         records = list(records)
-        for schema_id in sorted({found for record in records for found in self._ids(record)}):
+        for schema_id in sorted({schema_id for record in records for schema_id in self._ids(record)}):
             await self._learn(schema_id)
         read = [self._read(record) for record in records]
         while len(self._known) > MAX_CACHED:
@@ -145,7 +145,7 @@ class SchemaReader:
     def _ids(self, record: Record) -> list[int]:
         parts = [*([record.value] if self._values else []), *([record.key] if self._keys else [])]
         ids = [schema_id_of(part) for part in parts if part is not None]
-        return [each for each in ids if each is not None]
+        return [schema_id for schema_id in ids if schema_id is not None]
 
     async def _learn(self, schema_id: int) -> None:
         if schema_id in self._known:
@@ -165,8 +165,8 @@ class SchemaReader:
             key = self._decoded(record.key) if self._keys else record.key
             value = self._decoded(record.value) if self._values else record.value
         except InvalidRecordValue as error:
-            place = f"{record.topic}-{record.partition}@{record.offset}"
-            raise InvalidRecordValue(f"{error.reason}; record={place}", path=error.path) from None
+            record_name = f"{record.topic}-{record.partition}@{record.offset}"
+            raise InvalidRecordValue(f"{error.reason}; record={record_name}", path=error.path) from None
         return record._replace(key=key, value=value)
 
     def _decoded(self, data: bytes | None) -> Any:

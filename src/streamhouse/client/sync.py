@@ -223,7 +223,7 @@ class SyncGroupConsumer:
             yield from self._handed_out(turn, records)
 
     def _handed_out(self, turn: int, records: list[Record]) -> Iterator[Record]:
-        """One by one; what was worked on is told to the consumer when a commit is due, and at the end."""
+        """Yield one by one; mark processed records when a commit is due, and at the end."""
         done: list[Record] = []
         try:
             for record in records:

@@ -19,7 +19,7 @@ from streamhouse.errors import Rejected, StreamhouseError
 from streamhouse.model.record import NewRecord, Receipt
 
 MAX_REJECTED: Final = 1000
-"""Records that the producer did not even take, and that nobody has looked at yet. Of more, `flush` knows these."""
+"""Rejected records whose error the caller has not read: `flush` raises the first of so many."""
 
 
 class SyncDelivery:
@@ -32,7 +32,7 @@ class SyncDelivery:
         self._delivery: Delivery | None = None
         self._error: StreamhouseError | None = None
         self.is_seen = False
-        """Whether somebody was told why it was refused."""
+        """Whether the caller has read the error."""
 
     def __repr__(self) -> str:
         return f"<SyncDelivery {self._error or self._delivery or 'under way'}>"
@@ -126,7 +126,7 @@ class SyncProducer:
             raise Rejected("the producer is not open; use it in: with client.producer(...) as producer")
 
     def flush(self) -> None:
-        """Wait until nothing is under way; raises the first failure that nobody has looked at."""
+        """Wait until nothing is under way; raises the first failure that the caller has not read."""
         self._empty()
         self._loop.run(self._producer.flush())
         self._raise_refused()

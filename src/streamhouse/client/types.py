@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from streamhouse.model.names import TopicPartition
 from streamhouse.schemas.base import SchemaType
@@ -57,7 +57,7 @@ class NewSchema:
     type: SchemaType = "AVRO"
     references: tuple[SchemaReference, ...] = ()
     message: str | None = None
-    """For Protobuf: which message of the file values are; the first one unless told."""
+    """For Protobuf: which message of the file values are; by default the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class SchemaRef:
     subject: str
     version: int | None = None
     message: str | None = None
-    """For Protobuf: which message of the file values are; the first one unless told."""
+    """For Protobuf: which message of the file values are; by default the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """A consumer group; `state` is Kafka's word for it."""
+    """A consumer group; `state` is Kafka's name for it."""
 
     name: str
     state: str
@@ -131,7 +131,7 @@ class Group:
 
     @property
     def is_active(self) -> bool:
-        """Whether it has members, so that nobody else may move its offsets."""
+        """Whether it has members: then only they may commit offsets."""
         return self.state not in ("Empty", "Dead")
 
 
@@ -152,7 +152,7 @@ class Cluster:
 
 
 class Segment(Struct, frozen=True, kw_only=True):
-    """One partition's range in an object, as `GET /v1/segments` tells it. Offsets are half open."""
+    """One partition's range in an object, as `GET /v1/segments` returns it. Offsets are half open."""
 
     topic: str
     partition: int
@@ -166,7 +166,7 @@ class Segment(Struct, frozen=True, kw_only=True):
 
 
 class AgentStatus(Struct, frozen=True, kw_only=True):
-    """An agent, as `GET /v1/agents` tells it; `state` is live, draining, expired or recovering."""
+    """An agent, as `GET /v1/agents` returns it; `state` is live, draining, expired or recovering."""
 
     node: int
     session: str
@@ -178,7 +178,8 @@ class AgentStatus(Struct, frozen=True, kw_only=True):
     expires_in_ms: int
     partitions: int
     shards: int
-    asked: bool = False
+    is_responder: bool = field(default=False, name="asked")
+    """Whether this agent sent the response."""
 
     @property
     def is_alive(self) -> bool:
@@ -186,8 +187,8 @@ class AgentStatus(Struct, frozen=True, kw_only=True):
 
 
 class PartitionStatus(Struct, frozen=True, kw_only=True):
-    """A partition, as `GET /v1/partitions` tells it. `leader` holds the lease, `owner` should; `local`: told by its
-    leader, who alone knows the high watermark, and the last stable offset, which open transactions hold back."""
+    """A partition, as `GET /v1/partitions` returns it. `leader` holds the lease, `owner` should. `local`: sent by its
+    leader, which alone knows the high watermark and the last stable offset."""
 
     topic: str
     partition: int
@@ -209,7 +210,7 @@ class PartitionStatus(Struct, frozen=True, kw_only=True):
 
     @property
     def is_held_back(self) -> bool:
-        """Whether there are durable records of which nobody knows yet whether they are committed."""
+        """Whether an open transaction holds back the last stable offset."""
         stable, high = self.last_stable_offset, self.high_watermark
         return stable is not None and high is not None and stable < high
 
@@ -222,8 +223,8 @@ class TransactionPartition(Struct, frozen=True, kw_only=True):
 
 
 class Transaction(Struct, frozen=True, kw_only=True):
-    """A transactional id and its last transaction, as `GET /v1/transactions` tells it; `state` is Kafka's word for it.
-    `open_for_ms` is None unless one is under way or being ended."""
+    """A transactional id and its last transaction, as `GET /v1/transactions` returns it; `state` is Kafka's name.
+    `open_for_ms` is None unless it is ongoing or completing."""
 
     transactional_id: str
     producer_id: int
@@ -249,7 +250,7 @@ class TransactionAborted(Struct, frozen=True, kw_only=True):
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """What a check found; `verdict` is ok, warning or failure."""
+    """The result of a check; `verdict` is ok, warning or failure."""
 
     name: str
     verdict: str
@@ -271,7 +272,7 @@ class PartitionLoss(Struct, frozen=True, kw_only=True):
 
 
 class DamagedLog(Struct, frozen=True, kw_only=True):
-    """A write-ahead log that is kept because something in it was lost, as `GET /v1/damaged-logs` tells it."""
+    """A write-ahead log that is kept because something in it was lost, as `GET /v1/damaged-logs` returns it."""
 
     session: str
     kind: str
@@ -286,7 +287,7 @@ class DamagedLog(Struct, frozen=True, kw_only=True):
 
 
 class Examination(Struct, frozen=True, kw_only=True):
-    """What an agent says about itself and about the stores that all share, as `GET /v1/doctor` tells it."""
+    """The checks of an agent and of the shared stores, as `GET /v1/doctor` returns it."""
 
     node: int | None
     version: str

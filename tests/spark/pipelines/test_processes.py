@@ -95,10 +95,10 @@ class Seen:
 
     async def put(self, name: str) -> None:
         body = {"kind": "sql", "text": TEXT.format(name), "target": "there"}
-        assert (await self._http.ask("PUT", f"/v1/pipelines/{name}", body=body)).status == 200
+        assert (await self._http.send("PUT", f"/v1/pipelines/{name}", body=body)).status == 200
 
     async def ask(self, method: str, path: str) -> Any:
-        answer = await self._http.ask(method, path, body={} if method == "POST" else None)
+        answer = await self._http.send(method, path, body={} if method == "POST" else None)
         assert answer.status < 300, answer
         return msgspec.json.decode(answer.content) if answer.content else None
 

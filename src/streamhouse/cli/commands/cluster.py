@@ -208,11 +208,11 @@ def exit_code(findings: Iterable[Finding]) -> int:
     return FAILURES if "failure" in verdicts else WARNINGS if "warning" in verdicts else 0
 
 
-def findings_of(examined: "AgentHealth") -> Sequence[Finding]:
+def findings_of(health: "AgentHealth") -> Sequence[Finding]:
     """Return the findings of an agent; for one that does not respond, the reason as a warning."""
-    if examined.told is None:
-        return [Finding(name="http", verdict="warning", text=examined.why)]
-    return examined.told.own
+    if health.examination is None:
+        return [Finding(name="http", verdict="warning", text=health.why)]
+    return health.examination.own
 
 
 def _all(checkup: "ClusterHealth") -> list[Finding]:
@@ -236,7 +236,7 @@ def _show_health(checkup: "ClusterHealth") -> None:
 def _show_findings(title: str, findings: Sequence[Finding]) -> None:
     if findings:
         print_line(title, bold=True)
-        columns = [Column("verdict", paint=PAINT), Column("check", style="cyan"), Column("found", fold=True)]
+        columns = [Column("verdict", paint=PAINT), Column("check", style="cyan"), Column("result", fold=True)]
         print_table(columns, [[each.verdict, each.name, each.text] for each in findings], indent=2)
         print_line()
 
@@ -249,7 +249,7 @@ def _as_json(checkup: "ClusterHealth") -> dict[str, object]:
             {
                 "node": each.agent.node,
                 "http": each.agent.http,
-                "version": each.told.version if each.told is not None else None,
+                "version": each.examination.version if each.examination is not None else None,
                 "checks": [_fields(finding) for finding in findings_of(each)],
             }
             for each in checkup.agents

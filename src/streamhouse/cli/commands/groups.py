@@ -15,7 +15,7 @@ from streamhouse.client.types import Group
 from streamhouse.errors import NonEmptyGroup
 
 if TYPE_CHECKING:
-    from streamhouse.client.group_lag import Standing
+    from streamhouse.client.group_lag import PartitionLag
 
 app = command_group("List, describe, reset and delete consumer groups.")
 
@@ -67,11 +67,11 @@ def describe(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _GroupDescription:
     group: Group
-    standings: "list[Standing]"
+    lags: "list[PartitionLag]"
 
     @property
     def lag(self) -> int:
-        return sum(standing.lag for standing in self.standings)
+        return sum(each.lag for each in self.lags)
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -90,14 +90,14 @@ class _GroupDescription:
             ],
             "partitions": [
                 {
-                    "topic": each.place.topic,
-                    "partition": each.place.partition,
+                    "topic": each.partition.topic,
+                    "partition": each.partition.partition,
                     "committed": each.committed,
                     "end": each.end,
                     "lag": each.lag,
                     "member": each.member_id,
                 }
-                for each in self.standings
+                for each in self.lags
             ],
         }
 
@@ -105,14 +105,14 @@ class _GroupDescription:
         facts = [("group", self.group.name), ("state", self.group.state)]
         facts += [("protocol", self.group.protocol)] if self.group.protocol else []
         print_properties([*facts, ("members", count(len(self.group.members))), ("lag", count(self.lag))])
-        if self.standings:
+        if self.lags:
             print_line()
-            self._show_standings()
+            self._show_lags()
         if self.group.members:
             print_line()
             self._show_members()
 
-    def _show_standings(self) -> None:
+    def _show_lags(self) -> None:
         columns = [
             Column("topic", style="cyan", fold=True),
             Column("partition", "right"),
@@ -121,7 +121,7 @@ class _GroupDescription:
             Column("lag", "right"),
             Column("member", drop=1),
         ]
-        print_table(columns, map(_row, self.standings))
+        print_table(columns, map(_row, self.lags))
 
     def _show_members(self) -> None:
         columns = [
@@ -134,17 +134,17 @@ class _GroupDescription:
         print_table(columns, rows)
 
 
-def _row(each: "Standing") -> list[str]:
+def _row(each: "PartitionLag") -> list[str]:
     committed = "-" if each.committed is None else str(each.committed)
     lag, member = count(each.lag), each.member_id or "-"
-    return [each.place.topic, str(each.place.partition), committed, str(each.end), lag, member]
+    return [each.partition.topic, str(each.partition.partition), committed, str(each.end), lag, member]
 
 
 async def _describe(deps: Dependencies, bootstrap: str, name: str) -> _GroupDescription:
     async with deps.admin(bootstrap) as admin:
         groups = deps.groups(admin)
         described_group = await groups.describe(name)
-        return _GroupDescription(group=described_group, standings=await deps.standings(admin, described_group))
+        return _GroupDescription(group=described_group, lags=await deps.partition_lags(admin, described_group))
 
 
 # --- reset

@@ -147,7 +147,7 @@ def properties_of(pipeline: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("late rows", count(status.get("late_rows") or 0)),
         ("dead letters", count(status.get("dead_letters") or 0)),
         ("restarts", count(status.get("restarts") or 0)),
-        ("told", UNKNOWN if not reported_at_ms else format_time(reported_at_ms)),
+        ("reported", UNKNOWN if not reported_at_ms else format_time(reported_at_ms)),
     ]
     return [*facts, ("error", str(status["error"]))] if status.get("error") else facts
 
@@ -176,7 +176,7 @@ async def send_request(http: "Http", method: str, path: str, body: object = None
     """Send a request and return the JSON response; raises `Rejected` or `Unavailable` with the detail of an error."""
     import msgspec
 
-    answer = await http.ask(method, path, body=body)
+    answer = await http.send(method, path, body=body)
     try:
         response: dict[str, Any] = msgspec.json.decode(answer.content) if answer.content else {}
     except msgspec.DecodeError:

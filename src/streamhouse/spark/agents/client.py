@@ -155,7 +155,7 @@ class AgentClient:
         would look like unknown topics.
         """
         response = await self._retry(
-            lambda: self.http.ask("GET", "/v1/cluster", timeout_s=CHECK_TIMEOUT_S), retry_timeout_s=CHECK_S
+            lambda: self.http.send("GET", "/v1/cluster", timeout_s=CHECK_TIMEOUT_S), retry_timeout_s=CHECK_S
         )
         if response.status == 404 or (response.status < 400 and not _is_cluster(response)):
             raise Misconfigured(
@@ -234,7 +234,7 @@ class AgentClient:
     async def _send(
         self, method: str, path: str, *, params: Mapping[str, str | int] | None = None, body: object = None
     ) -> HttpResponse:
-        response = await self.http.ask(method, path, params=params, body=body)
+        response = await self.http.send(method, path, params=params, body=body)
         if response.status >= 500:
             raise Unavailable(error_detail(response))
         return response

@@ -163,18 +163,18 @@ class CommitClient:
     async def commit_settings(self, *, timeout_s: float) -> CommitSettings:
         """The settings of commits, cached."""
         if self._settings is None or self._clock.monotonic() > self._settings[0]:
-            send = self._http.ask
+            send = self._http.send
             response = await self._retry(lambda: send("POST", "/v1/read-plans", body={"topics": []}), timeout_s)
             self._settings = self._clock.monotonic() + STORE_FRESH_S, _decoded(response, CommitSettings)
         return self._settings[1]
 
     async def _find_target(self, topic: str, timeout_s: float) -> TopicTarget:
         path = f"/v1/topics/{quote(topic, safe='')}"
-        response = await self._retry(lambda: self._http.ask("GET", path), timeout_s)
+        response = await self._retry(lambda: self._http.send("GET", path), timeout_s)
         if response.status == NOT_FOUND:
             # Publishing nothing makes a topic where `topics.auto_create` allows it, as a producer's first record does.
-            await self._retry(lambda: self._http.ask("POST", f"{path}/records", body=b""), timeout_s)
-            response = await self._retry(lambda: self._http.ask("GET", path), timeout_s)
+            await self._retry(lambda: self._http.send("POST", f"{path}/records", body=b""), timeout_s)
+            response = await self._retry(lambda: self._http.send("GET", path), timeout_s)
         if response.status == NOT_FOUND:
             raise UnknownTopic(
                 f"{topic} do=look at the option or column topic, or create it: streamhouse topics create {topic}"
@@ -184,7 +184,7 @@ class CommitClient:
     async def commit(self, commit: CommitRequest, *, timeout_s: float) -> CommitResult:
         """Commit segments. Raises `Unavailable` if no agent responds in time: the commit may or may not have happened,
         and is sent again, now or when the query is restarted."""
-        response = await self._retry(lambda: self._http.ask("POST", "/v1/commits", body=commit), timeout_s)
+        response = await self._retry(lambda: self._http.send("POST", "/v1/commits", body=commit), timeout_s)
         if response.status >= 400:
             kind = Rejected if error_type(response) in LASTING else CommitRefused
             raise kind(f"agents reject the commit; query={commit.query} error={error_detail(response)}")
@@ -198,7 +198,7 @@ class CommitClient:
         """
         if self._latest.get(query, -1) < epoch and query in self._latest:
             return
-        response = await self._retry(lambda: self._http.ask("GET", f"/v1/commits/{query}"), timeout_s)
+        response = await self._retry(lambda: self._http.send("GET", f"/v1/commits/{query}"), timeout_s)
         if response.status != NOT_FOUND:
             last = _decoded(response, _LastCommit)
             is_replay(query, batch=epoch, covers=covers, last=last.epoch, last_covers=last.covers)

@@ -180,7 +180,7 @@ class DefinitionApplier:
     async def apply(self, change: DefinitionChange) -> Outcome:
         """Apply one change; a rejection by agents is an outcome, not an exception."""
         if change.body is None:
-            response = await self._http.ask("DELETE", change.path)
+            response = await self._http.send("DELETE", change.path)
             if response.status == 404 and change.is_optional:
                 return Outcome(what=change.what, name=change.name, outcome="absent")
             return self._outcome(change, response, "deleted")
@@ -190,39 +190,39 @@ class DefinitionApplier:
 
     async def settle(self) -> list[Outcome]:
         """Restart the running pipelines that write a changed lake table: they read its definition when they start."""
-        response = await self._http.ask("GET", "/v1/pipelines") if self._changed else None
+        response = await self._http.send("GET", "/v1/pipelines") if self._changed else None
         stored = msgspec.json.decode(response.content)["pipelines"] if response and response.status == OK else []
         outcomes: list[Outcome] = []
         for each in stored:
             name, target = each["name"], each.get("target")
             if target in self._changed and name not in self._begun and each.get("wish") == DesiredState.RUN:
                 change = DefinitionChange(what="pipeline", name=name, body={}, line=0)
-                restarted = await self._http.ask("POST", f"{change.path}/restart", body={"from": None})
+                restarted = await self._http.send("POST", f"{change.path}/restart", body={"from": None})
                 outcomes.append(self._outcome(change, restarted, "restarted"))
         return outcomes
 
     async def _table(self, change: DefinitionChange) -> Outcome:
-        current = await self._http.ask("GET", change.path)
+        current = await self._http.send("GET", change.path)
         stored = msgspec.json.decode(current.content) if current.status == 200 else None
         text = None if stored is None else stored.get("text")
         if text is not None and (change.is_optional or text == (change.body or {}).get("text")):
             return Outcome(what="table", name=change.name, outcome="unchanged")
-        response = await self._http.ask("PUT", change.path, body=change.body)
+        response = await self._http.send("PUT", change.path, body=change.body)
         outcome = self._outcome(change, response, "created" if text is None else "changed")
         if outcome.outcome == "changed" and (change.body or {}).get("connector") in LAKE:
             self._changed.add(change.name)
         return outcome
 
     async def _pipeline(self, change: DefinitionChange, body: Mapping[str, Any]) -> Outcome:
-        current = await self._http.ask("GET", change.path)
+        current = await self._http.send("GET", change.path)
         exists = current.status == 200
         if exists and change.is_inferred and _is_as_written(msgspec.json.decode(current.content), body):
             body = {**body, "columns": None, "shape": None}  # it keeps what was inferred when it was created
         begins = {"starting": None if exists else self._begin, "fresh": False}
-        response = await self._http.ask("PUT", change.path, body={**body, **begins})
+        response = await self._http.send("PUT", change.path, body={**body, **begins})
         if response.status == CONFLICT and self._begin is not None:
             fresh = {"starting": self._begin, "fresh": True}
-            response = await self._http.ask("PUT", change.path, body={**body, **fresh})
+            response = await self._http.send("PUT", change.path, body={**body, **fresh})
         outcome = self._outcome(change, response, "changed")
         if outcome.outcome in ("created", "changed"):
             self._begun.add(change.name)

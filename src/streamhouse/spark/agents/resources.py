@@ -30,10 +30,10 @@ class SupervisorClient:
     async def heartbeat(self, running: list[dict[str, Any]], *, is_leaving: bool = False) -> dict[str, Any]:
         """A leaving supervisor keeps the pipelines that still run, and is assigned no others."""
         body = {"host": self._host, "slots": 0 if is_leaving else self._slots, "running": running}
-        return decode_response(await self._http.ask("POST", f"{self._path}/heartbeat", body=body))
+        return decode_response(await self._http.send("POST", f"{self._path}/heartbeat", body=body))
 
     async def leave(self) -> None:
-        decode_response(await self._http.ask("DELETE", self._path))
+        decode_response(await self._http.send("DELETE", self._path))
 
 
 def decode_response(response: HttpResponse) -> dict[str, Any]:

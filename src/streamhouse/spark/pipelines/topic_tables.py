@@ -64,7 +64,7 @@ async def drop_table(http: Http, name: str, *, pipeline: str | None) -> None:
     """Drop a table and the pipeline that fills it; no error if they don't exist. Files stay."""
     paths = [path_of("pipelines", pipeline)] if pipeline else []
     for path in (*paths, path_of("tables", name)):
-        response = await http.ask("DELETE", path)
+        response = await http.send("DELETE", path)
         if response.status != NOT_FOUND:
             decode_response(response)
 
@@ -81,7 +81,7 @@ async def kept_by(http: Http) -> StoredDefinitions:
 
 async def send(http: Http, method: str, path: str, body: object = None) -> dict[str, Any]:
     """The decoded response of an agent; raises `Rejected` or `Unavailable` with its message."""
-    return decode_response(await http.ask(method, path, body=body))
+    return decode_response(await http.send(method, path, body=body))
 
 
 def path_of(what: str, name: str) -> str:

@@ -192,7 +192,7 @@ class AgentCatalogBackend:
 
     async def _tables(self) -> Sequence[Table]:
         async with AgentClient(self._address) as agents:
-            response = await agents.http.ask("GET", "/v1/tables")
+            response = await agents.http.send("GET", "/v1/tables")
         if response.status >= 500:
             raise Unavailable(error_detail(response))
         if response.status >= 400:
@@ -244,7 +244,7 @@ async def _sampled(agents: AgentClient, bounds: PartitionPlan, offset: int, limi
 async def _batches(agents: AgentClient, partition: TopicPartition, offset: int) -> bytes:
     path = f"/v1/topics/{quote(partition.topic, safe='')}/partitions/{partition.partition}/batches"
     params: dict[str, str | int] = {"offset": offset, "max_bytes": SAMPLE_BYTES, "wait_ms": 0}
-    response = await agents.http.ask("GET", path, params=params)
+    response = await agents.http.send("GET", path, params=params)
     return response.content if response.status < 400 else b""
 
 

@@ -67,7 +67,7 @@ async def _applied(agents: str, change: DefinitionChange) -> Any:
 
 async def _send(agents: str, method: str, path: str) -> HttpResponse:
     async with Http(agents, timeout_s=REQUEST_TIMEOUT_S) as http:
-        answer = await http.ask(method, path)
+        answer = await http.send(method, path)
     if answer.status >= 500:
         raise Unavailable(error_detail(answer))
     if answer.status >= 400:

@@ -199,13 +199,13 @@ async def register_worker(
                 await clock.sleep(ids.jitter(HEARTBEAT_S) if is_registered else AWAY_S)
         except asyncio.CancelledError:
             with suppress(StreamhouseError):
-                await http.ask("DELETE", path)
+                await http.send("DELETE", path)
             raise
 
 
 async def _send(http: Http, path: str, body: dict[str, object]) -> bool:
     try:
-        response = await http.ask("POST", path, body=body)
+        response = await http.send("POST", path, body=body)
     except StreamhouseError as error:
         log.debug("registration failed", extra={"why": str(error)})
         return False
