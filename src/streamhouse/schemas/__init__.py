@@ -1,1 +1,1 @@
-"""Schema languages: Avro, JSON Schema and Protobuf behind one set of names (`base`), found through `languages`."""
+"""Schema languages: Avro, JSON Schema and Protobuf behind one set of names (`base`), looked up in `languages`."""

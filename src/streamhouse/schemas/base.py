@@ -58,8 +58,8 @@ class ParsedSchema(ABC):
         """Why a reader with this schema can't read what was written with `older`; nothing when it can."""
 
     def encoding_cost(self, size_bytes: int) -> float:
-        """How many steps a value of so many bytes of JSON may take to be written, at most; infinite where nobody can
-        tell before. A step takes a fraction of a microsecond."""
+        """How many steps a value of so many bytes of JSON may take to be written, at most; infinite if it is
+        not known before. A step takes a fraction of a microsecond."""
         return float(size_bytes)
 
     @abstractmethod
@@ -99,8 +99,8 @@ def read_json(text: str, *, where: str = "") -> object:
             write_json(document).encode()
         return document
     except json.JSONDecodeError as error:
-        place = f"{where}line {error.lineno} column {error.colno}"
-        raise InvalidSchema(f"not JSON: {error.msg[:1].lower()}{error.msg[1:]}", path=place) from None
+        position = f"{where}line {error.lineno} column {error.colno}"
+        raise InvalidSchema(f"not JSON: {error.msg[:1].lower()}{error.msg[1:]}", path=position) from None
     except UnicodeEncodeError:
         raise InvalidSchema(_HALF_LETTER, path=where) from None
     except ValueError as error:
@@ -127,11 +127,11 @@ def _check_depth(text: str, where: str) -> None:
     """Count brackets outside of strings, so that no parser ever recurses deeper than the limit."""
     depth = 0
     for token in _STRINGS_AND_BRACKETS.finditer(text):
-        letter = token[0][0]
-        if letter in "{[":
+        bracket = token[0][0]
+        if bracket in "{[":
             depth += 1
             if depth > MAX_DEPTH:
                 line = text.count("\n", 0, token.start()) + 1
                 raise InvalidSchema(f"nested too deeply; limit={MAX_DEPTH}", path=f"{where}line {line}")
-        elif letter in "}]":
+        elif bracket in "}]":
             depth -= 1

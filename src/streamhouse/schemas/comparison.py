@@ -4,10 +4,10 @@ from collections.abc import Callable, Generator
 from typing import Final, TypeVar
 
 MAX_DEPTH: Final = 10_000
-"""Comparisons that wait for each other."""
+"""Nested comparisons."""
 
-Question = TypeVar("Question")
-Answer = TypeVar("Answer")
+Pair = TypeVar("Pair")
+Verdict = TypeVar("Verdict")
 
 
 class TooComplex(Exception):
@@ -15,27 +15,27 @@ class TooComplex(Exception):
 
 
 def compare_iteratively(
-    first: Question,
-    known: Callable[[Question], Answer | None],
-    begin: Callable[[Question], Generator[Question, Answer, Answer]],
-) -> Answer:
-    """Answer a question by generators that yield the questions they have themselves; `known` answers come at once."""
-    answer = known(first)
-    if answer is not None:
-        return answer
+    first: Pair,
+    known: Callable[[Pair], Verdict | None],
+    begin: Callable[[Pair], Generator[Pair, Verdict, Verdict]],
+) -> Verdict:
+    """Compare a pair by generators that yield the pairs they need; `known` returns verdicts that need no generator."""
+    verdict = known(first)
+    if verdict is not None:
+        return verdict
     stack = [begin(first)]
     while True:
         try:
-            question = next(stack[-1]) if answer is None else stack[-1].send(answer)
+            pair = next(stack[-1]) if verdict is None else stack[-1].send(verdict)
         except StopIteration as end:
             stack.pop()
-            done: Answer = end.value
+            done: Verdict = end.value
             if not stack:
                 return done
-            answer = done
+            verdict = done
             continue
-        answer = known(question)
-        if answer is None:
+        verdict = known(pair)
+        if verdict is None:
             if len(stack) >= MAX_DEPTH:
                 raise TooComplex
-            stack.append(begin(question))
+            stack.append(begin(pair))

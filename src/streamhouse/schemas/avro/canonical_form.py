@@ -38,7 +38,7 @@ _LOGICAL: Mapping[str, frozenset[str]] = {
 
 
 def canonical_text(root: AvroType, external: frozenset[str]) -> str:
-    """As Java prints it: nothing lost but spaces; names short where the namespace says the rest."""
+    """As Java prints it: only spaces are lost; names are relative to the enclosing namespace."""
     return write_json(_Printer(known=set(external)).type(root, ""))
 
 
@@ -53,7 +53,7 @@ def resolved(root: AvroType) -> object:
 
 
 def definition(named: Named) -> str:
-    """What this one definition says, the types it names being known by name."""
+    """This definition alone; other named types appear by name."""
     known = {part.name for part in parts(named) if isinstance(part, Named)}
     waiting = [part for part in parts(named) if not isinstance(part, Named)]
     while waiting:
@@ -86,7 +86,7 @@ def _is_decimal(kind: AvroType) -> bool:
 
 
 class _Printer:
-    """As Java's `Schema.toString`. A type is told in full where it is met first, then by name."""
+    """As Java's `Schema.toString`. A type is printed in full at its first use, then by name."""
 
     def __init__(self, *, known: set[str]) -> None:
         self._known = known
@@ -108,36 +108,36 @@ class _Printer:
         return {"type": kind.kind, **props} if props else kind.kind
 
     def _named(self, kind: Named, space: str) -> dict[str, object]:
-        told: dict[str, object] = {"type": kind.kind, "name": kind.short_name}
+        printed: dict[str, object] = {"type": kind.kind, "name": kind.short_name}
         if kind.space != space:
-            told["namespace"] = kind.space
+            printed["namespace"] = kind.space
         if kind.doc is not None:
-            told["doc"] = kind.doc
+            printed["doc"] = kind.doc
         match kind:
             case Record():
-                told["fields"] = [self._field(each, kind.space) for each in kind.fields]
+                printed["fields"] = [self._field(each, kind.space) for each in kind.fields]
             case Enum():
-                told["symbols"] = list(kind.symbols)
+                printed["symbols"] = list(kind.symbols)
                 if kind.default is not None:
-                    told["default"] = kind.default
+                    printed["default"] = kind.default
             case Fixed():
-                told["size"] = kind.size_bytes
-        told |= self._props(kind)
+                printed["size"] = kind.size_bytes
+        printed |= self._props(kind)
         if kind.aliases:
-            told["aliases"] = [_within(alias, kind.space) for alias in kind.aliases]
-        return told
+            printed["aliases"] = [_within(alias, kind.space) for alias in kind.aliases]
+        return printed
 
-    def _field(self, each: Field, space: str) -> dict[str, object]:
-        told: dict[str, object] = {"name": each.name, "type": self.type(each.type, space)}
-        if each.doc is not None:
-            told["doc"] = each.doc
-        if each.default is not MISSING:
-            told["default"] = each.default
-        if each.order != "ascending":
-            told["order"] = each.order
-        if each.aliases:
-            told["aliases"] = list(each.aliases)
-        return told | dict(each.props)
+    def _field(self, field: Field, space: str) -> dict[str, object]:
+        printed: dict[str, object] = {"name": field.name, "type": self.type(field.type, space)}
+        if field.doc is not None:
+            printed["doc"] = field.doc
+        if field.default is not MISSING:
+            printed["default"] = field.default
+        if field.order != "ascending":
+            printed["order"] = field.order
+        if field.aliases:
+            printed["aliases"] = list(field.aliases)
+        return printed | dict(field.props)
 
     def _props(self, kind: AvroType) -> Mapping[str, object]:
         return kind.props
@@ -157,34 +157,34 @@ class _Normalizer(_Printer):
     """As Confluent's registry normalizes."""
 
     def type(self, kind: AvroType, space: str) -> object:
-        return super().type(kind, "\0")  # no type is of this namespace, so that every name is told in full
+        return super().type(kind, "\0")  # no type is of this namespace, so that every name is printed in full
 
     def _named(self, kind: Named, space: str) -> dict[str, object]:
-        told: dict[str, object] = {"name": kind.name, "type": "record" if kind.kind == "error" else kind.kind}
+        printed: dict[str, object] = {"name": kind.name, "type": "record" if kind.kind == "error" else kind.kind}
         match kind:
             case Record():
-                told["fields"] = [self._field(each, space) for each in kind.fields]
+                printed["fields"] = [self._field(each, space) for each in kind.fields]
             case Enum():
-                told["symbols"] = list(kind.symbols)
+                printed["symbols"] = list(kind.symbols)
             case Fixed():
-                told["size"] = kind.size_bytes
+                printed["size"] = kind.size_bytes
         if kind.doc:
-            told["doc"] = kind.doc
+            printed["doc"] = kind.doc
         if kind.aliases:
-            told["aliases"] = sorted(set(kind.aliases))
+            printed["aliases"] = sorted(set(kind.aliases))
         if isinstance(kind, Enum) and kind.default is not None:
-            told["default"] = kind.default
-        return told | dict(self._props(kind))
+            printed["default"] = kind.default
+        return printed | dict(self._props(kind))
 
-    def _field(self, each: Field, space: str) -> dict[str, object]:
-        told: dict[str, object] = {"name": each.name, "type": self.type(each.type, space), "order": each.order}
-        if each.doc is not None:
-            told["doc"] = each.doc
-        if each.aliases:
-            told["aliases"] = sorted(set(each.aliases))
-        if each.default is not MISSING:
-            told["default"] = _sorted(each.default)
-        return told | _sorted_props(each.props)
+    def _field(self, field: Field, space: str) -> dict[str, object]:
+        printed: dict[str, object] = {"name": field.name, "type": self.type(field.type, space), "order": field.order}
+        if field.doc is not None:
+            printed["doc"] = field.doc
+        if field.aliases:
+            printed["aliases"] = sorted(set(field.aliases))
+        if field.default is not MISSING:
+            printed["default"] = _sorted(field.default)
+        return printed | _sorted_props(field.props)
 
     def _props(self, kind: AvroType) -> Mapping[str, object]:
         """The logical type first, then the other words in order."""

@@ -13,8 +13,8 @@ from streamhouse.schemas.avro.types import MISSING, Array, AvroType, Enum, Field
 from streamhouse.schemas.base import MAX_INCOMPATIBILITIES, Incompatibility
 from streamhouse.schemas.comparison import TooComplex, compare_iteratively
 
-MAX_QUESTIONS: Final = 100_000
-"""Pairs that are asked for, known ones too."""
+MAX_PAIRS: Final = 100_000
+"""Pairs to compare, repeated ones included."""
 
 _PROMOTIONS: Final = {
     "long": ("int",),
@@ -42,7 +42,7 @@ def incompatibilities(reader: AvroType, writer: AvroType) -> list[Incompatibilit
     try:
         verdict = compare_iteratively(Pair(reader, writer, ""), comparison.known, comparison.judge)
     except TooComplex:
-        message = f"the schemas are too complex to be compared; steps={MAX_QUESTIONS}"
+        message = f"the schemas are too complex to be compared; steps={MAX_PAIRS}"
         return [Incompatibility(kind="SCHEMA_TOO_COMPLEX", path="/", message=message)]
     return list(dict.fromkeys(verdict))[:MAX_INCOMPATIBILITIES]
 
@@ -52,11 +52,11 @@ class _Comparison:
 
     def __init__(self) -> None:
         self._verdicts: dict[tuple[int, int], Verdict] = {}
-        self._questions_left = MAX_QUESTIONS
+        self._pairs_left = MAX_PAIRS
 
     def known(self, pair: Pair) -> Verdict | None:
-        self._questions_left -= 1
-        if self._questions_left < 0:
+        self._pairs_left -= 1
+        if self._pairs_left < 0:
             raise TooComplex
         return self._verdicts.get((id(pair.reader), id(pair.writer)))
 
@@ -101,10 +101,10 @@ def _unions(reader: Union, writer: Union, path: str) -> Steps:
 
 
 def _every_branch(reader: AvroType, writer: Union, path: str) -> Steps:
-    found: list[Incompatibility] = []
+    verdict: list[Incompatibility] = []
     for index, branch in enumerate(writer.branches):
-        found += yield Pair(reader, branch, f"{path}/{index}")
-    return tuple(found)
+        verdict += yield Pair(reader, branch, f"{path}/{index}")
+    return tuple(verdict)
 
 
 def _some_branch(reader: Union, writer: AvroType, path: str) -> Steps:
@@ -116,24 +116,24 @@ def _some_branch(reader: Union, writer: AvroType, path: str) -> Steps:
 
 def _fields(reader: Record, writer: Record, path: str) -> Steps:
     written = {each.name: each for each in writer.fields}
-    found: list[Incompatibility] = []
-    for index, wanted in enumerate(reader.fields):
+    verdict: list[Incompatibility] = []
+    for index, field in enumerate(reader.fields):
         here = f"{path}/fields/{index}"
-        sources = [written[name] for name in dict.fromkeys((wanted.name, *wanted.aliases)) if name in written]
+        sources = [written[name] for name in dict.fromkeys((field.name, *field.aliases)) if name in written]
         if len(sources) > 1:
-            found += _reason("TYPE_MISMATCH", here, f"reader field {wanted.name} matches several fields of the writer")
+            verdict += _reason("TYPE_MISMATCH", here, f"reader field {field.name} matches several fields of the writer")
         elif sources:
-            found += yield Pair(wanted.type, sources[0].type, f"{here}/type")
-        elif wanted.default is MISSING:
-            found += _unfilled(wanted, writer, here)
-    return tuple(found)
+            verdict += yield Pair(field.type, sources[0].type, f"{here}/type")
+        elif field.default is MISSING:
+            verdict += _unfilled(field, writer, here)
+    return tuple(verdict)
 
 
-def _unfilled(wanted: Field, writer: Record, path: str) -> Verdict:
+def _unfilled(field: Field, writer: Record, path: str) -> Verdict:
     # An enum's own default is no default of the field: Java compares the enum with the record, which never fits.
-    if isinstance(wanted.type, Enum) and wanted.type.default is not None:
-        return _mismatch(wanted.type, writer, f"{path}/type")
-    return _reason("READER_FIELD_MISSING_DEFAULT_VALUE", path, wanted.name)
+    if isinstance(field.type, Enum) and field.type.default is not None:
+        return _mismatch(field.type, writer, f"{path}/type")
+    return _reason("READER_FIELD_MISSING_DEFAULT_VALUE", path, field.name)
 
 
 def _names(reader: Named, writer: Named, path: str) -> Verdict:

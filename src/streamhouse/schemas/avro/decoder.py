@@ -58,7 +58,7 @@ class Cursor:
     def take(self, size: int) -> bytes:
         start, stop = self.position, self.position + size
         if size < 0 or stop > self.end:
-            raise InvalidRecordValue(f"the payload ends too early; at={start} wanted={size} left={self.end - start}")
+            raise InvalidRecordValue(f"the payload ends too early; at={start} needed={size} left={self.end - start}")
         self.position = stop
         return self.data[start:stop]
 
@@ -116,7 +116,7 @@ def can_be_quick(root: AvroType) -> bool:
 
 
 def _may_be_empty(kind: AvroType) -> bool:
-    """Whether a value may take no bytes at all; not to be asked of types that lie in themselves."""
+    """Whether a value may take no bytes at all; not for recursive types."""
     match kind:
         case Record():
             return all(_may_be_empty(each.type) for each in kind.fields)

@@ -63,8 +63,8 @@ class Budget:
 Writer = Callable[[object, bytearray, Budget], None]
 
 
-def field_error(value: object, wanted: str) -> InvalidRecordValue:
-    return InvalidRecordValue(f"expected {wanted}, got {_WORDS.get(type(value), 'an object')}")
+def field_error(value: object, expected: str) -> InvalidRecordValue:
+    return InvalidRecordValue(f"expected {expected}, got {_WORDS.get(type(value), 'an object')}")
 
 
 def within(step: object, error: InvalidRecordValue) -> InvalidRecordValue:
@@ -242,14 +242,14 @@ def _map(put: Writer) -> Writer:
 
 
 def _enum(kind: Enum) -> Writer:
-    places = {symbol: _long_bytes(index) for index, symbol in enumerate(kind.symbols)}
+    indexes = {symbol: _long_bytes(index) for index, symbol in enumerate(kind.symbols)}
 
     def write(value: object, out: bytearray, budget: Budget) -> None:
         if type(value) is not str:
             raise field_error(value, f"a symbol of {kind.name}")
-        if value not in places:
+        if value not in indexes:
             raise InvalidRecordValue(f"no symbol of {kind.name}: {value[:50]!r}")
-        out += places[value]
+        out += indexes[value]
 
     return write
 

@@ -112,10 +112,10 @@ class _Parser:
         if name in PRIMITIVES:
             return AvroType(kind=name)
         full = name if "." in name or not space else f"{space}.{name}"
-        found = self.names.get(full) or self.names.get(name)
-        if found is None:
+        named = self.names.get(full) or self.names.get(name)
+        if named is None:
             raise _UnknownName(f"undefined name: {full!r}", path=path)
-        return found
+        return named
 
     def _union(self, nodes: list[object], space: str, path: str) -> Union:
         branches: dict[str, AvroType] = {}
@@ -147,8 +147,8 @@ class _Parser:
             case "map":
                 values = self.type_of(_needed(node, "values", path), space, f"{path}/values")
                 return Map(values=values, props=_props(node, _SCHEMA_WORDS))
-        found = self._by_name(kind, space, f"{path}/type")
-        return AvroType(kind=kind, props=_props(node, _SCHEMA_WORDS)) if kind in PRIMITIVES else found
+        named = self._by_name(kind, space, f"{path}/type")
+        return AvroType(kind=kind, props=_props(node, _SCHEMA_WORDS)) if kind in PRIMITIVES else named
 
     def _record(self, node: Json, kind: str, space: str, path: str) -> Named:
         name, doc, aliases = _naming(node, space, path)
@@ -160,10 +160,10 @@ class _Parser:
             raise InvalidSchema(f"fields are a list, not {_kind(nodes)}", path=f"{path}/fields")
         fields: dict[str, Field] = {}
         for index, each in enumerate(nodes):
-            found = self._field(each, record, f"{path}/fields/{index}")
-            if found.name in fields:
-                raise InvalidSchema(f"duplicate field: {found.name!r}", path=f"{path}/fields/{index}")
-            fields[found.name] = found
+            field = self._field(each, record, f"{path}/fields/{index}")
+            if field.name in fields:
+                raise InvalidSchema(f"duplicate field: {field.name!r}", path=f"{path}/fields/{index}")
+            fields[field.name] = field
         record.fields, record.complete = tuple(fields.values()), True
         return record if earlier is None else self._same_again(record, earlier, path)
 
@@ -214,15 +214,15 @@ class _Parser:
             raise InvalidSchema(f"size is a whole number up to {MAX_FIXED_BYTES}, not {size!r}", path=f"{path}/size")
         return Fixed(name=name, doc=doc, aliases=aliases, size_bytes=size, props=_props(node, _SCHEMA_WORDS))
 
-    def _defined(self, found: Named, path: str) -> Named:
-        earlier = self.names.setdefault(found.name, found)
-        return found if earlier is found else self._same_again(found, earlier, path)
+    def _defined(self, named: Named, path: str) -> Named:
+        earlier = self.names.setdefault(named.name, named)
+        return named if earlier is named else self._same_again(named, earlier, path)
 
-    def _same_again(self, found: Named, earlier: Named, path: str) -> Named:
+    def _same_again(self, named: Named, earlier: Named, path: str) -> Named:
         unfinished = isinstance(earlier, Record) and not earlier.complete
-        if unfinished or definition(found) != definition(earlier):
-            raise InvalidSchema(f"can't redefine: {found.name!r}", path=path)
-        self.names[found.name] = earlier
+        if unfinished or definition(named) != definition(earlier):
+            raise InvalidSchema(f"can't redefine: {named.name!r}", path=path)
+        self.names[named.name] = earlier
         return earlier
 
     def _fits(self, kind: AvroType, value: object) -> bool:

@@ -117,14 +117,14 @@ def parts(whole: AvroType) -> Iterator[AvroType]:
 
 def everything_in(root: AvroType) -> list[AvroType]:
     """The type and all types inside it, each once."""
-    found = {id(root): root}
+    types = {id(root): root}
     waiting = [root]
     while waiting:
         for part in parts(waiting.pop()):
-            if id(part) not in found:
-                found[id(part)] = part
+            if id(part) not in types:
+                types[id(part)] = part
                 waiting.append(part)
-    return list(found.values())
+    return list(types.values())
 
 
 def shape_of(root: AvroType) -> SchemaShape:

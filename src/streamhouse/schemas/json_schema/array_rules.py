@@ -8,17 +8,17 @@ from streamhouse.schemas.json_schema.schema_nodes import Anything, Never, Schema
 
 
 def array_differences(original: schema_nodes.Array, update: schema_nodes.Array) -> Steps:
-    found = at("items", (yield (original.all_items, update.all_items)))
+    differences = at("items", (yield (original.all_items, update.all_items)))
     for index in range(max(len(original.items), len(update.items))):
-        found += at(f"items/{index}", (yield from _item(original, update, index)))
-    found += at("additionalItems", (yield from additional("ITEMS", original, update)))
-    found += at("unevaluatedItems", (yield from unevaluated("ITEMS", original.unevaluated, update.unevaluated)))
-    found += limit_differences("MAX_ITEMS", "maxItems", original.max_items, update.max_items)
-    found += limit_differences("MIN_ITEMS", "minItems", original.min_items, update.min_items)
+        differences += at(f"items/{index}", (yield from _item(original, update, index)))
+    differences += at("additionalItems", (yield from additional("ITEMS", original, update)))
+    differences += at("unevaluatedItems", (yield from unevaluated("ITEMS", original.unevaluated, update.unevaluated)))
+    differences += limit_differences("MAX_ITEMS", "maxItems", original.max_items, update.max_items)
+    differences += limit_differences("MIN_ITEMS", "minItems", original.min_items, update.min_items)
     if original.unique != update.unique:
-        found.append(Difference(f"UNIQUE_ITEMS_{'REMOVED' if original.unique else 'ADDED'}", "uniqueItems"))
-    found += limit_differences("MAX_CONTAINS", "maxContains", original.max_contains, update.max_contains)
-    return found + limit_differences("MIN_CONTAINS", "minContains", original.min_contains, update.min_contains)
+        differences.append(Difference(f"UNIQUE_ITEMS_{'REMOVED' if original.unique else 'ADDED'}", "uniqueItems"))
+    differences += limit_differences("MAX_CONTAINS", "maxContains", original.max_contains, update.max_contains)
+    return differences + limit_differences("MIN_CONTAINS", "minContains", original.min_contains, update.min_contains)
 
 
 def _item(original: schema_nodes.Array, update: schema_nodes.Array, index: int) -> Steps:
@@ -34,9 +34,9 @@ def _removed(old: SchemaNode, update: schema_nodes.Array) -> Steps:
         return [Difference("ITEM_REMOVED_FROM_OPEN_CONTENT_MODEL", "")]
     covering = _covering(update)
     if covering is not None:
-        found = yield (old, covering)
-        verdict = "NOT" if breaks(found) else "IS"
-        return [*found, Difference(f"ITEM_REMOVED_{verdict}_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", "")]
+        differences = yield (old, covering)
+        verdict = "NOT" if breaks(differences) else "IS"
+        return [*differences, Difference(f"ITEM_REMOVED_{verdict}_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", "")]
     if isinstance(old, Never):
         return [Difference("ITEM_WITH_FALSE_REMOVED_FROM_CLOSED_CONTENT_MODEL", "")]
     return [Difference("ITEM_REMOVED_FROM_CLOSED_CONTENT_MODEL", "")]
@@ -49,9 +49,9 @@ def _added(original: schema_nodes.Array, new: SchemaNode) -> Steps:
     covering = _covering(original)
     if covering is None:
         return [Difference("ITEM_ADDED_TO_CLOSED_CONTENT_MODEL", "")]
-    found = yield (covering, new)
-    verdict = "NOT" if breaks(found) else "IS"
-    return [*found, Difference(f"ITEM_ADDED_{verdict}_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", "")]
+    differences = yield (covering, new)
+    verdict = "NOT" if breaks(differences) else "IS"
+    return [*differences, Difference(f"ITEM_ADDED_{verdict}_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", "")]
 
 
 def _is_open(node: schema_nodes.Array) -> bool:

@@ -2,7 +2,7 @@
 
 Compares the nodes of an older and a newer schema, and says which differences break readers. Each pair of nodes is
 compared once. A pair that contains itself counts as compatible at first; if it turns out not to be, everything is
-compared again with that knowledge until nothing new is found. The number of comparisons and the length of lists are
+compared again with that knowledge until nothing changes. The number of comparisons and the length of lists are
 limited: beyond the limits the schemas are incompatible.
 """
 
@@ -51,7 +51,7 @@ def largest_matching(fits: Sequence[Mapping[int, object]], news: int) -> dict[in
 
 
 def _reassign(owners: dict[int, int], came_from: Mapping[int, int], free: int | None) -> None:
-    """Everyone along the way takes the one that was found for it, and leaves its own to who asked for it."""
+    """Move each match along the augmenting path."""
     own = {old: new for new, old in owners.items()}
     while free is not None:
         old = came_from[free]
@@ -59,9 +59,9 @@ def _reassign(owners: dict[int, int], came_from: Mapping[int, int], free: int | 
         free = own.get(old)
 
 
-MAX_QUESTIONS: Final = 300_000
-"""Pairs that are asked for, known ones too, and what is carried from pair to pair."""
-MAX_FOUND: Final = 30
+MAX_STEPS_IN_ALL: Final = 300_000
+"""Pairs to compare, repeated ones included, plus the differences passed from pair to pair."""
+MAX_DIFFERENCES: Final = 30
 """Differences kept of one pair: nodes that share parts can have more than there are atoms."""
 
 Known = dict[tuple[int, int], list[Difference]]
@@ -70,13 +70,13 @@ Known = dict[tuple[int, int], list[Difference]]
 def incompatibilities(newer: SchemaNode, older: SchemaNode) -> list[Incompatibility]:
     """Why a reader with the newer schema can't read what fits the older one."""
     try:
-        found = [each for each in differences(older, newer) if each.breaks]
+        breaking = [each for each in differences(older, newer) if each.breaks]
     except TooComplex:
-        message = f"the schemas are too complex to be compared; steps={MAX_QUESTIONS}"
+        message = f"the schemas are too complex to be compared; steps={MAX_STEPS_IN_ALL}"
         return [Incompatibility(kind="SCHEMA_TOO_COMPLEX", path="#/", message=message)]
     return [
         Incompatibility(kind=kind, path=f"#/{path}", message=f"{kind.lower().replace('_', ' ')} at #/{path}")
-        for kind, path in dict.fromkeys(found)
+        for kind, path in dict.fromkeys(breaking)
     ][:MAX_INCOMPATIBILITIES]
 
 
@@ -84,33 +84,33 @@ def differences(original: SchemaNode, update: SchemaNode) -> list[Difference]:
     """All differences, harmless ones too, with paths such as `properties/a/maxLength`."""
     bad: Known = {}
     matches = Patterns().matches
-    questions_left = MAX_QUESTIONS
+    steps_left = MAX_STEPS_IN_ALL
     while True:
-        comparison = _Comparison(bad, questions_left, matches)
+        comparison = _Comparison(bad, steps_left, matches)
         whole: Pair = (original, update)
-        found = compare_iteratively(whole, comparison.known, comparison.judge)
-        questions_left, known, bad = comparison.questions_left, bad, comparison.bad_pairs()
+        result = compare_iteratively(whole, comparison.known, comparison.judge)
+        steps_left, known, bad = comparison.steps_left, bad, comparison.bad_pairs()
         if not comparison.was_optimistic or bad.keys() == known.keys():
-            return found
+            return result
 
 
 class _Comparison:
     """One walk over both schemas."""
 
-    def __init__(self, bad: Known, questions_left: int, matches: Matches) -> None:
+    def __init__(self, bad: Known, steps_left: int, matches: Matches) -> None:
         self.was_optimistic = False
-        self.questions_left = questions_left
+        self.steps_left = steps_left
         self._bad = bad
         self._judged: Known = {}
         self._open: set[tuple[int, int]] = set()
         self._matches = matches
 
     def bad_pairs(self) -> Known:
-        return {pair: found for pair, found in self._judged.items() if breaks(found)}
+        return {pair: differences for pair, differences in self._judged.items() if breaks(differences)}
 
     def known(self, pair: Pair) -> list[Difference] | None:
-        self.questions_left -= 1
-        if self.questions_left < 0:
+        self.steps_left -= 1
+        if self.steps_left < 0:
             raise TooComplex
         original, update = pair
         if original is None or update is None:
@@ -132,11 +132,11 @@ class _Comparison:
         original, update = resolved(original), resolved(update)
         key = (id(original), id(update))
         self._open.add(key)
-        found = limited((yield from self._compare(original, update)))
+        differences = limited((yield from self._compare(original, update)))
         self._open.discard(key)
-        self.questions_left -= len(found)
-        self._judged[key] = found
-        return found
+        self.steps_left -= len(differences)
+        self._judged[key] = differences
+        return differences
 
     def _compare(self, original: SchemaNode, update: SchemaNode) -> Steps:
         fitting = yield from _one_side_combined(original, update)
@@ -177,20 +177,20 @@ def _one_side_combined(
     ):
         kind, pairs = "PRODUCT_TYPE_NARROWED", [(part, update) for part in original.parts]
     for pair in pairs:
-        found = yield pair
-        if not breaks(found):
-            return [*found, Difference(kind, "")] if len(pairs) > 1 else found
+        differences = yield pair
+        if not breaks(differences):
+            return [*differences, Difference(kind, "")] if len(pairs) > 1 else differences
     return None
 
 
 def _combined(original: schema_nodes.Combined, update: schema_nodes.Combined) -> Steps:
     change = _criterion_change(original, update)
-    found = [Difference(change, "")] if change else []
+    differences = [Difference(change, "")] if change else []
     if change == "COMBINED_TYPE_CHANGED":
-        return found
+        return differences
     olds = list({part.key: part for part in original.parts}.values())
     news = list({part.key: part for part in update.parts}.values())
-    found += _size_change(original, update, len(olds), len(news))
+    differences += _size_change(original, update, len(olds), len(news))
     fits: list[dict[int, list[Difference]]] = []
     for index, old in enumerate(olds):
         fits.append({})
@@ -200,17 +200,17 @@ def _combined(original: schema_nodes.Combined, update: schema_nodes.Combined) ->
                 fits[index][new_index] = at(f"{original.criterion}/{index}", result)
     matched = largest_matching(fits, len(news))
     for old_index, new_index in matched.items():
-        found += fits[old_index][new_index]
+        differences += fits[old_index][new_index]
     if len(matched) < min(len(olds), len(news)):
-        found.append(Difference("COMBINED_TYPE_SUBSCHEMAS_CHANGED", ""))
-    return found
+        differences.append(Difference("COMBINED_TYPE_SUBSCHEMAS_CHANGED", ""))
+    return differences
 
 
-def limited(found: list[Difference]) -> list[Difference]:
+def limited(differences: list[Difference]) -> list[Difference]:
     """No more than the limit, and never without one that breaks if there is one."""
-    if len(found) <= MAX_FOUND:
-        return found
-    return sorted(found, key=lambda each: not each.breaks)[:MAX_FOUND]
+    if len(differences) <= MAX_DIFFERENCES:
+        return differences
+    return sorted(differences, key=lambda each: not each.breaks)[:MAX_DIFFERENCES]
 
 
 def _other_kind(original: SchemaNode, update: SchemaNode) -> list[Difference]:

@@ -98,16 +98,16 @@ Matches = Callable[[str, str], bool]
 """Whether a pattern matches a name."""
 
 
-def at(place: str, found: Iterable[Difference]) -> list[Difference]:
+def at(pointer: str, differences: Iterable[Difference]) -> list[Difference]:
     """The same differences, seen from further out."""
-    return [Difference(kind, _below(place, path)) for kind, path in found]
+    return [Difference(kind, _below(pointer, path)) for kind, path in differences]
 
 
-def breaks(found: Iterable[Difference]) -> bool:
-    return any(each.kind not in HARMLESS for each in found)
+def breaks(differences: Iterable[Difference]) -> bool:
+    return any(each.kind not in HARMLESS for each in differences)
 
 
-def _below(place: str, path: str) -> str:
+def _below(pointer: str, path: str) -> str:
     if not path:
-        return place
-    return f"{place}/{path}" if len(path) < MAX_PATH else f"{place}/…{path[-MAX_PATH // 2 :]}"
+        return pointer
+    return f"{pointer}/{path}" if len(path) < MAX_PATH else f"{pointer}/…{path[-MAX_PATH // 2 :]}"

@@ -126,29 +126,29 @@ class _Loader:
         types = keywords.get("type")
         named = [types] if isinstance(types, str) else list(types or ())
         typed = [self._typed(keywords, name, path) for name in named]
-        found = typed
+        nodes = typed
         if isinstance(types, list):
-            found = [schema_nodes.Combined(source=keywords, criterion="anyOf", parts=tuple(typed))]
+            nodes = [schema_nodes.Combined(source=keywords, criterion="anyOf", parts=tuple(typed))]
         kinds = {type(node) for node in typed}
         objects, arrays = (
             (_NEW_OBJECT_WORDS, _NEW_ARRAY_WORDS) if self._is_new(keywords) else (_OBJECT_WORDS, _ARRAY_WORDS)
         )
         if schema_nodes.Array not in kinds and any(word in keywords for word in arrays):
-            found.append(self._array(keywords, path))
+            nodes.append(self._array(keywords, path))
         if schema_nodes.Object not in kinds and any(self._says(keywords, word) for word in objects):
-            found.append(self._members(keywords, path))
+            nodes.append(self._members(keywords, path))
         if schema_nodes.Number not in kinds and any(word in keywords for word in _NUMBER_WORDS):
-            found.append(_number(keywords, is_integer=False))
+            nodes.append(_number(keywords, is_integer=False))
         if schema_nodes.Text not in kinds and any(word in keywords for word in _TEXT_WORDS):
-            found.append(_text(keywords))
+            nodes.append(_text(keywords))
         if self._documents.draft_at(keywords) >= 7 and any(word in keywords for word in ("if", "then", "else")):
-            found.append(self._conditional(keywords, path))
-        return found
+            nodes.append(self._conditional(keywords, path))
+        return nodes
 
     def _conditional(self, keywords: Keywords, path: str) -> SchemaNode:
-        said = {word: keywords[word] for word in ("if", "then", "else") if word in keywords}
-        parts = tuple(self.node(part, f"{path}/{word}") for word, part in said.items())
-        return schema_nodes.Conditional(source=said, parts=parts)
+        conditions = {word: keywords[word] for word in ("if", "then", "else") if word in keywords}
+        parts = tuple(self.node(part, f"{path}/{word}") for word, part in conditions.items())
+        return schema_nodes.Conditional(source=conditions, parts=parts)
 
     def _says(self, keywords: Keywords, word: str) -> bool:
         """Whether a keyword is there; since 2019-09, one without any property in it says nothing at all."""

@@ -12,16 +12,18 @@ from streamhouse.schemas.json_schema.schema_nodes import MISSING, Anything, Neve
 
 
 def object_differences(matches: Matches, original: schema_nodes.Object, update: schema_nodes.Object) -> Steps:
-    found = at("required", _required(original, update))
+    differences = at("required", _required(original, update))
     for name in dict.fromkeys((*original.properties, *update.properties)):
-        found += at(f"properties/{name}", (yield from _property(matches, original, update, name)))
-    found += at("dependencies", (yield from _dependencies(original, update)))
-    found += at("additionalProperties", (yield from additional("PROPERTIES", original, update)))
-    found += at(
+        differences += at(f"properties/{name}", (yield from _property(matches, original, update, name)))
+    differences += at("dependencies", (yield from _dependencies(original, update)))
+    differences += at("additionalProperties", (yield from additional("PROPERTIES", original, update)))
+    differences += at(
         "unevaluatedProperties", (yield from unevaluated("PROPERTIES", original.unevaluated, update.unevaluated))
     )
-    found += limit_differences("MAX_PROPERTIES", "maxProperties", original.max_properties, update.max_properties)
-    return found + limit_differences("MIN_PROPERTIES", "minProperties", original.min_properties, update.min_properties)
+    differences += limit_differences("MAX_PROPERTIES", "maxProperties", original.max_properties, update.max_properties)
+    return differences + limit_differences(
+        "MIN_PROPERTIES", "minProperties", original.min_properties, update.min_properties
+    )
 
 
 def additional(
@@ -55,7 +57,7 @@ def unevaluated(what: str, old: SchemaNode | None, new: SchemaNode | None) -> St
 
 
 def _required(original: schema_nodes.Object, update: schema_nodes.Object) -> list[Difference]:
-    found: list[Difference] = []
+    differences: list[Difference] = []
     for name in original.properties:
         if name not in update.properties or (name in original.required) == (name in update.required):
             continue
@@ -65,8 +67,8 @@ def _required(original: schema_nodes.Object, update: schema_nodes.Object) -> lis
             kind = "REQUIRED_ATTRIBUTE_WITH_DEFAULT_ADDED"
         else:
             kind = "REQUIRED_ATTRIBUTE_ADDED"
-        found.append(Difference(kind, name))
-    return found
+        differences.append(Difference(kind, name))
+    return differences
 
 
 def _property(matches: Matches, original: schema_nodes.Object, update: schema_nodes.Object, name: str) -> Steps:
@@ -83,9 +85,9 @@ def _removed(matches: Matches, old: SchemaNode, update: schema_nodes.Object, nam
         return [Difference("PROPERTY_REMOVED_FROM_OPEN_CONTENT_MODEL", "")]
     covering = _covering(matches, update, name)
     if covering is not None:
-        found = yield (old, covering)
-        verdict = "NOT" if breaks(found) else "IS"
-        return [*found, Difference(f"PROPERTY_REMOVED_{verdict}_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", "")]
+        differences = yield (old, covering)
+        verdict = "NOT" if breaks(differences) else "IS"
+        return [*differences, Difference(f"PROPERTY_REMOVED_{verdict}_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", "")]
     if isinstance(old, Never):
         return [Difference("PROPERTY_WITH_FALSE_REMOVED_FROM_CLOSED_CONTENT_MODEL", "")]
     return [Difference("PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL", "")]
@@ -97,31 +99,31 @@ def _added(matches: Matches, original: schema_nodes.Object, update: schema_nodes
     is_open = _is_open(original)
     if is_open and isinstance(new, Anything):
         return [Difference("PROPERTY_WITH_EMPTY_SCHEMA_ADDED_TO_OPEN_CONTENT_MODEL", "")]
-    found: list[Difference] = []
+    differences: list[Difference] = []
     covering = None if is_open else _covering(matches, original, name)
     if covering is not None:
-        found = list((yield (covering, new)))
-        verdict = "NOT" if breaks(found) else "IS"
-        found.append(Difference(f"PROPERTY_ADDED_{verdict}_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", ""))
+        differences = list((yield (covering, new)))
+        verdict = "NOT" if breaks(differences) else "IS"
+        differences.append(Difference(f"PROPERTY_ADDED_{verdict}_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", ""))
     if name not in update.required:
         need = "OPTIONAL_PROPERTY"
     else:
         need = "REQUIRED_PROPERTY_WITH_DEFAULT" if _has_default(update, name) else "REQUIRED_PROPERTY"
-    return [*found, Difference(f"{need}_ADDED_TO_{'OPEN' if is_open else 'UNOPEN'}_CONTENT_MODEL", "")]
+    return [*differences, Difference(f"{need}_ADDED_TO_{'OPEN' if is_open else 'UNOPEN'}_CONTENT_MODEL", "")]
 
 
 def _dependencies(original: schema_nodes.Object, update: schema_nodes.Object) -> Steps:
-    found: list[Difference] = []
+    differences: list[Difference] = []
     for name in dict.fromkeys((*original.needs, *update.needs)):
         change = _needs_change(original.needs.get(name), update.needs.get(name))
-        found += [Difference(f"DEPENDENCY_ARRAY_{change}", name)] if change else []
+        differences += [Difference(f"DEPENDENCY_ARRAY_{change}", name)] if change else []
     for name in dict.fromkeys((*original.dependent_nodes, *update.dependent_nodes)):
         old, new = original.dependent_nodes.get(name), update.dependent_nodes.get(name)
         if old is None or new is None:
-            found.append(Difference(f"DEPENDENCY_SCHEMA_{'ADDED' if old is None else 'REMOVED'}", name))
+            differences.append(Difference(f"DEPENDENCY_SCHEMA_{'ADDED' if old is None else 'REMOVED'}", name))
         else:
-            found += at(name, (yield (old, new)))
-    return found
+            differences += at(name, (yield (old, new)))
+    return differences
 
 
 def _needs_change(old: frozenset[str] | None, new: frozenset[str] | None) -> str | None:

@@ -101,10 +101,10 @@ class Documents:
         if not fragment:
             return document
         if not fragment.startswith("/"):
-            found = self._anchors.get(f"{uri}#{fragment}")
-            if found is None:
+            anchored = self._anchors.get(f"{uri}#{fragment}")
+            if anchored is None:
                 raise InvalidSchema(f"unresolved reference, no such anchor: {reference[:200]!r}", path=path)
-            return found
+            return anchored
         return self._point(document, fragment, reference, path)
 
     def _point(self, document: object, pointer: str, reference: str, path: str) -> object:
@@ -168,8 +168,8 @@ def _children(node: object) -> Iterator[object]:
 
 
 def _own_id(node: object, draft: Draft) -> str | None:
-    found = node.get("id" if draft == 4 else "$id") if isinstance(node, dict) else None
-    return found if isinstance(found, str) else None
+    schema_id = node.get("id" if draft == 4 else "$id") if isinstance(node, dict) else None
+    return schema_id if isinstance(schema_id, str) else None
 
 
 def _checked(document: object, name: str) -> object:

@@ -37,24 +37,24 @@ def limit_differences(kind: str, word: str, old: float | None, new: float | None
 
 
 def _texts(original: schema_nodes.Text, update: schema_nodes.Text) -> list[Difference]:
-    found = limit_differences("MAX_LENGTH", "maxLength", original.max_length, update.max_length)
-    found += limit_differences("MIN_LENGTH", "minLength", original.min_length, update.min_length)
+    differences = limit_differences("MAX_LENGTH", "maxLength", original.max_length, update.max_length)
+    differences += limit_differences("MIN_LENGTH", "minLength", original.min_length, update.min_length)
     if original.pattern != update.pattern:
         change = "ADDED" if original.pattern is None else "REMOVED" if update.pattern is None else "CHANGED"
-        found.append(Difference(f"PATTERN_{change}", "pattern"))
-    return found
+        differences.append(Difference(f"PATTERN_{change}", "pattern"))
+    return differences
 
 
 def _numbers(original: schema_nodes.Number, update: schema_nodes.Number) -> list[Difference]:
-    found = limit_differences("MAXIMUM", "maximum", original.maximum, update.maximum)
-    found += limit_differences("MINIMUM", "minimum", original.minimum, update.minimum)
+    differences = limit_differences("MAXIMUM", "maximum", original.maximum, update.maximum)
+    differences += limit_differences("MINIMUM", "minimum", original.minimum, update.minimum)
     above, below = ("EXCLUSIVE_MINIMUM", "exclusiveMinimum"), ("EXCLUSIVE_MAXIMUM", "exclusiveMaximum")
-    found += limit_differences(*below, original.exclusive_maximum, update.exclusive_maximum)
-    found += limit_differences(*above, original.exclusive_minimum, update.exclusive_minimum)
-    found += _multiples(original.multiple_of, update.multiple_of)
+    differences += limit_differences(*below, original.exclusive_maximum, update.exclusive_maximum)
+    differences += limit_differences(*above, original.exclusive_minimum, update.exclusive_minimum)
+    differences += _multiples(original.multiple_of, update.multiple_of)
     if original.is_integer != update.is_integer:
-        found.append(Difference("TYPE_EXTENDED" if original.is_integer else "TYPE_NARROWED", ""))
-    return found
+        differences.append(Difference("TYPE_EXTENDED" if original.is_integer else "TYPE_NARROWED", ""))
+    return differences
 
 
 def _multiples(old: float | None, new: float | None) -> list[Difference]:

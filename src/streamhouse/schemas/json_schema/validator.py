@@ -158,9 +158,9 @@ def _meta_schema(draft: Draft) -> Any:
 
 
 def _registry(documents: Documents) -> jsonschema_rs.Registry | None:
-    found = [(uri, _with_bridge(document)) for uri, document in documents.named.items()]
+    resources = [(uri, _with_bridge(document)) for uri, document in documents.named.items()]
     draft = _DRAFTS[documents.draft]
-    return jsonschema_rs.Registry(found, draft=draft, retriever=_never_fetch) if found else None
+    return jsonschema_rs.Registry(resources, draft=draft, retriever=_never_fetch) if resources else None
 
 
 def _never_fetch(uri: str, /) -> Any:

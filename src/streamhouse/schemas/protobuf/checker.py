@@ -1,6 +1,6 @@
 """Checker: rejects what protoc rejects in a linked file, before the native descriptor pool sees it.
 
-Numbers and names that collide, oneofs, maps, enums, what each syntax forbids. Duplicate names are found by the linker.
+Numbers and names that collide, oneofs, maps, enums, what each syntax forbids. The linker rejects duplicate names.
 """
 
 from collections.abc import Sequence
@@ -200,9 +200,9 @@ def _check_enum(source: Source, local: str, enum: EnumDescriptorProto) -> None:
     spans, reserved = Ranges(ranges), set(enum.reserved_name)
     taken: dict[int, str] = {}
     for value in enum.value:
-        place = join_names(scope, value.name)
+        path = join_names(scope, value.name)
         if value.number in taken and not enum.options.allow_alias:
-            source.fail(f"number {value.number} belongs to {taken[value.number]!r} already", place)
+            source.fail(f"number {value.number} belongs to {taken[value.number]!r} already", path)
         taken[value.number] = value.name
         if value.number in spans or value.name in reserved:
-            source.fail(f"{value.name!r} or its number {value.number} is reserved", place)
+            source.fail(f"{value.name!r} or its number {value.number} is reserved", path)

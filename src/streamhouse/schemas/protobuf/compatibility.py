@@ -78,15 +78,15 @@ def differences(older: LinkedFiles, newer: LinkedFiles) -> list[Difference]:
 
 def _definitions(files: LinkedFiles) -> dict[str, _Definition]:
     """Everything that a field may have as its type, by the full name that fields give."""
-    found: dict[str, _Definition] = {}
+    definitions: dict[str, _Definition] = {}
     for file in files.by_name.values():
         home = "" if file is files.main else file.name
         types: Iterable[tuple[str, DescriptorProto | EnumDescriptorProto]] = (*walk_messages(file), *walk_enums(file))
         for local, each in types:
-            found["." + join_names(file.package, local)] = _Definition(
+            definitions["." + join_names(file.package, local)] = _Definition(
                 type=each, file=home, local=local, is_proto2=not file.syntax
             )
-    return found
+    return definitions
 
 
 Path: TypeAlias = tuple[str, ...]
@@ -120,8 +120,8 @@ class _Comparison:
 
     older: dict[str, _Definition]
     newer: dict[str, _Definition]
-    # What was found in the files themselves (no pair), and in every pair of imported types.
-    _found: dict[_Pair | None, list[Difference | _Suspicion]] = field(default_factory=dict)
+    # Differences of the files themselves (no pair), and of every pair of imported types.
+    _differences: dict[_Pair | None, list[Difference | _Suspicion]] = field(default_factory=dict)
     _now: list[Difference | _Suspicion] = field(default_factory=list)
     _waiting: list[_Pair] = field(default_factory=list)
 
@@ -130,7 +130,7 @@ class _Comparison:
 
     def compare_files(self, older: FileDescriptorProto, newer: FileDescriptorProto) -> None:
         """Everything in the two files, then all that their fields lead to elsewhere."""
-        self._now = self._found[None] = []
+        self._now = self._differences[None] = []
         if older.package != newer.package:
             self.add("PACKAGE_CHANGED", ())
         self.compare_types(older, newer, (), _Syntaxes(not older.syntax, not newer.syntax))
@@ -139,7 +139,7 @@ class _Comparison:
             before, after = self.older[pair.older], self.newer[pair.newer]
             assert isinstance(before.type, DescriptorProto)
             assert isinstance(after.type, DescriptorProto)
-            self._now = self._found[pair]
+            self._now = self._differences[pair]
             syntaxes = _Syntaxes(before.is_proto2, after.is_proto2)
             self.compare_messages(before.type, after.type, tuple(before.local.split(".")), syntaxes)
 
@@ -147,7 +147,7 @@ class _Comparison:
         """All differences; a suspicion is one when the type behind it doesn't read the older one."""
         broken = self._broken()
         verdict = []
-        for each in (each for found in self._found.values() for each in found):
+        for each in (each for differences in self._differences.values() for each in differences):
             if isinstance(each, Difference):
                 verdict.append(each)
             elif each.pair in broken:
@@ -158,12 +158,12 @@ class _Comparison:
         """The pairs that have a change for the worse, or a field that leads to one that has."""
         led_from: dict[_Pair, list[_Pair]] = {}
         broken: set[_Pair] = set()
-        for pair, found in self._found.items():
+        for pair, differences in self._differences.items():
             if pair is None:
                 continue
-            if any(isinstance(each, Difference) and each.kind in REASONS for each in found):
+            if any(isinstance(each, Difference) and each.kind in REASONS for each in differences):
                 broken.add(pair)
-            for each in found:
+            for each in differences:
                 if isinstance(each, _Suspicion):
                     led_from.setdefault(each.pair, []).append(pair)
         waiting = list(broken)
@@ -306,8 +306,8 @@ class _Comparison:
             # Two types of the files' own are compared where they stand.
             pair = _Pair(older, newer)
             self._now.append(_Suspicion(path=_written(path), pair=pair))
-            if pair not in self._found:
-                self._found[pair] = []
+            if pair not in self._differences:
+                self._differences[pair] = []
                 self._waiting.append(pair)
 
 
@@ -316,7 +316,7 @@ def _written(path: Path) -> str:
 
 
 class _Shape:
-    """A message's fields by number, and the oneofs that somebody wrote."""
+    """A message's fields by number, and the oneofs that are not synthetic."""
 
     __slots__ = ("fields", "oneof_of", "oneofs")
 
@@ -352,7 +352,7 @@ def _names(older: Iterable[str], newer: Iterable[str]) -> Iterator[str]:
 
 
 def _label(of: FieldDescriptorProto, is_proto2: bool) -> int | None:
-    """The label that somebody wrote: fields of oneofs have none, and those of proto3 need none."""
+    """The label as written: fields of oneofs have none, and those of proto3 need none."""
     is_written = of.proto3_optional or (is_proto2 and not of.HasField("oneof_index"))
     return of.label if is_written or of.label != FieldDescriptorProto.LABEL_OPTIONAL else None
 

@@ -82,7 +82,7 @@ class Body:
         self.source.mark(self.scope, oneof.name, start)
         cursor.expect("{")
         while not cursor.accept("}"):
-            if cursor.looking_at("option"):
+            if cursor.is_next("option"):
                 oneof.options.uninterpreted_option.append(option_statement(cursor))
             elif not cursor.accept(";"):
                 field = self.message.field.add(oneof_index=index)
@@ -99,10 +99,10 @@ class FieldReader:
 
     def read(self, field: FieldDescriptorProto) -> None:
         cursor = self.cursor
-        if cursor.token.kind is not Kind.NAME and not cursor.looking_at("."):
+        if cursor.token.kind is not Kind.NAME and not cursor.is_next("."):
             cursor.expected("a field, or '}'")
         labelled = self._label(field)
-        if cursor.looking_at("map") and cursor.looking_past("<"):
+        if cursor.is_next("map") and cursor.is_after_next("<"):
             if labelled or field.HasField("oneof_index") or field.HasField("extendee"):
                 cursor.fail("a map has no label and stands neither in a oneof nor in an extension")
             self._map(field)
@@ -110,7 +110,7 @@ class FieldReader:
         in_oneof = field.HasField("oneof_index")
         if not labelled and not in_oneof and not (self.source.is_proto3 or self.source.has_editions):
             cursor.expected("'optional', 'required' or 'repeated'")
-        if cursor.looking_at("group") and not self.source.is_proto3 and not self.source.has_editions:
+        if cursor.is_next("group") and not self.source.is_proto3 and not self.source.has_editions:
             self._group(field)
             return
         self._type(field)
@@ -214,9 +214,9 @@ def read_enum(source: Source, cursor: Cursor, enum: EnumDescriptorProto, scope: 
     source.mark(scope, enum.name, start)
     cursor.expect("{")
     while not cursor.accept("}"):
-        if cursor.looking_at("option"):
+        if cursor.is_next("option"):
             enum.options.uninterpreted_option.append(option_statement(cursor))
-        elif cursor.looking_at("reserved"):
+        elif cursor.is_next("reserved"):
             _read_reserved(source, cursor, enum, low=-MAX_ENUM_NUMBER - 1, high=MAX_ENUM_NUMBER, past_end=0)
         elif not cursor.accept(";"):
             _read_enum_value(source, cursor, enum, scope)
@@ -303,7 +303,7 @@ def _range(cursor: Cursor, *, low: int, high: int) -> tuple[int, int]:
 
 
 def _is_message_set(message: DescriptorProto) -> bool:
-    """Whether the old format for nothing but extensions is asked for, in which numbers may be larger."""
+    """Whether the message has `message_set_wire_format`, whose extensions may have larger numbers."""
     return any(
         [part.name_part for part in option.name] == ["message_set_wire_format"] and option.identifier_value == "true"
         for option in message.options.uninterpreted_option

@@ -119,7 +119,7 @@ class Source:
 
 
 class Ranges:
-    """Ranges that don't overlap; made once, asked for every field."""
+    """Ranges that don't overlap; built once, searched for every field."""
 
     __slots__ = ("_ends", "_starts")
 

@@ -27,7 +27,7 @@ def read_text(text: str, *, name: str, where: str = "") -> Source:
 
 
 def _read_syntax(source: Source, cursor: Cursor) -> None:
-    if cursor.looking_at("syntax"):
+    if cursor.is_next("syntax"):
         cursor.take()
         cursor.expect("=")
         start = cursor.token.start
@@ -38,7 +38,7 @@ def _read_syntax(source: Source, cursor: Cursor) -> None:
         if syntax == "proto3":
             source.file.syntax = syntax
         cursor.expect(";")
-    elif cursor.looking_at("edition"):
+    elif cursor.is_next("edition"):
         cursor.take()
         cursor.expect("=")
         start = cursor.token.start
@@ -111,14 +111,14 @@ def _read_service(source: Source, cursor: Cursor, service: ServiceDescriptorProt
     source.mark("", service.name, start)
     cursor.expect("{")
     while not cursor.accept("}"):
-        if cursor.looking_at("option"):
+        if cursor.is_next("option"):
             service.options.uninterpreted_option.append(option_statement(cursor))
         elif not cursor.accept(";"):
             _read_method(source, cursor, service.method.add(), service.name)
 
 
 def _read_method(source: Source, cursor: Cursor, method: MethodDescriptorProto, service: str) -> None:
-    if not cursor.looking_at("rpc"):
+    if not cursor.is_next("rpc"):
         cursor.expected("'rpc', or '}'")
     cursor.take()
     start = cursor.token.start
@@ -143,7 +143,7 @@ def _method_type(cursor: Cursor) -> tuple[str, bool]:
 
 
 def _read_method_end(cursor: Cursor, method: MethodDescriptorProto) -> None:
-    if not cursor.looking_at("{"):
+    if not cursor.is_next("{"):
         cursor.expect(";")
         return
     cursor.take()

@@ -129,7 +129,7 @@ def library_file(name: str) -> FileDescriptorProto | None:
 
 
 def builtin_text(name: str) -> str | None:
-    """A file that takes the place of a reference nobody gave."""
+    """A placeholder for an import without a reference."""
     return COMMON_TYPES.get(name)
 
 
@@ -197,7 +197,7 @@ def _read_serialized(text: str, *, name: str, where: str) -> Source:
 
 
 def _is_all_text(file: FileDescriptorProto) -> bool:
-    """Whether all strings are UTF-8. The library gives those that aren't as bytes, where nobody expects them."""
+    """Whether all strings are UTF-8. The library returns others as bytes, which callers do not expect."""
     waiting: list[Any] = [file]
     while waiting:
         for field, value in waiting.pop().ListFields():

@@ -67,15 +67,15 @@ class Cursor:
         # A byte-order mark is what some editors leave; protoc skips it as well.
         at = 1 if text.startswith("\ufeff") else 0
         while at < len(text):
-            found = _TOKEN.match(text, at)
-            if found is None:
+            match = _TOKEN.match(text, at)
+            if match is None:
                 self.fail(f"unexpected {_unreadable(text, at)}", at=at)
-            name = found.lastgroup
+            name = match.lastgroup
             if name != "blank":
-                tokens.append(Token(_KINDS[name], found[0], at))
-            if name in ("INT", "FLOAT") and text[found.end() : found.end() + 1].isidentifier():
-                self.fail("a number must be followed by a space or a symbol", at=found.end())
-            at = found.end()
+                tokens.append(Token(_KINDS[name], match[0], at))
+            if name in ("INT", "FLOAT") and text[match.end() : match.end() + 1].isidentifier():
+                self.fail("a number must be followed by a space or a symbol", at=match.end())
+            at = match.end()
             if len(tokens) > MAX_TOKENS:
                 self.fail(f"too many words; limit={MAX_TOKENS}", at=at)
         tokens.append(Token(Kind.END, "", len(text)))
@@ -113,26 +113,26 @@ class Cursor:
         """Whether the next token is of this kind."""
         return self._tokens[self._next].kind is kind
 
-    def looking_at(self, text: str) -> bool:
+    def is_next(self, text: str) -> bool:
         """Whether the next token is this word or symbol."""
         token = self._tokens[self._next]
         return token.text == text and token.kind is not Kind.STRING
 
-    def looking_past(self, text: str) -> bool:
+    def is_after_next(self, text: str) -> bool:
         """Whether the token after the next one is this word or symbol."""
         token = self._tokens[min(self._next + 1, len(self._tokens) - 1)]
         return token.text == text and token.kind is not Kind.STRING
 
     def accept(self, text: str) -> bool:
         """Take the next token if it is this one."""
-        if self.looking_at(text):
+        if self.is_next(text):
             self._next += 1
             return True
         return False
 
     def expect(self, text: str) -> Token:
         """Take this very token."""
-        if not self.looking_at(text):
+        if not self.is_next(text):
             self.expected(repr(text))
         return self.take()
 
@@ -208,15 +208,15 @@ def unescaped(text: str) -> bytes:
     return _ESCAPE.sub(_letter, raw) if b"\\" in raw else raw
 
 
-def _letter(found: re.Match[bytes]) -> bytes:
-    octal, hexadecimal, short, long, letter = found.groups()
-    if letter is not None:
-        return _LETTERS[letter]
+def _letter(match: re.Match[bytes]) -> bytes:
+    octal, hexadecimal, short, long, named = match.groups()
+    if named is not None:
+        return _LETTERS[named]
     if octal is not None or hexadecimal is not None:
         return bytes((int(octal or hexadecimal, 8 if octal is not None else 16) & 0xFF,))
     point = int(short or long or b"FFFFFFFF", 16)
     if point > 0x10FFFF or 0xD800 <= point <= 0xDFFF:
-        raise ValueError(f"a bad escape {found[0].decode()!r}")
+        raise ValueError(f"a bad escape {match[0].decode()!r}")
     return chr(point).encode()
 
 
@@ -232,20 +232,20 @@ def quoted(value: bytes) -> str:
         letters = value.decode()
     except UnicodeDecodeError:
         letters = value.decode("latin-1")
-        return '"' + "".join(_escaped(letter, beyond=0x7F) for letter in letters) + '"'
-    return '"' + "".join(_escaped(letter, beyond=0x10FFFF) for letter in letters) + '"'
+        return '"' + "".join(_escaped(character, beyond=0x7F) for character in letters) + '"'
+    return '"' + "".join(_escaped(character, beyond=0x10FFFF) for character in letters) + '"'
 
 
 _NAMED: Final = {"\n": r"\n", "\r": r"\r", "\t": r"\t", '"': r"\"", "'": r"\'", "\\": r"\\"}
 
 
-def _escaped(letter: str, *, beyond: int) -> str:
-    if letter in _NAMED:
-        return _NAMED[letter]
-    point = ord(letter)
-    return letter if 0x20 <= point < 0x7F or 0x7F < point <= beyond else f"\\{point:03o}"
+def _escaped(character: str, *, beyond: int) -> str:
+    if character in _NAMED:
+        return _NAMED[character]
+    point = ord(character)
+    return character if 0x20 <= point < 0x7F or 0x7F < point <= beyond else f"\\{point:03o}"
 
 
 def c_escaped(value: bytes) -> str:
     """How a descriptor writes the default of a bytes field."""
-    return "".join(_escaped(letter, beyond=0) for letter in value.decode("latin-1"))
+    return "".join(_escaped(character, beyond=0) for character in value.decode("latin-1"))

@@ -128,21 +128,21 @@ class _Table:
             self.add_enum(local, enum)
 
 
-def find_symbol(symbols: Mapping[str, Symbol], name: str, scope: str, wanted: tuple[type, ...]) -> str | None:
+def find_symbol(symbols: Mapping[str, Symbol], name: str, scope: str, types: tuple[type, ...]) -> str | None:
     """The full name of what `name` means inside of `scope`, from the innermost scope outwards.
 
     Only the first part is looked for outwards: `a.b` is b in the nearest a that can hold something, or nothing.
     """
     if name.startswith("."):
-        return name[1:] if isinstance(symbols.get(name[1:]), wanted) else None
+        return name[1:] if isinstance(symbols.get(name[1:]), types) else None
     first, _, rest = name.partition(".")
     while True:
-        found = symbols.get(join_names(scope, first))
-        if not rest and isinstance(found, wanted):
+        symbol = symbols.get(join_names(scope, first))
+        if not rest and isinstance(symbol, types):
             return join_names(scope, first)
-        if rest and (found == PACKAGE or isinstance(found, _HOLDERS)):
+        if rest and (symbol == PACKAGE or isinstance(symbol, _HOLDERS)):
             full = join_names(scope, name)
-            return full if isinstance(symbols.get(full), wanted) else None
+            return full if isinstance(symbols.get(full), types) else None
         if not scope:
             return None
         scope = scope.rpartition(".")[0]
@@ -158,7 +158,7 @@ class Linker:
 
     source: Source
     symbols: Symbols
-    # What is asked of one message or enum many times, by full name.
+    # Looked up many times per message or enum, by full name.
     _room: dict[str, Ranges] = cache(default_factory=dict)
     _values: dict[str, frozenset[str]] = cache(default_factory=dict)
 
@@ -266,5 +266,5 @@ class Linker:
             self.source.fail(f"{name[:120]!r} is no message that this file can see", local)
         return f".{full}"
 
-    def _find(self, name: str, scope: str, wanted: tuple[type, ...]) -> str | None:
-        return find_symbol(self.symbols, name, join_names(self.source.file.package, scope), wanted)
+    def _find(self, name: str, scope: str, types: tuple[type, ...]) -> str | None:
+        return find_symbol(self.symbols, name, join_names(self.source.file.package, scope), types)

@@ -46,13 +46,13 @@ def field_options(cursor: Cursor, field: FieldDescriptorProto) -> None:
         return
     while True:
         start = cursor.token.start
-        if cursor.looking_at("default") and cursor.looking_past("="):
+        if cursor.is_next("default") and cursor.is_after_next("="):
             if field.HasField("default_value"):
                 cursor.fail("a field has one default", at=start)
             cursor.take()
             cursor.take()
             field.default_value = _default(cursor, field)
-        elif cursor.looking_at("json_name") and cursor.looking_past("="):
+        elif cursor.is_next("json_name") and cursor.is_after_next("="):
             if field.HasField("json_name"):
                 cursor.fail("a field has one json_name", at=start)
             cursor.take()
@@ -85,7 +85,7 @@ def _name_part(cursor: Cursor, option: UninterpretedOption) -> None:
 
 
 def _value(cursor: Cursor, option: UninterpretedOption) -> None:
-    if cursor.looking_at("{"):
+    if cursor.is_next("{"):
         option.aggregate_value = _aggregate(cursor)
         return
     if cursor.token.kind is Kind.STRING:
@@ -149,7 +149,7 @@ def _default(cursor: Cursor, field: FieldDescriptorProto) -> str:
         low, high = INTEGER_RANGES[kind]
         return str(cursor.integer("the default", low=low, high=high))
     if kind == FieldDescriptorProto.TYPE_BOOL:
-        if not (cursor.looking_at("true") or cursor.looking_at("false")):
+        if not (cursor.is_next("true") or cursor.is_next("false")):
             cursor.expected("'true' or 'false'")
         return cursor.name()
     if kind == FieldDescriptorProto.TYPE_STRING:

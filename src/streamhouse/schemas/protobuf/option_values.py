@@ -114,28 +114,28 @@ class _Setter:
         self._set_field(message, self._field(message, option.name[-1], name), option, name)
 
     def _field(self, message: Any, part: UninterpretedOption.NamePart, name: str) -> FieldDescriptor:
-        found: FieldDescriptor | None
+        field: FieldDescriptor | None
         if part.is_extension:
-            found = self._extension(message, part.name_part)
+            field = self._extension(message, part.name_part)
         else:
-            found = message.DESCRIPTOR.fields_by_name.get(part.name_part)
-        if found is None or found.name == "uninterpreted_option":
+            field = message.DESCRIPTOR.fields_by_name.get(part.name_part)
+        if field is None or field.name == "uninterpreted_option":
             self.source.fail(f"option {name} is not defined here", self.local)
-        return found
+        return field
 
     def _extension(self, message: Any, name: str) -> FieldDescriptor | None:
         full = self._full_name(name)
         if full is None or self.pool is None:
             return None
-        found = self.pool.FindExtensionByName(full)
-        return found if found.containing_type is message.DESCRIPTOR else None
+        extension = self.pool.FindExtensionByName(full)
+        return extension if extension.containing_type is message.DESCRIPTOR else None
 
     def _full_name(self, name: str) -> str | None:
         """The extension that a name means here. One that is full already counts even where protoc, looking from
         inside a package with the same first part, would not see it: other registries print options that way."""
-        wanted = (FieldDescriptorProto,)
+        types = (FieldDescriptorProto,)
         scope = join_names(self.source.file.package, self.local)
-        return find_symbol(self.symbols, name, scope, wanted) or find_symbol(self.symbols, f".{name}", "", wanted)
+        return find_symbol(self.symbols, name, scope, types) or find_symbol(self.symbols, f".{name}", "", types)
 
     def _set_field(self, message: Any, field: FieldDescriptor, option: UninterpretedOption, name: str) -> None:
         if not field.is_repeated and _is_set(message, field):
@@ -167,12 +167,12 @@ class _Setter:
         except (text_format.ParseError, RecursionError) as error:
             self.source.fail(f"option {name}: {error}", self.local)
 
-    def _full_extension(self, found: re.Match[str]) -> str:
+    def _full_extension(self, match: re.Match[str]) -> str:
         """The text format wants extensions by their full name; a .proto file may leave out what is around both."""
-        if found[1] is None:
-            return found[0]
-        full = self._full_name(found[1].replace(" ", ""))
-        return found[0] if full is None else f"[{full}]"
+        if match[1] is None:
+            return match[0]
+        full = self._full_name(match[1].replace(" ", ""))
+        return match[0] if full is None else f"[{full}]"
 
     def _value(self, field: FieldDescriptor, option: UninterpretedOption, name: str) -> object:
         value = _plain_value(field, option)
@@ -184,7 +184,7 @@ class _Setter:
 def _is_set(message: Any, field: FieldDescriptor) -> bool:
     if field.is_extension:
         return bool(message.HasExtension(field))
-    # A field without presence can only be asked for its value.
+    # A field without presence has a value only.
     return bool(message.HasField(field.name) if field.has_presence else getattr(message, field.name))
 
 

@@ -133,7 +133,7 @@ def _siblings(file: FileDescriptor, around: Descriptor | None) -> Iterator[Descr
 
 
 def _among(siblings: Iterator[Descriptor], index: int) -> Descriptor | None:
-    """The message at an index. Some clients don't count the entries of maps, which nobody writes as records."""
+    """The message at an index. Some clients don't count the entries of maps, which are never written as records."""
     messages = list(siblings)
     if not 0 <= index < len(messages):
         return None
