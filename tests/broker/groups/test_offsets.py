@@ -6,6 +6,7 @@ import pytest
 
 from streamhouse.broker.groups import LeaveRequest, MemberRef, OffsetToCommit
 from streamhouse.errors import (
+    CoordinatorLoading,
     CoordinatorUnavailable,
     GroupIdInvalid,
     GroupNotFound,
@@ -15,6 +16,7 @@ from streamhouse.errors import (
     NotCoordinator,
     OffsetMetadataTooLarge,
     Rejected,
+    StreamhouseError,
     UnknownMember,
     UnknownTopic,
 )
@@ -258,11 +260,25 @@ async def test_unknown_topics_have_no_offsets(agent: Agent) -> None:
     assert found == {"g": {}}
 
 
-async def test_while_the_store_is_away_reading_is_refused(agent: Agent) -> None:
+@pytest.mark.parametrize("call", ["committed_offsets", "pending_offsets", "topics"])
+async def test_while_the_store_is_away_reading_is_put_off(scene: Scene, agent: Agent, call: str) -> None:
+    """With the one error on which every client asks again."""
     await agent.groups.commit("g", NOBODY, at(1))
-    agent.store.refused.add("committed_offsets")
-    found = await agent.groups.fetch({"g": None})
-    assert isinstance(found["g"], CoordinatorUnavailable)
+    await scene.clock.advance(1)
+    agent.store.refused.add(call)
+    unknown = [TopicPartition("created-meanwhile", 0)] if call == "topics" else None
+    found = await agent.groups.fetch({"g": unknown}, stable=True)
+    assert isinstance(found["g"], CoordinatorLoading)
+    agent.store.refused.clear()
+    assert not isinstance((await agent.groups.fetch({"g": unknown}, stable=True))["g"], StreamhouseError)
+
+
+async def test_any_agent_tells_what_was_committed(scene: Scene, agent: Agent) -> None:
+    """A member's coordinator may change between its assignment and its first look at its offsets."""
+    await agent.groups.commit("g", NOBODY, at(1))
+    other = await scene.agent()
+    other.current_session.is_valid = False
+    assert await committed(other.groups) == [1]
 
 
 async def test_one_groups_bad_name_is_not_its_neighbours(agent: Agent) -> None:

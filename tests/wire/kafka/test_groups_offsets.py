@@ -1,13 +1,14 @@
 """OffsetCommit, OffsetFetch and OffsetDelete: what a group knows of its place, in every version."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from uuid import UUID
 
 import pytest
 
 from streamhouse.clock import SystemClock
 from streamhouse.config import Settings
+from streamhouse.errors import Unavailable
 from streamhouse.model.names import TopicPartition
 from streamhouse.stores.objects.memory import MemoryObjectStore
 from streamhouse.wire.kafka.codec import encode_bytes
@@ -239,21 +240,47 @@ async def test_an_unknown_topic_id_is_said_of_its_partitions(client: Client, top
 
 
 @pytest.mark.parametrize("version", [1, 2, 7, 8, 10])
-async def test_an_agent_that_stops_says_so_in_the_place_of_the_version(
-    served: Served, client: Client, topic_id: UUID, version: int
+async def test_while_the_store_is_away_clients_are_told_to_ask_again(
+    served: Served, client: Client, topic_id: UUID, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served.broker.stop()
+    """In the place that the version has for it; librdkafka gives up after COORDINATOR_NOT_AVAILABLE."""
+
+    async def away(_: object) -> NoReturn:
+        raise Unavailable("the store is away")
+
+    monkeypatch.setattr(served.broker.groups._offsets._metadata, "committed_offsets", away)
     one = OffsetFetchRequestTopic(name="orders", partition_indexes=[0])
     if version < 8:
         answer = await client.call(OffsetFetchRequest(group_id="g", topics=[one]), OffsetFetchResponse, version)
         if version == 1:
-            assert answer.topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR
+            assert answer.topics[0].partitions[0].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         else:
-            assert (answer.error_code, answer.topics) == (ErrorCode.NOT_COORDINATOR, [])
+            assert (answer.error_code, answer.topics) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [])
     else:
         group = await fetch_one(client, all_of("g"), version)
-        assert group.error_code == ErrorCode.NOT_COORDINATOR
-    assert await commit(client, commit_request("orders", {0: 1})) == [ErrorCode.NOT_COORDINATOR]
+        assert group.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+async def test_a_topic_id_that_can_not_be_looked_up_now_is_asked_for_again(
+    served: Served, client: Client, topic_id: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(_: object) -> NoReturn:
+        raise Unavailable("the store is away")
+
+    monkeypatch.setattr(served.broker.catalog, "find_by_id", away)
+    asked = OffsetFetchRequestTopics(topic_id=topic_id, partition_indexes=[0])
+    group = await fetch_one(client, OffsetFetchRequestGroup(group_id="g", topics=[asked]), 10)
+    assert (group.error_code, group.topics) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [])
+
+
+async def test_an_agent_that_stops_refuses_commits_and_goes_on_telling_offsets(
+    served: Served, client: Client, topic_id: UUID
+) -> None:
+    await commit(client, commit_request("orders", {0: 10}))
+    served.broker.stop()
+    assert await commit(client, commit_request("orders", {0: 11})) == [ErrorCode.NOT_COORDINATOR]
+    (topic,) = (await fetch_one(client, all_of("g"))).topics
+    assert [(each.partition_index, each.committed_offset) for each in topic.partitions] == [(0, 10)]
 
 
 async def test_a_topic_that_is_created_anew_begins_anew(served: Served, client: Client, topic_id: UUID) -> None:

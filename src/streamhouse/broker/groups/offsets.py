@@ -151,15 +151,19 @@ class GroupOffsets:
     async def fetch(
         self, names_by_group: Mapping[str, Sequence[TopicPartition] | None], *, stable: bool
     ) -> Mapping[str, Stable | StreamhouseError]:
-        """Committed offsets by group, of some partitions or of all. A group that this agent does not coordinate has an
-        error; with `stable`, so has an offset that an open transaction may change."""
+        """Committed offsets by group, of some partitions or of all, whichever agent coordinates the group. With
+        `stable`, an offset that an open transaction may change is an error.
+
+        While the store is away the error is `CoordinatorLoading`, after which clients ask again. After others
+        librdkafka gives up for good: the member stays in its group and reads nothing.
+        """
         results: dict[str, Stable | StreamhouseError] = {}
         requests: list[OffsetsRequest] = []
         async for group_id, names in iterate_fairly(names_by_group.items()):
             try:
-                await self._coordinator.shards.hold(group_id)
-                results[group_id] = {}
-                requests.append(OffsetsRequest(group_id, await self._partitions(group_id, names)))
+                requests.append(OffsetsRequest(group_id, await self._partitions(names)))
+            except Unavailable as error:
+                results[group_id] = CoordinatorLoading(group_id, why=str(error))
             except StreamhouseError as error:
                 results[group_id] = error
         try:
@@ -167,14 +171,14 @@ class GroupOffsets:
             pending = await self._metadata.pending_offsets(requests) if stable and requests else frozenset()
             committed = await self._read(requests, pending)
         except Unavailable as error:
-            down = {each.group_id: CoordinatorUnavailable(each.group_id, why=str(error)) for each in requests}
+            down = {each.group_id: CoordinatorLoading(each.group_id, why=str(error)) for each in requests}
             return results | down
         return results | committed
 
-    async def _partitions(self, group_id: str, names: Sequence[TopicPartition] | None) -> list[PartitionId] | None:
+    async def _partitions(self, names: Sequence[TopicPartition] | None) -> list[PartitionId] | None:
         if names is None:
             return None
-        partitions = (await self.find(group_id, names)).values()
+        partitions = (await self._find(names)).values()
         return [each for each in partitions if isinstance(each, PartitionId)]
 
     async def _read(
@@ -204,12 +208,15 @@ class GroupOffsets:
         self, group_id: str, names: Collection[TopicPartition]
     ) -> dict[TopicPartition, PartitionId | StreamhouseError]:
         """The partition of each name, or its error."""
-        if len(names) > self._settings.max_waiting_changes:
-            raise Rejected(f"too many partitions in one request; limit={self._settings.max_waiting_changes}")
         try:
-            return {name: await self._catalog.find_partition(name) async for name in iterate_fairly(names)}
+            return await self._find(names)
         except Unavailable as error:
             raise CoordinatorUnavailable(group_id, why=str(error)) from None
+
+    async def _find(self, names: Collection[TopicPartition]) -> dict[TopicPartition, PartitionId | StreamhouseError]:
+        if len(names) > self._settings.max_waiting_changes:
+            raise Rejected(f"too many partitions in one request; limit={self._settings.max_waiting_changes}")
+        return {name: await self._catalog.find_partition(name) async for name in iterate_fairly(names)}
 
     # --- deleting
 

@@ -5,6 +5,9 @@ Behaviour   one group, or several from v8 on, each of which succeeds or fails on
             a partition without a commit, or that isn't there, is offset -1 without an error; an unknown topic id is
             UNKNOWN_TOPIC_ID
             a group that isn't there has committed nothing
+            any agent answers, whoever coordinates the group: after NOT_COORDINATOR and COORDINATOR_NOT_AVAILABLE
+            librdkafka keeps its place in the group and reads nothing; while the metadata store is away,
+            COORDINATOR_LOAD_IN_PROGRESS, after which all clients ask again
             what concerns the whole group is said in its own place: per partition in v1, once from v2 on
             with require_stable (v7), a partition whose offset a transaction may still change is UNSTABLE_OFFSET_COMMIT,
             and consumers ask again; without it, what was committed before is told
@@ -126,6 +129,9 @@ async def _group(context: Context, requested: RequestedGroup, result: CommittedB
     if isinstance(result, StreamhouseError):
         return OffsetFetchResponseGroup(group_id=requested.group_id, error_code=context.count_error(result))
     topics = requested.topics if requested.topics is not None else await _all(context, result)
+    if any(topic.name is ErrorCode.COORDINATOR_NOT_AVAILABLE for topic in topics):  # an id that can't be looked up now
+        code = context.count_error(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return OffsetFetchResponseGroup(group_id=requested.group_id, error_code=code)
     return OffsetFetchResponseGroup(
         group_id=requested.group_id,
         topics=[
