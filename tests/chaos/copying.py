@@ -2,7 +2,7 @@
 
 Data path   agents -> **copying** -> agents; what was told -> history
 Owns        the loop of consume, transform and produce; instances that are replaced while they are at work
-Leaves      ending transactions to `transacting`; judging to `transaction_checker`
+Leaves      ending transactions to `transacting`; judging to `checker`
 
 The group's metadata is taken when partitions are assigned, and goes with every transaction about them: who reads on
 with partitions that were given to somebody else is refused. A batch that met a rebalance is dropped, for everything is

@@ -147,6 +147,13 @@ class History:
     minutes: float
     lease_ttl_s: float
     partitions: int
+    min_acks: int = 0
+    min_faults: int = 0
+    """a run with fewer is no pass"""
+    groups: list[str] = field(default_factory=list)
+    """that must read as long as something is written"""
+    followers: list[str] = field(default_factory=list)
+    """the same of readers of committed records"""
     agents: list[str] = field(default_factory=list)
     idempotent: list[str] = field(default_factory=list)
     """producers whose records are stored once and in order"""

@@ -2,7 +2,7 @@
 
 Data path   agents -> **isolation** -> history
 Owns        one `Seen` per record and reader, the views of both levels, waiting until nothing is open any more
-Leaves      judging to `transaction_checker`
+Leaves      judging to `checker`
 """
 
 import asyncio
@@ -26,6 +26,8 @@ PAUSE_BETWEEN_S: Final = 6.0
 SETTLE_S: Final = 60.0
 POLL_S: Final = 0.1
 FOLLOWER: Final = "follower"
+AIOKAFKA: Final = "aiokafka"
+FOLLOWERS: Final = (FOLLOWER, AIOKAFKA)
 
 
 def settings_of(bootstrap: str, level: str) -> dict[str, Any]:
@@ -134,7 +136,7 @@ class AiokafkaReader:
                     found = await consumer.getmany(timeout_ms=100)
                     for message in (each for messages in found.values() for each in messages):
                         place = message.topic, message.partition, message.offset
-                        seen = Seen(self._now(), "aiokafka", *place, parse_entry(message.value))
+                        seen = Seen(self._now(), AIOKAFKA, *place, parse_entry(message.value))
                         self._history.transactional.seen.append(seen)
         finally:
             with suppress(AiokafkaError, OSError, TimeoutError):

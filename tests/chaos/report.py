@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 
-from .anomaly import Anomaly
-from .checker import PROMISES
+from tests.history.anomaly import Anomaly
+
+from .checker import promises
 from .figures import (
     KindOfFault,
     by_kind,
@@ -147,12 +148,12 @@ def _kind_row(kind: KindOfFault, longest: float) -> str:
 
 def _promises(history: History, anomalies: Sequence[Anomaly]) -> str:
     rows = []
-    for promise in PROMISES:
-        broken = sum(1 for _ in promise(history)) if anomalies else 0
+    for promise in promises(history):
+        broken = sum(1 for _ in promise.broken()) if anomalies else 0
         state = f'<span class="anomaly">{broken} times broken</span>' if broken else '<span class="kept">kept</span>'
-        name = promise.__name__.replace("_", " ")
-        told = (promise.__doc__ or "").strip().split("\n")[0]
-        rows.append(f'<tr><td>{escape(name)}</td><td>{state}</td><td class="quiet">{escape(told)}</td></tr>')
+        rows.append(
+            f'<tr><td>{escape(promise.name)}</td><td>{state}</td><td class="quiet">{escape(promise.text)}</td></tr>'
+        )
     return f'<h2>What was checked</h2><div class="card"><table>{"".join(rows)}</table></div>'
 
 

@@ -18,11 +18,11 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from .cluster import ChaosCluster
-from .consumers import AnyConsumer, make_consumers, read_log
+from .consumers import GROUPS, AnyConsumer, make_consumers, read_log
 from .copying import CopierSlot, make_copiers
 from .faults import plan
 from .history import History, Life, Note
-from .isolation import FOLLOWER, AnyReader, make_readers, read_views, wait_until_stable
+from .isolation import FOLLOWER, FOLLOWERS, AnyReader, make_readers, read_views, wait_until_stable
 from .nemesis import Nemesis
 from .producers import TOPIC, AnyProducer, make_producers, make_stubborn
 from .roles import Roles
@@ -35,6 +35,9 @@ PEACE_S: Final = 8.0
 CATCH_UP_S: Final = 60.0
 COPY_S: Final = 120.0
 POLL_S: Final = 0.2
+ACKS_PER_MINUTE: Final = 500
+FAULTS_PER_MINUTE: Final = 5
+"""A third or less of what a run of any seed has had; with fewer it shows nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +73,10 @@ class _Run:
             minutes=options.minutes,
             lease_ttl_s=options.lease_ttl_s,
             partitions=options.partitions,
+            min_acks=round(options.minutes * ACKS_PER_MINUTE),
+            min_faults=max(1, round(options.minutes * FAULTS_PER_MINUTE)),
+            groups=list(GROUPS),
+            followers=list(FOLLOWERS),
         )
         self._history.transactional.partitions = options.partitions
         self._cluster = ChaosCluster(

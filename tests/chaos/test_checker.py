@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from .checker import MAX_PER_KIND, check
+from tests.history.anomaly import MAX_PER_KIND, Kind
+
+from .checker import check, promises
 from .history import Commit, Consumed, Fault, History, Note, Observed, RecordId, Send, Stored, load_history, parse_value
 
 Change = Callable[[History], None]
@@ -87,7 +89,7 @@ def test_an_ack_that_follows_from_the_next_one_has_no_offset() -> None:
     history.sends[4].offset = None
     assert check(history) == []
     drop(history, 4)
-    assert kinds(history) == {"ack without offset"}
+    assert kinds(history) == {Kind.LOST}
 
 
 def test_what_nobody_answered_may_be_written_while_the_log_is_read() -> None:
@@ -238,31 +240,31 @@ def end_by_itself(history: History) -> None:
 
 
 ANOMALIES: dict[Change, set[str]] = {
-    lose_the_end: {"lost ack"},
-    lose_one_to_another_record: {"lost ack"},
-    lose_one_after_a_pause: {"acked by a zombie"},
-    ack_without_an_offset: {"ack without offset", "behind an earlier ack", "out of order"},
-    give_an_offset_twice: {"lost ack", "offset twice", "out of order"},
-    show_an_offset_twice: {"offset twice", "stored twice"},
-    go_behind_an_ack: {"behind an earlier ack"},
-    damage_a_record: {"corrupt record", "phantom read"},
-    forget_after_a_restart: {"changed by a restart"},
-    invent_after_a_restart: {"changed by a restart"},
-    invent_a_record: {"phantom record"},
-    store_twice: {"stored twice"},
-    reorder_an_idempotent_producer: {"out of order"},
-    reorder_acks_of_a_plain_producer: {"out of order"},
-    read_what_is_not_there: {"phantom read"},
-    read_another_record: {"phantom read"},
-    pass_over_a_record: {"passed over"},
-    stay_behind: {"stuck consumer"},
-    commit_less_than_before: {"commit went back"},
-    tell_an_old_commit: {"commit lost"},
-    tell_no_commit: {"commit lost"},
-    tell_a_commit_that_nobody_made: {"commit lost"},
-    tell_a_refused_commit: {"commit lost"},
-    never_answer: {"stuck producer"},
-    never_succeed_again: {"stuck producer"},
+    lose_the_end: {Kind.LOST},
+    lose_one_to_another_record: {Kind.INCONSISTENT_OFFSETS, Kind.LOST},
+    lose_one_after_a_pause: {"acked by a zombie", Kind.LOST},
+    ack_without_an_offset: {Kind.REORDERED, Kind.SPURIOUS_ZERO},
+    give_an_offset_twice: {Kind.INCONSISTENT_OFFSETS, Kind.LOST, Kind.REORDERED},
+    show_an_offset_twice: {Kind.POLL_WENT_BACK},
+    go_behind_an_ack: {Kind.REORDERED},
+    damage_a_record: {Kind.CORRUPT, Kind.INCONSISTENT_OFFSETS},
+    forget_after_a_restart: {Kind.LOST},
+    invent_after_a_restart: {Kind.CHANGED_LOG, Kind.UNSEEN},
+    invent_a_record: {Kind.PHANTOM},
+    store_twice: {Kind.DUPLICATE},
+    reorder_an_idempotent_producer: {Kind.REORDERED},
+    reorder_acks_of_a_plain_producer: {Kind.REORDERED},
+    read_what_is_not_there: {Kind.LOST},
+    read_another_record: {Kind.INCONSISTENT_OFFSETS},
+    pass_over_a_record: {Kind.SKIPPED},
+    stay_behind: {Kind.UNSEEN},
+    commit_less_than_before: {Kind.COMMIT_WENT_BACK},
+    tell_an_old_commit: {Kind.COMMIT_WENT_BACK},
+    tell_no_commit: {Kind.COMMIT_LOST},
+    tell_a_commit_that_nobody_made: {Kind.COMMIT_LOST},
+    tell_a_refused_commit: {Kind.COMMIT_LOST},
+    never_answer: {Kind.UNANSWERED},
+    never_succeed_again: {Kind.STARVED},
     end_by_itself: {"trouble"},
 }
 
@@ -272,6 +274,24 @@ def test_finds(change: Change, found: set[str]) -> None:
     history = right()
     change(history)
     assert kinds(history) == found
+
+
+def test_promises_say_what_they_promise() -> None:
+    assert all(promise.text and promise.name for promise in promises(right()))
+
+
+def test_a_run_in_which_hardly_anything_happened_is_no_pass() -> None:
+    history = right()
+    history.min_acks = 11
+    assert kinds(history) == {Kind.NO_EVIDENCE}
+
+
+def test_a_group_that_read_nothing_after_the_faults_is_found() -> None:
+    history = right()
+    history.groups, history.healed_at = [GROUP], 5.0
+    assert check(history) == []
+    history.consumed = [each for each in history.consumed if each.at < 5.0]
+    assert kinds(history) == {Kind.STOPPED_READER, Kind.UNSEEN}
 
 
 def test_commits_at_the_same_time_may_end_in_any_order() -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.history.anomaly import Kind
+
 from .checker import check
 from .history import History, load_history
 from .transactions import (
@@ -130,7 +132,9 @@ def show(history: History, deal: Deal, parts: int) -> None:
         for view in (it.committed, it.uncommitted):
             view[COPIES][entry.partition].append(Kept(100 + deal.key[1], copied))
         copies.append(copied)
-    it.deals.append(replace(deal, topic=COPIES, entries=copies, fate=COMMITTED, asked_at=5.0))
+    it.deals.append(
+        replace(deal, topic=COPIES, entries=copies, fate=COMMITTED, begun_at=4.9, asked_at=5.0, ended_at=5.1)
+    )
 
 
 def show_an_aborted_one(history: History) -> None:
@@ -240,26 +244,26 @@ def never_succeed_again(history: History) -> None:
 
 
 ANOMALIES: dict[Change, set[str]] = {
-    lose_half_of_a_commit: {"lost commit", "never copied", "copy of nothing"},
-    show_an_aborted_one: {"aborted, but there"},
-    show_half_of_one_in_doubt: {"torn transaction"},
-    show_one_that_nobody_asked_for: {"aborted, but there"},
-    commit_after_another_came: {"committed by a zombie"},
-    go_on_after_another_came: {"out of order", "torn transaction"},
-    store_an_aborted_one_twice: {"stored twice"},
-    read_what_was_aborted: {"uncommitted read"},
-    pass_over_a_record: {"passed over"},
-    read_backwards: {"read twice"},
+    lose_half_of_a_commit: {"copy of nothing", "never copied", Kind.LOST},
+    show_an_aborted_one: {Kind.ABORTED_READ},
+    show_half_of_one_in_doubt: {Kind.TORN},
+    show_one_that_nobody_asked_for: {Kind.ABORTED_READ},
+    commit_after_another_came: {Kind.ZOMBIE_COMMIT},
+    go_on_after_another_came: {Kind.G0, Kind.REORDERED},
+    store_an_aborted_one_twice: {Kind.DUPLICATE},
+    read_what_was_aborted: {Kind.ABORTED_READ},
+    pass_over_a_record: {Kind.SKIPPED},
+    read_backwards: {Kind.POLL_WENT_BACK},
     copy_twice: {"copied twice"},
-    copy_what_was_aborted: {"copy of nothing"},
-    tell_less_than_before: {"offset went back", "offset lost"},
-    tell_of_no_transaction: {"offset of no transaction"},
-    forget_an_offset: {"offset lost"},
-    leave_one_open: {"transaction left open"},
-    forget_after_a_restart: {"changed by a restart"},
-    invent: {"phantom record"},
-    show_another_record_to_whom_wants_all: {"two truths"},
-    never_succeed_again: {"stuck producer"},
+    copy_what_was_aborted: {"copy of nothing", Kind.ABORTED_READ},
+    tell_less_than_before: {"offset went back", Kind.COMMIT_WENT_BACK},
+    tell_of_no_transaction: {Kind.COMMIT_LOST},
+    forget_an_offset: {Kind.COMMIT_WENT_BACK},
+    leave_one_open: {Kind.STUCK_LSO},
+    forget_after_a_restart: {Kind.LOST},
+    invent: {Kind.PHANTOM},
+    show_another_record_to_whom_wants_all: {Kind.LOST},
+    never_succeed_again: {Kind.STARVED},
 }
 
 

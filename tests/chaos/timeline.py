@@ -11,7 +11,8 @@ from itertools import pairwise
 from math import log10
 from typing import Final
 
-from .anomaly import Anomaly
+from tests.history.anomaly import Anomaly
+
 from .checker import PAUSE
 from .faults import CUTS, HICCUP, JOIN, RESTART
 from .figures import Pause, Second, pauses, seconds

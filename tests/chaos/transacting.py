@@ -2,7 +2,7 @@
 
 Data path   **transacting** -> agents; what they were told -> history
 Owns        what a transaction is made of and how it ends, by chance; one `Deal` for each
-Leaves      copies to `copying`; judging to `transaction_checker`
+Leaves      copies to `copying`; judging to `checker`
 
 Whoever can't go on is replaced by another instance with the same transactional id.
 """

@@ -2,7 +2,7 @@
 
 Data path   history -> **transaction_figures** -> transaction_report, summary
 Owns        counting
-Leaves      judging to `transaction_checker`
+Leaves      judging to `checker`
 """
 
 from collections import Counter
@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from .history import History
-from .transaction_checker import expected
 from .transactions import ABORTED, COMMITTED, UNKNOWN, Deal
 
 
@@ -43,7 +42,7 @@ def fates(history: History) -> list[Fates]:
 
 
 def _fates(family: str, deals: list[Deal], there: set[tuple[str, int]]) -> Fates:
-    unknown = [deal for deal in deals if expected(deal) == UNKNOWN]
+    unknown = [deal for deal in deals if deal.asked_at is not None and deal.fate == UNKNOWN]
     waits = [(deal.ended_at or 0.0) - (deal.asked_at or 0.0) for deal in deals if deal.fate == COMMITTED]
     return Fates(
         family=family,

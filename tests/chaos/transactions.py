@@ -1,6 +1,6 @@
 """Transactions: what transactional clients did and were told, what readers saw of it, and what the log holds of it.
 
-Data path   transacting, copying, isolation, roles -> **transactions** (in the history) -> transaction_checker, report
+Data path   transacting, copying, isolation, roles -> **transactions** (in the history) -> checker, report
 Owns        the nouns of transactions; values that say which transaction they belong to, and all that belongs to it
 Leaves      judging them to `transaction_checker`
 """
