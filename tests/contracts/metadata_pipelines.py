@@ -301,6 +301,11 @@ class PipelineContract(MetadataScene):
         await put(store, "a")
         assert (await beat(store))["a"] > before["a"]
 
+    async def test_epochs_go_on_in_a_database_that_begins_anew(self, store: MetadataStore, clock: ManualClock) -> None:
+        """A table that another database's owners wrote to has their epochs."""
+        await put(store, "a", "b")
+        assert min((await beat(store)).values()) > clock.now_ms()
+
     async def test_a_supervisor_that_leaves_frees_all_at_once(self, store: MetadataStore) -> None:
         await put(store, "a", "b")
         await beat(store)

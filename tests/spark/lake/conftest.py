@@ -169,10 +169,10 @@ def own_agent(tmp_path: Path) -> Iterator[LiveAgent]:
 def job(agent: LiveAgent, name: str, **given: str) -> PipelineJob:
     """The pipeline, taken as a supervisor takes it: agents place what its owner writes."""
     told = _told(agent, f"pipelines/{name}")
-    if told["owner"] is None:
-        _told(agent, "supervisors/test/heartbeat", {"host": "test", "slots": 4, "running": []})
-        told = _told(agent, f"pipelines/{name}")
-    found = pipeline_job(told, epoch=told["owner"]["epoch"])
+    running = [] if told["owner"] is None else [{"name": name, "epoch": told["owner"]["epoch"]}]
+    beat = _told(agent, "supervisors/test/heartbeat", {"host": "test", "slots": 4, "running": running})
+    [mine] = [each for each in beat["assigned"] if each["pipeline"]["name"] == name]
+    found = pipeline_job(mine["pipeline"], epoch=mine["epoch"], lineage=mine["lineage"])
     return replace(found, given={**found.given, "trigger": "available now", **given})
 
 

@@ -83,7 +83,7 @@ def told(name: str, **changes: Any) -> dict[str, Any]:
         "options": {},
         **changes,
     }
-    return {"epoch": 5, "pipeline": pipeline}
+    return {"epoch": 5, "lineage": f"{pipeline['name']}@c1", "pipeline": pipeline}
 
 
 class World:
@@ -173,6 +173,7 @@ async def test_a_runner_hears_how_far_its_pipeline_had_come(world: World) -> Non
     await world.step()
     start = child.heard[-1]
     assert isinstance(start, Start)
+    assert (start.epoch, start.lineage) == (5, "copies@c1")
     assert pipeline_job(start.pipeline, epoch=5).has_run
 
 

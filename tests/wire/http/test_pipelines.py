@@ -402,6 +402,19 @@ async def test_a_dead_supervisors_pipelines_go_to_another(http: httpx.AsyncClien
     assert (await beat(http, "bert"))["revenue"]["epoch"] > before
 
 
+async def test_a_pipeline_that_is_made_again_has_its_lineage_and_a_later_epoch(http: httpx.AsyncClient) -> None:
+    """Targets compare epochs of one lineage: a runner of the pipeline that was dropped is refused by them."""
+    await put(http)
+    await put(http, "other")
+    before = await beat(http, "anna")
+    assert before["revenue"]["lineage"] != before["other"]["lineage"]
+    assert (await http.delete("/v1/pipelines/revenue")).status_code == 204
+    await put(http)
+    after = (await beat(http, "anna", {"name": "other", "epoch": before["other"]["epoch"]}))["revenue"]
+    assert after["lineage"] == before["revenue"]["lineage"]
+    assert after["epoch"] > before["revenue"]["epoch"]
+
+
 async def test_a_heartbeat_names_a_pipeline_once(http: httpx.AsyncClient) -> None:
     twice = {"name": "revenue", "epoch": 1}
     answer = await http.post("/v1/supervisors/a/heartbeat", json={"host": "h", "slots": 1, "running": [twice, twice]})

@@ -56,8 +56,8 @@ class WriteContext:
 
     `mode` is Spark's output mode; `checkpoint` the folder of this query alone; `fmt` how a row becomes a value.
     `before_batch` is called by targets whose columns grow, before each micro-batch: it raises where the streams have
-    columns now that the query doesn't know. `lineage` names the pipeline through its restarts, which give it another
-    query id: targets that store the epoch themselves fence queries of earlier generations by it.
+    columns now that the query doesn't know. `lineage` is the same for all pipelines of this name in a
+    cluster: targets that store the epoch themselves fence earlier queries by it, which have other ids.
     """
 
     agents: str

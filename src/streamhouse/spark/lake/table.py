@@ -58,7 +58,7 @@ class Progress:
     """One micro-batch of one query. `offsets` is the checkpoint's text of its streams' offsets after it.
 
     `epoch` is that of the pipeline's owner who commits. `covers` is what the micro-batch is made of, by which a
-    repeated one is recognised (`model.replay`). `lineage` names the pipeline through its restarts.
+    repeated one is recognised (`model.replay`). `lineage` is the same for all pipelines of this name in a cluster.
     """
 
     query_id: str
@@ -71,7 +71,7 @@ class Progress:
 
     @property
     def fenced(self) -> tuple[str, ...]:
-        """The ids under which an owner's epoch is stored: the query's, and the pipeline's, which outlives a restart."""
+        """The ids under which an owner's epoch is stored: the query's, and the pipeline's, which outlives its queries."""
         return (self.query_id, self.lineage) if self.lineage else (self.query_id,)
 
 

@@ -85,7 +85,7 @@ class Runner:
     def do(self, command: Command) -> None:
         self._runs = {number: run for number, run in self._runs.items() if run.is_alive()}
         if isinstance(command, Start):
-            job = pipeline_job(command.pipeline, epoch=command.epoch)
+            job = pipeline_job(command.pipeline, epoch=command.epoch, lineage=command.lineage)
             run = QueryRun(command.run, job, build=self._builder.build, send=self._events.send)
             self._runs[command.run] = run
             run.start()

@@ -21,8 +21,8 @@ from streamhouse.sql.options import PipelineOptions, pipeline_options
 class PipelineJob:
     """`last_batch`: the last micro-batch of this generation that was reported, by any runner.
 
-    `late_rows`: how many rows of this generation a watermark has left out so far. `lineage` names the pipeline through
-    all of its generations: a restart keeps it, a pipeline that is dropped and created again has another one.
+    `late_rows`: how many rows of this generation a watermark has left out so far. `lineage` is the pipeline's name and
+    its cluster's id: a restart keeps it, and so does a pipeline that is dropped and created again.
     """
 
     name: str
@@ -67,7 +67,7 @@ class PipelineJob:
         return self.starting or self.options.starting
 
 
-def pipeline_job(pipeline: Mapping[str, Any], *, epoch: int) -> PipelineJob:
+def pipeline_job(pipeline: Mapping[str, Any], *, epoch: int, lineage: str = "") -> PipelineJob:
     """`pipeline` is the JSON object of an agent's response."""
     status = pipeline.get("status") or {}
     shape = pipeline.get("shape")
@@ -89,7 +89,7 @@ def pipeline_job(pipeline: Mapping[str, Any], *, epoch: int) -> PipelineJob:
         shape=None if shape is None else Shape(**{name: _frozen(value) for name, value in shape.items()}),
         last_batch=status.get("batch_id") if is_its_own else None,
         late_rows=(status.get("late_rows") or 0) if is_its_own else 0,
-        lineage=f"{pipeline['name']}@{pipeline['created_at_ms']}" if "created_at_ms" in pipeline else "",
+        lineage=lineage,
     )
 
 
@@ -102,6 +102,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True, tag="start", tag_field="d
 
     run: int
     epoch: int
+    lineage: str
     pipeline: dict[str, Any]
 
 

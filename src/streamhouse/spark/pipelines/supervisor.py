@@ -182,7 +182,7 @@ class Supervisor:
             self._news(name, "let go")
             self._forget(name)
         for name, each in assignments.items():
-            job = pipeline_job(each["pipeline"], epoch=each["epoch"])
+            job = pipeline_job(each["pipeline"], epoch=each["epoch"], lineage=each["lineage"])
             care = self._cares.get(name)
             if care is not None and (care.job.epoch, care.job.version) == (job.epoch, job.version):
                 continue
@@ -253,7 +253,7 @@ class Supervisor:
         care.started(number)
         child.send(Renewed(deadline=self._lease.deadline))
         pipeline = {**self._definitions[care.job.name], "status": care.status(self._clock.now_ms())}
-        child.send(Start(run=number, epoch=care.job.epoch, pipeline=pipeline))
+        child.send(Start(run=number, epoch=care.job.epoch, lineage=care.job.lineage, pipeline=pipeline))
         self._has_news.set()
 
     # --- children

@@ -94,7 +94,7 @@ class WriteTable:
 class MicroBatch:
     """Which micro-batch of which query, and in whose hands; `covers` is what it is made of (`model.replay`).
 
-    `lineage` names the pipeline through its restarts, each of which has another query.
+    `lineage` is the same for all pipelines of this name in a cluster, through restarts and DROP.
     """
 
     pipeline: str

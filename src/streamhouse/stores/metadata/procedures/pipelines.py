@@ -79,7 +79,7 @@ def _waiting(before: Status, begins_anew: bool) -> Status:
 
 async def take_epochs(tx: Transaction, count: int) -> int:
     """The first of so many epochs."""
-    [row] = await tx.rows(tx.sql.take_pipeline_epochs, {"count": count})
+    [row] = await tx.rows(tx.sql.take_pipeline_epochs, {"count": count, "now_ms": await tx.now_ms()})
     return int(row["first"])
 
 

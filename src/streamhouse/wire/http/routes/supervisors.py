@@ -30,7 +30,10 @@ class HeartbeatRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class AssignedPipeline(msgspec.Struct, frozen=True, kw_only=True):
+    """`lineage` is the same for all pipelines of this name in this cluster: among them, a larger epoch is later."""
+
     epoch: int
+    lineage: str
     pipeline: PipelineView
 
 
@@ -65,7 +68,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
 
     async def beat_supervisor(call: Call[NoQuery, HeartbeatRequest]) -> Response:
         assigned = await supervisors.beat(_heartbeat(_id(call), call.body))
-        return json_response(HeartbeatAnswer(ttl_s=supervisors.ttl_s, assigned=[_assigned(each) for each in assigned]))
+        return json_response(HeartbeatAnswer(ttl_s=supervisors.ttl_s, assigned=[_assigned(each, broker.cluster_id) for each in assigned]))
 
     async def leave_supervisor(call: Call[NoQuery, None]) -> Response:
         await supervisors.leave(_id(call))
@@ -115,9 +118,10 @@ def _heartbeat(supervisor: SupervisorId, told: HeartbeatRequest) -> Heartbeat:
     return Heartbeat(supervisor=supervisor, host=told.host, slots=told.slots, running=running)
 
 
-def _assigned(kept: StoredPipeline) -> AssignedPipeline:
+def _assigned(kept: StoredPipeline, cluster_id: str) -> AssignedPipeline:
     assert kept.owner is not None  # it was given to whoever asks
-    return AssignedPipeline(epoch=kept.owner.epoch, pipeline=pipeline_view(kept))
+    lineage = f"{kept.name}@{cluster_id}"
+    return AssignedPipeline(epoch=kept.owner.epoch, lineage=lineage, pipeline=pipeline_view(kept))
 
 
 def _view(supervisor: Supervisor) -> SupervisorView:
