@@ -24,10 +24,11 @@ LAKES = (Connector.ICEBERG, Connector.DELTA, Connector.PARQUET)
 NAMES = ("copies", "totals", *(f"to_{connector.value}" for connector in LAKES))
 
 
-def sql_of(lake: Path) -> str:
+def sql_of(lake: Path, *, starting: str = "earliest") -> str:
     columns = "(id BIGINT, part BIGINT)"
     text = f"CREATE TABLE orders {columns} WITH (connector = 'topic', format = 'json');\n"
-    pipeline = "WITH (trigger = '300 milliseconds', max_records_per_trigger = '3', dead_letters = 'none')"
+    options = f"trigger = '300 milliseconds', max_records_per_trigger = '3', starting = '{starting}'"
+    pipeline = f"WITH ({options}, dead_letters = 'none')"
     for each in LAKES:
         place = f"connector = '{each.value}', location = '{lake / each.value}'"
         text += f"CREATE TABLE {each.value} {columns} WITH ({place});\n"
@@ -54,6 +55,11 @@ class Targets:
     def __init__(self, agent: LiveAgent, pipelines: Pipelines, lake: Path) -> None:
         self._agent, self._pipelines, self._lake = agent, pipelines, lake
         self._sent = 0
+        self.before = 0
+        """How many rows were sent before the view was created."""
+
+    def begin_views_anew(self) -> None:
+        self.before = self._sent
 
     def send(self) -> None:
         rows = [{"id": self._sent + number, "part": number % 2} for number in range(ROWS)]
@@ -64,7 +70,7 @@ class Targets:
         """Every row that was sent is once in each of them."""
         ids = list(range(self._sent))
         self._pipelines.reads("copies", [{"id": each, "part": each % 2} for each in ids])
-        self._pipelines.shows("totals", [{"part": part, "n": self._sent // 2} for part in (0, 1)])
+        self._pipelines.shows("totals", [{"part": part, "n": (self._sent - self.before) // 2} for part in (0, 1)])
         for connector in LAKES:
             until(partial(self._has, connector), f"rows are in {connector.value}")
             assert self.ids_in(connector) == ids, connector
@@ -88,6 +94,49 @@ class Targets:
 def signalled(supervisor: LiveSupervisor, number: int, *, is_all: bool) -> None:
     for pid in [supervisor.pid, *(below(supervisor.pid) if is_all else ())]:
         os.kill(pid, number)
+
+
+def runner_of(supervisor: LiveSupervisor) -> list[int]:
+    """The processes of a supervisor's only runner, without the one that would kill it in time."""
+    (runner,) = supervisor.runners.values()
+    guarding = b"streamhouse.spark.pipelines.lease_guard"
+    return [runner, *(pid for pid in below(runner) if guarding not in Path(f"/proc/{pid}/cmdline").read_bytes())]
+
+
+@pytest.mark.parametrize("how", ["created again", "restarted"])
+def test_a_stopped_runner_of_what_begins_anew_commits_nothing(agent: LiveAgent, tmp_path: Path, how: str) -> None:
+    first, second = (LiveSupervisor(agent, tmp_path, name) for name in ("first", "second"))
+    with SyncClient(agent.http) as client, first:
+        client.topics.create("orders", partitions=2)
+        pipelines = Pipelines(agent, client, tmp_path)
+        targets = Targets(agent, pipelines, tmp_path / "lake")
+        pipelines.apply(sql_of(tmp_path / "lake"))
+        pipelines.reach("running", *NAMES)
+        targets.send()
+        targets.are_right()
+        signalled(first, signal.SIGSTOP, is_all=True)
+        try:
+            for name in NAMES:
+                if how == "restarted":
+                    client.pipelines.restart(name, from_="latest")
+                else:
+                    client.pipelines.delete(name)
+            if how == "created again":
+                pipelines.apply(sql_of(tmp_path / "lake", starting="latest"))
+            targets.begin_views_anew()
+            with second:
+                until(lambda: targets.are_owned_by(second), "the second has all")
+                pipelines.reach("running", *NAMES)
+                targets.send()
+                for pid in runner_of(first):  # its supervisor and its guard stay stopped
+                    os.kill(pid, signal.SIGCONT)
+                told = [f"pipeline moved; pipeline={name}" for name in NAMES]
+                until(lambda: all(each in first.output for each in told), "each query of the first is refused")
+                targets.are_right()
+                targets.send()
+                targets.are_right()
+        finally:
+            signalled(first, signal.SIGCONT, is_all=True)
 
 
 def test_each_row_is_there_once_whoever_is_stopped(agent: LiveAgent, tmp_path: Path) -> None:

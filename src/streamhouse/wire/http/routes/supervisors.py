@@ -68,7 +68,9 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
 
     async def beat_supervisor(call: Call[NoQuery, HeartbeatRequest]) -> Response:
         assigned = await supervisors.beat(_heartbeat(_id(call), call.body))
-        return json_response(HeartbeatAnswer(ttl_s=supervisors.ttl_s, assigned=[_assigned(each, broker.cluster_id) for each in assigned]))
+        return json_response(
+            HeartbeatAnswer(ttl_s=supervisors.ttl_s, assigned=[_assigned(each, broker.cluster_id) for each in assigned])
+        )
 
     async def leave_supervisor(call: Call[NoQuery, None]) -> Response:
         await supervisors.leave(_id(call))
