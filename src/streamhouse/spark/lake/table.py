@@ -71,7 +71,7 @@ class Progress:
 
     @property
     def fenced(self) -> tuple[str, ...]:
-        """The ids under which an owner's epoch is stored: the query's, and the pipeline's, which outlives its queries."""
+        """The ids under which an owner's epoch is stored: the query's, and the lineage, which outlives queries."""
         return (self.query_id, self.lineage) if self.lineage else (self.query_id,)
 
 
