@@ -280,12 +280,12 @@ def doors_on(store: MetadataStore, at_ms: int) -> Dependencies:
         settings=Settings(),
         objects=MemoryObjectStore(clock=SystemClock()),
         metadata=store,
-        wals=cast(Any, None),
+        wal_factory=cast(Any, None),
         clock=FixedClock(at_ms),
         ids=Ids(),
         kafka=ADDRESS,
         http=ADDRESS,
-        alone=True,
+        single_agent=True,
     )
 
 

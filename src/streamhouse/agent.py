@@ -1,7 +1,6 @@
-"""Agent: the only module that knows everyone. Builds the components from settings, connects them, runs them, stops
-them.
+"""Agent: the composition root. Builds the components from settings, connects them, runs them, stops them.
 
-Data path   none; it lays the pipes
+Data path   none
 Owns        the order of starting and stopping, the data folder's lock, signals
 Leaves      everything else to the components
 """
@@ -70,19 +69,19 @@ RECOVERED_BY: Final = {
 }
 
 SWITCH_INTERVAL_S: Final = 0.0005
-"""How long a busy thread keeps the interpreter while another one wants it. Python's 5 ms would be the latency of
-every ack that waits for the WAL's thread."""
+"""How long a busy thread keeps the GIL while another thread waits for it. Python's default of 5 ms would add to the
+latency of every ack that waits for the WAL's thread."""
 
 RECOVERY_TIMEOUT_S: Final = 600.0
-"""Of one metadata call of `recover`: everything that is registered is one transaction."""
+"""Timeout of one metadata call of `recover`, which registers everything in one transaction."""
 
 GARBAGE_OBJECTS: Final = 20_000
-"""New objects after which Python looks for cycles among them."""
+"""New objects after which Python's garbage collector runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentReady:
-    """What a running agent tells whoever started it."""
+    """Addresses, ids and stores of a started agent, for the command that started it."""
 
     kafka: Address
     http: Address
@@ -120,8 +119,8 @@ async def run_agent(settings: Settings, *, on_ready: Callable[[AgentReady], None
 
 
 def _collect_garbage_rarely() -> None:
-    """What there is by now stays for ever and needs no looking at; records come and go by the thousand, and hardly any
-    of them is part of a cycle. Looking for those after every 700 objects took two fifths of a request's CPU."""
+    """Freeze the objects of the start-up and collect cycles less often: hardly any record is part of a cycle. With
+    Python's default, after every 700 objects, the collector took two fifths of a request's CPU."""
     gc.freeze()
     gc.set_threshold(GARBAGE_OBJECTS, 10, 10)
 
@@ -157,7 +156,8 @@ class Agent:
         self.stop()
 
     async def serve(self) -> None:
-        """Serve until `stop`, then hand over: no new appends, everything flushed, the session ended, sockets closed."""
+        """Serve until `stop`; then hand partitions over, reject new appends, flush, end the session and close
+        sockets."""
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(self.broker.run(), name="broker")
             stopping = tasks.create_task(self._stop.wait(), name="stop")
@@ -172,8 +172,8 @@ class Agent:
 
 
 def end_process_after(seconds: float) -> None:
-    """Have the process end after so long, whatever it waits for: a thread that a disk or a driver doesn't let go can't
-    be ended otherwise. What was acknowledged is in the write-ahead log."""
+    """Exit the process after `seconds`, even if threads are blocked in a disk or driver call, which can't be
+    interrupted. Acknowledged records are in the write-ahead log."""
 
     def end() -> None:
         names = ",".join(thread.name for thread in threading.enumerate() if not thread.daemon)
@@ -186,7 +186,7 @@ def end_process_after(seconds: float) -> None:
 
 
 async def _close(closing: Awaitable[None], *, what: str, limits: AgentSettings) -> None:
-    """Close a part of the agent, for `agent.close_timeout_s` at most; what then is still open goes with the process."""
+    """Close a component, within `agent.close_timeout_s`; what is still open then ends with the process."""
     try:
         await limited(closing, seconds=limits.close_timeout_s, clock=SystemClock())
     except TimeoutError:
@@ -194,7 +194,7 @@ async def _close(closing: Awaitable[None], *, what: str, limits: AgentSettings) 
 
 
 class _DataPaths(NamedTuple):
-    """Where an agent keeps things."""
+    """Where an agent stores its data."""
 
     data: Path
     metadata_url: str
@@ -209,19 +209,17 @@ class _Listeners(NamedTuple):
 @asynccontextmanager
 async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
     """Open everything, in the order in which it is needed; close it in reverse."""
-    places, registry = _data_paths(settings), CollectorRegistry()
-    settings = _with_wal_kind(settings, metadata_url=places.metadata_url, store_url=places.store_url)
+    paths, registry = _data_paths(settings), CollectorRegistry()
+    settings = _with_wal_kind(settings, metadata_url=paths.metadata_url, store_url=paths.store_url)
     async with AsyncExitStack() as stack:
         files = LocalFiles()
         if _needs_data_dir(settings):
-            stack.callback(_lock_data_dir(files, places.data).release)
+            stack.callback(_lock_data_dir(files, paths.data).release)
         listeners = _listen(settings, stack)
         grpc = _open_grpc(settings)
         if grpc is not None:
             stack.push_async_callback(grpc.stop)
-        dependencies = await _open_dependencies(
-            settings, places, listeners, files=files, registry=registry, stack=stack
-        )
+        dependencies = await _open_dependencies(settings, paths, listeners, files=files, registry=registry, stack=stack)
         broker = Broker(dependencies)
         await broker.start()
         cluster_id = broker.cluster_id
@@ -238,37 +236,39 @@ async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
         )
         await kafka.start()
         stack.push_async_callback(kafka.stop)
-        told = _grpc_address(grpc, agent_session.session.http)
-        app = make_app(broker, registry, cluster_id=cluster_id, grpc=str(told) if told is not None else None)
+        grpc_address = _grpc_address(grpc, agent_session.session.http)
+        app = make_app(
+            broker, registry, cluster_id=cluster_id, grpc=str(grpc_address) if grpc_address is not None else None
+        )
         http = HttpServer(settings.http, app, listeners.http)
         http.start()
         stack.push_async_callback(http.stop)
-        if grpc is not None and told is not None:
+        if grpc is not None and grpc_address is not None:
             await grpc.start(
-                broker, clock=dependencies.clock, registry=registry, cluster_id=cluster_id, advertised=told
+                broker, clock=dependencies.clock, registry=registry, cluster_id=cluster_id, advertised=grpc_address
             )
-        yield Agent(broker, kafka, http, grpc, _ready(broker, agent_session.session, places, listeners, grpc, settings))
+        yield Agent(broker, kafka, http, grpc, _ready(broker, agent_session.session, paths, listeners, grpc, settings))
 
 
 async def recover(settings: Settings, *, apply: bool, take_over: str | None, on_progress: OnProgress) -> AdoptionReport:
-    """Find, and with `apply` register, what the metadata store lacks of the object store; while no agent runs."""
+    """Find objects that the metadata store lacks and, with `apply`, register them. No agent may be running."""
     configure_logging(log_format=settings.agent.log_format, level="warning")
-    places = _data_paths(settings)
+    paths = _data_paths(settings)
     clock, ids, files = SystemClock(), Ids(), LocalFiles()
     patient = replace(settings.metadata, timeout_s=max(settings.metadata.timeout_s, RECOVERY_TIMEOUT_S))
     async with AsyncExitStack() as stack:
-        has_folder = not settings.metadata.url or places.data.is_dir()
+        has_folder = not settings.metadata.url or paths.data.is_dir()
         if has_folder:
-            stack.callback(_lock_data_dir(files, places.data).release)
-        metadata = await open_metadata_store(places.metadata_url, clock=clock, settings=patient)
+            stack.callback(_lock_data_dir(files, paths.data).release)
+        metadata = await open_metadata_store(paths.metadata_url, clock=clock, settings=patient)
         stack.push_async_callback(metadata.aclose)
         registry = CollectorRegistry()
-        objects = open_object_store(places.store_url, clock=clock, ids=ids, registry=registry, settings=settings.store)
+        objects = open_object_store(paths.store_url, clock=clock, ids=ids, registry=registry, settings=settings.store)
         stack.push_async_callback(objects.aclose)
         return await recover_stores(
             metadata,
             objects,
-            disk=DiskWalRecovery(places.data / "wal", files) if has_folder else None,
+            disk=DiskWalRecovery(paths.data / "wal", files) if has_folder else None,
             settings=settings,
             clock=clock,
             ids=ids,
@@ -298,56 +298,58 @@ def _listen(settings: Settings, stack: AsyncExitStack) -> _Listeners:
 
 async def _open_dependencies(
     settings: Settings,
-    places: _DataPaths,
+    paths: _DataPaths,
     listeners: _Listeners,
     *,
     files: LocalFiles,
     registry: CollectorRegistry,
     stack: AsyncExitStack,
 ) -> Dependencies:
-    """Everything that the broker reaches the world with."""
+    """Open stores, WALs and clients of other agents."""
     clock, ids = SystemClock(), Ids()
-    waits = partial(retry_start, clock=clock, ids=ids, limit_s=settings.metadata.start_wait_s)
-    metadata = await waits(partial(open_metadata_store, places.metadata_url, clock=clock, settings=settings.metadata))
+    retrying = partial(retry_start, clock=clock, ids=ids, limit_s=settings.metadata.start_wait_s)
+    metadata = await retrying(partial(open_metadata_store, paths.metadata_url, clock=clock, settings=settings.metadata))
     stack.push_async_callback(lambda: _close(metadata.aclose(), what="metadata store", limits=settings.agent))
     objects = WatchedStore(
-        open_object_store(places.store_url, clock=clock, ids=ids, registry=registry, settings=settings.store), clock
+        open_object_store(paths.store_url, clock=clock, ids=ids, registry=registry, settings=settings.store), clock
     )
     stack.push_async_callback(lambda: _close(objects.aclose(), what="object store", limits=settings.agent))
     await check_store(objects, ids)
-    # Only the database in the folder that we have locked is ours for certain.
-    alone = not settings.metadata.url
-    local = DiskWalFactory(places.data / "wal", settings.wal, files=files, clock=clock, ids=ids)
-    if not alone and not _is_postgres(places.metadata_url):
-        await _require_no_other_agent(metadata, local)
-    remote = ObjectWalFactory(objects, settings.wal, clock=clock, ids=ids)
-    heartbeats = await waits(partial(open_heartbeats, partial(_session_store, metadata, places.metadata_url, settings)))
+    # Only a database in the locked data folder is certainly used by this agent alone.
+    single_agent = not settings.metadata.url
+    disk_wals = DiskWalFactory(paths.data / "wal", settings.wal, files=files, clock=clock, ids=ids)
+    if not single_agent and not _is_postgres(paths.metadata_url):
+        await _require_no_other_agent(metadata, disk_wals)
+    object_wals = ObjectWalFactory(objects, settings.wal, clock=clock, ids=ids)
+    heartbeats = await retrying(
+        partial(open_heartbeats, partial(_session_store, metadata, paths.metadata_url, settings))
+    )
     stack.push_async_callback(heartbeats.aclose)
-    peers, holders = KafkaAgentClient(settings.peers, clock=clock), HttpFreezeClient(settings.peers)
-    stack.push_async_callback(lambda: _close(peers.aclose(), what="connections to agents", limits=settings.agent))
-    stack.push_async_callback(lambda: _close(holders.aclose(), what="connections to agents", limits=settings.agent))
+    agents, freezes = KafkaAgentClient(settings.peers, clock=clock), HttpFreezeClient(settings.peers)
+    stack.push_async_callback(lambda: _close(agents.aclose(), what="connections to agents", limits=settings.agent))
+    stack.push_async_callback(lambda: _close(freezes.aclose(), what="connections to agents", limits=settings.agent))
     return Dependencies(
         settings=settings,
         objects=objects,
         metadata=metadata,
-        wals=local if settings.wal.kind == "disk" else remote,
-        foreign_wals={"object": remote, **({"disk": local} if _needs_data_dir(settings) else {})},
+        wal_factory=disk_wals if settings.wal.kind == "disk" else object_wals,
+        foreign_wals={"object": object_wals, **({"disk": disk_wals} if _needs_data_dir(settings) else {})},
         clock=clock,
         ids=ids,
-        kafka=_advertised("kafka", settings.kafka.advertise, listeners.kafka, alone=alone),
-        http=_advertised("http", settings.http.advertise, listeners.http, alone=alone),
-        alone=alone,
-        peers=peers,
-        holders=holders,
+        kafka=_advertised("kafka", settings.kafka.advertise, listeners.kafka, single_agent=single_agent),
+        http=_advertised("http", settings.http.advertise, listeners.http, single_agent=single_agent),
+        single_agent=single_agent,
+        agents=agents,
+        freezes=freezes,
         heartbeats=heartbeats,
         puts=objects.puts,
-        store_url=places.store_url,
+        store_url=paths.store_url,
     )
 
 
 @asynccontextmanager
 async def _session_store(shared: MetadataStore, url: str, settings: Settings) -> AsyncIterator[SessionStore]:
-    """What heartbeats use: a connection of their own to PostgreSQL; in SQLite's queue they go ahead of the others."""
+    """The store for heartbeats: a separate connection to PostgreSQL; SQLite's queue has a priority for them."""
     if not _is_postgres(url):
         yield shared
         return
@@ -362,7 +364,7 @@ async def _session_store(shared: MetadataStore, url: str, settings: Settings) ->
 def _ready(
     broker: Broker,
     session: Session,
-    places: _DataPaths,
+    paths: _DataPaths,
     listeners: _Listeners,
     grpc: "GrpcServer | None",
     settings: Settings,
@@ -373,16 +375,16 @@ def _ready(
         grpc=grpc.address if grpc is not None else None,
         node_id=session.node_id,
         session_id=session.session_id,
-        data=places.data,
-        metadata_url=places.metadata_url,
-        store_url=places.store_url,
+        data=paths.data,
+        metadata_url=paths.metadata_url,
+        store_url=paths.store_url,
         wal=settings.wal.kind,
         recovered_records=broker.recovered.records,
     )
 
 
 def _open_grpc(settings: Settings) -> "GrpcServer | None":
-    """Imported only where it is listened for: grpc takes a tenth of a second."""
+    """Import gRPC only if it is enabled: the import takes a tenth of a second."""
     if not settings.grpc.listen:
         return None
     from streamhouse.wire.grpc.server import GrpcServer
@@ -391,21 +393,22 @@ def _open_grpc(settings: Settings) -> "GrpcServer | None":
 
 
 def _grpc_address(grpc: "GrpcServer | None", http: Address) -> Address | None:
-    """Where others reach gRPC here: the listener's own address, or where it listens everywhere, the HTTP port's."""
+    """The advertised gRPC address: the listener's own, or with the HTTP address's host if it listens on all
+    interfaces."""
     if grpc is None:
         return None
     return Address(http.host, grpc.address.port) if grpc.address.host in EVERYWHERE else grpc.address
 
 
 async def _require_no_other_agent(metadata: MetadataStore, wals: DiskWalFactory) -> None:
-    """Agents that share an SQLite file don't hear of each other's changes, so a second one would confuse clients.
+    """Reject a second agent on one SQLite file: agents aren't notified of each other's changes there.
 
-    A courtesy, not a guard: leases keep two agents that start at once from writing the same partition.
+    Best effort; leases prevent two agents that start at the same time from writing the same partition.
     """
     dead = await wals.dead_sessions(SessionId(""))
-    roll = await metadata.membership()
-    for session in roll.sessions:
-        if session.expires_at_ms > roll.now_ms and session.session_id not in dead:
+    membership = await metadata.membership()
+    for session in membership.sessions:
+        if session.expires_at_ms > membership.now_ms and session.session_id not in dead:
             raise Misconfigured(
                 f"another agent uses this SQLite database; node={session.node_id} kafka={session.kafka}; "
                 "stop that one first, or give several agents a PostgreSQL database with --metadata postgresql://…"
@@ -417,7 +420,7 @@ def _is_postgres(metadata_url: str) -> bool:
 
 
 def _with_wal_kind(settings: Settings, *, metadata_url: str, store_url: str) -> Settings:
-    """Appends go to a bucket where there is one and others can find them there, to the disk otherwise."""
+    """Resolve `wal.kind = auto`: object with PostgreSQL and a bucket, otherwise disk."""
     if settings.wal.kind != "auto":
         return settings
     shared = _is_postgres(metadata_url) and not store_url.startswith("file:")
@@ -425,7 +428,7 @@ def _with_wal_kind(settings: Settings, *, metadata_url: str, store_url: str) -> 
 
 
 def _needs_data_dir(settings: Settings) -> bool:
-    """Whether anything of this agent is on its own disk; with PostgreSQL, a bucket and the object WAL nothing is."""
+    """Whether this agent stores anything on its disk; with PostgreSQL, a bucket and the object WAL it doesn't."""
     return settings.wal.kind == "disk" or not settings.metadata.url or not settings.store.url
 
 
@@ -434,10 +437,10 @@ def _data_dir(settings: Settings) -> Path:
 
 
 def _lock_data_dir(files: LocalFiles, data: Path) -> Lock:
-    """One agent per data folder: whoever holds its lock knows that every other session in it is dead."""
+    """Lock the data folder for this agent; the holder of the lock knows that all other sessions in it are dead."""
     try:
         files.make_dir(data)
-        (data / "lock").touch()  # nobody ever removes it, so that a second start finds it and takes it
+        (data / "lock").touch()  # never removed, so that the next start locks the same file
         return files.lock(data / "lock")
     except LockedError:
         raise Misconfigured(
@@ -449,11 +452,11 @@ def _lock_data_dir(files: LocalFiles, data: Path) -> Lock:
         ) from None
 
 
-def _advertised(section: str, setting: str, listener: socket.socket, *, alone: bool) -> Address:
-    told = parse_address(setting) if setting else None
-    if alone and told is None:  # whoever came here has found the only agent there is
+def _advertised(section: str, setting: str, listener: socket.socket, *, single_agent: bool) -> Address:
+    configured = parse_address(setting) if setting else None
+    if single_agent and configured is None:  # a client that reached the only agent knows a working address
         return Address(*listener.getsockname()[:2])
-    return advertised(told, listener, setting=f"{section}.advertise")
+    return advertised(configured, listener, setting=f"{section}.advertise")
 
 
 def _register_metrics(registry: CollectorRegistry, broker: Broker) -> None:

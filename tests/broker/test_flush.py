@@ -163,7 +163,7 @@ async def test_when_all_leases_are_gone_with_the_session_nothing_is_dropped(worl
 
 async def _claim(world: World, broker: Broker) -> None:
     """Another agent claims the broker's session for recovery."""
-    rival = Broker(world.dependencies(alone=False))
+    rival = Broker(world.dependencies(single_agent=False))
     await rival.start()
     await world.sqlite.claim_recovery(
         current(broker).session.session_id, by=current(rival).session.session_id, proven_dead=True

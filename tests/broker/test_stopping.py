@@ -68,10 +68,10 @@ def heal(world: World) -> None:
 
 async def started(world: World, *, wal: Literal["disk", "object"]) -> Broker:
     """One agent of a cluster, with a topic."""
-    dependencies = world.dependencies(alone=False)
+    dependencies = world.dependencies(single_agent=False)
     if wal == "object":
         objects = ObjectWalFactory(world.objects, world.settings.wal, clock=world.clock, ids=world.ids)
-        dependencies = world.dependencies(alone=False, wals=objects)
+        dependencies = world.dependencies(single_agent=False, wal_factory=objects)
     broker = Broker(dependencies)
     await broker.start()
     await broker.create_topic(ORDERS.topic, partitions=1, overrides={})
@@ -81,7 +81,7 @@ async def started(world: World, *, wal: Literal["disk", "object"]) -> Broker:
 async def successor(world: World) -> Broker:
     """Another agent, which takes over as soon as it may."""
     objects = ObjectWalFactory(world.objects, world.settings.wal, clock=world.clock, ids=world.ids)
-    broker = Broker(world.dependencies(alone=False, wals=objects))
+    broker = Broker(world.dependencies(single_agent=False, wal_factory=objects))
     await broker.start()
     world.run(broker)
     return broker

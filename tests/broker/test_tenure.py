@@ -36,7 +36,7 @@ from tests.broker.support import (
 
 async def claimed_by_a_rival(world: World, broker: Broker) -> None:
     """Another agent takes the broker for dead and claims its session."""
-    rival = Broker(world.dependencies(alone=False))
+    rival = Broker(world.dependencies(single_agent=False))
     await rival.start()
     by = current(rival).session.session_id
     assert await world.sqlite.claim_recovery(current(broker).session.session_id, by=by, proven_dead=True)
@@ -251,7 +251,7 @@ async def test_a_session_whose_log_cannot_be_opened_is_ended_at_once(
         raise OSError("the disk is gone")
 
     dependencies = world.dependencies()
-    monkeypatch.setattr(dependencies.wals, "open", fail)
+    monkeypatch.setattr(dependencies.wal_factory, "open", fail)
     with pytest.raises(OSError, match="the disk is gone"):
         await Broker(dependencies).start()
     assert world.metadata.count("open_session") == 1
@@ -504,7 +504,7 @@ async def test_whoever_gives_up_waiting_for_a_log_leaves_the_others_alone(world:
 async def test_a_lease_that_another_session_holds_is_not_opened(world: World) -> None:
     broker = await world.start_with()
     await broker.open_log(ORDERS)
-    rival = Broker(world.dependencies(alone=False))
+    rival = Broker(world.dependencies(single_agent=False))
     await rival.start()
     with pytest.raises(LeaseHeld):
         await current(rival).open_log(await rival.topic("orders"), 0)

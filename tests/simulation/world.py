@@ -94,14 +94,14 @@ class Agent:
             settings=settings,
             objects=objects,
             metadata=as_store(self.metadata),
-            wals=wals,
+            wal_factory=wals,
             clock=world.clock,
             ids=ids,
             kafka=self.address,
             http=self.address,
-            alone=not team,
-            holders=self._holders(),
-            peers=self.world.make_peers(self) if self.world.make_peers is not None else no_agents(),
+            single_agent=not team,
+            freezes=self._holders(),
+            agents=self.world.make_peers(self) if self.world.make_peers is not None else no_agents(),
         )
 
     def _holders(self) -> FreezeClient:

@@ -285,24 +285,24 @@ class Broker:
 
     def agents(self) -> Sequence[Session]:
         """The agents that clients may talk to, by node id; this one among them."""
-        return [self._current().session] if self._dependencies.alone else self.cluster.live()
+        return [self._current().session] if self._dependencies.single_agent else self.cluster.live()
 
     def departed(self) -> Sequence[Session]:
         """Agents that died a moment ago: clients that still know them should find them named."""
-        return [] if self._dependencies.alone else self.cluster.departed.advertised(self.cluster.live())
+        return [] if self._dependencies.single_agent else self.cluster.departed.advertised(self.cluster.live())
 
     def redirected(self) -> Sequence[Session]:
         """Agents that departed, and for whose ids clients may be given the address of a living agent."""
-        return [] if self._dependencies.alone else self.cluster.departed.redirected(self.cluster.live())
+        return [] if self._dependencies.single_agent else self.cluster.departed.redirected(self.cluster.live())
 
     def misdirected(self) -> Sequence[tuple[float, float]]:
         """Times, by the monotonic clock, in which connections may have been made to the wrong agent: the one whose id
         led here is back."""
-        return [] if self._dependencies.alone else self.cluster.departed.misdirected()
+        return [] if self._dependencies.single_agent else self.cluster.departed.misdirected()
 
     def departures(self) -> Sequence[float]:
         """When agents went, by the monotonic clock, for whose ids clients may wait."""
-        return [] if self._dependencies.alone else self.cluster.departed.times()
+        return [] if self._dependencies.single_agent else self.cluster.departed.times()
 
     async def leaders(self, topics: Sequence[Topic]) -> Mapping[PartitionId, Leader]:
         """Who leads the partitions of these topics, or will when the first request comes."""

@@ -1,6 +1,6 @@
-"""Dependencies: everything outside the broker that it needs (stores, WAL, clock, other agents), in one value.
+"""Dependencies: what the broker needs from outside (stores, WAL, clock, other agents), in one value.
 
-`agent.py` or a simulation opens and closes what is in it.
+`agent.py` or a simulation opens and closes it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,36 +24,36 @@ from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.objects.base import ObjectStore
 from streamhouse.stores.objects.watched import PutWatch
 
-if TYPE_CHECKING:  # they are given dependencies themselves
+if TYPE_CHECKING:
     from streamhouse.model.fetch import FetchResult, OffsetResult, PartitionFetch
     from streamhouse.model.group_requests import DescribedGroup, ListedGroup, OffsetToCommit, Outcomes
 
 
 class WalFactory(WalRecovery, Protocol):
-    """Where write-ahead logs are made, and where those of dead sessions are found."""
+    """Opens write-ahead logs, and finds those of dead sessions."""
 
     @property
     def kind(self) -> str:
-        """Where they are: "disk" or "object"; written down with each session, for whoever must recover it."""
+        """The kind of its logs, "disk" or "object"; stored with each session, for its recovery."""
         ...
 
     async def open(self, session: SessionId) -> Wal:
-        """Begin the log of a new session."""
+        """Open the log of a new session."""
         ...
 
 
 class AppendResult(NamedTuple):
-    """What another agent says of a batch; `append_time_ms` is -1 where its records have times of their own."""
+    """Another agent's response to a batch; `append_time_ms` is -1 unless the topic uses log append time."""
 
     offset: int
     append_time_ms: int = -1
 
 
 class AgentClient(Protocol):
-    """The other agents, as any client reaches them.
+    """Requests to other agents, over the Kafka protocol.
 
-    What may be tried again, there or elsewhere, is `Retriable`; what would be refused again is `Rejected`. Nothing
-    waits longer than `timeout_s`, however long another agent is silent.
+    Raises `Retriable` if the request may succeed later or at another agent, and `Rejected` if it would fail again. No
+    call takes longer than `timeout_s`.
     """
 
     async def append(
@@ -65,7 +65,7 @@ class AgentClient(Protocol):
         timeout_s: float | None = None,
         request_flush: bool = False,
     ) -> AppendResult:
-        """Append a batch where another agent leads; returns its offset once it is acknowledged.
+        """Append a batch to a partition that another agent leads; returns its offset once it is acknowledged.
 
         After a `Retriable` the batch may or may not have been stored. With `request_flush` the leader flushes at once.
         """
@@ -74,21 +74,21 @@ class AgentClient(Protocol):
     async def fetch(
         self,
         at: Address,
-        wanted: "Sequence[tuple[PartitionId, PartitionFetch]]",
+        fetches: "Sequence[tuple[PartitionId, PartitionFetch]]",
         *,
         max_bytes: int,
         min_bytes: int,
         max_wait_s: float,
         timeout_s: float,
     ) -> "Sequence[FetchResult]":
-        """`Broker.fetch` at another agent; cancelled, it leaves nothing waiting there."""
+        """`Broker.fetch` at another agent; when it is cancelled, no long poll remains there."""
         ...
 
     async def offset(
         self, at: Address, name: TopicPartition, timestamp_ms: int, *, committed: bool = False, timeout_s: float
     ) -> "OffsetResult | None":
-        """The offset of a time, or with `LATEST_TIME` and `EARLIEST_TIME` an end of the log; as those see it who read
-        committed records, if asked for."""
+        """The offset of a time, or an end of the log for `LATEST_TIME` and `EARLIEST_TIME`; with `committed`, as
+        readers with read_committed see it."""
         ...
 
     async def list_groups(self, at: Address, *, timeout_s: float) -> "Sequence[ListedGroup]":
@@ -104,7 +104,7 @@ class AgentClient(Protocol):
     async def commit(
         self, at: Address, group_id: str, offsets: "Mapping[TopicPartition, OffsetToCommit]", *, timeout_s: float
     ) -> "Outcomes":
-        """Commit from outside the group, which may have no members."""
+        """Commit offsets without being a member of the group."""
         ...
 
     async def delete_group(self, at: Address, group_id: str, *, timeout_s: float) -> None: ...
@@ -114,22 +114,23 @@ class AgentClient(Protocol):
     ) -> Mapping[PartitionId, StreamhouseError | None]:
         """`Transactions.mark` at another agent: None for each partition whose marker is durable there.
 
-        However often a marker is sent, and however late it arrives, its partition takes it once.
+        Idempotent: a partition appends a marker once, however often and however late it is sent.
         """
         ...
 
 
 class FreezeClient(Protocol):
-    """The other agents, as leaders of what a commit or a job is about; whatever goes wrong is `Retriable`."""
+    """Requests to the leaders of partitions that an external commit freezes or a job flushes; all errors are
+    `Retriable`."""
 
-    async def hold(self, at: Address, asked: FreezeRequest, *, timeout_s: float) -> Sequence[FrozenPartition]:
-        """`Holds.hold` at another agent. After an error the hold may be there, or not: end it."""
+    async def hold(self, at: Address, request: FreezeRequest, *, timeout_s: float) -> Sequence[FrozenPartition]:
+        """`PartitionFreezes.hold` at another agent. After an error the freeze may exist: end it."""
         ...
 
     async def end_hold(self, at: Address, hold_id: str, outcome: Outcome, *, timeout_s: float) -> None: ...
 
     async def flush(self, at: Address, topic: str, *, timeout_s: float) -> None:
-        """`Flushing.flush` at another agent, of what it leads itself."""
+        """`TopicFlush.flush` at another agent, for the partitions that it leads."""
         ...
 
 
@@ -138,70 +139,70 @@ EARLIEST_TIME: Final = -2
 
 
 class NoAgents:
-    """For whoever has none."""
+    """For agents that know no others: every call raises `Unavailable`."""
 
     def __getattr__(self, name: str) -> Any:
-        async def nobody(at: Address, *_: object, **__: object) -> Any:
+        async def unavailable(at: Address, *_: object, **__: object) -> Any:
             raise Unavailable(f"other agents can't be reached from here; address={at}")
 
-        return nobody
+        return unavailable
 
 
 def no_freezes() -> FreezeClient:
-    holders: Any = NoAgents()
-    found: FreezeClient = holders
-    return found
+    client: Any = NoAgents()
+    freezes: FreezeClient = client
+    return freezes
 
 
 def no_agents() -> AgentClient:
-    peers: Any = NoAgents()
-    found: AgentClient = peers
-    return found
+    client: Any = NoAgents()
+    agents: AgentClient = client
+    return agents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependencies:
-    """`alone`: nobody else can use these stores (we hold the data folder's lock), so every other session is dead.
+    """`single_agent`: no other agent can use these stores (the data folder is locked), so all other sessions are dead.
 
-    `puts` is what is known of this agent's writes to `objects`.
+    `puts` watches this agent's writes to `objects`.
 
-    `heartbeats` run beside the event loop; None: on it, with `metadata`.
+    `heartbeats` run in a thread; None: on the event loop, with `metadata`.
 
-    `wals` is where this agent writes; `foreign_wals` are further ones that it can recover, by kind. `store_url` names
-    the object store for readers that need no agent; it never has credentials.
+    `wal_factory` opens this agent's WAL; `foreign_wals` are the kinds that it can recover. `store_url` is the URL of
+    the object store for readers that need no agent; it never contains credentials.
     """
 
     settings: Settings
     objects: ObjectStore
     metadata: MetadataStore
-    wals: WalFactory
+    wal_factory: WalFactory
     clock: Clock
     ids: Ids
     kafka: Address
     http: Address
-    alone: bool
+    single_agent: bool
     foreign_wals: Mapping[str, WalRecovery] = field(default_factory=dict)
-    peers: AgentClient = field(default_factory=no_agents)
-    holders: FreezeClient = field(default_factory=no_freezes)
+    agents: AgentClient = field(default_factory=no_agents)
+    freezes: FreezeClient = field(default_factory=no_freezes)
     heartbeats: HeartbeatRunner | None = None
     puts: PutWatch = field(default_factory=PutWatch)
     store_url: str = "memory:"
     store_time: StoreClock = field(default_factory=StoreClock)
 
     async def agreed_now_ms(self) -> int:
-        """For whoever deletes by age what users wrote: the earlier of the agent's clock and the metadata store's, so
-        that one of them that runs ahead deletes nothing. Reads the store's clock."""
+        """The time for deleting user data by age: the earlier of the agent's clock and the metadata store's, so that a
+        clock that runs ahead deletes nothing. Reads the store's clock."""
         store_ms = await self.metadata.now_ms()
         self.store_time.note(store_ms, now=self.clock.monotonic())
         return self.agreed_time().earlier_ms
 
     def agreed_time(self) -> AgreedTime:
-        """Both clocks, without asking the store: its clock was read when the session began, and every few minutes."""
+        """Both clocks without a call to the store: its clock is read when a session opens, and every few minutes."""
         return self.store_time.agreed(self.clock.now_ms(), now=self.clock.monotonic())
 
     def wals_of(self, kind: str) -> WalRecovery | None:
-        """Where logs of this kind can be read; None when this agent can't."""
-        return self.wals if kind == self.wals.kind else self.foreign_wals.get(kind)
+        """The recovery of this kind of logs; None if this agent can't read them."""
+        return self.wal_factory if kind == self.wal_factory.kind else self.foreign_wals.get(kind)
 
     def deadline(self, timeout_s: float) -> RetryDeadline:
         return RetryDeadline(self.clock, self.ids, self.settings.peers, timeout_s)

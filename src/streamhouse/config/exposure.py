@@ -1,6 +1,6 @@
-"""Exposure: which listeners can be reached from other machines, and the sentence that says what that means.
+"""Exposure: which listeners other machines can reach, and the warning about it.
 
-There is no authentication and no access control: whoever reaches a listener may do everything.
+There is no authentication and no access control: every client that reaches a listener may do everything.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from streamhouse.config.settings import Settings
 
 
 def exposed_listeners(settings: Settings) -> Mapping[str, str]:
-    """The listeners that aren't on loopback, with the addresses that they were given."""
+    """The listeners that aren't on loopback, with their addresses as configured."""
     listeners = {"Kafka": settings.kafka.listen, "HTTP": settings.http.listen, "gRPC": settings.grpc.listen}
     return {
         name: address for name, address in listeners.items() if address and not is_loopback(parse_address(address).host)
@@ -18,7 +18,7 @@ def exposed_listeners(settings: Settings) -> Mapping[str, str]:
 
 
 def exposure_warning(listeners: Mapping[str, str]) -> str:
-    """What to tell operators of these listeners; empty where there are none."""
+    """The warning for operators of these listeners; empty if there are none."""
     if not listeners:
         return ""
     named = ", ".join(f"{name} {address}" for name, address in listeners.items())

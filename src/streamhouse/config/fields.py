@@ -1,7 +1,6 @@
-"""Fields of settings: sections, and how sizes, durations, switches and addresses are written.
+"""Fields of settings: the base class of sections, and the syntax of sizes, durations, switches and addresses.
 
-Owns        the units that a setting's name implies (`_bytes`, `_s`, `_ms`) and the texts that are parsed as such; the
-            base class of sections
+Owns        the units implied by a setting's name (`_bytes`, `_s`, `_ms`), and parsing values with units
 Leaves      the settings to `settings`, `listeners` and `pipelines`; naming the source of a bad text to `load`
 """
 
@@ -56,7 +55,7 @@ def parse_address(text: str) -> Address:
 
 @lru_cache(maxsize=1024)
 def is_loopback(host: str) -> bool:
-    """Whether a host is one that only this machine reaches; of names, only localhost is known to be."""
+    """Whether only this machine reaches this host; of host names, only localhost counts."""
     if host == "localhost":
         return True
     try:
@@ -73,7 +72,7 @@ def unit_of(name: str) -> str | None:
 
 
 def parse_number(text: str, unit: str | None) -> int | float:
-    """A number, or with a unit in its name also a size or a duration; raises `ValueError`."""
+    """Parse a number; with `unit`, also a size or a duration such as 64MiB or 30s. Raises `ValueError`."""
     match = _QUANTITY.fullmatch(text.strip())
     if match is None:
         raise ValueError("not a number")
@@ -90,7 +89,7 @@ def parse_number(text: str, unit: str | None) -> int | float:
 
 
 def parse_switch(text: str) -> bool:
-    """True or false, in the words people use; raises `ValueError`."""
+    """Parse true/false, yes/no, on/off, 1/0; raises `ValueError`."""
     word = text.strip().lower()
     if word not in _SWITCHES:
         raise ValueError("neither true nor false")
@@ -107,4 +106,4 @@ def about(text: str, *, gt: float | None = None, ge: float | None = None, le: fl
 
 
 class Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A group of settings; its fields carry their own documentation."""
+    """A group of settings; each field carries its own description."""

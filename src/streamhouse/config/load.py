@@ -1,7 +1,7 @@
 """Load: flags, environment, `streamhouse.toml` and defaults become one `Settings`.
 
-Owns        the order of precedence, the names of flags and variables, and errors that name the place of a wrong value
-Leaves      what settings there are to `settings`; how quantities are written to `fields`; who asks to `cli`
+Owns        the order of precedence, the names of flags and variables, and errors that name the source of a wrong value
+Leaves      the settings themselves to `settings`; the syntax of quantities to `fields`; the command line to `cli`
 """
 
 import difflib
@@ -26,9 +26,9 @@ FILE_VARIABLE: Final = "STREAMHOUSE_CONFIG"
 OTHER_VARIABLES: Final = (FILE_VARIABLE, "STREAMHOUSE_AGENTS", "STREAMHOUSE_SQL_FOLDER")
 """Read by commands and Spark; no settings of agents."""
 CONNECTION_PREFIX: Final = "STREAMHOUSE_CONNECTION_"
-"""What pipelines and SQL reach other systems with; a name of the user's own stands behind it."""
+"""Prefix of the connections of pipelines and SQL to other systems; the user's name of the connection follows."""
 
-# The settings that have a flag of their own; any other one is given as `--set section.field=value`.
+# The settings that have a flag of their own; all others are set with `--set section.field=value`.
 FLAGS: Final[Mapping[str, str]] = {
     "agent.data": "--data",
     "kafka.listen": "--kafka",
@@ -41,7 +41,7 @@ FLAGS: Final[Mapping[str, str]] = {
 }
 
 LEAST_HEARTBEAT_S: Final = 0.05
-"""A heartbeat that may take no longer fails whenever the machine is busy."""
+"""A heartbeat with a shorter timeout fails whenever the machine is busy."""
 
 Source = Literal["flag", "environment", "file", "default"]
 
@@ -50,7 +50,7 @@ _PASSWORD: Final = re.compile(r"(://[^/@:]*):[^/@]*@")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """One setting: its value, where that came from, and what it means. Passwords in URLs are left out."""
+    """One setting: its value, the source of the value, and its description. Passwords in URLs are masked."""
 
     name: str
     value: object
@@ -62,7 +62,7 @@ class Explained:
     about: str
 
 
-class _Given(NamedTuple):
+class _RawValue(NamedTuple):
     raw: object
     source: Source
     where: str
@@ -70,7 +70,7 @@ class _Given(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Field:
-    """What the structs say about one setting."""
+    """One setting as the structs declare it."""
 
     section: str
     name: str
@@ -115,9 +115,10 @@ _BY_VARIABLE: Final[Mapping[str, _Field]] = {field.variable: field for field in 
 
 
 def load_settings(flags: Mapping[str, object], environ: Mapping[str, str], toml_path: Path | None = None) -> Settings:
-    """What flags, environment, file and defaults add up to; raises `Misconfigured` naming the first wrong place.
+    """Merge flags, environment, file and defaults; raises `Misconfigured` that names the source of the first wrong
+    value.
 
-    Flags are keyed like `wal.fsync`; None means not given. Without `toml_path` the file is the one that
+    Flags are keyed like `wal.fsync`; None means not set. Without `toml_path` the file is the one that
     `STREAMHOUSE_CONFIG` names, else `streamhouse.toml` in the working folder if there is one.
     """
     return _settings(_choose(flags, environ, toml_path))
@@ -127,57 +128,57 @@ def explain_settings(
     flags: Mapping[str, object], environ: Mapping[str, str], toml_path: Path | None = None
 ) -> tuple[Explained, ...]:
     """Every setting with its value, source and documentation, in the order of the structs."""
-    given = _choose(flags, environ, toml_path)
-    settings = _settings(given)
-    return tuple(_explain(field, settings, given.get(path)) for path, field in _BY_PATH.items())
+    values = _choose(flags, environ, toml_path)
+    settings = _settings(values)
+    return tuple(_explain(field, settings, values.get(path)) for path, field in _BY_PATH.items())
 
 
 def without_password(url: str) -> str:
     return _PASSWORD.sub(r"\1:***@", url)
 
 
-def _explain(field: _Field, settings: Settings, given: _Given | None) -> Explained:
+def _explain(field: _Field, settings: Settings, values: _RawValue | None) -> Explained:
     value = getattr(getattr(settings, field.section), field.name)
     return Explained(
         name=field.path,
         value=without_password(value) if isinstance(value, str) else value,
         default=field.default,
-        source=given.source if given else "default",
-        where=given.where if given else "",
+        source=values.source if values else "default",
+        where=values.where if values else "",
         variable=field.variable,
         allowed=_allowed(field),
         about=field.meta.description or "",
     )
 
 
-def _settings(given: Mapping[str, _Given]) -> Settings:
+def _settings(values: Mapping[str, _RawValue]) -> Settings:
     sections: dict[str, dict[str, object]] = {}
-    for path, value in given.items():
+    for path, value in values.items():
         field = _BY_PATH[path]
         sections.setdefault(field.section, {})[field.name] = _convert(field, value)
     settings = msgspec.convert(sections, Settings)
-    _check_together(settings)
+    _check_combinations(settings)
     return settings
 
 
 # --- sources ------------------------------------------------------------------------------------------------------
 
 
-def _choose(flags: Mapping[str, object], environ: Mapping[str, str], toml_path: Path | None) -> dict[str, _Given]:
-    return _from_file(toml_path or _usual_file(environ)) | _from_environment(environ) | _from_flags(flags)
+def _choose(flags: Mapping[str, object], environ: Mapping[str, str], toml_path: Path | None) -> dict[str, _RawValue]:
+    return _from_file(toml_path or _default_file(environ)) | _from_environment(environ) | _from_flags(flags)
 
 
-def _from_flags(flags: Mapping[str, object]) -> dict[str, _Given]:
+def _from_flags(flags: Mapping[str, object]) -> dict[str, _RawValue]:
     for path in flags:
         if path not in _BY_PATH:
             raise Misconfigured(f"unknown setting; where=--set {path}{_did_you_mean(path, _BY_PATH)}")
     return {
-        path: _Given(raw, "flag", FLAGS.get(path, f"--set {path}")) for path, raw in flags.items() if raw is not None
+        path: _RawValue(raw, "flag", FLAGS.get(path, f"--set {path}")) for path, raw in flags.items() if raw is not None
     }
 
 
-def _from_environment(environ: Mapping[str, str]) -> dict[str, _Given]:
-    given = {}
+def _from_environment(environ: Mapping[str, str]) -> dict[str, _RawValue]:
+    values = {}
     for name, text in sorted(environ.items()):
         if not name.startswith(PREFIX) or name in OTHER_VARIABLES or name.startswith(CONNECTION_PREFIX):
             continue
@@ -185,21 +186,21 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, _Given]:
             hint = _did_you_mean(name, [*_BY_VARIABLE, *OTHER_VARIABLES])
             raise Misconfigured(f"unknown environment variable; where={name}{hint} (all: streamhouse config show)")
         if text:  # an empty variable is one that a container passed through without a value
-            given[_BY_VARIABLE[name].path] = _Given(text, "environment", name)
-    return given
+            values[_BY_VARIABLE[name].path] = _RawValue(text, "environment", name)
+    return values
 
 
-def _usual_file(environ: Mapping[str, str]) -> Path | None:
-    if named := environ.get(FILE_VARIABLE):
-        return Path(named)
-    usual = Path(FILE_NAME)
-    return usual if usual.exists() else None
+def _default_file(environ: Mapping[str, str]) -> Path | None:
+    if path := environ.get(FILE_VARIABLE):
+        return Path(path)
+    default = Path(FILE_NAME)
+    return default if default.exists() else None
 
 
-def _from_file(path: Path | None) -> dict[str, _Given]:
+def _from_file(path: Path | None) -> dict[str, _RawValue]:
     if path is None:
         return {}
-    given = {}
+    values = {}
     sections = sorted({field.section for field in _BY_PATH.values()})
     for section, table in _read_toml(path).items():
         if section not in sections:
@@ -209,17 +210,17 @@ def _from_file(path: Path | None) -> dict[str, _Given]:
                 f"a section must be a table; where={path}: {section} allowed=[{section}] and its fields"
             )
         for name, raw in table.items():
-            given[f"{section}.{name}"] = _file_value(path, section, name, raw)
-    return given
+            values[f"{section}.{name}"] = _file_value(path, section, name, raw)
+    return values
 
 
-def _file_value(path: Path, section: str, name: str, raw: object) -> _Given:
+def _file_value(path: Path, section: str, name: str, raw: object) -> _RawValue:
     where = f"{path}: [{section}] {name}"
     if f"{section}.{name}" not in _BY_PATH:
         known = [field.name for field in _BY_PATH.values() if field.section == section]
         hint = _did_you_mean(name, known) or f" allowed={', '.join(known)}"
         raise Misconfigured(f"unknown setting; where={where}{hint}")
-    return _Given(raw, "file", where)
+    return _RawValue(raw, "file", where)
 
 
 def _read_toml(path: Path) -> dict[str, object]:
@@ -236,16 +237,16 @@ def _read_toml(path: Path) -> dict[str, object]:
 # --- values -------------------------------------------------------------------------------------------------------
 
 
-def _convert(field: _Field, given: _Given) -> object:
+def _convert(field: _Field, value: _RawValue) -> object:
     try:
-        raw = _parse(field, given.raw) if isinstance(given.raw, str) else given.raw
+        raw = _parse(field, value.raw) if isinstance(value.raw, str) else value.raw
         if isinstance(raw, float) and not math.isfinite(raw):
             raise ValueError("not a finite number")
         return msgspec.convert(raw, field.annotated)
     except ValueError:  # msgspec's ValidationError is one
-        near = _did_you_mean(str(given.raw), field.choices)
+        near = _did_you_mean(str(value.raw), field.choices)
         raise Misconfigured(
-            f"bad value for {field.path}; where={given.where} value={given.raw!r} allowed={_allowed(field)}{near}"
+            f"bad value for {field.path}; where={value.where} value={value.raw!r} allowed={_allowed(field)}{near}"
         ) from None
 
 
@@ -261,7 +262,7 @@ def _parse(field: _Field, text: str) -> object:
 
 def _allowed(field: _Field) -> str:
     if field.choices:
-        return _either(field.choices)
+        return _one_of(field.choices)
     if field.is_address:
         return "HOST:PORT"
     if field.type is bool:
@@ -278,8 +279,8 @@ def _bounds(meta: Meta) -> list[str]:
     return [f"{word} {limit:g}" for word, limit in limits.items() if limit is not None]
 
 
-def _either(words: Iterable[str]) -> str:
-    *first, last = words
+def _one_of(choices: Iterable[str]) -> str:
+    *first, last = choices
     return f"{', '.join(first)} or {last}" if first else last
 
 
@@ -288,8 +289,8 @@ def _did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def _check_together(settings: Settings) -> None:
-    """Values that are fine alone and make no sense together."""
+def _check_combinations(settings: Settings) -> None:
+    """Reject values that are valid alone but contradict each other."""
     lease, flush = settings.lease, settings.flush
     if lease.heartbeat_timeout_s < LEAST_HEARTBEAT_S:
         raise Misconfigured(

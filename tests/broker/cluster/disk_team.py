@@ -60,11 +60,11 @@ class DiskAgent:
         wals = DiskWalFactory(WAL_ROOT, world.settings.wal, files=self._files, clock=world.clock, ids=world.ids)
         self.broker = Broker(
             world.dependencies(
-                alone=False,
+                single_agent=False,
                 metadata=cast(MetadataStore, self.metadata),
-                wals=wals,
+                wal_factory=wals,
                 kafka=self.address,
-                peers=self._team,
+                agents=self._team,
             )
         )
         await self.broker.start()

@@ -129,7 +129,7 @@ async def test_what_only_a_log_in_the_object_store_has_comes_back(stores: Stores
     buckets = await make_all(stores)
     await stores.use("newer", buckets["newer"])
     wals = ObjectWalFactory(buckets["newer"], world.settings.wal, clock=world.clock, ids=world.ids)
-    broker = Broker(world.dependencies(wals=wals))
+    broker = Broker(world.dependencies(wal_factory=wals))
     await broker.start()
     task = world.run(broker)
     for value in (b"d", b"e"):

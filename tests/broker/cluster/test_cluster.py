@@ -40,8 +40,8 @@ class Team:
         world = self.world
         broker = Broker(
             world.dependencies(
-                alone=False,
-                wals=ObjectWalFactory(world.objects, world.settings.wal, clock=world.clock, ids=world.ids),
+                single_agent=False,
+                wal_factory=ObjectWalFactory(world.objects, world.settings.wal, clock=world.clock, ids=world.ids),
                 kafka=address,
             )
         )

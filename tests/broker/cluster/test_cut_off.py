@@ -147,7 +147,9 @@ class Buckets(Team):
         objects = WatchedStore(way, world.clock)
         wals = ObjectWalFactory(objects, world.settings.wal, clock=world.clock, ids=world.ids)
         address = at or Address("127.0.0.1", 9001 + len(self.agents))
-        dependencies = world.dependencies(alone=False, objects=objects, wals=wals, kafka=address, puts=objects.puts)
+        dependencies = world.dependencies(
+            single_agent=False, objects=objects, wal_factory=wals, kafka=address, puts=objects.puts
+        )
         broker = Broker(dependencies)
         await broker.start()
         self.agents.append(broker)

@@ -216,7 +216,7 @@ async def test_a_start_that_fails_half_way_is_not_taken_for_an_older_store(world
 
 
 async def test_agents_that_start_at_once_on_new_stores_agree_on_the_cluster_id(world: World) -> None:
-    brokers = [Broker(world.dependencies(alone=False)) for _ in range(4)]
+    brokers = [Broker(world.dependencies(single_agent=False)) for _ in range(4)]
     await asyncio.gather(*(each.start() for each in brokers))
     assert len({each.cluster_id for each in brokers}) == 1
     assert (await contents(world.bucket))[CLUSTER_KEY].decode() == brokers[0].cluster_id

@@ -159,7 +159,7 @@ async def test_the_log_of_an_ended_session_is_removed(world: World) -> None:
 async def test_the_log_of_a_session_that_the_store_never_heard_of_is_left_alone(world: World) -> None:
     """It belongs to other metadata, which may come back."""
     stranger = SessionId("s-" + "f" * 32)
-    wal = await world.dependencies().wals.open(stranger)
+    wal = await world.dependencies().wal_factory.open(stranger)
     await wal.append([WalEntry(_partition(), Epoch(1), 0, 1, _placed(b"theirs", 0))])
     world.kill()
     broker = await world.start_with()

@@ -172,12 +172,12 @@ class Scene:
             settings=self.settings,
             objects=cast(ObjectStore, None),
             metadata=cast(MetadataStore, store),
-            wals=cast(WalFactory, None),
+            wal_factory=cast(WalFactory, None),
             clock=self.clock,
             ids=seeded_ids(number),
             kafka=ADDRESS,
             http=ADDRESS,
-            alone=False,
+            single_agent=False,
         )
         catalog = TopicCatalog(dependencies)
         current_session = FakeTenancy(session)

@@ -386,7 +386,7 @@ class _Logs:
 
 async def test_what_ended_sessions_left_goes_when_it_is_old_and_nothing_else_does(world: World) -> None:
     logs = _Logs(world)
-    broker = Broker(world.dependencies(alone=False, wals=logs.wals))
+    broker = Broker(world.dependencies(single_agent=False, wal_factory=logs.wals))
     await broker.start()
     ended, live = await logs.session("a"), await logs.session("b")
     for session_id in (ended, live, SessionId("s-" + "c" * 32)):
@@ -401,7 +401,7 @@ async def test_what_ended_sessions_left_goes_when_it_is_old_and_nothing_else_doe
 
 async def test_a_session_is_forgotten_after_what_it_left(world: World) -> None:
     logs = _Logs(world)
-    broker = Broker(world.dependencies(alone=False, wals=logs.wals))
+    broker = Broker(world.dependencies(single_agent=False, wal_factory=logs.wals))
     await broker.start()
     ended = await logs.session("a")
     await world.sqlite.end_session(ended)

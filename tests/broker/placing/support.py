@@ -130,11 +130,11 @@ class Team:
         http = Address("127.0.0.1", 8000 + number)
         broker = Broker(
             world.dependencies(
-                alone=False,
-                wals=ObjectWalFactory(world.objects, world.settings.wal, clock=world.clock, ids=world.ids),
+                single_agent=False,
+                wal_factory=ObjectWalFactory(world.objects, world.settings.wal, clock=world.clock, ids=world.ids),
                 kafka=Address("127.0.0.1", 9000 + number),
                 http=http,
-                holders=self.links,
+                freezes=self.links,
             )
         )
         await broker.start()

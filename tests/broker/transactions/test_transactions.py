@@ -334,7 +334,7 @@ async def test_a_decision_that_was_never_told_to_a_partition_is_told_by_whoever_
 async def test_an_agent_that_was_taken_for_dead_ends_nothing_that_it_was_asked_to_end_long_ago() -> None:
     """Its producer, which keeps its epoch, asked another agent meanwhile and is in its next transaction."""
     async with running() as (world, broker):
-        paused = Broker(world.dependencies(alone=False))
+        paused = Broker(world.dependencies(single_agent=False))
         await paused.start()
         alice = await Producer(broker).init()
         asked = alice.call

@@ -60,13 +60,13 @@ async def a_member(objects: ObjectStore, metadata: MetadataStore) -> AsyncIterat
             settings=SETTINGS,
             objects=objects,
             metadata=metadata,
-            wals=ObjectWalFactory(objects, SETTINGS.wal, clock=clock, ids=ids),
+            wal_factory=ObjectWalFactory(objects, SETTINGS.wal, clock=clock, ids=ids),
             clock=clock,
             ids=ids,
             kafka=Address(*listener.getsockname()[:2]),
             http=Address("127.0.0.1", 1),
-            alone=False,
-            peers=peers,
+            single_agent=False,
+            agents=peers,
         )
     )
     await broker.start()

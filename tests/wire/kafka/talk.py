@@ -68,12 +68,12 @@ async def a_broker(
             settings=settings,
             objects=objects or MemoryObjectStore(clock),
             metadata=metadata,
-            wals=DiskWalFactory(folder / "wal", settings.wal, files=LocalFiles(), clock=clock, ids=ids),
+            wal_factory=DiskWalFactory(folder / "wal", settings.wal, files=LocalFiles(), clock=clock, ids=ids),
             clock=clock,
             ids=ids,
             kafka=NOWHERE,
             http=NOWHERE,
-            alone=True,
+            single_agent=True,
         )
     )
     await broker.start()

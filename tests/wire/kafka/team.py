@@ -80,13 +80,13 @@ class Member:
                 settings=settings,
                 objects=objects,
                 metadata=metadata,
-                wals=ObjectWalFactory(objects, settings.wal, clock=clock, ids=ids),
+                wal_factory=ObjectWalFactory(objects, settings.wal, clock=clock, ids=ids),
                 clock=clock,
                 ids=ids,
                 kafka=self.address,
                 http=Address("127.0.0.1", 1),
-                alone=False,
-                peers=self.peers,
+                single_agent=False,
+                agents=self.peers,
             )
         )
         self.server = KafkaServer(

@@ -115,12 +115,12 @@ async def pair(settings: Settings) -> AsyncIterator[Pair]:
                 settings=settings,
                 objects=objects,
                 metadata=metadata,
-                wals=ObjectWalFactory(objects, settings.wal, clock=clock, ids=ids),
+                wal_factory=ObjectWalFactory(objects, settings.wal, clock=clock, ids=ids),
                 clock=clock,
                 ids=ids,
                 kafka=Address("127.0.0.1", number),
                 http=Address("127.0.0.1", 100 + number),
-                alone=False,
+                single_agent=False,
             )
             broker = await stack.enter_async_context(running(Broker(dependencies)))
             served = await stack.enter_async_context(a_server(broker, settings))

@@ -124,7 +124,7 @@ class HealthCheck:
             latency_ms=(clock.monotonic() - began) * 1000,
             schema=schema,
             failures_in_a_row=failures,
-            is_listening=self._dependencies.alone or metadata.is_listening,
+            is_listening=self._dependencies.single_agent or metadata.is_listening,
         )
 
     async def _objects(self) -> Check:

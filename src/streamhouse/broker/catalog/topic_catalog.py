@@ -59,7 +59,7 @@ class TopicCatalog:
         self._by_id: dict[TopicId, Topic] = {}
         self._configs: dict[TopicId, _ParsedConfig] = {}
         self._loaded_at: float | None = None
-        self._miss_s = MISS_S if dependencies.alone else MISS_AMONG_OTHERS_S
+        self._miss_s = MISS_S if dependencies.single_agent else MISS_AMONG_OTHERS_S
         self._creating = asyncio.Lock()
         self.hits = 0
         self.misses = 0

@@ -226,7 +226,7 @@ class Cluster:
 
     def does(self, chore: str) -> bool:
         """Whether a chore that one agent is enough for is this agent's."""
-        return self._dependencies.alone or self._is_own(self._choice(chore.encode()))
+        return self._dependencies.single_agent or self._is_own(self._choice(chore.encode()))
 
     def _is_own(self, session: Session | None) -> bool:
         return session is not None and self._own is not None and session.session_id == self._own.session_id
@@ -251,7 +251,7 @@ class Cluster:
 
     async def require_ours(self, name: TopicPartition, partition: PartitionId) -> None:
         """Raise `NotLeader`, which says who to ask, unless this agent should lead the partition."""
-        if self._dependencies.alone:
+        if self._dependencies.single_agent:
             return
         state = (await self._states([partition.topic_id])).get(partition)
         if not self.is_ours(partition, state.pinned_to if state is not None else None):
@@ -265,7 +265,7 @@ class Cluster:
 
     def leads(self, state: PartitionState) -> bool:
         """Whether this agent leads the partition, or will; chores of a partition are its leader's."""
-        return self._dependencies.alone or self._is_own(self._leader(state.partition, state).session)
+        return self._dependencies.single_agent or self._is_own(self._leader(state.partition, state).session)
 
     def _leader(self, partition: PartitionId, state: PartitionState | None) -> Leader:
         if state is not None and (holder := self.find(state.holder)) is not None:

@@ -221,7 +221,7 @@ class ExternalCommits:
         async def hold(at: Address | None, request: FreezeRequest) -> Sequence[FrozenPartition]:
             if at is None:
                 return await self._holds.hold(request, timeout_s=timeout_s)
-            return await self._dependencies.holders.hold(at, request, timeout_s=timeout_s)
+            return await self._dependencies.freezes.hold(at, request, timeout_s=timeout_s)
 
         responses = await asyncio.gather(*(hold(*each) for each in requests.items()), return_exceptions=True)
         held: list[FrozenPartition] = []
@@ -265,7 +265,7 @@ class ExternalCommits:
                 if at is None:
                     await self._holds.end(hold_id, outcome)
                 else:
-                    await self._dependencies.holders.end_hold(at, hold_id, outcome, timeout_s=NOTIFY_S)
+                    await self._dependencies.freezes.end_hold(at, hold_id, outcome, timeout_s=NOTIFY_S)
             except Retriable as error:
                 log.warning(
                     "leader was not notified of a commit's outcome", extra={"outcome": outcome, "why": str(error)}

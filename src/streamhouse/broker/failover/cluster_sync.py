@@ -41,7 +41,7 @@ class MetadataChangeListener:
 
     async def run(self) -> None:
         """Until cancelled; returns at once where there are no others."""
-        if not self._dependencies.alone:
+        if not self._dependencies.single_agent:
             unsubscribe = self._dependencies.metadata.subscribe(self._schemas.heard)
             try:
                 async with asyncio.TaskGroup() as loops:
@@ -80,7 +80,7 @@ class LeadershipBalancer:
 
     async def run(self, agent_session: AgentSession) -> None:
         """Keep what this agent leads in line with what it should lead, until cancelled."""
-        if self._dependencies.alone:
+        if self._dependencies.single_agent:
             return
         while True:
             try:
@@ -173,7 +173,7 @@ class DeadSessionRecovery:
 
     async def run(self, recovery: WalSessionRecovery) -> None:
         """Recover what died, one after the other, until cancelled."""
-        if self._dependencies.alone:
+        if self._dependencies.single_agent:
             return
         while True:
             for dead in self._due():

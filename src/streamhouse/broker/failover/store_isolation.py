@@ -78,7 +78,7 @@ class StoreIsolation:
 
     async def run(self, agent_session: AgentSession) -> None:
         """Until cancelled; returns at once where there are no others."""
-        if self._dependencies.alone:
+        if self._dependencies.single_agent:
             return
         self._rule = IsolationRule(self._limit_s)
         try:

@@ -159,7 +159,7 @@ class WalReappend:
     async def run(self, own: SessionId) -> None:
         """Append again what abandoned sessions left on this disk; returns when nothing is left of them."""
         wals = self._dependencies.wals_of("disk")
-        if self._dependencies.alone or not isinstance(wals, DiskWalRecovery):
+        if self._dependencies.single_agent or not isinstance(wals, DiskWalRecovery):
             return
         settings = self._dependencies.settings.flush
         wait = settings.retry_s
@@ -303,7 +303,7 @@ class WalReappend:
         if leader.session_id == own:
             await self._acknowledge(await self._append_here(name, memoryview(batch)))
         else:
-            await self._dependencies.peers.append(leader.kafka, partition, batch)
+            await self._dependencies.agents.append(leader.kafka, partition, batch)
 
 
 def _report(session_id: SessionId, work: _Pass, records: int) -> None:

@@ -72,7 +72,7 @@ class Fetcher:
         )
         self._open_log = context.open_partitions.open_log
         self._may_acknowledge = context.session_manager.may_acknowledge
-        self._alone = dependencies.alone
+        self._alone = dependencies.single_agent
         self._clock = dependencies.clock
 
     def configure(self, settings: FetchSettings) -> None:

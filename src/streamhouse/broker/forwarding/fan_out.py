@@ -127,7 +127,7 @@ class FanOut:
                 return await self._here.fetch(
                     fetches, max_bytes=max_bytes, min_bytes=request.min_bytes, max_wait_s=wait_s
                 )
-            results = await self._dependencies.peers.fetch(
+            results = await self._dependencies.agents.fetch(
                 share.address,
                 share.items,
                 max_bytes=max_bytes,
@@ -189,7 +189,7 @@ class FanOutFetch:
         self, fetches: Sequence[PartitionFetch], *, max_bytes: int, min_bytes: int, max_wait_s: float
     ) -> list[FetchResult]:
         fetches = [each._replace(committed=True) for each in fetches]
-        if self._dependencies.alone or not fetches:
+        if self._dependencies.single_agent or not fetches:
             results = await self._here.fetch(fetches, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s)
         else:
             results = await self._read_anywhere(

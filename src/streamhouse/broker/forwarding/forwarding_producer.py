@@ -64,7 +64,7 @@ class ForwardingProducer:
         stored: FlushWaiter,
         buffered_acks: BufferedAcks,
     ) -> None:
-        self._peers = dependencies.peers
+        self._peers = dependencies.agents
         self._here = here
         self._leader_lookup = leader_lookup
         self._stored = stored

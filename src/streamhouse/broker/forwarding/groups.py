@@ -1,6 +1,6 @@
 """GroupService: administration of consumer groups at any agent.
 
-Data path   HTTP, gRPC -> **groups** -> broker.groups here, or the group's coordinator over Dependencies.peers
+Data path   HTTP, gRPC -> **groups** -> broker.groups here, or the group's coordinator over Dependencies.agents
 Owns        retries while the coordinator changes; the list of all agents' groups
 Leaves      the groups themselves to `broker.groups`
 """
@@ -52,14 +52,14 @@ class GroupService:
     async def _list_at(self, session: Session, deadline: RetryDeadline) -> list[ListedGroup]:
         if self._is_here(session):
             return list(await self._here.groups.list())
-        return list(await self._dependencies.peers.list_groups(session.kafka, timeout_s=deadline.left_s))
+        return list(await self._dependencies.agents.list_groups(session.kafka, timeout_s=deadline.left_s))
 
     async def describe(self, group_id: str) -> DescribedGroup:
         async def here() -> DescribedGroup:
             return _or_raise((await self._here.groups.describe([group_id]))[group_id])
 
         return await self._at_coordinator(
-            group_id, here, lambda at, left_s: self._dependencies.peers.describe_group(at, group_id, timeout_s=left_s)
+            group_id, here, lambda at, left_s: self._dependencies.agents.describe_group(at, group_id, timeout_s=left_s)
         )
 
     async def committed(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
@@ -69,7 +69,7 @@ class GroupService:
             return _or_raise((await self._here.groups.fetch({group_id: None}))[group_id])
 
         offsets = await self._at_coordinator(
-            group_id, here, lambda at, left_s: self._dependencies.peers.committed(at, group_id, timeout_s=left_s)
+            group_id, here, lambda at, left_s: self._dependencies.agents.committed(at, group_id, timeout_s=left_s)
         )
         if not offsets:
             await self.describe(group_id)
@@ -92,7 +92,7 @@ class GroupService:
         self, at: Address, group_id: str, offsets: Mapping[TopicPartition, OffsetToCommit], left_s: float
     ) -> Outcomes:
         """Commit at a remote coordinator. Kafka repeats an error of the whole group per partition: raise it once."""
-        outcomes = await self._dependencies.peers.commit(at, group_id, offsets, timeout_s=left_s)
+        outcomes = await self._dependencies.agents.commit(at, group_id, offsets, timeout_s=left_s)
         errors = list(outcomes.values())
         if errors and isinstance(errors[0], (Retriable, *HAS_MEMBERS)) and None not in errors:
             raise errors[0]
@@ -104,7 +104,7 @@ class GroupService:
                 raise error
 
         await self._at_coordinator(
-            group_id, here, lambda at, left_s: self._dependencies.peers.delete_group(at, group_id, timeout_s=left_s)
+            group_id, here, lambda at, left_s: self._dependencies.agents.delete_group(at, group_id, timeout_s=left_s)
         )
 
     async def _at_coordinator(

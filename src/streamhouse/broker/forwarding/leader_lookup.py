@@ -85,7 +85,7 @@ class LeaderLookup:
         if agent_session is None:
             raise Unavailable("the agent has no session yet")
         opened = agent_session.find_open(name, topic)
-        if self._dependencies.alone or (opened is not None and opened.closed is None):
+        if self._dependencies.single_agent or (opened is not None and opened.closed is None):
             return LeaderLocation(partition, None, opened.epoch if opened is not None else -1)
         leader = await self._here.cluster.leader_of(partition)
         if leader.session is None:
@@ -140,7 +140,7 @@ class OffsetLookup:
                 if location.address is None:
                     return await here(name)
                 left_s = deadline.left_s
-                return await self._dependencies.peers.offset(
+                return await self._dependencies.agents.offset(
                     location.address, name, timestamp_ms, committed=committed, timeout_s=left_s
                 )
             except Retriable as error:

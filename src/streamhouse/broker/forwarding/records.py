@@ -1,6 +1,6 @@
 """RecordService: publishing, reading and groups for HTTP and gRPC clients.
 
-Data path   wire.http, wire.grpc -> **records** -> logs of this agent, or of others over Dependencies.peers
+Data path   wire.http, wire.grpc -> **records** -> logs of this agent, or of others over Dependencies.agents
 Owns        the public calls; building and closing the parts
 Leaves      publishing, fetching and groups to their own modules; JSON and protobuf to `wire`
 

@@ -103,7 +103,7 @@ class Shards:
         self._catalog = catalog
         self._current_session = current_session
         self._placement = placement
-        self._alone = dependencies.alone
+        self._alone = dependencies.single_agent
         self._loaded = loaded
         self._dropped = dropped
         self._topic: Topic | None = None

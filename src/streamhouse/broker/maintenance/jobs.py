@@ -49,7 +49,7 @@ class TopicFlush:
         try:
             async with asyncio.timeout(timeout_s):
                 others = await self._others(topic) if everywhere else []
-                remote = [self._dependencies.holders.flush(other.http, name, timeout_s=timeout_s) for other in others]
+                remote = [self._dependencies.freezes.flush(other.http, name, timeout_s=timeout_s) for other in others]
                 await asyncio.gather(self._here(topic), *remote)
         except TimeoutError:
             raise Unavailable(f"the topic is not flushed yet; topic={name} after_s={timeout_s:g}") from None

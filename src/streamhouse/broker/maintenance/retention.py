@@ -283,7 +283,7 @@ class RetentionManager:
         went. In this order: the log of a session that the store doesn't know is left alone for ever."""
         await self._identity.check()
         ended = await self._ended(await self._logged())
-        gone = await self._dependencies.wals.collect(
+        gone = await self._dependencies.wal_factory.collect(
             ended.__contains__, now_ms=await self._dependencies.agreed_now_ms()
         )
         older_than_ms = round(SESSIONS_KEPT * self._dependencies.settings.wal.seal_retention_s * 1000)

@@ -65,7 +65,7 @@ class OffsetReservations:
         self._dependencies = dependencies
         self._session_id = session_id
         self._ahead = dependencies.settings.cluster.reserve_offsets
-        self._is_needed = dependencies.wals.kind == "disk" and not dependencies.alone
+        self._is_needed = dependencies.wal_factory.kind == "disk" and not dependencies.single_agent
         self._begun: dict[PartitionId, OffsetReservation] = {}
         self._asked: dict[PartitionId, OffsetReservation] = {}
         self._wake = asyncio.Event()

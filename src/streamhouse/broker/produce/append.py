@@ -111,7 +111,7 @@ class AppendService:
         self._decoder = context.decoder
         self._traffic = context.traffic
         # Alone, an agent has refused itself whatever was refused.
-        self._settle_s = 0.0 if dependencies.alone else dependencies.settings.producers.settle_s
+        self._settle_s = 0.0 if dependencies.single_agent else dependencies.settings.producers.settle_s
         self._gap_guard = context.gap_guard
 
     def __repr__(self) -> str:

@@ -208,11 +208,11 @@ class AgentSession:
                 kafka=dependencies.kafka,
                 http=dependencies.http,
                 ttl_ms=lease.life_ms,
-                wal=dependencies.wals.kind,
+                wal=dependencies.wal_factory.kind,
             )
         )
         try:
-            wal = await dependencies.wals.open(session.session_id)
+            wal = await dependencies.wal_factory.open(session.session_id)
         except BaseException:
             with suppress(StreamhouseError, TimeoutError):
                 ending = dependencies.metadata.end_session(session.session_id)
@@ -453,7 +453,7 @@ class AgentSession:
     def cut_off(self) -> None:
         """Nothing of this agent reaches the object store, while others write to it: they can do better with its leases,
         if they can read its log. What only its own disk holds, it keeps."""
-        if self._dependencies.wals.kind == "object":
+        if self._dependencies.wal_factory.kind == "object":
             self._gives_up = True
             self._end(LeaseLost([], why="this agent is cut off from the object store"))
 

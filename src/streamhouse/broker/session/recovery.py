@@ -62,8 +62,8 @@ class WalSessionRecovery:
 
     async def recover_all(self) -> RecoveryStats:
         """Recover every session known to be dead: its WAL's lock is free, or nobody else can use these stores."""
-        dead = set(await self._dependencies.wals.dead_sessions(self._by))
-        if self._dependencies.alone:
+        dead = set(await self._dependencies.wal_factory.dead_sessions(self._by))
+        if self._dependencies.single_agent:
             dead |= {session.session_id for session in (await self._dependencies.metadata.membership()).sessions} - {
                 self._by
             }
@@ -182,7 +182,7 @@ class WalSessionRecovery:
         except SessionLost as error:
             log.warning("write-ahead log left alone", extra={"session": dead, "why": str(error)})
         else:
-            await self._dependencies.wals.remove(dead)
+            await self._dependencies.wal_factory.remove(dead)
 
     async def _finish(
         self, dead: SessionId, claim: int, commits: Sequence[SegmentCommit], continue_at: Mapping[PartitionId, int]

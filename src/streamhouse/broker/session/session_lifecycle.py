@@ -78,7 +78,7 @@ class SessionShutdown:
         """
         left = UnfinishedShutdown(
             session=self._session_id,
-            wal=self._dependencies.wals.kind,
+            wal=self._dependencies.wal_factory.kind,
             partitions=sum(item.unflushed_bytes > 0 or len(item.refused) > 0 for item in logs),
             unflushed_bytes=sum(item.unflushed_bytes for item in logs),
             pending_bytes=self._wal.pending_bytes,
@@ -88,7 +88,7 @@ class SessionShutdown:
             log.warning("session ended, its log could not be removed", extra={"session": self._session_id})
             return None
         log.warning("session ends with its log in place, which recovery reads", extra=asdict(left))
-        if not (is_lost or self._dependencies.alone):
+        if not (is_lost or self._dependencies.single_agent):
             await self._expire()
         return left
 

@@ -89,7 +89,7 @@ class OpenPartitions:
         """How much longer a request waits for a lease. When one has waited in vain, those behind it don't."""
         wait_s, now = self._dependencies.settings.cluster.handover_wait_s, self._dependencies.clock.monotonic()
         left = asked + wait_s - now
-        if self._dependencies.alone or now - self._impatient.get(partition, -math.inf) < wait_s:
+        if self._dependencies.single_agent or now - self._impatient.get(partition, -math.inf) < wait_s:
             return 0.0
         if left <= 0:
             if len(self._impatient) >= MAX_FIRST_REQUESTS:
@@ -119,9 +119,9 @@ class OpenPartitions:
         now, and clients that ask elsewhere find it.
         """
         own = self._current_session()
-        known = {} if self._dependencies.alone else await self._cluster.leaders(topics)
-        nobody = Leader(own.session if self._dependencies.alone else None, -1)
-        if not (self._dependencies.alone or own.may_lead):
+        known = {} if self._dependencies.single_agent else await self._cluster.leaders(topics)
+        nobody = Leader(own.session if self._dependencies.single_agent else None, -1)
+        if not (self._dependencies.single_agent or own.may_lead):
             return {at: nobody if _is_led_by(each, own.session) else each for at, each in known.items()}
         found: dict[PartitionId, Leader] = {}
         for topic in topics:
@@ -259,5 +259,5 @@ class SessionManager:
 
     async def _join(self, agent_session: AgentSession) -> None:
         self._cluster.joined(agent_session.session)
-        if not self._dependencies.alone:
+        if not self._dependencies.single_agent:
             await self._cluster.refresh()

@@ -1,6 +1,6 @@
 """TransactionCompletion: writes the markers of a decided transaction to all its partitions, then closes its row.
 
-Data path   coordinator, sweeper -> **completion** -> `markers` here, or Dependencies.peers -> logs; metadata store
+Data path   coordinator, sweeper -> **completion** -> `markers` here, or Dependencies.agents -> logs; metadata store
 Owns        the completions in flight on this agent, and retries until every marker is durable
 Leaves      the decision to the metadata store, which has it before this starts; markers to `markers`
 
@@ -222,7 +222,7 @@ class TransactionCompletion:
 
     async def _mark_elsewhere(self, marker: Marker, at: Address, partitions: Sequence[PartitionId]) -> MarkerResults:
         try:
-            return await self._dependencies.peers.mark(
+            return await self._dependencies.agents.mark(
                 at, marker, partitions, timeout_s=max(self._settings.end_wait_s, LEAST_WAIT_S)
             )
         except StreamhouseError as error:

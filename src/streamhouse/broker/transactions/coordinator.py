@@ -112,7 +112,7 @@ class TransactionCoordinator:
     async def coordinator_of(self, transactional_id: str) -> Session:
         """The session that clients should use; any other agent would serve them as well."""
         check_id(transactional_id, self._settings)
-        if self._dependencies.alone:
+        if self._dependencies.single_agent:
             return self._current_session().session
         leader = self._cluster.preferred_leader(shard(transactional_id, self._settings))
         if leader is None:
@@ -120,13 +120,13 @@ class TransactionCoordinator:
         return leader
 
     def _is_ours(self, transactional_id: str) -> bool:
-        return self._dependencies.alone or self._cluster.is_ours(shard(transactional_id, self._settings))
+        return self._dependencies.single_agent or self._cluster.is_ours(shard(transactional_id, self._settings))
 
     @property
     def _by(self) -> SessionId | None:
         """The session that must be valid for the change. A paused agent that resumes may still hold calls that
         producers have repeated at another agent: such an old end of a transaction must not end the next one."""
-        return None if self._dependencies.alone else self._current_session().session.session_id
+        return None if self._dependencies.single_agent else self._current_session().session.session_id
 
     # --- calls of producers
 
