@@ -255,12 +255,14 @@ class World:
             "settings": self.settings,
             "objects": cast(ObjectStore, self.objects),
             "metadata": cast(MetadataStore, self.metadata),
-            "wals": DiskWalFactory(WAL_ROOT, self.settings.wal, files=self.files, clock=self.clock, ids=self.ids),
+            "wal_factory": DiskWalFactory(
+                WAL_ROOT, self.settings.wal, files=self.files, clock=self.clock, ids=self.ids
+            ),
             "clock": self.clock,
             "ids": self.ids,
             "kafka": Address("127.0.0.1", 9092),
             "http": Address("127.0.0.1", 8080),
-            "alone": True,
+            "single_agent": True,
         }
         return Dependencies(**{**given, **changes})
 

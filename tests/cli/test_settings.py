@@ -14,7 +14,7 @@ def test_every_setting_is_shown_with_value_source_and_meaning(run: Run) -> None:
     assert lines["topics.auto_create"].split()[1:3] == ["false", "STREAMHOUSE_TOPICS_AUTO_CREATE"]
     assert "67108864 (64.0 MiB)" in lines["flush.segment_bytes"]
     assert lines["wal.fsync"].split()[1:3] == ["interval", "default"]
-    assert "where facts live" in lines["metadata.url"]
+    assert "metadata store: sqlite" in lines["metadata.url"]
 
 
 def test_settings_as_json(run: Run) -> None:

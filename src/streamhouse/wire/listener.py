@@ -33,14 +33,14 @@ def bind(address: Address, *, flag: str) -> socket.socket:
     return listener
 
 
-def advertised(told: Address | None, listener: socket.socket, *, setting: str) -> Address:
+def advertised(configured: Address | None, listener: socket.socket, *, setting: str) -> Address:
     """The address that clients and other agents use: the one we were told, else the listener's own.
 
     Raises `Misconfigured` for an address that leads nobody here. In containers every agent listens on 0.0.0.0, and
     clients would take all of them for one, or for themselves.
     """
     host, port = listener.getsockname()[:2]
-    address = told or Address(host, port)
+    address = configured or Address(host, port)
     if address.host in EVERYWHERE or address.port == 0:
         raise Misconfigured(
             f"nobody can connect to {address}; say which address others shall use, "

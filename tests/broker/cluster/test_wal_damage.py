@@ -31,7 +31,7 @@ class ObjectWorld(World):
 
     def dependencies(self, **changes: Any) -> Dependencies:
         wals = ObjectWalFactory(super().dependencies().objects, self.settings.wal, clock=self.clock, ids=self.ids)
-        return super().dependencies(**{"wals": wals, **changes})
+        return super().dependencies(**{"wal_factory": wals, **changes})
 
     async def wal_objects(self, session: SessionId) -> list[str]:
         found = [meta async for meta in self.bucket.list(wal_prefix(session))]

@@ -111,7 +111,7 @@ async def test_text_and_bytes_are_one_value(broker: Broker, http: httpx.AsyncCli
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "flaws"),
+    ("body", "status", "field_errors"),
     [
         (b"{", 400, ["$"]),
         (b'{"records": []}', 400, ["$.records"]),
@@ -141,12 +141,12 @@ async def test_text_and_bytes_are_one_value(broker: Broker, http: httpx.AsyncCli
     ],
 )
 async def test_a_body_that_can_not_be_read_publishes_nothing_and_says_where(
-    broker: Broker, http: httpx.AsyncClient, body: bytes, status: int, flaws: list[str]
+    broker: Broker, http: httpx.AsyncClient, body: bytes, status: int, field_errors: list[str]
 ) -> None:
     answer = await http.post(RECORDS, content=body, headers={"content-type": "application/json"})
     assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json"), answer.text
-    assert [flaw["path"] for flaw in answer.json()["errors"]] == flaws
-    assert all(flaw["reason"] for flaw in answer.json()["errors"])
+    assert [field_error["path"] for field_error in answer.json()["errors"]] == field_errors
+    assert all(field_error["reason"] for field_error in answer.json()["errors"])
     assert [await stored(broker, number) for number in range(3)] == [[], [], []]
 
 
@@ -173,7 +173,7 @@ async def test_a_partition_that_is_not_there_is_told_for_its_record(http: httpx.
     assert (good["offset"], bad["error"]["title"], bad["error"]["status"]) == (0, "UnknownTopic", 404)
     answer = await http.post(RECORDS, json={"records": [{"value": 2, "partition": 9}, {"value": 2, "partition": 8}]})
     assert (answer.status_code, answer.json()["title"]) == (404, "UnknownTopic")
-    assert [flaw["path"] for flaw in answer.json()["errors"]] == ["$.records[0]", "$.records[1]"]
+    assert [field_error["path"] for field_error in answer.json()["errors"]] == ["$.records[0]", "$.records[1]"]
 
 
 async def test_an_idempotency_key_stores_once_and_is_refused_for_something_else(

@@ -75,8 +75,8 @@ class TopicAdmin:
 
 
 def _changed(old: Mapping[str, str], request: pb.AlterTopicRequest) -> Mapping[str, str]:
-    kept = {name: value for name, value in old.items() if name not in request.unset_config}
-    return kept | dict(request.set_config)
+    unchanged = {name: value for name, value in old.items() if name not in request.unset_config}
+    return unchanged | dict(request.set_config)
 
 
 def topic_message(topic: Topic) -> pb.Topic:

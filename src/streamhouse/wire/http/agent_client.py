@@ -1,9 +1,8 @@
-"""Holders: other agents are asked, over their HTTP ports, to hold partitions for a commit, or to flush a topic.
+"""HttpFreezeClient: requests to other agents to freeze partitions for a commit, or to flush a topic.
 
-Data path   broker.placing, broker.maintenance -> **holders** -> /v1/holds, /v1/topics/{topic}/flush of another agent
-Owns        connections to other agents' HTTP ports, deadlines; what an answer means
-Leaves      holding to `external_commits.partition_freezes` over there, trying again to `external_commits.coordinator`
-            and to jobs
+Data path   broker.external_commits, broker.maintenance -> **agent_client** -> /v1/holds, /v1/topics/{topic}/flush
+Owns        connections to other agents' HTTP ports, deadlines, decoding responses
+Leaves      freezing to the other agent's `external_commits.partition_freezes`, retries to its callers
 """
 
 import uuid
@@ -22,7 +21,7 @@ from streamhouse.wire.http.errors import Problem
 from streamhouse.wire.http.routes.partition_freezes import HeldView, HoldAnswer, HoldEnd, HoldRequest, PartitionToHold
 
 GRACE_S: Final = 1.0
-"""An answer may take so much longer than the holding itself."""
+"""Time for the response, in addition to the timeout of the freeze."""
 
 
 class HttpFreezeClient:
@@ -32,7 +31,7 @@ class HttpFreezeClient:
         limits = httpx.Limits(
             max_connections=settings.max_inflight_requests, max_keepalive_connections=settings.idle_links
         )
-        # Proxies of the environment are for the outside world, not for other agents.
+        # Other agents are never reached through the proxies of the environment.
         self._client = httpx.AsyncClient(limits=limits, trust_env=False, timeout=settings.timeout_s)
 
     def __repr__(self) -> str:
@@ -41,11 +40,11 @@ class HttpFreezeClient:
     async def aclose(self) -> None:
         await self._client.aclose()
 
-    async def hold(self, at: Address, asked: FreezeRequest, *, timeout_s: float) -> Sequence[FrozenPartition]:
+    async def hold(self, at: Address, request: FreezeRequest, *, timeout_s: float) -> Sequence[FrozenPartition]:
         question = HoldRequest(
-            hold=asked.hold_id,
-            query=asked.query,
-            epoch=asked.epoch,
+            hold=request.hold_id,
+            query=request.query,
+            epoch=request.epoch,
             wait_ms=round(timeout_s * 1000),
             partitions=[
                 PartitionToHold(
@@ -54,7 +53,7 @@ class HttpFreezeClient:
                     partition=each.partition.partition,
                     offsets=each.offsets,
                 )
-                for each in asked.partitions
+                for each in request.partitions
             ],
         )
         body = await self._post(at, "/v1/holds", question, timeout_s=timeout_s + GRACE_S)

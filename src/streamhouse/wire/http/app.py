@@ -1,7 +1,7 @@
 """App: the routes of the HTTP port, put together.
 
 Data path   HTTP -> gate -> **app** -> endpoints -> routes -> broker
-Owns        which groups of routes there are, and that errors become problem details
+Owns        the groups of routes, and the error handlers
 Leaves      sockets to `server`, paths and shapes to `routes`, promises to the broker, error bodies to `errors`
 """
 
@@ -52,7 +52,7 @@ from streamhouse.wire.http.site import Site
 def make_app(
     broker: Broker, registry: CollectorRegistry, *, cluster_id: str = "", grpc: str | None = None
 ) -> RequestLimits:
-    """The HTTP port's application; `grpc` is where the agent listens for that protocol."""
+    """The HTTP port's application; `grpc` is the agent's advertised gRPC address."""
     settings = broker.settings.http
     metrics = HttpMetrics(registry)
     bodies = RequestBodies(settings)
@@ -81,7 +81,7 @@ def make_app(
     ]
     site = Site()
     declared += openapi.operations(declared, site)
-    declared += partition_freezes.operations(broker)  # not in the document: agents alone need it
+    declared += partition_freezes.operations(broker)  # only agents use it, so it isn't in the OpenAPI document
     app = Starlette(
         routes=[
             *make_routes(declared, bodies),

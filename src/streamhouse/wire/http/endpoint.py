@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from streamhouse.wire.http.errors import Flaw, Malformed, MethodNotAllowed
+from streamhouse.wire.http.errors import FieldError, Malformed, MethodNotAllowed
 from streamhouse.wire.http.operations import JSON, PATH_PARAMETERS, Call, Header, Operation
 from streamhouse.wire.http.request_body import RequestBodies, content_type, negotiate_type
 
@@ -28,7 +28,7 @@ Rewrite = Callable[[Raw], Raw]
 
 
 def whole_numbers(data: bytes, kind: Any) -> bytes:
-    """The same JSON, with integers written as such; raises what msgspec raises where it isn't of this kind."""
+    """The same JSON with integers such as 3.0 written as 3; raises msgspec's errors if it isn't JSON."""
     return bytes(_rewriter(inspect.type_info(kind))(Raw(data)))
 
 
@@ -36,7 +36,7 @@ def _rewriter(kind: inspect.Type) -> Rewrite:
     if isinstance(kind, inspect.Metadata):
         return _rewriter(kind.type)
     if isinstance(kind, inspect.UnionType):
-        # Of these at most one is an object, a list or a number: the only ones that anything is done to.
+        # At most one type of a union is an object, a list or a number; only these are rewritten.
         others = [_rewriter(each) for each in kind.types if _may_contain(each)]
         return others[0] if others else _as_it_is
     if isinstance(kind, inspect.IntType):
@@ -76,8 +76,8 @@ def _of_struct(fields: dict[str, Rewrite]) -> Rewrite:
     def of_struct(raw: Raw) -> Raw:
         if bytes(raw).lstrip()[:1] != b"{":
             return raw
-        found = msgspec.json.decode(raw, type=dict[str, Raw])
-        return Raw(msgspec.json.encode({name: fields.get(name, _as_it_is)(each) for name, each in found.items()}))
+        values = msgspec.json.decode(raw, type=dict[str, Raw])
+        return Raw(msgspec.json.encode({name: fields.get(name, _as_it_is)(each) for name, each in values.items()}))
 
     return of_struct
 
@@ -112,11 +112,11 @@ class Endpoint:
                 f"method not allowed; method={request.method[:20]} allowed={self._allow}",
                 headers={"allow": self._allow},
             )
-        answer = await operation.handler(await self._judge(request, operation))
+        answer = await operation.handler(await self._check(request, operation))
         await answer(scope, receive, send)
 
-    async def _judge(self, request: Request, operation: Operation[Any, Any]) -> Call[Any, Any]:
-        """The request as a call; raises what is wrong with it, the cheapest first."""
+    async def _check(self, request: Request, operation: Operation[Any, Any]) -> Call[Any, Any]:
+        """Check a request and return it as a call; the cheapest checks come first."""
         accepted = negotiate_type(request.headers.get("accept"), operation.answer_types)
         path = read_path(request.path_params)
         query = read_query(request, operation.query)
@@ -136,54 +136,54 @@ def make_routes(operations: Iterable[Operation[Any, Any]], bodies: RequestBodies
     by_path: dict[str, list[Operation[Any, Any]]] = {}
     for each in operations:
         by_path.setdefault(each.path, []).append(each)
-    return [Route(path, Endpoint(path, found, bodies)) for path, found in by_path.items()]
+    return [Route(path, Endpoint(path, declared, bodies)) for path, declared in by_path.items()]
 
 
-def read_path(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    read: dict[str, Any] = {}
-    for name, value in given.items():
+def read_path(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    values: dict[str, Any] = {}
+    for name, value in raw.items():
         try:
-            read[name] = msgspec.convert(value, type=PATH_PARAMETERS[name], strict=False)
+            values[name] = msgspec.convert(value, type=PATH_PARAMETERS[name], strict=False)
         except msgspec.ValidationError as error:
-            raise malformed("the path is not as it should be", error, at=f"$.{name}") from None
-    return read
+            raise malformed("invalid path", error, at=f"$.{name}") from None
+    return values
 
 
 def read_query(request: Request, kind: type[T]) -> T:
-    given: dict[str, str] = {}
+    values: dict[str, str] = {}
     for name, value in request.query_params.multi_items():
-        if name in given:
+        if name in values:
             raise Malformed(
-                f"a parameter is given twice; name={name[:100]!r}",
-                flaws=[Flaw(path=f"$.{name[:100]}", reason="given twice")],
+                f"duplicate parameter; name={name[:100]!r}",
+                field_errors=[FieldError(path=f"$.{name[:100]}", reason="duplicate")],
             )
-        given[name] = value
+        values[name] = value
     try:
-        return msgspec.convert(given, type=kind, strict=False)
+        return msgspec.convert(values, type=kind, strict=False)
     except msgspec.ValidationError as error:
-        raise malformed("the query is not as it should be", error) from None
+        raise malformed("invalid query", error) from None
 
 
 def check_header(request: Request, header: Header) -> None:
     values = request.headers.getlist(header.name)
     for value in values:
         if len(values) > 1 or len(value) > header.max_chars or not re.fullmatch(header.pattern, value):
-            reason = f"one value of 1 to {header.max_chars} characters like {header.pattern} is wanted"
+            reason = f"must be one value of 1 to {header.max_chars} characters matching {header.pattern}"
             raise Malformed(
-                f"a header is not as it should be; name={header.name} why={reason}",
-                flaws=[Flaw(path=f"$.{header.name}", reason=reason)],
+                f"invalid header; name={header.name} why={reason}",
+                field_errors=[FieldError(path=f"$.{header.name}", reason=reason)],
             )
 
 
 def decode_json(data: bytes, kind: type[T], *, at: str = "$") -> T:
-    """A JSON text as a value of this kind; raises `Malformed` naming the place below `at`.
+    """Decode JSON to a value of this type; raises `Malformed` with the path of the error below `at`.
 
-    Parts that are taken as they stand (`Raw`) have no space between their parts, and are UTF-8.
+    `Raw` parts are compacted, and checked to be UTF-8.
     """
     try:
         if not data.isascii():
-            data.decode()  # what is taken as it stands isn't looked into below
-        data = msgspec.json.format(data, indent=COMPACT)  # once for all that is in it
+            data.decode()  # msgspec doesn't check `Raw` parts
+        data = msgspec.json.format(data, indent=COMPACT)  # once for all `Raw` parts
         try:
             return msgspec.json.decode(data, type=kind)
         except msgspec.ValidationError as error:
@@ -191,19 +191,19 @@ def decode_json(data: bytes, kind: type[T], *, at: str = "$") -> T:
                 raise
             return msgspec.json.decode(whole_numbers(data, kind), type=kind)
     except msgspec.DecodeError as error:
-        raise malformed("the body is not as it should be", error, at=at) from None
+        raise malformed("invalid body", error, at=at) from None
     except UnicodeDecodeError as error:
         raise malformed("the body is not UTF-8", error, at=at) from None
     except RecursionError:
-        raise malformed("the body is not as it should be", ValueError("nested too deeply"), at=at) from None
+        raise malformed("invalid body", ValueError("nested too deeply"), at=at) from None
 
 
 def malformed(text: str, error: Exception, *, at: str = "$") -> Malformed:
-    """msgspec says the reason, and behind it the place."""
+    """Split msgspec's message into reason and path."""
     match = _PLACE.match(str(error))
     assert match is not None  # it matches everything
     reason, place = match["reason"][:MAX_REASON], at + (match["path"] or "$")[1:MAX_REASON]
     reason = f"a key: {reason}" if match["key"] else reason
     if (field := _FIELD.search(reason)) is not None:
         place += f".{field[1]}"
-    return Malformed(f"{text}; path={place} why={reason}", flaws=[Flaw(path=place, reason=reason)])
+    return Malformed(f"{text}; path={place} why={reason}", field_errors=[FieldError(path=place, reason=reason)])

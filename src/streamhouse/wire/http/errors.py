@@ -1,10 +1,10 @@
 """Errors on HTTP: one table from the error tree to status codes, and problem details (RFC 9457) as bodies.
 
-Data path   whatever a route raises -> **errors** -> application/problem+json
-Owns        status codes; what is wrong with a request before the broker sees it (`Refusal` and its kinds)
-Leaves      the texts to whoever raises
+Data path   errors raised by routes -> **errors** -> application/problem+json
+Owns        status codes; errors of requests that never reach the broker (`Refusal` and its subclasses)
+Leaves      error texts to the code that raises
 
-400 is for a request that isn't as the OpenAPI document says, 422 for one that is, and yet can't be accepted.
+400 is for requests that don't match the OpenAPI document, 422 for requests that match and still can't be accepted.
 """
 
 import logging
@@ -159,59 +159,61 @@ STATUS: Final[Mapping[type[errors.StreamhouseError], int]] = {
 
 PROBLEM_JSON: Final = "application/problem+json"
 RETRY_AFTER_S: Final = 1
-MAX_FLAWS: Final = 100
-"""Places in a body that one answer names."""
+MAX_FIELD_ERRORS: Final = 100
+"""Field errors in one response."""
 
 
-class Flaw(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wrong at one place of a request; `path` begins with `$`, as in `$.records[3].value`."""
+class FieldError(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wrong with one field of a request; `path` begins with `$`, as in `$.records[3].value`."""
 
     path: str
     reason: str
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why a request was refused or failed (RFC 9457); `errors` names the places where a request is wrong."""
+    """Why a request was rejected or failed (RFC 9457); `errors` lists the wrong fields of the request."""
 
     type: str
     title: str
     status: int
     detail: str
-    errors: Sequence[Flaw] = ()
+    errors: Sequence[FieldError] = ()
 
 
-# --- what is wrong before the broker sees it
+# --- requests that never reach the broker
 
 
 class Refusal(errors.Rejected):
-    """The request can't be read, or may not be made."""
+    """The request is invalid or not allowed."""
 
     status: int = 400
 
-    def __init__(self, text: str, *, flaws: Sequence[Flaw] = (), headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, text: str, *, field_errors: Sequence[FieldError] = (), headers: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(text)
-        self.flaws = flaws[:MAX_FLAWS]
+        self.field_errors = field_errors[:MAX_FIELD_ERRORS]
         self.headers = headers
 
 
 class Malformed(Refusal):
-    """The request isn't as the document says: a parameter, a header or the body."""
+    """A parameter, a header or the body doesn't match the OpenAPI document."""
 
 
 class Unprocessable(Refusal):
-    """The request is as the document says, and what it carries still can't be taken."""
+    """The request matches the OpenAPI document, but its content can't be accepted."""
 
     status = 422
 
 
 class ForeignOrigin(Refusal):
-    """A page of another site, or a name that isn't ours, stands behind the request."""
+    """The request comes from a page of another site, or names a host that isn't this agent."""
 
     status = 403
 
 
 class AmbiguousLength(Refusal):
-    """Two headers say how long the body is. The connection is closed: nobody knows where the next request begins."""
+    """Two headers give the length of the body. The connection is closed: the start of the next request is unknown."""
 
     status = 400
 
@@ -230,7 +232,7 @@ class NotAcceptable(Refusal):
 
 
 class BodyTimeout(Refusal):
-    """The body came too slowly."""
+    """The body arrived too slowly."""
 
     status = 408
 
@@ -252,7 +254,7 @@ class TooManyRequests(Refusal):
         super().__init__(text, headers={"retry-after": str(retry_after_s)})
 
 
-# --- answers
+# --- responses
 
 
 def status_of(error: errors.StreamhouseError) -> int:
@@ -263,9 +265,13 @@ def status_of(error: errors.StreamhouseError) -> int:
 
 def problem_of(error: errors.StreamhouseError) -> Problem:
     name = type(error).__name__
-    flaws = error.flaws if isinstance(error, Refusal) else ()
+    field_errors = error.field_errors if isinstance(error, Refusal) else ()
     return Problem(
-        type=f"urn:streamhouse:error:{name}", title=name, status=status_of(error), detail=str(error), errors=flaws
+        type=f"urn:streamhouse:error:{name}",
+        title=name,
+        status=status_of(error),
+        detail=str(error),
+        errors=field_errors,
     )
 
 
@@ -291,16 +297,16 @@ async def on_error(_: Request, error: Exception) -> Response:
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:
-    """What the router refuses by itself: paths and methods that there aren't."""
+    """Errors of the router: unknown paths and methods."""
     assert isinstance(error, HTTPException)
     phrase = HTTPStatus(error.status_code).phrase
     detail = f"{phrase.lower()}; method={request.method[:20]} path={request.url.path[:200]!r}"
-    told = Problem(type="about:blank", title=phrase, status=error.status_code, detail=detail)
-    return problem_response(told, error.headers)
+    problem = Problem(type="about:blank", title=phrase, status=error.status_code, detail=detail)
+    return problem_response(problem, error.headers)
 
 
 async def on_defect(request: Request, error: Exception) -> Response:
-    """What nobody expected: the log has it, the client learns nothing about our insides."""
+    """Unexpected errors: the details go to the log only, not to the client."""
     log.error("request failed unexpectedly", extra={"path": request.url.path[:200]}, exc_info=error)
-    told = Problem(type="about:blank", title="Internal Server Error", status=500, detail="the agent has a defect")
-    return problem_response(told)
+    problem = Problem(type="about:blank", title="Internal Server Error", status=500, detail="the agent has a defect")
+    return problem_response(problem)

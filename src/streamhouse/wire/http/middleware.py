@@ -57,7 +57,7 @@ METHODS: Final = SAFE | {"POST", "PUT", "PATCH", "DELETE"}
 UNMATCHED: Final = "unmatched"
 REJECTED: Final = 400
 TOO_MANY_REQUESTS: Final = 429
-"""Never held back: there are too many requests already, and whoever gets it is told when to come again."""
+"""Never delayed: there are too many concurrent requests already, and the response says when to retry."""
 
 
 class RequestLimits:
@@ -113,7 +113,7 @@ class RequestLimits:
             await self.app(scope, seen.receive, seen.send)
 
     async def _hold_back(self, scope: Scope, received_at: float) -> None:
-        """Keep a refusal from a client that asks again and again."""
+        """Delay an error response to a client that retries without a pause."""
         if (client := scope.get("client")) is None:
             return
         peer, now = f"{client[0]}:{client[1]}", self.clock.monotonic()
@@ -133,7 +133,7 @@ class RequestLimits:
 
 
 class _RequestMeter:
-    """One request, on its way through: what goes in and out is added up."""
+    """Counts bytes and status of one request."""
 
     def __init__(
         self, scope: Scope, receive: Receive, send: Send, metrics: HttpMetrics, refuse: Callable[[], Awaitable[None]]
@@ -164,20 +164,20 @@ class _RequestMeter:
 
 
 def route_of(endpoint: Any) -> str:
-    """What a request is counted under: a path as it was declared, never one as it was asked for."""
+    """The metric label of a request: the declared path, never the requested one."""
     return str(getattr(endpoint, "path", None) or getattr(endpoint, "__name__", UNMATCHED))
 
 
 def check_framing(scope: Scope) -> None:
-    """Raise `AmbiguousLength` where two headers say how long the body is: what stands between client and agent may
-    believe the other one, and take the rest for a request of somebody else."""
+    """Raise `AmbiguousLength` if two headers give the length of the body: a proxy could use the other one and take the
+    rest of the body for another client's request (request smuggling)."""
     names = [name for name, _ in scope["headers"]]
     if b"content-length" in names and b"transfer-encoding" in names:
         raise AmbiguousLength("a body has a content-length or a transfer-encoding, not both")
 
 
 def check_browser(scope: Scope, hosts: Collection[str]) -> None:
-    """Raise `ForeignOrigin` for what another site's page may have sent."""
+    """Raise `ForeignOrigin` for requests that a page of another site may have sent."""
     host = origin = None
     for name, value in scope["headers"]:
         if name == b"host":
@@ -185,13 +185,13 @@ def check_browser(scope: Scope, hosts: Collection[str]) -> None:
         elif name == b"origin":
             origin = value.decode("latin-1").lower()
     if host is not None and _is_loopback(scope) and not _is_ours(host_of(host), hosts):
-        raise ForeignOrigin(f"this agent doesn't go by that name; host={host[:100]!r} setting=http.allowed_hosts")
+        raise ForeignOrigin(f"unknown host name; host={host[:100]!r} setting=http.allowed_hosts")
     if origin is not None and scope["method"] not in SAFE and not _is_from(origin, host):
-        raise ForeignOrigin(f"pages of other sites may change nothing here; origin={origin[:100]!r}")
+        raise ForeignOrigin(f"pages of other sites may not send this request; origin={origin[:100]!r}")
 
 
 def _is_from(origin: str, host: str | None) -> bool:
-    """Whether an Origin is the host that was asked; one that can't be read is nobody's."""
+    """Whether an Origin is the requested host; false if it can't be parsed."""
     try:
         return urlsplit(origin).netloc == host
     except ValueError:
@@ -199,7 +199,7 @@ def _is_from(origin: str, host: str | None) -> bool:
 
 
 def host_of(text: str) -> str:
-    """The name or address in `name:port`, `[::1]:port` or either without a port."""
+    """The host of `host:port` or `[::1]:port`, with or without a port."""
     if text.startswith("["):
         return text[1:].partition("]")[0]
     return text.rpartition(":")[0] or text

@@ -1,17 +1,17 @@
-"""OpenAPI: the document about the HTTP API, made of the declarations that serve it.
+"""OpenAPI: the document of the HTTP API, generated from the declared operations.
 
 Data path   operations -> **openapi** -> /openapi.json, /docs
-Owns        how a declaration is written in OpenAPI 3.1
+Owns        the mapping of declarations to OpenAPI 3.1
 Leaves      the declarations to the routes, types to msgspec
 
-Documents: what the API says about itself.
+Routes:
 
-GET /openapi.json    the OpenAPI document, made of the declarations that serve
-GET /docs            the documentation, where the package has it; else the page about the API
-GET /docs/api        the OpenAPI document for people, with a form to try each operation
+GET /openapi.json    the OpenAPI document
+GET /docs            the documentation, if the package contains it; otherwise the page of the API
+GET /docs/api        the API as a page, with a form to try each operation
 GET /docs/…          the pages of the documentation
 
-No page needs anything from other hosts.
+No page loads anything from other hosts.
 """
 
 import re
@@ -31,10 +31,10 @@ from streamhouse.wire.http.site import CONTENT_TYPES, Site
 
 ABOUT: Final = (
     "Topics, records, consumer groups and the cluster, for everything that isn't a Kafka client. "
-    "What goes wrong is told as problem details (RFC 9457)."
+    "Errors are problem details (RFC 9457)."
 )
 EVERYWHERE: Final = (400, 403, 406, 422, 429, 500, 503)
-"""Statuses that every operation may refuse with."""
+"""Error statuses of every operation."""
 WITH_BODY: Final = (408, 413, 415)
 REF: Final = "#/components/schemas/{name}"
 
@@ -59,16 +59,16 @@ def make_document(operations: Sequence[Operation[Any, Any]]) -> dict[str, Any]:
 
 
 def _types(operations: Iterable[Operation[Any, Any]]) -> list[Any]:
-    found: dict[Any, None] = {}
+    types: dict[Any, None] = {}
     for each in operations:
         for kind in (each.body, each.answer, each.also_answer, *each.other_statuses.values()):
             if kind is not None:
-                found[kind] = None
-    return list(found)
+                types[kind] = None
+    return list(types)
 
 
 def _operation(operation: Operation[Any, Any]) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    document: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
         "tags": [operation.tag],
@@ -80,10 +80,10 @@ def _operation(operation: Operation[Any, Any]) -> dict[str, Any]:
         "responses": _responses(operation),
     }
     if operation.about:
-        told["description"] = operation.about
+        document["description"] = operation.about
     if operation.is_stated:
-        told["requestBody"] = {"required": True, "content": _content(operation.body, operation.other_bodies)}
-    return told
+        document["requestBody"] = {"required": True, "content": _content(operation.body, operation.other_bodies)}
+    return document
 
 
 def _path_parameters(path: str) -> list[dict[str, Any]]:
@@ -92,10 +92,10 @@ def _path_parameters(path: str) -> list[dict[str, Any]]:
 
 def _query_parameters(kind: type[msgspec.Struct]) -> list[dict[str, Any]]:
     (_,), components = msgspec.json.schema_components([kind], ref_template=REF)
-    told = components[kind.__name__]
+    parameters = components[kind.__name__]
     return [
-        _parameter("query", name, dict(schema), required=name in told["required"])
-        for name, schema in told["properties"].items()
+        _parameter("query", name, dict(schema), required=name in parameters["required"])
+        for name, schema in parameters["properties"].items()
     ]
 
 
@@ -137,13 +137,13 @@ def _responses(operation: Operation[Any, Any]) -> dict[str, Any]:
             name: {"description": about, "schema": {"type": "string"}}
             for name, about in operation.answer_headers.items()
         }
-    told = {str(operation.status): good}
+    responses = {str(operation.status): good}
     for status, kind in operation.other_statuses.items():
-        told[str(status)] = {"description": HTTPStatus(status).phrase, "content": _content(kind, ())}
+        responses[str(status)] = {"description": HTTPStatus(status).phrase, "content": _content(kind, ())}
     for status in sorted({*EVERYWHERE, *operation.problems, *(WITH_BODY if operation.is_stated else ())}):
-        refusal = told.setdefault(str(status), {"description": HTTPStatus(status).phrase, "content": {}})
+        refusal = responses.setdefault(str(status), {"description": HTTPStatus(status).phrase, "content": {}})
         refusal["content"][PROBLEM_JSON] = {"schema": _reference(Problem)}
-    return told
+    return responses
 
 
 TAG: Final = "documents"
@@ -160,14 +160,14 @@ HEADERS: Final = {
 
 
 class DocsQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Parameters that the scripts of the pages read."""
+    """Parameters that the pages' scripts read."""
 
     q: Annotated[str, Meta(description="what to search for", max_length=1000)] = ""
 
 
 def operations(others: list[Operation[Any, Any]], site: Site) -> list[Operation[Any, Any]]:
-    """`others` are all operations that the document is about, besides these."""
-    pages = {name: (PAGES / name).read_bytes() for name in TYPES}  # read once, before anything is served
+    """`others` are all other operations of the document."""
+    pages = {name: (PAGES / name).read_bytes() for name in TYPES}  # read once, at the start
 
     async def get_openapi(_: Call[NoQuery, None]) -> Response:
         return Response(document, media_type=JSON)

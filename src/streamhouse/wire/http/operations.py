@@ -56,7 +56,7 @@ PATH_PARAMETERS: Final[Mapping[str, Any]] = {
     "sql_query": Annotated[str, Meta(description="a question's id, as its answer has it", pattern=PROCESS_PATTERN)],
     "name": Annotated[str, Meta(description="a file's name", min_length=1, max_length=100, examples=["docs.js"])],
 }
-"""What a name in a path stands for, wherever it occurs."""
+"""Types of path parameters, by name."""
 
 Q = TypeVar("Q", bound=msgspec.Struct)
 B = TypeVar("B")
@@ -64,7 +64,7 @@ B = TypeVar("B")
 
 @dataclass(slots=True, kw_only=True)
 class Call(Generic[Q, B]):
-    """A request that is as declared. Where its media type is not JSON there is no `body`: the handler reads it."""
+    """A checked request. Without a JSON body `body` is None, and the handler reads the request itself."""
 
     request: Request
     query: Q
@@ -72,7 +72,7 @@ class Call(Generic[Q, B]):
     path: Mapping[str, Any]
     media_type: str
     accepted: str
-    """Which of the operation's media types the client likes best."""
+    """The operation's media type that the client prefers."""
 
     @property
     def topic(self) -> str:
@@ -88,7 +88,7 @@ class Call(Generic[Q, B]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Media:
-    """A body that is not JSON: its type, how it is described, and what one of it may look like."""
+    """A body that is not JSON: its type, description and example."""
 
     type: str
     about: str
@@ -107,7 +107,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation(Generic[Q, B]):
-    """`problems` are the statuses it refuses with, besides those that every operation has."""
+    """`problems` are its error statuses, besides those that every operation has."""
 
     method: str
     path: str
@@ -119,26 +119,26 @@ class Operation(Generic[Q, B]):
     body: type[B] | None = None
     other_bodies: Sequence[Media] = ()
     max_body_bytes: int | None = None
-    """None: as much as the settings allow."""
+    """None: the limit of the settings."""
     headers: Sequence[Header] = ()
     status: int = 200
     answer: type[msgspec.Struct] | None = None
     also_answer: type[msgspec.Struct] | None = None
-    """What JSON may be instead."""
+    """Alternatives to JSON."""
     other_answers: Sequence[Media] = ()
     other_statuses: Mapping[int, type[msgspec.Struct] | None] = field(default_factory=dict)
-    """None: without a body."""
+    """None: the response has no body."""
     answer_headers: Mapping[str, str] = field(default_factory=dict)
     problems: Sequence[int] = ()
 
     @property
     def name(self) -> str:
-        """What tools call it: the handler's own name."""
+        """The operation's id in the OpenAPI document: the name of the handler."""
         return self.handler.__name__
 
     @property
     def is_stated(self) -> bool:
-        """Whether it takes a body at all."""
+        """Whether it has a request body."""
         return self.body is not None or bool(self.other_bodies)
 
     @property
@@ -153,7 +153,7 @@ class Operation(Generic[Q, B]):
 DEFAULT_LIMIT: Final = 1000
 MAX_LIMIT: Final = 10_000
 MAX_BODY_BYTES: Final = 64 * 1024
-"""Of requests that are about something else than records."""
+"""Limit for bodies without records."""
 
 _ENCODER: Final = msgspec.json.Encoder()
 

@@ -30,7 +30,7 @@ class RequestBodies:
         return f"<RequestBodies held={self.held_bytes}>"
 
     async def read(self, request: Request, *, limit: int | None = None) -> bytes:
-        """A whole body."""
+        """Read a body completely."""
         allowed = self._settings.max_body_bytes if limit is None else min(limit, self._settings.max_body_bytes)
         self._check_declared(request, allowed)
         body = bytearray()
@@ -45,13 +45,13 @@ class RequestBodies:
         except TimeoutError:
             raise _too_slow(self._settings.body_timeout_s, "http.body_timeout_s") from None
         except ClientDisconnect:
-            raise Malformed("the client left before its body was whole") from None
+            raise Malformed("the client disconnected before the body was complete") from None
         finally:
             self.held_bytes -= held
         return bytes(body)
 
     async def pieces(self, request: Request) -> AsyncIterator[bytes]:
-        """A body as it comes, for as long as it goes on; ends early, with `Malformed`, when the client leaves."""
+        """The chunks of a body as they arrive; raises `Malformed` if the client disconnects."""
         self._check_coding(request)
         stream = request.stream()
         while True:
@@ -63,13 +63,13 @@ class RequestBodies:
             except TimeoutError:
                 raise _too_slow(self._settings.body_idle_timeout_s, "http.body_idle_timeout_s") from None
             except ClientDisconnect:
-                raise Malformed("the client left before its body was whole") from None
+                raise Malformed("the client disconnected before the body was complete") from None
             yield piece
 
     def _hold(self, size: int) -> int:
         limit = self._settings.max_inflight_bytes
         if self.held_bytes + size > limit:
-            raise TooManyRequests(f"too many bodies at once; limit_bytes={limit} setting=http.max_inflight_bytes")
+            raise TooManyRequests(f"too many bodies in flight; limit_bytes={limit} setting=http.max_inflight_bytes")
         self.held_bytes += size
         return size
 
@@ -103,20 +103,20 @@ class _AcceptedType(NamedTuple):
 
 
 def content_type(header: str | None, allowed: Sequence[str]) -> str:
-    """The media type of a body; raises `UnsupportedMediaType` unless it is one of those allowed, in UTF-8."""
+    """The media type of a body; raises `UnsupportedMediaType` if it is not allowed or not UTF-8."""
     media_type, _, parameters = (header or "").partition(";")
     media_type = media_type.strip().lower()
     charset = _parameter(parameters, "charset")
     if media_type not in allowed or charset not in (None, "utf-8", "utf8", "us-ascii"):
         raise UnsupportedMediaType(
             f"the body's media type is not supported; content-type={(header or '')[:MAX_NAMED]!r} "
-            f"wanted={' or '.join(allowed)}"
+            f"allowed={' or '.join(allowed)}"
         )
     return media_type
 
 
 def negotiate_type(header: str | None, offered: Sequence[str]) -> str:
-    """The type to answer with: the client's favourite among those offered; without a wish the first one."""
+    """The media type of the response: the client's preference among those offered, by default the first."""
     if not header or not offered or header == "*/*":
         return offered[0] if offered else ""
     wishes = [_accepted_type(part) for part in header.split(",")]
@@ -137,11 +137,11 @@ def _accepted_type(part: str) -> _AcceptedType:
 
 
 def _weight(offered: str, wishes: Sequence[_AcceptedType]) -> float:
-    """How much a type is wanted; what names it most exactly decides."""
+    """The client's weight of a media type; the most specific entry decides."""
     for pattern in (offered, offered.partition("/")[0] + "/*", "*/*"):
-        found = [wish.weight for wish in wishes if wish.type == pattern]
-        if found:
-            return max(found)
+        weights = [wish.weight for wish in wishes if wish.type == pattern]
+        if weights:
+            return max(weights)
     return 0.0
 
 

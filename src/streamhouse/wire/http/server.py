@@ -29,14 +29,14 @@ REJECTED: Final = {
     "connections_per_ip": "too many connections of one address",
     "connection_rate": "too many new connections",
 }
-"""What `admission` says, in the words of this wire's metric."""
+"""Rejections of `ConnectionLimits`, by the label of this wire's metric."""
 
 NO_HEADERS: Final = "no headers"
 SLOW_READER: Final = "slow reader"
 
 
 class Connection(H11Protocol):
-    settings: HttpSettings  # these are given by `connection_class`
+    settings: HttpSettings  # set by `connection_class`
     metrics: HttpMetrics
     limits: ConnectionLimits
     clock = SystemClock()
@@ -52,7 +52,7 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=self.settings.write_buffer_bytes)
-        # A client whose machine is gone says nothing; the kernel asks it now and then.
+        # TCP keep-alive detects clients whose machine is gone.
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         host = self.client[0] if self.client else "?"
         wait_s = self.limits.admit(host, self.settings, self.clock.monotonic())
@@ -89,12 +89,12 @@ class Connection(H11Protocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self.conn.their_state is h11.SEND_BODY:
-            # Who is refused may go on sending for a while: closed at once, the refusal would be lost on its way.
+            # A rejected client may still be sending: if the socket were closed at once, the response would be lost.
             self._expect_headers()
 
     @property
     def _owes_headers(self) -> bool:
-        """Whether the client should come to the next request's headers; what is left of a body is thrown away."""
+        """Whether the next bytes of the client are headers; the rest of an unread body is discarded."""
         return self.conn.their_state is h11.IDLE or (self.cycle is not None and self.cycle.response_complete)
 
     def handle_events(self) -> None:
@@ -127,7 +127,7 @@ class Connection(H11Protocol):
 
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
-        if self.transport.get_write_buffer_size():  # closing waits for whoever should read this
+        if self.transport.get_write_buffer_size():  # closing waits until the client has read the response
             self._expect_reader()
 
     def _expect_reader(self) -> None:
@@ -141,7 +141,7 @@ class Connection(H11Protocol):
             self._waiting_for_reader = None
 
     def _look_at_reader(self) -> None:
-        """Whoever takes anything at all has time until the next look."""
+        """Close the connection if the client has read nothing since the last check."""
         self._waiting_for_reader = None
         if self.transport.get_write_buffer_size() >= self._unread_bytes:
             self._cut(SLOW_READER)
@@ -152,18 +152,20 @@ class Connection(H11Protocol):
         self.metrics.cut(why).inc()
         self.transport.abort()
 
-    # --- what is said
+    # --- responses
 
     def _date(self) -> None:
-        """The time of day is written when somebody asks, not once a second."""
+        """The Date header, formatted when it is needed instead of once a second."""
         now_s = self.clock.now_ms() // 1000
         if now_s != self._dated_s:
             self._dated_s = now_s
             self.server_state.default_headers = [(b"date", formatdate(now_s, usegmt=True).encode())]
 
     def send_400_response(self, msg: str) -> None:
-        told = Problem(type="about:blank", title="Bad Request", status=400, detail=f"this is not HTTP; why={msg[:200]}")
-        body = msgspec.json.encode(told)
+        problem = Problem(
+            type="about:blank", title="Bad Request", status=400, detail=f"this is not HTTP; why={msg[:200]}"
+        )
+        body = msgspec.json.encode(problem)
         headers = [
             (b"content-type", PROBLEM_JSON.encode()),
             (b"content-length", str(len(body)).encode()),
@@ -176,13 +178,13 @@ class Connection(H11Protocol):
 
 
 def connection_class(settings: HttpSettings, metrics: HttpMetrics) -> type[Connection]:
-    """Uvicorn makes connections of a class; these belong to all of one server's."""
+    """The connection class of one server, with its settings and metrics: uvicorn creates connections from a class."""
     limits = ConnectionLimits(settings, section="http")
     return type("Connection", (Connection,), {"settings": settings, "metrics": metrics, "limits": limits})
 
 
 class _Uvicorn(uvicorn.Server):
-    """Uvicorn without signal handlers, the agent has one for all its servers, and without a clock that ticks."""
+    """Uvicorn without signal handlers, which the agent has, and without a tick every 0.1 s."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)

@@ -1,8 +1,7 @@
-"""Site: the documentation as HTML pages, where the package has them.
+"""Site: the documentation as HTML pages, if the package contains them.
 
-Data path   routes.documents -> **site** -> files of the package
-Owns        which files may be read, their content types, the policy that browsers apply to them, the page that says
-            that there is no such page
+Data path   openapi -> **site** -> files of the package
+Owns        which files may be read, their content types and content security policy, the 404 page
 Leaves      building the pages to `make docs`
 
 The files are listed once, at the start. A request is looked up in that list and never becomes a path of the file
@@ -37,7 +36,7 @@ CONTENT_TYPES: Final = {
     ".ico": "image/x-icon",
     ".woff2": "font/woff2",
 }
-"""What is served; a file of another kind is not."""
+"""Content types of the files that are served, by extension."""
 MAX_FILE_BYTES: Final = 16 * 1024 * 1024
 POLICY: Final = (
     "default-src 'none'; script-src 'self'{scripts}; style-src 'self' 'unsafe-inline'; connect-src 'self'; "
@@ -66,7 +65,7 @@ class Site:
     """Serves the files below a folder; `name` is a path below it, as a URL has it."""
 
     path = "/docs/{page}"
-    """What requests for it are counted under."""
+    """The metric label of its requests."""
 
     def __init__(self, folder: Path = PACKAGED) -> None:
         self._files: Mapping[str, Path] = dict(_servable(folder))
@@ -79,7 +78,7 @@ class Site:
         return INDEX in self._files
 
     async def respond(self, request: Request, name: str) -> Response:
-        """The file; or a 404, which is a page for browsers and problem details for others."""
+        """The file, or a 404: a page for browsers, problem details for other clients."""
         if (file := self._find(name)) is None:
             return self._not_found(request)
         data = await asyncio.to_thread(file.read_bytes)
@@ -89,7 +88,7 @@ class Site:
         return Response(data, media_type=CONTENT_TYPES[file.suffix], headers=headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The pages in folders, and the home page, as a route of their own."""
+        """ASGI route of the home page and the pages in folders."""
         request = Request(scope, receive, send)
         if request.method not in ("GET", "HEAD"):
             raise MethodNotAllowed(
@@ -111,8 +110,8 @@ class Site:
 
 
 def _servable(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Regular files below the folder, by their URL; links are left out, wherever they lead."""
-    for parent, _, names in os.walk(folder):  # doesn't go into folders that are links
+    """Regular files below the folder, by URL; symbolic links are left out."""
+    for parent, _, names in os.walk(folder):  # doesn't follow links
         for file in (Path(parent) / name for name in names):
             is_regular = file.suffix in CONTENT_TYPES and file.is_file() and not file.is_symlink()
             if is_regular and file.stat().st_size <= MAX_FILE_BYTES:
@@ -120,7 +119,7 @@ def _servable(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _headers(data: bytes) -> dict[str, str]:
-    """Scripts inside of a page run because their hash is known: text that somebody smuggled into it later doesn't."""
+    """Headers with a content security policy that allows only the inline scripts of the page, by their hashes."""
     hashes = (base64.b64encode(hashlib.sha256(text).digest()).decode() for text in _INLINE_SCRIPT.findall(data))
     return {
         "content-security-policy": POLICY.format(

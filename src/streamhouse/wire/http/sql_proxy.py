@@ -1,8 +1,9 @@
-"""SQL proxy: questions in SQL are passed to a worker with a Spark, and its answer back, piece by piece.
+"""SQL proxy: forwards SQL queries to a worker, which runs Spark, and streams the response back.
 
 Data path   /v1/sql -> **sql proxy** -> a worker's HTTP port
-Owns        how many are passed on at once, and for how long; the worker's token; that who leaves ends their question
-Leaves      which workers there are to `pipelines.workers`, answering to `spark.query`
+Owns        the number of concurrent queries and their timeout; the worker's token; cancelling queries of clients that
+            disconnect
+Leaves      the list of workers to `pipelines.workers`, running queries to `spark.query`
 """
 
 import asyncio
@@ -23,7 +24,7 @@ from streamhouse.wire.http.errors import TooManyRequests
 from streamhouse.wire.http.operations import JSON
 
 GRACE_S: Final = 5.0
-"""A worker ends a question by itself; so much longer is waited for its word."""
+"""Extra time for the response: a worker applies the timeout itself."""
 UNAUTHORIZED: Final = 401
 NO_CONTENT: Final = 204
 CLIENT_CLOSED: Final = 499
@@ -41,10 +42,10 @@ class SqlProxy:
         return f"<SqlProxy busy={self._busy}>"
 
     async def ask(self, request: Request, path: str, body: bytes | None, *, timeout_s: float) -> Response:
-        """A worker's answer, as it comes; the least busy worker that can be reached is asked."""
+        """The streamed response of the least busy worker that can be reached."""
         limit = self._settings.concurrency
         if self._busy >= limit:
-            raise TooManyRequests(f"too many questions in SQL at once; limit={limit} setting=sql.concurrency")
+            raise TooManyRequests(f"too many concurrent SQL queries; limit={limit} setting=sql.concurrency")
         self._busy += 1
         stack = AsyncExitStack()
         stack.callback(self._done)
@@ -59,17 +60,17 @@ class SqlProxy:
         return _ProxiedResponse(answer, stack, timeout_s=timeout_s + GRACE_S)
 
     async def cancel(self, query_id: str) -> None:
-        """End a question wherever it is being answered; raises `UnknownQuery`."""
+        """Cancel a query at the worker that runs it; raises `UnknownQuery`."""
         workers = await self._workers.in_order()
         path = f"/v1/sql/queries/{query_id}"
-        found = await asyncio.gather(*(self._told(worker, path) for worker in workers))
-        if NO_CONTENT not in found:
+        statuses = await asyncio.gather(*(self._cancel_at(worker, path) for worker in workers))
+        if NO_CONTENT not in statuses:
             raise UnknownQuery(query_id)
 
     def _done(self) -> None:
         self._busy -= 1
 
-    async def _told(self, worker: SqlWorker, path: str) -> int:
+    async def _cancel_at(self, worker: SqlWorker, path: str) -> int:
         async with self._client(self._settings.connect_timeout_s + GRACE_S) as client:
             try:
                 return (await client.delete(_url(worker, path), headers=_headers(worker))).status_code
@@ -84,28 +85,28 @@ class SqlProxy:
             headers = {**_headers(worker), "accept": request.headers.get("accept", "*/*")}
             if body is not None:
                 headers["content-type"] = JSON
-            asked = client.build_request(request.method, _url(worker, path), content=body, headers=headers)
+            request_to_worker = client.build_request(request.method, _url(worker, path), content=body, headers=headers)
             try:
-                answer = await client.send(asked, stream=True)
+                answer = await client.send(request_to_worker, stream=True)
             except (httpx.ConnectError, httpx.ConnectTimeout, httpx.InvalidURL):
-                continue  # it died; the next one may live
+                continue  # the worker is dead; try the next one
             except httpx.HTTPError as error:
                 raise NoWorker(
                     f"a SQL worker didn't answer; worker={worker.worker} why={type(error).__name__}"
                 ) from None
             stack.push_async_callback(answer.aclose)
-            if answer.status_code != UNAUTHORIZED:  # somebody else listens there now
+            if answer.status_code != UNAUTHORIZED:  # another process listens at this address now
                 return answer
         raise NoWorker("no SQL worker can be reached; do=start one: streamhouse sql serve")
 
     def _client(self, timeout_s: float) -> httpx.AsyncClient:
         timeout = httpx.Timeout(timeout_s, connect=self._settings.connect_timeout_s)
-        # Proxies of the environment are for the outside world; workers speak plain HTTP, so no certificates are read.
+        # Proxies of the environment are not used; workers speak plain HTTP, so no certificates are loaded.
         return httpx.AsyncClient(timeout=timeout, trust_env=False, verify=False)
 
 
 class _ProxiedResponse(StreamingResponse):
-    """A worker's answer on its way; whatever ends it, the worker learns of it."""
+    """A worker's response while it is streamed; the worker's request is closed whenever the response ends."""
 
     def __init__(self, answer: httpx.Response, stack: AsyncExitStack, *, timeout_s: float) -> None:
         super().__init__(
@@ -134,13 +135,13 @@ async def _chunks(answer: httpx.Response, timeout_s: float) -> AsyncIterator[byt
 
 
 async def _unless_disconnected(request: Request, answering: Awaitable[httpx.Response]) -> httpx.Response | None:
-    """What is awaited, or None when the asker leaves before; the body was read before."""
-    asked = asyncio.ensure_future(answering)
+    """The result of `answering`, or None if the client disconnects first; the request body must have been read."""
+    response = asyncio.ensure_future(answering)
     gone = asyncio.ensure_future(_disconnected(request))
-    waited: set[asyncio.Future[Any]] = {asked, gone}
+    waited: set[asyncio.Future[Any]] = {response, gone}
     try:
         await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-        return await asked if asked.done() else None
+        return await response if response.done() else None
     finally:
         for each in waited:
             each.cancel()
@@ -161,7 +162,7 @@ def _headers(worker: SqlWorker) -> dict[str, str]:
 
 
 def _forwarded_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """What the asker learns of the worker's headers."""
+    """The worker's headers that are passed on to the client."""
     return {
         name: value
         for name, value in headers.items()

@@ -1,1 +1,1 @@
-"""Records on HTTP: bytes in other forms, cursors, uploads and streams; `routes` has their paths."""
+"""Records over HTTP: formats, cursors, uploads and streams; `routes` has their paths."""

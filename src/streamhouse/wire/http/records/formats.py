@@ -1,7 +1,7 @@
 """Formats of keys and values: bytes as JSON, text or base64, and values with a schema of the registry.
 
-Owns        which bytes a value stands for, how bytes are shown if a format does not fit them, which part of a record is
-            read or written with which schema
+Owns        converting values to bytes and back, the fallback if bytes don't fit a format, which part of a record is
+            encoded with which schema
 Leaves      schemas to `broker.schemas`, encoding in a process of its own to `schema_encoding`
 
 JSON is stored as it was written, without the spaces between its parts: numbers and the order of keys stay.
@@ -20,7 +20,7 @@ from streamhouse.errors import InvalidRecordValue, RegistryRefusal
 from streamhouse.format.schema_id import PREFIX_BYTES, prefix_of, schema_id_of
 from streamhouse.model.record import Header, StoredRecord
 from streamhouse.schemas.base import ParsedSchema
-from streamhouse.wire.http.errors import Flaw, Unprocessable
+from streamhouse.wire.http.errors import FieldError, Unprocessable
 from streamhouse.wire.http.records.schema_encoder_process import error_text
 from streamhouse.wire.http.records.schema_encoding import Deadline, SchemaEncoding
 from streamhouse.wire.http.records.types import Format, HeaderShape, ReadFormat, RecordView
@@ -31,10 +31,8 @@ _COMPACT: Final = -1
 
 
 def bytes_of(raw: Raw, form: Format) -> bytes | None:
-    """What a key or a value stands for; raises `ValueError` where it isn't of the format.
-
-    The JSON was made compact with the body that it is part of.
-    """
+    """The bytes of a key or value; raises `ValueError` if it doesn't fit the format. JSON is compact already: the body
+    is."""
     text = bytes(raw)
     if not text or text == NULL:
         return None
@@ -57,21 +55,21 @@ def _header_value(shape: HeaderShape) -> bytes | None:
     return None if shape.value is UNSET else shape.value.encode()
 
 
-def flaw_of(path: str, error: Exception) -> Flaw:
+def field_error(path: str, error: Exception) -> FieldError:
     reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-    return Flaw(path=path, reason=reason[:300])
+    return FieldError(path=path, reason=reason[:300])
 
 
-def reject(flaws: Sequence[Flaw]) -> Unprocessable:
-    first = flaws[0]
-    return Unprocessable(f"records can't be read; path={first.path} why={first.reason}", flaws=flaws)
+def reject(field_errors: Sequence[FieldError]) -> Unprocessable:
+    first = field_errors[0]
+    return Unprocessable(f"records can't be read; path={first.path} why={first.reason}", field_errors=field_errors)
 
 
-# --- the other way
+# --- reading
 
 
 def format_value(data: bytes | None, form: Format) -> tuple[object, Format | UnsetType]:
-    """Bytes in the format that is wanted, or in the first of text and base64 that fits; then that one is named."""
+    """Bytes in the requested format, or else as text or base64, together with the name of that format."""
     if data is None:
         return None, UNSET
     if form == "json":
@@ -120,11 +118,11 @@ def view_of(partition: int, record: StoredRecord, *, key_format: Format, value_f
 
 
 BAD_VALUE: Final = (ValueError, Base64Error, RecursionError)
-"""What `bytes_of` and `headers_of` raise; msgspec's errors are `ValueError`s."""
+"""Errors of `bytes_of` and `headers_of`; msgspec's are `ValueError`s."""
 
 
 class Registry(Protocol):
-    """What is asked of `broker.schemas`."""
+    """The part of `broker.schemas` that is used here."""
 
     async def schema(self, schema_id: int) -> ParsedSchema:
         """Raises `UnknownSchema`."""
@@ -136,15 +134,14 @@ class Registry(Protocol):
 
 
 class Writer(NamedTuple):
-    """Writes values with one schema. `encoded` has what some values are written as, or why they can't be: those that
-    take long were written before."""
+    """Encodes values with one schema. `encoded` has the results of expensive values, which were encoded in advance."""
 
     schema_id: int
     schema: ParsedSchema
     encoded: Mapping[bytes, bytes | str] = MappingProxyType({})
 
     def bytes_of(self, raw: Raw) -> bytes | None:
-        """Raises `ValueError` where the value doesn't fit, with the place inside it."""
+        """Raises `ValueError` with the path inside the value if it doesn't fit the schema."""
         text = bytes(raw)
         if not text or text == NULL:
             return None
@@ -160,7 +157,8 @@ class Writer(NamedTuple):
 
 
 class Reader:
-    """Reads records whose parts may carry schema ids; each schema is asked for once. Raises what may go well later."""
+    """Decodes records whose keys or values may contain schema ids; looks each schema up once. Raises `Retriable` errors
+    only."""
 
     def __init__(self, registry: Registry, *, key: bool, value: bool, key_format: Format, value_format: Format) -> None:
         self._registry = registry
@@ -169,21 +167,21 @@ class Reader:
         self._known: dict[int, ParsedSchema | None] = {}
 
     async def learn(self, records: Sequence[StoredRecord]) -> None:
-        """Ask for the schemas of these records."""
+        """Look up the schemas of these records."""
         for record in records:
-            for wanted, data in ((self._key, record.key), (self._value, record.value)):
-                if wanted and (schema_id := schema_id_of(data)) is not None and schema_id not in self._known:
+            for has_schema, data in ((self._key, record.key), (self._value, record.value)):
+                if has_schema and (schema_id := schema_id_of(data)) is not None and schema_id not in self._known:
                     self._known[schema_id] = await self._find(schema_id)
 
     def view_of(self, partition: int, record: StoredRecord) -> RecordView:
-        """The record with its parts decoded, by schemas that were learnt; a part that can't be is told as JSON, text or
-        base64, whichever fits."""
+        """The record, decoded with the schemas that `learn` looked up; key or value that can't be decoded is shown as
+        JSON, text or base64."""
         view = view_of(partition, record, key_format=self._key_format, value_format=self._value_format)
-        if self._key and (found := self._decoded(record.key)) is not None:
-            view.key, view.key_schema_id = found
+        if self._key and (decoded := self._decoded(record.key)) is not None:
+            view.key, view.key_schema_id = decoded
             view.key_format = UNSET
-        if self._value and (found := self._decoded(record.value)) is not None:
-            view.value, view.value_schema_id = found
+        if self._value and (decoded := self._decoded(record.value)) is not None:
+            view.value, view.value_schema_id = decoded
             view.value_format = UNSET
         return view
 
@@ -232,7 +230,8 @@ class Viewer:
         ]
 
     def _reader(self) -> Reader:
-        """A new one for each piece: a stream may go on for months, and ids that nobody knows become known."""
+        """A new reader for each part of a stream: streams are long-lived, and unknown schema ids may be registered
+        later."""
         return Reader(
             self._registry,
             key=self._key_schema,
@@ -251,5 +250,5 @@ def _views(reader: Reader, partition: int, records: Sequence[StoredRecord], dead
 
 
 def _plain(form: ReadFormat, instead: Format) -> Format:
-    """What a part is written in where no schema is known."""
+    """The format of a key or value without a known schema."""
     return instead if form == SCHEMA else form

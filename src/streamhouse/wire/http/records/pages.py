@@ -1,7 +1,7 @@
 """Pages of records, and end offsets of many partitions.
 
 Data path   broker.forwarding, topic_reader -> **pages** -> routes.fetch
-Owns        when a page is full or complete; how many leaders are asked at once for end offsets
+Owns        when a page is complete; the number of concurrent requests for end offsets
 Leaves      decoding batches and the order of partitions to `topic_reader`, finding leaders to `broker.forwarding`
 
 One read of a log ends at a block, and where segments end, though more records may follow. Only the first read of a page
@@ -29,27 +29,27 @@ class PartitionPage(NamedTuple):
 
 
 async def fetch(broker: Broker, name: TopicPartition, offset: int, *, max_bytes: int, max_wait_s: float) -> FetchResult:
-    (found,) = await broker.records.read(
+    (result,) = await broker.records.read(
         [PartitionFetch(name, offset, max_bytes)],
         max_bytes=max_bytes,
         min_bytes=1 if max_wait_s else 0,
         max_wait_s=max_wait_s,
     )
-    if found.error is not None:
-        raise found.error
-    return found
+    if result.error is not None:
+        raise result.error
+    return result
 
 
 async def partition_page(
     broker: Broker, name: TopicPartition, *, offset: int, limit: int, max_bytes: int, max_wait_s: float
 ) -> PartitionPage:
-    """At most `limit` records and `max_bytes` of them, but at least one."""
+    """At most `limit` records and `max_bytes`, but at least one record."""
     records: list[StoredRecord] = []
-    found = await fetch(broker, name, offset, max_bytes=max_bytes, max_wait_s=max_wait_s)
+    fetched = await fetch(broker, name, offset, max_bytes=max_bytes, max_wait_s=max_wait_s)
     while True:
         taken = await decode_records(
             broker.decoder,
-            found,
+            fetched,
             offset=offset,
             limits=Limits(limit - len(records), max_bytes, at_least_one=not records),
         )
@@ -57,19 +57,19 @@ async def partition_page(
         max_bytes -= taken.size_bytes
         has_moved, offset = taken.next_offset > offset, taken.next_offset
         is_full = taken.is_full or len(records) >= limit or max_bytes <= 0
-        if is_full or not has_moved or offset >= found.high_watermark:
+        if is_full or not has_moved or offset >= fetched.high_watermark:
             break
         try:
-            found = await fetch(broker, name, offset, max_bytes=max_bytes, max_wait_s=0)
+            fetched = await fetch(broker, name, offset, max_bytes=max_bytes, max_wait_s=0)
         except StreamhouseError:
-            break  # it is told to whoever asks for the next page
-    return PartitionPage(records, offset, found.high_watermark, found.log_start)
+            break  # the request for the next page gets the error
+    return PartitionPage(records, offset, fetched.high_watermark, fetched.log_start)
 
 
 async def topic_page(
     tail: TopicReader, *, limit: int, max_bytes: int, max_wait_s: float
 ) -> AsyncGenerator[PartitionRecords, None]:
-    """Pieces of at most `limit` records and `max_bytes` together, but at least one; the tail is moved behind them."""
+    """At most `limit` records and `max_bytes` over all partitions, but at least one record; advances the reader."""
     left, left_bytes = limit, max_bytes
     while True:
         has_moved = False
@@ -89,7 +89,7 @@ async def topic_page(
 
 
 async def ends_of(broker: Broker, names: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-    """The high watermarks; None where nobody could tell, or the topic is gone."""
+    """The high watermarks; None for partitions without a reachable leader, and of deleted topics."""
 
     async def end(name: TopicPartition) -> int | None:
         try:
@@ -103,7 +103,7 @@ async def ends_of(broker: Broker, names: Iterable[TopicPartition]) -> dict[Topic
 async def each_of(
     names: Iterable[TopicPartition], ask: Callable[[TopicPartition], Awaitable[int | None]]
 ) -> dict[TopicPartition, int | None]:
-    """The same question about each partition, some of them at once."""
+    """Call `ask` for each partition, some of them concurrently."""
     turns = asyncio.Semaphore(PARALLEL)
 
     async def one(name: TopicPartition) -> tuple[TopicPartition, int | None]:

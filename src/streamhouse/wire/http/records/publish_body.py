@@ -1,7 +1,7 @@
-"""Publication: what a request says about its records, added up, and each record made of it.
+"""Publish bodies: options and records of a request become `NewRecord`s.
 
-Data path   shapes -> **publication** -> NewRecords -> broker.records
-Owns        which of the query, the body and the record decides; every flaw with its place
+Data path   types -> **publish_body** -> NewRecords -> broker.records
+Owns        the precedence of query, body and record; the path of every field error
 Leaves      bytes to `formats` and `schemas`
 """
 
@@ -12,8 +12,8 @@ from typing import Final, Literal, NamedTuple
 from msgspec import UNSET, Raw
 
 from streamhouse.model.record import Acks, NewRecord
-from streamhouse.wire.http.errors import MAX_FLAWS, Flaw, Unprocessable
-from streamhouse.wire.http.records.formats import BAD_VALUE, Writer, bytes_of, flaw_of, headers_of, reject
+from streamhouse.wire.http.errors import MAX_FIELD_ERRORS, FieldError, Unprocessable
+from streamhouse.wire.http.records.formats import BAD_VALUE, Writer, bytes_of, field_error, headers_of, reject
 from streamhouse.wire.http.records.schema_encoding import Deadline, SchemaEncoding
 from streamhouse.wire.http.records.types import Format, Publication, PublicationQuery, RecordShape
 
@@ -23,7 +23,7 @@ PARTS: Final[Sequence[Part]] = ("key", "value")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defaults:
-    """What holds for records that don't say otherwise. A writer, where there is one, decides before these formats."""
+    """Options of records that don't set their own. A schema writer takes precedence over the formats."""
 
     acks: Acks
     key: bytes | None = None
@@ -46,7 +46,7 @@ def defaults_of(
     key_writer: Writer | None = None,
     value_writer: Writer | None = None,
 ) -> Defaults:
-    """The body decides before the query."""
+    """The body takes precedence over the query."""
     said = body or Publication(records=[])
     return Defaults(
         acks=said.acks or query.acks,
@@ -61,7 +61,7 @@ def defaults_of(
 
 
 class SchemaChoice(NamedTuple):
-    """How keys or values are written: by one of these, or nobody says."""
+    """The schema of keys or values: an id, a subject, or none."""
 
     schema_id: int | None = None
     subject: str | None = None
@@ -69,27 +69,27 @@ class SchemaChoice(NamedTuple):
 
 
 def schema_choice(part: Part, query: PublicationQuery, body: Publication | None) -> SchemaChoice:
-    """What the body says, else the query; raises where one of them says two things."""
+    """The choice of the body, or else of the query; raises if one of them sets both an id and a subject."""
     ways = [_chosen(part, each) for each in (body, query) if each is not None]
     for way in ways:
         if sum(each is not None for each in way) > 1:
             reason = f"give one of {part}_schema_id, {part}_subject and {part}_format"
-            raise Unprocessable(reason, flaws=[Flaw(path="$", reason=reason)])
+            raise Unprocessable(reason, field_errors=[FieldError(path="$", reason=reason)])
     return next((way for way in ways if any(way)), SchemaChoice())
 
 
-def _chosen(part: Part, given: Publication | PublicationQuery) -> SchemaChoice:
+def _chosen(part: Part, options: Publication | PublicationQuery) -> SchemaChoice:
     if part == "key":
-        return SchemaChoice(given.key_schema_id or None, given.key_subject or None, given.key_format or None)
+        return SchemaChoice(options.key_schema_id or None, options.key_subject or None, options.key_format or None)
     return SchemaChoice(
-        given.value_schema_id or None, given.value_subject or None, given.value_format or given.format or None
+        options.value_schema_id or None, options.value_subject or None, options.value_format or options.format or None
     )
 
 
 async def encode_records(
     shapes: Sequence[RecordShape], defaults: Defaults, encoding: SchemaEncoding
 ) -> list[NewRecord]:
-    """As `new_records`; those that are written with schemas, beside the event loop."""
+    """Like `new_records`; records with schemas are encoded in a thread."""
     if not defaults.has_writer:
         return new_records(shapes, defaults)
     return await encoding.run(
@@ -100,7 +100,7 @@ async def encode_records(
 def prepare_values(
     shapes: Iterable[RecordShape], defaults: Defaults, encoding: SchemaEncoding, deadline: Deadline
 ) -> Defaults:
-    """Writers that know the values which take long; for threads."""
+    """Writers with the results of expensive values; runs in a thread."""
     key, value = defaults.key_writer, defaults.value_writer
     if key is not None:
         keys = (bytes(shape.key) for shape in shapes if shape.key and not shape.key_format)
@@ -114,27 +114,25 @@ def prepare_values(
 def new_records(
     shapes: Iterable[RecordShape], defaults: Defaults, *, check: Callable[[], None] = lambda: None
 ) -> list[NewRecord]:
-    """The records of a body; raises `Unprocessable` naming what is wrong with which. Nothing is published then.
-
-    `check` is called before each.
-    """
+    """The records of a body; raises `Unprocessable` with all field errors, and nothing is published then. `check` is
+    called before each record."""
     records: list[NewRecord] = []
-    flaws: list[Flaw] = []
+    field_errors: list[FieldError] = []
     for number, shape in enumerate(shapes):
         check()
         try:
             records.append(new_record(shape, defaults))
         except BAD_VALUE:
-            flaws.extend(_flaws(number, shape, defaults))
-            if len(flaws) >= MAX_FLAWS:
+            field_errors.extend(_field_errors(number, shape, defaults))
+            if len(field_errors) >= MAX_FIELD_ERRORS:
                 break
-    if flaws:
-        raise reject(flaws)
+    if field_errors:
+        raise reject(field_errors)
     return records
 
 
 def new_record(shape: RecordShape, defaults: Defaults) -> NewRecord:
-    key = _key(shape, defaults) if shape.key else None  # an empty part is one that isn't there
+    key = _key(shape, defaults) if shape.key else None  # an empty text means no key or value
     return NewRecord(
         _value(shape, defaults),
         defaults.key if key is None else key,
@@ -156,17 +154,17 @@ def _part(raw: Raw, own: Format | None, form: Format, writer: Writer | None) -> 
     return bytes_of(raw, own or form) if own or writer is None else writer.bytes_of(raw)
 
 
-def _flaws(number: int, shape: RecordShape, defaults: Defaults) -> list[Flaw]:
-    """Which parts of a record are wrong; asked only when one is."""
+def _field_errors(number: int, shape: RecordShape, defaults: Defaults) -> list[FieldError]:
+    """The field errors of an invalid record."""
     parts: list[tuple[str, Callable[[], object]]] = [
         ("key", lambda: _key(shape, defaults)),
         ("value", lambda: _value(shape, defaults)),
         ("headers", lambda: headers_of(shape.headers)),
     ]
-    found: list[Flaw] = []
+    errors: list[FieldError] = []
     for name, made in parts:
         try:
             made()
         except BAD_VALUE as error:
-            found.append(flaw_of(f"$.records[{number}].{name}", error))
-    return found
+            errors.append(field_error(f"$.records[{number}].{name}", error))
+    return errors

@@ -1,10 +1,10 @@
-"""Encoder process: writes values with JSON schemas, beside the agent, which ends it when it takes too long.
+"""Encoder process: encodes values with JSON schemas; the agent kills it when it takes too long.
 
-Data path   encoding -> stdin -> **encoder process** -> stdout -> encoding
-Owns        the frames between the two, and the schemas that it has parsed
-Leaves      how long it may take to `schema_encoding`
+Data path   schema_encoding -> stdin -> **encoder process** -> stdout -> schema_encoding
+Owns        the frames between the processes, and the parsed schemas
+Leaves      timeouts to `schema_encoding`
 
-A native validator holds Python's lock while it works, so nothing in the same process can go on beside one, or end it.
+A native validator holds the GIL, so no thread of the same process could run meanwhile or stop it.
 """
 
 import struct
@@ -24,13 +24,13 @@ _SIZE: Final = struct.Struct(">Q")
 
 
 class Refused(msgspec.Struct, array_like=True, frozen=True):
-    """Why a value can't be written."""
+    """Why a value can't be encoded."""
 
     text: str
 
 
 class Job(msgspec.Struct, array_like=True, frozen=True):
-    """Values, as JSON, to be written with one schema."""
+    """JSON values to encode with one schema."""
 
     kind: str
     text: str
@@ -84,7 +84,7 @@ def main() -> None:
     while (frame := read_frame(sys.stdin.buffer)) is not None:
         try:
             results = run_job(decoder.decode(frame))
-        except StreamhouseError as error:  # the agent has parsed it, so this is ours
+        except StreamhouseError as error:  # the agent parsed the schema before, so this is a defect
             sys.exit(f"a schema can't be parsed; why={error}")
         write_frame(sys.stdout.buffer, encoder.encode(results))
 

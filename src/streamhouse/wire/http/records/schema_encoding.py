@@ -1,12 +1,12 @@
-"""Encoding: records are written and read with schemas beside the event loop, for a limited time.
+"""Schema encoding: records are encoded and decoded with schemas in threads, within a timeout.
 
-Data path   publication, upload, views -> **encoding** -> threads, or a process of its own -> records
-Owns        how many requests do so at once and wait for it, how long each may take
-Leaves      what is written to `publish_body` and `schemas`
+Data path   publish_body, upload, formats -> **schema_encoding** -> threads, or a child process -> records
+Owns        the number of concurrent and waiting requests, the timeout of each
+Leaves      the encoding itself to `publish_body` and `schemas`
 
-What a schema costs is up to whoever registered it. Work is done in threads that look at the time between records. A
-value that may take long by itself (`ParsedSchema.encoding_cost`) goes to a process, which is ended when the time is
-over. A thread that doesn't come back keeps its place: when all are taken, requests are refused until one does.
+The cost of a schema is decided by the user who registered it. Threads check the deadline between records. A value that
+may be expensive by itself (`ParsedSchema.encoding_cost`) goes to a child process, which is killed at the deadline. A
+blocked thread keeps its slot: while all slots are taken, requests are rejected.
 """
 
 import asyncio
@@ -29,17 +29,17 @@ from streamhouse.wire.http.records.schema_encoder_process import Job, Refused, R
 T = TypeVar("T")
 
 MAX_STEPS: Final = 500_000
-"""What one value may cost in a thread: about a tenth of a second, in which nothing else runs."""
+"""Limit of a value's cost in a thread: about a tenth of a second with the GIL held."""
 
 MODULE: Final = "streamhouse.wire.http.records.schema_encoder_process"
 
 
 class TooSlow(Exception):
-    """The time is over."""
+    """The deadline has passed."""
 
 
 class Deadline:
-    """When work must be done; for threads."""
+    """A deadline that threads check."""
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock = clock
@@ -50,7 +50,7 @@ class Deadline:
         return max(self._at - self._clock.monotonic(), 0.0)
 
     def check(self) -> None:
-        """Raise `TooSlow` when it is over."""
+        """Raise `TooSlow` if it has passed."""
         if not self.left_s:
             raise TooSlow
 
@@ -67,8 +67,8 @@ class SchemaEncoding:
         return f"<SchemaEncoding waiting={self._waiting} processes={len(self._idle)}>"
 
     async def run(self, work: Callable[[Deadline], T]) -> T:
-        """Do the work in a thread; raises `Unprocessable` when it takes too long, `TooManyRequests` when its turn
-        doesn't come."""
+        """Run `work` in a thread; raises `Unprocessable` if it takes too long, `TooManyRequests` if no slot becomes
+        free."""
         deadline = Deadline(self._clock, self._settings.encode_timeout_s)
         await self._take_place(deadline)
         loop = asyncio.get_running_loop()
@@ -88,11 +88,11 @@ class SchemaEncoding:
             error: BaseException | None = None
             try:
                 result = work(deadline)
-            except BaseException as raised:  # noqa: BLE001 (it is raised where it is waited for)
+            except BaseException as raised:  # noqa: BLE001 (raised again by the waiting coroutine)
                 error = raised
             try:
                 loop.call_soon_threadsafe(finish, result, error)
-            except RuntimeError:  # the loop has ended meanwhile
+            except RuntimeError:  # the loop was closed meanwhile
                 return
 
         try:
@@ -110,7 +110,7 @@ class SchemaEncoding:
         limit = self._settings.max_waiting_encodes
         if self._places.locked() and self._waiting >= limit:
             raise TooManyRequests(
-                f"too many requests wait to be written with schemas; limit={limit} setting=schemas.max_waiting_encodes"
+                f"too many requests wait for schema encoding; limit={limit} setting=schemas.max_waiting_encodes"
             )
         self._waiting += 1
         try:
@@ -119,7 +119,7 @@ class SchemaEncoding:
         except TimeoutError:
             limit = self._settings.encoders
             raise TooManyRequests(
-                f"other requests are still being written with schemas; limit={limit} setting=schemas.encoders"
+                f"other requests are still being encoded with schemas; limit={limit} setting=schemas.encoders"
             ) from None
         finally:
             self._waiting -= 1
@@ -134,7 +134,7 @@ class SchemaEncoding:
     # --- in a thread
 
     def encode(self, schema: ParsedSchema, values: Iterable[bytes], deadline: Deadline) -> Mapping[bytes, bytes | str]:
-        """What such JSON values, of which some may take long, are written as, or why they can't be; for threads."""
+        """Encode JSON values, some of which may be expensive; returns bytes or an error for each. Runs in a thread."""
         if not isinstance(schema, JsonSchema):
             return {}
         costly = [value for value in dict.fromkeys(values) if schema.encoding_cost(len(value)) > MAX_STEPS]
@@ -158,7 +158,8 @@ class SchemaEncoding:
 
 
 class EncoderProcess:
-    """One process, for one request after the other; for threads. It ends with this object, or with the agent."""
+    """A child process that serves one request after the other; used by threads. It ends with this object or the
+    agent."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -170,7 +171,7 @@ class EncoderProcess:
         return f"<EncoderProcess pid={self._process.pid}>"
 
     def ask(self, job: Job, *, timeout_s: float) -> Results:
-        """The results; raises `TooSlow` when they don't come in time, and ends the process."""
+        """The results; raises `TooSlow` and kills the process if they take longer than `timeout_s`."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         ending = threading.Timer(timeout_s, self._process.kill)

@@ -1,9 +1,9 @@
-"""Streams: answers that have no end of their own: NDJSON, and server-sent events for browsers.
+"""Streams: endless responses of records, as NDJSON or as server-sent events for browsers.
 
-Data path   tail -> **streams** -> socket
-Owns        how many there are, how records are framed, when a stream ends: enough records, the client gone, the agent
+Data path   topic_reader -> **streams** -> socket
+Owns        the number of streams, framing of records, and when a stream ends: limit reached, client gone, agent
             stopping
-Leaves      readers that take nothing to `connection`, which cuts them off; records to `tail`
+Leaves      closing connections of clients that don't read to `server`; records to `topic_reader`
 """
 
 import asyncio
@@ -26,14 +26,14 @@ from streamhouse.wire.http.records.topic_reader import PartitionRecords, TopicRe
 from streamhouse.wire.http.records.types import RecordView
 
 EACH_UP_TO: Final = 64
-"""Partitions up to which every event carries a cursor; of larger topics only the last one of what is sent at once."""
+"""Up to this many partitions, every event has a cursor; for larger topics only the last event of each write."""
 
 _ENCODER: Final = msgspec.json.Encoder()
 _encode: Final = _ENCODER.encode
 
 
 class Streams:
-    """All that are open; they end when the agent stops."""
+    """All open streams; they end when the agent stops."""
 
     def __init__(self, broker: Broker, settings: HttpSettings, metrics: HttpMetrics) -> None:
         self._stopping = broker.wait_stopping
@@ -47,11 +47,11 @@ class Streams:
 
     def check(self) -> None:
         if len(self._open) >= self._limit:
-            raise TooManyRequests(f"too many streams at once; limit={self._limit} setting=http.max_streams")
+            raise TooManyRequests(f"too many concurrent streams; limit={self._limit} setting=http.max_streams")
 
     @contextmanager
     def opened(self, ending: asyncio.Timeout) -> Iterator[None]:
-        """While this is open, `ending` comes when the agent stops."""
+        """Register a stream; `ending` is set when the agent stops."""
         self._open.add(ending)
         self._gauge.set(len(self._open))
         if self._watching is None or self._watching.done():
@@ -84,7 +84,7 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Framing(Protocol):
-    """How records and what else there is to say are written in one media type."""
+    """Encodes records, gaps and errors of a stream in one media type."""
 
     media_type: str
 
@@ -96,7 +96,7 @@ class Framing(Protocol):
 
 
 class Lines:
-    """NDJSON: a record is a line; a gap or an error is an object of that one name."""
+    """NDJSON: a record is a line; a gap or an error is an object with the single field `gap` or `error`."""
 
     media_type = NDJSON
 
@@ -120,7 +120,7 @@ class Lines:
 
 
 class Events:
-    """Server-sent events: a record is a message whose id is a cursor; gaps and errors are events of these names."""
+    """Server-sent events: a record is a message with a cursor as id; gaps and errors are events with these names."""
 
     media_type = EVENTS
 
@@ -153,7 +153,7 @@ class Events:
 
 
 class StreamResponse(Response):
-    """Sends what a tail has, for ever or until `limit` records were sent."""
+    """Sends the records of a topic reader, endlessly or until `limit` records were sent."""
 
     def __init__(
         self,
@@ -204,7 +204,7 @@ class StreamResponse(Response):
             await self._send(send, self._framing.error(problem_of(error)))
 
     async def _step(self, send: Send) -> bool:
-        """Send what comes next; False when nothing came."""
+        """Send the next records; False if there were none."""
         any_yet = False
         limit = MAX_LIMIT if self._left is None else self._left
         async for piece in self._tail.read(

@@ -51,11 +51,11 @@ def read_cursor(text: str, topic_id: TopicId, *, partitions: int) -> list[int]:
             raise ValueError
         offsets = _read_offsets(data[1 + _ID_BYTES :])
     except (ValueError, Base64Error):
-        raise Unprocessable("this is no cursor") from None
+        raise Unprocessable("invalid cursor") from None
     if data[:1] != bytes([VERSION]) or len(offsets) > partitions:
-        raise Unprocessable("this is no cursor of this topic")
+        raise Unprocessable("the cursor does not fit this topic")
     if data[1 : 1 + _ID_BYTES] != topic_id.bytes[:_ID_BYTES]:
-        raise Unprocessable("the cursor belongs to another topic, or to one of this name that was deleted")
+        raise Unprocessable("the cursor belongs to another topic, or to a deleted topic of this name")
     return offsets
 
 
@@ -79,24 +79,24 @@ def _read_offsets(data: bytes) -> list[int]:
 
 
 INLINE_BYTES: Final = 16 * 1024
-"""So much that isn't compressed becomes records on the event loop."""
+"""Up to this size uncompressed batches are decoded on the event loop."""
 
 MAX_HEADERS: Final = 100_000
-"""Headers of all records that are given at once; those of one record may be more."""
+"""Maximum headers of all records decoded at once; a single record may have more."""
 
 
 class DecodedRecords(NamedTuple):
-    """Records of one partition, and the offset behind them and behind the gaps that follow them."""
+    """Records of one partition, and the offset after them and after the gaps that follow."""
 
     records: list[StoredRecord]
     next_offset: int
     size_bytes: int
     is_full: bool
-    """Whether a limit ended it, and not the batches."""
+    """Whether decoding stopped at a limit, before the end of the batches."""
 
 
 class Limits(NamedTuple):
-    """At most `records`, and no more than `size_bytes` of them, but one if it must."""
+    """At most `records` records and `size_bytes`, but at least one record."""
 
     records: int
     size_bytes: int
@@ -104,7 +104,7 @@ class Limits(NamedTuple):
 
 
 async def decode_records(decoder: BatchDecoder, fetched: FetchResult, *, offset: int, limits: Limits) -> DecodedRecords:
-    """The first records from `offset` on. Raises `Overloaded` where they can't be decompressed now."""
+    """The first records from `offset` on. Raises `Overloaded` if the decoder is busy."""
     batches = [batch for buffer in fetched.records for batch in batches_of(buffer)]
     work = partial(_decode_records, batches, offset, limits, decoder.max_headers)
     return await decoder.run(stored_size(batches), work, inline_bytes=INLINE_BYTES)
@@ -113,20 +113,20 @@ async def decode_records(decoder: BatchDecoder, fetched: FetchResult, *, offset:
 def _decode_records(
     batches: Sequence[memoryview], offset: int, limits: Limits, max_headers: int, limit_bytes: int
 ) -> DecodedRecords:
-    found: list[StoredRecord] = []
+    records: list[StoredRecord] = []
     size = headers = 0
     for batch in batches:
-        records = iterate_batch(batch, limit_bytes=limit_bytes, from_offset=offset, max_headers=max_headers)
-        for record in records:
+        in_batch = iterate_batch(batch, limit_bytes=limit_bytes, from_offset=offset, max_headers=max_headers)
+        for record in in_batch:
             own = size_of(record)
             headers += len(record.headers)
             is_beyond = size + own > limits.size_bytes or headers > MAX_HEADERS
-            if len(found) >= limits.records or (is_beyond and (found or not limits.at_least_one)):
-                return DecodedRecords(found, record.offset, size, is_full=True)
-            found.append(record)
+            if len(records) >= limits.records or (is_beyond and (records or not limits.at_least_one)):
+                return DecodedRecords(records, record.offset, size, is_full=True)
+            records.append(record)
             size += own
         offset = max(offset, read_header(batch).end)
-    return DecodedRecords(found, offset, size, is_full=False)
+    return DecodedRecords(records, offset, size, is_full=False)
 
 
 def size_of(record: StoredRecord) -> int:
@@ -137,13 +137,13 @@ def size_of(record: StoredRecord) -> int:
 
 
 PAUSE_S: Final = 0.25
-"""Between looks at partitions that nobody leads just now."""
+"""Interval of polling partitions that have no leader at the moment."""
 PARALLEL: Final = 16
-"""Partitions whose beginning is looked up at once."""
+"""Concurrent lookups of start offsets."""
 
 
 class PartitionRecords(NamedTuple):
-    """Records of one partition. `lost` are offsets [from, to) that were deleted before they could be read."""
+    """Records of one partition. `lost` are offsets [from, to) deleted before they were read."""
 
     partition: int
     records: Sequence[StoredRecord]
@@ -160,9 +160,9 @@ class TopicReader:
         self._turn = 0
         self._clock = SystemClock()
         self.offsets = offsets
-        """The next offset of each partition; whoever writes pieces moves them on."""
+        """The next offset of each partition; advanced by the caller after it has sent the records."""
         self.is_behind = False
-        """Whether the last read saw records behind those that it gave."""
+        """Whether there are more records than the last read returned."""
 
     def __repr__(self) -> str:
         return f"<TopicReader {self._topic.name} {self.offsets}>"
@@ -172,21 +172,21 @@ class TopicReader:
         return write_cursor(self._topic.topic_id, self.offsets)
 
     async def read(self, *, limit: int, max_bytes: int, max_wait_s: float) -> AsyncGenerator[PartitionRecords, None]:
-        """What there is, partition by partition; nothing when nothing came in time. Raises what isn't worth a retry;
-        that a range is missing or damaged, when the other partitions have nothing more."""
+        """Available records by partition; empty if none arrive within `max_wait_s`. Raises errors that aren't
+        retriable; an error of a missing or damaged range only when the other partitions have no more records."""
         await self._grow()
         count = len(self.offsets)
-        self._turn = (self._turn + 1) % count  # the first one asked for gets the most
-        wanted = [
+        self._turn = (self._turn + 1) % count  # the first partition gets the most
+        fetches = [
             PartitionFetch(TopicPartition(self._topic.name, number), self.offsets[number], max_bytes)
             for each in range(count)
             for number in [(each + self._turn) % count]
         ]
-        found = await self._broker.records.read(wanted, max_bytes=max_bytes, min_bytes=1, max_wait_s=max_wait_s)
+        results = await self._broker.records.read(fetches, max_bytes=max_bytes, min_bytes=1, max_wait_s=max_wait_s)
         self.is_behind = False
         damage: DamagedRecords | None = None
         has_some = False
-        for item, fetched in zip(wanted, found, strict=True):
+        for item, fetched in zip(fetches, results, strict=True):
             if limit <= 0:
                 return
             if isinstance(fetched.error, DamagedRecords):
@@ -200,7 +200,7 @@ class TopicReader:
                 yield piece
         if damage is not None and not has_some:
             raise damage
-        if any(fetched.error is not None for fetched in found):
+        if any(fetched.error is not None for fetched in results):
             await self._clock.sleep(min(PAUSE_S, max_wait_s))
 
     async def _piece(
@@ -215,7 +215,7 @@ class TopicReader:
         return PartitionRecords(number, taken.records, taken.next_offset, taken.size_bytes, taken.is_full)
 
     async def _lost(self, item: PartitionFetch, error: Exception) -> PartitionRecords | None:
-        """A reader whose records retention has taken goes on at the beginning, and is told."""
+        """Report the gap of records deleted by retention, and continue at the log start."""
         if isinstance(error, Retriable):
             return None
         if isinstance(error, OffsetOutOfRange):
@@ -232,10 +232,10 @@ class TopicReader:
 
 
 async def open_topic_reader(broker: Broker, topic: Topic, *, cursor: str | None, start: str) -> TopicReader:
-    """A reader that begins at a cursor, else where `start` says: earliest, latest, or a time in milliseconds."""
+    """A reader that begins at a cursor, or else at `start`: earliest, latest, or a time in milliseconds."""
     if cursor:
         offsets = read_cursor(cursor, topic.topic_id, partitions=topic.partitions)
-        return TopicReader(broker, topic, offsets)  # partitions that were added since are read from their beginning
+        return TopicReader(broker, topic, offsets)  # partitions added since then are read from their beginning
     turns = asyncio.Semaphore(PARALLEL)
 
     async def one(number: int) -> int:
@@ -252,5 +252,5 @@ async def first_offset(broker: Broker, name: TopicPartition, start: str) -> int:
     }
     if (end := ends.get(start)) is not None:
         return (await end(name)).offset
-    found = await broker.records.at_time(name, int(start))
-    return found.offset if found is not None else (await broker.records.stable_end(name)).offset
+    result = await broker.records.at_time(name, int(start))
+    return result.offset if result is not None else (await broker.records.stable_end(name)).offset

@@ -1,10 +1,10 @@
-"""Shapes: records as JSON has them, on their way in and out.
+"""Types of records in JSON bodies and responses.
 
-Data path   JSON -> **shapes** -> payloads -> broker.records; and back
-Owns        the fields of records in bodies and answers
-Leaves      turning them into bytes, and bytes into them, to `formats`
+Data path   JSON -> **types** -> formats -> broker.records; and back
+Owns        the fields of records in bodies and responses
+Leaves      conversion to and from bytes to `formats`
 
-A record that was read can be published again as it is: marks of formats mean the same in both directions.
+A record can be published again as it was read: the names of formats mean the same in both directions.
 """
 
 from typing import Annotated, Any, Final, Literal
@@ -17,7 +17,7 @@ from streamhouse.wire.http.errors import Problem
 from streamhouse.wire.http.operations import MAX_INT, MAX_LONG
 
 MAX_RECORDS: Final = 50_000
-"""Records of one JSON body."""
+"""Maximum records of one JSON body."""
 
 Format = Literal["json", "text", "base64"]
 ReadFormat = Literal["json", "text", "base64", "schema"]
@@ -28,7 +28,7 @@ Subject = Annotated[str, Meta(min_length=1, max_length=1000)]
 
 
 class HeaderShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
-    """A record's header: its value is text, or bytes in base64, or neither: then it has none."""
+    """A record header: its value is text, bytes in base64, or null."""
 
     name: str
     value: str | UnsetType = UNSET
@@ -36,8 +36,8 @@ class HeaderShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class RecordShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
-    """A record to publish. `value` null is a record without a value; without `partition` the key chooses, as Java's
-    client does."""
+    """A record to publish. `value` null is a tombstone; without `partition` the key decides, with Kafka's default
+    partitioner."""
 
     value: Raw
     key: Raw = msgspec.field(default_factory=Raw)
@@ -49,10 +49,8 @@ class RecordShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Publication(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Records to publish, and what holds for all of them that don't say otherwise.
-
-    With a schema (by id, or a subject's newest) values are encoded by it, behind its id.
-    """
+    """Records to publish, and defaults for records that don't set their own. With a schema (an id, or a subject's
+    latest version) values are encoded with it and prefixed with its id."""
 
     records: Annotated[list[RecordShape], Meta(min_length=1, max_length=MAX_RECORDS)]
     acks: Acks | None = None
@@ -66,7 +64,7 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class PublicationQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What holds for records that don't say otherwise."""
+    """Defaults for records that don't set their own."""
 
     acks: Annotated[Acks, Meta(description="what to wait for: buffered, wal or stored")] = Acks.WAL
     key: Annotated[str, Meta(description="key, as text")] | UnsetType = UNSET
@@ -82,7 +80,7 @@ class PublicationQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class Published(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Where a record went, or why it didn't. `offset` is null while only the leader knows it (acks=buffered)."""
+    """Partition and offset of a record, or its error. `offset` is null with acks=buffered if another agent leads."""
 
     partition: int | UnsetType = UNSET
     offset: int | UnsetType | None = UNSET
@@ -91,7 +89,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
 
 
 class PublishedRecords(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry for each record, in order. Some have an `error` when others were published."""
+    """One entry for each record, in order. If some records were published, the others have an `error`."""
 
     records: list[Published]
 
@@ -110,8 +108,8 @@ class UploadedPartition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Uploaded(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of an upload: how many records were published and how many lines were not; the first of those are
-    named. `complete` is false where the upload was given up before its end."""
+    """Result of an upload: the number of records published and of lines that failed, with the first errors. `complete`
+    is false if the upload was aborted."""
 
     records: int
     failed: int
@@ -121,8 +119,8 @@ class Uploaded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordView(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """A record that was read. `key` and `value` are as the request wants them; where bytes can't be written so, their
-    format is said: text, or base64 for what isn't UTF-8 either."""
+    """A record. `key` and `value` have the requested format; if bytes don't fit it, they are text, or base64 if they
+    aren't UTF-8, and the format is named."""
 
     partition: int
     offset: int

@@ -19,7 +19,7 @@ from streamhouse.config import HttpSettings
 from streamhouse.errors import Retriable, StreamhouseError
 from streamhouse.model.record import NewRecord, Receipt
 from streamhouse.wire.http.endpoint import decode_json
-from streamhouse.wire.http.errors import MAX_FLAWS, BodyTooLarge, Malformed, Refusal
+from streamhouse.wire.http.errors import MAX_FIELD_ERRORS, BodyTooLarge, Malformed, Refusal
 from streamhouse.wire.http.records.formats import BAD_VALUE
 from streamhouse.wire.http.records.publish_body import Defaults, new_record, prepare_values
 from streamhouse.wire.http.records.schema_encoding import Deadline, SchemaEncoding
@@ -35,11 +35,11 @@ class LineSplitter:
 
     @property
     def rest_bytes(self) -> int:
-        """How much there is of the line that is not whole yet."""
+        """Bytes of the incomplete line."""
         return len(self._rest)
 
     def take(self, piece: bytes) -> list[bytes]:
-        """The lines that the piece ends, without their ends."""
+        """The lines completed by this chunk, without line ends."""
         first, *others = piece.split(b"\n")
         self._rest += first
         if not others:
@@ -49,17 +49,17 @@ class LineSplitter:
         return lines
 
     def take_rest(self) -> bytes:
-        """The last line, which needs no end."""
+        """The last line, which may lack a line end."""
         rest, self._rest = bytes(self._rest), bytearray()
         return rest
 
 
 _Line = NewRecord | Malformed | None
-"""What a line is: a record, none that can be read, or nothing."""
+"""A line: a record, an error, or None for an empty line."""
 
 
 class _Stopped(Exception):
-    """Going on makes no sense; what is to be told about it was noted."""
+    """The upload is aborted; the error was noted."""
 
 
 class Upload:
@@ -95,19 +95,19 @@ class Upload:
         return f"<Upload {self._topic} lines={self._line} published={self._published} failed={self._failed}>"
 
     async def run(self, pieces: AsyncIterator[bytes]) -> Uploaded:
-        """Publish until the body ends; what stops it before is among the errors."""
+        """Publish until the body ends; if it is aborted, the reason is among the errors."""
         complete = True
         try:
             await self._read(pieces)
         except _Stopped:
             complete = False
-        except Refusal as error:  # the client is gone or too slow, or a line is too long
+        except Refusal as error:  # client disconnected, body too slow, or line too long
             self._blame(self._line + 1, error)
             complete = False
             if self._key is None:
                 with suppress(_Stopped):
                     await self._publish()
-        return self._told(complete=complete)
+        return self._summary(complete=complete)
 
     async def _read(self, pieces: AsyncIterator[bytes]) -> None:
         reading: asyncio.Task[bytes] | None = None
@@ -126,7 +126,7 @@ class Upload:
         finally:
             if reading is not None:
                 reading.cancel()
-        if (rest := self._splitter.take_rest()).strip():  # the last line needs no end where the body has one
+        if (rest := self._splitter.take_rest()).strip():  # the last line may lack a line end
             await self._add_all([rest])
         await self._publish()
 
@@ -146,7 +146,7 @@ class Upload:
                 await self._publish()
 
     async def _written(self, lines: Sequence[bytes]) -> list[_Line]:
-        """What is in each line; what is written with schemas, beside the event loop."""
+        """The record of each line; records with schemas are encoded in a thread."""
         if not lines or not self._defaults.has_writer:
             return [_record_of(_shape_of(line), self._defaults) for line in lines]
         return await self._encoding.run(lambda deadline: self._write(lines, deadline))
@@ -155,11 +155,11 @@ class Upload:
         shapes = [_shape_of(line) for line in lines]
         whole = [shape for shape in shapes if isinstance(shape, RecordShape)]
         defaults = prepare_values(whole, self._defaults, self._encoding, deadline)
-        found: list[_Line] = []
+        records: list[_Line] = []
         for shape in shapes:
             deadline.check()
-            found.append(_record_of(shape, defaults))
-        return found
+            records.append(_record_of(shape, defaults))
+        return records
 
     def _add(self, line: bytes, record: _Line) -> None:
         self._line += 1
@@ -189,7 +189,7 @@ class Upload:
                 idempotency_key=None if self._key is None else f"{self._key}/{self._batches}",
                 timeout_s=self._settings.publish_timeout_s,
             )
-        except StreamhouseError as error:  # it holds for whatever would follow, too
+        except StreamhouseError as error:  # the error applies to all following lines as well
             self._settle(lines, [error] * len(lines))
             raise _Stopped from None
         self._settle(lines, answers)
@@ -215,10 +215,10 @@ class Upload:
     def _blame(self, line: int, error: StreamhouseError) -> None:
         self.first_error = self.first_error or error
         self._failed += 1
-        if len(self._errors) < MAX_FLAWS:
+        if len(self._errors) < MAX_FIELD_ERRORS:
             self._errors.append(BadLine(line=line, reason=str(error)))
 
-    def _told(self, *, complete: bool) -> Uploaded:
+    def _summary(self, *, complete: bool) -> Uploaded:
         return Uploaded(
             records=self._published,
             failed=self._failed,
@@ -229,7 +229,7 @@ class Upload:
 
 
 def _shape_of(line: bytes) -> RecordShape | Malformed | None:
-    """A line's record before it is written; None where the line is empty."""
+    """Parse a line; None if it is empty."""
     if not line.strip():
         return None
     try:
@@ -248,7 +248,7 @@ def _record_of(shape: RecordShape | Malformed | None, defaults: Defaults) -> _Li
 
 
 async def _next(pieces: AsyncIterator[bytes]) -> bytes:
-    """The next piece that has anything in it; nothing at the end."""
+    """The next chunk that isn't empty; None at the end."""
     async for piece in pieces:
         if piece:
             return piece

@@ -1,1 +1,1 @@
-"""Routes: one module for each noun of the HTTP API; each has `routes(broker)`, which `app` puts together."""
+"""Routes: one module for each resource of the HTTP API; each has `operations(broker)`, which `app` combines."""

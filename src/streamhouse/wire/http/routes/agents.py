@@ -1,10 +1,10 @@
-"""Agents: who is in the cluster, and who should leave it.
+"""Agents: the members of the cluster, and draining them.
 
 GET    /v1/agents                 every agent whose session has not ended
-POST   /v1/agents/{node}/drain    it hands everything over and takes nothing more; the body is `{}`
-DELETE /v1/agents/{node}/drain    it takes its share again
+POST   /v1/agents/{node}/drain    hand over all partitions and take no new ones; the body is `{}`
+DELETE /v1/agents/{node}/drain    take partitions again
 
-Draining answers at once with the agents as they are then; it is done when the agent holds nothing any more.
+Draining returns at once with the current agents; it is complete when the agent leads no partitions.
 """
 
 from typing import Any, Final
@@ -20,7 +20,7 @@ TAG: Final = "agents"
 
 
 class AgentView(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent, as `streamhouse agents list` shows it. `state` is live, draining, expired or recovering."""
+    """An agent. `state` is live, draining, expired or recovering; `asked` is true for the agent that responds."""
 
     node: int
     session: str
@@ -40,23 +40,23 @@ class Agents(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Drain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The body of a drain: nothing to say yet."""
+    """The body of a drain request; it has no fields."""
 
 
 def operations(broker: Broker) -> list[Operation[Any, Any]]:
-    async def told() -> Response:
+    async def respond() -> Response:
         return json_response(Agents(agents=[_view(each) for each in await broker.cluster_admin.agents()]))
 
     async def list_agents(_: Call[NoQuery, None]) -> Response:
-        return await told()
+        return await respond()
 
     async def drain_agent(call: Call[NoQuery, Drain]) -> Response:
         await broker.cluster_admin.drain(call.path["node"], draining=True)
-        return await told()
+        return await respond()
 
     async def undrain_agent(call: Call[NoQuery, None]) -> Response:
         await broker.cluster_admin.drain(call.path["node"], draining=False)
-        return await told()
+        return await respond()
 
     drain = "/v1/agents/{node}/drain"
     return [

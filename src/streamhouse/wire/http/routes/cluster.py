@@ -1,4 +1,4 @@
-"""Cluster: where everything is. Clients that know one agent learn of the others here.
+"""Cluster: addresses of all agents, for clients that know one of them.
 
 GET /v1/cluster    the cluster's id, its agents with the addresses of their ports, a bootstrap list for Kafka clients
 """
@@ -15,7 +15,7 @@ from streamhouse.wire.http.operations import Call, NoQuery, Operation, json_resp
 
 
 class ClusterAgent(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent that clients may talk to; `grpc` is null where it has no such port, or where that isn't known."""
+    """An agent; `grpc` is null if it has no gRPC listener or its address is unknown."""
 
     node: int
     kafka: str
@@ -25,7 +25,7 @@ class ClusterAgent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
-    """`node` is the agent that was asked; `bootstrap` is for Kafka clients: HOST:PORT with commas."""
+    """`node` is the agent that responds; `bootstrap` is for Kafka clients: HOST:PORT, separated by commas."""
 
     cluster_id: str
     version: str
@@ -35,7 +35,7 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def operations(broker: Broker, *, cluster_id: str, grpc: str | None) -> list[Operation[Any, Any]]:
-    """`grpc` is this agent's own address of that port."""
+    """`grpc` is this agent's gRPC address."""
 
     async def get_cluster(_: Call[NoQuery, None]) -> Response:
         own = broker.node_id

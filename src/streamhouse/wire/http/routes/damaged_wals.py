@@ -1,9 +1,9 @@
-"""Damaged logs: write-ahead logs that are kept because something in them was lost.
+"""Damaged logs: write-ahead logs that recovery retains because parts of them are lost.
 
-GET    /v1/damaged-logs             those in the object store, and those on the disk of the agent that is asked
-DELETE /v1/damaged-logs/{session}   delete one; what was lost in it can't be looked for any more
+GET    /v1/damaged-logs             those in the object store, and those on this agent's disk
+DELETE /v1/damaged-logs/{session}   delete one; its lost records can't be searched for any more
 
-A log is kept with everything in it. What was intact is in segments already.
+A log is retained completely. Its intact records are in segments already.
 """
 
 from typing import Any, Final
@@ -20,8 +20,8 @@ TAG: Final = "agents"
 
 
 class PartitionLossView(msgspec.Struct, frozen=True, kw_only=True):
-    """Offsets as [first, end): `gaps` are lost; in `skipped` there may have been records, and the partition goes on
-    above them; `unpublished` are in the log and in no segment. `topic` is null where the topic was deleted."""
+    """Offsets as [first, end): `gaps` are lost; `skipped` may have contained records, and the partition continues after
+    them; `unpublished` are in the log but in no segment. `topic` is null if the topic was deleted."""
 
     topic: str | None
     topic_id: str
@@ -33,8 +33,8 @@ class PartitionLossView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DamagedLogView(msgspec.Struct, frozen=True, kw_only=True):
-    """`kind` is disk or object; `loss`: acknowledged records may be lost, not only a torn end. `losses` counts places,
-    `places` are the first of them."""
+    """`kind` is disk or object; `loss`: acknowledged records may be lost, not only a torn end. `losses` is the number
+    of damaged places, `places` are the first of them."""
 
     session: str
     kind: str
@@ -53,7 +53,7 @@ class DamagedLogList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Discarded(msgspec.Struct, frozen=True, kw_only=True):
-    """How many files or objects were deleted."""
+    """The number of deleted files or objects."""
 
     files: int
 
@@ -72,7 +72,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             path="/v1/damaged-logs",
             handler=list_logs,
             summary="Write-ahead logs that are kept because something in them was lost",
-            about="Those in the object store, and those on the disk of the agent that is asked.",
+            about="Those in the object store, and those on this agent's disk.",
             tag=TAG,
             query=NoQuery,
             answer=DamagedLogList,

@@ -1,9 +1,9 @@
-"""Doctor: whether all is well with this agent and with what all agents share.
+"""Doctor: health checks of this agent and of the state that all agents share.
 
-GET /v1/doctor?local=1    with `local` only what this agent alone can tell
+GET /v1/doctor?local=1    with `local` only the checks of this agent itself
 
-The answer is 200 whatever was found. What agents should agree about (who is there, versions, lease times) is told, so
-that whoever asks all of them can compare.
+The status is 200 whatever the checks find. The response has the values on which agents should agree (members, versions,
+lease times), so that a client can compare them.
 """
 
 from typing import Annotated, Any
@@ -19,7 +19,7 @@ from streamhouse.wire.http.operations import Call, Operation, json_response
 
 
 class CheckView(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding; `verdict` is ok, warning or failure."""
+    """The result of a check; `verdict` is ok, warning or failure."""
 
     name: str
     verdict: str

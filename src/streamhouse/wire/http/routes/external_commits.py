@@ -1,12 +1,12 @@
-"""Commits: segments that others wrote become part of topics, all at once; what Spark's sink calls.
+"""External commits: segments written outside of agents are added to topics atomically; used by the Spark sink.
 
 POST /v1/commits          {"query": UUID, "epoch": 12, "progress": …, "segments": [{"key": …, "runs": [{"topic": …}]}]}
-                          "fence": {"pipeline": …, "epoch": 3}: refused once another supervisor runs the pipeline
-GET  /v1/commits/{query}  the last one: {"epoch": 12, "progress": …, "placed": […]}
+                          "fence": {"pipeline": …, "epoch": 3}: rejected once another supervisor runs the pipeline
+GET  /v1/commits/{query}  the last commit: {"epoch": 12, "progress": …, "placed": […]}
 
-The same query and epoch again is answered as the first time, with `replayed`, and nothing is stored twice. Consumers
-see a commit's records when it is answered, not before. With `covers`, what it is made of, an epoch that happened and
-was made of something else is refused (409).
+Commits are idempotent: the same query and epoch gets the first response again, with `replayed`. Consumers see the
+records of a commit when it is acknowledged, not before. `covers` describes the input of the commit; an epoch that was
+committed with another input is rejected (409).
 """
 
 from typing import Annotated, Any, Final
@@ -41,7 +41,8 @@ Query = Annotated[str, Meta(pattern=QUERY_PATTERN, description="a UUID of the qu
 
 
 class RunToPlace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a partition's records stand in a segment, as its directory says; offsets [stored_base, stored_end)."""
+    """The position of a partition's records in a segment, as in the segment's directory; offsets [stored_base,
+    stored_end)."""
 
     topic: Annotated[str, Meta(min_length=1, max_length=249)]
     partition: Annotated[int, Meta(ge=0, le=MAX_INT)]
@@ -56,7 +57,7 @@ class RunToPlace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class SegmentToPlace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An object that is in the store, named `placed/QUERY/EPOCH/UNIQUE`."""
+    """An object in the object store, with the key `placed/QUERY/EPOCH/UNIQUE`."""
 
     key: Annotated[str, Meta(min_length=1, max_length=200)]
     size_bytes: Number
@@ -65,16 +66,16 @@ class SegmentToPlace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class FenceView(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Under which ownership of a pipeline the segments were written."""
+    """The pipeline epoch under which the segments were written."""
 
     pipeline: Annotated[str, Meta(pattern=PIPELINE_PATTERN)]
     epoch: Number
 
 
 class CommitRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`progress` is kept for the query, together with what is placed or not at all. With a `fence`, nothing is placed
-    for a supervisor that no longer owns the pipeline. `covers`: what it is made of, such as the source's offsets; the
-    same epoch with another one is refused."""
+    """`progress` is stored for the query in the same transaction. With a `fence`, the commit is rejected if the
+    supervisor no longer owns the pipeline. `covers`: the input of the commit, such as the source's offsets; the same
+    epoch with another input is rejected."""
 
     query: Query
     epoch: Number
@@ -85,7 +86,7 @@ class CommitRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class PlacedView(msgspec.Struct, frozen=True, kw_only=True):
-    """The offsets [base, end) that a partition got."""
+    """The offsets [base, end) assigned in a partition."""
 
     topic: str
     partition: int
@@ -94,7 +95,7 @@ class PlacedView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommitView(msgspec.Struct, frozen=True, kw_only=True):
-    """`replayed`: it had happened before."""
+    """`replayed`: the commit was applied by an earlier request."""
 
     placed: list[PlacedView]
     replayed: bool
@@ -110,12 +111,14 @@ class LastCommit(msgspec.Struct, frozen=True, kw_only=True):
 def operations(broker: Broker) -> list[Operation[Any, Any]]:
     async def place_segments(call: Call[NoQuery, CommitRequest]) -> Response:
         done = await broker.commits.commit(_commit_request(call.body))
-        return json_response(CommitView(placed=_placed(done), replayed=done.is_replayed))
+        return json_response(CommitView(placed=_placed_views(done), replayed=done.is_replayed))
 
     async def get_last_commit(call: Call[NoQuery, None]) -> Response:
         last = await broker.commits.last(QueryId(str(call.path["query"])))
         progress = None if last.progress is None else msgspec.json.decode(last.progress)
-        return json_response(LastCommit(epoch=last.epoch, progress=progress, placed=_placed(last), covers=last.covers))
+        return json_response(
+            LastCommit(epoch=last.epoch, progress=progress, placed=_placed_views(last), covers=last.covers)
+        )
 
     return [
         Operation(
@@ -143,41 +146,43 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
     ]
 
 
-def _commit_request(asked: CommitRequest) -> ExternalCommitRequest:
+def _commit_request(request: CommitRequest) -> ExternalCommitRequest:
     return ExternalCommitRequest(
-        query=QueryId(asked.query),
-        epoch=asked.epoch,
-        progress=None if asked.progress is None else msgspec.json.encode(asked.progress).decode(),
-        segments=tuple(map(_segment, asked.segments)),
+        query=QueryId(request.query),
+        epoch=request.epoch,
+        progress=None if request.progress is None else msgspec.json.encode(request.progress).decode(),
+        segments=tuple(map(_segment, request.segments)),
         fence=None
-        if asked.fence is None
-        else Fence(pipeline=PipelineName(asked.fence.pipeline), epoch=asked.fence.epoch),
-        covers=asked.covers,
+        if request.fence is None
+        else Fence(pipeline=PipelineName(request.fence.pipeline), epoch=request.fence.epoch),
+        covers=request.covers,
     )
 
 
-def _segment(asked: SegmentToPlace) -> SegmentRequest:
-    segment = SegmentObject(key=asked.key, size_bytes=asked.size_bytes, created_at_ms=asked.created_at_ms)
-    return SegmentRequest(segment=segment, runs=tuple(map(_run, asked.runs)))
+def _segment(request: SegmentToPlace) -> SegmentRequest:
+    segment = SegmentObject(key=request.key, size_bytes=request.size_bytes, created_at_ms=request.created_at_ms)
+    return SegmentRequest(segment=segment, runs=tuple(map(_run, request.runs)))
 
 
-def _run(asked: RunToPlace) -> RunRequest:
+def _run(request: RunToPlace) -> RunRequest:
     return RunRequest(
-        name=TopicPartition(asked.topic, asked.partition),
-        records=asked.records,
-        stored_base=asked.stored_base,
-        stored_end=asked.stored_end,
-        position=asked.position,
-        length=asked.length,
-        index_position=asked.index_position,
-        index_length=asked.index_length,
-        max_timestamp_ms=asked.max_timestamp_ms,
+        name=TopicPartition(request.topic, request.partition),
+        records=request.records,
+        stored_base=request.stored_base,
+        stored_end=request.stored_end,
+        position=request.position,
+        length=request.length,
+        index_position=request.index_position,
+        index_length=request.index_length,
+        max_timestamp_ms=request.max_timestamp_ms,
     )
 
 
-def _placed(done: StoredCommit) -> list[PlacedView]:
+def _placed_views(done: StoredCommit) -> list[PlacedView]:
     return [_view(each) for each in done.placed]
 
 
-def _view(placed: CommittedRange) -> PlacedView:
-    return PlacedView(topic=placed.topic, partition=placed.partition.partition, base=placed.base, end=placed.end)
+def _view(committed: CommittedRange) -> PlacedView:
+    return PlacedView(
+        topic=committed.topic, partition=committed.partition.partition, base=committed.base, end=committed.end
+    )

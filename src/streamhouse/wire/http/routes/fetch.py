@@ -1,4 +1,4 @@
-"""Reading: records go out.
+"""Reading records.
 
 GET /v1/topics/{topic}/partitions/{partition}/records?offset=…     a page of one partition; wait_ms waits for records
 GET /v1/topics/{topic}/records                                     all partitions: a page and a cursor for the next, or
@@ -95,7 +95,7 @@ class RawQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """Records of a partition; those that follow begin at `next_offset`."""
+    """Records of a partition; the next page begins at `next_offset`."""
 
     topic: str
     partition: int
@@ -114,7 +114,7 @@ class TopicPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReadingCalls:
-    """Reads, answered as pages, as streams or as they are stored."""
+    """Operations that read records: as pages, streams or stored batches."""
 
     def __init__(self, broker: Broker, registry: Registry, encoding: SchemaEncoding, streams: Streams) -> None:
         self._encoding = encoding
@@ -126,7 +126,7 @@ class ReadingCalls:
     async def read_partition(self, call: Call[PageQuery, None]) -> Response:
         query, name = call.query, TopicPartition(call.topic, call.partition)
         offset = await start_of(self._broker, name, query)
-        found = await partition_page(
+        records = await partition_page(
             self._broker,
             name,
             offset=offset,
@@ -137,24 +137,24 @@ class ReadingCalls:
         page = Page(
             topic=call.topic,
             partition=call.partition,
-            records=await query.viewer(self._registry, self._encoding).views(call.partition, found.records),
-            next_offset=found.next_offset,
-            high_watermark=found.high_watermark,
-            log_start=found.log_start,
+            records=await query.viewer(self._registry, self._encoding).views(call.partition, records.records),
+            next_offset=records.next_offset,
+            high_watermark=records.high_watermark,
+            log_start=records.log_start,
         )
         return json_response(page)
 
     async def read_batches(self, call: Call[RawQuery, None]) -> Response:
         query, name = call.query, TopicPartition(call.topic, call.partition)
         offset = await start_of(self._broker, name, query)
-        found = await fetch(self._broker, name, offset, max_bytes=query.max_bytes, max_wait_s=query.wait_ms / 1000)
-        ends = [span.end for buffer in found.records for span in iter_batches(buffer)]
+        fetched = await fetch(self._broker, name, offset, max_bytes=query.max_bytes, max_wait_s=query.wait_ms / 1000)
+        ends = [span.end for buffer in fetched.records for span in iter_batches(buffer)]
         headers = {
             "streamhouse-next-offset": str(max(ends, default=offset)),
-            "streamhouse-high-watermark": str(found.high_watermark),
-            "streamhouse-log-start": str(found.log_start),
+            "streamhouse-high-watermark": str(fetched.high_watermark),
+            "streamhouse-log-start": str(fetched.log_start),
         }
-        return Response(b"".join(found.records), media_type=BATCHES, headers=headers)
+        return Response(b"".join(fetched.records), media_type=BATCHES, headers=headers)
 
     async def read_topic(self, call: Call[TopicQuery, None]) -> Response:
         query = call.query
@@ -225,7 +225,7 @@ def operations(
             path=one + "/batches",
             handler=calls.read_batches,
             summary="Read record batches as they are stored",
-            about="The first batch may begin before the offset that was asked for.",
+            about="The first batch may begin before the requested offset.",
             tag=TAG,
             query=RawQuery,
             other_answers=[Media(type=BATCHES, about="record batches", schema={"type": "string", "format": "binary"})],

@@ -1,10 +1,10 @@
-"""Groups: consumer groups are looked at, moved to other offsets, and deleted; by any agent, wherever they are kept.
+"""Consumer groups: describe them, reset their offsets, delete them; any agent serves all groups.
 
 GET    /v1/groups                  all groups
-GET    /v1/groups/{group}          its members, and which partitions each one reads
-GET    /v1/groups/{group}/lag      what it has committed of what it reads, and how far that is behind
+GET    /v1/groups/{group}          its members, and the partitions assigned to each
+GET    /v1/groups/{group}/lag      committed offsets and lag of its partitions
 POST   /v1/groups/{group}/reset    {"to": "earliest"} or {"offset": 7} or {"timestamp_ms": …} or {"shift": -10}
-DELETE /v1/groups/{group}          with all that it committed; it may have no members, and nor may one that is reset
+DELETE /v1/groups/{group}          delete it with its offsets; like a reset, only without members
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from streamhouse.format.consumer_protocol import assigned_partitions
 from streamhouse.model.group import CommittedOffset, GroupState
 from streamhouse.model.group_requests import DescribedGroup, DescribedMember, OffsetToCommit
 from streamhouse.model.names import TopicPartition
-from streamhouse.wire.http.errors import Flaw, Unprocessable
+from streamhouse.wire.http.errors import FieldError, Unprocessable
 from streamhouse.wire.http.operations import MAX_BODY_BYTES, MAX_INT, MAX_LONG, Call, NoQuery, Operation, json_response
 from streamhouse.wire.http.records.pages import each_of
 from streamhouse.wire.http.records.topic_reader import first_offset
@@ -54,15 +54,15 @@ class MemberView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupDetails(GroupView, frozen=True, kw_only=True):
-    """A group with its members; `protocol` and what is assigned are known while it is stable."""
+    """A group with its members; `protocol` and assignments are known while the group is stable."""
 
     protocol: str
     members: list[MemberView]
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a group is in a partition. `committed` is null where nothing was committed: then `lag` counts from the
-    log's start. `end` and `lag` are null where the topic is gone, or nobody could tell."""
+    """The position of a group in a partition. `committed` is null without a committed offset; `lag` then counts from
+    the log start. `end` and `lag` are null if the topic was deleted or the leader is unavailable."""
 
     topic: str
     partition: int
@@ -73,8 +73,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lag(msgspec.Struct, frozen=True, kw_only=True):
-    """All partitions of topics in which the group has committed, or that its members read. `lag` is the sum of those
-    that are known."""
+    """All partitions of topics that the group has committed offsets of, or that its members read. `lag` is the sum of
+    the known lags."""
 
     group: str
     lag: int
@@ -82,15 +82,15 @@ class Lag(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResetTopic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A topic whose offsets are reset; without `partitions` all of them."""
+    """A topic whose offsets are reset; without `partitions` all partitions."""
 
     topic: str
     partitions: list[Annotated[int, Meta(ge=0, le=MAX_INT)]] | None = None
 
 
 class Reset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where to: one of `to`, `offset`, `timestamp_ms` and `shift`; always within what there is. Without `topics` it is
-    about all partitions that the group has committed."""
+    """The target: one of `to`, `offset`, `timestamp_ms` and `shift`, limited to the offsets of the log. Without
+    `topics` all partitions with committed offsets are reset."""
 
     to: Literal["earliest", "latest"] | None = None
     offset: Annotated[int, Meta(ge=0, le=MAX_LONG)] | None = None
@@ -101,7 +101,7 @@ class Reset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Moved(msgspec.Struct, frozen=True, kw_only=True):
-    """`before` is null where nothing was committed."""
+    """`before` is null without a committed offset."""
 
     topic: str
     partition: int
@@ -115,14 +115,14 @@ class ResetDone(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupCalls:
-    """What is asked of groups, answered by the broker, wherever they are coordinated."""
+    """Operations on groups; the broker forwards them to the coordinator."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
     async def list_groups(self, _: Call[NoQuery, None]) -> Response:
-        found = await self._broker.records.groups()
-        views = [GroupView(group=each.group_id, state=each.state, protocol_type=each.protocol_type) for each in found]
+        groups = await self._broker.records.groups()
+        views = [GroupView(group=each.group_id, state=each.state, protocol_type=each.protocol_type) for each in groups]
         return json_response(Groups(groups=views))
 
     async def get_group(self, call: Call[NoQuery, None]) -> Response:
@@ -134,21 +134,21 @@ class GroupCalls:
         return json_response(Lag(group=group, lag=sum(each.lag or 0 for each in standings), partitions=standings))
 
     async def reset_group(self, call: Call[NoQuery, Reset]) -> Response:
-        group, asked = call.path["group"], call.body
-        check_reset(asked)
+        group, reset = call.path["group"], call.body
+        check_reset(reset)
         committed = await _committed(self._broker, group)
-        names = await _named(self._broker, asked, committed)
-        places = await each_of(names, lambda name: _target(self._broker, name, asked, committed.get(name)))
+        names = await _named(self._broker, reset, committed)
+        places = await each_of(names, lambda name: _target(self._broker, name, reset, committed.get(name)))
         moves = {name: place for name, place in places.items() if place is not None}
-        if moves and not asked.dry_run:
+        if moves and not reset.dry_run:
             outcomes = await self._broker.records.commit(
                 group, {name: OffsetToCommit(offset=offset) for name, offset in moves.items()}
             )
             for error in outcomes.values():
                 if error is not None:
                     raise error
-        told = [_moved_view(name, committed.get(name), moves[name]) for name in sorted(moves)]
-        return json_response(ResetDone(group=group, partitions=told))
+        changes = [_moved_view(name, committed.get(name), moves[name]) for name in sorted(moves)]
+        return json_response(ResetDone(group=group, partitions=changes))
 
     async def delete_group(self, call: Call[NoQuery, None]) -> Response:
         await self._broker.records.delete_group(call.path["group"])
@@ -214,7 +214,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
     ]
 
 
-# --- looking
+# --- describe
 
 
 def _details(group: DescribedGroup) -> GroupDetails:
@@ -241,25 +241,25 @@ def _member(member: DescribedMember) -> MemberView:
     )
 
 
-def _standing(found: group_lag.PartitionLag) -> Standing:
-    committed = found.committed
+def _standing(lag: group_lag.PartitionLag) -> Standing:
+    committed = lag.committed
     return Standing(
-        topic=found.name.topic,
-        partition=found.name.partition,
+        topic=lag.name.topic,
+        partition=lag.name.partition,
         committed=None if committed is None else committed.offset,
-        end=found.end,
-        lag=found.lag,
+        end=lag.end,
+        lag=lag.lag,
         metadata="" if committed is None else committed.metadata,
     )
 
 
-# --- moving
+# --- reset
 
 
-def check_reset(asked: Reset) -> None:
-    if sum(getattr(asked, way) is not None for way in WAYS) != 1:
+def check_reset(reset: Reset) -> None:
+    if sum(getattr(reset, way) is not None for way in WAYS) != 1:
         reason = f"give exactly one of {', '.join(WAYS)}"
-        raise Unprocessable(reason, flaws=[Flaw(path="$", reason=reason)])
+        raise Unprocessable(reason, field_errors=[FieldError(path="$", reason=reason)])
 
 
 async def _committed(broker: Broker, group: str) -> Mapping[TopicPartition, CommittedOffset]:
@@ -270,16 +270,16 @@ async def _committed(broker: Broker, group: str) -> Mapping[TopicPartition, Comm
 
 
 async def _named(
-    broker: Broker, asked: Reset, committed: Mapping[TopicPartition, CommittedOffset]
+    broker: Broker, reset: Reset, committed: Mapping[TopicPartition, CommittedOffset]
 ) -> Sequence[TopicPartition]:
-    """The partitions that a reset is about."""
-    if asked.topics is None:
+    """The partitions to reset."""
+    if reset.topics is None:
         if not committed:
             reason = "the group has committed nothing: say which topics"
-            raise Unprocessable(reason, flaws=[Flaw(path="$.topics", reason=reason)])
+            raise Unprocessable(reason, field_errors=[FieldError(path="$.topics", reason=reason)])
         return list(committed)
     names: dict[TopicPartition, None] = {}
-    for each in asked.topics:
+    for each in reset.topics:
         topic = await broker.topic(each.topic)
         for number in range(topic.partitions) if each.partitions is None else each.partitions:
             if number >= topic.partitions:
@@ -288,15 +288,15 @@ async def _named(
     return list(names)
 
 
-async def _target(broker: Broker, name: TopicPartition, asked: Reset, committed: CommittedOffset | None) -> int | None:
-    """Where a partition is moved to, within what there is; None where there is nothing to shift."""
-    if asked.to is not None or asked.timestamp_ms is not None:
-        return await first_offset(broker, name, asked.to or str(asked.timestamp_ms))
-    if asked.shift is not None and committed is None:
+async def _target(broker: Broker, name: TopicPartition, reset: Reset, committed: CommittedOffset | None) -> int | None:
+    """The new offset of a partition, within the log; None if there is no committed offset to shift."""
+    if reset.to is not None or reset.timestamp_ms is not None:
+        return await first_offset(broker, name, reset.to or str(reset.timestamp_ms))
+    if reset.shift is not None and committed is None:
         return None
-    wanted = asked.offset if asked.offset is not None else (committed.offset if committed else 0) + (asked.shift or 0)
+    offset = reset.offset if reset.offset is not None else (committed.offset if committed else 0) + (reset.shift or 0)
     start, end = (await broker.records.earliest(name)).offset, (await broker.records.latest(name)).offset
-    return min(max(wanted, start), end)
+    return min(max(offset, start), end)
 
 
 def _moved_view(name: TopicPartition, before: CommittedOffset | None, after: int) -> Moved:

@@ -1,4 +1,4 @@
-"""Health and metrics, for whoever starts agents and whoever watches them."""
+"""Health checks and metrics."""
 
 from typing import Any
 

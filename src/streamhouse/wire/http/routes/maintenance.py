@@ -1,11 +1,11 @@
-"""Maintenance: what jobs outside the agents need to rewrite the runs of a topic.
+"""Maintenance: requests of jobs outside of agents that rewrite the runs of a topic.
 
-POST /v1/maintenance/plan  {"topic": "orders"}: every run of every partition, and the settings in force
+POST /v1/maintenance/plan  {"topic": "orders"}: all runs of all partitions, and the effective settings
 POST /v1/replacements      {"topic", "topic_id", "partition", "expected": [{"key", "base", "end", "epoch"}], "segment":
                            {"key", "size_bytes", "created_at_ms", "runs": […]}, "cleaned_to", "spent"}
 
-`next` of a plan is given back as `cursor` for what one answer had no room for. A replacement names the runs that go, as
-the plan had them, and the object that comes; 409 says that others stand there by now, and nothing happened.
+If a plan has `next`, send it as `cursor` to get the rest. A replacement names the runs to remove, as in the plan, and
+the new object; 409 means that the runs have changed since, and nothing was replaced.
 """
 
 from typing import Annotated, Any, Final
@@ -34,7 +34,7 @@ from streamhouse.wire.http.routes.read_plans import (
 
 TAG: Final = "maintenance"
 MAX_SPENT: Final = 10_000
-"""Of one request."""
+"""Maximum runs of one request."""
 
 Number = Annotated[int, Meta(ge=0, le=MAX_LONG)]
 EpochNumber = Annotated[int, Meta(ge=0, le=MAX_INT)]
@@ -49,8 +49,8 @@ class MaintenanceQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
 
 
 class PartitionUpkeepView(msgspec.Struct, frozen=True, kw_only=True):
-    """Below `cleaned_to` the partition was compacted; runs reach up to `flushed_end`. From `settled_end` on there may
-    be open transactions; of those that ended below, these were `aborted`."""
+    """The partition is compacted below `cleaned_to` and flushed below `flushed_end`. From `settled_end` on there may be
+    open transactions; `aborted` are the aborted ones below."""
 
     partition: int
     log_start: int
@@ -62,9 +62,9 @@ class PartitionUpkeepView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MaintenancePlanView(msgspec.Struct, frozen=True, kw_only=True):
-    """`store` names the object store, without credentials. Objects stay for `grace_s` at least, whatever happens.
-    `now_ms` is the time by the metadata store's clock and the agent's, whichever is earlier: what is old by a job's own
-    clock alone must stay."""
+    """`store` is the URL of the object store, without credentials. Objects are kept for at least `grace_s`. `now_ms` is
+    the earlier of the metadata store's clock and the agent's; jobs must use it, not their own clock, to decide what is
+    old."""
 
     store: str
     grace_s: float
@@ -77,7 +77,7 @@ class MaintenancePlanView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunToReplace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A run that goes, as the plan had it."""
+    """A run to remove, as in the plan."""
 
     key: Key
     base: Number
@@ -86,7 +86,7 @@ class RunToReplace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class ReplacingRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A run that comes, as its segment's directory says; its offsets are those that it has in the partition."""
+    """A new run, as in the directory of its segment; offsets are those of the partition."""
 
     base: Number
     end: Number
@@ -100,7 +100,7 @@ class ReplacingRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class ReplacingSegment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An object that is in the store, named `placed/UUID/NUMBER/UNIQUE`, with one run for each epoch."""
+    """An object in the object store with the key `placed/UUID/NUMBER/UNIQUE` and one run for each epoch."""
 
     key: Key
     size_bytes: Number
@@ -109,9 +109,8 @@ class ReplacingSegment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class ReplacementRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """With `cleaned_to` the partition counts as compacted up to there; a `segment` isn't needed for that alone. At the
-    offsets `spent` stand markers of aborted transactions of which nothing else is left: nobody is told of them any
-    more."""
+    """With `cleaned_to` the partition counts as compacted up to that offset; this needs no `segment`. `spent` are
+    offsets of markers of aborted transactions without remaining records, which are forgotten."""
 
     topic: TopicName
     topic_id: Annotated[str, Meta(pattern=QUERY_PATTERN, description="as the plan has it")]
@@ -123,7 +122,7 @@ class ReplacementRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
 
 class ReplacementView(msgspec.Struct, frozen=True, kw_only=True):
-    """How many runs went."""
+    """The number of removed runs."""
 
     replaced: int
 
@@ -191,38 +190,38 @@ def _view(maintenance: PartitionMaintenance) -> PartitionUpkeepView:
     )
 
 
-def _replacement_request(asked: ReplacementRequest) -> RunReplacementRequest:
-    topic_id = TopicId(UUID(asked.topic_id))
-    partition = PartitionId(topic_id, asked.partition)
+def _replacement_request(request: ReplacementRequest) -> RunReplacementRequest:
+    topic_id = TopicId(UUID(request.topic_id))
+    partition = PartitionId(topic_id, request.partition)
     return RunReplacementRequest(
-        name=TopicPartition(asked.topic, asked.partition),
+        name=TopicPartition(request.topic, request.partition),
         topic_id=topic_id,
         expected=[
-            ExpectedRun(object_key=run.key, base=run.base, end=run.end, epoch=run.epoch) for run in asked.expected
+            ExpectedRun(object_key=run.key, base=run.base, end=run.end, epoch=run.epoch) for run in request.expected
         ],
-        commit=None if asked.segment is None else _commit(asked.segment, partition),
-        cleaned_to=asked.cleaned_to,
-        spent=asked.spent,
+        commit=None if request.segment is None else _commit(request.segment, partition),
+        cleaned_to=request.cleaned_to,
+        spent=request.spent,
     )
 
 
-def _commit(asked: ReplacingSegment, partition: PartitionId) -> SegmentCommit:
-    segment = SegmentObject(key=asked.key, size_bytes=asked.size_bytes, created_at_ms=asked.created_at_ms)
-    return SegmentCommit(segment=segment, runs=tuple(_run(run, partition, asked.key) for run in asked.runs))
+def _commit(request: ReplacingSegment, partition: PartitionId) -> SegmentCommit:
+    segment = SegmentObject(key=request.key, size_bytes=request.size_bytes, created_at_ms=request.created_at_ms)
+    return SegmentCommit(segment=segment, runs=tuple(_run(run, partition, request.key) for run in request.runs))
 
 
-def _run(asked: ReplacingRun, partition: PartitionId, key: str) -> Run:
+def _run(request: ReplacingRun, partition: PartitionId, key: str) -> Run:
     return Run(
         partition=partition,
-        base=asked.base,
-        end=asked.end,
-        stored_base=asked.base,
-        epoch=Epoch(asked.epoch),
+        base=request.base,
+        end=request.end,
+        stored_base=request.base,
+        epoch=Epoch(request.epoch),
         object_key=key,
-        position=asked.position,
-        length=asked.length,
-        index_position=asked.index_position,
-        index_length=asked.index_length,
-        records=asked.records,
-        max_timestamp_ms=asked.max_timestamp_ms,
+        position=request.position,
+        length=request.length,
+        index_position=request.index_position,
+        index_length=request.index_length,
+        records=request.records,
+        max_timestamp_ms=request.max_timestamp_ms,
     )

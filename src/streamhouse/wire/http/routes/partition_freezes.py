@@ -1,6 +1,6 @@
-"""Holds: what agents ask of each other while they place segments. Nobody else needs these, and no document has them.
+"""Partition freezes: requests between agents during an external commit; not part of the OpenAPI document.
 
-POST /v1/holds               keep partitions still for a commit; answered when everything in them is flushed
+POST /v1/holds               freeze partitions for a commit; responds when everything in them is flushed
 POST /v1/holds/{hold}/end    {"outcome": "committed" | "unused" | "unsure"}
 """
 
@@ -33,7 +33,7 @@ UuidText = Annotated[str, Meta(pattern=QUERY_PATTERN)]
 
 
 class PartitionToHold(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`offsets` is how many the commit will give to it."""
+    """`offsets` is the number of offsets that the commit assigns."""
 
     topic: Annotated[str, Meta(min_length=1, max_length=249)]
     topic_id: UuidText
@@ -50,7 +50,7 @@ class HoldRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class HeldView(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything below `end` is flushed, under the lease of this session and epoch; nothing is above."""
+    """The log ends at `end` and is flushed, under the lease of this session and epoch."""
 
     topic_id: str
     partition: int
@@ -69,13 +69,13 @@ class HoldEnd(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 def operations(broker: Broker) -> list[Operation[Any, Any]]:
     async def hold_partitions(call: Call[NoQuery, HoldRequest]) -> Response:
-        asked = _question(call.body)
-        if not asked.partitions:
+        request = _freeze_request(call.body)
+        if not request.partitions:
             raise Unprocessable("no partition is named")
-        if len({each.partition for each in asked.partitions}) < len(asked.partitions):
+        if len({each.partition for each in request.partitions}) < len(request.partitions):
             raise Unprocessable("a partition is named twice")
         timeout_s = min(call.body.wait_ms / 1000, broker.settings.placing.hold_s)
-        held = await broker.freezes.hold(asked, timeout_s=timeout_s)
+        held = await broker.freezes.hold(request, timeout_s=timeout_s)
         return json_response(HoldAnswer(held=[_view(each) for each in held]))
 
     async def end_hold(call: Call[NoQuery, HoldEnd]) -> Response:
@@ -108,18 +108,18 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
     ]
 
 
-def _question(asked: HoldRequest) -> FreezeRequest:
+def _freeze_request(request: HoldRequest) -> FreezeRequest:
     return FreezeRequest(
-        hold_id=asked.hold,
-        query=QueryId(asked.query),
-        epoch=asked.epoch,
+        hold_id=request.hold,
+        query=QueryId(request.query),
+        epoch=request.epoch,
         partitions=tuple(
             FreezeTarget(
                 name=TopicPartition(each.topic, each.partition),
                 partition=PartitionId(TopicId(uuid.UUID(each.topic_id)), each.partition),
                 offsets=each.offsets,
             )
-            for each in asked.partitions
+            for each in request.partitions
         ),
     )
 

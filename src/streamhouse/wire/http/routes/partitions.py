@@ -1,10 +1,10 @@
-"""Partitions: who leads them, how far they are, and where they should go.
+"""Partitions: their leaders and offsets, and moving them.
 
 GET  /v1/partitions?topic=…&local=1    all partitions, of one topic or of all; with `local` those that are open here
-POST /v1/partitions/move               {"topic": "orders", "partition": 3, "node": 2}; node null: wherever it belongs
+POST /v1/partitions/move               {"topic": "orders", "partition": 3, "node": 2}; node null: the default leader
 
-The high watermark is null where another agent leads: that agent tells it with `local=1`. So is the last stable offset,
-and where nobody leads.
+High watermark and last stable offset are null for partitions led by other agents, which return them with `local=1`, and
+for partitions without a leader.
 """
 
 from typing import Annotated, Any, Final
@@ -23,11 +23,8 @@ TAG: Final = "partitions"
 
 
 class PartitionView(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition, as `streamhouse partitions list` shows it.
-
-    `leader` holds the lease, `owner` should; `local` says that this agent leads it and knows how far it is. An open
-    transaction holds `last_stable_offset` back, and with it all who read committed records.
-    """
+    """A partition. `leader` holds the lease, `owner` is the preferred leader; `local`: this agent leads it and knows
+    its offsets. An open transaction holds back `last_stable_offset`, and with it readers with read_committed."""
 
     topic: str
     partition: int
@@ -49,7 +46,7 @@ class Partitions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who should lead a partition; node null: whoever would without anybody saying so."""
+    """The preferred leader of a partition; node null: chosen by the cluster."""
 
     topic: str
     partition: Annotated[int, Meta(ge=0, le=MAX_INT)]
@@ -58,20 +55,20 @@ class Move(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 class PartitionsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     topic: Annotated[str, Meta(description="only of this topic")] = ""
-    local: Annotated[bool, Meta(description="only those that are open at the agent asked")] = False
+    local: Annotated[bool, Meta(description="only partitions that this agent leads")] = False
 
 
 def operations(broker: Broker) -> list[Operation[Any, Any]]:
     async def list_partitions(call: Call[PartitionsQuery, None]) -> Response:
         name = call.query.topic
         topics = [await broker.topic(name)] if name else await broker.topics()
-        found = await broker.cluster_admin.partitions(topics, local=call.query.local)
-        return json_response(Partitions(partitions=[view(each) for each in found]))
+        partitions = await broker.cluster_admin.partitions(topics, local=call.query.local)
+        return json_response(Partitions(partitions=[view(each) for each in partitions]))
 
     async def move_partition(call: Call[NoQuery, Move]) -> Response:
-        asked = call.body
-        name = TopicPartition(asked.topic, asked.partition)
-        await broker.cluster_admin.move(name, asked.node)
+        body = call.body
+        name = TopicPartition(body.topic, body.partition)
+        await broker.cluster_admin.move(name, body.node)
         return json_response(Partitions(partitions=[view(await broker.cluster_admin.partition(name))]))
 
     return [

@@ -1,8 +1,8 @@
-"""Shapes of pipelines on HTTP: what is asked, and what is told.
+"""JSON types of pipelines, in requests and responses.
 
-Data path   routes of pipelines, supervisors and views -> **shapes** -> JSON
-Owns        both directions
-Leaves      paths to the routes, what it means to `model.pipeline`
+Data path   routes of pipelines, supervisors and views -> **pipeline_types** -> JSON
+Owns        conversion in both directions
+Leaves      paths to the routes, the meaning to `model.pipeline`
 """
 
 from typing import Annotated, Any
@@ -32,7 +32,8 @@ AnyNumber = Annotated[int, Meta(ge=-MAX_LONG - 1, le=MAX_LONG)]
 
 
 class ShapeView(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What decides whether a changed text may go on from an old checkpoint: streams read, and state kept, in order."""
+    """Decides whether a changed text can continue from an old checkpoint: the streams it reads and its state, in
+    order."""
 
     streams: list[SqlText] = []
     state: list[SqlText] = []
@@ -40,7 +41,7 @@ class ShapeView(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class WantedShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A shape with the signature of the whole query, which tells whether it keeps the same state and rows."""
+    """A shape with the signature of the whole query, which decides whether state and rows are still valid."""
 
     streams: list[SqlText] = []
     state: list[SqlText] = []
@@ -51,7 +52,7 @@ class WantedShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class PipelineDefinition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A pipeline as it should be. `shape` null: nobody has looked; `fresh`: it may begin anew, at `starting`."""
+    """The definition of a pipeline. `shape` null: not analysed; `fresh`: it may start over, at `starting`."""
 
     kind: Kind
     text: SqlText
@@ -65,10 +66,9 @@ class PipelineDefinition(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
 
 class StatusView(msgspec.Struct, frozen=True, kw_only=True):
-    """What its owner last told. Rates are rows per second; `lag_records` is what its topics hold beyond it.
-
-    `late_rows`: rows that came later than a watermark allows and were left out, since the generation began.
-    """
+    """The last status reported by the owner. Rates are rows per second; `lag_records` is the number of unread records
+    in its topics. `late_rows`: rows dropped since the start of the generation because they were later than the
+    watermark."""
 
     phase: Phase = Phase.WAITING
     revision: Number = 0
@@ -98,7 +98,8 @@ class OwnerView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PipelineView(msgspec.Struct, frozen=True, kw_only=True):
-    """A pipeline, who runs it, and how. `revision` grows with every change, `generation` with every new beginning."""
+    """A pipeline with its owner and status. `revision` grows with every change, `generation` with every start from a
+    new position."""
 
     name: str
     kind: Kind
@@ -135,13 +136,13 @@ class EventView(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class EventsAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Lines of a log, newest last."""
+    """Events of a pipeline's log, newest last."""
 
     events: list[EventView]
 
 
 class RunningPipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a supervisor says of a pipeline that it runs under an epoch."""
+    """A supervisor's report of a pipeline that it runs under an epoch."""
 
     name: Annotated[str, Meta(pattern=PIPELINE_PATTERN)]
     epoch: Number
@@ -149,28 +150,28 @@ class RunningPipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     events: list[EventView] = []
 
 
-def requested_pipeline(name: str, told: PipelineDefinition) -> PipelineRequest:
+def requested_pipeline(name: str, body: PipelineDefinition) -> PipelineRequest:
     definition = Definition(
         name=PipelineName(name),
-        kind=told.kind,
-        text=told.text,
-        options=told.options,
-        target=told.target,
-        key=tuple(told.key),
-        columns=columns_of(told.columns),
-        shape=None if told.shape is None else _shape_of(told.shape),
+        kind=body.kind,
+        text=body.text,
+        options=body.options,
+        target=body.target,
+        key=tuple(body.key),
+        columns=columns_of(body.columns),
+        shape=None if body.shape is None else _shape_of(body.shape),
     )
-    return PipelineRequest(definition=definition, starting=told.starting, fresh=told.fresh)
+    return PipelineRequest(definition=definition, starting=body.starting, fresh=body.fresh)
 
 
-def _shape_of(told: WantedShape) -> Shape:
+def _shape_of(shape: WantedShape) -> Shape:
     return Shape(
-        streams=tuple(told.streams),
-        state=tuple(told.state),
-        target=told.target,
-        tables=tuple(told.tables),
-        query=tuple(told.query),
-        signature=told.signature,
+        streams=tuple(shape.streams),
+        state=tuple(shape.state),
+        target=shape.target,
+        tables=tuple(shape.tables),
+        query=tuple(shape.query),
+        signature=shape.signature,
     )
 
 
@@ -183,8 +184,8 @@ def running_of(running: RunningPipeline) -> PipelineReport:
     )
 
 
-def pipeline_view(kept: StoredPipeline) -> PipelineView:
-    pipeline, definition = kept.pipeline, kept.pipeline.definition
+def pipeline_view(stored: StoredPipeline) -> PipelineView:
+    pipeline, definition = stored.pipeline, stored.pipeline.definition
     return PipelineView(
         name=definition.name,
         kind=definition.kind,
@@ -201,8 +202,8 @@ def pipeline_view(kept: StoredPipeline) -> PipelineView:
         wish=pipeline.wish,
         created_at_ms=pipeline.created_at_ms,
         changed_at_ms=pipeline.changed_at_ms,
-        owner=None if kept.owner is None else _owner_view(kept.owner),
-        status=status_view(shown_status(kept)),
+        owner=None if stored.owner is None else _owner_view(stored.owner),
+        status=status_view(shown_status(stored)),
     )
 
 
@@ -215,8 +216,8 @@ def _owner_view(owner: Ownership) -> OwnerView:
 
 
 def status_view(status: Status) -> StatusView:
-    told = {name: getattr(status, name) for name in StatusView.__struct_fields__}
-    return StatusView(**told)
+    fields = {name: getattr(status, name) for name in StatusView.__struct_fields__}
+    return StatusView(**fields)
 
 
 def event_view(event: Event) -> EventView:

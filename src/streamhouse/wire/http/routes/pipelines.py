@@ -1,13 +1,13 @@
-"""Pipelines: queries that never end.
+"""Pipelines: streaming queries.
 
-GET    /v1/pipelines                        all, with who runs them and how
+GET    /v1/pipelines                        all, with their owners and statuses
 PUT    /v1/pipelines/{pipeline}             {"kind": "sql", "text": "CREATE PIPELINE …", …}
 GET    /v1/pipelines/{pipeline}
-DELETE /v1/pipelines/{pipeline}             with its log, and its rows if it is a view
+DELETE /v1/pipelines/{pipeline}             with its events, and its rows if it is a view
 POST   /v1/pipelines/{pipeline}/pause
 POST   /v1/pipelines/{pipeline}/resume
-POST   /v1/pipelines/{pipeline}/restart     {"from": "earliest"}; null: the same place, as if it had not failed
-GET    /v1/pipelines/{pipeline}/events      the last lines of its log, newest last
+POST   /v1/pipelines/{pipeline}/restart     {"from": "earliest"}; null: continue at the current position
+GET    /v1/pipelines/{pipeline}/events      the last events of its log, newest last
 """
 
 from typing import Annotated, Any, Final
@@ -43,7 +43,7 @@ TAG: Final = "pipelines"
 
 
 class Restart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`from`: `earliest`, `latest`, a time in ISO 8601, or offsets as JSON; null: where it stands."""
+    """`from`: `earliest`, `latest`, a time in ISO 8601, or offsets as JSON; null: the current position."""
 
     from_: SqlText | None = msgspec.field(name="from", default=None)
 
@@ -53,7 +53,7 @@ class EventsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class PipelineCalls:
-    """What is asked of pipelines, answered by the broker."""
+    """Operations on pipelines."""
 
     def __init__(self, broker: Broker) -> None:
         self._pipelines = broker.pipelines
@@ -65,8 +65,8 @@ class PipelineCalls:
         return json_response(pipeline_view(await self._pipelines.find(_name(call))))
 
     async def put_pipeline(self, call: Call[NoQuery, PipelineDefinition]) -> Response:
-        outcome, kept = await self._pipelines.put(requested_pipeline(_name(call), call.body))
-        return json_response(PutAnswer(outcome=outcome, pipeline=pipeline_view(kept)))
+        outcome, stored = await self._pipelines.put(requested_pipeline(_name(call), call.body))
+        return json_response(PutAnswer(outcome=outcome, pipeline=pipeline_view(stored)))
 
     async def delete_pipeline(self, call: Call[NoQuery, None]) -> Response:
         await self._pipelines.drop(_name(call))
@@ -89,15 +89,15 @@ class PipelineCalls:
 def operations(broker: Broker) -> list[Operation[Any, Any]]:
     calls = PipelineCalls(broker)
 
-    def on_one(handler: Any, method: str, tail: str, summary: str, **told: Any) -> Operation[Any, Any]:
-        given = {"query": NoQuery, "answer": PipelineView, "problems": (404,), **told}
+    def on_one(handler: Any, method: str, tail: str, summary: str, **overrides: Any) -> Operation[Any, Any]:
+        defaults = {"query": NoQuery, "answer": PipelineView, "problems": (404,), **overrides}
         return Operation(
             method=method,
             path=f"/v1/pipelines/{{pipeline}}{tail}",
             handler=handler,
             summary=summary,
             tag=TAG,
-            **given,
+            **defaults,
         )
 
     return [
@@ -126,7 +126,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             "DELETE",
             "",
             "Delete a pipeline",
-            about="With its log, and with its rows if it is a view. What it wrote elsewhere stays.",
+            about="Also deletes its events, and its rows if it is a view. Output in other systems is kept.",
             answer=None,
             status=204,
         ),

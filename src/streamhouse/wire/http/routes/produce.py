@@ -1,13 +1,13 @@
-"""Publishing: records come in.
+"""Publishing records.
 
 POST /v1/topics/{topic}/records                          {"records": [{"key": "a", "value": {"n": 1}}], "acks": "wal"}
      application/x-ndjson                                a record object in each line, for as long as the client sends
      text/plain, application/octet-stream                the body is one value; ?key=…&partition=…
 POST /v1/topics/{topic}/partitions/{partition}/batches   whole Kafka record batches, one after the other
 
-One call is one `broker.records.publish`. A body that can't be read publishes nothing; after that each record stands for
-itself: the answer is 200 when at least one was published, and those that weren't have an `error`. When none was, the
-answer is the first error.
+One call is one `broker.records.publish`. An invalid body publishes nothing. Otherwise records succeed or fail
+individually: the status is 200 if at least one was published, and the failed ones have an `error`. If all failed, the
+response is the first error.
 """
 
 from collections.abc import Sequence
@@ -23,8 +23,8 @@ from streamhouse.format.batch import iter_batches
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import Acks, NewRecord, Receipt
 from streamhouse.wire.http.errors import (
-    MAX_FLAWS,
-    Flaw,
+    MAX_FIELD_ERRORS,
+    FieldError,
     Unprocessable,
     headers_of_error,
     problem_of,
@@ -78,7 +78,7 @@ class PublishedBatches(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PublishingCalls:
-    """Records and batches, published as they come."""
+    """Operations that publish records and batches."""
 
     def __init__(self, broker: Broker, bodies: RequestBodies, registry: Registry, encoding: SchemaEncoding) -> None:
         self._broker = broker
@@ -111,7 +111,7 @@ class PublishingCalls:
         return await self._publish(call, [record], defaults.acks)
 
     async def _upload(self, call: Call[PublicationQuery, Publication], defaults: Defaults) -> Response:
-        await self._broker.topic(call.topic, create=True)  # before the client sends for hours
+        await self._broker.topic(call.topic, create=True)  # check before a long upload
         running = Upload(
             self._broker.records,
             self._settings,
@@ -120,11 +120,11 @@ class PublishingCalls:
             encoding=self._encoding,
             idempotency_key=call.header(IDEMPOTENCY_KEY.name),
         )
-        told = await running.run(self._bodies.pieces(call.request))
-        if told.records or running.first_error is None:
-            return json_response(told)
-        flaws = [Flaw(path="$", reason=f"line {each.line}: {each.reason}") for each in told.errors]
-        problem = msgspec.structs.replace(problem_of(running.first_error), errors=flaws)
+        summary = await running.run(self._bodies.pieces(call.request))
+        if summary.records or running.first_error is None:
+            return json_response(summary)
+        field_errors = [FieldError(path="$", reason=f"line {each.line}: {each.reason}") for each in summary.errors]
+        problem = msgspec.structs.replace(problem_of(running.first_error), errors=field_errors)
         return problem_response(problem, headers_of_error(running.first_error))
 
     async def publish_batches(self, call: Call[BatchesQuery, None]) -> Response:
@@ -182,7 +182,7 @@ def operations(
 
 
 async def with_writers(registry: Registry, query: PublicationQuery, body: Publication | None = None) -> Defaults:
-    """What holds for the records of a body, its schemas looked up."""
+    """The defaults for the records of a body, with schemas looked up."""
     return defaults_of(
         query,
         body,
@@ -199,17 +199,19 @@ async def _writer(registry: Registry, way: SchemaChoice, *, part: Part) -> Write
             schema_id = await registry.newest_id(subject)
         return None if schema_id is None else Writer(schema_id, await registry.schema(schema_id))
     except RegistryRefusal as error:
-        raise Unprocessable(str(error), flaws=[Flaw(path=f"$.{part}_{named}", reason=str(error))]) from None
+        raise Unprocessable(
+            str(error), field_errors=[FieldError(path=f"$.{part}_{named}", reason=str(error))]
+        ) from None
 
 
 def check_plain(query: PublicationQuery) -> None:
-    """Raise where a body that is stored as it stands should be written by a schema."""
+    """Raise if a schema is set for a body that is stored unchanged."""
     for part in PARTS:
         way = schema_choice(part, query, None)
         if way.schema_id is not None or way.subject is not None:
             reason = f"a body of this media type is stored as it stands; schemas are for {JSON} and {NDJSON}"
             named = "schema_id" if way.subject is None else "subject"
-            raise Unprocessable(reason, flaws=[Flaw(path=f"$.{part}_{named}", reason=reason)])
+            raise Unprocessable(reason, field_errors=[FieldError(path=f"$.{part}_{named}", reason=reason)])
 
 
 def published(answers: Answers) -> list[Published]:
@@ -222,10 +224,13 @@ def published(answers: Answers) -> list[Published]:
 
 
 def all_failed(answers: Answers, what: str) -> Response | None:
-    """The first error as the answer, with what happened to the others; None when anything was published."""
+    """The first error as the response, with the errors of all records; None if any record was published."""
     failed = [answer for answer in answers if isinstance(answer, StreamhouseError)]
     if len(failed) < len(answers):
         return None
-    flaws = [Flaw(path=f"$.{what}[{place}]", reason=str(error)) for place, error in enumerate(failed[:MAX_FLAWS])]
-    told = msgspec.structs.replace(problem_of(failed[0]), errors=flaws)
-    return problem_response(told, headers_of_error(failed[0]))
+    field_errors = [
+        FieldError(path=f"$.{what}[{place}]", reason=str(error))
+        for place, error in enumerate(failed[:MAX_FIELD_ERRORS])
+    ]
+    problem = msgspec.structs.replace(problem_of(failed[0]), errors=field_errors)
+    return problem_response(problem, headers_of_error(failed[0]))

@@ -40,7 +40,7 @@ def read_run_cursor(text: str | None) -> RunCursor | None:
     match text.split(":"):
         case [topic, partition, offset] if _is_number(partition) and _is_number(offset):
             return RunCursor(TopicPartition(topic, int(partition)), int(offset))
-    raise Unprocessable("this is no cursor of an earlier answer")
+    raise Unprocessable("invalid cursor; use one from an earlier response")
 
 
 def _is_number(text: str) -> bool:
@@ -48,10 +48,8 @@ def _is_number(text: str) -> bool:
 
 
 class RunView(msgspec.Struct, frozen=True, kw_only=True):
-    """Offsets [base, end) of a partition under one epoch, in `length` bytes of an object from `position` on.
-
-    Offsets in the object count from `stored_base`: add `base - stored_base` to each.
-    """
+    """Offsets [base, end) of a partition under one epoch, in `length` bytes of an object at `position`. Offsets in the
+    object begin at `stored_base`: add `base - stored_base` to each."""
 
     key: str
     base: int
@@ -83,8 +81,8 @@ def run_view(run: Run) -> RunView:
 
 
 class AbortedView(msgspec.Struct, frozen=True, kw_only=True):
-    """An aborted transaction: what its producer wrote in one, from `first_offset` to the marker at `last_offset`, is
-    void."""
+    """An aborted transaction: transactional records of its producer from `first_offset` to the marker at `last_offset`
+    must be skipped."""
 
     producer_id: int
     first_offset: int
@@ -97,13 +95,13 @@ def aborted_views(aborted: Iterable[AbortedTransaction]) -> list[AbortedView]:
 
 TAG: Final = "plans"
 REQUESTS_AT_ONCE: Final = 16
-"""Partitions whose records of a time are looked for together: each may have to be read from the object store."""
+"""Concurrent lookups by time; each may read from the object store."""
 
 Offset = Annotated[int, Meta(ge=0, le=MAX_LONG)]
 
 
 class WantedPartition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Offsets from `from` to below `to`; null: to the end."""
+    """Offsets from `from` up to, not including, `to`; null: to the end."""
 
     partition: Annotated[int, Meta(ge=0, le=MAX_INT)]
     start: Offset = msgspec.field(name="from", default=0)
@@ -111,7 +109,7 @@ class WantedPartition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class WantedTopic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A topic to be read; without `partitions` all of it."""
+    """A topic to read; without `partitions` all of them."""
 
     topic: Annotated[str, Meta(min_length=1, max_length=249)]
     partitions: list[WantedPartition] | None = None
@@ -123,11 +121,9 @@ class ReadPlanQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class PartitionPlanView(msgspec.Struct, frozen=True, kw_only=True):
-    """`end` is the last stable offset; of partitions that are read only below `settled_end` it may be that one.
-
-    Below `settled_end`, which is `flushed_end` or less, `runs` hold all records; those of `aborted` transactions are
-    void.
-    """
+    """`end` is the last stable offset, or `settled_end` for partitions that are read only up to there. Below
+    `settled_end`, which is at most `flushed_end`, `runs` contain all records; those of `aborted` transactions must be
+    skipped."""
 
     topic: str
     topic_id: str
@@ -141,10 +137,8 @@ class PartitionPlanView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReadPlanView(msgspec.Struct, frozen=True, kw_only=True):
-    """`store` names the object store, without credentials. Objects stay for `grace_s` at least, whatever happens.
-
-    `max_commit_runs` is for those who store objects there: how many runs `POST /v1/commits` takes at once.
-    """
+    """`store` is the URL of the object store, without credentials. Objects are kept for at least `grace_s`.
+    `max_commit_runs` is the maximum number of runs of one `POST /v1/commits`."""
 
     store: str
     grace_s: float
@@ -159,7 +153,7 @@ class OffsetsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class OffsetAtTime(msgspec.Struct, frozen=True, kw_only=True):
-    """The first record of that time or a later one; null where there is none."""
+    """The offset of the first record with that time or a later one; null if there is none."""
 
     partition: int
     offset: int | None
@@ -191,20 +185,20 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             raise UnknownTopic(TopicPartition(topic.name, only))
         asking = asyncio.Semaphore(REQUESTS_AT_ONCE)
 
-        async def ask(partition: int) -> OffsetAtTime:
+        async def look_up(partition: int) -> OffsetAtTime:
             async with asking:
-                found = await broker.records.at_time(TopicPartition(topic.name, partition), call.query.timestamp)
-            if found is None:
+                offset = await broker.records.at_time(TopicPartition(topic.name, partition), call.query.timestamp)
+            if offset is None:
                 return OffsetAtTime(partition=partition, offset=None, timestamp_ms=None)
-            return OffsetAtTime(partition=partition, offset=found.offset, timestamp_ms=found.timestamp_ms)
+            return OffsetAtTime(partition=partition, offset=offset.offset, timestamp_ms=offset.timestamp_ms)
 
         try:
             async with asyncio.TaskGroup() as tasks:
-                wanted = range(topic.partitions) if only is None else [only]
-                asked = [tasks.create_task(ask(partition)) for partition in wanted]
+                partitions = range(topic.partitions) if only is None else [only]
+                lookups = [tasks.create_task(look_up(partition)) for partition in partitions]
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None
-        return json_response(OffsetsAtTime(offsets=[each.result() for each in asked]))
+        return json_response(OffsetsAtTime(offsets=[each.result() for each in lookups]))
 
     return [
         Operation(
@@ -232,9 +226,9 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
     ]
 
 
-async def _spans(broker: Broker, wanted: list[WantedTopic]) -> list[OffsetRange]:
+async def _spans(broker: Broker, requested: list[WantedTopic]) -> list[OffsetRange]:
     spans: list[OffsetRange] = []
-    for each in wanted:
+    for each in requested:
         topic = await broker.topic(each.topic)
         if each.partitions is None:
             spans += [OffsetRange(TopicPartition(topic.name, number)) for number in range(topic.partitions)]

@@ -1,10 +1,10 @@
 """The schema registry at the root of the HTTP port, as Confluent's clients expect it.
 
 Data path   app's router -> **schemas** -> table -> handlers -> broker.schemas
-Owns        media types, errors as bodies, what the registry tells of itself
+Owns        media types, errors as bodies, the registry's metadata routes
 Leaves      paths to `schemas_subjects`, `schemas_ids` and `schemas_config`, promises to `broker.schemas`
 
-Every path also exists below /contexts/{context}, where subjects and ids are those of that context.
+Every path also exists below /contexts/{context}, with the subjects and ids of that context.
 """
 
 import logging
@@ -45,7 +45,7 @@ class Registry:
 
     def __init__(self, broker: Broker, bodies: RequestBodies, *, cluster_id: str) -> None:
         self._bodies = bodies
-        # In JSON every character of a text may be written as six.
+        # In JSON a character may take six bytes.
         self._max_body_bytes = 6 * broker.settings.schemas.max_schema_bytes + ENVELOPE_BYTES
         self._table = Table(
             [
@@ -67,17 +67,17 @@ class Registry:
         media_type = V1_JSON
         try:
             media_type = negotiate_type(request.headers.get("accept"), MEDIA_TYPES)
-            found = self._table.find(request.method, request.scope["raw_path"])
+            match = self._table.find(request.method, request.scope["raw_path"])
             if request.method in ("POST", "PUT"):
                 content_type(request.headers.get("content-type"), SENT_TYPES)
             call = RegistryCall(
                 request=request,
                 bodies=self._bodies,
-                path=found.path,
-                context=found.context,
+                path=match.path,
+                context=match.context,
                 max_body_bytes=self._max_body_bytes,
             )
-            answer = await found.handler(call)
+            answer = await match.handler(call)
         except StreamhouseError as error:
             return error_response(registry_error(error), error, media_type)
         if isinstance(answer, Response):
@@ -86,15 +86,15 @@ class Registry:
         return Response(_ENCODER.encode(answer), media_type=media_type)
 
 
-def error_response(told: RegistryError, error: StreamhouseError, media_type: str) -> Response:
-    if told.status >= 500:
+def error_response(registry_error: RegistryError, error: StreamhouseError, media_type: str) -> Response:
+    if registry_error.status >= 500:
         log.warning("the registry failed", extra={"why": str(error)})
-    body = _ENCODER.encode({"error_code": told.error_code, "message": told.message})
-    return Response(body, status_code=told.status, media_type=media_type, headers=headers_of_error(error))
+    body = _ENCODER.encode({"error_code": registry_error.error_code, "message": registry_error.message})
+    return Response(body, status_code=registry_error.status, media_type=media_type, headers=headers_of_error(error))
 
 
 def about(cluster_id: str) -> list[Entry]:
-    """What the registry tells of itself."""
+    """Metadata of the registry."""
 
     async def root(_: RegistryCall) -> Any:
         return {}

@@ -1,11 +1,11 @@
 """Configurations, modes and contexts of the schema registry, by Confluent's paths.
 
-GET    /config[/{subject}]    defaultToGlobal: what holds, whoever said it; else what was set here
-PUT    /config[/{subject}]    {"compatibility": "FULL"}, and what else clients know; null takes away
-DELETE /config[/{subject}]    answers with what it was
+GET    /config[/{subject}]    defaultToGlobal: the effective configuration; else only what is set at this level
+PUT    /config[/{subject}]    {"compatibility": "FULL"} and Confluent's other fields; null removes a field
+DELETE /config[/{subject}]    returns the previous value
 GET    /mode[/{subject}]      defaultToGlobal
-PUT    /mode[/{subject}]      {"mode": "IMPORT"}; force: also where there are versions
-DELETE /mode[/{subject}]      recursive: those of a context's subjects too
+PUT    /mode[/{subject}]      {"mode": "IMPORT"}; force: even if there are versions
+DELETE /mode[/{subject}]      recursive: the modes of a context's subjects as well
 GET    /contexts              offset, limit, contextPrefix
 """
 
@@ -21,7 +21,7 @@ from streamhouse.wire.http.routes.schemas_requests import Entry, RegistryCall
 
 
 class ConfigBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """What isn't named stays as it is. Of metadata and rules the registry is only the keeper."""
+    """Fields that are missing stay unchanged. Metadata and rules are stored only, not applied."""
 
     compatibility: str | msgspec.UnsetType | None = msgspec.UNSET
     compatibility_level: str | msgspec.UnsetType | None = msgspec.UNSET
@@ -39,14 +39,14 @@ class ConfigBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     override_rule_set: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
 
     def changes(self) -> dict[str, Any]:
-        """By the names under which a configuration is told; clients write the level under another one."""
-        given: dict[str, Any] = msgspec.to_builtins(self)
-        if "compatibility" in given:
-            given["compatibilityLevel"] = given.pop("compatibility")
-        level = given.get("compatibilityLevel")
+        """The changed fields by their names in responses; requests have another name for the level."""
+        fields: dict[str, Any] = msgspec.to_builtins(self)
+        if "compatibility" in fields:
+            fields["compatibilityLevel"] = fields.pop("compatibility")
+        level = fields.get("compatibilityLevel")
         if level is not None:
-            given["compatibilityLevel"] = _level(level)
-        return given
+            fields["compatibilityLevel"] = _level(level)
+        return fields
 
 
 class ModeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -85,10 +85,10 @@ class _Rules:
 
     async def set_config(self, call: RegistryCall) -> Any:
         body = await call.body(ConfigBody)
-        told = dict(await self._schemas.set_config(call.subject(), body.changes()))
-        if "compatibilityLevel" in told:  # what is sent and what is answered have one name, which isn't that of a GET
-            told["compatibility"] = told.pop("compatibilityLevel")
-        return told
+        config = dict(await self._schemas.set_config(call.subject(), body.changes()))
+        if "compatibilityLevel" in config:  # PUT has one name for the level in request and response, GET another one
+            config["compatibility"] = config.pop("compatibilityLevel")
+        return config
 
     async def delete_config(self, call: RegistryCall) -> Any:
         return await self._schemas.delete_config(call.subject())
@@ -115,5 +115,5 @@ class _Rules:
             raise UnknownSubject(call.subject())
         skipped, limit = call.page()
         prefix = call.text("contextPrefix")
-        found = [each for each in await self._schemas.contexts() if each.startswith(prefix)]
-        return found[skipped : None if limit is None else skipped + limit]
+        contexts = [each for each in await self._schemas.contexts() if each.startswith(prefix)]
+        return contexts[skipped : None if limit is None else skipped + limit]

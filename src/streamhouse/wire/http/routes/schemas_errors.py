@@ -1,10 +1,10 @@
-"""Errors of the schema registry: Confluent's numbers and sentences, which its clients know.
+"""Errors of the schema registry: Confluent's error codes and messages.
 
-Data path   whatever the registry raises -> **errors** -> {"error_code": 40401, "message": "Subject 'x' not found."}
-Owns        the table from the error tree to error codes; what is wrong with a request to the registry
+Data path   errors of the registry -> **schemas_errors** -> {"error_code": 40401, "message": "Subject 'x' not found."}
+Owns        the table from the error tree to error codes; errors of invalid requests to the registry
 Leaves      problem details of the other routes to `wire.http.errors`
 
-The first three digits of a code with five are the status.
+The first three digits of a five-digit code are the HTTP status.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ from streamhouse.wire.http.errors import Refusal, status_of
 
 
 class RegistryError(NamedTuple):
-    """An answer to a request that was refused, or that failed."""
+    """The response to a rejected or failed request."""
 
     status: int
     error_code: int
@@ -23,7 +23,7 @@ class RegistryError(NamedTuple):
 
 
 class RegistryFault(errors.Rejected):
-    """The request itself is wrong, in a way that has a code of its own."""
+    """The request is invalid, with one of Confluent's error codes."""
 
     def __init__(self, error_code: int, message: str) -> None:
         super().__init__(message)
@@ -97,7 +97,7 @@ CODES: Final[Mapping[type[errors.StreamhouseError], tuple[int, _Describe]]] = {
 
 
 def registry_error(error: errors.StreamhouseError) -> RegistryError:
-    """What a client of the registry is told of an error."""
+    """The response for an error."""
     if isinstance(error, RegistryFault):
         return error.told
     if not isinstance(error, Refusal):

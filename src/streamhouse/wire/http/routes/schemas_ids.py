@@ -2,10 +2,10 @@
 
 GET /schemas                      versions with their texts; subjectPrefix, deleted, latestOnly, offset, limit
 GET /schemas/types                the languages
-GET /schemas/ids/{id}             subject (its context is meant), format, fetchMaxId; also …/schema, the text alone
-GET /schemas/ids/{id}/subjects    names of subjects that have it; subject, deleted, offset, limit
-GET /schemas/ids/{id}/versions    their versions; the same
-GET /schemas/guids/{guid}         format; also …/ids, its ids by context
+GET /schemas/ids/{id}             subject (for its context), format, fetchMaxId; also …/schema, only the text
+GET /schemas/ids/{id}/subjects    subjects that contain it; subject, deleted, offset, limit
+GET /schemas/ids/{id}/versions    their versions; same parameters
+GET /schemas/guids/{guid}         format; also …/ids, the schema's ids by context
 """
 
 from typing import Any, get_args
@@ -38,7 +38,7 @@ class _Ids:
     async def listing(self, call: RegistryCall) -> Any:
         context, prefix = call.prefix("")
         skipped, limit = call.page()
-        found = await self._schemas.schemas(
+        schemas = await self._schemas.schemas(
             context=context,
             prefix=prefix,
             with_deleted=call.flag("deleted"),
@@ -46,7 +46,7 @@ class _Ids:
             skipped=skipped,
             limit=limit,
         )
-        return [version_json(each) for each in found]
+        return [version_json(each) for each in schemas]
 
     async def types(self, _: RegistryCall) -> Any:
         return sorted(get_args(SchemaType))
@@ -54,8 +54,8 @@ class _Ids:
     async def schema(self, call: RegistryCall) -> Any:
         style = call.style()
         stored = await self._schemas.stored(call.schema_id(), context=call.id_context())
-        told = schema_json(stored, await self._schemas.formatted(stored, style))
-        return {**told, "maxId": await self._schemas.max_id(stored.context)} if call.flag("fetchMaxId") else told
+        body = schema_json(stored, await self._schemas.formatted(stored, style))
+        return {**body, "maxId": await self._schemas.max_id(stored.context)} if call.flag("fetchMaxId") else body
 
     async def text(self, call: RegistryCall) -> Any:
         stored = await self._schemas.stored(call.schema_id(), context=call.id_context())
@@ -70,8 +70,8 @@ class _Ids:
 
     async def _versions(self, call: RegistryCall) -> list[dict[str, Any]]:
         deleted = call.flag("deleted")
-        found = await self._schemas.versions_of(call.schema_id(), context=call.id_context(), with_deleted=deleted)
-        return [{"subject": str(each.subject), "version": each.version} for each in found]
+        versions = await self._schemas.versions_of(call.schema_id(), context=call.id_context(), with_deleted=deleted)
+        return [{"subject": str(each.subject), "version": each.version} for each in versions]
 
     async def by_guid(self, call: RegistryCall) -> Any:
         style = call.style()
@@ -79,10 +79,10 @@ class _Ids:
         return schema_json(stored, await self._schemas.formatted(stored, style))
 
     async def ids_of_guid(self, call: RegistryCall) -> Any:
-        found = await self._schemas.ids_of_guid(call.path["guid"].lower())
-        return [{"context": context, "id": schema_id} for context, schema_id in found]
+        ids = await self._schemas.ids_of_guid(call.path["guid"].lower())
+        return [{"context": context, "id": schema_id} for context, schema_id in ids]
 
 
-def _page(call: RegistryCall, found: list[Any]) -> list[Any]:
+def _page(call: RegistryCall, items: list[Any]) -> list[Any]:
     skipped, limit = call.page()
-    return found[skipped : None if limit is None else skipped + limit]
+    return items[skipped : None if limit is None else skipped + limit]

@@ -31,7 +31,7 @@ from streamhouse.wire.http.request_body import RequestBodies
 from streamhouse.wire.http.routes.schemas_errors import RegistryFault, invalid_body, invalid_version
 
 ENVELOPE_BYTES: Final = 64 * 1024
-"""What a request may have besides the text of a schema."""
+"""Maximum size of a request besides the text of a schema."""
 
 MAX_INT: Final = 2**31 - 1
 STYLES: Final = frozenset({"", "default", "resolved", "serialized", "ignore_extensions"})
@@ -48,8 +48,8 @@ class ReferenceBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class SchemaBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """A schema that is registered, looked up or compared. What the registry itself tells of one may stand here too, so
-    that an export can be sent back; it is not believed."""
+    """A schema to register, look up or compare. Fields of the registry's own responses are accepted, so that an export
+    can be sent back, and ignored."""
 
     schema: str | None = None
     schema_type: str | None = None
@@ -87,7 +87,7 @@ def _json_text(value: Mapping[str, Any] | None) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistryCall:
-    """A request to the registry; `context` comes from the path's beginning, None: there was none."""
+    """A request to the registry; `context` is the prefix of the path, or None."""
 
     request: Request
     bodies: RequestBodies
@@ -95,18 +95,18 @@ class RegistryCall:
     context: str | None
     max_body_bytes: int
 
-    # --- what it is about
+    # --- the path
 
     @property
     def context_or_default(self) -> str:
         return self.context or DEFAULT_CONTEXT
 
     def subject(self) -> Subject:
-        """The subject in the path; without one, the context."""
+        """The subject in the path, or else the context."""
         return Subject(self.context_or_default, "").beside(self.path.get("subject", ""))
 
     def version(self) -> int | None:
-        """The version in the path; None: the latest."""
+        """The version in the path; None: latest."""
         text = self.path["version"]
         if text in ("latest", "-1"):
             return None
@@ -121,7 +121,7 @@ class RegistryCall:
         return int(text)
 
     def id_context(self) -> str:
-        """The context in which an id is meant: that of the subject in the query, else of the path."""
+        """The context of an id: that of the subject in the query, or else of the path."""
         return Subject(self.context_or_default, "").beside(self.text("subject")).context
 
     # --- the query
@@ -145,7 +145,7 @@ class RegistryCall:
         return int(text)
 
     def page(self) -> tuple[int, int | None]:
-        """How many to skip, and how many at most to tell; None: as many as there are."""
+        """Offset and limit of a listing; None: no limit."""
         limit = self.number("limit", -1)
         return max(self.number("offset", 0), 0), None if limit < 0 else limit
 
@@ -155,7 +155,7 @@ class RegistryCall:
         return Deleted.WITH if self.flag("deleted") else Deleted.WITHOUT
 
     def prefix(self, default: str) -> tuple[str | None, str]:
-        """Whose subjects are listed, and what their names begin with. Context None: everybody's."""
+        """The context and the name prefix of the subjects to list; context None: all contexts."""
         text = self.request.query_params.get("subjectPrefix", default if self.context is None else "")
         if text.startswith(EVERY_CONTEXT):
             return None, text.removeprefix(EVERY_CONTEXT)
@@ -183,25 +183,30 @@ class RegistryCall:
         return (await self.body(SchemaBody, limit=self.max_body_bytes)).proposal()
 
 
-# --- answers
+# --- responses
 
 
 def schema_json(schema: StoredSchema, text: str | None = None) -> dict[str, Any]:
-    """A schema without its numbers; what it doesn't have is left out."""
-    told: dict[str, Any] = {"schema": schema.text if text is None else text, "schemaType": schema.type}
-    told["guid"] = schema.guid
+    """A schema without id and version; empty fields are left out."""
+    body: dict[str, Any] = {"schema": schema.text if text is None else text, "schemaType": schema.type}
+    body["guid"] = schema.guid
     if schema.references:
-        told["references"] = [each._asdict() for each in schema.references]
+        body["references"] = [each._asdict() for each in schema.references]
     if schema.metadata is not None:
-        told["metadata"] = msgspec.Raw(schema.metadata.encode())
+        body["metadata"] = msgspec.Raw(schema.metadata.encode())
     if schema.rule_set is not None:
-        told["ruleSet"] = msgspec.Raw(schema.rule_set.encode())
-    return told
+        body["ruleSet"] = msgspec.Raw(schema.rule_set.encode())
+    return body
 
 
-def version_json(found: RegisteredSchema, text: str | None = None) -> dict[str, Any]:
-    told = {"subject": str(found.subject), "version": found.version, "id": found.schema_id}
-    return {**told, **schema_json(found.schema, text), "ts": found.created_at_ms, "deleted": found.deleted}
+def version_json(registered: RegisteredSchema, text: str | None = None) -> dict[str, Any]:
+    body = {"subject": str(registered.subject), "version": registered.version, "id": registered.schema_id}
+    return {
+        **body,
+        **schema_json(registered.schema, text),
+        "ts": registered.created_at_ms,
+        "deleted": registered.deleted,
+    }
 
 
 Handler = Callable[[RegistryCall], Awaitable[Any]]
@@ -230,22 +235,22 @@ class Table:
         return f"<Table entries={sum(map(len, self._by_length.values()))}>"
 
     def find(self, method: str, raw_path: bytes) -> Match:
-        """What answers a request; raises `RegistryFault` with 404 or 405, or 400 for a path that is no text."""
+        """The route of a request; raises `RegistryFault` with 404 or 405, or 400 for a path that isn't UTF-8."""
         pieces = split_path(raw_path)
         context = None
         if pieces[:1] == ["contexts"] and len(pieces) > 2:
             context, pieces = context_name(pieces[1]), pieces[2:]
         matches = {
-            entry.method: Match(entry.handler, found, context)
+            entry.method: Match(entry.handler, parameters, context)
             for pattern, entry in self._by_length.get(len(pieces), ())
-            if (found := match(pattern, pieces)) is not None
+            if (parameters := match(pattern, pieces)) is not None
         }
         if not matches:
             raise RegistryFault(404, "HTTP 404 Not Found")
-        wanted = "GET" if method == "HEAD" else method
-        if wanted not in matches:
+        method_name = "GET" if method == "HEAD" else method
+        if method_name not in matches:
             raise RegistryFault(405, f"HTTP 405 Method Not Allowed: allowed={','.join(sorted(matches))}")
-        return matches[wanted]
+        return matches[method_name]
 
 
 def split_path(raw_path: bytes) -> list[str]:
@@ -257,11 +262,11 @@ def split_path(raw_path: bytes) -> list[str]:
 
 
 def match(pattern: Sequence[str], pieces: Sequence[str]) -> Mapping[str, str] | None:
-    """The named pieces of a path that fits."""
-    found: dict[str, str] = {}
-    for wanted, piece in zip(pattern, pieces, strict=True):
-        if wanted.startswith("{"):
-            found[wanted[1:-1]] = piece
-        elif wanted != piece:
+    """The parameters of a path that matches; None if it doesn't."""
+    parameters: dict[str, str] = {}
+    for segment, value in zip(pattern, pieces, strict=True):
+        if segment.startswith("{"):
+            parameters[segment[1:-1]] = value
+        elif segment != value:
             return None
-    return found
+    return parameters

@@ -1,14 +1,14 @@
 """Subjects of the schema registry and their versions, by Confluent's paths.
 
 GET    /subjects                                       names; subjectPrefix, deleted, deletedOnly, offset, limit
-POST   /subjects/{subject}                             is this schema there? normalize, deleted, format
+POST   /subjects/{subject}                             look a schema up; normalize, deleted, format
 DELETE /subjects/{subject}                             permanent
 GET    /subjects/{subject}/versions                    numbers; deleted, deletedOnly, offset, limit
 POST   /subjects/{subject}/versions                    register; normalize
-GET    /subjects/{subject}/metadata                    the latest with these metadata; key, value, deleted, format
-GET    /subjects/{subject}/versions/{version}          deleted, format; also …/schema, the text alone
+GET    /subjects/{subject}/metadata                    latest version with this metadata; key, value, deleted, format
+GET    /subjects/{subject}/versions/{version}          deleted, format; also …/schema, only the text
 DELETE /subjects/{subject}/versions/{version}          permanent
-GET    /subjects/{subject}/versions/{version}/referencedby     ids of schemas that need it; deleted, offset, limit
+GET    /subjects/{subject}/versions/{version}/referencedby     ids of schemas that refer to it; deleted, offset, limit
 POST   /compatibility/subjects/{subject}/versions[/{version}]  normalize, verbose
 """
 
@@ -48,50 +48,50 @@ class _Subjects:
     async def listing(self, call: RegistryCall) -> Any:
         context, prefix = call.prefix(EVERY_CONTEXT)
         skipped, limit = call.page()
-        found = await self._schemas.subjects(
+        subjects = await self._schemas.subjects(
             context=context, prefix=prefix, deleted=call.deleted(), skipped=skipped, limit=limit
         )
-        return [str(each) for each in found]
+        return [str(each) for each in subjects]
 
     async def lookup(self, call: RegistryCall) -> Any:
         style, normalize, deleted = call.style(), call.flag("normalize"), call.flag("deleted")
-        found = await self._schemas.lookup(
+        registered = await self._schemas.lookup(
             call.subject(), await call.proposal(), normalize=normalize, with_deleted=deleted
         )
-        return await self._told(found, style)
+        return await self._version_body(registered, style)
 
     async def delete_subject(self, call: RegistryCall) -> Any:
         return await self._schemas.delete_subject(call.subject(), permanent=call.flag("permanent"))
 
     async def versions(self, call: RegistryCall) -> Any:
         skipped, limit = call.page()
-        found = await self._schemas.versions(call.subject(), deleted=call.deleted())
-        return [each.version for each in found][skipped : None if limit is None else skipped + limit]
+        versions = await self._schemas.versions(call.subject(), deleted=call.deleted())
+        return [each.version for each in versions][skipped : None if limit is None else skipped + limit]
 
     async def register(self, call: RegistryCall) -> Any:
-        """Answers with numbers alone: clients take a text in the answer for what they sent, and keep it."""
+        """Returns id and version without the text: clients would cache a text in the response as the one they sent."""
         normalize = call.flag("normalize")
-        found = await self._schemas.register(call.subject(), await call.proposal(), normalize=normalize)
-        return {"id": found.schema_id, "version": found.version, "guid": found.schema.guid}
+        registered = await self._schemas.register(call.subject(), await call.proposal(), normalize=normalize)
+        return {"id": registered.schema_id, "version": registered.version, "guid": registered.schema.guid}
 
     async def version(self, call: RegistryCall) -> Any:
         style = call.style()
-        found = await self._schemas.version(call.subject(), call.version(), with_deleted=call.flag("deleted"))
-        return await self._told(found, style)
+        registered = await self._schemas.version(call.subject(), call.version(), with_deleted=call.flag("deleted"))
+        return await self._version_body(registered, style)
 
     async def text(self, call: RegistryCall) -> Any:
         return Response((await self.version(call))["schema"].encode())
 
     async def with_metadata(self, call: RegistryCall) -> Any:
-        """The newest version whose metadata have all of these properties."""
+        """The latest version whose metadata has all of these properties."""
         style, query = call.style(), call.request.query_params
-        wanted = dict(zip(query.getlist("key"), query.getlist("value"), strict=False))
+        expected = dict(zip(query.getlist("key"), query.getlist("value"), strict=False))
         with_deleted = call.flag("deleted")
         shown = Deleted.WITH if with_deleted else Deleted.WITHOUT
         for each in reversed(await self._schemas.versions(call.subject(), deleted=shown)):
-            found = await self._schemas.version(each.subject, each.version, with_deleted=with_deleted)
-            if wanted.items() <= _properties(found).items():
-                return await self._told(found, style)
+            registered = await self._schemas.version(each.subject, each.version, with_deleted=with_deleted)
+            if expected.items() <= _properties(registered).items():
+                return await self._version_body(registered, style)
         raise UnknownSchema(call.subject())
 
     async def delete_version(self, call: RegistryCall) -> Any:
@@ -99,8 +99,8 @@ class _Subjects:
 
     async def referenced_by(self, call: RegistryCall) -> Any:
         skipped, limit = call.page()
-        found = await self._schemas.referenced_by(call.subject(), call.version(), with_deleted=call.flag("deleted"))
-        ids = list(dict.fromkeys(each.schema_id for each in found))
+        versions = await self._schemas.referenced_by(call.subject(), call.version(), with_deleted=call.flag("deleted"))
+        ids = list(dict.fromkeys(each.schema_id for each in versions))
         return ids[skipped : None if limit is None else skipped + limit]
 
     async def compatibility(self, call: RegistryCall) -> Any:
@@ -117,10 +117,10 @@ class _Subjects:
             reasons = [f"Invalid schema at {error.path}: {error.reason}"]
         return {"is_compatible": not reasons, **({"messages": reasons} if verbose else {})}
 
-    async def _told(self, found: RegisteredSchema, style: str) -> dict[str, Any]:
-        return version_json(found, await self._schemas.formatted(found.schema, style))
+    async def _version_body(self, registered: RegisteredSchema, style: str) -> dict[str, Any]:
+        return version_json(registered, await self._schemas.formatted(registered.schema, style))
 
 
-def _properties(found: RegisteredSchema) -> dict[str, Any]:
-    properties = json.loads(found.schema.metadata or "{}").get("properties")
+def _properties(registered: RegisteredSchema) -> dict[str, Any]:
+    properties = json.loads(registered.schema.metadata or "{}").get("properties")
     return properties if isinstance(properties, dict) else {}

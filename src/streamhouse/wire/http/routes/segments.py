@@ -1,4 +1,4 @@
-"""Segments: which runs of partitions are registered, and in which objects.
+"""Segments: the registered runs of partitions, and their objects.
 
 GET /v1/segments?topic=…&limit=…&cursor=…    at most `limit` runs, by topic, partition and offset, page by page
 """
@@ -16,7 +16,7 @@ from streamhouse.wire.http.routes.read_plans import Cursor, read_run_cursor, wri
 
 
 class SegmentView(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of a partition, as `streamhouse segments list` shows it."""
+    """One run of a partition."""
 
     topic: str
     partition: int
@@ -30,7 +30,7 @@ class SegmentView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Segments(msgspec.Struct, frozen=True, kw_only=True):
-    """`cursor` is for the next page, null when there is none; a page may have fewer than the limit, or none."""
+    """`cursor` is for the next page, null at the end; a page may have fewer entries than the limit, even none."""
 
     segments: list[SegmentView]
     cursor: str | None
@@ -44,11 +44,11 @@ class SegmentsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 def operations(broker: Broker) -> list[Operation[Any, Any]]:
     async def list_segments(call: Call[SegmentsQuery, None]) -> Response:
-        asked = call.query
-        topics = [await broker.topic(asked.topic)] if asked.topic else await broker.topics()
-        page = await broker.run_listing.page(topics, limit=asked.limit, begin=read_run_cursor(asked.cursor))
-        found = [_view(name.topic, run) for name, run in page.runs]
-        return json_response(Segments(segments=found, cursor=write_run_cursor(page.next)))
+        query = call.query
+        topics = [await broker.topic(query.topic)] if query.topic else await broker.topics()
+        page = await broker.run_listing.page(topics, limit=query.limit, begin=read_run_cursor(query.cursor))
+        segments = [_view(name.topic, run) for name, run in page.runs]
+        return json_response(Segments(segments=segments, cursor=write_run_cursor(page.next)))
 
     return [
         Operation(

@@ -1,12 +1,13 @@
-"""SQL: questions are passed to a worker with a Spark; workers say that they are alive.
+"""SQL: queries are forwarded to a SQL worker, which runs Spark; workers send heartbeats.
 
 POST   /v1/sql                              {"sql": "SELECT …", "max_rows": 100, "timeout_s": 30}: rows
-POST   /v1/sql/validate                     {"text": "CREATE PIPELINE …"}: every statement, with what is wrong where
+POST   /v1/sql/validate                     {"text": "CREATE PIPELINE …"}: every statement, with its errors and
+       positions
 GET    /v1/sql/complete                     names of tables, columns and functions
-DELETE /v1/sql/queries/{sql_query}          end a question
-GET    /v1/sql/workers                      those that are alive
+DELETE /v1/sql/queries/{sql_query}          cancel a query
+GET    /v1/sql/workers                      live workers
 POST   /v1/sql/workers/{worker}/heartbeat   {"address": "10.0.0.7:8090", "token": …, "busy": 0}, every few seconds
-DELETE /v1/sql/workers/{worker}             it leaves
+DELETE /v1/sql/workers/{worker}             deregister a worker
 """
 
 from typing import Annotated, Any, Final
@@ -48,7 +49,7 @@ FAILED: Final = (404, 409, 504)
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`starting` is where a live tail begins; `query_id` is the asker's own name for it, to end it by."""
+    """`starting` is the start position of a live tail; `query_id` is chosen by the client, for cancelling the query."""
 
     sql: Annotated[str, Meta(min_length=1)]
     max_rows: Annotated[int, Meta(ge=1, le=MAX_LONG)] | None = None
@@ -71,17 +72,17 @@ class Text(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
-    """Every statement of the text, with what is wrong in it."""
+    """Every statement of the text, with its errors."""
 
     statements: list[dict[str, Any]]
 
 
 class Words(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be written."""
+    """Completions."""
 
 
 class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a worker listens, and what it wants to be shown there."""
+    """The address of a worker, and the token that requests to it must have."""
 
     address: Annotated[str, Meta(pattern=r"^([A-Za-z0-9.-]{1,253}|\[[0-9a-fA-F:.]{2,45}\]):[0-9]{1,5}\Z")]
     token: Annotated[str, Meta(min_length=1, max_length=500, pattern=r"^[\x21-\x7E]+\Z")]
@@ -104,18 +105,18 @@ class WorkersAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SqlCalls:
-    """Questions, passed to SQL workers."""
+    """Operations that are forwarded to SQL workers."""
 
     def __init__(self, broker: Broker) -> None:
         self._settings = broker.settings.sql
         self._proxy = SqlProxy(self._settings, broker.sql)
 
     async def ask_sql(self, call: Call[NoQuery, Question]) -> Response:
-        told = msgspec.structs.asdict(call.body)
-        told["max_rows"] = min(call.body.max_rows or self._settings.rows, self._settings.max_rows)
-        told["timeout_s"] = min(call.body.timeout_s or self._settings.timeout_s, self._settings.timeout_s)
-        body = msgspec.json.encode({name: value for name, value in told.items() if value is not None})
-        return await self._proxy.ask(call.request, "/v1/sql", body, timeout_s=told["timeout_s"])
+        request = msgspec.structs.asdict(call.body)
+        request["max_rows"] = min(call.body.max_rows or self._settings.rows, self._settings.max_rows)
+        request["timeout_s"] = min(call.body.timeout_s or self._settings.timeout_s, self._settings.timeout_s)
+        body = msgspec.json.encode({name: value for name, value in request.items() if value is not None})
+        return await self._proxy.ask(call.request, "/v1/sql", body, timeout_s=request["timeout_s"])
 
     async def validate_sql(self, call: Call[NoQuery, Text]) -> Response:
         body = msgspec.json.encode(call.body)
@@ -189,8 +190,8 @@ def _workers(broker: Broker) -> list[Operation[Any, Any]]:
         return json_response(WorkersAnswer(workers=[_view(each) for each in await broker.sql.all()]))
 
     async def beat_sql_worker(call: Call[NoQuery, WorkerBeat]) -> Response:
-        told = call.body
-        await broker.sql.beat(SqlWorker(worker=_id(call), address=told.address, token=told.token, busy=told.busy))
+        body = call.body
+        await broker.sql.beat(SqlWorker(worker=_id(call), address=body.address, token=body.token, busy=body.busy))
         return json_response(BeatAnswer(ttl_s=broker.sql.ttl_s))
 
     async def drop_sql_worker(call: Call[NoQuery, None]) -> Response:

@@ -1,8 +1,8 @@
 """Supervisors: processes that run pipelines.
 
-GET    /v1/supervisors                            those that are alive
-POST   /v1/supervisors/{supervisor}/heartbeat     {"host": …, "slots": 16, "running": […]}; answers what it should run
-DELETE /v1/supervisors/{supervisor}               it leaves; all that it ran is free at once
+GET    /v1/supervisors                            live supervisors
+POST   /v1/supervisors/{supervisor}/heartbeat     {"host": …, "slots": 16, "running": […]}; returns its assignment
+DELETE /v1/supervisors/{supervisor}               deregister it; its pipelines are reassigned at once
 """
 
 from typing import Annotated, Any, Final
@@ -22,7 +22,7 @@ MAX_RUNNING: Final = 10_000
 
 
 class HeartbeatRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What runs here now. What was assigned and isn't listed any more is given to somebody else."""
+    """The pipelines that the supervisor runs. Assigned pipelines that are missing here are reassigned."""
 
     host: Annotated[str, Meta(max_length=300, pattern=r"^[^\x00]*\Z")]
     slots: Annotated[int, Meta(ge=0, le=MAX_INT)]
@@ -38,7 +38,8 @@ class AssignedPipeline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HeartbeatAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What it should run, each under its epoch, for `ttl_s` from when it asked; whatever it runs beside, it stops."""
+    """The pipelines to run, each under its epoch, for `ttl_s` from the time of the request; the supervisor stops all
+    others."""
 
     ttl_s: float
     assigned: list[AssignedPipeline]
@@ -53,7 +54,7 @@ class SupervisorView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SupervisorsAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """`allow_python`: whether agents take pipelines in Python for them."""
+    """`allow_python`: whether agents accept pipelines in Python."""
 
     supervisors: list[SupervisorView]
     allow_python: bool
@@ -63,8 +64,8 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
     supervisors = broker.supervisors
 
     async def list_supervisors(call: Call[NoQuery, None]) -> Response:
-        found = [_view(each) for each in await supervisors.all()]
-        return json_response(SupervisorsAnswer(supervisors=found, allow_python=broker.settings.pipelines.allow_python))
+        views = [_view(each) for each in await supervisors.all()]
+        return json_response(SupervisorsAnswer(supervisors=views, allow_python=broker.settings.pipelines.allow_python))
 
     async def beat_supervisor(call: Call[NoQuery, HeartbeatRequest]) -> Response:
         assigned = await supervisors.beat(_heartbeat(_id(call), call.body))
@@ -112,18 +113,18 @@ def _id(call: Call[Any, Any]) -> SupervisorId:
     return SupervisorId(str(call.path["supervisor"]))
 
 
-def _heartbeat(supervisor: SupervisorId, told: HeartbeatRequest) -> Heartbeat:
-    names = [each.name for each in told.running]
+def _heartbeat(supervisor: SupervisorId, request: HeartbeatRequest) -> Heartbeat:
+    names = [each.name for each in request.running]
     if len(set(names)) < len(names):
         raise Unprocessable("a pipeline is named twice")
-    running = tuple(running_of(each) for each in told.running)
-    return Heartbeat(supervisor=supervisor, host=told.host, slots=told.slots, running=running)
+    running = tuple(running_of(each) for each in request.running)
+    return Heartbeat(supervisor=supervisor, host=request.host, slots=request.slots, running=running)
 
 
-def _assigned(kept: StoredPipeline, cluster_id: str) -> AssignedPipeline:
-    assert kept.owner is not None  # it was given to whoever asks
-    lineage = f"{kept.name}@{cluster_id}"
-    return AssignedPipeline(epoch=kept.owner.epoch, lineage=lineage, pipeline=pipeline_view(kept))
+def _assigned(stored: StoredPipeline, cluster_id: str) -> AssignedPipeline:
+    assert stored.owner is not None  # it is assigned to this supervisor
+    lineage = f"{stored.name}@{cluster_id}"
+    return AssignedPipeline(epoch=stored.owner.epoch, lineage=lineage, pipeline=pipeline_view(stored))
 
 
 def _view(supervisor: Supervisor) -> SupervisorView:

@@ -1,9 +1,9 @@
-"""Tables: the names that SQL knows.
+"""Tables of SQL.
 
-GET    /v1/tables             definitions, then topics without one, then views
-GET    /v1/tables/{table}     what a name means
+GET    /v1/tables             defined tables, then topics without a definition, then views
+GET    /v1/tables/{table}     one table
 PUT    /v1/tables/{table}     {"connector": "topic", "columns": [{"name": "id", "type": "BIGINT"}], "options": {…}}
-DELETE /v1/tables/{table}     the definition goes; a topic of its name stays
+DELETE /v1/tables/{table}     delete the definition; a topic of this name is kept
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ KeyColumns = Annotated[list[ColumnName], Meta(max_length=MAX_COLUMNS)]
 
 
 class TableView(msgspec.Struct, frozen=True, kw_only=True):
-    """`columns` null: whoever reads finds out; `text` is what it was created with, if it was."""
+    """`columns` null: inferred when the table is read; `text` is the statement that created it, if any."""
 
     name: str
     connector: Connector
@@ -50,7 +50,7 @@ class TablesAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableDefinition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table as SQL should know it. What it takes to reach another system is never part of it, only a name for it."""
+    """The definition of a table. It never contains credentials of another system, only the name of a connection."""
 
     connector: Connector
     columns: Columns | None = None
@@ -59,8 +59,8 @@ class TableDefinition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     text: SqlText | None = None
 
 
-def columns_of(told: Sequence[ColumnView] | None) -> tuple[Column, ...] | None:
-    return None if told is None else tuple(Column(name=each.name, type=each.type) for each in told)
+def columns_of(columns: Sequence[ColumnView] | None) -> tuple[Column, ...] | None:
+    return None if columns is None else tuple(Column(name=each.name, type=each.type) for each in columns)
 
 
 def column_views(columns: Sequence[Column] | None) -> list[ColumnView] | None:
@@ -75,14 +75,14 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
         return json_response(_view(await broker.tables.find(_name(call))))
 
     async def put_table(call: Call[NoQuery, TableDefinition]) -> Response:
-        told = call.body
+        body = call.body
         table = Table(
             name=_name(call),
-            connector=told.connector,
-            columns=columns_of(told.columns),
-            key=tuple(told.key),
-            options=told.options,
-            text=told.text,
+            connector=body.connector,
+            columns=columns_of(body.columns),
+            key=tuple(body.key),
+            options=body.options,
+            text=body.text,
         )
         await broker.tables.put(table)
         return json_response(_view(table))

@@ -1,12 +1,12 @@
-"""Topics: made, looked at, changed and deleted.
+"""Topics: create, describe, change and delete them.
 
 GET    /v1/topics                         all topics
 POST   /v1/topics                         {"name": "orders", "partitions": 12, "settings": {"retention.ms": 3600000}}
-GET    /v1/topics/{topic}                 one, with every setting in force
+GET    /v1/topics/{topic}                 one topic, with all effective settings
 PATCH  /v1/topics/{topic}                 {"partitions": 24, "settings": {"retention.ms": null}}; null: the default
 DELETE /v1/topics/{topic}                 with all its records
-POST   /v1/topics/{topic}/flush           all that was acknowledged goes into segments now
-GET    /v1/topics/{topic}/partitions      where each partition begins and ends, and who leads it
+POST   /v1/topics/{topic}/flush           flush all acknowledged records into segments now
+GET    /v1/topics/{topic}/partitions      offsets and leader of each partition
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ Count = Annotated[int, Meta(ge=1, le=MAX_INT, description="number of partitions;
 
 
 class TopicView(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic; `settings` are those that it was given."""
+    """A topic; `settings` are its own settings."""
 
     name: str
     id: str
@@ -40,7 +40,7 @@ class TopicView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicDetails(TopicView, frozen=True, kw_only=True):
-    """A topic, with every setting in force: its own, and the defaults as they are now."""
+    """A topic with all effective settings: its own, and the current defaults."""
 
     bytes: int
     effective_settings: dict[str, str]
@@ -51,7 +51,7 @@ class Topics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewTopic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A topic to make; without `partitions` it gets as many as the agent's settings say."""
+    """A topic to create; without `partitions` it gets the agent's default number."""
 
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,249}\Z", description="letters, digits and . _ -")]
     partitions: Count | None = None
@@ -59,7 +59,7 @@ class NewTopic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class TopicChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What should be different; a setting that is null gets its default again."""
+    """Changes; a setting that is null is reset to its default."""
 
     partitions: Count | None = None
     settings: dict[str, Setting | None] = {}
@@ -78,7 +78,7 @@ class FlushQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class TopicCalls:
-    """What is asked of topics, answered by the broker."""
+    """Operations on topics."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -92,15 +92,15 @@ class TopicCalls:
         )
 
     async def list_topics(self, call: Call[ListQuery, None]) -> Response:
-        found = [_view(topic) for topic in await self._broker.topics()]
-        return json_response(Topics(topics=[each for each in found if call.query.internal or not each.internal]))
+        topics = [_view(topic) for topic in await self._broker.topics()]
+        return json_response(Topics(topics=[each for each in topics if call.query.internal or not each.internal]))
 
     async def create_topic(self, call: Call[ChangeQuery, NewTopic]) -> Response:
-        asked = call.body
+        body = call.body
         made = await self._broker.create_topic(
-            asked.name,
-            partitions=asked.partitions,
-            overrides={name: setting_text(value) for name, value in asked.settings.items()},
+            body.name,
+            partitions=body.partitions,
+            overrides={name: setting_text(value) for name, value in body.settings.items()},
             dry_run=call.query.dry_run,
         )
         if call.query.dry_run:
@@ -112,14 +112,14 @@ class TopicCalls:
         return json_response(await self._details(await self._broker.topic(call.topic)))
 
     async def change_topic(self, call: Call[ChangeQuery, TopicChange]) -> Response:
-        asked, dry_run = call.body, call.query.dry_run
+        body, dry_run = call.body, call.query.dry_run
         topic = await self._broker.topic(call.topic)
-        if asked.settings:
+        if body.settings:
             topic = await self._broker.topic_admin.alter_topic(
-                call.topic, lambda before: changed_settings(before, asked.settings), dry_run=dry_run
+                call.topic, lambda before: changed_settings(before, body.settings), dry_run=dry_run
             )
-        if asked.partitions is not None and asked.partitions != topic.partitions:
-            topic = await self._broker.topic_admin.grow_topic(call.topic, asked.partitions, dry_run=dry_run)
+        if body.partitions is not None and body.partitions != topic.partitions:
+            topic = await self._broker.topic_admin.grow_topic(call.topic, body.partitions, dry_run=dry_run)
         return json_response(await self._details(topic))
 
     async def delete_topic(self, call: Call[NoQuery, None]) -> Response:
@@ -131,11 +131,11 @@ class TopicCalls:
         return Response(status_code=204)
 
     async def topic_partitions(self, call: Call[NoQuery, None]) -> Response:
-        found = await self._broker.cluster_admin.partitions([await self._broker.topic(call.topic)], local=False)
-        ends = await ends_of(self._broker, [each.name for each in found if each.high_watermark is None])
+        partitions = await self._broker.cluster_admin.partitions([await self._broker.topic(call.topic)], local=False)
+        ends = await ends_of(self._broker, [each.name for each in partitions if each.high_watermark is None])
         views = [
             msgspec.structs.replace(view(each), high_watermark=ends.get(each.name, each.high_watermark))
-            for each in found
+            for each in partitions
         ]
         return json_response(Partitions(partitions=views))
 
@@ -225,7 +225,7 @@ def _of_one(calls: TopicCalls) -> list[Operation[Any, Any]]:
             path=one + "/partitions",
             handler=calls.topic_partitions,
             summary="Where each partition of a topic begins and ends, and who leads it",
-            about="The high watermark is null where its leader could not be asked.",
+            about="The high watermark is null if the leader is unavailable.",
             tag=TAG,
             query=NoQuery,
             answer=Partitions,
@@ -235,13 +235,13 @@ def _of_one(calls: TopicCalls) -> list[Operation[Any, Any]]:
 
 
 def setting_text(value: Setting) -> str:
-    """A setting as Kafka writes it, however JSON does."""
+    """A setting's value as Kafka writes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def changed_settings(before: Mapping[str, str], asked: Mapping[str, Setting | None]) -> Mapping[str, str]:
-    kept = {name: value for name, value in before.items() if name not in asked}
-    return {**kept, **{name: setting_text(value) for name, value in asked.items() if value is not None}}
+def changed_settings(before: Mapping[str, str], changes: Mapping[str, Setting | None]) -> Mapping[str, str]:
+    unchanged = {name: value for name, value in before.items() if name not in changes}
+    return {**unchanged, **{name: setting_text(value) for name, value in changes.items() if value is not None}}
 
 
 def _view(topic: Topic) -> TopicView:

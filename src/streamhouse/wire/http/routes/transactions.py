@@ -1,8 +1,8 @@
-"""Transactions: what transactional producers are doing, and ending what one of them left open; by any agent.
+"""Transactions: list and describe them, and abort a hanging one; any agent serves all of them.
 
 GET  /v1/transactions?state=…&open_for_ms=…&limit=…&cursor=…   by transactional id, page by page
 GET  /v1/transactions/{transactional_id}                       one of them
-POST /v1/transactions/{transactional_id}/abort  {}             its producer is fenced, what it has open is aborted
+POST /v1/transactions/{transactional_id}/abort  {}             fence its producer and abort its open transaction
 """
 
 from collections.abc import Iterable
@@ -37,10 +37,8 @@ class EnlistedPartition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TransactionView(msgspec.Struct, frozen=True, kw_only=True):
-    """A transactional id, its producer, and its transaction that is under way or was the last.
-
-    `started_at_ms`, `open_for_ms` and partitions are those of one that is under way or being ended, else null and none.
-    """
+    """A transactional id, its producer, and its current or last transaction. `started_at_ms`, `open_for_ms` and
+    partitions are set while a transaction is open or being completed."""
 
     transactional_id: str
     producer_id: int
@@ -61,11 +59,11 @@ class TransactionViews(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Abort(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Nothing to say; JSON because a page of another site can't make a browser send it."""
+    """Without fields; JSON, because a page of another site can't make a browser send it."""
 
 
 class AbortDone(msgspec.Struct, frozen=True, kw_only=True):
-    """`before` is what there was, `after` what there is: another epoch, which nobody has."""
+    """`before` is the state before the request, `after` the state now, with a new epoch that no producer has."""
 
     aborted: bool
     before: TransactionView
@@ -82,18 +80,18 @@ class TransactionsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
 
 class TransactionCalls:
-    """What is asked of transactions, answered by the broker; every agent knows all of them."""
+    """Operations on transactions; every agent knows all of them."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
     async def list_transactions(self, call: Call[TransactionsQuery, None]) -> Response:
-        asked = call.query
+        query = call.query
         page = await self._broker.transactions.page(
-            after=asked.cursor,
-            limit=asked.limit,
-            states=[asked.state] if asked.state is not None else (),
-            min_duration_ms=asked.open_for_ms,
+            after=query.cursor,
+            limit=query.limit,
+            states=[query.state] if query.state is not None else (),
+            min_duration_ms=query.open_for_ms,
         )
         views = [await self._view(each, now_ms=page.now_ms) for each in page.transactions]
         return json_response(TransactionViews(transactions=views, cursor=page.next))
@@ -110,35 +108,35 @@ class TransactionCalls:
 
     async def _described(self, transactional_id: str) -> TransactionView:
         now_ms = await self._broker.transactions.now_ms()
-        found = (await self._broker.transactions.describe([transactional_id]))[transactional_id]
-        if isinstance(found, StreamhouseError):
-            raise found
-        return await self._view(found, now_ms=now_ms)
+        transaction = (await self._broker.transactions.describe([transactional_id]))[transactional_id]
+        if isinstance(transaction, StreamhouseError):
+            raise transaction
+        return await self._view(transaction, now_ms=now_ms)
 
-    async def _view(self, found: StoredTransaction, *, now_ms: int) -> TransactionView:
-        is_open = found.state is TransactionState.ONGOING or found.state.is_prepared
+    async def _view(self, transaction: StoredTransaction, *, now_ms: int) -> TransactionView:
+        is_open = transaction.state is TransactionState.ONGOING or transaction.state.is_prepared
         return TransactionView(
-            transactional_id=found.transactional_id,
-            producer_id=found.producer.producer_id,
-            epoch=found.producer.epoch,
-            state=found.state,
-            timeout_ms=found.timeout_ms,
-            started_at_ms=found.started_at_ms if is_open else None,
-            open_for_ms=max(now_ms - found.started_at_ms, 0) if is_open else None,
-            changed_at_ms=found.changed_at_ms,
-            partitions=await self._names(found.partitions) if is_open else [],
+            transactional_id=transaction.transactional_id,
+            producer_id=transaction.producer.producer_id,
+            epoch=transaction.producer.epoch,
+            state=transaction.state,
+            timeout_ms=transaction.timeout_ms,
+            started_at_ms=transaction.started_at_ms if is_open else None,
+            open_for_ms=max(now_ms - transaction.started_at_ms, 0) if is_open else None,
+            changed_at_ms=transaction.changed_at_ms,
+            partitions=await self._names(transaction.partitions) if is_open else [],
         )
 
     async def _names(self, partitions: Iterable[PartitionId]) -> list[EnlistedPartition]:
-        """Topics that were deleted meanwhile have no name any more, and are passed over."""
+        """Partition names; deleted topics are left out."""
         names: dict[TopicId, str | None] = {}
         for topic_id in {each.topic_id for each in partitions}:
             try:
                 names[topic_id] = (await self._broker.catalog.find_by_id(topic_id)).name
             except StreamhouseError:
                 names[topic_id] = None
-        found = sorted((name, each.partition) for each in partitions if (name := names[each.topic_id]) is not None)
-        return [EnlistedPartition(topic=topic, partition=number) for topic, number in found]
+        named = sorted((name, each.partition) for each in partitions if (name := names[each.topic_id]) is not None)
+        return [EnlistedPartition(topic=topic, partition=number) for topic, number in named]
 
 
 def operations(broker: Broker) -> list[Operation[Any, Any]]:
@@ -149,7 +147,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             path="/v1/transactions",
             handler=calls.list_transactions,
             summary="Transactional producers, and what each of them has open",
-            about="By transactional id. Those of the whole cluster, whichever agent is asked.",
+            about="By transactional id. Every agent returns those of the whole cluster.",
             tag=TAG,
             query=TransactionsQuery,
             answer=TransactionViews,

@@ -1,6 +1,6 @@
-"""Views: rows that pipelines keep up to date, looked up by key.
+"""Views: rows that pipelines maintain, looked up by key.
 
-GET  /v1/views                          all, with how fresh they are
+GET  /v1/views                          all, with their freshness
 GET  /v1/views/{view}
 GET  /v1/views/{view}/rows?id=7         the row of a key: a parameter for each of its columns
 GET  /v1/views/{view}/rows?limit=100    all rows, in the order of their keys, page by page
@@ -20,7 +20,7 @@ from streamhouse.broker.pipelines.tables_and_views import View
 from streamhouse.errors import InvalidDefinition
 from streamhouse.model.pipeline import Fence, PipelineName, ViewPart, ViewRow, ViewState
 from streamhouse.model.replay import MAX_COVERS
-from streamhouse.wire.http.errors import Flaw, Malformed
+from streamhouse.wire.http.errors import FieldError, Malformed
 from streamhouse.wire.http.operations import MAX_INT, MAX_LIMIT, QUERY_PATTERN, Call, NoQuery, Operation, json_response
 from streamhouse.wire.http.routes.pipeline_types import Number, StatusView, status_view
 from streamhouse.wire.http.routes.tables import Columns, ColumnView, KeyColumns, column_views, columns_of
@@ -32,7 +32,7 @@ Key = Annotated[list[Any], Meta(min_length=1, max_length=100)]
 
 
 class ViewView(msgspec.Struct, frozen=True, kw_only=True):
-    """`fresh_at_ms`: up to which time it knows what happened; null while it never had a batch. `whole`: no part of its
+    """`fresh_at_ms`: the time up to which the view is current; null before its first batch. `whole`: no part of its
     last batch is missing."""
 
     name: str
@@ -58,7 +58,7 @@ class RowAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RowsAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows in the order of their keys; `cursor` is for the next page, null when there is none."""
+    """Rows in key order; `cursor` is for the next page, null at the end."""
 
     rows: list[dict[str, Any]]
     cursor: str | None
@@ -66,14 +66,15 @@ class RowsAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RowsQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Paging; the columns of a key are parameters, too, each under its name."""
+    """Paging; the columns of a key are parameters as well, each under its name."""
 
     limit: Annotated[int, Meta(ge=1, le=MAX_LIMIT, description="rows in a page, at most")] | None = None
     cursor: Annotated[str, Meta(max_length=10_000, description="where an earlier page ended")] | None = None
 
 
 class Upsert(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`version`: of which record the row was made; one that is older than the row of its key changes nothing."""
+    """`version`: the position of the record that the row was made of; a version older than the stored row's is
+    ignored."""
 
     key: Key
     row: dict[str, Any]
@@ -81,8 +82,8 @@ class Upsert(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class PartRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A part of a micro-batch, from whoever owns the view under `epoch`. `key` and `columns` name what rows have.
-    `covers`: what the batch is made of; a batch of the same number that is made of something else is refused."""
+    """A part of a micro-batch from the owner of the view under `epoch`. `key` and `columns` name the columns of rows.
+    `covers`: the input of the batch; a batch with the same number and another input is rejected."""
 
     epoch: Number
     query: Annotated[str, Meta(pattern=QUERY_PATTERN)]
@@ -99,7 +100,7 @@ class PartRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class PartAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The view after it."""
+    """The view after the change."""
 
     rows: int
     batch: int
@@ -201,24 +202,24 @@ def _view(view: View) -> ViewView:
     )
 
 
-def _key(view: View, given: dict[str, str]) -> dict[str, str]:
-    """The values of the key's columns among the parameters: all of them or none."""
-    found = {column: given[column] for column in view.key if column in given}
-    odd = [name for name in given if name not in view.key and name not in PAGING]
+def _key(view: View, values: dict[str, str]) -> dict[str, str]:
+    """The values of the key columns among the parameters: all of them or none."""
+    key = {column: values[column] for column in view.key if column in values}
+    odd = [name for name in values if name not in view.key and name not in PAGING]
     if odd:
         raise _wrong(f"no column of the key; name={odd[0][:100]!r} key={','.join(view.key)[:200]}", odd[0])
-    missing = [column for column in view.key if column not in found]
-    if found and missing:
-        raise _wrong(f"every column of the key is wanted; missing={','.join(missing)[:200]}", *missing)
+    missing = [column for column in view.key if column not in key]
+    if key and missing:
+        raise _wrong(f"all columns of the key are needed; missing={','.join(missing)[:200]}", *missing)
     times = {column.name for column in view.columns or () if column.type.lower() == "timestamp"}
-    return {name: _moment(text) if name in times else text for name, text in found.items()}
+    return {name: _moment(text) if name in times else text for name, text in key.items()}
 
 
 def _moment(text: str) -> str:
-    """A time as views keep it, in UTC without needless zeros, however it is written; other texts as they are."""
+    """A time in the form that views store, in UTC without trailing zeros; other texts are unchanged."""
     try:
-        told = datetime.fromisoformat(text)
-        utc = told.replace(tzinfo=UTC) if told.tzinfo is None else told.astimezone(UTC)
+        moment = datetime.fromisoformat(text)
+        utc = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, OverflowError):
         return text
     text = utc.replace(tzinfo=None).isoformat()
@@ -226,23 +227,25 @@ def _moment(text: str) -> str:
 
 
 def _wrong(text: str, *names: str) -> Malformed:
-    return Malformed(text, flaws=[Flaw(path=f"$.{name[:100]}", reason=text) for name in names])
+    return Malformed(text, field_errors=[FieldError(path=f"$.{name[:100]}", reason=text) for name in names])
 
 
-def _part(name: str, told: PartRequest) -> ViewPart:
-    if told.part >= told.parts:
-        raise InvalidDefinition(f"a part is one of its batch's; part={told.part} parts={told.parts}")
+def _part(name: str, request: PartRequest) -> ViewPart:
+    if request.part >= request.parts:
+        raise InvalidDefinition(
+            f"the part number must be below the number of parts; part={request.part} parts={request.parts}"
+        )
     return ViewPart(
-        fence=Fence(pipeline=PipelineName(name), epoch=told.epoch),
-        query=told.query,
-        batch=told.batch,
-        part=told.part,
-        parts=told.parts,
-        upserts=tuple(ViewRow(key=tuple(each.key), row=each.row, version=each.version) for each in told.upserts),
-        deletes=tuple(map(tuple, told.deletes)),
-        fresh_at_ms=told.fresh_at_ms,
-        complete=told.complete,
-        key=tuple(told.key),
-        columns=columns_of(told.columns),
-        covers=told.covers,
+        fence=Fence(pipeline=PipelineName(name), epoch=request.epoch),
+        query=request.query,
+        batch=request.batch,
+        part=request.part,
+        parts=request.parts,
+        upserts=tuple(ViewRow(key=tuple(each.key), row=each.row, version=each.version) for each in request.upserts),
+        deletes=tuple(map(tuple, request.deletes)),
+        fresh_at_ms=request.fresh_at_ms,
+        complete=request.complete,
+        key=tuple(request.key),
+        columns=columns_of(request.columns),
+        covers=request.covers,
     )

@@ -79,7 +79,7 @@ class Outcome(NamedTuple):
     """What became of one partition's batch: placed, or refused."""
 
     partition: int
-    placed: PendingAppend | None
+    pending_append: PendingAppend | None
     code: ErrorCode = ErrorCode.NONE
     text: str | None = None
     to_blame: Sequence[int] = ()
@@ -142,9 +142,9 @@ async def _inspect_ahead(context: Context, named: Mapping[TopicPartition, Partit
 
 
 def _request_flushes(topics: Sequence[TopicOutcome]) -> None:
-    for placed in (outcome.placed for topic in topics for outcome in topic.outcomes):
-        if placed is not None:
-            placed.log.request_flush(placed.end)
+    for pending in (outcome.pending_append for topic in topics for outcome in topic.outcomes):
+        if pending is not None:
+            pending.log.request_flush(pending.end)
 
 
 def _reject_all(context: Context, request: ProduceRequest, code: ErrorCode, text: str) -> HandlerResult:
@@ -165,8 +165,8 @@ async def _append_topic(
         code = context.count_error(error)
         return TopicOutcome(topic, [Outcome(part.index, None, code, str(error)) for part in topic.partition_data])
     parts = topic.partition_data
-    placed = [await _append(context, name, part, transaction, inspected) async for part in iterate_fairly(parts)]
-    return TopicOutcome(topic, placed)
+    outcomes = [await _append(context, name, part, transaction, inspected) async for part in iterate_fairly(parts)]
+    return TopicOutcome(topic, outcomes)
 
 
 async def _name_of(context: Context, topic: TopicProduceData) -> str:
@@ -186,10 +186,10 @@ async def _append(
             code = context.count_error(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
             return Outcome(part.index, None, code, "a transactional batch needs a transactional id")
         inspection = inspected.get(id(part))
-        placed = await context.broker.append(TopicPartition(topic, part.index), records, transaction, inspection)
-        if placed.commit is not None:
+        pending = await context.broker.append(TopicPartition(topic, part.index), records, transaction, inspection)
+        if pending.commit is not None:
             context.retain(len(records))
-        return Outcome(part.index, placed)
+        return Outcome(part.index, pending)
     except BadRecords as error:
         return Outcome(part.index, None, context.count_error(error), str(error), error.records)
     except NotLeader as error:
@@ -228,7 +228,8 @@ class Acknowledgement(PendingResponse):
 
     def is_ready(self) -> bool:
         return all(
-            outcome.placed is None or (outcome.placed.commit is not None and outcome.placed.commit.done())
+            outcome.pending_append is None
+            or (outcome.pending_append.commit is not None and outcome.pending_append.commit.done())
             for topic in self._topics
             for outcome in topic.outcomes
         )
@@ -242,14 +243,14 @@ class Acknowledgement(PendingResponse):
         )
 
     async def _acknowledge(self, outcome: Outcome) -> Outcome:
-        if outcome.placed is None:
+        if outcome.pending_append is None:
             return outcome
         try:
-            await self._context.broker.acknowledge(outcome.placed)
+            await self._context.broker.acknowledge(outcome.pending_append)
         except StreamhouseError as error:
             return Outcome(outcome.partition, None, self._context.count_error(error), str(error))
         except Exception:
-            log.exception("acknowledgement failed", extra={"partition": str(outcome.placed.log.name)})
+            log.exception("acknowledgement failed", extra={"partition": str(outcome.pending_append.log.name)})
             code = self._context.count_error(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
             return Outcome(outcome.partition, None, code, "append may have failed")
         return outcome
@@ -285,8 +286,8 @@ def _endpoints(topics: Sequence[TopicOutcome]) -> list[NodeEndpoint]:
 
 
 def _partition(outcome: Outcome) -> PartitionProduceResponse:
-    placed = outcome.placed
-    if placed is None:
+    pending = outcome.pending_append
+    if pending is None:
         return PartitionProduceResponse(
             index=outcome.partition,
             error_code=outcome.code,
@@ -297,9 +298,9 @@ def _partition(outcome: Outcome) -> PartitionProduceResponse:
         )
     return PartitionProduceResponse(
         index=outcome.partition,
-        base_offset=placed.base_offset,
-        log_append_time_ms=placed.append_time_ms,
-        log_start_offset=placed.log.log_start,
+        base_offset=pending.base_offset,
+        log_append_time_ms=pending.append_time_ms,
+        log_start_offset=pending.log.log_start,
     )
 
 
