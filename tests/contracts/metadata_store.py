@@ -15,6 +15,7 @@ from tests.contracts.metadata_recovery import RecoveryContract
 from tests.contracts.metadata_replacements import ReplacementContract
 from tests.contracts.metadata_reservations import ReservationContract
 from tests.contracts.metadata_schemas import SchemaContract
+from tests.contracts.metadata_security import SecurityContract
 from tests.contracts.metadata_segments import SegmentContract
 from tests.contracts.metadata_settings import SettingsContract
 from tests.contracts.metadata_topics import TopicContract
@@ -23,6 +24,7 @@ from tests.contracts.metadata_views import ViewContract
 
 class MetadataStoreContract(
     TopicContract,
+    SecurityContract,
     SettingsContract,
     LeaseContract,
     SegmentContract,

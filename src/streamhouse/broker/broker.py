@@ -43,6 +43,7 @@ from streamhouse.broker.pipelines.tables_and_views import Tables, Views
 from streamhouse.broker.pipelines.workers import SqlWorkers, SupervisorRegistry
 from streamhouse.broker.produce.append import AppendService, Inspection, ProduceTransaction
 from streamhouse.broker.schemas import SchemaRegistry
+from streamhouse.broker.security.security import Security
 from streamhouse.broker.segments.transaction_isolation import StableFlushedOffset
 from streamhouse.broker.session.agent_session import AgentSession
 from streamhouse.broker.session.recovery import RecoveryStats
@@ -72,6 +73,7 @@ class Broker:
         self._settings = dependencies.settings
         self._stopping = asyncio.Event()
 
+        self.security = Security(dependencies)
         context = build_context(dependencies, on_settings_changed=self._apply_settings)
         self.traffic, self.budget, self.reader = context.traffic, context.budget, context.reader
         self.decoder = context.decoder
@@ -145,8 +147,10 @@ class Broker:
         """Begin the first session and recover what earlier ones left; raises when the stores don't let it for long."""
         await self.reader.open()
         try:
+            await self.security.start()
             await self._session_manager.begin()
         except BaseException:
+            self.security.close()
             await self.reader.aclose()
             raise
 
@@ -158,16 +162,18 @@ class Broker:
                 transactions = loops.create_task(self.transactions.run(), name="transactions")
                 collector = loops.create_task(self._maintain(), name="collector")
                 cluster = loops.create_task(self._following.run(), name="cluster")
+                security = loops.create_task(self.security.run(), name="security")
                 await self._serve(self._current())
                 while not self._stopping.is_set():
                     log.warning("session ended, opening another", extra={"why": str(self._current().end_reason)})
                     if await self._session_manager.reopen(stopping=self._stopping):
                         await self._serve(self._current())
-                for task in (groups, transactions, collector, cluster):
+                for task in (groups, transactions, collector, cluster, security):
                     task.cancel()
         finally:
             await self.records.aclose()
             self.decoder.close()
+            self.security.close()
             await self.reader.aclose()
 
     async def _serve(self, agent_session: AgentSession) -> None:

@@ -161,6 +161,17 @@ def no_agents() -> AgentClient:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Secrets:
+    """Secrets that settings name, as they were read at the start."""
+
+    cluster_secret: str = ""
+    bootstrap_password: str = ""
+
+    def __repr__(self) -> str:
+        return "<Secrets>"  # never what is in it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Dependencies:
     """`single_agent`: no other agent can use these stores (the data folder is locked), so all other sessions are dead.
 
@@ -188,6 +199,7 @@ class Dependencies:
     puts: PutWatch = field(default_factory=PutWatch)
     store_url: str = "memory:"
     store_time: StoreClock = field(default_factory=StoreClock)
+    secrets: Secrets = field(default_factory=Secrets)
 
     async def agreed_now_ms(self) -> int:
         """The time for deleting user data by age: the earlier of the agent's clock and the metadata store's, so that a

@@ -22,6 +22,7 @@ from streamhouse.config.pipelines import (
     TableSettings,
     ViewSettings,
 )
+from streamhouse.config.security import SecuritySettings
 from streamhouse.config.settings import (
     AgentClientSettings,
     AgentSettings,
@@ -74,6 +75,7 @@ __all__ = [
     "RetentionSettings",
     "SchemaSettings",
     "Section",
+    "SecuritySettings",
     "Settings",
     "Source",
     "SqlSettings",

@@ -18,6 +18,7 @@ from streamhouse.config.pipelines import (
     TableSettings,
     ViewSettings,
 )
+from streamhouse.config.security import SecuritySettings
 
 
 class AgentSettings(Section, frozen=True, kw_only=True):
@@ -564,3 +565,4 @@ class Settings(Section, frozen=True, kw_only=True):
     maintenance: MaintenanceSettings = MaintenanceSettings()
     views: ViewSettings = ViewSettings()
     sql: SqlSettings = SqlSettings()
+    security: SecuritySettings = SecuritySettings()

@@ -31,6 +31,8 @@ class ChangeKind(StrEnum):
     """Settings of agents were changed."""
     SCHEMAS = "schemas"
     """Versions of schemas were deleted. That there are new ones is no news: nobody keeps in mind what isn't there."""
+    SECURITY = "security"
+    """Users, keys, access rules, roles or quotas were changed."""
     EVERYTHING = "everything"
     """News may have been missed."""
 

@@ -23,6 +23,7 @@ from streamhouse.model.topic import Topic
 from streamhouse.stores.metadata.identity_store import IdentityStore
 from streamhouse.stores.metadata.pipeline_store import PipelineStore
 from streamhouse.stores.metadata.schema_store import SchemaStore
+from streamhouse.stores.metadata.security_store import SecurityStore
 from streamhouse.stores.metadata.transaction_store import OffsetsRequest as OffsetsRequest
 from streamhouse.stores.metadata.transaction_store import TransactionStore
 
@@ -77,7 +78,7 @@ class OffsetStored(NamedTuple):
     committed: CommittedOffset
 
 
-class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore, Protocol):
+class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore, SecurityStore, Protocol):
     @property
     def failures_in_a_row(self) -> int:
         """Calls that ended in `Unavailable` since the last one that didn't."""

@@ -101,6 +101,7 @@ class Lock(StrEnum):
     SCHEMAS = "lock_schemas"
     PIPELINES = "lock_pipelines"
     VIEW = "lock_view"
+    SECURITY = "lock_security"
 
 
 class Transaction(Protocol):

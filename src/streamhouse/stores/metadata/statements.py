@@ -255,6 +255,37 @@ class Statements:
     reserve_producer_ids: str
     next_schema_revision: str
     take_pipeline_epochs: str
+    # security
+    list_acls: str
+    count_acls: str
+    insert_acl: str
+    delete_acl: str
+    list_users: str
+    find_user: str
+    count_users: str
+    insert_user: str
+    delete_user: str
+    put_credential: str
+    delete_credential: str
+    list_keys: str
+    find_key: str
+    count_keys: str
+    insert_key: str
+    delete_key: str
+    delete_keys_of: str
+    list_role_members: str
+    insert_role_member: str
+    delete_role_member: str
+    delete_roles_of: str
+    list_quotas: str
+    put_quota: str
+    delete_quota: str
+    list_delegation_tokens: str
+    count_delegation_tokens: str
+    find_delegation_token: str
+    put_delegation_token: str
+    delete_delegation_token: str
+    forget_delegation_tokens: str
 
 
 def parse_statements(text: str) -> dict[str, str]:

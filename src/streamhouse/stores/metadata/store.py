@@ -38,6 +38,7 @@ from streamhouse.stores.metadata.procedures import (
     orphan_adoption,
     schema_admin,
     schemas,
+    security,
     segments,
     sessions,
     sql_catalog,
@@ -293,6 +294,28 @@ class SqlMetadataStore:
     store_generation = write(identity_procedures.store_generation)
     sessions_among = read_one(identity_procedures.sessions_among)
     adopt = write(orphan_adoption.adopt)
+
+    # --- users, keys, rules, roles, quotas, delegation tokens
+
+    acls = read_one(security.list_acls)
+    add_acls = write(security.add_acls)
+    delete_acls = write(security.delete_acls)
+    users = read_one(security.list_users)
+    find_user = read_one(security.find_user)
+    put_credentials = write(security.put_credentials)
+    delete_user = write(security.delete_user)
+    keys = read_one(security.list_keys)
+    find_key = read_one(security.find_key)
+    add_key = write(security.add_key)
+    delete_key = write(security.delete_key)
+    role_members = read_one(security.list_role_members)
+    change_role = write(security.change_role)
+    quotas = read_one(security.list_quotas)
+    put_quota = write(security.put_quota)
+    delegation_tokens = read_snapshot(security.list_delegation_tokens)
+    find_delegation_token = read_one(security.find_delegation_token)
+    put_delegation_token = write(security.put_delegation_token)
+    delete_delegation_token = write(security.delete_delegation_token)
 
     # --- the store itself
 

@@ -50,8 +50,12 @@ class ErrorCode(IntEnum):
     UNKNOWN_MEMBER_ID = 25
     INVALID_SESSION_TIMEOUT = 26
     REBALANCE_IN_PROGRESS = 27
+    TOPIC_AUTHORIZATION_FAILED = 29
+    GROUP_AUTHORIZATION_FAILED = 30
+    CLUSTER_AUTHORIZATION_FAILED = 31
     INVALID_TIMESTAMP = 32
     UNSUPPORTED_SASL_MECHANISM = 33
+    ILLEGAL_SASL_STATE = 34
     UNSUPPORTED_VERSION = 35
     TOPIC_ALREADY_EXISTS = 36
     INVALID_PARTITIONS = 37
@@ -73,8 +77,15 @@ class ErrorCode(IntEnum):
     OPERATION_NOT_ATTEMPTED = 55
     KAFKA_STORAGE_ERROR = 56
     LOG_DIR_NOT_FOUND = 57
+    SASL_AUTHENTICATION_FAILED = 58
     UNKNOWN_PRODUCER_ID = 59
     DELEGATION_TOKEN_AUTH_DISABLED = 61
+    DELEGATION_TOKEN_NOT_FOUND = 62
+    DELEGATION_TOKEN_OWNER_MISMATCH = 63
+    DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = 64
+    DELEGATION_TOKEN_AUTHORIZATION_FAILED = 65
+    DELEGATION_TOKEN_EXPIRED = 66
+    INVALID_PRINCIPAL_TYPE = 67
     NON_EMPTY_GROUP = 68
     GROUP_ID_NOT_FOUND = 69
     FETCH_SESSION_ID_NOT_FOUND = 70
@@ -225,6 +236,21 @@ CODES: Final[Mapping[type[StreamhouseError], ErrorCode]] = {
     errors.QueryTimedOut: ErrorCode.INVALID_REQUEST,
     errors.NoWorker: ErrorCode.NOT_ENOUGH_REPLICAS,
     errors.TooManyQueries: ErrorCode.NOT_ENOUGH_REPLICAS,
+    # Access control.
+    errors.NotAuthenticated: ErrorCode.SASL_AUTHENTICATION_FAILED,
+    errors.AccessDenied: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    errors.TopicAccessDenied: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    errors.GroupAccessDenied: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    errors.TransactionalIdAccessDenied: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    errors.DelegationTokenAccessDenied: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+    errors.InvalidAcl: ErrorCode.INVALID_REQUEST,
+    errors.InvalidCredentials: ErrorCode.UNACCEPTABLE_CREDENTIAL,
+    errors.UnknownUser: ErrorCode.RESOURCE_NOT_FOUND,
+    errors.UserExists: ErrorCode.DUPLICATE_RESOURCE,
+    errors.UnknownKey: ErrorCode.RESOURCE_NOT_FOUND,
+    errors.SecurityLimit: ErrorCode.POLICY_VIOLATION,
+    errors.SecurityDisabled: ErrorCode.SECURITY_DISABLED,
+    errors.TooManyLogins: ErrorCode.NOT_ENOUGH_REPLICAS,
     errors.Misconfigured: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.NotUpYet: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.ChildFailed: ErrorCode.KAFKA_STORAGE_ERROR,

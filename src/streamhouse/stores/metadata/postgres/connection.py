@@ -52,6 +52,7 @@ class ServerStatements:
     lock_schemas: str
     lock_pipelines: str
     lock_view: str
+    lock_security: str
 
 
 @dataclass(frozen=True, slots=True)

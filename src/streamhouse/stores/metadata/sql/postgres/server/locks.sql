@@ -54,3 +54,7 @@ SELECT pg_advisory_xact_lock(hashtextextended('streamhouse: pipelines', 0));
 -- name: lock_view
 -- One change of a view's rows at a time.
 SELECT pg_advisory_xact_lock(hashtextextended('streamhouse: view ' || :name, 0));
+
+-- name: lock_security
+-- One change of users, keys, rules, roles and quotas at a time.
+SELECT pg_advisory_xact_lock(hashtextextended('streamhouse: security', 0));

@@ -1,0 +1,1 @@
+"""Security: who is there (authentication), and what they may do (access control)."""

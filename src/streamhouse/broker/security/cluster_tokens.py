@@ -1,0 +1,88 @@
+"""ClusterTokens: short-lived tokens that are signed with the cluster secret.
+
+Agents, SQL workers and supervisors show them to agents, and with them a process acts with the rights of a user, not
+with its own. Whoever has the secret can check a token without asking anybody; nobody else can make one.
+
+A token is `sht1.CLAIMS.SIGNATURE`: claims as JSON, HMAC-SHA-256, both in URL-safe base64.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+from typing import Final
+
+import msgspec
+
+from streamhouse.clock import Clock
+from streamhouse.errors import NotAuthenticated
+from streamhouse.model.access import PROCESS_KINDS, USER, Caller, Principal
+
+PREFIX: Final = "sht1."
+MAX_TOKEN_CHARS: Final = 4096
+PROCESS_TTL_S: Final = 300
+"""How long a token of an agent, worker or supervisor is valid; each makes a new one when it connects."""
+CLOCK_SKEW_MS: Final = 60_000
+"""How far the clocks of two machines may differ."""
+MIN_SECRET_CHARS: Final = 16
+
+
+class _Claims(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    kind: str
+    name: str
+    expires_at_ms: int
+    groups: tuple[str, ...] = ()
+
+
+class ClusterTokens:
+    def __init__(self, secret: str, *, clock: Clock) -> None:
+        # A key of its own for this purpose: other uses of the secret can't be mistaken for a token.
+        self._key = hmac.digest(secret.encode(), b"streamhouse cluster token", hashlib.sha256)
+        self._clock = clock
+
+    def __repr__(self) -> str:
+        return "<ClusterTokens>"  # never the key
+
+    def make(self, principal: Principal, *, groups: tuple[Principal, ...] = (), ttl_s: float = PROCESS_TTL_S) -> str:
+        """A token that lets its bearer act as this principal for `ttl_s`."""
+        claims = _Claims(
+            kind=principal.kind,
+            name=principal.name,
+            expires_at_ms=self._clock.now_ms() + round(ttl_s * 1000),
+            groups=tuple(map(str, groups)),
+        )
+        body = _encoded(msgspec.json.encode(claims))
+        return f"{PREFIX}{body}.{_encoded(self._signature(body))}"
+
+    def verify(self, token: str) -> Caller:
+        """Who stands behind a token; raise `NotAuthenticated` if it is none of this cluster's, or has expired."""
+        body, _, signature = token[len(PREFIX) :].partition(".")
+        if not token.startswith(PREFIX) or len(token) > MAX_TOKEN_CHARS:
+            raise NotAuthenticated("the token is not a token of this cluster")
+        if not token.isascii() or not hmac.compare_digest(_encoded(self._signature(body)), signature):
+            raise NotAuthenticated("the token was not signed with this cluster's secret")
+        claims = _claims(body)
+        if self._clock.now_ms() >= claims.expires_at_ms + CLOCK_SKEW_MS:
+            raise NotAuthenticated("the token has expired")
+        return Caller(
+            principal=Principal(claims.kind, claims.name),
+            groups=tuple(Principal.parse(group) for group in claims.groups),
+            expires_at_ms=claims.expires_at_ms,
+        )
+
+    def _signature(self, body: str) -> bytes:
+        return hmac.digest(self._key, body.encode(), hashlib.sha256)
+
+
+def _claims(body: str) -> _Claims:
+    try:
+        claims = msgspec.json.decode(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)), type=_Claims)
+    except (msgspec.DecodeError, binascii.Error, ValueError):
+        raise NotAuthenticated("the token can't be read") from None
+    if claims.kind not in (USER, *PROCESS_KINDS):
+        raise NotAuthenticated("the token names no principal")
+    return claims
+
+
+def _encoded(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()

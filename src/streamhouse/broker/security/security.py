@@ -1,0 +1,93 @@
+"""Security: the parts of access control that wires call, built and kept up to date by the broker."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from streamhouse.broker.dependencies import Dependencies
+from streamhouse.broker.security.access_control import AccessControl
+from streamhouse.broker.security.cluster_tokens import PREFIX, ClusterTokens
+from streamhouse.broker.security.users import Users
+from streamhouse.errors import NotAuthenticated
+from streamhouse.model.access import ANONYMOUS, USER, Caller, Principal
+from streamhouse.model.cluster import Change, ChangeKind
+from streamhouse.model.credentials import KEY_PREFIX
+
+log = logging.getLogger(__name__)
+
+
+class Security:
+    """`access` decides and keeps the rules, `users` keeps users and keys, `tokens` signs what processes show."""
+
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._dependencies = dependencies
+        self._settings = dependencies.settings.security
+        self.access = AccessControl(dependencies)
+        self.users = Users(dependencies)
+        secret = dependencies.secrets.cluster_secret
+        self.tokens = ClusterTokens(secret, clock=dependencies.clock) if secret else None
+        self._unsubscribe: Callable[[], None] = lambda: None
+
+    def __repr__(self) -> str:
+        return f"<Security {self.access!r} {self.users!r}>"
+
+    async def start(self) -> None:
+        """Read the rules, and create the bootstrap user if there is none."""
+        user, password = self._settings.bootstrap_user, self._dependencies.secrets.bootstrap_password
+        if user and password and await self.users.bootstrap(user, password):
+            log.info("bootstrap user created", extra={"user": user})
+        self._unsubscribe = self._dependencies.metadata.subscribe(self._on_change)
+        await self.access.load()
+
+    async def run(self) -> None:
+        """Follow changes that other agents make, until cancelled."""
+        async with asyncio.TaskGroup() as loops:
+            loops.create_task(self.access.run(), name="access-rules")
+
+    def close(self) -> None:
+        self._unsubscribe()
+        self.users.close()
+
+    def _on_change(self, change: Change) -> None:
+        if change.kind in (ChangeKind.SECURITY, ChangeKind.EVERYTHING):
+            self.users.forget()
+            self.access.on_change()
+
+    # --- who is there
+
+    def anonymous(self, *, host: str, listener: str) -> Caller:
+        """The caller of a listener that asks nobody to log in."""
+        return self._placed(Caller(principal=ANONYMOUS), host=host, listener=listener)
+
+    def certified(self, name: str, *, host: str, listener: str) -> Caller:
+        """The caller whom a client's certificate names."""
+        return self._placed(Caller(principal=Principal(USER, name)), host=host, listener=listener)
+
+    def proven(self, name: str, *, host: str, listener: str) -> Caller:
+        """The caller who has proven with SCRAM that it knows the user's password."""
+        return self.certified(name, host=host, listener=listener)
+
+    async def log_in(self, name: str, password: str, *, host: str, listener: str) -> Caller:
+        """The caller with a password (SASL PLAIN, HTTP Basic); raise `NotAuthenticated`."""
+        principal = await self.users.check_password(name, password)
+        return self._placed(Caller(principal=principal), host=host, listener=listener)
+
+    async def log_in_with_token(self, token: str, *, host: str, listener: str) -> Caller:
+        """The caller with a bearer token (SASL OAUTHBEARER, HTTP, gRPC): a cluster token, an API key, or one of the
+        issuer's; raise `NotAuthenticated`."""
+        if len(token) > self._settings.login_token_bytes:
+            raise NotAuthenticated("the token is too long; see security.login_token_bytes")
+        return self._placed(await self._caller_of(token), host=host, listener=listener)
+
+    async def _caller_of(self, token: str) -> Caller:
+        if token.startswith(KEY_PREFIX):
+            key = await self.users.check_key(token)
+            return Caller(principal=key.principal, expires_at_ms=key.expires_at_ms)
+        if token.startswith(PREFIX) and self.tokens is not None:
+            return self.tokens.verify(token)
+        raise NotAuthenticated("the token is neither an API key nor a token that this cluster accepts")
+
+    def _placed(self, caller: Caller, *, host: str, listener: str) -> Caller:
+        is_unrestricted = caller.is_agent or not self.access.is_enabled
+        return replace(caller, host=host, listener=listener, is_unrestricted=is_unrestricted)

@@ -1,0 +1,229 @@
+"""Users: creating users and API keys, and checking passwords, keys and SCRAM proofs against what is stored.
+
+Checking a password costs milliseconds of CPU, by intent. It runs in a few threads, so many wrong logins hold back
+other logins, never the event loop. An unknown user costs as much as a wrong password.
+"""
+
+import asyncio
+import hmac
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
+
+from streamhouse.broker.dependencies import Dependencies
+from streamhouse.errors import InvalidCredentials, NotAuthenticated, TooManyLogins, UnknownKey, UnknownUser
+from streamhouse.model.access import USER, Principal
+from streamhouse.model.credentials import (
+    MAX_DESCRIPTION_CHARS,
+    MAX_PASSWORD_CHARS,
+    ApiKey,
+    User,
+    check_password,
+    check_user_name,
+    hash_secret,
+    key_text,
+    parse_key,
+)
+from streamhouse.model.scram import (
+    ScramCredential,
+    ScramMechanism,
+    credential_of,
+    is_password,
+    make_credential,
+)
+
+T = TypeVar("T")
+WRONG_LOGIN: Final = "user or password is wrong"
+WRONG_KEY: Final = "the API key is wrong, revoked or expired"
+KEY_ID_BYTES: Final = 8
+KEY_SECRET_BYTES: Final = 32
+
+
+class _Verified(NamedTuple):
+    principal: Principal
+    until: float
+
+
+class Users:
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._settings = dependencies.settings.security
+        self._metadata = dependencies.metadata
+        self._clock = dependencies.clock
+        self._threads = ThreadPoolExecutor(self._settings.max_logins, thread_name_prefix="login")
+        self._waiting = 0
+        self._secret = secrets.token_bytes(32)  # of this process: names cache entries, salts of users that aren't there
+        self._verified: OrderedDict[bytes, _Verified] = OrderedDict()
+        self._generation = 0
+
+    def __repr__(self) -> str:
+        return f"<Users remembered={len(self._verified)} waiting={self._waiting}>"
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    # --- users
+
+    async def list(self) -> Sequence[User]:
+        return await self._metadata.users()
+
+    async def find(self, name: str) -> User:
+        """A user; raise `UnknownUser`."""
+        if (user := await self._metadata.find_user(name)) is None:
+            raise UnknownUser(name)
+        return user
+
+    async def create(self, name: str, password: str, *, is_new: bool = True) -> None:
+        """Create a user who can log in with every mechanism, or without `is_new` give one another password."""
+        check_user_name(name)
+        check_password(password)
+        iterations = self._settings.scram_iterations
+        make = partial(make_credential, password=password, iterations=iterations, random_bytes=secrets.token_bytes)
+        made = [await self._in_thread(partial(make, mechanism)) for mechanism in ScramMechanism]
+        await self._metadata.put_credentials(name, upserts=made, is_new=is_new, max_users=self._settings.max_users)
+        self.forget()
+
+    async def alter_credentials(
+        self,
+        name: str,
+        *,
+        upserts: Sequence[tuple[ScramMechanism, bytes, bytes, int]] = (),
+        deletions: Sequence[ScramMechanism] = (),
+    ) -> None:
+        """Kafka's AlterUserScramCredentials (KIP-554): `upserts` are mechanism, salt, salted password, iterations."""
+        check_user_name(name)
+        made = [
+            credential_of(mechanism, salted, salt=salt, iterations=iterations)
+            for mechanism, salt, salted, iterations in upserts
+        ]
+        await self._metadata.put_credentials(
+            name, upserts=made, deletions=deletions, max_users=self._settings.max_users
+        )
+        self.forget()
+
+    async def delete(self, name: str) -> None:
+        """Delete a user, with its keys and roles; raise `UnknownUser`."""
+        if not await self._metadata.delete_user(name):
+            raise UnknownUser(name)
+        self.forget()
+
+    async def bootstrap(self, name: str, password: str) -> bool:
+        """Create the first user, unless it exists; whether it was created."""
+        if await self._metadata.find_user(name) is not None:
+            return False
+        await self.create(name, password, is_new=False)
+        return True
+
+    # --- API keys
+
+    async def keys(self) -> Sequence[ApiKey]:
+        return await self._metadata.keys()
+
+    async def create_key(
+        self, principal: Principal, *, description: str = "", ttl_s: float | None = None
+    ) -> tuple[ApiKey, str]:
+        """A new key and its text, which can't be read again."""
+        if principal.kind != USER:
+            raise InvalidCredentials(f"API keys are for users; principal={principal}")
+        check_user_name(principal.name)
+        if len(description) > MAX_DESCRIPTION_CHARS:
+            raise InvalidCredentials(f"a description has at most {MAX_DESCRIPTION_CHARS} characters")
+        now_ms = self._clock.now_ms()
+        secret = secrets.token_hex(KEY_SECRET_BYTES)
+        key = ApiKey(
+            key_id=secrets.token_hex(KEY_ID_BYTES),
+            principal=principal,
+            secret_hash=hash_secret(secret),
+            description=description,
+            created_at_ms=now_ms,
+            expires_at_ms=None if ttl_s is None else now_ms + round(ttl_s * 1000),
+        )
+        await self._metadata.add_key(key, max_keys=self._settings.max_keys)
+        return key, key_text(key.key_id, secret)
+
+    async def revoke_key(self, key_id: str) -> None:
+        """Revoke a key; raise `UnknownKey`."""
+        if not await self._metadata.delete_key(key_id):
+            raise UnknownKey(key_id)
+        self.forget()
+
+    # --- checking
+
+    async def check_password(self, name: str, password: str) -> Principal:
+        """The user with this password; raise `NotAuthenticated` for a wrong one, and for a user that isn't there."""
+        entry = self._entry("password", name, password)
+        if (remembered := self._remembered(entry)) is not None:
+            return remembered
+        generation = self._generation
+        if len(password) > MAX_PASSWORD_CHARS:
+            raise NotAuthenticated(WRONG_LOGIN)
+        credential = await self.find_credential(name, ScramMechanism.SHA_256) or await self.find_credential(
+            name, ScramMechanism.SHA_512
+        )
+        checked = credential or self.decoy(name, ScramMechanism.SHA_256)
+        is_right = await self._in_thread(lambda: is_password(checked, password))
+        if credential is None or not is_right:
+            raise NotAuthenticated(WRONG_LOGIN)
+        return self._remember(entry, Principal(USER, name), generation)
+
+    async def check_key(self, text: str) -> ApiKey:
+        """The API key with this text; raise `NotAuthenticated`."""
+        parsed = parse_key(text)
+        key = await self._metadata.find_key(parsed[0]) if parsed is not None else None
+        if parsed is None or key is None or not hmac.compare_digest(hash_secret(parsed[1]), key.secret_hash):
+            raise NotAuthenticated(WRONG_KEY)
+        if not key.is_valid_at(self._clock.now_ms()):
+            raise NotAuthenticated(WRONG_KEY)
+        return key
+
+    async def find_credential(self, name: str, mechanism: ScramMechanism) -> ScramCredential | None:
+        """What is stored for a user; None for a user, or a mechanism of it, that isn't there."""
+        user = await self._metadata.find_user(name)
+        return None if user is None else user.credentials.get(mechanism)
+
+    def decoy(self, name: str, mechanism: ScramMechanism) -> ScramCredential:
+        """A credential for a user that isn't there, the same at each login, that no password fits."""
+        salt = hmac.digest(self._secret, f"{mechanism}:{name}".encode(), "sha256")[:24]
+        nothing = hmac.digest(self._secret, salt, mechanism.hash_name)
+        return ScramCredential(
+            mechanism=mechanism,
+            salt=salt,
+            iterations=self._settings.scram_iterations,
+            stored_key=nothing,
+            server_key=nothing,
+        )
+
+    # --- what was verified a moment ago
+
+    def _entry(self, kind: str, *parts: str) -> bytes:
+        message = b"".join(len(data).to_bytes(4, "big") + data for data in (part.encode() for part in (kind, *parts)))
+        return hmac.digest(self._secret, message, "sha256")
+
+    def _remembered(self, entry: bytes) -> Principal | None:
+        verified = self._verified.get(entry)
+        return verified.principal if verified is not None and self._clock.monotonic() < verified.until else None
+
+    def _remember(self, entry: bytes, principal: Principal, generation: int) -> Principal:
+        if generation == self._generation and self._settings.login_cache_entries:
+            self._verified[entry] = _Verified(principal, self._clock.monotonic() + self._settings.login_cache_s)
+            self._verified.move_to_end(entry)
+            while len(self._verified) > self._settings.login_cache_entries:
+                self._verified.popitem(last=False)
+        return principal
+
+    def forget(self) -> None:
+        """Users or keys may have changed: nothing that was verified before counts any more."""
+        self._generation += 1
+        self._verified.clear()
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        limit = self._settings.max_logins + self._settings.max_waiting_logins
+        if self._waiting >= limit:
+            raise TooManyLogins(limit=limit)
+        self._waiting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        finally:
+            self._waiting -= 1

@@ -1,0 +1,267 @@
+"""Access: principals, what they may do to which resources (ACLs), and who stands behind a request.
+
+Kafka's model (KIP-11, KIP-290): a rule allows or denies a principal, from a host, an operation on the resources that a
+pattern names. Schema subjects, pipelines, views and tables are resources too.
+"""
+
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from streamhouse.errors import InvalidAcl
+
+MAX_NAME_CHARS: Final = 1000
+ANY: Final = "*"
+"""As a name: every resource of the type; as a host: every host; as a principal's name: every principal."""
+
+CLUSTER_NAME: Final = "kafka-cluster"
+"""The name of the only resource of type cluster, as in Kafka."""
+
+
+class Principal(NamedTuple):
+    """Who acts: `User:alice`, or in rules also `Group:admins` and `Role:reader`."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Principal":
+        """The principal in `User:alice`; raise `InvalidAcl` for anything else."""
+        kind, colon, name = text.partition(":")
+        if not colon or kind not in PRINCIPAL_KINDS or not name or len(name) > MAX_NAME_CHARS:
+            raise InvalidAcl(f"not a principal; principal={text[:100]!r} allowed={'|'.join(PRINCIPAL_KINDS)}:NAME")
+        return cls(kind, name)
+
+
+USER: Final = "User"
+GROUP: Final = "Group"
+ROLE: Final = "Role"
+PRINCIPAL_KINDS: Final = (USER, GROUP, ROLE)
+AGENT: Final = "Agent"
+"""Kinds of principals that have no rules: processes of the cluster, which prove that they have the cluster secret."""
+WORKER: Final = "Worker"
+SUPERVISOR: Final = "Supervisor"
+PROCESS_KINDS: Final = (AGENT, WORKER, SUPERVISOR)
+
+ANONYMOUS: Final = Principal(USER, "ANONYMOUS")
+"""Who comes through a listener that asks nobody to log in, as in Kafka."""
+EVERYBODY: Final = Principal(USER, ANY)
+
+
+class ResourceType(StrEnum):
+    TOPIC = "topic"
+    GROUP = "group"
+    CLUSTER = "cluster"
+    TRANSACTIONAL_ID = "transactional-id"
+    DELEGATION_TOKEN = "delegation-token"
+    USER = "user"
+    SUBJECT = "subject"
+    PIPELINE = "pipeline"
+    VIEW = "view"
+    TABLE = "table"
+
+
+class Operation(StrEnum):
+    ALL = "all"
+    READ = "read"
+    WRITE = "write"
+    CREATE = "create"
+    DELETE = "delete"
+    ALTER = "alter"
+    DESCRIBE = "describe"
+    CLUSTER_ACTION = "cluster-action"
+    DESCRIBE_CONFIGS = "describe-configs"
+    ALTER_CONFIGS = "alter-configs"
+    IDEMPOTENT_WRITE = "idempotent-write"
+    CREATE_TOKENS = "create-tokens"
+    DESCRIBE_TOKENS = "describe-tokens"
+    RUN_CODE = "run-code"
+    """Of the cluster: define pipelines in Python, which supervisors execute."""
+
+
+class PatternType(StrEnum):
+    LITERAL = "literal"
+    PREFIXED = "prefixed"
+
+
+class Permission(StrEnum):
+    ALLOW = "allow"
+    DENY = "deny"
+
+
+class Resource(NamedTuple):
+    """What an operation is done to."""
+
+    type: ResourceType
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.name}"
+
+
+CLUSTER: Final = Resource(ResourceType.CLUSTER, CLUSTER_NAME)
+
+OPERATIONS: Final = {
+    ResourceType.TOPIC: "read write create delete alter describe describe-configs alter-configs",
+    ResourceType.GROUP: "read describe delete describe-configs alter-configs",
+    ResourceType.CLUSTER: (
+        "create alter describe cluster-action describe-configs alter-configs idempotent-write run-code"
+    ),
+    ResourceType.TRANSACTIONAL_ID: "describe write",
+    ResourceType.DELEGATION_TOKEN: "describe",
+    ResourceType.USER: "create-tokens describe-tokens",
+    ResourceType.SUBJECT: "read write delete describe describe-configs alter-configs",
+    ResourceType.PIPELINE: "create delete alter describe",
+    ResourceType.VIEW: "read describe",
+    ResourceType.TABLE: "create delete describe",
+}
+"""The operations that a rule may name for each type of resource, besides `all`."""
+
+IMPLYING: Final = {
+    Operation.DESCRIBE: frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),
+    Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),
+}
+"""Operations whose permission is also permission for another one. A denial implies no other denial."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Acl:
+    """One rule."""
+
+    resource_type: ResourceType
+    name: str
+    pattern: PatternType = PatternType.LITERAL
+    principal: Principal
+    host: str = ANY
+    operation: Operation
+    permission: Permission = Permission.ALLOW
+
+    def __str__(self) -> str:
+        pattern = " prefixed" if self.pattern is PatternType.PREFIXED else ""
+        host = "" if self.host == ANY else f" from {self.host}"
+        return f"{self.permission} {self.principal} {self.operation} {self.resource_type} {self.name}{pattern}{host}"
+
+    def names(self, resource: Resource) -> bool:
+        """Whether the pattern names the resource."""
+        if resource.type is not self.resource_type:
+            return False
+        if self.pattern is PatternType.PREFIXED:
+            return resource.name.startswith(self.name)
+        return self.name in (ANY, resource.name)
+
+    def decides(self, operation: Operation) -> bool:
+        """Whether the rule says anything about an operation."""
+        if self.operation in (operation, Operation.ALL):
+            return True
+        return self.permission is Permission.ALLOW and self.operation in IMPLYING.get(operation, ())
+
+
+def check_acl(acl: Acl) -> None:
+    """Raise `InvalidAcl` for a rule that could never apply, or that Kafka would refuse."""
+    allowed = ("all", *OPERATIONS[acl.resource_type].split())
+    if acl.operation not in allowed:
+        raise InvalidAcl(f"no such operation of a {acl.resource_type}; operation={acl.operation} allowed={allowed}")
+    if not acl.name or len(acl.name) > MAX_NAME_CHARS or any(ord(char) < 32 for char in acl.name):
+        raise InvalidAcl(f"a resource's name has 1 to {MAX_NAME_CHARS} printable characters; name={acl.name[:100]!r}")
+    if acl.resource_type is ResourceType.CLUSTER and (
+        acl.name != CLUSTER_NAME or acl.pattern is not PatternType.LITERAL
+    ):
+        raise InvalidAcl(f"the cluster's name is {CLUSTER_NAME}; name={acl.name[:100]!r} pattern={acl.pattern}")
+    if acl.principal.kind not in PRINCIPAL_KINDS:
+        raise InvalidAcl(f"not a principal; principal={acl.principal} allowed={'|'.join(PRINCIPAL_KINDS)}:NAME")
+    check_host(acl.host)
+
+
+def check_host(host: str) -> None:
+    """Raise `InvalidAcl` unless this is an address, a network in CIDR notation, or `*`."""
+    if host == ANY:
+        return
+    try:
+        ipaddress.ip_network(host, strict=False)
+    except ValueError:
+        raise InvalidAcl(f"not a host; host={host[:100]!r} allowed=ADDRESS, NETWORK/BITS or *") from None
+
+
+@lru_cache(maxsize=10_000)
+def is_host_within(address: str, host: str) -> bool:
+    """Whether an address is one of those that a rule's host stands for."""
+    if host in (ANY, address):
+        return True
+    try:
+        return ipaddress.ip_address(address) in ipaddress.ip_network(host, strict=False)
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclFilter:
+    """Rules that are asked for; None: any. `matching` finds the rules that apply to the resource called `name`."""
+
+    resource_type: ResourceType | None = None
+    name: str | None = None
+    pattern: PatternType | None = None
+    matching: bool = False
+    principal: Principal | None = None
+    host: str | None = None
+    operation: Operation | None = None
+    permission: Permission | None = None
+
+    def selects(self, acl: Acl) -> bool:
+        return (
+            self.resource_type in (None, acl.resource_type)
+            and self._selects_name(acl)
+            and self.principal in (None, acl.principal)
+            and self.host in (None, acl.host)
+            and self.operation in (None, acl.operation)
+            and self.permission in (None, acl.permission)
+        )
+
+    def _selects_name(self, acl: Acl) -> bool:
+        if self.pattern not in (None, acl.pattern):
+            return False
+        if self.name is None:
+            return True
+        return acl.names(Resource(acl.resource_type, self.name)) if self.matching else acl.name == self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Who stands behind a request, from where, through which listener.
+
+    `principal` is fixed by authentication; `groups` come with it (claims of a token). `is_unrestricted`: access control
+    is off, or the process belongs to the cluster. `expires_at_ms`: when the credentials end.
+    """
+
+    principal: Principal = ANONYMOUS
+    host: str = ""
+    listener: str = ""
+    groups: tuple[Principal, ...] = ()
+    expires_at_ms: int | None = None
+    is_unrestricted: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.principal}@{self.host}" if self.host else str(self.principal)
+
+    @property
+    def is_process(self) -> bool:
+        """Whether this is an agent, a SQL worker or a supervisor of the cluster."""
+        return self.principal.kind in PROCESS_KINDS
+
+    @property
+    def is_agent(self) -> bool:
+        return self.principal.kind == AGENT
+
+
+INTERNAL: Final = Caller(principal=Principal(AGENT, "internal"), is_unrestricted=True)
+"""The agent itself: what it does of its own accord, not for a client."""
+
+
+def principals_of(texts: Iterable[str]) -> tuple[Principal, ...]:
+    """Principals in a list such as `User:admin, User:ops`."""
+    return tuple(Principal.parse(text.strip()) for text in texts if text.strip())

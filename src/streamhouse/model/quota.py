@@ -1,0 +1,73 @@
+"""Quotas: limits of what users, client ids and addresses may do, as Kafka names them (KIP-13, KIP-124, KIP-612)."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from streamhouse.errors import InvalidConfig
+
+PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
+CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
+REQUEST_PERCENTAGE: Final = "request_percentage"
+CONTROLLER_MUTATION_RATE: Final = "controller_mutation_rate"
+CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
+
+CLIENT_LIMITS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
+"""Limits of users and client ids."""
+ADDRESS_LIMITS: Final = (CONNECTION_CREATION_RATE,)
+"""Limits of addresses."""
+
+USER_ENTITY: Final = "user"
+CLIENT_ENTITY: Final = "client-id"
+ADDRESS_ENTITY: Final = "ip"
+MAX_NAME_CHARS: Final = 1000
+
+DEFAULT: Final = "<default>"
+"""The name that stands for everybody who has no limits of his own."""
+
+
+class QuotaEntity(NamedTuple):
+    """Whom limits are for: a user, a client id, both together, or an address. None: not part of the entity."""
+
+    user: str | None = None
+    client_id: str | None = None
+    address: str | None = None
+
+    def parts(self) -> Mapping[str, str]:
+        """The parts that are there, by Kafka's names of their types."""
+        names = {USER_ENTITY: self.user, CLIENT_ENTITY: self.client_id, ADDRESS_ENTITY: self.address}
+        return {kind: name for kind, name in names.items() if name is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """The limits of an entity, by Kafka's names."""
+
+    entity: QuotaEntity
+    limits: Mapping[str, float] = field(default_factory=dict)
+
+
+def check_quota(quota: Quota) -> None:
+    """Raise `InvalidConfig` for an entity or a limit that there isn't."""
+    parts = quota.entity.parts()
+    if not parts or (ADDRESS_ENTITY in parts and len(parts) > 1):
+        raise InvalidConfig(f"quotas are for user, client-id, both, or ip; entity={dict(parts)}")
+    if any(not name or len(name) > MAX_NAME_CHARS for name in parts.values()):
+        raise InvalidConfig(f"names in an entity have 1 to {MAX_NAME_CHARS} characters; entity={str(parts)[:200]}")
+    allowed = ADDRESS_LIMITS if ADDRESS_ENTITY in parts else CLIENT_LIMITS
+    for name, value in quota.limits.items():
+        if name not in allowed:
+            raise InvalidConfig(f"no such limit of this entity; limit={name[:100]!r} allowed={', '.join(allowed)}")
+        if not 0 < value < float("inf"):
+            raise InvalidConfig(f"a limit is a number above 0; limit={name} value={value}")
+
+
+def entity_text(entity: QuotaEntity) -> str:
+    """An entity as it is stored: the same one always as the same text."""
+    return json.dumps(dict(entity.parts()), sort_keys=True)
+
+
+def entity_of(text: str) -> QuotaEntity:
+    parts = json.loads(text)
+    return QuotaEntity(parts.get(USER_ENTITY), parts.get(CLIENT_ENTITY), parts.get(ADDRESS_ENTITY))

@@ -1,0 +1,105 @@
+"""SCRAM (RFC 5802, RFC 7677): what is stored of a password, and the computations by which both sides prove themselves.
+
+A stored credential proves neither the password nor the client's key: who steals it can't log in with it.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from streamhouse.errors import InvalidCredentials
+
+MIN_ITERATIONS: Final = 4096
+MAX_ITERATIONS: Final = 1_000_000
+SALT_BYTES: Final = 24
+
+
+class ScramMechanism(StrEnum):
+    SHA_256 = "SCRAM-SHA-256"
+    SHA_512 = "SCRAM-SHA-512"
+
+    @property
+    def hash_name(self) -> str:
+        return "sha256" if self is ScramMechanism.SHA_256 else "sha512"
+
+    @property
+    def kafka_code(self) -> int:
+        """The mechanism's number in Kafka's messages."""
+        return 1 if self is ScramMechanism.SHA_256 else 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScramCredential:
+    """What is stored for one user and one mechanism."""
+
+    mechanism: ScramMechanism
+    salt: bytes
+    iterations: int
+    stored_key: bytes
+    server_key: bytes
+
+    def __repr__(self) -> str:
+        return f"<ScramCredential {self.mechanism} iterations={self.iterations}>"  # never the keys
+
+
+def salted_password(mechanism: ScramMechanism, password: str, *, salt: bytes, iterations: int) -> bytes:
+    """Takes milliseconds of CPU, by intent: call it in a thread."""
+    return hashlib.pbkdf2_hmac(mechanism.hash_name, password.encode(), salt, iterations)
+
+
+def credential_of(mechanism: ScramMechanism, salted: bytes, *, salt: bytes, iterations: int) -> ScramCredential:
+    """The credential to store; raise `InvalidCredentials` for what Kafka refuses, too."""
+    if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
+        raise InvalidCredentials(
+            f"iterations must be {MIN_ITERATIONS} to {MAX_ITERATIONS}; iterations={iterations} mechanism={mechanism}"
+        )
+    if len(salted) != hashlib.new(mechanism.hash_name).digest_size or not salt:
+        raise InvalidCredentials(f"salt or salted password has a wrong length; mechanism={mechanism}")
+    client_key = _hmac(mechanism, salted, b"Client Key")
+    return ScramCredential(
+        mechanism=mechanism,
+        salt=salt,
+        iterations=iterations,
+        stored_key=hashlib.new(mechanism.hash_name, client_key).digest(),
+        server_key=_hmac(mechanism, salted, b"Server Key"),
+    )
+
+
+def make_credential(
+    mechanism: ScramMechanism, password: str, *, iterations: int, random_bytes: Callable[[int], bytes]
+) -> ScramCredential:
+    """A credential for a password; takes milliseconds of CPU."""
+    salt = random_bytes(SALT_BYTES)
+    salted = salted_password(mechanism, password, salt=salt, iterations=iterations)
+    return credential_of(mechanism, salted, salt=salt, iterations=iterations)
+
+
+def is_password(credential: ScramCredential, password: str) -> bool:
+    """Whether this is the password; takes milliseconds of CPU, and the same time for each one."""
+    mechanism = credential.mechanism
+    salted = salted_password(mechanism, password, salt=credential.salt, iterations=credential.iterations)
+    client_key = _hmac(mechanism, salted, b"Client Key")
+    stored_key = hashlib.new(mechanism.hash_name, client_key).digest()
+    return hmac.compare_digest(stored_key, credential.stored_key)
+
+
+def is_proof(credential: ScramCredential, proof: bytes, auth_message: bytes) -> bool:
+    """Whether a client that sent this proof knows the password."""
+    mechanism = credential.mechanism
+    signature = _hmac(mechanism, credential.stored_key, auth_message)
+    if len(proof) != len(signature):
+        return False
+    client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
+    return hmac.compare_digest(hashlib.new(mechanism.hash_name, client_key).digest(), credential.stored_key)
+
+
+def server_signature(credential: ScramCredential, auth_message: bytes) -> bytes:
+    """By which the server proves that it knows the credential."""
+    return _hmac(credential.mechanism, credential.server_key, auth_message)
+
+
+def _hmac(mechanism: ScramMechanism, key: bytes, message: bytes) -> bytes:
+    return hmac.digest(key, message, mechanism.hash_name)

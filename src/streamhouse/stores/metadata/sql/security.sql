@@ -1,0 +1,138 @@
+-- name: list_acls
+-- Every rule.
+SELECT resource_type, name, pattern, principal, host, operation, permission FROM acls
+ORDER BY resource_type, name, pattern, principal, host, operation, permission;
+
+-- name: count_acls
+-- How many rules there are.
+SELECT COUNT(*) AS found FROM acls;
+
+-- name: insert_acl
+-- A rule, unless it is there.
+INSERT INTO acls (resource_type, name, pattern, principal, host, operation, permission)
+VALUES (:resource_type, :name, :pattern, :principal, :host, :operation, :permission)
+ON CONFLICT DO NOTHING;
+
+-- name: delete_acl
+-- A rule goes.
+DELETE FROM acls WHERE resource_type = :resource_type AND name = :name AND pattern = :pattern
+AND principal = :principal AND host = :host AND operation = :operation AND permission = :permission;
+
+-- name: list_users
+-- Every user, with the mechanisms there are credentials for; no keys.
+SELECT users.name, users.created_at_ms, user_credentials.mechanism, user_credentials.iterations
+FROM users LEFT JOIN user_credentials ON user_credentials.name = users.name
+ORDER BY users.name, user_credentials.mechanism;
+
+-- name: find_user
+-- One user, and each of its credentials.
+SELECT users.name, users.created_at_ms, user_credentials.mechanism, user_credentials.iterations,
+    user_credentials.salt, user_credentials.stored_key, user_credentials.server_key
+FROM users LEFT JOIN user_credentials ON user_credentials.name = users.name
+WHERE users.name = :name ORDER BY user_credentials.mechanism;
+
+-- name: count_users
+-- How many users there are.
+SELECT COUNT(*) AS found FROM users;
+
+-- name: insert_user
+-- A user, unless it is there.
+INSERT INTO users (name, created_at_ms) VALUES (:name, :now_ms) ON CONFLICT DO NOTHING;
+
+-- name: delete_user
+-- A user goes, with its credentials.
+DELETE FROM users WHERE name = :name;
+
+-- name: put_credential
+-- What is stored for a user and a mechanism, whatever was there before.
+INSERT INTO user_credentials (name, mechanism, salt, iterations, stored_key, server_key)
+VALUES (:name, :mechanism, :salt, :iterations, :stored_key, :server_key)
+ON CONFLICT (name, mechanism) DO UPDATE SET salt = excluded.salt, iterations = excluded.iterations,
+    stored_key = excluded.stored_key, server_key = excluded.server_key;
+
+-- name: delete_credential
+-- A user can't log in with a mechanism any more.
+DELETE FROM user_credentials WHERE name = :name AND mechanism = :mechanism;
+
+-- name: list_keys
+-- Every API key, without its hash.
+SELECT key_id, principal, description, created_at_ms, expires_at_ms FROM api_keys ORDER BY created_at_ms, key_id;
+
+-- name: find_key
+-- One API key.
+SELECT key_id, principal, secret_hash, description, created_at_ms, expires_at_ms FROM api_keys WHERE key_id = :key_id;
+
+-- name: count_keys
+-- How many API keys there are.
+SELECT COUNT(*) AS found FROM api_keys;
+
+-- name: insert_key
+-- An API key, unless it is there.
+INSERT INTO api_keys (key_id, principal, secret_hash, description, created_at_ms, expires_at_ms)
+VALUES (:key_id, :principal, :secret_hash, :description, :created_at_ms, :expires_at_ms)
+ON CONFLICT DO NOTHING;
+
+-- name: delete_key
+-- An API key is revoked.
+DELETE FROM api_keys WHERE key_id = :key_id;
+
+-- name: delete_keys_of
+-- The API keys of a principal are revoked.
+DELETE FROM api_keys WHERE principal = :principal;
+
+-- name: list_role_members
+-- Who has which role.
+SELECT role, member FROM role_members ORDER BY role, member;
+
+-- name: insert_role_member
+-- Somebody gets a role.
+INSERT INTO role_members (role, member) VALUES (:role, :member) ON CONFLICT DO NOTHING;
+
+-- name: delete_role_member
+-- Somebody has a role no more.
+DELETE FROM role_members WHERE role = :role AND member = :member;
+
+-- name: delete_roles_of
+-- Somebody has no role any more.
+DELETE FROM role_members WHERE member = :member;
+
+-- name: list_quotas
+-- The limits of each entity.
+SELECT entity, limits FROM quotas ORDER BY entity;
+
+-- name: put_quota
+-- The limits of an entity, whatever they were before.
+INSERT INTO quotas (entity, limits) VALUES (:entity, :limits)
+ON CONFLICT (entity) DO UPDATE SET limits = excluded.limits;
+
+-- name: delete_quota
+-- An entity has no limits of its own any more.
+DELETE FROM quotas WHERE entity = :entity;
+
+-- name: list_delegation_tokens
+-- Every delegation token that is not over.
+SELECT token_id, owner, requester, renewers, issued_at_ms, expires_at_ms, max_at_ms FROM delegation_tokens
+WHERE expires_at_ms > :now_ms ORDER BY issued_at_ms, token_id;
+
+-- name: count_delegation_tokens
+-- How many delegation tokens there are.
+SELECT COUNT(*) AS found FROM delegation_tokens;
+
+-- name: find_delegation_token
+-- One delegation token.
+SELECT token_id, owner, requester, renewers, issued_at_ms, expires_at_ms, max_at_ms FROM delegation_tokens
+WHERE token_id = :token_id;
+
+-- name: put_delegation_token
+-- A delegation token, or its new expiry.
+INSERT INTO delegation_tokens (token_id, owner, requester, renewers, issued_at_ms, expires_at_ms, max_at_ms)
+VALUES (:token_id, :owner, :requester, :renewers, :issued_at_ms, :expires_at_ms, :max_at_ms)
+ON CONFLICT (token_id) DO UPDATE SET expires_at_ms = excluded.expires_at_ms;
+
+-- name: delete_delegation_token
+-- A delegation token ends now.
+DELETE FROM delegation_tokens WHERE token_id = :token_id;
+
+-- name: forget_delegation_tokens
+-- Delegation tokens that are over are removed.
+DELETE FROM delegation_tokens WHERE expires_at_ms <= :before_ms;
