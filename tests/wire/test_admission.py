@@ -101,7 +101,7 @@ def test_refusals_are_logged_with_their_setting_and_not_without_end(caplog: pyte
         for _ in range(1000):
             door.admit(FAR, LIMITS, 31)
         door.admit(FAR, LIMITS, 50)
-    assert [record.getMessage() for record in caplog.records] == ["connections refused"] * 2
+    assert [record.getMessage() for record in caplog.records] == ["connections rejected"] * 2
     assert "kafka.max_connections_per_ip" in vars(caplog.records[0])["why"]
     assert [vars(record)["unwritten"] for record in caplog.records] == [0, 1000]
 

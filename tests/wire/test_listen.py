@@ -50,7 +50,7 @@ def test_an_agent_that_listens_everywhere_must_be_told_who_it_is(listen: Listen,
 
 @pytest.mark.parametrize("told", [Address("0.0.0.0", 9092), Address("::", 9092), Address("10.0.0.5", 0)])
 def test_an_address_that_leads_nowhere_is_not_told(listen: Listen, told: Address) -> None:
-    with pytest.raises(Misconfigured, match="nobody can connect to"):
+    with pytest.raises(Misconfigured, match="clients can't connect to"):
         advertised(told, listen("127.0.0.1"), setting="kafka.advertise")
 
 

@@ -32,8 +32,8 @@ class _Bucket(NamedTuple):
 
 
 class TokenBuckets:
-    """Every client has `per_s` turns a second, and may save up one second's worth. Of more than `clients` addresses
-    those that were silent longest are forgotten, and begin with a full bucket again."""
+    """One token bucket per client: `per_s` tokens a second, at most one second's worth. Beyond `clients` addresses the
+    longest inactive are dropped, and start with a full bucket again."""
 
     def __init__(self, per_s: float, *, clients: int) -> None:
         self.per_s = per_s
@@ -47,15 +47,15 @@ class TokenBuckets:
         return len(self._buckets)
 
     def take(self, client: str, now: float) -> float:
-        """Take a turn and return 0, or return how long it takes until there is one."""
+        """Take a token and return 0, or return the time until there is one."""
         turns = self._turns(client, now)
         granted = turns >= 1
         self._keep(client, turns - 1 if granted else turns, now)
         return 0.0 if granted else (1 - turns) / self.per_s
 
     def reserve(self, client: str, now: float, *, within_s: float) -> float | None:
-        """Take the next turn, one of the future if need be, and return how long it is until then; None, and no turn is
-        taken, where that is longer than `within_s`."""
+        """Take the next token, which may be a future one, and return the time until it is due; None without taking one
+        if that exceeds `within_s`."""
         turns = self._turns(client, now)
         wait_s = max(0.0, (1 - turns) / self.per_s)
         is_soon = wait_s <= within_s
@@ -77,11 +77,11 @@ log = logging.getLogger(__name__)
 
 MAX_WAIT_S: Final = 5.0
 ALL: Final = ""
-"""Whose rate is that of all clients together."""
+"""The key of the rate of all clients together."""
 
 
 class LimitSettings(Protocol):
-    """What a listener's settings say about connections."""
+    """The connection limits of a listener's settings."""
 
     @property
     def max_connections(self) -> int: ...
@@ -98,14 +98,14 @@ class LimitSettings(Protocol):
 
 
 class Rejection(NamedTuple):
-    """Why somebody may not connect: a word for the metric, a text for the log."""
+    """Why a connection is rejected: a label for the metric, a text for the log."""
 
     why: str
     text: str
 
 
 class ConnectionLimits:
-    """The connections of one listener. Whoever was let in by `enter` must `leave`."""
+    """The connections of one listener. Each connection admitted by `admit` must call `leave` at its end."""
 
     def __init__(self, settings: LimitSettings, *, section: str) -> None:
         self._section = section
@@ -114,14 +114,14 @@ class ConnectionLimits:
         self._each = TokenBuckets(settings.connections_per_s_per_ip, clients=settings.rate_clients)
         self._open: Counter[str] = Counter()
         self._total = 0
-        self._refused = RateLimitedLog(log, "connections refused")
-        self._delayed = RateLimitedLog(log, "connections have to wait for their turn")
+        self._refused = RateLimitedLog(log, "connections rejected")
+        self._delayed = RateLimitedLog(log, "connections are delayed")
 
     def __repr__(self) -> str:
         return f"<ConnectionLimits {self._section} open={self._total} addresses={len(self._open)}>"
 
     def admit(self, host: str, limits: LimitSettings, now: float) -> float | Rejection:
-        """Let a connection in, and say how long it has to wait before it is read from; or say why not."""
+        """Admit a connection and return the delay before it is read, or return the rejection."""
         decided = self._surplus(host, limits) or self._turn(host, limits, now)
         if isinstance(decided, Rejection):
             self._refused.write(now, listener=self._section, client=host, why=decided.text)
@@ -139,7 +139,7 @@ class ConnectionLimits:
             del self._open[host]
 
     def _surplus(self, host: str, limits: LimitSettings) -> Rejection | None:
-        """Decides whether there are too many already; an address that has its share leaves room for others."""
+        """The rejection if there are too many connections, in total or of this address."""
         limit = self._overrides.get(host, limits.max_connections_per_ip)
         if self._is_limited(host) and self._open[host] >= limit:
             setting = f"{self._section}.max_connections_per_ip"
@@ -155,7 +155,7 @@ class ConnectionLimits:
         if not self._is_limited(host):
             return 0.0
         self._each.per_s, self._all.per_s = limits.connections_per_s_per_ip, limits.connections_per_s
-        # First its own turn: whoever comes too often takes none of those of others.
+        # The limit of the address first, so that rejected connections take no tokens of other clients.
         own_s = self._each.reserve(host, now, within_s=MAX_WAIT_S)
         wait_s = None if own_s is None else self._all.reserve(ALL, now, within_s=MAX_WAIT_S)
         if own_s is None or wait_s is None:
@@ -168,7 +168,7 @@ class ConnectionLimits:
 
 
 def parse_overrides(text: str, *, section: str) -> Mapping[str, int]:
-    """`10.0.0.7:5000,::1:20` by address; raises `Misconfigured` for what is none."""
+    """Parse `10.0.0.7:5000,::1:20` to limits by address; raises `Misconfigured`."""
     parts = [part.strip().rpartition(":") for part in text.split(",") if part.strip()]
     try:
         return {str(ipaddress.ip_address(host.strip("[]"))): _positive(limit) for host, _, limit in parts}
@@ -185,7 +185,7 @@ def _positive(text: str) -> int:
 
 
 UNKNOWING: Final = 1 / 16
-"""What a try counts of a client that did not know yet of its last refusal."""
+"""The cost of a request that was sent before the client received its last error."""
 
 
 class _Attempts(NamedTuple):
@@ -194,7 +194,7 @@ class _Attempts(NamedTuple):
 
 
 class RejectionBackoff:
-    """The clients that were refused lately, by connection; of more than `clients` the longest silent are forgotten."""
+    """The clients with recent error responses, by connection; beyond `clients` the longest inactive are dropped."""
 
     def __init__(self, per_s: float, *, max_delay_s: float, clients: int) -> None:
         self._per_s = per_s
@@ -210,7 +210,7 @@ class RejectionBackoff:
         return len(self._tries)
 
     def delay_s(self, client: str, *, received_at: float, now: float) -> float:
-        """Count a refusal, and say how long to hold it back. Times by the monotonic clock."""
+        """Count an error response and return its delay. Times are monotonic."""
         known = self._tries.pop(client, None) or _Attempts(self._most, -1.0)
         if received_at < known.rejected_at:
             self._tries[client] = _Attempts(self._bounded(known.left - UNKNOWING), known.rejected_at)
@@ -226,5 +226,5 @@ class RejectionBackoff:
         return max(left, -self._max_delay_s * self._per_s)
 
     def forget(self, client: str) -> None:
-        """Its connection is over."""
+        """Drop the state of a closed connection."""
         self._tries.pop(client, None)

@@ -1,7 +1,7 @@
-"""Listen: opening a port, and the address of it that others are told, for every wire.
+"""Listeners: opening a port, and its advertised address, for every protocol.
 
-Owns        the errors that name the address and what changes it; that no two agents are told apart by an address that
-            all of them have
+Owns        errors that name the address and the setting to change; rejecting advertised addresses that all agents would
+            share
 """
 
 import socket
@@ -15,10 +15,10 @@ EVERYWHERE: Final = frozenset({"0.0.0.0", "::"})
 
 
 def bind(address: Address, *, flag: str) -> socket.socket:
-    """A listening socket; raises `Misconfigured` when the address can't be had."""
+    """A listening socket; raises `Misconfigured` if the address can't be bound."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    # Without the protocol's number asyncio wouldn't take it for TCP and leave TCP_NODELAY off: the body of an answer
-    # would wait 40 ms for a client's acknowledgement of its headers.
+    # Without the protocol number asyncio would not recognise it as TCP and leave TCP_NODELAY off: the body of a
+    # response would wait 40 ms for the client's acknowledgement of its headers.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -34,16 +34,16 @@ def bind(address: Address, *, flag: str) -> socket.socket:
 
 
 def advertised(configured: Address | None, listener: socket.socket, *, setting: str) -> Address:
-    """The address that clients and other agents use: the one we were told, else the listener's own.
+    """The address for clients and other agents: the configured one, or else the listener's own.
 
-    Raises `Misconfigured` for an address that leads nobody here. In containers every agent listens on 0.0.0.0, and
-    clients would take all of them for one, or for themselves.
+    Raises `Misconfigured` for an address that can't be connected to. In containers every agent listens on 0.0.0.0, and
+    clients would take all of them for the same agent, or for their own machine.
     """
     host, port = listener.getsockname()[:2]
     address = configured or Address(host, port)
     if address.host in EVERYWHERE or address.port == 0:
         raise Misconfigured(
-            f"nobody can connect to {address}; say which address others shall use, "
+            f"clients can't connect to {address}; set the advertised address "
             f"with --set {setting}=HOST:{port} or STREAMHOUSE_{setting.replace('.', '_').upper()}=HOST:{port}"
         )
     return address

@@ -141,7 +141,7 @@ def test_a_small_frame_that_stays_takes_none_of_the_room_for_small_ones() -> Non
         frame = bytearray(10_000)
         assert inflight.reserve(len(frame), Waiting())
         views.append(memoryview(frame)[:100])
-        assert frames.keep(frame, kept_bytes=100)
+        assert frames.pin(frame, retained_bytes=100)
     assert not inflight.reserve(10_001, Waiting())
     assert inflight.reserve(5_000, Waiting())
     for view in views:
@@ -162,7 +162,7 @@ def pinned(size_bytes: int = 100_000) -> tuple[InflightBytes, PinnedFrames, byte
 def test_a_frame_that_is_mostly_waste_counts_until_nobody_looks_into_it() -> None:
     inflight, frames, frame = pinned()
     view = memoryview(frame)[:100]
-    assert frames.keep(frame, kept_bytes=100)
+    assert frames.pin(frame, retained_bytes=100)
     frames.release()
     assert (inflight.used_bytes, len(frames)) == (100_000, 1)
     view.release()
@@ -172,6 +172,6 @@ def test_a_frame_that_is_mostly_waste_counts_until_nobody_looks_into_it() -> Non
 
 def test_a_frame_that_is_mostly_kept_or_not_at_all_is_no_waste() -> None:
     _, frames, frame = pinned()
-    assert not frames.keep(frame, kept_bytes=50_000)
-    assert not frames.keep(frame, kept_bytes=0)
-    assert not frames.keep(bytearray(200), kept_bytes=60)
+    assert not frames.pin(frame, retained_bytes=50_000)
+    assert not frames.pin(frame, retained_bytes=0)
+    assert not frames.pin(bytearray(200), retained_bytes=60)

@@ -1,1 +1,1 @@
-"""Kafka's protocol: frames become calls on the broker, and its answers become frames again."""
+"""Kafka's protocol: request frames become calls on the broker, and results become response frames."""

@@ -1,4 +1,4 @@
-"""API registry: which Kafka APIs are served, in which versions, by which handler; and which are not, with the reason.
+"""API registry: the Kafka APIs that are served, with versions and handlers, and those that are not, with the reason.
 
 Owns        the table of APIs, and the text of docs/protocol-support.md, which is generated from it
 Leaves      the meaning of an API to its handler
@@ -54,17 +54,17 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
 R = TypeVar("R", bound=Request)
 
 OUTLIVING: Final = frozenset({0, 8, 13})
-"""Produce, OffsetCommit and LeaveGroup: clients on their way out don't always wait for the answer."""
+"""Produce, OffsetCommit and LeaveGroup: clients that are closing don't always wait for the response."""
 
 TO_EVERY_AGENT: Final = frozenset({16})
-"""ListGroups: of the calls that clients make to every agent, the one that librdkafka has."""
+"""ListGroups, the only call that librdkafka sends to every agent."""
 
 Handler = Callable[[Context, R], Awaitable[HandlerResult]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
-    """One API: `first` to `last` are served, `advertised` is where clients are told that it begins."""
+    """One API: versions `first` to `last` are served; `advertised` is the first version in ApiVersions."""
 
     key: int
     name: str
@@ -77,7 +77,7 @@ class Api:
 
     @property
     def outlives_client(self) -> bool:
-        """Whether a request is done although its client has gone: it is for others, or for later."""
+        """Whether a request is handled although its client has disconnected."""
         return self.key in OUTLIVING
 
     @property
@@ -109,7 +109,7 @@ def handles(
             last=last,
             advertised=first if advertised is None else advertised,
             request=request,
-            handle=handle,  # type: ignore[arg-type]  # exchange calls it with the class named here
+            handle=handle,  # type: ignore[arg-type]  # framing calls it with the class named here
             about=inspect.cleandoc(sys.modules[handle.__module__].__doc__ or ""),
         )
         return handle
@@ -131,7 +131,7 @@ def describe() -> str:
         "Generated from the handlers by `make docs`; a test fails when it is stale.\n\n"
         "| key | API | versions | flexible from |\n|---:|---|---|---:|\n"
         f"{rows}\n"
-        "Not served, so a client is not told of them, and a connection that uses one is closed:\n\n"
+        "Not served and not in ApiVersions; a connection that uses one of them is closed:\n\n"
         "| key | API | why |\n|---:|---|---|\n"
         f"{absent}\n"
         f"{details}"

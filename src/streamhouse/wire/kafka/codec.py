@@ -1,12 +1,12 @@
 """Codec: messages to bytes and back.
 
 Data path   framing -> **codec** -> messages -> handlers, and back again
-Owns        the compiled functions, one per message class, version and direction; what is said of a bad message
-Leaves      frames, sizes and headers' order to `framing`; how a function is written to `compiler`
+Owns        the compiled functions, one per message class, version and direction; errors of malformed messages
+Leaves      frames, sizes and the order of headers to `framing`; generating the functions to `compiler`
 Invariant   a message that does not decode raises `MalformedMessage` and nothing else, whatever its bytes
 
 `records` of a request are a view into the buffer that was given, not a copy; `records` of a response go into the
-result as they are. Whoever gives a buffer leaves it alone until the message, or the answer, is done with.
+result unchanged. The owner of a buffer must not change it while the message, or the response, is in use.
 """
 
 import struct
@@ -19,10 +19,10 @@ from streamhouse.wire.kafka.primitives import TooManyElements
 from streamhouse.wire.kafka.schema import Buffer, Message
 
 MAX_ELEMENTS: Final = 1_000_000
-"""Array elements in one message: a small struct costs a hundred bytes of memory and only three on the wire."""
+"""Maximum array elements of a message: a small struct takes a hundred bytes of memory and only three on the wire."""
 
 MAX_TAGGED_FIELDS: Final = 10_000
-"""Tagged fields in one message, known or not, as in Kafka."""
+"""Maximum tagged fields of a message, known or unknown, as in Kafka."""
 
 MAX_ERROR_TEXT: Final = 200
 
@@ -30,15 +30,15 @@ M = TypeVar("M", bound=Message)
 
 
 class MalformedMessage(Rejected):
-    """The bytes are not this version of this message."""
+    """The bytes are not a message of this type and version."""
 
 
 class MessageTooLong(MalformedMessage):
-    """It has more array elements than were allowed."""
+    """The message has more array elements than allowed."""
 
 
 class UnencodableMessage(Internal):
-    """A message of ours cannot be said in this version: a value is out of range, or its field does not exist yet."""
+    """A message can't be encoded in this version: a value is out of range, or a field does not exist in it."""
 
 
 _decoders: Final[dict[tuple[type[Message], int], Compiled]] = {}
@@ -55,9 +55,8 @@ def decode(
     max_elements: int = MAX_ELEMENTS,
     max_tagged_fields: int = MAX_TAGGED_FIELDS,
 ) -> tuple[M, int]:
-    """Read a message that starts at `offset`; answers with it and the offset behind it.
-
-    With `strict` it has to end where the buffer ends.
+    """Decode a message that starts at `offset`; returns it and the offset after it. With `strict` it must end at the
+    end of the buffer.
     """
     compiled = _decoders.get((cls, version)) or _compile_decoder(cls, version)
     view = memoryview(buffer)
@@ -76,7 +75,7 @@ def decode(
 
 
 def encode(message: Message, version: int) -> list[Buffer]:
-    """The message as buffers to be written one after the other; the records in it are among them, not copied."""
+    """Encode a message to buffers; its records are among them and are not copied."""
     cls = type(message)
     compiled = _encoders.get((cls, version)) or _compile_encoder(cls, version)
     try:
@@ -87,7 +86,7 @@ def encode(message: Message, version: int) -> list[Buffer]:
 
 
 def encode_bytes(message: Message, version: int) -> bytes:
-    """The message in one piece, for small ones and for tests."""
+    """Encode a message to one `bytes`, for small messages and tests."""
     return b"".join(encode(message, version))
 
 
@@ -104,7 +103,7 @@ def _compile_encoder(cls: type[Message], version: int) -> Compiled:
 
 
 def _describe(what: str, cls: type[Message], version: int, compiled: Compiled, error: Exception) -> str:
-    """Say which field was being read: the line where the compiled function stopped knows its name."""
+    """Name the field where decoding or encoding failed: the line of the compiled function determines it."""
     line = _line_in(compiled, error.__traceback__)
     field = compiled.fields[line - 1] if line else "-"
     match error:

@@ -1,12 +1,12 @@
-"""Compiler: writes the Python function that reads or writes one version of one message.
+"""Compiler: generates the Python function that decodes or encodes one version of one message.
 
-Data path   codec (asks once per message, version and direction, and keeps the result) -> **compiler** -> primitives
-Owns        the translation from `schema` fields to straight-line code; which line of it belongs to which field
-Leaves      the cache and the text of errors to `codec`; the small pieces of the wire format to `primitives`
-Invariant   nothing is allocated for a length before that length was compared with the bytes that are there
+Data path   codec (once per message, version and direction) -> **compiler** -> primitives
+Owns        the translation from `schema` fields to straight-line code; the field of each line
+Leaves      the cache and error texts to `codec`; the elements of the wire format to `primitives`
+Invariant   nothing is allocated for a length before that length was compared with the available bytes
 
-Everything that a version decides is decided here: the written function tests no version and calls nothing per field.
-Neighbours of fixed width share one `struct` call, together with the length that follows them: that is a *run*.
+Generated functions are specific to a version, without checks of versions and calls per field. Adjacent fields of fixed
+width share one `struct` call, together with the length that follows them: a *run*.
 """
 
 import struct
@@ -31,15 +31,15 @@ _ALWAYS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
-    """A function, and for each line of its source the field that the line is about."""
+    """A function, and the field of each line of its source."""
 
     run: Callable[..., Any]
     fields: tuple[str, ...]
 
 
 def compile_decoder(message: type[Message], version: int) -> Compiled:
-    """Compile `decode(view, o, size, left, tags_left) -> (message, end)`; `left` is how many array elements the message
-    may have, `tags_left` how many tagged fields."""
+    """Compile `decode(view, o, size, left, tags_left) -> (message, end)`; `left` is the maximum number of array
+    elements, `tags_left` of tagged fields."""
     reader = _Reader(message, version)
     with reader.block("def decode(view, o, size, left, tags_left):"):
         reader.struct(message, "m")
@@ -61,7 +61,7 @@ def compile_encoder(message: type[Message], version: int) -> Compiled:
 
 
 class _Writer:
-    """Source under construction: lines, what each is about, the names it uses, and the run not yet written."""
+    """Source under construction: lines, the field of each, the names it uses, and the current run."""
 
     def __init__(self, message: type[Message], version: int) -> None:
         self.version = version
@@ -80,7 +80,7 @@ class _Writer:
 
     @contextmanager
     def block(self, opening: str, *, within_run: bool = False) -> Iterator[None]:
-        """An indented block. `within_run`: it only prepares values, so the run may go on behind it."""
+        """An indented block. `within_run`: it only prepares values, so the run continues after it."""
         self.add(opening)
         self._indent += 1
         yield
@@ -125,7 +125,7 @@ class _Writer:
         return sorted(tagged, key=lambda field: field.tag or 0)
 
     def default(self, field: Field) -> str:
-        """An expression for what stands for a field that is not there."""
+        """An expression for the default of a missing field."""
         if isinstance(field.default, type):
             return f"{self.name_of_struct(field.default)}()"
         return "zero_uuid" if field.default is ZERO_UUID else repr(field.default)
@@ -258,7 +258,7 @@ class _Reader(_Writer):
             self.add(f"{items}.append({item})")
 
     def least_bytes(self, of: WireType, *, compact: bool) -> int:
-        """How many bytes a value takes at least, by which an array's length is judged before it is believed."""
+        """The minimum size of a value, for checking an array's length before anything is allocated."""
         if isinstance(of, type):
             present = [each for each in fields_of(of) if each.exists_in(self.version) and each.tag is None]
             return self.flexible + sum(
@@ -275,7 +275,7 @@ class _Reader(_Writer):
 
 
 class _Printer(_Writer):
-    """Writes the encoder: bytes go to `out`; records, which are not copied, go into `buffers` between two of those."""
+    """Writes the encoder: bytes go to `out`; records are not copied and go to `buffers` between them."""
 
     def write_run(self, codes: str, expressions: list[str]) -> None:
         if codes == "x":
@@ -349,7 +349,7 @@ class _Printer(_Writer):
             self.struct(of, inner)
 
     def measure(self, of: WireType, value: str, content: str, length: str, nullable: bool) -> None:
-        """Take a value that begins with its length, as something to iterate or append, and its length or -1."""
+        """Bind a value with a length prefix to a variable, and its length, or -1 for null, to another."""
         self.add(f"{content} = {value}")
         if not nullable:
             self.measure_present(of, content, length)

@@ -63,10 +63,10 @@ class ServerState:
     connections: "set[Connection]" = field(default_factory=set)
     scratch: memoryview = field(default_factory=lambda: memoryview(bytearray(SCRATCH_BYTES)))
     fatal: RateLimitedLog = field(
-        default_factory=lambda: RateLimitedLog(log, "connection refused to go on", level=logging.INFO)
+        default_factory=lambda: RateLimitedLog(log, "connection closed after a fatal request", level=logging.INFO)
     )
     delayed: RateLimitedLog = field(
-        default_factory=lambda: RateLimitedLog(log, "a client asks for the same without end, its refusals are delayed")
+        default_factory=lambda: RateLimitedLog(log, "a client repeats rejected requests, its responses are delayed")
     )
 
 
@@ -311,13 +311,13 @@ class Connection(asyncio.BufferedProtocol):
                 if (count := count + 1) % REQUESTS_PER_TURN == 0:
                     await yield_to_loop()
         except Exception:
-            log.exception("answer failed", extra={"peer": self.peer})
+            log.exception("response failed", extra={"peer": self.peer})
             self._fail()
         finally:
             self._worker = None
 
     async def _start(self, received: ReceivedRequest) -> InFlightRequest:
-        """Run a request's first stage; whatever goes wrong with it, no later request is started."""
+        """Run a request's first stage; after a fatal error no later request is started."""
         frame, at = received
         size = 0 if isinstance(frame, BadFrame) else len(frame)
         self._server.metrics.bytes_in.inc(size)
@@ -344,7 +344,7 @@ class Connection(asyncio.BufferedProtocol):
         self._retained_bytes = 0
         self.sends_to_every_agent = decoded.api.goes_to_every_agent
         result = await decoded.api.handle(self._context(decoded), decoded.request)
-        is_retained = self._retained_bytes and self._server.pinned.keep(frame, kept_bytes=self._retained_bytes)
+        is_retained = self._retained_bytes and self._server.pinned.pin(frame, retained_bytes=self._retained_bytes)
         return InFlightRequest(decoded, result, 0 if is_retained else len(frame), at)
 
     def _context(self, decoded: DecodedRequest) -> Context:
@@ -370,7 +370,7 @@ class Connection(asyncio.BufferedProtocol):
         self._retained_bytes += size_bytes
 
     def _discard_received(self) -> None:
-        """Nothing of what was sent after a fatal request is started."""
+        """Discard all requests received after a fatal one."""
         while self._received:
             frame = self._received.popleft().frame
             self._unanswered -= 1
@@ -408,7 +408,7 @@ class Connection(asyncio.BufferedProtocol):
             if self._in_flight:
                 self._transport.close()
         except Exception:
-            log.exception("answer failed", extra={"peer": self.peer})
+            log.exception("response failed", extra={"peer": self.peer})
             self._fail()
         finally:
             self._responder = None

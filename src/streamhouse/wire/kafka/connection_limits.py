@@ -1,7 +1,7 @@
 """Limits of Kafka connections: bytes in flight, timeouts, and requests per turn of the event loop.
 
 Data path   framing reserves **in-flight bytes** before it allocates -> connection releases them with the response
-Owns        which frame may grow and which waits; what is measured of a connection, and when it is closed
+Owns        which frame may grow and which waits; statistics of a connection, and when it is closed
 Leaves      pausing the socket to `connection`, closing to `server`, bytes of appended batches to the broker's budget
 
 `InflightBytes` counts the size of a frame's buffer, which grows as bytes arrive: bytes that a client announces and does
@@ -21,26 +21,25 @@ from typing import Final, NamedTuple, Protocol
 from streamhouse.config import KafkaSettings
 
 SLACK_BYTES: Final = 4096
-"""What a frame may hold besides the batches that were kept of it, without being called wasteful."""
+"""Bytes of a frame, besides its retained batches, up to which it does not count as pinned."""
 
 
 class Waiter(Protocol):
     def granted(self, size_bytes: int) -> None:
-        """The bytes that were asked for are taken, in the waiter's name."""
+        """Called when the requested bytes have been reserved for the waiter."""
         ...
 
 
 class _Total:
-    """What all requests have taken, and may take, together."""
+    """Used bytes and limit of all requests together."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit = limit_bytes
         self.used = 0
 
 
-class _Room:
-    """One limit, within that of all. Waiting costs nobody a task: whoever is refused is called when its turn has
-    come."""
+class _SizeClass:
+    """One limit within the total. Waiters need no task: `granted` is called when it is their turn."""
 
     def __init__(self, limit_bytes: int, total: _Total) -> None:
         self._limit = limit_bytes
@@ -48,14 +47,14 @@ class _Room:
         self.used = 0
         self._growing: deque[tuple[Waiter, int]] = deque()
         self._new: deque[tuple[Waiter, int]] = deque()
-        self._beyond: Waiter | None = None
+        self._over_limit: Waiter | None = None
 
     @property
     def waiting(self) -> int:
         return len(self._growing) + len(self._new)
 
     def reserve(self, size_bytes: int, waiter: Waiter, *, grows: bool) -> bool:
-        is_first = waiter is self._beyond or not (self._growing if grows else self.waiting)
+        is_first = waiter is self._over_limit or not (self._growing if grows else self.waiting)
         if is_first and self._may_reserve(size_bytes, waiter, grows=grows):
             self.add(size_bytes)
             return True
@@ -63,28 +62,28 @@ class _Room:
         return False
 
     def add(self, size_bytes: int) -> None:
-        """Count bytes, or, if negative, count them no more."""
+        """Add reserved bytes; negative to release them."""
         self.used += size_bytes
         self._total.used += size_bytes
-        assert self.used >= 0, "more bytes were given back than were taken"
+        assert self.used >= 0, "more bytes released than reserved"
 
     def is_whole(self, waiter: Waiter) -> None:
-        if self._beyond is waiter:
-            self._beyond = None
+        if self._over_limit is waiter:
+            self._over_limit = None
             self.grant()
 
     def cancel(self, waiter: Waiter) -> None:
         self._growing = deque(item for item in self._growing if item[0] is not waiter)
         self._new = deque(item for item in self._new if item[0] is not waiter)
-        if self._beyond is waiter:
-            self._beyond = None
+        if self._over_limit is waiter:
+            self._over_limit = None
 
     def _may_reserve(self, size_bytes: int, waiter: Waiter, *, grows: bool) -> bool:
         fits = self.used + size_bytes <= self._limit and self._total.used + size_bytes <= self._total.limit
-        if fits or self.used == 0 or waiter is self._beyond:
+        if fits or self.used == 0 or waiter is self._over_limit:
             return True
-        if grows and self._beyond is None and self.used <= self._limit:
-            self._beyond = waiter
+        if grows and self._over_limit is None and self.used <= self._limit:
+            self._over_limit = waiter
             return True
         return False
 
@@ -99,14 +98,16 @@ class _Room:
 
 
 class InflightBytes:
-    """Small requests may take all the room, large ones all but `small_limit_bytes` of it, half of it at least:
-    `frame_bytes`, the size that a request announced, says which it is."""
+    """The budget of bytes in flight. Small requests may use all of it, large ones all but `small_limit_bytes`, and at
+    least half. `frame_bytes`, the announced size of a request, decides whether it is small."""
 
     def __init__(self, limit_bytes: int, *, small_bytes: int = 0, small_limit_bytes: int = 0) -> None:
         self._small_bytes = small_bytes
         self._total = _Total(limit_bytes)
-        self._small = _Room(limit_bytes, self._total)
-        self._large = _Room(limit_bytes - (min(small_limit_bytes, limit_bytes // 2) if small_bytes else 0), self._total)
+        self._small = _SizeClass(limit_bytes, self._total)
+        self._large = _SizeClass(
+            limit_bytes - (min(small_limit_bytes, limit_bytes // 2) if small_bytes else 0), self._total
+        )
 
     def __repr__(self) -> str:
         limit = self._total.limit
@@ -121,26 +122,26 @@ class InflightBytes:
         return self._small.waiting + self._large.waiting
 
     def is_pressed(self, frame_bytes: int) -> bool:
-        """Whether requests of this kind wait for room."""
-        return self._room(frame_bytes).waiting > 0
+        """Whether requests of this size class wait for bytes."""
+        return self._size_class(frame_bytes).waiting > 0
 
     def reserve(self, size_bytes: int, waiter: Waiter, *, frame_bytes: int | None = None, grows: bool = False) -> bool:
-        """Take bytes for a frame that begins, or that `grows`; or be called later."""
-        room = self._room(size_bytes if frame_bytes is None else frame_bytes)
-        return room.reserve(size_bytes, waiter, grows=grows)
+        """Reserve bytes for a new frame, or one that `grows`; if False, the waiter is called when they are granted."""
+        size_class = self._size_class(size_bytes if frame_bytes is None else frame_bytes)
+        return size_class.reserve(size_bytes, waiter, grows=grows)
 
     def is_whole(self, waiter: Waiter, *, frame_bytes: int) -> None:
-        """The waiter's frame needs no more bytes."""
-        self._room(frame_bytes).is_whole(waiter)
+        """The waiter's frame is complete and needs no more bytes."""
+        self._size_class(frame_bytes).is_whole(waiter)
 
     def release(self, size_bytes: int, *, frame_bytes: int | None = None) -> None:
-        """Bytes of a frame that was answered, or of one that was not whole, are free."""
-        self._room(size_bytes if frame_bytes is None else frame_bytes).add(-size_bytes)
+        """Release the bytes of a frame after its response, or of an incomplete frame."""
+        self._size_class(size_bytes if frame_bytes is None else frame_bytes).add(-size_bytes)
         self._grant()
 
     def pin(self, size_bytes: int) -> None:
-        """A frame's bytes stay beyond its answer: from now on they count among the large ones, whatever its size."""
-        self._room(size_bytes).add(-size_bytes)
+        """Keep a frame's bytes reserved after its response; they count as a large request's, whatever its size."""
+        self._size_class(size_bytes).add(-size_bytes)
         self._large.add(size_bytes)
         self._grant()
 
@@ -149,7 +150,7 @@ class InflightBytes:
         self._grant()
 
     def cancel(self, waiter: Waiter) -> None:
-        """The waiter is gone; whoever stood behind it may go on."""
+        """Remove a waiter; the next ones in the queue may proceed."""
         self._small.cancel(waiter)
         self._large.cancel(waiter)
         self._grant()
@@ -158,13 +159,13 @@ class InflightBytes:
         self._small.grant()
         self._large.grant()
 
-    def _room(self, frame_bytes: int) -> _Room:
+    def _size_class(self, frame_bytes: int) -> _SizeClass:
         return self._small if frame_bytes <= self._small_bytes else self._large
 
 
 class PinnedFrames:
-    """Frames of which only a small part was kept. The log holds a view into them, so all of their memory stays, while
-    its own budget counts the part: until the view is gone, they go on counting as in flight.
+    """Frames of which only a small part is retained. The log holds a view into them, so all of their memory stays
+    allocated, while the log's budget counts only the part. They count as in flight until the view is released.
     """
 
     def __init__(self, inflight: InflightBytes) -> None:
@@ -174,34 +175,34 @@ class PinnedFrames:
     def __len__(self) -> int:
         return len(self._frames)
 
-    def keep(self, frame: bytearray, *, kept_bytes: int) -> bool:
-        """Whether the frame was taken over, because most of it is waste."""
+    def pin(self, frame: bytearray, *, retained_bytes: int) -> bool:
+        """Pin the frame if most of it is not retained; returns whether it was pinned."""
         size_bytes = len(frame)
-        if kept_bytes == 0 or size_bytes - kept_bytes <= max(kept_bytes, SLACK_BYTES):
+        if retained_bytes == 0 or size_bytes - retained_bytes <= max(retained_bytes, SLACK_BYTES):
             return False
         self._frames.append((frame, size_bytes))
         self._inflight.pin(size_bytes)
         return True
 
     def release(self) -> None:
-        """Give back the bytes of frames that nobody looks into any more."""
+        """Release the bytes of frames without views."""
         self._frames = [item for item in self._frames if not self._is_free(*item)]
 
     def _is_free(self, frame: bytearray, size_bytes: int) -> bool:
         try:
             frame.clear()
-        except BufferError:  # Python's word for: somebody holds a view
+        except BufferError:  # a view of the frame still exists
             return False
         self._inflight.unpin(size_bytes)
         return True
 
 
 CHECK_RATE_AFTER_S: Final = 10.0
-"""How long a request may take whatever its pace: a network may be away for a moment."""
+"""Grace period of a request before its rate is checked: networks may stall for a moment."""
 
 
 class CloseReason(NamedTuple):
-    """Why a connection has to go: a word for the metric, a text for the log."""
+    """Why a connection is closed: a label for the metric, a text for the log."""
 
     why: str
     text: str
@@ -246,8 +247,8 @@ class ConnectionStats:
         is_pressed: bool = False,
         least_bytes_per_s: int = 0,
     ) -> None:
-        """Note how many bytes of answers the client has taken so far, whether there are more for it, how much has come
-        of a request that is not whole, and whether other requests wait for the room that it takes."""
+        """Note how many response bytes the client has read so far, whether more are pending, the received bytes of an
+        incomplete request, and whether other requests wait for its memory."""
         self.is_busy = is_busy
         self.is_pressed = is_pressed
         self.partial_bytes = partial_bytes
@@ -259,25 +260,27 @@ class ConnectionStats:
         self._note_pace(least_bytes_per_s, now)
 
     def _note_pace(self, least_bytes_per_s: int, now: float) -> None:
-        """When the request, of which there is a part, last came as quickly as it must."""
+        """Note the last time at which an incomplete request arrived at the minimum rate."""
         if self.partial_since is None:
             self.kept_pace_at = None
             return
-        came = self.partial_bytes - self._marked_bytes
-        if self.kept_pace_at is None or not 0 <= came < max(least_bytes_per_s * (now - self.kept_pace_at), 1):
+        arrived = self.partial_bytes - self._marked_bytes
+        if self.kept_pace_at is None or not 0 <= arrived < max(least_bytes_per_s * (now - self.kept_pace_at), 1):
             self.kept_pace_at, self._marked_bytes = now, self.partial_bytes
 
 
 def find_close_reason(stats: ConnectionStats, settings: KafkaSettings, *, now: float) -> CloseReason | None:
-    """Why the connection has to go; None when it may stay. Decides; touches nothing."""
+    """The reason to close the connection; None if it stays open. A pure function."""
     if stats.stuck_since is not None:
         if now - stats.stuck_since >= settings.slow_reader_timeout_s:
-            return CloseReason("slow_reader", f"client takes no answers; timeout_s={settings.slow_reader_timeout_s:g}")
+            return CloseReason(
+                "slow_reader", f"client reads no responses; timeout_s={settings.slow_reader_timeout_s:g}"
+            )
         return None
     if stats.partial_since is not None:
         return _slow_sender(stats, settings, took_s=now - stats.partial_since, now=now)
     if not (stats.is_busy or stats.has_sent_request) and now - stats.active_at >= settings.first_request_timeout_s:
-        return CloseReason("silent", f"no request came; timeout_s={settings.first_request_timeout_s:g}")
+        return CloseReason("silent", f"client sent no request; timeout_s={settings.first_request_timeout_s:g}")
     if not stats.is_busy and now - stats.active_at >= settings.idle_timeout_s:
         return CloseReason("idle", f"connection is idle; timeout_s={settings.idle_timeout_s:g}")
     return None
@@ -286,19 +289,19 @@ def find_close_reason(stats: ConnectionStats, settings: KafkaSettings, *, now: f
 def _slow_sender(stats: ConnectionStats, settings: KafkaSettings, *, took_s: float, now: float) -> CloseReason | None:
     stalled_s = settings.stalled_request_timeout_s
     if stats.is_pressed and stats.kept_pace_at is not None and now - stats.kept_pace_at >= stalled_s:
-        return CloseReason("slow_sender", f"request stalls while others wait for room; timeout_s={stalled_s:g}")
+        return CloseReason("slow_sender", f"request stalls while others wait for memory; timeout_s={stalled_s:g}")
     if took_s >= settings.partial_request_timeout_s:
-        return CloseReason("slow_sender", f"request never ends; timeout_s={settings.partial_request_timeout_s:g}")
+        return CloseReason("slow_sender", f"request is incomplete; timeout_s={settings.partial_request_timeout_s:g}")
     pace = settings.min_request_bytes_per_s
     if took_s >= CHECK_RATE_AFTER_S and stats.partial_bytes < took_s * pace:
         return CloseReason(
-            "slow_sender", f"request comes too slowly; bytes={stats.partial_bytes} least_bytes_per_s={pace}"
+            "slow_sender", f"request arrives too slowly; bytes={stats.partial_bytes} least_bytes_per_s={pace}"
         )
     return None
 
 
 def check_interval_s(settings: KafkaSettings) -> float:
-    """Often enough that nobody overstays by more than a quarter of its time."""
+    """Such that no connection exceeds a timeout by more than a quarter."""
     shortest = min(
         settings.idle_timeout_s,
         settings.first_request_timeout_s,
@@ -309,4 +312,4 @@ def check_interval_s(settings: KafkaSettings) -> float:
 
 
 REQUESTS_PER_TURN: Final = 8
-"""So many requests of one connection are begun in a row; most take less than 0.1 ms."""
+"""Requests of one connection that are started before other connections get a turn; most take less than 0.1 ms."""

@@ -1,7 +1,7 @@
-"""Context of a Kafka request: what a handler is given, what it returns, and the metrics of the server.
+"""Context of a Kafka request: arguments and results of handlers, and the metrics of the server.
 
 Data path   framing -> handler(**Context**, request) -> **HandlerResult** -> connection
-Owns        the two stages of a request: what must happen in order, and what may be waited for
+Owns        the two stages of a request: the first runs in order, the second may wait
 Leaves      decoding to `framing`, order and sockets to `connection`
 
 A connection runs one handler at a time: the next request starts when the handler returns. A handler returns a response,

@@ -3,7 +3,7 @@
 Owns        the table from errors to codes, and the table from codes to errors
 Leaves      the tree to `streamhouse.errors`, the place of a code in a response to the handlers
 
-Invariant   what is `Retriable` here is retried by the Java client and by librdkafka, idempotent or not, under the same
+Invariant   `Retriable` errors have codes that the Java client and librdkafka retry, idempotent or not, with the same
             sequence numbers. So no UNKNOWN_SERVER_ERROR: on it the Java producer gives up a batch that may have been
             stored (KAFKA-14034), and THROTTLING_QUOTA_EXCEEDED is final for librdkafka's producer.
 
@@ -197,7 +197,7 @@ CODES: Final[Mapping[type[StreamhouseError], ErrorCode]] = {
     errors.StaleCommit: ErrorCode.INVALID_REQUEST,
     errors.CommitRefused: ErrorCode.INVALID_REQUEST,
     errors.RunsChanged: ErrorCode.INVALID_REQUEST,
-    # The schema registry is asked over HTTP; records are refused as `InvalidRecord`.
+    # The schema registry is only served over HTTP; records are rejected with `InvalidRecord`.
     errors.RegistryRefusal: ErrorCode.INVALID_REQUEST,
     errors.UnknownSubject: ErrorCode.INVALID_REQUEST,
     errors.UnknownVersion: ErrorCode.INVALID_REQUEST,
@@ -214,7 +214,7 @@ CODES: Final[Mapping[type[StreamhouseError], ErrorCode]] = {
     errors.InvalidSubject: ErrorCode.INVALID_REQUEST,
     errors.IncompatibleSchema: ErrorCode.INVALID_REQUEST,
     errors.SchemaLimit: ErrorCode.INVALID_REQUEST,
-    # Tables, pipelines, views and SQL are asked over HTTP; here they have codes for whoever comes to ask otherwise.
+    # Tables, pipelines, views and SQL are only served over HTTP; the codes complete the table.
     errors.UnknownTable: ErrorCode.RESOURCE_NOT_FOUND,
     errors.UnknownPipeline: ErrorCode.RESOURCE_NOT_FOUND,
     errors.UnknownView: ErrorCode.RESOURCE_NOT_FOUND,
@@ -273,16 +273,17 @@ READ_CODES: Final = frozenset(
         ErrorCode.UNKNOWN_LEADER_EPOCH,
     }
 )
-"""What consumers expect in a Fetch answer. On others, such as those of Produce, Java's throws IllegalStateException."""
+"""Codes that consumers expect in a Fetch response. On others, such as those of Produce, Java's consumer throws
+IllegalStateException."""
 
 
 def read_error_code(error: StreamhouseError) -> ErrorCode:
-    """The code for an answer to a reader: an error of appends, such as that of a full disk, means to it that the leader
-    has to be looked up again."""
+    """The code for a reader: errors of appends, such as a full disk, become one on which readers look up the leader
+    again."""
     code = error_code(error)
     if code in READ_CODES or not isinstance(error, errors.Retriable):
         return code
-    is_over = isinstance(error, errors.AppendFailed)  # the session ends, and another one will lead
+    is_over = isinstance(error, errors.AppendFailed)  # the session ends, and another agent becomes the leader
     return ErrorCode.NOT_LEADER_OR_FOLLOWER if is_over else ErrorCode.KAFKA_STORAGE_ERROR
 
 
@@ -298,7 +299,7 @@ _RETRIABLE: Final = frozenset(
     for kind, code in CODES.items()
     if issubclass(kind, (errors.Retriable, errors.UnknownTopic, errors.UnknownTopicId))
 )
-"""An agent that doesn't know a topic may only not have heard of it yet."""
+"""Codes that are retriable between agents: an agent may not know a new topic yet."""
 
 _KINDS: Final[Mapping[int, type[StreamhouseError]]] = {
     ErrorCode.OFFSET_OUT_OF_RANGE: errors.OffsetOutOfRange,
@@ -329,7 +330,7 @@ _KINDS: Final[Mapping[int, type[StreamhouseError]]] = {
 def error_from_code(
     code: int, text: str | None, *, at: object, what: object, records: Sequence[int] = ()
 ) -> StreamhouseError:
-    """The error that the other agent had; `what` it was asked about is told where it gave no reason."""
+    """The error of another agent's response; without an error text, `what` names the object of the request."""
     name = ErrorCode(code).name if code in ErrorCode._value2member_map_ else str(code)
     said = text or f"another agent refused; address={at} about={what} code={name}"
     if code in _RETRIABLE:
@@ -343,7 +344,7 @@ def error_from_code(
 
 
 def _with_text(kind: type[StreamhouseError], text: str) -> StreamhouseError:
-    """An error whose text is whole already."""
+    """An error with this complete text."""
     error = kind.__new__(kind)
     StreamhouseError.__init__(error, text)
     return error

@@ -1,8 +1,8 @@
 """Framing: from the bytes of a socket to decoded requests, and from responses to bytes.
 
 Data path   socket -> **framing** -> connection -> handler -> **framing** -> connection
-Owns        the length in front of every request and where received bytes go (`FrameReader`); headers, correlation ids
-            and the version of a response (`decode_request`, `encode_response`); whether a response has only errors
+Owns        the length prefix and the buffers of received bytes (`FrameReader`); headers, correlation ids and the
+            version of a response (`decode_request`, `encode_response`); whether a response has only errors
 Leaves      how many bytes may be in flight to `connection_limits`, message bodies to `codec`, meaning to the handlers
 
 Invariant   memory for a frame is allocated only after its size was compared with the limit and admitted
@@ -30,20 +30,20 @@ from streamhouse.wire.kafka.schema import API_VERSIONS_KEY, Buffer, Request, Res
 
 SIZE_BYTES: Final = 4
 SCRATCH_BYTES: Final = 64 * 1024
-"""What is copied of a large frame at most, and how many bytes of small ones arrive with one call."""
+"""Size of the scratch buffer: the most that is copied of a large frame, and that is received in one call."""
 
 FIRST_BYTES: Final = 512
-"""What a frame's buffer has at least, of which almost nothing came yet."""
+"""Minimum size of a frame's buffer."""
 
 _SIZE: Final = struct.Struct(">i")
 
 
 class BadFrame(Rejected):
-    """The first bytes of a frame can't be its size: another protocol, or a request that is too large."""
+    """The length prefix of a frame is invalid: another protocol, or a request that is too large."""
 
 
 class FrameReader:
-    """The frames of one connection. Without I/O: `space` says where bytes go, `received` that they came."""
+    """The frames of one connection, without I/O: receive into `space`, then call `received`."""
 
     __slots__ = ("_filled", "_frame", "_max_bytes", "_rest", "_scratch", "_view", "frame_bytes")
 
@@ -55,7 +55,7 @@ class FrameReader:
         self._view: memoryview | None = None
         self._filled = 0
         self.frame_bytes = 0
-        """The size that the frame being received announced, or the last one."""
+        """The announced size of the current frame, or of the last one."""
 
     def __repr__(self) -> str:
         announced = self.frame_bytes if self._frame is not None else 0
@@ -63,7 +63,7 @@ class FrameReader:
 
     @property
     def received_bytes(self) -> int:
-        """How much there is of the frame that is not whole yet."""
+        """Received bytes of the incomplete frame."""
         return self._filled if self._frame is not None else len(self._rest)
 
     @property
@@ -72,20 +72,20 @@ class FrameReader:
 
     @property
     def is_inside_frame(self) -> bool:
-        """Whether a frame has a buffer and is not whole."""
+        """Whether an incomplete frame has a buffer."""
         return self._frame is not None
 
     @property
     def partial_bytes(self) -> int:
-        """The size of the buffer of the frame that is being received; it was admitted."""
+        """The admitted buffer size of the incomplete frame."""
         return len(self._frame) if self._frame is not None else 0
 
     def space(self) -> memoryview:
-        """Where the next bytes go."""
+        """The buffer for the next bytes."""
         return self._view[self._filled :] if self._view is not None else self._scratch
 
     def received(self, count: int) -> None:
-        """`count` bytes came to where `space` said."""
+        """`count` bytes were received into `space`."""
         if self._frame is not None:
             self._filled += count
         elif self._rest:
@@ -94,7 +94,7 @@ class FrameReader:
             self._rest = self._scratch[:count]
 
     def next_frame(self, admit: Callable[[int], bool]) -> bytearray | None:
-        """The next whole frame; None when more bytes are needed, or when `admit` refused what its buffer needs now."""
+        """The next complete frame; None if more bytes are needed, or if `admit` rejected the bytes for its buffer."""
         if self._frame is not None:
             return self._go_on(self._frame, admit)
         rest = self._rest
@@ -119,12 +119,12 @@ class FrameReader:
         return None
 
     def settle(self) -> None:
-        """Take what is left out of the scratch buffer, before somebody else receives into it."""
+        """Move the remaining bytes out of the scratch buffer, before another connection receives into it."""
         if not isinstance(self._rest, bytes):
             self._rest = bytes(self._rest)
 
     def drop(self) -> None:
-        """Forget everything received so far."""
+        """Discard everything received so far."""
         self._rest, self._frame, self._view, self._filled = b"", None, None, 0
 
     def _fill(self, buffer: bytearray, first: memoryview | bytes | bytearray) -> None:
@@ -142,13 +142,13 @@ class FrameReader:
             return frame
         more = min(len(frame), self.frame_bytes - len(frame))
         if admit(more):
-            # The transport still holds a view of the buffer, so it can't be made longer in its place.
+            # The transport still holds a view of the buffer, so it can't be resized in place.
             self._fill(bytearray(len(frame) + more), frame)
         return None
 
 
 MAX_NAME: Final = 100
-"""Characters of a client's id that are kept, for logs."""
+"""Maximum length of a client id in logs."""
 
 _HEAD: Final = struct.Struct(">hhi")
 _RESPONSE_HEADS: Final = (struct.Struct(">ii"), struct.Struct(">iix"))  # by header version: size, correlation id, tags
@@ -156,7 +156,7 @@ _SIZE_BYTES: Final = 4
 
 
 class DecodedRequest(NamedTuple):
-    """A request that was understood; `version` is the one that was asked in, `answer_version` the answer's."""
+    """A decoded request; `version` is the version of the request, `answer_version` that of the response."""
 
     api: Api
     version: int
@@ -167,7 +167,7 @@ class DecodedRequest(NamedTuple):
 
 
 def decode_request(frame: bytearray, *, max_elements: int = MAX_ELEMENTS) -> DecodedRequest:
-    """Read a frame; raises `MalformedMessage` or `CloseConnection` when there is no way to answer it."""
+    """Decode a frame; raises `MalformedMessage` or `CloseConnection` if no response is possible."""
     if len(frame) < _HEAD.size:
         raise MalformedMessage(f"malformed message; message=RequestHeader problem=only {len(frame)} bytes")
     key, version, correlation_id = _HEAD.unpack_from(frame)
@@ -177,26 +177,26 @@ def decode_request(frame: bytearray, *, max_elements: int = MAX_ELEMENTS) -> Dec
     if not api.handles(version):
         return _unsupported(api, version, correlation_id)
     header, position = decode(RequestHeader, api.request.header_version(version), frame)
-    # What follows the request is not looked at, as in Kafka: librdkafka's request for all topics has three bytes more.
+    # Bytes after the request are ignored, as in Kafka: librdkafka's request for all topics has three extra bytes.
     request, _ = decode(api.request, version, frame, position, max_elements=max_elements)
     return DecodedRequest(api, version, version, correlation_id, (header.client_id or "")[:MAX_NAME], request)
 
 
 def _unsupported(api: Api, version: int, correlation_id: int) -> DecodedRequest:
-    """Whoever asks which versions there are can't know in which one to ask, and gets the oldest answer; others close,
-    because the shape of their answer is as unknown as that of the request."""
+    """An unserved version. ApiVersions gets a response in version 0, because a client can't know the served versions
+    before; for other APIs the connection is closed, because the format of the response is unknown."""
     if api.key != API_VERSIONS_KEY:
         raise CloseConnection(f"version is not served; api={api.name} version={version} served={api.first}-{api.last}")
     return DecodedRequest(api, version, 0, correlation_id, "", api.request())
 
 
-def encode_response(exchange: DecodedRequest, response: Response) -> list[Buffer]:
-    """An answer as buffers, its size in front; records in it are not copied."""
-    buffers = encode(response, exchange.answer_version)
-    head = _RESPONSE_HEADS[response.header_version(exchange.answer_version)]
+def encode_response(decoded: DecodedRequest, response: Response) -> list[Buffer]:
+    """Encode a response with its length prefix to buffers; records are not copied."""
+    buffers = encode(response, decoded.answer_version)
+    head = _RESPONSE_HEADS[response.header_version(decoded.answer_version)]
     size = head.size - _SIZE_BYTES + sum(map(len, buffers))
-    # The first buffer is the encoder's own, never records: in one piece with the head, small answers are one write.
-    buffers[0] = head.pack(size, exchange.correlation_id) + buffers[0]
+    # The first buffer never contains records: joined with the header, a small response is a single write.
+    buffers[0] = head.pack(size, decoded.correlation_id) + buffers[0]
     return buffers
 
 
@@ -204,7 +204,7 @@ CODE = "error_code"
 
 
 class _ErrorFields(NamedTuple):
-    """Whether a struct has a code of its own, and which of its fields are lists of structs that say more."""
+    """Whether a struct has an error code, and which of its fields are lists of structs with error codes."""
 
     has_code: bool
     parts: tuple[str, ...]
@@ -215,7 +215,7 @@ def is_rejection(response: Response) -> bool:
 
 
 def _has_error(struct: Any) -> bool | None:
-    """None: it says neither."""
+    """Whether the struct has an error; None if it has neither a success nor an error."""
     kind: type = type(struct)
     has_code, parts = _error_fields(kind)
     if has_code and struct.error_code:

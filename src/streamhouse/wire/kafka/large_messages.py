@@ -1,13 +1,12 @@
 """Large messages: requests and responses of many elements are decoded and encoded in a thread, a few at a time.
 
-Data path   connection -> **large messages** -> exchange, for what would hold the event loop; everything else goes there
-            directly
-Owns        from how many elements on a message is large, how many elements a request may have, how many large requests
-            are decoded or begun at once
+Data path   connection -> **large messages** -> framing; small messages go to framing directly
+Owns        the number of elements from which a message is large, the maximum elements of a request, the number of large
+            requests decoded or started concurrently
 Leaves      bytes to `codec`, the order of a client's requests to `connection`
 
-A small element is three bytes on the wire, a hundred in memory, and a few microseconds of work. What the handlers do
-with many of them takes turns with other clients (`connection_limits`).
+A small element is three bytes on the wire, a hundred in memory, and a few microseconds of work. Handlers of many
+elements yield to other clients (`connection_limits`).
 """
 
 import asyncio
@@ -24,14 +23,14 @@ from streamhouse.wire.kafka.schema import Buffer, Response, fields_of
 T = TypeVar("T")
 
 INLINE_ELEMENTS: Final = 2000
-"""A message up to this size is decoded, or encoded, on the event loop: a few milliseconds."""
+"""Elements up to which a message is decoded or encoded on the event loop: a few milliseconds."""
 
 AT_ONCE: Final = 2
-"""Large requests that are decoded and begun at a time; the decoded form of one is up to `max_elements` objects."""
+"""Large requests decoded and started concurrently; a decoded one has up to `max_elements` objects."""
 
 
 class Encoded(NamedTuple):
-    """A response as buffers, and whether it says no and nothing else."""
+    """An encoded response, and whether it has only errors."""
 
     buffers: list[Buffer]
     is_rejection: bool
@@ -43,36 +42,36 @@ class LargeMessages:
         self._places = asyncio.Semaphore(AT_ONCE)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="large-messages")
         self.opened = 0
-        """Requests that were decoded in the thread."""
+        """Requests decoded in the thread."""
         self.encoded = 0
-        """Responses that were encoded in the thread."""
+        """Responses encoded in the thread."""
 
     def __repr__(self) -> str:
         return f"<LargeMessages opened={self.opened} encoded={self.encoded} max_elements={self._max_elements}>"
 
     def decode_small(self, frame: bytearray) -> DecodedRequest | None:
-        """Read a frame; None when it has too many elements for the event loop."""
+        """Decode a frame; None if it has too many elements for the event loop."""
         try:
             return decode_request(frame, max_elements=min(INLINE_ELEMENTS, self._max_elements))
         except MessageTooLong as error:
             if self._max_elements <= INLINE_ELEMENTS:
-                raise _rejection(error) from None
+                raise _close_error(error) from None
             return None
 
     @asynccontextmanager
     async def decode(self, frame: bytearray) -> AsyncIterator[DecodedRequest]:
-        """Read a large frame, and hold a place for it while it is begun. Raises as `decode_request` does."""
+        """Decode a large frame, and hold a slot while the request is started. Raises like `decode_request`."""
         async with self._places:
             self.opened += 1
             try:
-                exchange = await self._in_thread(lambda: decode_request(frame, max_elements=self._max_elements))
+                decoded = await self._in_thread(lambda: decode_request(frame, max_elements=self._max_elements))
             except MessageTooLong as error:
-                raise _rejection(error) from None
-            yield exchange
+                raise _close_error(error) from None
+            yield decoded
 
-    async def encode(self, exchange: DecodedRequest, response: Response) -> Encoded:
+    async def encode(self, decoded: DecodedRequest, response: Response) -> Encoded:
         self.encoded += 1
-        return await self._in_thread(lambda: Encoded(encode_response(exchange, response), is_rejection(response)))
+        return await self._in_thread(lambda: Encoded(encode_response(decoded, response), is_rejection(response)))
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
@@ -81,12 +80,12 @@ class LargeMessages:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
 
-def _rejection(error: MessageTooLong) -> MessageTooLong:
+def _close_error(error: MessageTooLong) -> MessageTooLong:
     return MessageTooLong(f"{error} setting=kafka.max_request_elements")
 
 
 def is_large(response: Response) -> bool:
-    """Whether a response has more elements than are encoded on the event loop, counted to the second level."""
+    """Whether a response has too many elements for the event loop, counted to the second level."""
     count = 0
     kind: type = type(response)
     for name, inner in _lists(kind):
@@ -101,6 +100,6 @@ def is_large(response: Response) -> bool:
 
 @cache
 def _lists(struct: type) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """The fields that are lists, each with those of its elements."""
+    """The list fields of a struct, each with the list fields of its elements."""
     lists = [(field.name, field.type[0]) for field in fields_of(struct) if isinstance(field.type, list)]
     return tuple((name, tuple(name for name, _ in _lists(of)) if isinstance(of, type) else ()) for name, of in lists)

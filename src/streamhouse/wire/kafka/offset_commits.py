@@ -1,8 +1,8 @@
-"""What OffsetCommit, TxnOffsetCommit and OffsetFetch share: topics by id, offsets of a request, and the member.
+"""Common parts of OffsetCommit, TxnOffsetCommit and OffsetFetch: topics by id, offsets of a request, and the member.
 
 Owns        names for topic ids, and the code for an id that is unknown or cannot be looked up now; the offsets of a
             request, and the code of each partition
-Leaves      what is done with the offsets, and the codes of each version, to the handlers
+Leaves      committing, and the codes of each version, to the handlers
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ from streamhouse.wire.kafka.errors import ErrorCode
 
 
 async def name_of(context: Context, topic_id: UUID) -> str | ErrorCode:
-    """The topic's name, or why there is none. Members retry what coordinators say of themselves, not of storage."""
+    """The topic's name, or the error code. Members retry coordinator errors, but not storage errors."""
     try:
         return (await context.broker.catalog.find_by_id(TopicId(topic_id))).name
     except Unavailable:
@@ -51,7 +51,7 @@ class Member(Protocol):
 T = TypeVar("T", bound=RequestedTopic)
 Codes: TypeAlias = Mapping[TopicPartition, ErrorCode]
 Named: TypeAlias = str | ErrorCode
-"""A topic's name, or why the id that stands for it has none."""
+"""A topic's name, or the error code for an unknown id."""
 
 
 async def name_topics(context: Context, topics: Iterable[T], *, ids_since: int) -> list[tuple[T, Named]]:

@@ -1,10 +1,10 @@
-"""Primitives: the few pieces of Kafka's wire format that compiled codecs call instead of spelling them out.
+"""Primitives: functions for elements of Kafka's wire format that compiled codecs call instead of inlining them.
 
-Data path   codec -> compiler (writes functions that call these) -> **primitives**
-Owns        widths of fixed types; unsigned varints; tagged fields nobody knows; uuids
-Leaves      messages and fields to `compiler`; naming the field that was wrong to `codec`
+Data path   codec -> compiler (generates functions that call these) -> **primitives**
+Owns        widths of fixed types; unsigned varints; unknown tagged fields; uuids
+Leaves      messages and fields to `compiler`; naming the invalid field to `codec`
 
-What is wrong with the input is a `ValueError` here (or an `IndexError` or `struct.error` where Python finds it first).
+Invalid input raises `ValueError` here (or `IndexError` or `struct.error` from Python).
 """
 
 from functools import lru_cache
@@ -23,13 +23,13 @@ FIXED: Final = {
 }
 UUID_BYTES: Final = 16
 MAX_STRING_BYTES: Final = 0x7FFF
-UUID_CACHE_ENTRIES: Final = 4096  # topic ids come again with every request, and making a UUID is slow
+UUID_CACHE_ENTRIES: Final = 4096  # the same topic ids occur in every request, and creating a UUID is slow
 
 _MAX_VARINT_SHIFT: Final = 28
 
 
 def long_uvarint(view: memoryview, offset: int, first: int) -> tuple[int, int]:
-    """Go on reading an unsigned varint of 32 bits whose first byte, already read, said that more follow."""
+    """Read the rest of an unsigned 32-bit varint of more than one byte, whose first byte was read."""
     value, shift = first & 0x7F, 7
     while True:
         byte = view[offset]
@@ -67,7 +67,7 @@ def long_string(length: int) -> bytes:
 
 
 def skip_tags(view: memoryview, offset: int, size: int, count: int) -> int:
-    """Step over tagged fields that this version of the message does not know."""
+    """Skip tagged fields that this version of the message does not have."""
     for _ in range(count):
         _, offset = read_uvarint(view, offset)
         length, offset = read_uvarint(view, offset)
@@ -78,7 +78,7 @@ def skip_tags(view: memoryview, offset: int, size: int, count: int) -> int:
 
 
 class TooManyElements(ValueError):
-    """A message has more array elements than it may have here."""
+    """A message has more array elements than allowed."""
 
 
 def bad_length(length: int, left: int) -> ValueError:

@@ -4,7 +4,7 @@ Owns        Kafka's numbers for resources, sources and types of settings; which 
             bits of authorised operations; the list of replicas of a partition
 Leaves      settings of topics to `model.topic_settings`, those of agents and pinned leaders to `broker`
 
-Records are in the store and not with agents, so of an assignment only the first broker counts: it is the preferred
+Records are in the object store and not on agents, so only the first broker of an assignment counts: it is the preferred
 leader. Tools compare the number of replicas with the number that they requested (Terraform, Strimzi, ksqlDB), so as
 many are listed: the leader, then other live agents, then ids that no agent has. All are in sync: a missing replica
 makes no record less durable. No id occurs twice, because tools reject such lists.
@@ -25,7 +25,7 @@ from streamhouse.model.topic_settings import SettingType
 from streamhouse.wire.kafka.context import Context
 
 MAX_NAMED: Final = 100
-"""Characters of a wrong name that an answer repeats."""
+"""Characters of an invalid name that an error message repeats."""
 
 
 Change = Callable[[Mapping[str, str]], Mapping[str, str]]
@@ -40,7 +40,7 @@ class ResourceType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from."""
+    """The source of a value."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -74,12 +74,12 @@ class Resource(Protocol):
 
 
 def count_names(resources: Iterable[Resource]) -> "Counter[tuple[int, str]]":
-    """How often each resource is named."""
+    """The number of occurrences of each resource."""
     return Counter((resource.resource_type, resource.resource_name) for resource in resources)
 
 
 def require_once(resource: Resource, named: "Counter[tuple[int, str]]") -> None:
-    """Raise for a resource that is named more than once: the order of changes would matter."""
+    """Raise if a resource occurs more than once: the order of changes would matter."""
     if named[resource.resource_type, resource.resource_name] > 1:
         raise Rejected(f"resource occurs twice in the request; name={resource.resource_name[:MAX_NAMED]}")
 
@@ -90,7 +90,7 @@ async def find_topic(context: Context, name: str) -> Topic:
 
 
 async def find_topics(context: Context, names: Iterable[str]) -> dict[str, Topic | StreamhouseError]:
-    """Topics by name, or why there is none, however often a name occurs."""
+    """Topics by name, or the error; each name is looked up once."""
     result: dict[str, Topic | StreamhouseError] = {}
     async for name in iterate_fairly(dict.fromkeys(names)):
         try:
@@ -101,15 +101,15 @@ async def find_topics(context: Context, names: Iterable[str]) -> dict[str, Topic
 
 
 def require_this_agent(context: Context, name: str) -> None:
-    """Raise unless a broker's name is the number of the agent that was asked."""
+    """Raise unless a broker's name is the node id of this agent."""
     if not (name.isascii() and name.isdecimal()):
         raise Rejected(f"broker id must be a whole number; id={name[:MAX_NAMED]!r}")
     if name != str(context.broker.node_id):
-        raise Rejected(f"settings are told by the agent itself; asked={name[:MAX_NAMED]} this={context.broker.node_id}")
+        raise Rejected(f"not the broker that was addressed; requested={name[:MAX_NAMED]} this={context.broker.node_id}")
 
 
 def node_of(context: Context, name: str) -> NodeId | None:
-    """Whose settings a broker's name stands for: those of the agent that was asked, or with None of every agent."""
+    """The node whose settings are meant: this agent, or None for all agents."""
     if not name:
         return None
     require_this_agent(context, name)
@@ -117,7 +117,7 @@ def node_of(context: Context, name: str) -> NodeId | None:
 
 
 def no_settings(resource: Resource) -> Rejected:
-    """For resources that have no settings here."""
+    """The error for resources that have no settings here."""
     kind = resource.resource_type
     known = {each.value: each.name.lower().replace("_", " ") for each in ResourceType}
     return Rejected(f"only topics and brokers have settings here; resource={known.get(kind, kind)}")
@@ -126,7 +126,7 @@ def no_settings(resource: Resource) -> Rejected:
 async def alter_resource(
     context: Context, resource: Resource, *, of_topic: Change, of_agent: Change, dry_run: bool
 ) -> None:
-    """Change the settings that a topic or a broker has of its own, by a function of those that it has now."""
+    """Change the overrides of a topic or broker, by a function of its current overrides."""
     if resource.resource_type == ResourceType.TOPIC:
         await find_topic(context, resource.resource_name)
         await context.broker.topic_admin.alter_topic(resource.resource_name, of_topic, dry_run=dry_run)
@@ -138,7 +138,7 @@ async def alter_resource(
 
 
 def first_brokers(context: Context, assigned: Sequence[Sequence[int]]) -> list[int]:
-    """The first broker of each list; raises `InvalidAssignment` when one is missing, repeated or unknown."""
+    """The first broker of each list; raises `InvalidAssignment` if one is missing, repeated or unknown."""
     known = eligible_brokers(context)
     for brokers in assigned:
         if not brokers or len(set(brokers)) < len(brokers) or not known.issuperset(brokers):
@@ -152,12 +152,12 @@ def first_brokers(context: Context, assigned: Sequence[Sequence[int]]) -> list[i
 
 
 def eligible_brokers(context: Context) -> set[int]:
-    """The agents that take partitions."""
+    """The agents that may lead partitions."""
     return {int(agent.node_id) for agent in context.broker.agents() if not agent.draining}
 
 
 async def pin_first(context: Context, topic: Topic, leaders: Sequence[int], *, at: int = 0) -> None:
-    """Have these agents lead the partitions from number `at` on."""
+    """Set the preferred leaders of the partitions from number `at` on."""
     await context.broker.cluster_admin.pin(
         {PartitionId(topic.topic_id, at + number): node for number, node in enumerate(leaders)}
     )
@@ -206,7 +206,7 @@ GROUP_OPERATIONS: Final = _bits(Operation.READ, Operation.DELETE, Operation.DESC
 
 
 def replicas_of(leader: int | None, *, factor: int, agents: Sequence[int]) -> list[int]:
-    """As many node ids as `factor`, the leader's first; `agents` are those that are alive. Without a leader none."""
+    """`factor` node ids, the leader's first; `agents` are the live agents. Empty without a leader."""
     if leader is None:
         return []
     others = sorted(node for node in agents if node != leader)

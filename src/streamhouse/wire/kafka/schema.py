@@ -1,4 +1,4 @@
-"""Schema: how a message class says what its bytes look like, version by version.
+"""Schema: the description of message classes and their fields, by version.
 
 Data path   messages (generated classes) -> **schema** -> codec (compiles them)
 Owns        the description of a field and of a message; the header version that goes with a message
@@ -27,18 +27,18 @@ _DEFAULTS: Final[dict[str, Any]] = {
 }
 
 Buffer = bytes | bytearray | memoryview
-"""Bytes of one piece. A memoryview is one of single bytes, so that `len` counts them."""
+"""A contiguous buffer. A memoryview must have items of one byte, so that `len` is its size."""
 
 Records = Buffer | Sequence[Buffer] | None
-"""Record batches on their way out: one piece or several, none of which is copied."""
+"""Record batches of a response: one buffer or several, none of which is copied."""
 
 WireType = str | type | list[Any]
-"""A primitive's name, a struct's class, or one of these in a list: an array of it."""
+"""The name of a primitive, a struct class, or a list with one of these: an array."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """One field of a message: its type, the versions that have it, and what stands for it in those that do not."""
+    """One field of a message: its type, the versions that have it, and its default in other versions."""
 
     name: str
     type: WireType
@@ -102,7 +102,7 @@ def wire(
 
 
 def _default_of(of: WireType, *, tagged: bool) -> Any:
-    """Kafka's default of a type; a struct's default is its class, to be called anew for every message."""
+    """Kafka's default of a type; the default of a struct is its class, which is called for every message."""
     if isinstance(of, list):
         return []
     if isinstance(of, type):
@@ -117,7 +117,7 @@ def fields_of(struct: type) -> tuple[Field, ...]:
 
 
 class Message:
-    """What every top-level message knows of itself."""
+    """Base class of top-level messages."""
 
     __slots__ = ()
     name: ClassVar[str]
@@ -142,5 +142,5 @@ class Response(Message):
 
     @classmethod
     def header_version(cls, version: int) -> int:
-        # A client reads the answer to ApiVersions before it knows what the broker speaks, so its header stays v0.
+        # A client decodes the response to ApiVersions before it knows the served versions, so its header stays v0.
         return 1 if version >= cls.flexible_since and cls.api_key != API_VERSIONS_KEY else 0

@@ -1,7 +1,7 @@
 """Kafka server: the listener, and everything that concerns more than one connection.
 
 Data path   clients -> **server** accepts -> connection -> handlers -> broker
-Owns        accepting, the limits over all connections, ending connections that overstay, stopping
+Owns        accepting, the limits over all connections, closing connections after timeouts, stopping
 Leaves      one client's requests to `connection`
 """
 
@@ -26,15 +26,16 @@ from streamhouse.wire.kafka.large_messages import LargeMessages
 log = logging.getLogger(__name__)
 
 STOP_TIMEOUT_S: Final = 5.0
-"""How long a stop waits for answers that are owed."""
+"""How long a stop waits for pending responses."""
 
 CLOSE_TIMEOUT_S: Final = 1.0
-"""How long a stop waits for clients to take what was sent."""
+"""How long a stop waits for clients to read what was sent."""
 
 STOP_CHECK_S: Final = 0.01
 
 OUTDATED_S: Final = 1.0
-"""How long after an agent's departure all others should know of it; so long is a client silent that waits for it."""
+"""Time after an agent's departure until all others know of it; a client that waits for that agent is silent for this
+time."""
 
 __all__ = ["KafkaServer", "handlers"]
 
@@ -90,14 +91,14 @@ class KafkaServer:
         return self._state.large
 
     async def start(self) -> Address:
-        """Accept connections; returns the address that is listened on."""
+        """Start accepting connections; returns the address of the listener."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: Connection(self._state), sock=self._listener)
         self._watch = loop.create_task(self._watch_connections(), name="kafka-watch")
         return Address(*self._listener.getsockname()[:2])
 
     async def stop(self) -> None:
-        """Accept nothing more, answer what is owed, within reason, and close. May be called twice."""
+        """Stop accepting, wait for pending responses for a limited time, and close. May be called twice."""
         if self._server is None or self._watch is None:
             return
         server, watch = self._server, self._watch
@@ -143,17 +144,16 @@ class KafkaServer:
             self._state.pinned.release()
 
     def close_overdue(self) -> None:
-        """Close connections that are idle, never ask, send too slowly, or don't take their answers."""
+        """Close connections that are idle, send no request, send too slowly, or don't read their responses."""
         now = self._clock.monotonic()
         for connection in self.connections:
             if (reason := find_close_reason(connection.stats(), self._settings, now=now)) is not None:
                 connection.abort(reason.why, reason.text)
 
     def close_misdirected(self) -> None:
-        """Close connections that may have been made here for the id of an agent that is back at its own address.
-
-        A client that keeps them would go on to ask this agent for what the other one leads. One that still owes an
-        answer is looked at again the next time.
+        """Close connections that clients may have opened here for the id of an agent that is back at its own address. A
+        client that keeps them would send requests for the other agent's partitions here. Connections with pending
+        responses are checked again the next time.
         """
         times = self._state.broker.misdirected()
         for connection in self.connections if times else ():
@@ -165,8 +165,8 @@ class KafkaServer:
                 connection.close()
 
     def close_outdated(self) -> None:
-        """Close connections of clients that may wait for an agent that is gone, and that ask who is there only when
-        they connect: such a client has called the others, and is silent on their connections while it waits."""
+        """Close connections of clients that may wait for a departed agent and refresh their metadata only when they
+        connect: such a client has called the other agents, and is silent on their connections while it waits."""
         now = self._clock.monotonic()
         times = [at for at in self._state.broker.departures() if at <= now - OUTDATED_S]
         for connection in self.connections if times else ():

@@ -1,14 +1,14 @@
-"""Transacting: the codes in which coordinators speak to transactional producers, by the version of the request.
+"""Transaction errors: the error codes for transactional producers, by the version of the request.
 
-Data path   broker.transactions raises -> **transacting** -> the handlers of transactions, and Produce
-Owns        which code stands for an error in which version; what the answers of several handlers have in common
+Data path   errors of broker.transactions -> **transaction_errors** -> the handlers of transactions, and Produce
+Owns        the code of an error in each version; common parts of several handlers
 Leaves      the table of all errors to `errors`
 
-Producers branch on codes: some are tried again, some make them abort, some end them for good. So they hear what Kafka
-would say in the same place:
+Producers branch on codes: some are retried, some abort the transaction, some are fatal. So they get the code that Kafka
+returns in the same case:
   PRODUCER_FENCED        is known from a version of each API on; before it, INVALID_PRODUCER_EPOCH
   TRANSACTION_ABORTABLE  (KIP-890) likewise; before it, INVALID_TXN_STATE
-  what may succeed later is said in a coordinator's words, on which every client asks again, and looks for it
+  retriable errors have coordinator codes, on which every client looks up the coordinator again and retries
 """
 
 import asyncio
@@ -28,11 +28,11 @@ from streamhouse.wire.kafka.errors import ErrorCode, error_code
 from streamhouse.wire.kafka.schema import Response
 
 NEVER: Final = 1 << 15
-"""Above every version."""
+"""Above all versions."""
 
 PRODUCE_ABORTABLE_SINCE: Final = 11
 PRODUCE_ADDS_PARTITIONS_SINCE: Final = 12
-"""The client leaves it to the leader to make a partition a part of the transaction (KIP-890)."""
+"""The leader adds the partition to the transaction, not the client (KIP-890)."""
 
 _COORDINATORS: Final = frozenset(
     {
@@ -45,7 +45,7 @@ _COORDINATORS: Final = frozenset(
 
 
 class VersionedCodes(NamedTuple):
-    """Since which version clients of an API know the newer codes."""
+    """The versions of an API from which clients know the newer codes."""
 
     fenced_since: int
     abortable_since: int
@@ -62,8 +62,8 @@ class VersionedCodes(NamedTuple):
 
 
 def produce_code(version: int, error: StreamhouseError) -> ErrorCode:
-    """What a producer is told of a batch. Before v12 a coordinator's words mean nothing to it: it is to come again,
-    without looking for another leader."""
+    """The code of a batch. Before v12 producers don't know coordinator codes: they get one on which they retry at the
+    same leader."""
     if isinstance(error, ProducerFenced):
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if isinstance(error, TransactionAbortable) and version < PRODUCE_ABORTABLE_SINCE:
@@ -79,10 +79,8 @@ def transaction_call(transactional_id: str, producer_id: int, epoch: int) -> Tra
 
 
 class BackgroundResponse(PendingResponse):
-    """Work that begins at once and goes on while later requests of the connection begin.
-
-    When the client goes away nobody waits for it any more: it is finished all the same, or left to whoever looks after
-    transactions that are half ended.
+    """Work that starts at once and continues while later requests of the connection start. It is also finished if the
+    client disconnects; otherwise the transaction sweeper completes it.
     """
 
     __slots__ = ("_work",)

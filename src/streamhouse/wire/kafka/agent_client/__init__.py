@@ -1,4 +1,4 @@
-"""Peers: this agent as a Kafka client of the others."""
+"""This agent as a Kafka client of other agents."""
 
 from streamhouse.wire.kafka.agent_client.client import KafkaAgentClient
 

@@ -1,9 +1,9 @@
-"""Appends: one batch to the agent that leads its partition.
+"""Appends: produce one batch at the agent that leads its partition.
 
-Owns        the Produce request that agents send each other, and what its answer means
+Owns        Produce requests between agents, and decoding their responses
 Leaves      sending to `connections`
 
-Topics are named by id, so that a topic created anew under the same name gets nothing of the old one.
+Topics are named by id, so that a topic that was created again under the same name gets no records of the old one.
 """
 
 from typing import Final
@@ -35,12 +35,12 @@ def append_request(partition: PartitionId, batch: Buffer, *, timeout_s: float, r
     )
 
 
-def append_result(answer: ProduceResponse, at: Address, partition: PartitionId) -> AppendResult:
-    parts = [part for topic in answer.responses for part in topic.partition_responses]
+def append_result(response: ProduceResponse, at: Address, partition: PartitionId) -> AppendResult:
+    parts = [part for topic in response.responses for part in topic.partition_responses]
     if len(parts) != 1:
-        raise MalformedMessage(f"an answer for one batch has {len(parts)} parts")
+        raise MalformedMessage(f"a response for one batch has {len(parts)} parts")
     (reported,) = parts
     if reported.error_code != ErrorCode.NONE:
-        blamed = [each.batch_index for each in reported.record_errors]
-        raise error_from_code(reported.error_code, reported.error_message, at=at, what=partition, records=blamed)
+        rejected = [each.batch_index for each in reported.record_errors]
+        raise error_from_code(reported.error_code, reported.error_message, at=at, what=partition, records=rejected)
     return AppendResult(reported.base_offset, reported.log_append_time_ms)

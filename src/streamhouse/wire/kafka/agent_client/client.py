@@ -150,7 +150,7 @@ class KafkaAgentClient:
         try:
             yield agent
         except MalformedMessage as error:
-            raise Unavailable(f"another agent's answer makes no sense; address={at} why={error}") from error
+            raise Unavailable(f"another agent's response is malformed; address={at} why={error}") from error
         finally:
             if agent.is_unused and self._agents.get(at) is agent:
                 del self._agents[at]

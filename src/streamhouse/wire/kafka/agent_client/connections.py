@@ -28,7 +28,7 @@ from streamhouse.wire.kafka.messages.header import RequestHeader, ResponseHeader
 from streamhouse.wire.kafka.schema import Buffer, Request, Response
 
 MAX_RESPONSE_BYTES: Final = 192 * 1024 * 1024
-"""More than a fetch response with its limits and one batch above them."""
+"""Above the largest fetch response: its limits plus one batch."""
 
 MAX_CORRELATION_ID: Final = 2**31 - 1
 
@@ -72,9 +72,9 @@ class AgentConnection:
     async def send(self, request: Request, version: int, response_type: type[R]) -> R:
         if not self.is_open or self._writer.is_closing():
             raise ConnectionResetError("the connection is closed")
-        # Bytes of callers that gave up waiting are still in the buffer.
+        # The buffer also contains requests of callers that gave up.
         if self._writer.transport.get_write_buffer_size() > self._max_unsent_bytes:
-            raise ConnectionResetError("the other side takes nothing")
+            raise ConnectionResetError("the other agent reads nothing")
         correlation_id = self._sent % MAX_CORRELATION_ID + 1
         frame = _frame(request, version, correlation_id)  # raises before a future waits for the response
         pending: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
@@ -83,7 +83,7 @@ class AgentConnection:
         try:
             self._writer.writelines(frame)
             await self._writer.drain()
-        except RuntimeError as error:  # what uvloop says of a transport that has just been closed
+        except RuntimeError as error:  # uvloop's error for a transport that has just been closed
             raise ConnectionResetError(str(error)) from error
         body = await pending
         _, position = decode(ResponseHeader, response_type.header_version(version), body)
@@ -96,7 +96,7 @@ class AgentConnection:
             while True:
                 (size,) = _SIZE.unpack(await self._reader.readexactly(_SIZE.size))
                 if not _SIZE.size <= size <= MAX_RESPONSE_BYTES:
-                    raise ConnectionAbortedError(f"an answer has an impossible size; bytes={size}")
+                    raise ConnectionAbortedError(f"a response has an invalid size; bytes={size}")
                 self._deliver(await self._reader.readexactly(size))
         except (OSError, EOFError) as error:
             why = error
@@ -113,7 +113,7 @@ class AgentConnection:
         expected = self._waiting[0].correlation_id if self._waiting else None
         if received != expected:
             raise ConnectionAbortedError(
-                f"an answer belongs to another request; correlation ids: expected={expected} received={received}"
+                f"a response belongs to another request; correlation ids: expected={expected} received={received}"
             )
         if not (response := self._waiting.popleft().response).done():
             response.set_result(body)

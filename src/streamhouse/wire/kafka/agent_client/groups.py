@@ -1,6 +1,6 @@
-"""Groups: what the agent that coordinates a group knows of it.
+"""Groups: requests to the agent that coordinates a group.
 
-Owns        the requests about groups that agents send each other, and what their answers mean
+Owns        requests about groups between agents, and decoding their responses
 Leaves      sending to `connections`
 """
 
@@ -37,9 +37,9 @@ COMMIT_VERSION: Final = 9
 OFFSET_FETCH_VERSION: Final = 9
 
 
-def listed_groups(answer: ListGroupsResponse, at: Address) -> list[ListedGroup]:
-    if answer.error_code != ErrorCode.NONE:
-        raise error_from_code(answer.error_code, None, at=at, what="groups")
+def listed_groups(response: ListGroupsResponse, at: Address) -> list[ListedGroup]:
+    if response.error_code != ErrorCode.NONE:
+        raise error_from_code(response.error_code, None, at=at, what="groups")
     return [
         ListedGroup(
             group_id=each.group_id,
@@ -47,14 +47,14 @@ def listed_groups(answer: ListGroupsResponse, at: Address) -> list[ListedGroup]:
             state=_state(each.group_state),
             group_type=each.group_type,
         )
-        for each in answer.groups
+        for each in response.groups
     ]
 
 
-def described_group(answer: DescribeGroupsResponse, at: Address, group_id: str) -> DescribedGroup:
-    if len(answer.groups) != 1:
-        raise MalformedMessage(f"an answer for one group has {len(answer.groups)} parts")
-    (reported,) = answer.groups
+def described_group(response: DescribeGroupsResponse, at: Address, group_id: str) -> DescribedGroup:
+    if len(response.groups) != 1:
+        raise MalformedMessage(f"a response for one group has {len(response.groups)} parts")
+    (reported,) = response.groups
     if reported.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         raise GroupNotFound(group_id)
     if reported.error_code != ErrorCode.NONE:
@@ -83,11 +83,13 @@ def offset_fetch_request(group_id: str) -> OffsetFetchRequest:
     return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)])
 
 
-def committed_offsets(answer: OffsetFetchResponse, at: Address, group_id: str) -> dict[TopicPartition, CommittedOffset]:
-    """When they were committed is not told among agents."""
-    if len(answer.groups) != 1:
-        raise MalformedMessage(f"an answer for one group has {len(answer.groups)} parts")
-    (reported,) = answer.groups
+def committed_offsets(
+    response: OffsetFetchResponse, at: Address, group_id: str
+) -> dict[TopicPartition, CommittedOffset]:
+    """The committed offsets; the response has no commit times."""
+    if len(response.groups) != 1:
+        raise MalformedMessage(f"a response for one group has {len(response.groups)} parts")
+    (reported,) = response.groups
     if reported.error_code != ErrorCode.NONE:
         raise error_from_code(reported.error_code, None, at=at, what=group_id)
     return {
@@ -120,20 +122,20 @@ def commit_request(group_id: str, offsets: Mapping[TopicPartition, OffsetToCommi
     )
 
 
-def commit_results(answer: OffsetCommitResponse, at: Address) -> Outcomes:
+def commit_results(response: OffsetCommitResponse, at: Address) -> Outcomes:
     return {
         (name := TopicPartition(topic.name, part.partition_index)): (
             None if part.error_code == ErrorCode.NONE else error_from_code(part.error_code, None, at=at, what=name)
         )
-        for topic in answer.topics
+        for topic in response.topics
         for part in topic.partitions
     }
 
 
-def check_deleted(answer: DeleteGroupsResponse, at: Address, group_id: str) -> None:
-    if len(answer.results) != 1:
-        raise MalformedMessage(f"an answer for one group has {len(answer.results)} parts")
-    (reported,) = answer.results
+def check_deleted(response: DeleteGroupsResponse, at: Address, group_id: str) -> None:
+    if len(response.results) != 1:
+        raise MalformedMessage(f"a response for one group has {len(response.results)} parts")
+    (reported,) = response.results
     if reported.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         raise GroupNotFound(group_id)
     if reported.error_code != ErrorCode.NONE:

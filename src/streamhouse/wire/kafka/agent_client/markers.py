@@ -1,9 +1,9 @@
-"""Markers: the end of a transaction, told to the agent that leads some of its partitions.
+"""Markers: transaction markers for partitions that another agent leads.
 
-Owns        the WriteTxnMarkers request that agents send each other, and what its answer means
+Owns        WriteTxnMarkers requests between agents, and decoding their responses
 Leaves      sending to `connections`
 
-Topics are named by id, so that a topic created anew under the same name gets nothing of the old one.
+Topics are named by id, so that a topic that was created again under the same name gets no markers of the old one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,16 +44,16 @@ def marker_request(marker: Marker, partitions: Sequence[PartitionId]) -> WriteTx
 
 
 def marker_results(
-    answer: WriteTxnMarkersResponse, at: Address, partitions: Sequence[PartitionId]
+    response: WriteTxnMarkersResponse, at: Address, partitions: Sequence[PartitionId]
 ) -> Mapping[PartitionId, StreamhouseError | None]:
     outcomes: dict[PartitionId, StreamhouseError | None] = {}
-    for topic in (topic for each in answer.markers for topic in each.topics):
+    for topic in (topic for each in response.markers for topic in each.topics):
         for part in topic.partitions:
             partition = PartitionId(TopicId(_id(topic.name)), part.partition_index)
             refused = part.error_code != ErrorCode.NONE
             outcomes[partition] = error_from_code(part.error_code, None, at=at, what=partition) if refused else None
     if outcomes.keys() != set(partitions):
-        raise MalformedMessage(f"an answer for {len(partitions)} markers has {len(outcomes)} parts")
+        raise MalformedMessage(f"a response for {len(partitions)} markers has {len(outcomes)} parts")
     return outcomes
 
 
@@ -61,4 +61,4 @@ def _id(text: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
-        raise MalformedMessage(f"an answer names a topic otherwise than by its id; name={text[:50]!r}") from None
+        raise MalformedMessage(f"a response does not name a topic by its id; name={text[:50]!r}") from None

@@ -1,6 +1,6 @@
-"""Reads: batches and offsets from the agent that leads.
+"""Reads: batches and offsets from the agent that leads a partition.
 
-Owns        the Fetch and ListOffsets requests that agents send each other, and what their answers mean
+Owns        Fetch and ListOffsets requests between agents, and decoding their responses
 Leaves      sending to `connections`
 """
 
@@ -36,8 +36,8 @@ BEYOND: Final = 2**63 - 1
 def fetch_request(
     requested: Sequence[tuple[PartitionId, PartitionFetch]], *, max_bytes: int, min_bytes: int, max_wait_s: float
 ) -> FetchRequest:
-    """Each partition is a topic of its own in it, so that the answers come in the order asked for. If one reader wants
-    committed records only, all get none but those."""
+    """A request with one topic entry for each partition, so that the response has the requested order. With one reader
+    of committed records, the whole request is read_committed."""
     return FetchRequest(
         max_wait_ms=min(round(max_wait_s * 1000), MAX_INT),
         min_bytes=min(min_bytes, MAX_INT),
@@ -62,13 +62,13 @@ def fetch_request(
 
 
 def fetch_results(
-    answer: FetchResponse, at: Address, requested: Sequence[tuple[PartitionId, PartitionFetch]]
+    response: FetchResponse, at: Address, requested: Sequence[tuple[PartitionId, PartitionFetch]]
 ) -> list[FetchResult]:
-    if answer.error_code != ErrorCode.NONE:
-        raise error_from_code(answer.error_code, None, at=at, what="a read")
-    parts = [part for topic in answer.responses for part in topic.partitions]
+    if response.error_code != ErrorCode.NONE:
+        raise error_from_code(response.error_code, None, at=at, what="a read")
+    parts = [part for topic in response.responses for part in topic.partitions]
     if len(parts) != len(requested):
-        raise MalformedMessage(f"an answer for {len(requested)} partitions has {len(parts)} parts")
+        raise MalformedMessage(f"a response for {len(requested)} partitions has {len(parts)} parts")
     return [_fetch_result(part, at, item.name) for part, (_, item) in zip(parts, requested, strict=True)]
 
 
@@ -77,7 +77,7 @@ def _fetch_result(part: PartitionData, at: Address, name: TopicPartition) -> Fet
         return FetchResult(name=name, error=_partition_error(part.error_code, at, name))
     records = part.records
     if not isinstance(records, bytes | bytearray | memoryview):
-        raise MalformedMessage("records of an answer are not in one piece")
+        raise MalformedMessage("records of a response are not in one piece")
     return FetchResult(
         name=name,
         high_watermark=part.high_watermark,
@@ -89,15 +89,15 @@ def _fetch_result(part: PartitionData, at: Address, name: TopicPartition) -> Fet
 
 
 def _partition_error(code: int, at: Address, name: TopicPartition) -> StreamhouseError:
-    """As `error_from_code`, but to a reader this code tells of what is stored, not of a batch that was sent."""
+    """Like `error_from_code`, except for CORRUPT_MESSAGE, which means damaged stored records to a reader."""
     if code == ErrorCode.CORRUPT_MESSAGE:
         return CorruptObject(f"of {name}", why=f"another agent can't read it; address={at}")
     return error_from_code(code, None, at=at, what=name)
 
 
 def _aborted(records: Buffer, reported: Sequence[ToldAborted]) -> list[AbortedTransaction]:
-    """Kafka's answer doesn't say where an aborted transaction ends: its marker does, which is among the records or
-    beyond all of them."""
+    """The aborted transactions. Kafka's response lacks their ends: these are found as markers among the records, or lie
+    beyond them."""
     if not reported:
         return []
     ends: dict[int, list[int]] = {}
@@ -120,10 +120,10 @@ def offsets_request(name: TopicPartition, timestamp_ms: int, *, committed: bool 
     return ListOffsetsRequest(replica_id=NO_REPLICA, isolation_level=int(committed), topics=[topic])
 
 
-def offset_result(answer: ListOffsetsResponse, at: Address, name: TopicPartition) -> OffsetResult | None:
-    parts = [part for topic in answer.topics for part in topic.partitions]
+def offset_result(response: ListOffsetsResponse, at: Address, name: TopicPartition) -> OffsetResult | None:
+    parts = [part for topic in response.topics for part in topic.partitions]
     if len(parts) != 1:
-        raise MalformedMessage(f"an answer for one partition has {len(parts)} parts")
+        raise MalformedMessage(f"a response for one partition has {len(parts)} parts")
     (reported,) = parts
     if reported.error_code != ErrorCode.NONE:
         raise _partition_error(reported.error_code, at, name)

@@ -1,4 +1,5 @@
-"""Handlers: one file per API, whose docstring is its specification. Importing them fills the table in `support`."""
+"""Handlers: one file per API, whose docstring is its specification. Importing them fills the table in
+`api_registry`."""
 
 from streamhouse.wire.kafka.handlers import (
     add_offsets_to_txn,

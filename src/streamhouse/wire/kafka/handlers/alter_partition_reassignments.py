@@ -41,7 +41,7 @@ async def handle(context: Context, request: AlterPartitionReassignmentsRequest) 
     topics = await find_topics(context, [topic.name for topic in request.topics])
     plan = _Plan(context, topics, may_change_factor=request.allow_replication_factor_change)
     try:
-        await plan.look(request.topics)
+        await plan.read_moves(request.topics)
         answers = [
             ReassignableTopicResponse(
                 name=topic.name,
@@ -49,7 +49,7 @@ async def handle(context: Context, request: AlterPartitionReassignmentsRequest) 
             )
             async for topic in iterate_fairly(request.topics)
         ]
-        await plan.carry_out()
+        await plan.apply()
     except StreamhouseError as error:
         return AlterPartitionReassignmentsResponse(error_code=context.count_error(error), error_message=str(error))
     return AlterPartitionReassignmentsResponse(
@@ -58,26 +58,26 @@ async def handle(context: Context, request: AlterPartitionReassignmentsRequest) 
 
 
 class _Plan:
-    """Who is to lead what: made of the whole request, then carried out at once."""
+    """The new preferred leaders: computed for the whole request, then applied at once."""
 
     def __init__(
         self, context: Context, topics: Mapping[str, Topic | StreamhouseError], *, may_change_factor: bool
     ) -> None:
         self._context = context
         self._topics = topics
-        self._takers = eligible_brokers(context)
+        self._eligible = eligible_brokers(context)
         self._states: Mapping[TopicPartition, PartitionStatus] = {}
         self._pins: dict[PartitionId, int] = {}
         self._may_change_factor = may_change_factor
         self._factors: dict[str, int] = {}
 
-    async def look(self, requested: Sequence[ReassignableTopic]) -> None:
-        """Whether there is a move to cancel, only the store knows."""
+    async def read_moves(self, requested: Sequence[ReassignableTopic]) -> None:
+        """Read from the metadata store whether there are moves to cancel."""
         names = {topic.name for topic in requested for part in topic.partitions if part.replicas is None}
         result = [self._topics[name] for name in names]
         self._states = await self._context.broker.cluster_admin.leadership([t for t in result if isinstance(t, Topic)])
 
-    async def carry_out(self) -> None:
+    async def apply(self) -> None:
         if self._pins:
             await self._context.broker.cluster_admin.pin(self._pins)
         for name, factor in self._factors.items():
@@ -100,7 +100,7 @@ class _Plan:
         return answer
 
     def _target(self, topic: Topic, requested: ReassignablePartition) -> int | None:
-        """Who should lead the partition; None when a move is cancelled that isn't there."""
+        """The new leader of the partition; None to cancel a move that doesn't exist."""
         name = TopicPartition(topic.name, requested.partition_index)
         if not 0 <= requested.partition_index < topic.partitions:
             raise UnknownTopic(name)
@@ -108,19 +108,19 @@ class _Plan:
             status = self._states.get(name)
             return status.leader.node_id if status is not None and status.is_moving and status.leader else None
         nodes = requested.replicas
-        if not nodes or len(set(nodes)) < len(nodes) or not self._takers.issuperset(nodes):
+        if not nodes or len(set(nodes)) < len(nodes) or not self._eligible.issuperset(nodes):
             raise InvalidAssignment(
                 f"brokers of a partition are missing, repeated, unknown or draining; brokers={nodes[:MAX_NAMED]} "
-                f"known={sorted(self._takers)}"
+                f"known={sorted(self._eligible)}"
             )
         self._note_factor(topic, len(nodes))
         return nodes[0]
 
     def _note_factor(self, topic: Topic, factor: int) -> None:
-        """The topic has one factor: the largest that its partitions are given in this request."""
+        """Note the topic's replication factor: the largest of its partitions in this request."""
         if factor != topic.replication_factor and not self._may_change_factor:
             raise InvalidReplication(
-                f"the replication factor may not change; factor={topic.replication_factor} asked={factor}"
+                f"the replication factor may not change; factor={topic.replication_factor} requested={factor}"
             )
         factor = min(max(factor, self._factors.get(topic.name, 1)), MAX_REPLICATION)
         if factor != topic.replication_factor or topic.name in self._factors:

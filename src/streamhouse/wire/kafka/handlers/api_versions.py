@@ -29,7 +29,7 @@ from streamhouse.wire.kafka.messages.api_versions import (
 
 NAMED_SINCE: Final = 3
 ZERO_SINCE: Final = 4
-"""Before it, clients fail at a feature whose versions begin at 0; Kafka tells them 1."""
+"""Before this version, clients fail on a feature whose versions begin at 0; Kafka sends 1."""
 TRANSACTIONS: Final = "transaction.version"
 TRANSACTIONS_LEVEL: Final = 2
 FEATURES_EPOCH: Final = 0

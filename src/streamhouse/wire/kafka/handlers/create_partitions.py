@@ -1,6 +1,6 @@
 """CreatePartitions, API key 37, versions 0-3: a topic gets more partitions.
 
-Behaviour   each topic on its own; the number asked for is how many there are afterwards, and there are never fewer
+Behaviour   each topic on its own; the request has the new total number, which can't be lower than the current one
             the new ones are there, all of them, when the answer comes
             assignments by hand are checked as Kafka does; the first broker of each new partition leads it as long as
             it is there
@@ -60,7 +60,7 @@ async def _add_partitions(
 
 
 def _assigned(context: Context, assignments: list[CreatePartitionsAssignment], *, new: int) -> list[int]:
-    """Who leads each new partition; raises when that makes no sense."""
+    """The leader of each new partition; raises for an invalid assignment."""
     if len(assignments) != new:
         raise InvalidAssignment(f"each new partition needs one assignment; new={new} assignments={len(assignments)}")
     return first_brokers(context, [assignment.broker_ids for assignment in assignments])

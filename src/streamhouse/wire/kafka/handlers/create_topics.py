@@ -3,7 +3,7 @@
 Behaviour   each topic on its own: created, or refused with a code and a text
             partitions -1: `topics.default_partitions`
             replication factor -1, or any up to 32: what makes a record durable is the store, so the factor is kept as a
-            setting of the topic and told to tools that compare it, and otherwise means nothing
+            setting of the topic, shown to tools that compare it, and otherwise has no effect
             assignments by hand are checked as Kafka does (partitions from 0 on without gaps, no broker twice, known
             brokers, as many for each partition); the first broker of each leads the partition as long as it is there
             a name that occurs twice in a request is INVALID_REQUEST
@@ -100,7 +100,7 @@ def _overrides(requested: CreatableTopic) -> Mapping[str, str]:
 
 
 def _layout(requested: CreatableTopic) -> tuple[int | None, int | None]:
-    """How many partitions and replicas were asked for (None: the default); raises when that makes no sense."""
+    """The requested numbers of partitions and replicas (None: default); raises for invalid ones."""
     if requested.assignments:
         return len(requested.assignments), len(requested.assignments[0].broker_ids)
     if requested.replication_factor != DEFAULT and not 1 <= requested.replication_factor <= MAX_REPLICATION:
@@ -118,7 +118,7 @@ def _unless_default(number: int) -> int | None:
 
 
 def _assigned(context: Context, requested: CreatableTopic) -> list[int]:
-    """Who leads each partition, as it was assigned by hand; raises when that makes no sense."""
+    """The leader of each partition by manual assignment; raises for an invalid assignment."""
     if requested.num_partitions != DEFAULT or requested.replication_factor != DEFAULT:
         raise Rejected("with assignments by hand, partitions and replication factor must be -1")
     ordered = sorted(requested.assignments, key=lambda assignment: assignment.partition_index)

@@ -30,10 +30,10 @@ from streamhouse.wire.kafka.messages.delete_records import (
 )
 
 AT_ONCE: Final = 1000
-"""Partitions of one request that are worked on together, so that one flush is enough for them."""
+"""Partitions of a request that are processed concurrently, so that they share one flush."""
 
 LEAST_TIMEOUT_S: Final = 5.0
-"""With a single replica Kafka is done before it looks at the clock, so clients may ask with a timeout of 0."""
+"""With a single replica, Kafka finishes before it checks the timeout, so clients may send a timeout of 0."""
 
 MAX_TIMEOUT_S: Final = 300.0
 UNKNOWN_WATERMARK: Final = -1

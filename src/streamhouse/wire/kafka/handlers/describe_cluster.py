@@ -1,6 +1,6 @@
 """DescribeCluster, API key 60, versions 0-2: the agents, and the cluster's id.
 
-Behaviour   brokers are told; whoever asks for controllers gets MISMATCHED_ENDPOINT_TYPE, for anything else
+Behaviour   returns brokers; a request for controllers is MISMATCHED_ENDPOINT_TYPE, for any other type
             UNSUPPORTED_ENDPOINT_TYPE
             without access control everybody may do everything, which is what authorised operations say
 Left out    fenced brokers: there are none

@@ -10,9 +10,9 @@ Behaviour   a topic: all its settings, its own and the defaults, with type and d
             a resource that occurs twice with the same names is answered once
             synonyms are all these values, strongest first; of topics' settings whose default in Kafka follows from
             another one (retention.ms from hours) the default is not among them, as there
-            a topic's replication factor is told as a default that can't be changed: tools that compare what a topic was
-            given (Terraform, MirrorMaker) would take it for a setting that somebody else has added
-            groups and client metrics: without settings here, so none are told; kafka-configs asks for them unbidden
+            a topic's replication factor is returned as a read-only default: tools that compare the settings of a topic
+            (Terraform, MirrorMaker) would otherwise treat it as an added setting
+            groups and client metrics have no settings here; kafka-configs always requests them
 Left out    broker loggers: INVALID_REQUEST
 Versions    v3 type and documentation · v4 flexible
 """
@@ -47,14 +47,14 @@ from streamhouse.wire.kafka.resources import (
 
 WITHOUT_SETTINGS: Final = frozenset({ResourceType.GROUP, ResourceType.CLIENT_METRICS})
 DERIVED: Final = frozenset({"flush.ms", "remote.storage.enable", "retention.ms", "segment.jitter.ms", "segment.ms"})
-"""Kafka's brokers have no default by the name of the synonym: it comes from hours, or from another setting."""
+"""Settings without a default synonym in Kafka: their default comes from another setting, such as hours."""
 
 
 @handles(DescribeConfigsRequest, (1, 4))
 async def handle(context: Context, request: DescribeConfigsRequest) -> HandlerResult:
-    # A short question has a long answer, so the same one is answered once however often it is asked.
+    # A short request can have a long response, so repeated resources are answered once.
     unique = {(each.resource_type, each.resource_name, _keys(each)): each for each in request.resources}
-    await context.broker.catalog.renew()  # the change that somebody wants to see may have gone to another agent
+    await context.broker.catalog.renew()  # another agent may have made the change that the client wants to see
     return DescribeConfigsResponse(
         results=[await _resource(context, resource, request) async for resource in iterate_fairly(unique.values())]
     )

@@ -2,7 +2,7 @@
 
 Behaviour   each group on its own; one that isn't there is GROUP_ID_NOT_FOUND (v6), before it a group in state Dead
             one that another agent coordinates is NOT_COORDINATOR
-            protocol, metadata and assignments are told of a stable group
+            protocol, metadata and assignments are returned for a stable group
             without access control everybody may do everything, which is what authorised operations say
 Left out    nothing
 Versions    v3 authorised operations · v4 static members · v5 flexible · v6 error text

@@ -1,9 +1,9 @@
 """DescribeLogDirs, API key 35, versions 1-5: how large partitions are.
 
 Behaviour   one directory, the store; a partition's size is what its segments hold for it plus what is still in memory
-            only partitions that this agent leads are told, so that tools that ask every broker may add sizes up
+            only partitions that this agent leads are returned, so that tools that ask every broker can add up sizes
             null asks for all topics; of others, topics and partitions that aren't there are left out
-            trouble of the metadata store is the directory's error
+            errors of the metadata store are the directory's error
 Left out    size and free space of the volume (v4): not known, -1
 Versions    v2 flexible · v3 top-level error · v4 volume sizes · v5 cordoned directories
 """
@@ -61,7 +61,7 @@ async def _topics(context: Context, request: DescribeLogDirsRequest) -> list[Des
 
 
 async def _led(context: Context, topics: Sequence[Topic]) -> dict[str, list[int]]:
-    """The partitions that this agent leads, or will: each has one such agent, whether or not it is open yet."""
+    """The partitions that this agent leads, or will lead once they are opened: each belongs to one agent."""
     leaders = await context.broker.leaders(topics)
     own = context.broker.node_id
     return {

@@ -1,7 +1,7 @@
 """DescribeProducers, API key 61, versions 0-0: which producers a partition remembers.
 
-Behaviour   producers that were heard of within `producers.expire_s`, with epoch, last sequence and last timestamp
-            partitions that aren't there are UNKNOWN_TOPIC_OR_PARTITION; one that occurs twice is told once
+Behaviour   producers that were active within `producers.expire_s`, with epoch, last sequence and last timestamp
+            partitions that don't exist are UNKNOWN_TOPIC_OR_PARTITION; one that occurs twice is returned once
             of one whose transaction is open here, where that begins; `coordinator_epoch` is the number of the last
             transaction whose marker came, or, while one is open, a number that a marker may have which ends it
 Left out    nothing
@@ -29,7 +29,7 @@ NONE: Final = -1
 
 @handles(DescribeProducersRequest, (0, 0))
 async def handle(context: Context, request: DescribeProducersRequest) -> HandlerResult:
-    # A short question has a long answer, so each partition is told once however often it is asked for.
+    # A short request can have a long response, so repeated partitions are returned once.
     requested: dict[str, dict[int, None]] = {}
     for topic in request.topics:
         requested.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
@@ -64,7 +64,7 @@ def _state(entry: ProducerEntry) -> ProducerState:
         producer_epoch=entry.epoch,
         last_sequence=entry.batches[-1].last_sequence if entry.batches else NONE,
         last_timestamp=entry.batches[-1].timestamp_ms if entry.batches else entry.last_timestamp_ms,
-        # With what is told here an administrator ends a transaction that hangs: its number must be a new one.
+        # Administrators abort hanging transactions with this number, so it must be a new one.
         coordinator_epoch=entry.marker_number + 1 if is_open else entry.marker_number,
         current_txn_start_offset=NONE if entry.transaction_first is None else entry.transaction_first,
     )

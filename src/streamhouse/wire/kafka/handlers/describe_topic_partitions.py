@@ -1,11 +1,11 @@
 """DescribeTopicPartitions, API key 75, versions 0-0: topics and their leaders, a page at a time.
 
 Behaviour   topics by name, or all of them when none is named, in the order of their names
-            a page holds at most as many partitions as asked for, never more than 2,000; the cursor says where the next
-            one begins
+            a page has at most the requested number of partitions, and at most 2,000; the cursor is the start of the
+            next one
             a topic that isn't there is UNKNOWN_TOPIC_OR_PARTITION; nothing is created
-            a cursor that makes no sense is INVALID_REQUEST for each of the topics
-            leaders and replicas as Metadata tells them
+            an invalid cursor is INVALID_REQUEST for each of the topics
+            leaders and replicas as in Metadata
 Left out    eligible leader replicas: there are none to choose from
 Versions    v0 flexible
 """
@@ -53,9 +53,7 @@ async def _names(context: Context, request: DescribeTopicPartitionsRequest) -> l
     if cursor is None:
         return sorted(names)
     if cursor.partition_index < 0 or (request.topics and cursor.topic_name not in names):
-        raise Rejected(
-            f"cursor makes no sense; topic={cursor.topic_name[:MAX_NAMED]} partition={cursor.partition_index}"
-        )
+        raise Rejected(f"invalid cursor; topic={cursor.topic_name[:MAX_NAMED]} partition={cursor.partition_index}")
     return sorted(name for name in names if name >= cursor.topic_name)
 
 
@@ -73,7 +71,7 @@ async def _page(
         try:
             topic = await find_topic(context, name)
         except StreamhouseError as error:
-            if request.topics:  # of all topics, one that was deleted meanwhile is not missed
+            if request.topics:  # a request for all topics skips those deleted meanwhile
                 code = context.count_error(error)
                 page.topics.append(DescribeTopicPartitionsResponseTopic(error_code=code, name=name))
             continue

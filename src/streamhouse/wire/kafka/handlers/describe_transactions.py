@@ -58,7 +58,7 @@ async def _description(context: Context, name: str, result: StoredTransaction | 
 
 
 async def _topics(context: Context, partitions: Iterable[PartitionId]) -> list[TopicData]:
-    """Topics that were deleted meanwhile have no name any more, and are passed over."""
+    """Partitions by topic name; deleted topics are left out."""
     numbers: dict[TopicId, list[int]] = {}
     for topic_id, number in sorted(partitions):
         numbers.setdefault(topic_id, []).append(number)

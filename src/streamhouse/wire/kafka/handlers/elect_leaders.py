@@ -5,7 +5,7 @@ Behaviour   the preferred leader is the agent that the partition was moved to, o
             a partition that is on its way to its preferred leader is answered as elected: it gets there without help
             without an agent that could lead it a partition is PREFERRED_LEADER_NOT_AVAILABLE, or in an unclean
             election ELIGIBLE_LEADERS_NOT_AVAILABLE
-            for all partitions (null) only those are told that something was done for, or went wrong with
+            for all partitions (null) only elected ones and errors are returned
             partitions that aren't there are UNKNOWN_TOPIC_OR_PARTITION
             an unknown kind of election is INVALID_REQUEST
 Left out    timeout_ms: the answer is there at once

@@ -1,8 +1,8 @@
 """EndTxn, API key 26, versions 0-5: a transaction is committed or aborted.
 
-Behaviour   answered when the decision is durable and, as a rule, every partition has heard of it; where a partition
-            takes longer than `transactions.end_wait_s` the rest goes on after the answer
-            the offsets that were committed in it count from the decision on, or never
+Behaviour   responds when the decision is durable and, as a rule, all markers are written; if a partition takes longer
+            than `transactions.end_wait_s`, the rest is written after the response
+            offsets committed in it become visible with the decision, or never
             the same request again is answered the same; the opposite one is INVALID_TXN_STATE, and so is the end of a
             transaction that never began
             from v5 on (transaction.version 2) each transaction has an epoch of its own: the answer names the producer

@@ -1,6 +1,7 @@
 """Fetch, API key 1, versions 4-18: record batches out of the log.
 
-Behaviour   batches are returned as they were produced, byte for byte, from the one that holds the asked offset on
+Behaviour   batches are returned as they were produced, byte for byte, beginning with the one that has the requested
+            offset
             waits until min_bytes are there, a partition has an error or more than fits here, or max_wait_ms are over
             the first batch of an answer is always whole, however small the limits; max_bytes and partition_max_bytes
             hold from the second one on
@@ -8,7 +9,7 @@ Behaviour   batches are returned as they were produced, byte for byte, from the 
             transaction that is open, or the high watermark; what was aborted is among the records, and the answer says
             of which producer, from where on (null for read_uncommitted)
             a partition that another agent leads is NOT_LEADER_OR_FOLLOWER, with who leads it (v12) and where (v16)
-            offsets that are missing or damaged in the store are CORRUPT_MESSAGE, told after a moment; others are served
+            offsets that are missing or damaged in the store are CORRUPT_MESSAGE, after a delay; others are served
             an agent that stops ends long polls by closing the connection
 Left out    fetch sessions (KIP-227): a client that opens one gets session id 0, which means that there is none and
             makes it send whole requests; continuing an unknown one is FETCH_SESSION_ID_NOT_FOUND
@@ -44,7 +45,7 @@ IDS_SINCE: Final = 13
 ADDRESSES_SINCE: Final = 16
 READ_COMMITTED: Final = 1
 FULL_EPOCHS: Final = (0, -1)
-"""Session epochs of requests that name all their partitions: to open a session, or without one."""
+"""Session epochs of full fetch requests: to open a session, or without one."""
 
 
 @handles(FetchRequest, (4, 18))
@@ -58,7 +59,7 @@ async def handle(context: Context, request: FetchRequest) -> HandlerResult:
 
 
 class LongPoll(PendingResponse):
-    """Reads, and waits, when its turn to answer has come: no bytes are held for an answer that can't leave yet."""
+    """Reads and waits when the response is due: no bytes are held for a response that can't be sent yet."""
 
     __slots__ = ("_context", "_request")
     drain_on_stop: ClassVar[bool] = False
@@ -74,7 +75,7 @@ class LongPoll(PendingResponse):
         requested = [
             item for topic, name in named if isinstance(name, str) for item in _fetch_request(name, topic, committed)
         ]
-        # As with any other error of a partition: there is something to say, so nobody waits.
+        # An error of a partition ends the long poll.
         patient = len(requested) > 0 and all(isinstance(name, str) for _, name in named)
         result = await self._context.broker.fetch(
             requested,
@@ -106,22 +107,22 @@ class LongPoll(PendingResponse):
         )
         return FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions)
 
-    def _partition(self, part: FetchPartition, got: FetchResult) -> PartitionData:
-        if got.error is not None:
-            leader = _leader(got.error) if self._context.version >= LEADERS_SINCE else None
-            return _rejection(part, self._context.count_error(read_error_code(got.error)), leader)
+    def _partition(self, part: FetchPartition, result: FetchResult) -> PartitionData:
+        if result.error is not None:
+            leader = _leader(result.error) if self._context.version >= LEADERS_SINCE else None
+            return _rejection(part, self._context.count_error(read_error_code(result.error)), leader)
         return PartitionData(
             partition_index=part.partition,
-            high_watermark=got.high_watermark,
-            last_stable_offset=got.last_stable,
-            log_start_offset=got.log_start,
-            aborted_transactions=_aborted(got) if self._request.isolation_level == READ_COMMITTED else None,
-            records=list(got.records),
+            high_watermark=result.high_watermark,
+            last_stable_offset=result.last_stable,
+            log_start_offset=result.log_start,
+            aborted_transactions=_aborted(result) if self._request.isolation_level == READ_COMMITTED else None,
+            records=list(result.records),
         )
 
 
-def _aborted(got: FetchResult) -> list[ToldAborted]:
-    return [ToldAborted(producer_id=each.producer_id, first_offset=each.first_offset) for each in got.aborted]
+def _aborted(result: FetchResult) -> list[ToldAborted]:
+    return [ToldAborted(producer_id=each.producer_id, first_offset=each.first_offset) for each in result.aborted]
 
 
 def _fetch_request(name: str, topic: FetchTopic, committed: bool) -> Sequence[PartitionFetch]:
@@ -155,7 +156,7 @@ def _leader(error: StreamhouseError) -> LeaderIdAndEpoch | None:
 
 
 def _endpoints(result: Sequence[FetchResult]) -> list[NodeEndpoint]:
-    """Where the leaders are that the answer names."""
+    """Addresses of the leaders that the response names."""
     leaders = {got.error.node_id: got.error.address for got in result if isinstance(got.error, NotLeader)}
     return [
         NodeEndpoint(node_id=node, host=address[0], port=address[1])

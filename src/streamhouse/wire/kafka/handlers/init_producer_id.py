@@ -1,10 +1,10 @@
 """InitProducerId, API key 22, versions 0-5: an identity for an idempotent or transactional producer.
 
-Behaviour   without a transactional id: a producer id that nobody ever had, with epoch 0; a producer that asks again,
+Behaviour   without a transactional id: a new producer id with epoch 0; a producer that asks again,
             with the id and epoch it has (KIP-360), gets a new id too, as Kafka gives it: its sequences begin anew
-            with one: its producer id, with the next epoch. Whoever had it before is fenced, and a transaction that it
-            left open is aborted first; where that takes longer than `transactions.end_wait_s`,
-            CONCURRENT_TRANSACTIONS, and the client asks again
+            with one: its producer id, with the next epoch. The previous producer is fenced, and its open transaction is
+            aborted first; if that takes longer than `transactions.end_wait_s`, CONCURRENT_TRANSACTIONS, and the client
+            asks again
             a transactional producer that names its id and epoch, which are no more in force, is PRODUCER_FENCED
             (before v4 INVALID_PRODUCER_EPOCH)
             a timeout above `transactions.max_timeout_s` is INVALID_TRANSACTION_TIMEOUT, an empty transactional id
@@ -42,7 +42,7 @@ async def handle(context: Context, request: InitProducerIdRequest) -> HandlerRes
     try:
         producer_id = await context.broker.allocate_producer_id()
     except Retriable as error:
-        log.warning("no producer id to give", extra={"why": str(error), "client": context.client_id})
+        log.warning("no producer id could be allocated", extra={"why": str(error), "client": context.client_id})
         return _rejection(context, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 

@@ -2,11 +2,11 @@
 
 Behaviour   answered when the generation begins: all members have joined, or the rebalance timeout is over; an empty
             group waits `groups.initial_rebalance_delay_s` for more members after each new one
-            a new member is told its id with MEMBER_ID_REQUIRED (v4, KIP-394) and joins again with it
+            a new member gets its id with MEMBER_ID_REQUIRED (v4, KIP-394) and joins again with it
             a static member that comes back without its id takes its own place, in a stable group without a rebalance,
             and its older life is FENCED_INSTANCE_ID (KIP-345)
-            the leader alone learns who the members are; a static leader that comes back is told to skip the
-            assignment (v9, KIP-814), an older one is shown its former id as the leader
+            only the leader gets the list of members; a static leader that comes back gets skip_assignment (v9,
+            KIP-814), before v9 its former id as the leader
             a client that is gone meanwhile stays a member until its session is over
             metadata above `groups.max_member_bytes` or `groups.max_group_bytes` is INVALID_REQUEST, a full group
             GROUP_MAX_SIZE_REACHED
@@ -33,11 +33,11 @@ SKIP_SINCE: Final = 9
 
 @handles(JoinGroupRequest, (0, 9))
 async def handle(context: Context, request: JoinGroupRequest) -> HandlerResult:
-    ask = JoinRequest(
+    join = JoinRequest(
         member_id=request.member_id,
         instance_id=request.group_instance_id,
         client_id=context.client_id,
-        client_host=f"/{context.client_host}",  # as Kafka writes it, and its tools show it
+        client_host=f"/{context.client_host}",  # Kafka's format, which its tools show
         session_timeout_ms=request.session_timeout_ms,
         rebalance_timeout_ms=request.rebalance_timeout_ms,
         protocol_type=request.protocol_type,
@@ -45,23 +45,23 @@ async def handle(context: Context, request: JoinGroupRequest) -> HandlerResult:
         learns_id=context.version >= ID_REQUIRED_SINCE,
         may_skip_assignment=context.version >= SKIP_SINCE,
     )
-    return JoinResponse(context, request.group_id, ask)
+    return JoinResponse(context, request.group_id, join)
 
 
 class JoinResponse(PendingResponse):
-    """Waits for the other members. When the client goes, nobody waits; the member's session tells the group."""
+    """Waits for the other members. If the client disconnects, its member stays until the session expires."""
 
-    __slots__ = ("_ask", "_context", "_group_id")
+    __slots__ = ("_context", "_group_id", "_join")
     drain_on_stop: ClassVar[bool] = False
 
-    def __init__(self, context: Context, group_id: str, ask: JoinRequest) -> None:
+    def __init__(self, context: Context, group_id: str, join: JoinRequest) -> None:
         self._context = context
         self._group_id = group_id
-        self._ask = ask
+        self._join = join
 
     async def respond(self) -> Response:
         try:
-            return _response(await self._context.broker.groups.join(self._group_id, self._ask))
+            return _response(await self._context.broker.groups.join(self._group_id, self._join))
         except StreamhouseError as error:
             return self._refused(error)
 
@@ -69,7 +69,7 @@ class JoinResponse(PendingResponse):
         return JoinGroupResponse(
             error_code=self._context.count_error(error),
             protocol_name=None if self._context.version >= NULLS_SINCE else "",
-            member_id=error.member_id if isinstance(error, MemberIdRequired) else self._ask.member_id,
+            member_id=error.member_id if isinstance(error, MemberIdRequired) else self._join.member_id,
         )
 
 

@@ -29,7 +29,7 @@ async def handle(context: Context, request: LeaveGroupRequest) -> HandlerResult:
     )
     try:
         outcomes = await context.broker.groups.leave(request.group_id, leavers)
-    except UnknownMember as error:  # there is no such group
+    except UnknownMember as error:  # the group doesn't exist
         outcomes = [error] * len(leavers)
     except StreamhouseError as error:
         return LeaveGroupResponse(error_code=context.count_error(error))

@@ -1,8 +1,8 @@
 """ListConfigResources, API key 74, versions 0-1: what has settings.
 
-Behaviour   topics and agents, of the types that are asked for, or of all types when none is
-            before v1 only client metrics can be asked for, of which there are none
-            groups, broker loggers and client metrics have no settings here, so none are told
+Behaviour   topics and agents, of the requested types, or of all types if none is requested
+            before v1 only client metrics can be requested, of which there are none
+            groups, broker loggers and client metrics have no settings here, so there are none
             an unknown type is UNSUPPORTED_VERSION
 Left out    nothing
 Versions    v0 flexible · v1 types of resources

@@ -1,7 +1,7 @@
 """ListPartitionReassignments, API key 46, versions 0-0: which partitions are on the move.
 
-Behaviour   those that one agent leads and another one should: because somebody moved them, because an agent joined,
-            drains or died; the one is being removed, the other added
+Behaviour   partitions whose leader is not the preferred one: after a reassignment, or because an agent joined, drains
+            or died; the current leader is listed as removing, the preferred one as adding
             null asks for all topics; of others, topics and partitions that aren't there are left out
 Left out    timeout_ms: the answer is there at once
 Versions    v0 flexible
@@ -37,7 +37,7 @@ async def handle(context: Context, request: ListPartitionReassignmentsRequest) -
 
 
 async def _moving(context: Context, request: ListPartitionReassignmentsRequest) -> list[PartitionStatus]:
-    """Partitions on the move among those that are asked for, by topic and number."""
+    """The requested partitions that are being reassigned, by topic and number."""
     topics = await context.broker.topics()
     requested = None
     if request.topics is not None:

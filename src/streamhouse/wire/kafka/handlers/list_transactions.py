@@ -2,9 +2,9 @@
 
 Behaviour   all of them, or those in given states, of given producer ids, whose transaction has been under way for
             longer than a duration (v1), whose id matches a regular expression as a whole (v2)
-            a state that there isn't is told back in `unknown_state_filters`; with no other, nothing matches
+            an unknown state is returned in `unknown_state_filters`; without a known one nothing matches
             at most `transactions.max_listed`; an impossible expression is INVALID_REGULAR_EXPRESSION
-            each agent tells its own, so that administrators who ask all of them see each id once
+            each agent returns its own, so that administrators who ask all agents get each id once
 Left out    nothing
 Versions    v0 flexible · v1 duration · v2 pattern
 """
@@ -63,8 +63,7 @@ async def handle(context: Context, request: ListTransactionsRequest) -> HandlerR
 
 
 def _matcher(pattern: str) -> Callable[[str], bool]:
-    """By an engine whose time grows with the text alone, as the one that Kafka uses; an expression must not be able to
-    keep an agent busy."""
+    """Compile the pattern with RE2, as Kafka does: its time is linear in the text, so no pattern can block an agent."""
     if not pattern:
         return lambda _: True
     if len(pattern) > MAX_PATTERN_CHARS:

@@ -1,6 +1,6 @@
 """Metadata, API key 3, versions 0-13: the topics, their partitions, and who leads them.
 
-Behaviour   no topics asked for: all of them (v0: an empty list, later: null)
+Behaviour   without requested topics (v0: an empty list, later: null) all topics
             a topic that isn't there is created when the request and `topics.auto_create` allow it; else
             UNKNOWN_TOPIC_OR_PARTITION
             topics by id from v12 on; an unknown id is UNKNOWN_TOPIC_ID
@@ -75,7 +75,7 @@ async def _topics(context: Context, request: MetadataRequest) -> list[MetadataRe
     if context.version < IDS_SINCE and any(
         requested.name is None or requested.topic_id.int for requested in request.topics
     ):
-        raise CloseConnection(f"topics are asked for by name before v{IDS_SINCE}; version={context.version}")
+        raise CloseConnection(f"topics are requested by name before v{IDS_SINCE}; version={context.version}")
     unique = {(requested.topic_id, requested.name): requested for requested in request.topics}
     create = request.allow_auto_topic_creation
     return [await _topic(context, requested, create=create) async for requested in iterate_fairly(unique.values())]
@@ -95,7 +95,7 @@ async def _find(context: Context, topic_id: UUID, name: str | None, *, create: b
     if topic_id != ZERO_UUID:
         return await context.broker.catalog.find_by_id(TopicId(topic_id))
     if name is None:
-        raise InvalidTopicName("neither a name nor an id was given")
+        raise InvalidTopicName("the request has neither a name nor an id")
     check_topic_name(name)
     return await context.broker.topic(name, create=create)
 

@@ -1,4 +1,4 @@
-"""OffsetCommit, API key 8, versions 2-10: a group's place in its partitions.
+"""OffsetCommit, API key 8, versions 2-10: a group's offsets in its partitions.
 
 Behaviour   answered when the offsets are durable: they survive whatever happens to the agent
             from members of the generation, also while the group gathers for the next one; from anybody without a

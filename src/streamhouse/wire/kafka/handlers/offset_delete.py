@@ -1,7 +1,7 @@
-"""OffsetDelete, API key 47, versions 0-0: a group forgets its place in partitions.
+"""OffsetDelete, API key 47, versions 0-0: offsets of a group are deleted.
 
 Behaviour   each partition on its own; one that members of the group read is GROUP_SUBSCRIBED_TO_TOPIC
-            a group with members that are no consumers is NON_EMPTY_GROUP, because nobody knows what they read
+            a group with members that are no consumers is NON_EMPTY_GROUP, because what they read is unknown
             a group that isn't there is GROUP_ID_NOT_FOUND, one that another agent coordinates NOT_COORDINATOR
 Left out    nothing
 Versions    v0 is the only one

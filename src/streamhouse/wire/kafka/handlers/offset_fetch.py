@@ -10,7 +10,7 @@ Behaviour   one group, or several from v8 on, each of which succeeds or fails on
             COORDINATOR_LOAD_IN_PROGRESS, after which all clients ask again
             what concerns the whole group is said in its own place: per partition in v1, once from v2 on
             with require_stable (v7), a partition whose offset a transaction may still change is UNSTABLE_OFFSET_COMMIT,
-            and consumers ask again; without it, what was committed before is told
+            and consumers ask again; without it, the previous committed offset is returned
 Left out    member id and epoch (v9) mean something to the newer group protocol only
 Versions    v2 all partitions · v5 leader epoch · v6 flexible · v7 require_stable · v8 several groups
             v9 member and epoch · v10 topics by id
@@ -50,7 +50,7 @@ NOTHING: Final = CommittedOffset(offset=-1, committed_at_ms=0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedTopic:
-    """`name` is a code where the topic was asked for by an id that has none."""
+    """`name` is an error code if the topic was requested by an unknown id."""
 
     name: str | ErrorCode
     topic_id: UUID
@@ -59,7 +59,7 @@ class RequestedTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedGroup:
-    """`topics` is None for all."""
+    """`topics` None: all topics."""
 
     group_id: str
     topics: Sequence[RequestedTopic] | None
@@ -114,7 +114,7 @@ async def _requested_groups(context: Context, group: OffsetFetchRequestGroup) ->
 
 
 def _requested_partitions(groups: Iterable[RequestedGroup]) -> dict[str, list[TopicPartition] | None]:
-    """What to look up; a group that is asked for twice gets both answers from one look."""
+    """The partitions to look up by group; a group that occurs twice is looked up once."""
     target: dict[str, list[TopicPartition] | None] = {}
     for group in groups:
         names, known = group.names(), target.get(group.group_id, [])
@@ -122,7 +122,7 @@ def _requested_partitions(groups: Iterable[RequestedGroup]) -> dict[str, list[To
     return target
 
 
-# --- answers
+# --- responses
 
 
 async def _group(context: Context, requested: RequestedGroup, result: CommittedByPartition) -> OffsetFetchResponseGroup:
@@ -167,7 +167,7 @@ def _topic(context: Context, each: CommittedOffset | StreamhouseError) -> tuple[
 
 
 async def _all(context: Context, result: Stable) -> list[RequestedTopic]:
-    """Every topic of which something was committed, with its id where the version has it."""
+    """All topics with committed offsets, with their ids if the version has them."""
     topics: list[RequestedTopic] = []
     for name, partitions in _by_topic(result).items():
         topic_id = ZERO_UUID

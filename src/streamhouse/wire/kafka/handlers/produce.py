@@ -3,7 +3,7 @@
 Behaviour   acks=1 and acks=all are answered when the write-ahead log holds the batch under its policy
             acks=0 gets no answer; when something was wrong with it the connection is closed, so that the client learns
             other acks are INVALID_REQUIRED_ACKS
-            batches are placed in the order of their requests; what waits for durability doesn't hold up later requests
+            batches are appended in the order of their requests; waiting for durability doesn't delay later requests
             one partition's failure never fails its neighbours
             a duplicate of an idempotent producer's batch gets the offset of the original
             records that break a rule of their topic are named (v8, KIP-467), so that the client can send the others
@@ -12,7 +12,7 @@ Behaviour   acks=1 and acks=all are answered when the write-ahead log holds the 
             what isn't the client's fault is answered with a code that clients retry, never with UNKNOWN_SERVER_ERROR
             agents that forward to each other may say acks=-100: as -1, and the batch is flushed soon
             producer ids from 2^62 on stand for idempotency keys: INVALID_RECORD, unless an agent forwards them
-            the first batch of a transaction in a partition is placed if the partition is a part of it, which
+            the first batch of a transaction in a partition is appended if the partition is a part of it, which
             AddPartitionsToTxn made it, or from v12 on the request itself (transaction.version 2): otherwise
             TRANSACTION_ABORTABLE, before v11 INVALID_TXN_STATE
             a transactional batch in a request without a transactional id is TRANSACTIONAL_ID_AUTHORIZATION_FAILED, one
@@ -57,7 +57,7 @@ log = logging.getLogger(__name__)
 ACKS: Final = (-1, 0, 1)
 REQUEST_FLUSH: Final = -100
 AGENT: Final = "streamhouse-agent"
-"""The client id by which agents know each other."""
+"""The client id of requests from other agents."""
 ZSTD_SINCE: Final = 7
 LEADERS_SINCE: Final = 10
 IDS_SINCE: Final = 13
@@ -68,21 +68,21 @@ _ZSTD: Final = 4
 _TRANSACTIONAL: Final = 0x10
 _PRODUCER_AT: Final = 43
 _KEYS: Final = range(FIRST_KEY_ID >> 56, 0x80)
-"""First bytes of producer ids that stand for idempotency keys."""
+"""First bytes of producer ids that represent idempotency keys."""
 
 
 Inspected: TypeAlias = Mapping[int, Inspection]
-"""What was found in small batches ahead, by the id of their part of the request."""
+"""Inspections of small batches that were made ahead, by `id` of their part of the request."""
 
 
 class Outcome(NamedTuple):
-    """What became of one partition's batch: placed, or refused."""
+    """The result for one partition's batch: appended, or rejected with a code."""
 
     partition: int
     pending_append: PendingAppend | None
     code: ErrorCode = ErrorCode.NONE
     text: str | None = None
-    to_blame: Sequence[int] = ()
+    rejected_records: Sequence[int] = ()
     leader: NotLeader | None = None
 
 
@@ -122,7 +122,7 @@ async def handle(context: Context, request: ProduceRequest) -> HandlerResult:
 
 
 def _named(context: Context, request: ProduceRequest) -> Mapping[TopicPartition, PartitionProduceData]:
-    """What is asked for, as far as the names of its topics are known at once."""
+    """The partitions of the request whose topic names are in the cache."""
     named: dict[TopicPartition, PartitionProduceData] = {}
     for topic in request.topic_data:
         name: str | None = topic.name
@@ -135,7 +135,7 @@ def _named(context: Context, request: ProduceRequest) -> Mapping[TopicPartition,
 
 
 async def _inspect_ahead(context: Context, named: Mapping[TopicPartition, PartitionProduceData]) -> Inspected:
-    """By the parts of the request themselves: a partition may be named twice."""
+    """Inspections by part of the request: a partition may occur twice."""
     batches = [(name, part.records or b"") for name, part in named.items()]
     result = await context.broker.inspect_ahead(batches)
     return {id(part): each for part, each in zip(named.values(), result, strict=True) if each is not None}
@@ -203,12 +203,12 @@ async def _append(
             part.index, None, context.count_error(ErrorCode.KAFKA_STORAGE_ERROR), "append failed unexpectedly"
         )
     finally:
-        # The batch is the log's now; the frame must not outlive it in a message that nobody reads any more.
+        # The log owns the batch now; the decoded request must not keep the frame alive.
         part.records = None
 
 
 def _check(context: Context, records: Buffer) -> bool:
-    """Judge a batch by its own attributes, not by what the request around it says; whether it is transactional."""
+    """Check a batch by its own attributes, not by the request's; returns whether it is transactional."""
     attributes = records[_ATTRIBUTES_AT] if len(records) > _ATTRIBUTES_AT else 0
     if len(records) > _PRODUCER_AT and records[_PRODUCER_AT] in _KEYS and context.client_id != AGENT:
         raise InvalidRecord(f"producer id is reserved for idempotency keys; from={FIRST_KEY_ID}")
@@ -218,7 +218,7 @@ def _check(context: Context, records: Buffer) -> bool:
 
 
 class Acknowledgement(PendingResponse):
-    """Waits until the placed batches of a request are durable."""
+    """Waits until the appended batches of a request are durable."""
 
     __slots__ = ("_context", "_topics")
 
@@ -271,7 +271,7 @@ def _response(topics: Sequence[TopicOutcome]) -> ProduceResponse:
 
 
 def _endpoints(topics: Sequence[TopicOutcome]) -> list[NodeEndpoint]:
-    """Where the leaders are that the answer names."""
+    """Addresses of the leaders that the response names."""
     leaders = {
         outcome.leader.node_id: outcome.leader.address
         for topic in topics
@@ -292,7 +292,7 @@ def _partition(outcome: Outcome) -> PartitionProduceResponse:
             index=outcome.partition,
             error_code=outcome.code,
             base_offset=-1,
-            record_errors=[BatchIndexAndErrorMessage(batch_index=each) for each in outcome.to_blame],
+            record_errors=[BatchIndexAndErrorMessage(batch_index=each) for each in outcome.rejected_records],
             error_message=outcome.text,
             current_leader=_leader(outcome.leader),
         )

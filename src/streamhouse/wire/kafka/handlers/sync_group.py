@@ -27,7 +27,7 @@ async def handle(context: Context, request: SyncGroupRequest) -> HandlerResult:
     if context.version >= PROTOCOL_SINCE and (request.protocol_type is None or request.protocol_name is None):
         error = InconsistentProtocol(request.group_id, why="protocol type and name are missing")
         return SyncGroupResponse(error_code=context.count_error(error))
-    ask = SyncRequest(
+    sync = SyncRequest(
         member_id=request.member_id,
         instance_id=request.group_instance_id,
         generation=request.generation_id,
@@ -35,23 +35,23 @@ async def handle(context: Context, request: SyncGroupRequest) -> HandlerResult:
         protocol=request.protocol_name,
         assignments={each.member_id: bytes(each.assignment) for each in request.assignments},
     )
-    return SyncResponse(context, request.group_id, ask)
+    return SyncResponse(context, request.group_id, sync)
 
 
 class SyncResponse(PendingResponse):
-    """Waits for the leader, and until what it brought is durable."""
+    """Waits until the leader has sent the assignments and they are durable."""
 
-    __slots__ = ("_ask", "_context", "_group_id")
+    __slots__ = ("_context", "_group_id", "_sync")
     drain_on_stop: ClassVar[bool] = False
 
-    def __init__(self, context: Context, group_id: str, ask: SyncRequest) -> None:
+    def __init__(self, context: Context, group_id: str, sync: SyncRequest) -> None:
         self._context = context
         self._group_id = group_id
-        self._ask = ask
+        self._sync = sync
 
     async def respond(self) -> Response:
         try:
-            synced = await self._context.broker.groups.sync(self._group_id, self._ask)
+            synced = await self._context.broker.groups.sync(self._group_id, self._sync)
         except StreamhouseError as error:
             return SyncGroupResponse(error_code=self._context.count_error(error))
         return SyncGroupResponse(

@@ -1,8 +1,8 @@
-"""TxnOffsetCommit, API key 28, versions 0-6: a group's place in its partitions, as a part of a transaction.
+"""TxnOffsetCommit, API key 28, versions 0-6: a group's offsets in its partitions, as a part of a transaction.
 
-Behaviour   kept when answered, and seen by nobody until the transaction is committed; dropped when it is aborted
+Behaviour   durable when acknowledged, visible once the transaction is committed; dropped when it is aborted
             until then OffsetFetch with `require_stable` is UNSTABLE_OFFSET_COMMIT for these partitions
-            from members of the generation (v3), or from anybody who names no member, as consumers without a group do
+            from members of the generation (v3), or without a member, as from consumers without a group
             each partition on its own: an unknown one is UNKNOWN_TOPIC_OR_PARTITION, an unknown id UNKNOWN_TOPIC_ID,
             a text above `groups.offset_metadata_bytes` OFFSET_METADATA_TOO_LARGE
             from v5 on (transaction.version 2) it begins the transaction where AddOffsetsToTxn did before
@@ -37,7 +37,7 @@ IDS_SINCE: Final = 6
 BEGINS_SINCE: Final = 5
 ABORTABLE_SINCE: Final = 4
 LOADING_SINCE: Final = 2
-"""Before it, producers didn't expect that a coordinator is loading."""
+"""Before this version, producers don't know COORDINATOR_LOAD_IN_PROGRESS."""
 
 CODES: Final = VersionedCodes(fenced_since=NEVER, abortable_since=ABORTABLE_SINCE)
 

@@ -1,4 +1,4 @@
-"""WriteTxnMarkers, API key 27, versions 1-2: the end of transactions, told to the leaders of their partitions.
+"""WriteTxnMarkers, API key 27, versions 1-2: markers of ended transactions for the leaders of their partitions.
 
 Behaviour   answered when the markers are as durable as records are; each partition on its own
             a marker that the partition has, or that comes late, is no error and changes nothing: `coordinator_epoch`
