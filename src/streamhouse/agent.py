@@ -52,6 +52,7 @@ from streamhouse.wire.http.agent_client import HttpFreezeClient
 from streamhouse.wire.http.app import make_app
 from streamhouse.wire.http.server import HttpServer
 from streamhouse.wire.kafka.agent_client import KafkaAgentClient
+from streamhouse.wire.kafka.listener import KafkaListener
 from streamhouse.wire.kafka.server import KafkaServer
 from streamhouse.wire.listener import EVERYWHERE, advertised, bind
 
@@ -229,7 +230,7 @@ async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
         kafka = KafkaServer(
             settings.kafka,
             broker,
-            listener=listeners.kafka,
+            listeners=[KafkaListener.plain(listeners.kafka, _kafka_advertised(settings))],
             clock=dependencies.clock,
             registry=registry,
             cluster_id=cluster_id,
@@ -277,6 +278,10 @@ async def recover(settings: Settings, *, apply: bool, take_over: str | None, on_
             take_over=take_over,
             on_progress=on_progress,
         )
+
+
+def _kafka_advertised(settings: Settings) -> Address | None:
+    return parse_address(settings.kafka.advertise) if settings.kafka.advertise else None
 
 
 def _data_paths(settings: Settings) -> _DataPaths:

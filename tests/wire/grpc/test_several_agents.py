@@ -29,6 +29,7 @@ from streamhouse.stores.objects.memory import MemoryObjectStore
 from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
 from streamhouse.wire.grpc.server import GrpcServer
 from streamhouse.wire.kafka.agent_client import KafkaAgentClient
+from streamhouse.wire.kafka.listener import KafkaListener
 from streamhouse.wire.kafka.server import KafkaServer
 from streamhouse.wire.listener import bind
 from tests.wire.grpc.talk import PATIENCE_S, Client, values_of
@@ -72,7 +73,12 @@ async def a_member(objects: ObjectStore, metadata: MetadataStore) -> AsyncIterat
     await broker.start()
     running = asyncio.create_task(broker.run())
     kafka = KafkaServer(
-        SETTINGS.kafka, broker, listener=listener, clock=clock, registry=registry, cluster_id="three-agents"
+        SETTINGS.kafka,
+        broker,
+        listeners=[KafkaListener.plain(listener)],
+        clock=clock,
+        registry=registry,
+        cluster_id="three-agents",
     )
     await kafka.start()
     server = GrpcServer(SETTINGS.grpc)

@@ -26,6 +26,7 @@ from streamhouse.stores.objects.base import ObjectStore
 from streamhouse.stores.objects.memory import MemoryObjectStore
 from streamhouse.wire.kafka.codec import decode, encode_bytes
 from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.listener import KafkaListener
 from streamhouse.wire.kafka.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from streamhouse.wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from streamhouse.wire.kafka.messages.header import RequestHeader, ResponseHeader
@@ -112,10 +113,11 @@ async def a_server(
 ) -> AsyncIterator[Served]:
     registry = CollectorRegistry()
     listener = bind(parse_address(listen), flag="--kafka")
+    advertised = parse_address(settings.kafka.advertise) if settings.kafka.advertise else None
     server = KafkaServer(
         settings.kafka,
         broker,
-        listener=listener,
+        listeners=[KafkaListener.plain(listener, advertised)],
         clock=clock or SystemClock(),
         registry=registry,
         cluster_id="a-cluster-of-the-tests",

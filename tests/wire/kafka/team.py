@@ -32,6 +32,7 @@ from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.metadata.open import open_metadata_store
 from streamhouse.stores.objects.memory import MemoryObjectStore
 from streamhouse.wire.kafka.agent_client import KafkaAgentClient
+from streamhouse.wire.kafka.listener import KafkaListener
 from streamhouse.wire.kafka.schema import Buffer
 from streamhouse.wire.kafka.server import KafkaServer
 from streamhouse.wire.listener import bind
@@ -92,7 +93,7 @@ class Member:
         self.server = KafkaServer(
             settings.kafka,
             self.broker,
-            listener=self._listener,
+            listeners=[KafkaListener.plain(self._listener)],
             clock=clock,
             registry=CollectorRegistry(),
             cluster_id="a-team",

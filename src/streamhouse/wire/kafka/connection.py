@@ -26,6 +26,7 @@ from streamhouse.clock import Clock
 from streamhouse.config import Address, KafkaSettings
 from streamhouse.errors import StreamhouseError
 from streamhouse.limits import yield_to_loop
+from streamhouse.model.access import Caller
 from streamhouse.telemetry import RateLimitedLog
 from streamhouse.wire.client_limits import ConnectionLimits, Rejection, RejectionBackoff
 from streamhouse.wire.kafka.client_software import UNNAMED, ClientSoftware
@@ -40,6 +41,7 @@ from streamhouse.wire.kafka.framing import (
     is_rejection,
 )
 from streamhouse.wire.kafka.large_messages import Encoded, LargeMessages, is_large
+from streamhouse.wire.kafka.listener import KafkaListener
 from streamhouse.wire.kafka.schema import Buffer, Response
 
 log = logging.getLogger(__name__)
@@ -58,7 +60,6 @@ class ServerState:
     large: LargeMessages
     limits: ConnectionLimits
     rejections: RejectionBackoff
-    advertised: Address | None
     cluster_id: str
     connections: "set[Connection]" = field(default_factory=set)
     scratch: memoryview = field(default_factory=lambda: memoryview(bytearray(SCRATCH_BYTES)))
@@ -94,6 +95,7 @@ class Connection(asyncio.BufferedProtocol):
         "_is_finished",
         "_is_lost",
         "_is_reading",
+        "_listener",
         "_loop",
         "_outbox",
         "_reader",
@@ -110,6 +112,7 @@ class Connection(asyncio.BufferedProtocol):
         "_waits_for_bytes",
         "_worker",
         "advertised",
+        "caller",
         "host",
         "opened_at",
         "peer",
@@ -118,8 +121,9 @@ class Connection(asyncio.BufferedProtocol):
     )
     _transport: asyncio.Transport
 
-    def __init__(self, server: ServerState) -> None:
+    def __init__(self, server: ServerState, listener: KafkaListener) -> None:
         self._server = server
+        self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._reader = FrameReader(server.scratch, max_bytes=server.settings.max_request_bytes)
         self._received: deque[ReceivedRequest] = deque()
@@ -144,6 +148,7 @@ class Connection(asyncio.BufferedProtocol):
         """Whether the last request was of a kind that clients send to every agent."""
         self._stats = ConnectionStats(active_at=self.opened_at)
         self.advertised = Address("", 0)
+        self.caller = Caller()
         self.host = self.peer = ""
 
     def __repr__(self) -> str:
@@ -160,7 +165,8 @@ class Connection(asyncio.BufferedProtocol):
         server = self._server
         peer = Address(*(transport.get_extra_info("peername") or ("?", 0))[:2])
         self.host, self.peer = peer.host, str(peer)
-        self.advertised = server.advertised or Address(*transport.get_extra_info("sockname")[:2])
+        self.advertised = self._listener.spec.advertised or Address(*transport.get_extra_info("sockname")[:2])
+        self.caller = self._unproven_caller(transport)
         wait_s = server.limits.admit(self.host, server.broker.settings.kafka, server.clock.monotonic())
         if isinstance(wait_s, Rejection):
             self._is_finished = True
@@ -174,6 +180,15 @@ class Connection(asyncio.BufferedProtocol):
             self._waits_for_admission = True
             self._update_reading()
             self._loop.call_later(wait_s, self._on_admitted)
+
+    def _unproven_caller(self, transport: asyncio.Transport) -> Caller:
+        """Who is there without a login: the user of the client's certificate, or ANONYMOUS."""
+        security, listener = self._server.broker.security, self._listener.spec.name
+        encrypted = transport.get_extra_info("ssl_object")
+        user = self._listener.user_of(encrypted.getpeercert()) if encrypted is not None else None
+        if user is None:
+            return security.anonymous(host=self.host, listener=listener)
+        return security.certified(user, host=self.host, listener=listener)
 
     def _on_admitted(self) -> None:
         self._waits_for_admission = False
@@ -355,6 +370,8 @@ class Connection(asyncio.BufferedProtocol):
             decoded.version,
             decoded.client_id,
             self.host,
+            self.caller,
+            self._listener,
             self.advertised,
             server.cluster_id,
             server.metrics,

@@ -9,7 +9,7 @@ or a `PendingResponse` for which the connection waits while later requests start
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import ClassVar, Final, NamedTuple, TypeAlias
 
@@ -18,8 +18,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from streamhouse.broker.broker import Broker
 from streamhouse.config import Address
 from streamhouse.errors import Rejected, StreamhouseError
+from streamhouse.model.access import Caller
+from streamhouse.model.cluster import Session
 from streamhouse.wire.kafka.client_software import ClientSoftware
 from streamhouse.wire.kafka.errors import ErrorCode, error_code
+from streamhouse.wire.kafka.listener import KafkaListener
 from streamhouse.wire.kafka.schema import Response
 
 _BUCKETS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
@@ -91,6 +94,9 @@ class Context(NamedTuple):
     version: int
     client_id: str
     client_host: str
+    caller: Caller
+    """Who sent the request, as authentication found."""
+    listener: KafkaListener
     advertised: Address
     cluster_id: str
     metrics: KafkaMetrics
@@ -102,9 +108,21 @@ class Context(NamedTuple):
     """Called by the handler of ApiVersions, in which clients name their library."""
 
     def agents(self) -> list[tuple[int, Address]]:
-        """All agents by node id: this one at the address that this listener advertises, others at their own."""
-        own = self.broker.node_id
-        return [(each.node_id, self.advertised if each.node_id == own else each.kafka) for each in self.broker.agents()]
+        """All agents by node id, at the addresses that clients of this listener are told."""
+        return [(each.node_id, self.address_of(each)) for each in self.broker.agents()]
+
+    def address_of(self, agent: Session) -> Address:
+        """Where clients of this listener reach an agent."""
+        return self.advertised if agent.node_id == self.broker.node_id else self.listener.address_of(agent)
+
+    def addresses(self, leaders: Mapping[int | None, tuple[str, int] | None]) -> Iterator[tuple[int, Address]]:
+        """The addresses of leaders, given by node id at those that agents have for each other."""
+        known = {int(agent.node_id): agent for agent in self.broker.agents()} if leaders else {}
+        for node, address in leaders.items():
+            if node in known:
+                yield known[node].node_id, self.address_of(known[node])
+            elif node is not None and address is not None:
+                yield node, Address(*address)
 
     def departed(self) -> list[tuple[int, Address]]:
         """Agents that departed a moment ago, by node id.
@@ -113,7 +131,7 @@ class Context(NamedTuple):
         """
         if self.software.takes_redirects:
             return [(each.node_id, self.advertised) for each in self.broker.redirected()]
-        return [(each.node_id, each.kafka) for each in self.broker.departed()]
+        return [(each.node_id, self.listener.address_of(each)) for each in self.broker.departed()]
 
     def count_error(self, error: StreamhouseError | ErrorCode) -> ErrorCode:
         """Count an error and return its code for the response."""

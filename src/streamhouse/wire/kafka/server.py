@@ -1,4 +1,4 @@
-"""Kafka server: the listener, and everything that concerns more than one connection.
+"""Kafka server: the listeners, and everything that concerns more than one connection.
 
 Data path   clients -> **server** accepts -> connection -> handlers -> broker
 Owns        accepting, the limits over all connections, closing connections after timeouts, stopping
@@ -7,7 +7,7 @@ Leaves      one client's requests to `connection`
 
 import asyncio
 import logging
-import socket
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -15,13 +15,14 @@ from prometheus_client import CollectorRegistry
 
 from streamhouse.broker.broker import Broker
 from streamhouse.clock import Clock
-from streamhouse.config import Address, KafkaSettings, parse_address
+from streamhouse.config import Address, KafkaSettings
 from streamhouse.wire.client_limits import ConnectionLimits, RejectionBackoff
 from streamhouse.wire.kafka import handlers
 from streamhouse.wire.kafka.connection import Connection, ServerState
 from streamhouse.wire.kafka.connection_limits import InflightBytes, PinnedFrames, check_interval_s, find_close_reason
 from streamhouse.wire.kafka.context import KafkaMetrics
 from streamhouse.wire.kafka.large_messages import LargeMessages
+from streamhouse.wire.kafka.listener import KafkaListener
 
 log = logging.getLogger(__name__)
 
@@ -41,20 +42,20 @@ __all__ = ["KafkaServer", "handlers"]
 
 
 class KafkaServer:
-    """Serves Kafka's protocol on a listening socket, which it closes when it stops."""
+    """Serves Kafka's protocol on listening sockets, which it closes when it stops."""
 
     def __init__(
         self,
         settings: KafkaSettings,
         broker: Broker,
         *,
-        listener: socket.socket,
+        listeners: Sequence[KafkaListener],
         clock: Clock,
         registry: CollectorRegistry,
         cluster_id: str,
     ) -> None:
         self._settings = settings
-        self._listener = listener
+        self._listeners = listeners
         self._clock = clock
         inflight = InflightBytes(
             settings.max_inflight_bytes,
@@ -73,10 +74,9 @@ class KafkaServer:
             rejections=RejectionBackoff(
                 settings.failures_per_s, max_delay_s=settings.max_failure_delay_s, clients=settings.rate_clients
             ),
-            advertised=parse_address(settings.advertise) if settings.advertise else None,
             cluster_id=cluster_id,
         )
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._watch: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -91,19 +91,29 @@ class KafkaServer:
         return self._state.large
 
     async def start(self) -> Address:
-        """Start accepting connections; returns the address of the listener."""
+        """Start accepting connections; returns the address of the first listener."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Connection(self._state), sock=self._listener)
+        for listener in self._listeners:
+            self._servers.append(await self._listen(loop, listener))
         self._watch = loop.create_task(self._watch_connections(), name="kafka-watch")
-        return Address(*self._listener.getsockname()[:2])
+        return self._listeners[0].bound
+
+    async def _listen(self, loop: asyncio.AbstractEventLoop, listener: KafkaListener) -> asyncio.Server:
+        login_timeout_s = self._state.broker.settings.security.login_timeout_s
+        return await loop.create_server(
+            lambda: Connection(self._state, listener),
+            sock=listener.listening,
+            ssl=listener.tls,
+            ssl_handshake_timeout=None if listener.tls is None else login_timeout_s,
+        )
 
     async def stop(self) -> None:
         """Stop accepting, wait for pending responses for a limited time, and close. May be called twice."""
-        if self._server is None or self._watch is None:
+        if self._watch is None:
             return
-        server, watch = self._server, self._watch
-        self._server = self._watch = None
-        server.close()
+        watch, self._watch = self._watch, None
+        for server in self._servers:
+            server.close()
         watch.cancel()
         with suppress(asyncio.CancelledError):
             await watch

@@ -86,7 +86,7 @@ class LongPoll(PendingResponse):
         results = iter(result)
         return FetchResponse(
             responses=[self._topic(topic, name, results) async for topic, name in iterate_fairly(named)],
-            node_endpoints=_endpoints(result) if self._context.version >= ADDRESSES_SINCE else [],
+            node_endpoints=_endpoints(self._context, result) if self._context.version >= ADDRESSES_SINCE else [],
         )
 
     async def _name_of(self, topic: FetchTopic) -> str | ErrorCode:
@@ -155,11 +155,9 @@ def _leader(error: StreamhouseError) -> LeaderIdAndEpoch | None:
     return LeaderIdAndEpoch(leader_id=error.node_id, leader_epoch=error.epoch)
 
 
-def _endpoints(result: Sequence[FetchResult]) -> list[NodeEndpoint]:
+def _endpoints(context: Context, result: Sequence[FetchResult]) -> list[NodeEndpoint]:
     """Addresses of the leaders that the response names."""
     leaders = {got.error.node_id: got.error.address for got in result if isinstance(got.error, NotLeader)}
     return [
-        NodeEndpoint(node_id=node, host=address[0], port=address[1])
-        for node, address in leaders.items()
-        if node is not None and address is not None
+        NodeEndpoint(node_id=node, host=address.host, port=address.port) for node, address in context.addresses(leaders)
     ]

@@ -54,7 +54,7 @@ async def _find(context: Context, key_type: int, key: str) -> Coordinator:
         session = await coordinators.coordinator_of(key)
     except StreamhouseError as error:
         return _rejection(key, context.count_error(error), str(error))
-    host, port = context.advertised if session.node_id == context.broker.node_id else session.kafka
+    host, port = context.address_of(session)
     return Coordinator(key=key, node_id=session.node_id, host=host, port=port, error_message=None)
 
 

@@ -153,7 +153,7 @@ def _reject_all(context: Context, request: ProduceRequest, code: ErrorCode, text
         TopicOutcome(topic, [Outcome(part.index, None, code, text) for part in topic.partition_data])
         for topic in request.topic_data
     ]
-    return _response(topics)
+    return _response(context, topics)
 
 
 async def _append_topic(
@@ -236,10 +236,11 @@ class Acknowledgement(PendingResponse):
 
     async def respond(self) -> Response:
         return _response(
+            self._context,
             [
                 TopicOutcome(topic.requested, [await self._acknowledge(outcome) for outcome in topic.outcomes])
                 for topic in self._topics
-            ]
+            ],
         )
 
     async def _acknowledge(self, outcome: Outcome) -> Outcome:
@@ -256,7 +257,7 @@ class Acknowledgement(PendingResponse):
         return outcome
 
 
-def _response(topics: Sequence[TopicOutcome]) -> ProduceResponse:
+def _response(context: Context, topics: Sequence[TopicOutcome]) -> ProduceResponse:
     return ProduceResponse(
         responses=[
             TopicProduceResponse(
@@ -266,11 +267,11 @@ def _response(topics: Sequence[TopicOutcome]) -> ProduceResponse:
             )
             for topic in topics
         ],
-        node_endpoints=_endpoints(topics),
+        node_endpoints=_endpoints(context, topics),
     )
 
 
-def _endpoints(topics: Sequence[TopicOutcome]) -> list[NodeEndpoint]:
+def _endpoints(context: Context, topics: Sequence[TopicOutcome]) -> list[NodeEndpoint]:
     """Addresses of the leaders that the response names."""
     leaders = {
         outcome.leader.node_id: outcome.leader.address
@@ -279,9 +280,7 @@ def _endpoints(topics: Sequence[TopicOutcome]) -> list[NodeEndpoint]:
         if outcome.leader is not None
     }
     return [
-        NodeEndpoint(node_id=node, host=address[0], port=address[1])
-        for node, address in leaders.items()
-        if node is not None and address is not None
+        NodeEndpoint(node_id=node, host=address.host, port=address.port) for node, address in context.addresses(leaders)
     ]
 
 
