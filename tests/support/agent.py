@@ -4,13 +4,14 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from tests.support.forked_agent import ForkedProcess, fork_command
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
@@ -32,7 +33,7 @@ class LiveAgent:
         self.http = f"127.0.0.1:{free_port()}"
         self.grpc = f"127.0.0.1:{free_port()}" if grpc else ""
         self._flags = flags
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: ForkedProcess | None = None
         self.log_path = data.parent / f"{data.name}.log"
 
     def __enter__(self) -> Self:
@@ -60,10 +61,9 @@ class LiveAgent:
 
     def start(self) -> None:
         """Start and wait until it is ready."""
-        command = [sys.executable, "-m", "streamhouse", "up", "--data", str(self.data)]
-        command += ["--kafka", self.bootstrap, "--http", self.http, "--grpc", self.grpc, *self._flags]
-        with self.log_path.open("ab") as output:
-            self._process = subprocess.Popen(command, stdout=output, stderr=output, env=_clean_environment())
+        arguments = ["up", "--data", str(self.data), "--kafka", self.bootstrap, "--http", self.http]
+        arguments += ["--grpc", self.grpc, *self._flags]
+        self._process = fork_command(arguments, _clean_environment(), self.log_path)
         deadline = time.monotonic() + START_TIMEOUT_S
         while not self._is_ready():
             if self._process.poll() is not None or time.monotonic() > deadline:
