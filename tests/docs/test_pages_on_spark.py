@@ -1,4 +1,4 @@
-"""Docs that run on Spark: two pages with every change, the others nightly.
+"""Docs that run on Spark: README.md with every change, the others nightly.
 
 README.md and docs/sql.md share an agent, a SQL worker and a supervisor: their topics have different names. The other
 pages' SQL is bound by `tests/spark/sql/test_pages.py`, in the Spark that all tests share, and `test_pages` parses their
@@ -12,10 +12,11 @@ import pytest
 
 from tests.docs.pages import ON_SPARK, ROOT, agent_for_pages, environment_of, run_page
 from tests.support.agent import LiveAgent
+from tests.support.depth import scaled
 
 pytestmark = pytest.mark.spark
 
-SHARED = ON_SPARK[:2]
+SHARED = scaled(quick=ON_SPARK[:1], nightly=ON_SPARK[:2])
 
 
 @pytest.fixture(scope="module")

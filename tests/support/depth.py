@@ -11,7 +11,9 @@ A seed that is chosen at random is printed at the end of a run and in the failur
 
 import os
 import secrets
-from typing import Final
+from typing import Final, TypeVar
+
+T = TypeVar("T")
 
 DEPTH_VARIABLE: Final = "TEST_DEPTH"
 SEED_VARIABLE: Final = "TEST_SEED"
@@ -28,8 +30,8 @@ def is_nightly() -> bool:
     return depth == "nightly"
 
 
-def scaled(*, quick: int, nightly: int) -> int:
-    """A number of seeds, frames, rounds or kills."""
+def scaled(*, quick: T, nightly: T) -> T:
+    """A number of seeds, frames, rounds or kills; or the parameters of a test: nightly those of `quick` and others."""
     return nightly if is_nightly() else quick
 
 

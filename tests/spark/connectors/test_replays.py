@@ -20,9 +20,11 @@ from streamhouse.model.table import Connector, Table
 from streamhouse.spark.connectors import ReadContext, WriteContext, find
 from tests.spark.connectors.conftest import Ask, Lines
 from tests.support.agent import LiveAgent
+from tests.support.depth import scaled
 
 pytestmark = pytest.mark.spark
 
+TARGETS = ("topic append", "view", "iceberg", "postgresql", "files", "topic update", "delta", "parquet")
 NUMBERS = itertools.count()
 NOTICED = r"the checkpoint is older than what was committed; .* do=restore the newest checkpoint, or begin anew"
 Rows = Callable[[], list[Any]]
@@ -114,9 +116,7 @@ def line(number: int) -> str:
     return json.dumps({"id": number})
 
 
-@pytest.mark.parametrize(
-    "kind", ["topic append", "topic update", "view", "iceberg", "delta", "parquet", "postgresql", "files"]
-)
+@pytest.mark.parametrize("kind", scaled(quick=TARGETS[:5], nightly=TARGETS))
 def test_a_checkpoint_that_was_rolled_back_is_noticed(
     spark: SparkSession, target: MakeTarget, tmp_path: Path, kind: str
 ) -> None:

@@ -21,6 +21,7 @@ from streamhouse.spark.connectors.view_query import mode_of
 from streamhouse.spark.runtime.jvm import check_plan, plain_query, unsupported
 from tests.spark.connectors.conftest import Lines
 from tests.support.agent import LiveAgent
+from tests.support.depth import scaled
 
 pytestmark = pytest.mark.spark
 
@@ -303,15 +304,15 @@ def test_a_view_is_the_batch_result_across_micro_batches_late_records_and_restar
     assert (told["key"], told["rows"], told["batch"]) == (["w", "user"], 7, 3)
 
 
-@pytest.mark.parametrize(
-    ("text", "key"),
-    [
-        ("SELECT user, count(*) AS c FROM plays GROUP BY user HAVING c < 3", ()),
-        (f"WITH t AS ({COUNTS}) SELECT * FROM t WHERE c < 3 ORDER BY c DESC, user LIMIT 5", ()),
-        (f"WITH t AS ({COUNTS}) SELECT user, c FROM t WHERE c < 3", ()),
-        (f"WITH t AS ({COUNTS}) SELECT t.user, c FROM t JOIN limits ON c < most", ("user",)),
-    ],
+LEAVING: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (f"WITH t AS ({COUNTS}) SELECT t.user, c FROM t JOIN limits ON c < most", ("user",)),
+    (f"WITH t AS ({COUNTS}) SELECT * FROM t WHERE c < 3 ORDER BY c DESC, user LIMIT 5", ()),
+    (f"WITH t AS ({COUNTS}) SELECT user, c FROM t WHERE c < 3", ()),
+    ("SELECT user, count(*) AS c FROM plays GROUP BY user HAVING c < 3", ()),
 )
+
+
+@pytest.mark.parametrize(("text", "key"), scaled(quick=LEAVING[:2], nightly=LEAVING))
 def test_rows_that_leave_the_result_leave_the_view(
     spark: SparkSession, lines: Lines, keep: Callable[..., Kept], text: str, key: tuple[str, ...]
 ) -> None:

@@ -25,6 +25,7 @@ from tests.spark.connectors import test_view
 from tests.spark.connectors.test_view import Kept
 from tests.spark.sql.fakes import FakeDoor
 from tests.support.agent import LiveAgent
+from tests.support.depth import scaled
 
 pytestmark = pytest.mark.spark
 
@@ -139,7 +140,7 @@ def test_the_newest_record_of_each_key_stays_in_a_batch_and_across_batches(
     made = bench(LAST, orders)
     orders.put_at_random(1, 120)
     assert made.run() == newest(orders)  # a backlog of three partitions, in one micro-batch
-    orders.put_at_random(2, 40)
+    orders.put_at_random(2, scaled(quick=12, nightly=40))
     assert made.run(limit=5) == newest(orders)  # from the checkpoint, in many
     orders.put(1, -500, {"id": 3, "n": -1})  # a partition that lags behind
     orders.put(2, 900, {"id": 4, "n": -2})
@@ -171,16 +172,16 @@ def test_a_batch_that_failed_between_its_parts_is_told_again(
     assert made.run() == newest(orders)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "WITH t AS (SELECT id, n FROM STREAM({t0}) WHERE n >= 0) SELECT n, id FROM t",
-        "SELECT o.id, o.n FROM STREAM({t0}) AS o JOIN (SELECT id FROM range(8)) USING (id)",
-        "SELECT id, n FROM (SELECT * FROM STREAM({t0})) WHERE id IS NOT NULL",
-        "SELECT id, e.n FROM (SELECT id, explode(array(n)) AS n FROM STREAM({t0})) AS e",
-        "SELECT id, n FROM STREAM({t0}) UNION ALL SELECT id, n FROM STREAM({t0}) WHERE id > 3",
-    ],
+BETWEEN = (
+    "WITH t AS (SELECT id, n FROM STREAM({t0}) WHERE n >= 0) SELECT n, id FROM t",
+    "SELECT o.id, o.n FROM STREAM({t0}) AS o JOIN (SELECT id FROM range(8)) USING (id)",
+    "SELECT id, n FROM (SELECT * FROM STREAM({t0})) WHERE id IS NOT NULL",
+    "SELECT id, e.n FROM (SELECT id, explode(array(n)) AS n FROM STREAM({t0})) AS e",
+    "SELECT id, n FROM STREAM({t0}) UNION ALL SELECT id, n FROM STREAM({t0}) WHERE id > 3",
 )
+
+
+@pytest.mark.parametrize("text", scaled(quick=(BETWEEN[1], BETWEEN[4]), nightly=BETWEEN))
 def test_it_holds_whatever_stands_between_the_stream_and_the_result(
     topic: Callable[[], Topic], bench: Callable[..., Bench], text: str
 ) -> None:
@@ -282,6 +283,13 @@ def test_records_without_a_value_are_rows_of_nulls_and_null_is_a_key(
     assert made.run() == {None: None, 7: 3}
     without = bench("SELECT id, n FROM STREAM({t0}) WHERE NOT _deleted", orders)
     assert without.run() == {None: 1, 7: 3}
+
+
+@pytest.mark.parametrize("text", BETWEEN)
+def test_versions_are_read_whatever_stands_between_the_stream_and_the_result(
+    topic: Callable[[], Topic], bench: Callable[..., Bench], text: str
+) -> None:
+    assert needs_versions(bench(text, topic()).frame(), ("id",))
 
 
 def test_versions_are_only_read_where_they_decide(topic: Callable[[], Topic], bench: Callable[..., Bench]) -> None:

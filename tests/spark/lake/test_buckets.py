@@ -8,12 +8,13 @@ from streamhouse.model.table import Connector
 from streamhouse.spark.lake.table import Progress
 from tests.spark.conftest import BUCKET
 from tests.spark.lake.conftest import QUERY_ID, Make
-from tests.spark.lake.test_writing import CHANGES, change, end
+from tests.spark.lake.test_writing import CHANGES, LAKES, change, end
+from tests.support.depth import scaled
 
 pytestmark = [pytest.mark.spark, pytest.mark.s3]
 
 
-@pytest.mark.parametrize("connector", [Connector.ICEBERG, Connector.DELTA])
+@pytest.mark.parametrize("connector", scaled(quick=LAKES[:1], nightly=LAKES))
 def test_a_table_in_a_bucket_is_changed_by_key_and_has_one_writer(make: Make, connector: Connector) -> None:
     table, other = (make(connector, "id", location=f"s3://{BUCKET}/lake/{connector}") for _ in range(2))
     table.write(0, CHANGES, change(0, 1, 10), change(1, 2, 20))

@@ -8,11 +8,18 @@ from streamhouse.errors import PipelineMoved, Unavailable
 from streamhouse.model.table import Connector
 from streamhouse.spark.lake.iceberg_table import IcebergLakeTable
 from tests.spark.lake.conftest import QUERY_ID, Make, Written
+from tests.support.depth import scaled
 
 pytestmark = pytest.mark.spark
 
 ATOMIC = (Connector.ICEBERG, Connector.DELTA)
 LAKES = (*ATOMIC, Connector.PARQUET)
+STEPS = ("last_batch", "evolve_schema", "plan_files", "commit")
+EVERYWHERE = tuple((connector, step) for connector in ATOMIC for step in STEPS)
+INTERRUPTED = scaled(
+    quick=(*((Connector.ICEBERG, step) for step in STEPS), (Connector.DELTA, "commit")), nightly=EVERYWHERE
+)
+"""Before which call of which table something happens."""
 ORDERS = "id BIGINT, amount INT"
 
 
@@ -59,8 +66,7 @@ def test_a_query_of_the_generation_before_a_restart_commits_nothing(make: Make, 
     assert ids(new) == [1, 3]
 
 
-@pytest.mark.parametrize("connector", ATOMIC)
-@pytest.mark.parametrize("step", ["last_batch", "evolve_schema", "plan_files", "commit"])
+@pytest.mark.parametrize(("connector", "step"), INTERRUPTED)
 def test_a_restart_in_the_middle_of_a_micro_batch_ends_it(make: Make, connector: Connector, step: str) -> None:
     old = make(connector)
     old.write(0, ORDERS, (1, 1))
@@ -72,8 +78,7 @@ def test_a_restart_in_the_middle_of_a_micro_batch_ends_it(make: Make, connector:
     assert ids(old) == [1]
 
 
-@pytest.mark.parametrize("connector", ATOMIC)
-@pytest.mark.parametrize("step", ["last_batch", "evolve_schema", "plan_files", "commit"])
+@pytest.mark.parametrize(("connector", "step"), INTERRUPTED)
 def test_a_take_over_in_the_middle_of_a_micro_batch_ends_it(make: Make, connector: Connector, step: str) -> None:
     old = make(connector)
     old.write(0, ORDERS, (1, 1))
@@ -93,9 +98,8 @@ def test_a_take_over_before_there_is_a_table_counts(make: Make, connector: Conne
     assert ids(old) == []
 
 
-@pytest.mark.parametrize("connector", ATOMIC)
-@pytest.mark.parametrize("step", ["evolve_schema", "plan_files", "commit"])
-@pytest.mark.parametrize("key", [(), ("id",)])
+@pytest.mark.parametrize(("connector", "step"), [each for each in INTERRUPTED if each[1] != "last_batch"])
+@pytest.mark.parametrize("key", scaled(quick=[("id",)], nightly=[(), ("id",)]))
 def test_a_micro_batch_that_somebody_else_commits_meanwhile_is_there_once(
     make: Make, connector: Connector, step: str, key: tuple[str, ...]
 ) -> None:

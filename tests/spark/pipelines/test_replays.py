@@ -18,9 +18,11 @@ from streamhouse.spark.pipelines.query_builder import PipelineBuilder
 from streamhouse.spark.pipelines.runner_protocol import PipelineJob, pipeline_job
 from streamhouse.spark.runtime.checkpoint_folder import checkpoint_path
 from tests.support.agent import LiveAgent
+from tests.support.depth import scaled
 
 pytestmark = pytest.mark.spark
 
+KINDS = ("here", "elsewhere")
 NUMBERS = itertools.count()
 
 
@@ -136,7 +138,7 @@ def elsewhere(spark: SparkSession, tmp_path: Path) -> str:
     return f"viewfs://{table}/kept"
 
 
-@pytest.mark.parametrize("kind", ["here", "elsewhere"])
+@pytest.mark.parametrize("kind", scaled(quick=KINDS[1:], nightly=KINDS))
 def test_a_checkpoint_that_is_gone_is_put_back_from_the_last_commit(
     start: Start, request: pytest.FixtureRequest, kind: str
 ) -> None:
@@ -151,7 +153,7 @@ def test_a_checkpoint_that_is_gone_is_put_back_from_the_last_commit(
     assert pipeline.records() == [1, 2, 3]
 
 
-@pytest.mark.parametrize("kind", ["here", "elsewhere"])
+@pytest.mark.parametrize("kind", scaled(quick=KINDS[:1], nightly=KINDS))
 def test_a_topic_is_not_written_from_a_checkpoint_that_was_rolled_back(
     start: Start, request: pytest.FixtureRequest, tmp_path: Path, kind: str
 ) -> None:

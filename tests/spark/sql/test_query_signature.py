@@ -32,23 +32,34 @@ READING = ReadContext(agents="127.0.0.1:1")
 
 
 class Shaper:
+    """Analyzes each query once: most are compared with one of a few."""
+
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._catalog = Catalog("x", backend=FakeDoor(*TABLES))
+        self._bound: dict[tuple[str, ReadContext], ResolvedQuery] = {}
+        self._shapes: dict[tuple[str, ReadContext, tuple[str, ...] | None], Shape] = {}
 
     def bound(self, text: str, reading: ReadContext = READING) -> ResolvedQuery:
-        return analyze(self._spark, text, self._catalog, reading)
+        if (text, reading) not in self._bound:
+            self._bound[text, reading] = analyze(self._spark, text, self._catalog, reading)
+        return self._bound[text, reading]
 
     def view(self, text: str, *, key: tuple[str, ...] = ("k",), reading: ReadContext = READING) -> Shape:
-        bound = self.bound(text, reading)
-        return state_signature(bound.frame, bound.reads, rows=Rows(key=key))
+        return self._shape(text, reading, key)
 
     def pipeline(self, text: str, reading: ReadContext = READING) -> Shape:
-        bound = self.bound(text, reading)
-        return state_signature(bound.frame, bound.reads)
+        return self._shape(text, reading, None)
+
+    def _shape(self, text: str, reading: ReadContext, key: tuple[str, ...] | None) -> Shape:
+        if (text, reading, key) not in self._shapes:
+            bound = self.bound(text, reading)
+            rows = None if key is None else Rows(key=key)
+            self._shapes[text, reading, key] = state_signature(bound.frame, bound.reads, rows=rows)
+        return self._shapes[text, reading, key]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def shape(spark: SparkSession) -> Shaper:
     return Shaper(spark)
 
@@ -308,12 +319,18 @@ def test_a_view_that_starts_elsewhere_has_other_rows(shape: Shaper) -> None:
         "SELECT id AS k, from_json(country, 'a INT').a, INTERVAL 1 DAY + at, X'1F', current_timestamp() FROM orders",
     ],
 )
-def test_any_query_has_a_signature_and_always_the_same(shape: Shaper, text: str) -> None:
-    one, other = (signature_of(shape.bound(text).frame, leaves=("orders", "payments")) for _ in range(2))
+def test_any_query_has_a_signature_and_always_the_same(spark: SparkSession, shape: Shaper, text: str) -> None:
+    one, other = (
+        signature_of(each.bound(text).frame, leaves=("orders", "payments")) for each in (shape, Shaper(spark))
+    )
     assert one.result == other.result
 
 
-def test_a_plan_that_is_not_understood_is_told_by_its_text(shape: Shaper, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_that_is_not_understood_is_told_by_its_text(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shape = Shaper(spark)
+
     def fail(*_: object) -> str:
         raise KeyError("an operator of a later Spark")
 

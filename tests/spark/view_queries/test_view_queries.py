@@ -7,11 +7,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.view_queries.oracle import judge
+from tests.support.depth import scaled
 
 pytestmark = pytest.mark.spark
 
 FIRST = int(os.environ.get("VIEW_QUERIES_SEED", "0"))
-COUNT = int(os.environ.get("VIEW_QUERIES", "1" if "VIEW_QUERIES_SEED" in os.environ else "12"))
+COUNT = int(
+    os.environ.get("VIEW_QUERIES", "1" if "VIEW_QUERIES_SEED" in os.environ else scaled(quick="6", nightly="60"))
+)
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
