@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from streamhouse import errors
     from streamhouse.client.client import Client
+    from streamhouse.client.credentials import Credentials
     from streamhouse.client.delivery import Delivery
     from streamhouse.client.sync import SyncClient
     from streamhouse.client.types import NewSchema, Record, Schema, SchemaRef, SchemaReference
@@ -24,6 +25,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Client",
+    "Credentials",
     "Delivery",
     "NewSchema",
     "Receipt",
@@ -39,6 +41,7 @@ __all__ = [
 
 _PLACES: Final = {
     "Client": "streamhouse.client.client",
+    "Credentials": "streamhouse.client.credentials",
     "Delivery": "streamhouse.client.delivery",
     "NewSchema": "streamhouse.client.types",
     "Receipt": "streamhouse.model.record",

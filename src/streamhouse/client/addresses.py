@@ -17,24 +17,27 @@ async def resolve_bootstrap(bootstrap: Bootstrap) -> str:
     return bootstrap if isinstance(bootstrap, str) else await bootstrap()
 
 
-def agent_urls(text: str) -> list[str]:
-    """`host:port`, `http://host:port`, several with commas: the base address of each. Raises `Misconfigured`."""
-    urls = [_agent_url(part.strip()) for part in text.split(",") if part.strip()]
+def agent_urls(text: str, *, scheme: str = "http") -> list[str]:
+    """`host:port`, `http://host:port`, several with commas: the base address of each. Raises `Misconfigured`.
+
+    `scheme`: of those that say none.
+    """
+    urls = [_agent_url(part.strip(), scheme) for part in text.split(",") if part.strip()]
     if not urls:
         raise Misconfigured(f"no address; address={text!r}; give an agent's HTTP address such as localhost:8080")
     return urls
 
 
-def _agent_url(text: str) -> str:
+def _agent_url(text: str, default_scheme: str) -> str:
     scheme, separator, rest = text.partition("://")
     if not separator:
-        scheme, rest = "http", text
+        scheme, rest = default_scheme, text
     try:
         if scheme not in ("http", "https"):
             raise ValueError("must be HOST:PORT, http:// or https://")
         parts = urlsplit(f"//{rest.rstrip('/')}")
         if parts.port is None:
-            rest = f"{parts.netloc}:{443 if scheme == 'https' else DEFAULT_PORT}"
+            rest = f"{parts.netloc}:{443 if separator and scheme == 'https' else DEFAULT_PORT}"
         address = parse_address(rest.rstrip("/"))
     except ValueError as error:
         raise Misconfigured(

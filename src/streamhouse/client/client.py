@@ -5,12 +5,14 @@ is replaced by another one: each part looks the cluster up again when it opens.
 """
 
 import asyncio
+import os
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
 from streamhouse.client.admin import ClusterView, ConsumerGroups, Topics, Transactions
 from streamhouse.client.consumer import Consumer
+from streamhouse.client.credentials import Credentials
 from streamhouse.client.group_consumer import Commit, GroupConsumer
 from streamhouse.client.http import Http
 from streamhouse.client.kafka_admin import Admin
@@ -28,13 +30,18 @@ _DEFAULTS = ProducerSettings()
 class Client:
     """A StreamHouse cluster. `address` is the HTTP address of an agent, or of several: `a:8080,b:8080`.
 
-    Use it in `async with`; `SyncClient` is the same without `await`.
+    Use it in `async with`; `SyncClient` is the same without `await`. Without `credentials` the environment has them:
+    `STREAMHOUSE_USER` and others (docs/security.md).
     """
 
-    def __init__(self, address: str = "localhost:8080", *, timeout_s: float = 30.0) -> None:
+    def __init__(
+        self, address: str = "localhost:8080", *, timeout_s: float = 30.0, credentials: Credentials | None = None
+    ) -> None:
+        given = Credentials.from_environment(os.environ) if credentials is None else credentials
         self._address = address
+        self._credentials = given.for_agents(address)
         self._timeout_s = timeout_s
-        self._http = Http(address, timeout_s=min(timeout_s, 10.0))
+        self._http = Http(address, timeout_s=min(timeout_s, 10.0), credentials=self._credentials)
         self._admin: Admin | None = None
         self._opening = asyncio.Lock()
         self._is_open = False
@@ -99,6 +106,7 @@ class Client:
             settings=settings,
             write_value=self._writer(schema, f"{topic}-value"),
             write_key=self._writer(key_schema, f"{topic}-key"),
+            credentials=self._credentials,
         )
 
     def consume(
@@ -119,7 +127,9 @@ class Client:
         """
 
         def connect(starts: Mapping[int, int]) -> Consumer:
-            return Consumer(self._bootstrap, topic, starts=starts, timeout_s=self._timeout_s)
+            return Consumer(
+                self._bootstrap, topic, starts=starts, timeout_s=self._timeout_s, credentials=self._credentials
+            )
 
         span = ReadRange(from_=from_, until=until, partitions=partitions, limit=limit)
         return RecordReader(self._administrator, connect, topic, span, reader=self._reader(decode, decode_keys))
@@ -149,6 +159,7 @@ class Client:
             commit=commit,
             reader=self._reader(decode, decode_keys),
             timeout_s=self._timeout_s,
+            credentials=self._credentials,
         )
 
     # --- parts
@@ -162,7 +173,9 @@ class Client:
             raise Rejected("the client is not open; use it in: async with Client(...) as client")
         async with self._opening:
             if self._admin is None:
-                admin = Admin(await self._bootstrap(), timeout_s=min(self._timeout_s, 10.0))
+                admin = Admin(
+                    await self._bootstrap(), timeout_s=min(self._timeout_s, 10.0), credentials=self._credentials
+                )
                 self._admin = await admin.__aenter__()
             return self._admin
 

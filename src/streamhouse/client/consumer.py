@@ -13,6 +13,7 @@ from typing import Final, Self
 from aiokafka.protocol.fetch import FetchRequest
 
 from streamhouse.client.addresses import Bootstrap, resolve_bootstrap
+from streamhouse.client.credentials import NO_CREDENTIALS, Credentials
 from streamhouse.client.fetch_response import Chunk, FetchedPartitions, read_fetch_response
 from streamhouse.client.kafka_admin import Admin
 from streamhouse.client.types import Record
@@ -38,9 +39,11 @@ class Consumer:
         *,
         starts: Mapping[int, int],
         timeout_s: float = 30.0,
+        credentials: Credentials = NO_CREDENTIALS,
         clock: Clock | None = None,
     ) -> None:
         self._given_bootstrap = bootstrap
+        self._credentials = credentials
         self._topic = topic
         self._timeout_s = timeout_s
         self._clock = clock or SystemClock()
@@ -64,6 +67,7 @@ class Consumer:
             await resolve_bootstrap(self._given_bootstrap),
             timeout_s=self._timeout_s,
             clock=self._clock,
+            credentials=self._credentials,
             client_id="streamhouse-consumer",
         )
         await admin.__aenter__()

@@ -16,10 +16,13 @@ from aiokafka.errors import KafkaError
 
 from streamhouse.client.addresses import Bootstrap, resolve_bootstrap
 from streamhouse.client.consumer import FETCH_BYTES, PARTITION_FETCH_BYTES
+from streamhouse.client.credentials import NO_CREDENTIALS, Credentials
 from streamhouse.client.kafka_errors import no_agent, translate_errors
+from streamhouse.client.kafka_security import connection_options, explain_failure
 from streamhouse.client.serde import SchemaReader
 from streamhouse.client.types import Record
 from streamhouse.clock import Clock, SystemClock
+from streamhouse.errors import Unavailable
 from streamhouse.model.names import TopicPartition
 
 CLOSE_S: Final = 5.0
@@ -48,9 +51,11 @@ class GroupConsumer:
         commit: Commit = "auto",
         reader: SchemaReader | None = None,
         timeout_s: float = 30.0,
+        credentials: Credentials = NO_CREDENTIALS,
         clock: Clock | None = None,
     ) -> None:
         self._given_bootstrap = bootstrap
+        self._credentials = credentials
         self._topics = [topics] if isinstance(topics, str) else list(topics)
         self._group = group
         self._from_beginning = from_beginning
@@ -82,11 +87,15 @@ class GroupConsumer:
             session_timeout_ms=int(SESSION_S * 1000),
             fetch_max_bytes=FETCH_BYTES,
             max_partition_fetch_bytes=PARTITION_FETCH_BYTES,
+            **connection_options(self._credentials),
         )
         self._kafka = kafka
         kafka.subscribe(self._topics, listener=self._rebalances)
         try:
             await _started(kafka, bootstrap=self._bootstrap, subject=self._group, timeout_s=self._timeout_s)
+        except Unavailable as error:
+            self._kafka = None
+            raise await explain_failure(self._bootstrap, self._credentials) or error from None
         except BaseException:
             self._kafka = None
             raise

@@ -3,6 +3,7 @@
 Idempotent requests are retried at the next agent when one does not answer.
 """
 
+import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
@@ -12,7 +13,9 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
-from streamhouse.client.addresses import agent_urls
+from streamhouse.client.addresses import DEFAULT_PORT, agent_urls
+from streamhouse.client.credentials import NO_CREDENTIALS, Credentials
+from streamhouse.client.tls_errors import explain_tls, wants_tls
 from streamhouse.client.types import (
     AgentStatus,
     DamagedLog,
@@ -24,33 +27,52 @@ from streamhouse.client.types import (
 )
 from streamhouse.clock import Clock, SystemClock
 from streamhouse.errors import (
+    AccessDenied,
     AnotherTable,
     ConcurrentTransactions,
+    GroupAccessDenied,
+    InvalidAcl,
+    InvalidCredentials,
     InvalidDefinition,
+    Misconfigured,
     NameTaken,
+    NotAuthenticated,
     NoWorker,
     PipelineLimit,
     PipelineMoved,
     PlaceLost,
     Rejected,
+    SecurityDisabled,
+    SecurityLimit,
     StreamhouseError,
+    TopicAccessDenied,
+    TransactionalIdAccessDenied,
     TransactionalIdNotFound,
     Unavailable,
+    UnknownKey,
     UnknownPipeline,
     UnknownQuery,
     UnknownTable,
+    UnknownUser,
     UnknownView,
     UnknownViewRow,
+    UserExists,
     ViewRefused,
 )
+from streamhouse.errors.base import from_text
 
 T = TypeVar("T")
 
 SEGMENTS_PAGE: Final = 10_000
 """Segments per request; agents accept no larger limit."""
 
+_NO_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""Trusts no certificate: for clients that don't use TLS, which needn't load the system's authorities."""
+
 RETRIABLE: Final = (httpx.codes.SERVICE_UNAVAILABLE, httpx.codes.TOO_MANY_REQUESTS)
 TOO_MANY_REQUESTS: Final = 429
+REFUSED: Final[Mapping[int, type[StreamhouseError]]] = {401: NotAuthenticated, 403: AccessDenied}
+"""The errors of logins and access rules, for responses that name none."""
 DEFAULT_RETRY_AFTER_S: Final = 1.0
 """Wait after a 429 without a usable `Retry-After`."""
 MIN_RETRY_AFTER_S: Final = 0.1
@@ -58,20 +80,32 @@ MAX_RETRY_AFTER_S: Final = 60.0
 NAMED: Final[Mapping[str, type[StreamhouseError]]] = {
     kind.__name__: kind
     for kind in (
+        AccessDenied,
         AnotherTable,
         ConcurrentTransactions,
+        GroupAccessDenied,
+        InvalidAcl,
+        InvalidCredentials,
         InvalidDefinition,
         NameTaken,
         NoWorker,
+        NotAuthenticated,
         PipelineLimit,
         PipelineMoved,
         PlaceLost,
+        SecurityDisabled,
+        SecurityLimit,
+        TopicAccessDenied,
+        TransactionalIdAccessDenied,
         TransactionalIdNotFound,
+        UnknownKey,
         UnknownPipeline,
         UnknownQuery,
         UnknownTable,
+        UnknownUser,
         UnknownView,
         UnknownViewRow,
+        UserExists,
         ViewRefused,
     )
 }
@@ -132,17 +166,25 @@ class Http:
         address: str,
         *,
         timeout_s: float = 10.0,
+        credentials: Credentials = NO_CREDENTIALS,
         transport: httpx.AsyncBaseTransport | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._timeout_s = timeout_s
         self._clock = clock or SystemClock()
-        self._given = agent_urls(address)
+        self._credentials = credentials.for_agents(address)
+        self._given = agent_urls(address, scheme=self._credentials.scheme)
         self._listed: list[str] = []
         self._first = self._given[0]
         self._known: set[str] = set()
         # Proxies of the environment are for the outside world, not for the agent next door.
-        self._client = httpx.AsyncClient(timeout=timeout_s, trust_env=False, transport=transport)
+        self._client = httpx.AsyncClient(
+            timeout=timeout_s,
+            trust_env=False,
+            transport=transport,
+            headers=self._credentials.headers,
+            verify=self._credentials.ssl_context() if self._credentials.uses_tls else _NO_TLS,
+        )
 
     def __repr__(self) -> str:
         return f"<Http {self._first}>"
@@ -168,7 +210,7 @@ class Http:
             http = [agent.http for agent in cluster.agents if agent.http]
         if not kafka:
             raise Unavailable(f"no agent is alive, says {self._first}; start one with: streamhouse up")
-        self._listed = [url for address in http for url in agent_urls(address)]
+        self._listed = [url for address in http for url in agent_urls(address, scheme=self._credentials.scheme)]
         return ",".join(kafka)
 
     async def segments(self, topic: str | None = None, *, limit: int = 1000) -> list[Segment]:
@@ -286,26 +328,29 @@ class Http:
         headers = {} if content is None else {"content-type": kind}
         timeout = self._client.timeout if timeout_s is None else httpx.Timeout(timeout_s)
         not_http: list[str] = []
+        failures: list[tuple[str, BaseException]] = []
         for url in dict.fromkeys((self._first, *self._given, *self._listed)):
             try:
                 response = await self._client.request(
                     method, f"{url}{path}", params=params, content=content, headers=headers, timeout=timeout
                 )
-            except (httpx.ConnectError, httpx.ConnectTimeout):
+            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+                failures.append((url, error))
                 continue
             except (httpx.TransportError, OSError) as error:
+                failures.append((url, error))
                 if method == "GET":
                     if isinstance(error, httpx.RemoteProtocolError) and url not in self._known:
                         not_http.append(url)
                     continue
-                raise Unavailable(
+                raise await _explained([(url, error)]) or Unavailable(
                     f"the agent on {url} went away before it answered; why={str(error) or type(error).__name__};"
                     " the request may or may not have been executed"
                 ) from None
             self._first = url
             self._known.add(url)
             return HttpResponse(response.status_code, response.content, retry_after_s(response))
-        raise self._no_agent(not_http)
+        raise await _explained(failures) or self._no_agent(not_http)
 
     @asynccontextmanager
     async def lines(self, path: str, body: object) -> AsyncIterator[AsyncIterator[str]]:
@@ -327,6 +372,7 @@ class Http:
         self, path: str, content: bytes, headers: Mapping[str, str]
     ) -> AsyncIterator[AsyncIterator[str] | HttpResponse]:
         """The lines, or a response with an error."""
+        failures: list[tuple[str, BaseException]] = []
         for url in dict.fromkeys((self._first, *self._given, *self._listed)):
             stream = self._client.stream("POST", f"{url}{path}", content=content, headers=headers, timeout=None)
             try:
@@ -337,11 +383,14 @@ class Http:
                     else:
                         yield response.aiter_lines()
                     return
-            except (httpx.ConnectError, httpx.ConnectTimeout):
+            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+                failures.append((url, error))
                 continue
             except (httpx.TransportError, OSError) as error:
-                raise Unavailable(f"the agent on {url} went away; why={str(error) or type(error).__name__}") from None
-        raise self._no_agent()
+                raise await _explained([(url, error)]) or Unavailable(
+                    f"the agent on {url} went away; why={str(error) or type(error).__name__}"
+                ) from None
+        raise await _explained(failures) or self._no_agent()
 
     def _no_agent(self, not_http: Sequence[str] = ()) -> Unavailable:
         """The error when no agent responds. `not_http`: addresses that accepted the connection and closed it without an
@@ -366,10 +415,8 @@ class Http:
         return self._decoded(response, path, kind)
 
     def _decoded(self, response: HttpResponse, path: str, kind: type[T]) -> T:
-        if response.status in RETRIABLE:
-            raise Unavailable(_why(response))
         if response.status >= httpx.codes.BAD_REQUEST:
-            raise Rejected(_why(response))
+            raise error_from_response(response) if response.status in REFUSED else _by_status(response)
         try:
             return msgspec.json.decode(response.content, type=kind)
         except msgspec.DecodeError as error:
@@ -392,11 +439,27 @@ def error_from_response(response: HttpResponse) -> StreamhouseError:
     except msgspec.DecodeError:
         problem = None
     kind = NAMED.get(problem.get("title", "")) if isinstance(problem, dict) else None
-    if kind is None:
-        kind = Unavailable if response.status in RETRIABLE else Rejected
-    error = kind.__new__(kind)
-    StreamhouseError.__init__(error, _why(response))
-    return error
+    kind = kind or REFUSED.get(response.status)
+    return _by_status(response) if kind is None else from_text(kind, _why(response))
+
+
+def _by_status(response: HttpResponse) -> StreamhouseError:
+    return (Unavailable if response.status in RETRIABLE else Rejected)(_why(response))
+
+
+async def _explained(failures: Sequence[tuple[str, BaseException]]) -> StreamhouseError | None:
+    """What was wrong with TLS at the first of the addresses where it was that; None: at none of them."""
+    for url, error in failures:
+        address = httpx.URL(url)
+        if address.scheme == "https":
+            explained = explain_tls(error, url)
+            if explained is not None:
+                return explained
+        elif isinstance(error, httpx.RemoteProtocolError | httpx.ReadError) and await wants_tls(
+            address.host, address.port or DEFAULT_PORT
+        ):
+            return Misconfigured(f"{url} wants TLS; give its address as https://{address.netloc.decode()}")
+    return None
 
 
 def _why(response: HttpResponse) -> str:

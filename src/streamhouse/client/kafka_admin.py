@@ -16,6 +16,7 @@ from aiokafka.protocol.admin import CreatePartitionsRequest, DeleteTopicsRequest
 from aiokafka.protocol.coordination import FindCoordinatorRequest
 from aiokafka.protocol.offset import OffsetRequest
 
+from streamhouse.client.credentials import NO_CREDENTIALS, Credentials
 from streamhouse.client.kafka_errors import from_code, no_agent, translate_errors
 from streamhouse.client.kafka_messages import (
     AlterTopicConfigs,
@@ -24,6 +25,7 @@ from streamhouse.client.kafka_messages import (
     PartitionSizes,
     TopicMetadata,
 )
+from streamhouse.client.kafka_security import connection_options, explain_failure
 from streamhouse.client.types import Cluster, Config, Partition, TimeRange, Topic
 from streamhouse.clock import Clock, SystemClock
 from streamhouse.errors import Unavailable, UnknownTopic
@@ -47,8 +49,10 @@ class Admin:
         timeout_s: float = 10.0,
         clock: Clock | None = None,
         client_id: str = "streamhouse-admin",
+        credentials: Credentials = NO_CREDENTIALS,
     ) -> None:
         self._bootstrap = bootstrap
+        self._credentials = credentials
         self._client_id = client_id
         self._timeout_s = timeout_s
         self._clock = clock or SystemClock()
@@ -62,14 +66,15 @@ class Admin:
             bootstrap_servers=self._bootstrap,
             client_id=self._client_id,
             request_timeout_ms=int(self._timeout_s * 1000),
+            **connection_options(self._credentials),
         )
         try:
             async with asyncio.timeout(self._timeout_s):
                 with translate_errors(bootstrap=self._bootstrap, subject="cluster"):
                     await client.bootstrap()
-        except TimeoutError:
+        except (TimeoutError, Unavailable):
             await client.close()
-            raise no_agent(self._bootstrap) from None
+            raise await explain_failure(self._bootstrap, self._credentials) or no_agent(self._bootstrap) from None
         except BaseException:
             await client.close()
             raise

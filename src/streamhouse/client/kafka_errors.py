@@ -8,9 +8,15 @@ from typing import Final
 from aiokafka import errors as kafka
 
 from streamhouse import errors
+from streamhouse.errors.base import from_text
 
 _NON_EMPTY_GROUP: Final = 68
 _GROUP_ID_NOT_FOUND: Final = 69
+
+
+def _denied(kind: type[errors.AccessDenied], what: str) -> Callable[[str, str], errors.StreamhouseError]:
+    return lambda subject, text: from_text(kind, f"not authorised; {what}={subject}")
+
 
 # The error for each code. `subject` is the topic or group of the request; `text` is the agent's message, if any.
 _BY_CODE: Final[Mapping[int, Callable[[str, str], errors.StreamhouseError]]] = {
@@ -24,6 +30,11 @@ _BY_CODE: Final[Mapping[int, Callable[[str, str], errors.StreamhouseError]]] = {
     kafka.InvalidGroupIdError.errno: lambda subject, text: errors.GroupIdInvalid(text),
     _NON_EMPTY_GROUP: lambda subject, text: errors.NonEmptyGroup(subject),
     _GROUP_ID_NOT_FOUND: lambda subject, text: errors.GroupNotFound(subject),
+    kafka.TopicAuthorizationFailedError.errno: _denied(errors.TopicAccessDenied, "topic"),
+    kafka.GroupAuthorizationFailedError.errno: _denied(errors.GroupAccessDenied, "group"),
+    kafka.ClusterAuthorizationFailedError.errno: _denied(errors.AccessDenied, "what"),
+    kafka.TransactionalIdAuthorizationFailed.errno: _denied(errors.TransactionalIdAccessDenied, "transactional id"),
+    kafka.SaslAuthenticationFailed.errno: lambda subject, text: errors.NotAuthenticated(f"login failed; {text}"),
 }
 _CONNECTION_ERRORS: Final = (
     kafka.KafkaConnectionError,

@@ -23,6 +23,7 @@ from aiokafka.errors import (
 from aiokafka.protocol.transaction import InitProducerIdRequest
 
 from streamhouse.client.addresses import Bootstrap, resolve_bootstrap
+from streamhouse.client.credentials import NO_CREDENTIALS, Credentials
 from streamhouse.client.delivery import Batch, Delivery
 from streamhouse.client.kafka_admin import Admin
 from streamhouse.client.kafka_errors import from_code
@@ -93,10 +94,12 @@ class Producer:
         settings: ProducerSettings | None = None,
         write_value: Write | None = None,
         write_key: Write | None = None,
+        credentials: Credentials = NO_CREDENTIALS,
         clock: Clock | None = None,
     ) -> None:
         self.topic = topic
         self._given_bootstrap = bootstrap
+        self._credentials = credentials
         self._settings = settings or ProducerSettings()
         self._write_value, self._write_key = write_value or plain_value, write_key or plain_key
         self._clock = clock or SystemClock()
@@ -128,6 +131,7 @@ class Producer:
             await resolve_bootstrap(self._given_bootstrap),
             timeout_s=request_s,
             clock=self._clock,
+            credentials=self._credentials,
             client_id="streamhouse-producer",
         )
         await admin.__aenter__()

@@ -10,6 +10,7 @@ from typing import Self
 
 from streamhouse.client.admin import At, ClusterView, ConsumerGroups, Topics, Transactions, Value
 from streamhouse.client.client import Client
+from streamhouse.client.credentials import Credentials
 from streamhouse.client.group_consumer import Commit, GroupConsumer
 from streamhouse.client.loop_thread import LoopThread
 from streamhouse.client.producer import ProducerSettings
@@ -47,8 +48,10 @@ class SyncClient:
     Use it in `with`.
     """
 
-    def __init__(self, address: str = "localhost:8080", *, timeout_s: float = 30.0) -> None:
-        self._client = Client(address, timeout_s=timeout_s)
+    def __init__(
+        self, address: str = "localhost:8080", *, timeout_s: float = 30.0, credentials: Credentials | None = None
+    ) -> None:
+        self._client = Client(address, timeout_s=timeout_s, credentials=credentials)
         self._loop: LoopThread | None = None
 
     def __repr__(self) -> str:

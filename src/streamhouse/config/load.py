@@ -23,7 +23,19 @@ from streamhouse.errors import Misconfigured
 PREFIX: Final = "STREAMHOUSE_"
 FILE_NAME: Final = "streamhouse.toml"
 FILE_VARIABLE: Final = "STREAMHOUSE_CONFIG"
-OTHER_VARIABLES: Final = (FILE_VARIABLE, "STREAMHOUSE_AGENTS", "STREAMHOUSE_SQL_FOLDER")
+OTHER_VARIABLES: Final = (
+    FILE_VARIABLE,
+    "STREAMHOUSE_AGENTS",
+    "STREAMHOUSE_SQL_FOLDER",
+    "STREAMHOUSE_USER",
+    "STREAMHOUSE_PASSWORD",
+    "STREAMHOUSE_PASSWORD_FILE",
+    "STREAMHOUSE_TOKEN",
+    "STREAMHOUSE_TOKEN_FILE",
+    "STREAMHOUSE_CA",
+    "STREAMHOUSE_CERT",
+    "STREAMHOUSE_KEY",
+)
 """Read by commands and Spark; no settings of agents."""
 CONNECTION_PREFIX: Final = "STREAMHOUSE_CONNECTION_"
 """Prefix of the connections of pipelines and SQL to other systems; the user's name of the connection follows."""

@@ -11,9 +11,11 @@ The distribution is not called like the command and the import: on PyPI, `stream
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 MAX_TEXT: Final = 500
+
+ErrorType = TypeVar("ErrorType", bound="StreamhouseError")
 
 
 class StreamhouseError(Exception):
@@ -21,6 +23,13 @@ class StreamhouseError(Exception):
 
     def __init__(self, text: str) -> None:
         super().__init__(text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…")
+
+
+def from_text(kind: type[ErrorType], text: str) -> ErrorType:
+    """An error that another process raised, with the text that it sent."""
+    error = kind.__new__(kind)
+    StreamhouseError.__init__(error, text)
+    return error
 
 
 class Retriable(StreamhouseError):
