@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -33,8 +33,11 @@ from streamhouse.broker.session.heartbeat import SessionStore, open_heartbeats
 from streamhouse.broker.wal.disk_recovery import DiskWalFactory, DiskWalRecovery
 from streamhouse.broker.wal.object_recovery import ObjectWalFactory
 from streamhouse.clock import Ids, SystemClock, limited
-from streamhouse.config import AgentSettings, Settings, exposed_listeners, exposure_warning, parse_address
+from streamhouse.config import AgentSettings, Settings, exposed_listeners, exposure_warning
+from streamhouse.config.exposure import http_listeners, kafka_listeners
 from streamhouse.config.fields import Address
+from streamhouse.config.listener_spec import ListenerSpec
+from streamhouse.config.secrets import Secrets, read_secrets
 from streamhouse.errors import Misconfigured, Stopping
 from streamhouse.format.extensions import extension_warning, missing_extensions
 from streamhouse.model.cluster import Session
@@ -48,13 +51,14 @@ from streamhouse.stores.objects.remote_open import canonical
 from streamhouse.stores.objects.startup_check import check_store
 from streamhouse.stores.objects.watched import WatchedStore
 from streamhouse.telemetry import configure_logging
+from streamhouse.wire.agent_login import agent_login
 from streamhouse.wire.http.agent_client import HttpFreezeClient
 from streamhouse.wire.http.app import make_app
 from streamhouse.wire.http.server import HttpServer
 from streamhouse.wire.kafka.agent_client import KafkaAgentClient
-from streamhouse.wire.kafka.listener import KafkaListener
 from streamhouse.wire.kafka.server import KafkaServer
-from streamhouse.wire.listener import EVERYWHERE, advertised, bind
+from streamhouse.wire.listener import EVERYWHERE, OpenListener, advertised, bind, no_user
+from streamhouse.wire.tls import ALPN_HTTP, ServerTls, server_tls
 
 if TYPE_CHECKING:
     from streamhouse.wire.grpc.server import GrpcServer
@@ -203,8 +207,10 @@ class _DataPaths(NamedTuple):
 
 
 class _Listeners(NamedTuple):
-    kafka: socket.socket
-    http: socket.socket
+    """The open listeners; other agents use the first of each."""
+
+    kafka: Sequence[OpenListener]
+    http: Sequence[OpenListener]
 
 
 @asynccontextmanager
@@ -213,14 +219,17 @@ async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
     paths, registry = _data_paths(settings), CollectorRegistry()
     settings = _with_wal_kind(settings, metadata_url=paths.metadata_url, store_url=paths.store_url)
     async with AsyncExitStack() as stack:
-        files = LocalFiles()
+        files, secrets, clock = LocalFiles(), read_secrets(settings, os.environ), SystemClock()
+        tls = server_tls(settings, secrets, clock)
         if _needs_data_dir(settings):
             stack.callback(_lock_data_dir(files, paths.data).release)
-        listeners = _listen(settings, stack)
+        listeners = _listen(settings, tls, stack)
         grpc = _open_grpc(settings)
         if grpc is not None:
             stack.push_async_callback(grpc.stop)
-        dependencies = await _open_dependencies(settings, paths, listeners, files=files, registry=registry, stack=stack)
+        dependencies = await _open_dependencies(
+            settings, paths, listeners, secrets, files=files, registry=registry, stack=stack
+        )
         broker = Broker(dependencies)
         await broker.start()
         cluster_id = broker.cluster_id
@@ -230,7 +239,7 @@ async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
         kafka = KafkaServer(
             settings.kafka,
             broker,
-            listeners=[KafkaListener.plain(listeners.kafka, _kafka_advertised(settings))],
+            listeners=listeners.kafka,
             clock=dependencies.clock,
             registry=registry,
             cluster_id=cluster_id,
@@ -241,13 +250,15 @@ async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
         app = make_app(
             broker, registry, cluster_id=cluster_id, grpc=str(grpc_address) if grpc_address is not None else None
         )
-        http = HttpServer(settings.http, app, listeners.http)
+        http = HttpServer(settings.http, app, listeners.http[0].listening)
         http.start()
         stack.push_async_callback(http.stop)
         if grpc is not None and grpc_address is not None:
             await grpc.start(
                 broker, clock=dependencies.clock, registry=registry, cluster_id=cluster_id, advertised=grpc_address
             )
+        if tls is not None:
+            await stack.enter_async_context(tls.reloading())
         yield Agent(broker, kafka, http, grpc, _ready(broker, agent_session.session, paths, listeners, grpc, settings))
 
 
@@ -280,10 +291,6 @@ async def recover(settings: Settings, *, apply: bool, take_over: str | None, on_
         )
 
 
-def _kafka_advertised(settings: Settings) -> Address | None:
-    return parse_address(settings.kafka.advertise) if settings.kafka.advertise else None
-
-
 def _data_paths(settings: Settings) -> _DataPaths:
     data = _data_dir(settings)
     return _DataPaths(
@@ -293,18 +300,35 @@ def _data_paths(settings: Settings) -> _DataPaths:
     )
 
 
-def _listen(settings: Settings, stack: AsyncExitStack) -> _Listeners:
-    kafka = bind(parse_address(settings.kafka.listen), flag="--kafka")
-    stack.callback(kafka.close)
-    http = bind(parse_address(settings.http.listen), flag="--http")
-    stack.callback(http.close)
-    return _Listeners(kafka, http)
+def _listen(settings: Settings, tls: ServerTls | None, stack: AsyncExitStack) -> _Listeners:
+    single_agent = not settings.metadata.url
+
+    def opened(section: str, specs: Iterable[ListenerSpec], *alpn: str) -> Sequence[OpenListener]:
+        listeners = []
+        for spec in specs:
+            listener = bind(spec.bind, flag=f"--{section}")
+            stack.callback(listener.close)
+            listeners.append(
+                OpenListener(
+                    spec=spec,
+                    listening=listener,
+                    advertised=_advertised(section, spec, listener, single_agent=single_agent),
+                    tls=tls.context(*alpn) if tls is not None and spec.protocol.has_tls else None,
+                    user_of=tls.user_of if tls is not None else no_user,
+                )
+            )
+        return listeners
+
+    return _Listeners(
+        kafka=opened("kafka", kafka_listeners(settings)), http=opened("http", http_listeners(settings), *ALPN_HTTP)
+    )
 
 
 async def _open_dependencies(
     settings: Settings,
     paths: _DataPaths,
     listeners: _Listeners,
+    secrets: Secrets,
     *,
     files: LocalFiles,
     registry: CollectorRegistry,
@@ -330,7 +354,9 @@ async def _open_dependencies(
         partial(open_heartbeats, partial(_session_store, metadata, paths.metadata_url, settings))
     )
     stack.push_async_callback(heartbeats.aclose)
-    agents, freezes = KafkaAgentClient(settings.peers, clock=clock), HttpFreezeClient(settings.peers)
+    login = agent_login(settings, secrets, kafka=listeners.kafka[0], http=listeners.http[0], clock=clock)
+    agents = KafkaAgentClient(settings.peers, clock=clock, login=login)
+    freezes = HttpFreezeClient(settings.peers, login=login)
     stack.push_async_callback(lambda: _close(agents.aclose(), what="connections to agents", limits=settings.agent))
     stack.push_async_callback(lambda: _close(freezes.aclose(), what="connections to agents", limits=settings.agent))
     return Dependencies(
@@ -341,8 +367,10 @@ async def _open_dependencies(
         foreign_wals={"object": object_wals, **({"disk": disk_wals} if _needs_data_dir(settings) else {})},
         clock=clock,
         ids=ids,
-        kafka=_advertised("kafka", settings.kafka.advertise, listeners.kafka, single_agent=single_agent),
-        http=_advertised("http", settings.http.advertise, listeners.http, single_agent=single_agent),
+        kafka=listeners.kafka[0].advertised,
+        http=listeners.http[0].advertised,
+        listeners=tuple((each.spec.name, each.advertised) for each in listeners.kafka),
+        secrets=secrets,
         single_agent=single_agent,
         agents=agents,
         freezes=freezes,
@@ -375,8 +403,8 @@ def _ready(
     settings: Settings,
 ) -> AgentReady:
     return AgentReady(
-        kafka=Address(*listeners.kafka.getsockname()[:2]),
-        http=Address(*listeners.http.getsockname()[:2]),
+        kafka=listeners.kafka[0].bound,
+        http=listeners.http[0].bound,
         grpc=grpc.address if grpc is not None else None,
         node_id=session.node_id,
         session_id=session.session_id,
@@ -457,8 +485,8 @@ def _lock_data_dir(files: LocalFiles, data: Path) -> Lock:
         ) from None
 
 
-def _advertised(section: str, setting: str, listener: socket.socket, *, single_agent: bool) -> Address:
-    configured = parse_address(setting) if setting else None
+def _advertised(section: str, spec: ListenerSpec, listener: socket.socket, *, single_agent: bool) -> Address:
+    configured = spec.advertised
     if single_agent and configured is None:  # a client that reached the only agent knows a working address
         return Address(*listener.getsockname()[:2])
     return advertised(configured, listener, setting=f"{section}.advertise")

@@ -13,6 +13,7 @@ from streamhouse.broker.wal.base import Wal, WalRecovery
 from streamhouse.clock import Clock, Ids
 from streamhouse.config import Settings
 from streamhouse.config.fields import Address
+from streamhouse.config.secrets import Secrets
 from streamhouse.errors import StreamhouseError, Unavailable
 from streamhouse.format.batch import Buffer
 from streamhouse.model.external_commit import FreezeRequest, FrozenPartition, Outcome
@@ -161,17 +162,6 @@ def no_agents() -> AgentClient:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Secrets:
-    """Secrets that settings name, as they were read at the start."""
-
-    cluster_secret: str = ""
-    bootstrap_password: str = ""
-
-    def __repr__(self) -> str:
-        return "<Secrets>"  # never what is in it
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Dependencies:
     """`single_agent`: no other agent can use these stores (the data folder is locked), so all other sessions are dead.
 
@@ -191,6 +181,7 @@ class Dependencies:
     ids: Ids
     kafka: Address
     http: Address
+    listeners: tuple[tuple[str, Address], ...] = ()
     single_agent: bool
     foreign_wals: Mapping[str, WalRecovery] = field(default_factory=dict)
     agents: AgentClient = field(default_factory=no_agents)

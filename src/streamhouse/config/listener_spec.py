@@ -4,6 +4,7 @@ One listener is `HOST:PORT`. Several have names, as Kafka's `listeners` do: `INT
 `advertise` then names those whose clients are told another address; `protocol` is one word for all, or NAME:WORD pairs.
 """
 
+import platform
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -51,6 +52,11 @@ class ListenerSpec:
         return not is_loopback(self.bind.host)
 
 
+def listeners_of(section: str, listen: str, advertise: str, protocol: str) -> tuple[ListenerSpec, ...]:
+    """`parse_listeners` with the name of this machine."""
+    return parse_listeners(listen, advertise, protocol, section=section, host=platform.node())
+
+
 def parse_listeners(listen: str, advertise: str, protocol: str, *, section: str, host: str) -> tuple[ListenerSpec, ...]:
     """The listeners of one interface, in the order in which they are written; empty for an empty `listen`.
 
@@ -69,6 +75,11 @@ def parse_listeners(listen: str, advertise: str, protocol: str, *, section: str,
         ListenerSpec(name=name, bind=bind, advertised=told.get(name), protocol=protocols[name])
         for name, bind in binds.items()
     )
+
+
+def is_list_of_listeners(text: str) -> bool:
+    """Whether an address is more than HOST:PORT."""
+    return "://" in text or "," in text or "{" in text
 
 
 def _addresses(text: str, where: str) -> dict[str, Address]:

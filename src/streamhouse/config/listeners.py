@@ -10,10 +10,27 @@ from streamhouse.config.fields import MIB, Section, about
 
 
 class KafkaSettings(Section, frozen=True, kw_only=True):
-    listen: Annotated[str, about("address of the Kafka listener, HOST:PORT; port 0 picks a free one")] = (
-        "127.0.0.1:9092"
-    )
-    advertise: Annotated[str, about("address advertised to clients, HOST:PORT; empty: the listener's own")] = ""
+    listen: Annotated[
+        str,
+        about(
+            "address of the Kafka listener, HOST:PORT; port 0 picks a free one. Several listeners have names, as in "
+            "INTERNAL://0.0.0.0:9092,PUBLIC://0.0.0.0:9094; agents use the first one among themselves"
+        ),
+    ] = "127.0.0.1:9092"
+    advertise: Annotated[
+        str,
+        about(
+            "address advertised to clients, HOST:PORT, or one for each named listener; {host} and {ordinal} stand for "
+            "this machine's name and the number at its end; empty: the listener's own"
+        ),
+    ] = ""
+    protocol: Annotated[
+        str,
+        about(
+            "PLAINTEXT, SSL (TLS), SASL_PLAINTEXT (login) or SASL_SSL (both): one for all listeners, or NAME:PROTOCOL "
+            "pairs with commas"
+        ),
+    ] = "PLAINTEXT"
     max_request_bytes: Annotated[
         int, about("maximum size of a request; larger ones are rejected before they are read", gt=0)
     ] = 100 * MIB
@@ -92,10 +109,21 @@ class KafkaSettings(Section, frozen=True, kw_only=True):
 
 
 class HttpSettings(Section, frozen=True, kw_only=True):
-    listen: Annotated[str, about("address of the HTTP listener, HOST:PORT; port 0 picks a free one")] = "127.0.0.1:8080"
+    listen: Annotated[
+        str,
+        about("address of the HTTP listener, HOST:PORT; port 0 picks a free one; several listeners as in kafka.listen"),
+    ] = "127.0.0.1:8080"
     advertise: Annotated[
-        str, about("address advertised to clients and other agents, HOST:PORT; empty: the listener's own")
+        str,
+        about("address advertised to clients and other agents, as in kafka.advertise; empty: the listener's own"),
     ] = ""
+    protocol: Annotated[
+        str,
+        about(
+            "PLAINTEXT, SSL (TLS), SASL_PLAINTEXT (login) or SASL_SSL (both): one for all listeners, or NAME:PROTOCOL "
+            "pairs with commas"
+        ),
+    ] = "PLAINTEXT"
     allowed_hosts: Annotated[
         str,
         about("host names, separated by commas, that a listener on loopback accepts besides localhost and `advertise`"),
@@ -159,8 +187,19 @@ class HttpSettings(Section, frozen=True, kw_only=True):
 
 class GrpcSettings(Section, frozen=True, kw_only=True):
     listen: Annotated[
-        str, about("address of the gRPC listener, HOST:PORT; port 0 picks a free one; empty: no gRPC here")
+        str,
+        about(
+            "address of the gRPC listener, HOST:PORT; port 0 picks a free one; several listeners as in kafka.listen; "
+            "empty: no gRPC here"
+        ),
     ] = "127.0.0.1:9090"
+    protocol: Annotated[
+        str,
+        about(
+            "PLAINTEXT, SSL (TLS), SASL_PLAINTEXT (login) or SASL_SSL (both): one for all listeners, or NAME:PROTOCOL "
+            "pairs with commas"
+        ),
+    ] = "PLAINTEXT"
     max_message_bytes: Annotated[int, about("maximum size of a received message; also of a Fetch response", gt=0)] = (
         16 * MIB
     )

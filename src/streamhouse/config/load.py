@@ -16,7 +16,9 @@ from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
+from streamhouse.config.exposure import check_listeners
 from streamhouse.config.fields import EXAMPLES, parse_address, parse_number, parse_switch, unit_of
+from streamhouse.config.listener_spec import is_list_of_listeners
 from streamhouse.config.settings import Settings
 from streamhouse.errors import Misconfigured
 
@@ -267,7 +269,7 @@ def _parse(field: _Field, text: str) -> object:
         return parse_switch(text)
     if field.type in (int, float):
         return parse_number(text, unit_of(field.name))
-    if field.is_address and text:
+    if field.is_address and text and not is_list_of_listeners(text):
         return str(parse_address(text))
     return text
 
@@ -276,7 +278,7 @@ def _allowed(field: _Field) -> str:
     if field.choices:
         return _one_of(field.choices)
     if field.is_address:
-        return "HOST:PORT"
+        return "HOST:PORT, or NAME://HOST:PORT with commas"
     if field.type is bool:
         return "true or false"
     if field.type not in (int, float):
@@ -303,6 +305,7 @@ def _did_you_mean(word: str, known: Iterable[str]) -> str:
 
 def _check_combinations(settings: Settings) -> None:
     """Reject values that are valid alone but contradict each other."""
+    check_listeners(settings)
     lease, flush = settings.lease, settings.flush
     if lease.heartbeat_timeout_s < LEAST_HEARTBEAT_S:
         raise Misconfigured(

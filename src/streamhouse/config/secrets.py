@@ -1,14 +1,67 @@
 """Secrets that settings name: the text in a file or in an environment variable, never the secret itself."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from streamhouse.config.exposure import http_listeners, kafka_listeners
+from streamhouse.config.settings import Settings
 from streamhouse.errors import Misconfigured
 
 FILE: Final = "file:"
 ENVIRONMENT: Final = "env:"
 MAX_SECRET_BYTES: Final = 64 * 1024
+MIN_CLUSTER_SECRET_CHARS: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secrets:
+    """The secrets of an agent."""
+
+    cluster_secret: str = ""
+    bootstrap_password: str = ""
+    tls_key_password: str = ""
+
+    def __repr__(self) -> str:
+        return "<Secrets>"  # never what is in it
+
+
+def read_secrets(settings: Settings, environ: Mapping[str, str]) -> Secrets:
+    """The secrets that the settings name; raise `Misconfigured` where access control lacks one."""
+    security = settings.security
+
+    def read(named: str, setting: str) -> str:
+        return read_secret(named, environ, setting=f"security.{setting}") if named else ""
+
+    secrets = Secrets(
+        cluster_secret=read(security.cluster_secret, "cluster_secret"),
+        bootstrap_password=read(security.bootstrap_password, "bootstrap_password"),
+        tls_key_password=read(security.tls_key_password, "tls_key_password"),
+    )
+    if secrets.cluster_secret and len(secrets.cluster_secret) < MIN_CLUSTER_SECRET_CHARS:
+        raise Misconfigured(
+            f"security.cluster_secret is too short; it needs {MIN_CLUSTER_SECRET_CHARS} characters or more"
+        )
+    if security.bootstrap_user and not secrets.bootstrap_password:
+        raise Misconfigured("security.bootstrap_user needs security.bootstrap_password, as file:PATH or env:NAME")
+    if security.authorization == "acls" and settings.metadata.url:
+        _check_agents_can_log_in(settings, secrets)
+    return secrets
+
+
+def _check_agents_can_log_in(settings: Settings, secrets: Secrets) -> None:
+    """Raise `Misconfigured` if agents with access control couldn't prove to each other that they are agents."""
+    if not secrets.cluster_secret:
+        raise Misconfigured(
+            "agents with access control need a secret that all of them share: security.cluster_secret=file:PATH"
+        )
+    for section, specs in (("kafka", kafka_listeners(settings)), ("http", http_listeners(settings))):
+        if not specs[0].protocol.has_login:
+            raise Misconfigured(
+                f"agents log in at each other's first {section} listener, so it needs SASL_SSL or SASL_PLAINTEXT; "
+                f"listener={specs[0].name} protocol={specs[0].protocol} setting={section}.protocol"
+            )
 
 
 def read_secret(named: str, environ: Mapping[str, str], *, setting: str) -> str:

@@ -68,6 +68,11 @@ class Session:
     wal_durable: int = 0  # all objects of its WAL below this were durable at its last heartbeat
     put_at_ms: int = 0  # when a write of its agent last reached the object store, by the metadata store; 0: unknown
     put_failing: bool = False  # its agent tries to write to the object store, and nothing gets there
+    listeners: tuple[tuple[str, Address], ...] = ()  # the addresses of its Kafka listeners, by their names
+
+    def kafka_at(self, listener: str) -> Address:
+        """Where clients of the listener of this name find the agent's Kafka; `kafka` if it has no such listener."""
+        return next((address for name, address in self.listeners if name == listener), self.kafka)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

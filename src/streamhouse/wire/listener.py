@@ -5,13 +5,54 @@ Owns        errors that name the address and the setting to change; rejecting ad
 """
 
 import socket
-from typing import Final
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from streamhouse.config.fields import Address
+from streamhouse.config.listener_spec import DEFAULT_NAME, ListenerSpec
 from streamhouse.errors import Misconfigured
 
 BACKLOG: Final = 1024
 EVERYWHERE: Final = frozenset({"0.0.0.0", "::"})
+
+
+UserOf = Callable[[Mapping[str, Any] | None], str | None]
+
+
+def no_user(certificate: Mapping[str, Any] | None) -> str | None:
+    """Certificates name nobody."""
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenListener:
+    """A listening socket with what is said of it: its name, protocol, and the address that clients are told."""
+
+    spec: ListenerSpec
+    listening: socket.socket
+    advertised: Address
+    """The address that other agents are told; clients of this agent are told `spec.advertised`, or the address that
+    they have connected to."""
+    tls: ssl.SSLContext | None = None
+    user_of: UserOf = no_user
+    """The user whom a client's certificate names."""
+    bound: Address = field(init=False)
+    """The address that is listened on."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bound", Address(*self.listening.getsockname()[:2]))
+
+    def __repr__(self) -> str:
+        return f"<OpenListener {self.spec.name} {self.spec.protocol} {self.bound}>"
+
+    @classmethod
+    def plain(cls, listening: socket.socket, advertised: Address | None = None) -> "OpenListener":
+        """The only listener of an interface, without TLS and login."""
+        bound = Address(*listening.getsockname()[:2])
+        spec = ListenerSpec(name=DEFAULT_NAME, bind=bound, advertised=advertised)
+        return cls(listening=listening, spec=spec, advertised=advertised or bound)
 
 
 def bind(address: Address, *, flag: str) -> socket.socket:

@@ -29,9 +29,8 @@ from streamhouse.stores.objects.memory import MemoryObjectStore
 from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
 from streamhouse.wire.grpc.server import GrpcServer
 from streamhouse.wire.kafka.agent_client import KafkaAgentClient
-from streamhouse.wire.kafka.listener import KafkaListener
 from streamhouse.wire.kafka.server import KafkaServer
-from streamhouse.wire.listener import bind
+from streamhouse.wire.listener import OpenListener, bind
 from tests.wire.grpc.talk import PATIENCE_S, Client, values_of
 from tests.wire.grpc.test_produce import batch
 
@@ -75,7 +74,7 @@ async def a_member(objects: ObjectStore, metadata: MetadataStore) -> AsyncIterat
     kafka = KafkaServer(
         SETTINGS.kafka,
         broker,
-        listeners=[KafkaListener.plain(listener)],
+        listeners=[OpenListener.plain(listener)],
         clock=clock,
         registry=registry,
         cluster_id="three-agents",

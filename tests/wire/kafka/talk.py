@@ -26,7 +26,6 @@ from streamhouse.stores.objects.base import ObjectStore
 from streamhouse.stores.objects.memory import MemoryObjectStore
 from streamhouse.wire.kafka.codec import decode, encode_bytes
 from streamhouse.wire.kafka.errors import ErrorCode
-from streamhouse.wire.kafka.listener import KafkaListener
 from streamhouse.wire.kafka.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from streamhouse.wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from streamhouse.wire.kafka.messages.header import RequestHeader, ResponseHeader
@@ -39,7 +38,7 @@ from streamhouse.wire.kafka.messages.produce import (
 )
 from streamhouse.wire.kafka.schema import Buffer, Request, Response
 from streamhouse.wire.kafka.server import KafkaServer
-from streamhouse.wire.listener import bind
+from streamhouse.wire.listener import OpenListener, bind
 
 R = TypeVar("R", bound=Response)
 
@@ -117,7 +116,7 @@ async def a_server(
     server = KafkaServer(
         settings.kafka,
         broker,
-        listeners=[KafkaListener.plain(listener, advertised)],
+        listeners=[OpenListener.plain(listener, advertised)],
         clock=clock or SystemClock(),
         registry=registry,
         cluster_id="a-cluster-of-the-tests",

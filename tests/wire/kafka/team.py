@@ -32,10 +32,9 @@ from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.metadata.open import open_metadata_store
 from streamhouse.stores.objects.memory import MemoryObjectStore
 from streamhouse.wire.kafka.agent_client import KafkaAgentClient
-from streamhouse.wire.kafka.listener import KafkaListener
 from streamhouse.wire.kafka.schema import Buffer
 from streamhouse.wire.kafka.server import KafkaServer
-from streamhouse.wire.listener import bind
+from streamhouse.wire.listener import OpenListener, bind
 from tests.wire.kafka.talk import until
 
 MANY_BYTES = 1 << 24
@@ -93,7 +92,7 @@ class Member:
         self.server = KafkaServer(
             settings.kafka,
             self.broker,
-            listeners=[KafkaListener.plain(self._listener)],
+            listeners=[OpenListener.plain(self._listener)],
             clock=clock,
             registry=CollectorRegistry(),
             cluster_id="a-team",

@@ -24,7 +24,6 @@ PROCESS_TTL_S: Final = 300
 """How long a token of an agent, worker or supervisor is valid; each makes a new one when it connects."""
 CLOCK_SKEW_MS: Final = 60_000
 """How far the clocks of two machines may differ."""
-MIN_SECRET_CHARS: Final = 16
 
 
 class _Claims(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -67,7 +66,8 @@ class ClusterTokens:
         return Caller(
             principal=Principal(claims.kind, claims.name),
             groups=tuple(Principal.parse(group) for group in claims.groups),
-            expires_at_ms=claims.expires_at_ms,
+            # A process proves the secret when it connects, and has it as long as it lives.
+            expires_at_ms=None if claims.kind in PROCESS_KINDS else claims.expires_at_ms,
         )
 
     def _signature(self, body: str) -> bytes:

@@ -207,6 +207,7 @@ class AgentSession:
                 session_id=SessionId(f"s-{dependencies.ids.token()}"),
                 kafka=dependencies.kafka,
                 http=dependencies.http,
+                listeners=dependencies.listeners,
                 ttl_ms=lease.life_ms,
                 wal=dependencies.wal_factory.kind,
             )

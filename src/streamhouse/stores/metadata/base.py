@@ -35,6 +35,7 @@ class NewSession:
     http: Address
     ttl_ms: int
     wal: str = "disk"
+    listeners: tuple[tuple[str, Address], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -107,6 +107,7 @@ def session_params(session: NewSession) -> Params:
         "http_host": session.http.host,
         "http_port": session.http.port,
         "wal": session.wal,
+        "listeners": json.dumps([[name, address.host, address.port] for name, address in session.listeners]),
     }
 
 
@@ -127,6 +128,7 @@ def session_of(row: Row) -> Session:
         wal_durable=row["wal_durable"],
         put_at_ms=row["put_at_ms"],
         put_failing=bool(row["put_failing"]),
+        listeners=tuple((name, Address(host, port)) for name, host, port in json.loads(row["listeners"])),
     )
 
 

@@ -17,6 +17,7 @@ from streamhouse.config.fields import Address
 from streamhouse.errors import Unavailable
 from streamhouse.model.external_commit import FreezeRequest, FrozenPartition, Outcome
 from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId
+from streamhouse.wire.agent_login import NO_LOGIN, AgentLogin
 from streamhouse.wire.http.errors import Problem
 from streamhouse.wire.http.routes.partition_freezes import HeldView, HoldAnswer, HoldEnd, HoldRequest, PartitionToHold
 
@@ -27,12 +28,15 @@ GRACE_S: Final = 1.0
 class HttpFreezeClient:
     """Implements `broker.dependencies.FreezeClient`."""
 
-    def __init__(self, settings: AgentClientSettings) -> None:
+    def __init__(self, settings: AgentClientSettings, *, login: AgentLogin = NO_LOGIN) -> None:
+        self._login = login
         limits = httpx.Limits(
             max_connections=settings.max_inflight_requests, max_keepalive_connections=settings.idle_links
         )
         # Other agents are never reached through the proxies of the environment.
-        self._client = httpx.AsyncClient(limits=limits, trust_env=False, timeout=settings.timeout_s)
+        self._client = httpx.AsyncClient(
+            limits=limits, trust_env=False, timeout=settings.timeout_s, verify=login.http_tls or False
+        )
 
     def __repr__(self) -> str:
         return f"<HttpFreezeClient {'closed' if self._client.is_closed else 'open'}>"
@@ -74,10 +78,10 @@ class HttpFreezeClient:
     ) -> bytes:
         try:
             answer = await self._client.post(
-                f"http://{at}{path}",
+                f"{self._login.http_scheme}://{at}{path}",
                 params=query,
                 content=b"" if body is None else msgspec.json.encode(body),
-                headers={} if body is None else {"content-type": "application/json"},
+                headers=self._login.http_headers() | ({} if body is None else {"content-type": "application/json"}),
                 timeout=timeout_s,
             )
         except (httpx.HTTPError, httpx.InvalidURL) as error:

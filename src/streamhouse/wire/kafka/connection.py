@@ -41,8 +41,8 @@ from streamhouse.wire.kafka.framing import (
     is_rejection,
 )
 from streamhouse.wire.kafka.large_messages import Encoded, LargeMessages, is_large
-from streamhouse.wire.kafka.listener import KafkaListener
 from streamhouse.wire.kafka.schema import Buffer, Response
+from streamhouse.wire.listener import OpenListener
 
 log = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ class Connection(asyncio.BufferedProtocol):
     )
     _transport: asyncio.Transport
 
-    def __init__(self, server: ServerState, listener: KafkaListener) -> None:
+    def __init__(self, server: ServerState, listener: OpenListener) -> None:
         self._server = server
         self._listener = listener
         self._loop = asyncio.get_running_loop()

@@ -22,8 +22,8 @@ from streamhouse.model.access import Caller
 from streamhouse.model.cluster import Session
 from streamhouse.wire.kafka.client_software import ClientSoftware
 from streamhouse.wire.kafka.errors import ErrorCode, error_code
-from streamhouse.wire.kafka.listener import KafkaListener
 from streamhouse.wire.kafka.schema import Response
+from streamhouse.wire.listener import OpenListener
 
 _BUCKETS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
@@ -96,7 +96,7 @@ class Context(NamedTuple):
     client_host: str
     caller: Caller
     """Who sent the request, as authentication found."""
-    listener: KafkaListener
+    listener: OpenListener
     advertised: Address
     cluster_id: str
     metrics: KafkaMetrics
@@ -113,7 +113,7 @@ class Context(NamedTuple):
 
     def address_of(self, agent: Session) -> Address:
         """Where clients of this listener reach an agent."""
-        return self.advertised if agent.node_id == self.broker.node_id else self.listener.address_of(agent)
+        return self.advertised if agent.node_id == self.broker.node_id else agent.kafka_at(self.listener.spec.name)
 
     def addresses(self, leaders: Mapping[int | None, tuple[str, int] | None]) -> Iterator[tuple[int, Address]]:
         """The addresses of leaders, given by node id at those that agents have for each other."""
@@ -131,7 +131,7 @@ class Context(NamedTuple):
         """
         if self.software.takes_redirects:
             return [(each.node_id, self.advertised) for each in self.broker.redirected()]
-        return [(each.node_id, self.listener.address_of(each)) for each in self.broker.departed()]
+        return [(each.node_id, each.kafka_at(self.listener.spec.name)) for each in self.broker.departed()]
 
     def count_error(self, error: StreamhouseError | ErrorCode) -> ErrorCode:
         """Count an error and return its code for the response."""

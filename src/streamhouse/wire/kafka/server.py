@@ -22,7 +22,7 @@ from streamhouse.wire.kafka.connection import Connection, ServerState
 from streamhouse.wire.kafka.connection_limits import InflightBytes, PinnedFrames, check_interval_s, find_close_reason
 from streamhouse.wire.kafka.context import KafkaMetrics
 from streamhouse.wire.kafka.large_messages import LargeMessages
-from streamhouse.wire.kafka.listener import KafkaListener
+from streamhouse.wire.listener import OpenListener
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class KafkaServer:
         settings: KafkaSettings,
         broker: Broker,
         *,
-        listeners: Sequence[KafkaListener],
+        listeners: Sequence[OpenListener],
         clock: Clock,
         registry: CollectorRegistry,
         cluster_id: str,
@@ -98,7 +98,7 @@ class KafkaServer:
         self._watch = loop.create_task(self._watch_connections(), name="kafka-watch")
         return self._listeners[0].bound
 
-    async def _listen(self, loop: asyncio.AbstractEventLoop, listener: KafkaListener) -> asyncio.Server:
+    async def _listen(self, loop: asyncio.AbstractEventLoop, listener: OpenListener) -> asyncio.Server:
         login_timeout_s = self._state.broker.settings.security.login_timeout_s
         return await loop.create_server(
             lambda: Connection(self._state, listener),

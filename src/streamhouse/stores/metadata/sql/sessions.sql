@@ -1,13 +1,13 @@
 -- name: find_session
 -- One session in whatever state.
 SELECT session_id, node_id, kafka_host, kafka_port, http_host, http_port, state, started_at_ms, expires_at_ms, claim,
-       claimed_by, draining, wal, wal_start, wal_durable, put_at_ms, put_failing
+       claimed_by, draining, wal, wal_start, wal_durable, put_at_ms, put_failing, listeners
 FROM sessions WHERE session_id = :session_id;
 
 -- name: list_sessions
 -- All that have not ended, by node id.
 SELECT session_id, node_id, kafka_host, kafka_port, http_host, http_port, state, started_at_ms, expires_at_ms, claim,
-       claimed_by, draining, wal, wal_start, wal_durable, put_at_ms, put_failing
+       claimed_by, draining, wal, wal_start, wal_durable, put_at_ms, put_failing, listeners
 FROM sessions WHERE state <> 'ended' ORDER BY node_id;
 
 -- name: lowest_free_node_id
@@ -26,9 +26,11 @@ WHERE NOT EXISTS (
 -- name: insert_session
 -- A session begins.
 INSERT INTO sessions (
-    session_id, node_id, kafka_host, kafka_port, http_host, http_port, state, started_at_ms, expires_at_ms, wal
+    session_id, node_id, kafka_host, kafka_port, http_host, http_port, state, started_at_ms, expires_at_ms, wal,
+    listeners
 ) VALUES (
-    :session_id, :node_id, :kafka_host, :kafka_port, :http_host, :http_port, 'live', :now_ms, :expires_at_ms, :wal
+    :session_id, :node_id, :kafka_host, :kafka_port, :http_host, :http_port, 'live', :now_ms, :expires_at_ms, :wal,
+    :listeners
 );
 
 -- name: renew_session

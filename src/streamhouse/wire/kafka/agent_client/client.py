@@ -20,6 +20,7 @@ from streamhouse.model.group import CommittedOffset
 from streamhouse.model.group_requests import Outcomes
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.transaction import Marker
+from streamhouse.wire.agent_login import NO_LOGIN, AgentLogin
 from streamhouse.wire.kafka.agent_client import appends, groups, markers, reads
 from streamhouse.wire.kafka.agent_client.connections import AgentConnections
 from streamhouse.wire.kafka.codec import MalformedMessage
@@ -42,8 +43,15 @@ MARKERS: Final = "markers"
 class KafkaAgentClient:
     """The `AgentClient` of the broker over the Kafka protocol."""
 
-    def __init__(self, settings: AgentClientSettings | None = None, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        settings: AgentClientSettings | None = None,
+        *,
+        clock: Clock | None = None,
+        login: AgentLogin = NO_LOGIN,
+    ) -> None:
         self._settings = settings or AgentClientSettings()
+        self._login = login
         self._clock = clock or SystemClock()
         self._agents: dict[Address, AgentConnections] = {}
 
@@ -146,7 +154,7 @@ class KafkaAgentClient:
     async def _agent(self, at: Address) -> AsyncIterator[AgentConnections]:
         agent = self._agents.get(at)
         if agent is None:
-            agent = self._agents[at] = AgentConnections(at, self._settings, self._clock)
+            agent = self._agents[at] = AgentConnections(at, self._settings, self._clock, self._login)
         try:
             yield agent
         except MalformedMessage as error:

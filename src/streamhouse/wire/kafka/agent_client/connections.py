@@ -22,15 +22,20 @@ from streamhouse.config import AgentClientSettings
 from streamhouse.config.fields import Address
 from streamhouse.errors import Unavailable
 from streamhouse.limits import FifoLimiter
+from streamhouse.wire.agent_login import NO_LOGIN, OAUTHBEARER, AgentLogin
 from streamhouse.wire.kafka.codec import MalformedMessage, decode, encode
 from streamhouse.wire.kafka.handlers.produce import AGENT
 from streamhouse.wire.kafka.messages.header import RequestHeader, ResponseHeader
+from streamhouse.wire.kafka.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from streamhouse.wire.kafka.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from streamhouse.wire.kafka.schema import Buffer, Request, Response
 
 MAX_RESPONSE_BYTES: Final = 192 * 1024 * 1024
 """Above the largest fetch response: its limits plus one batch."""
 
 MAX_CORRELATION_ID: Final = 2**31 - 1
+HANDSHAKE_VERSION: Final = 1
+AUTHENTICATE_VERSION: Final = 2
 
 _SIZE: Final = struct.Struct(">i")
 
@@ -126,9 +131,31 @@ class AgentConnection:
         await asyncio.gather(self._receiving, return_exceptions=True)
 
 
-async def connect(at: Address, *, clock: Clock, max_unsent_bytes: int) -> AgentConnection:
-    reader, writer = await asyncio.open_connection(at.host, at.port)
-    return AgentConnection(reader, writer, clock=clock, max_unsent_bytes=max_unsent_bytes)
+async def connect(at: Address, *, clock: Clock, max_unsent_bytes: int, login: AgentLogin = NO_LOGIN) -> AgentConnection:
+    """A connection on which this agent has logged in; raise `OSError` if it can't be had."""
+    reader, writer = await asyncio.open_connection(at.host, at.port, ssl=login.kafka_tls)
+    connection = AgentConnection(reader, writer, clock=clock, max_unsent_bytes=max_unsent_bytes)
+    if login.make_token is not None:
+        try:
+            await _log_in(connection, login)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+async def _log_in(connection: AgentConnection, login: AgentLogin) -> None:
+    handshake = await connection.send(
+        SaslHandshakeRequest(mechanism=OAUTHBEARER), HANDSHAKE_VERSION, SaslHandshakeResponse
+    )
+    if handshake.error_code:
+        raise ConnectionRefusedError(f"the other agent has no SASL {OAUTHBEARER}; code={handshake.error_code}")
+    request = SaslAuthenticateRequest(auth_bytes=login.sasl_message())
+    response = await connection.send(request, AUTHENTICATE_VERSION, SaslAuthenticateResponse)
+    if response.error_code:
+        raise ConnectionRefusedError(
+            f"the other agent refused the cluster token; code={response.error_code} why={response.error_message}"
+        )
 
 
 def _frame(request: Request, version: int, correlation_id: int) -> list[Buffer]:
@@ -148,8 +175,9 @@ Connect = Callable[[], Awaitable[AgentConnection]]
 
 
 class AgentConnections:
-    def __init__(self, at: Address, settings: AgentClientSettings, clock: Clock) -> None:
+    def __init__(self, at: Address, settings: AgentClientSettings, clock: Clock, login: AgentLogin = NO_LOGIN) -> None:
         self.at = at
+        self._login = login
         self._settings = settings
         self._clock = clock
         self._shared: dict[str, asyncio.Task[AgentConnection]] = {}
@@ -241,7 +269,9 @@ class AgentConnections:
         if since is not None and self._clock.monotonic() - since < self._settings.reconnect_s:
             raise ConnectionRefusedError("it could not be reached a moment ago")
         try:
-            connection = await connect(self.at, clock=self._clock, max_unsent_bytes=self._settings.max_inflight_bytes)
+            connection = await connect(
+                self.at, clock=self._clock, max_unsent_bytes=self._settings.max_inflight_bytes, login=self._login
+            )
         except OSError:
             self._unreachable_since = self._clock.monotonic()
             raise

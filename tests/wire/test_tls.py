@@ -1,0 +1,187 @@
+"""TLS of listeners: real handshakes on loopback, certificates that change meanwhile, users of certificates."""
+
+import asyncio
+import datetime
+import ipaddress
+import os
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from streamhouse.config import SecuritySettings
+from streamhouse.errors import Misconfigured
+from streamhouse.wire.tls import ServerTls, TlsFiles, parse_principal_rules, user_of
+from tests.contracts.clocks import ManualClock
+
+NOW = datetime.datetime.now(datetime.UTC)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Authority:
+    """A certificate authority that lives as long as a test."""
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+    def issue(self, folder: Path, name: str) -> None:
+        """Write NAME.pem and NAME.key, of a certificate for this machine."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name(
+            [x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Ex, Inc."), x509.NameAttribute(NameOID.COMMON_NAME, name)]
+        )
+        names = x509.SubjectAlternativeName(
+            [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.RFC822Name("a@ex.org")]
+        )
+        certificate = _builder(subject, self.certificate.subject, key).add_extension(names, critical=False)
+        signed = certificate.sign(self.key, hashes.SHA256())
+        _write(folder / f"{name}.pem", signed.public_bytes(serialization.Encoding.PEM))
+        _write(folder / f"{name}.key", _pem(key))
+
+
+def make_authority(folder: Path, name: str = "ca") -> Authority:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    constraints = x509.BasicConstraints(ca=True, path_length=None)
+    certificate = _builder(subject, subject, key).add_extension(constraints, critical=True).sign(key, hashes.SHA256())
+    _write(folder / f"{name}.pem", certificate.public_bytes(serialization.Encoding.PEM))
+    return Authority(certificate=certificate, key=key)
+
+
+def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(NOW - datetime.timedelta(hours=1))
+        .not_valid_after(NOW + datetime.timedelta(hours=1))
+    )
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    return key.private_bytes(encoding, form, serialization.NoEncryption())
+
+
+def _write(path: Path, data: bytes) -> None:
+    staged = path.with_suffix(".new")
+    staged.write_bytes(data)
+    os.replace(staged, path)
+
+
+def settings(folder: Path, *, client_auth: str = "none", name: str = "server") -> SecuritySettings:
+    return SecuritySettings(
+        tls_certificate=str(folder / f"{name}.pem"),
+        tls_key=str(folder / f"{name}.key"),
+        tls_ca=str(folder / "ca.pem"),
+        tls_client_auth=client_auth,  # type: ignore[arg-type]
+    )
+
+
+async def peer_names(tls: ServerTls, client: ssl.SSLContext) -> tuple[str, str | None]:
+    """The server's name as the client sees it, and the user of the client's certificate as the server sees it."""
+    seen: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        certificate = writer.get_extra_info("peercert")
+        seen.set_result(user_of(certificate, parse_principal_rules("RULE:^.*CN=([^,]+).*$/$1/,DEFAULT")))
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls.context())
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client)
+        subject = dict(part[0] for part in writer.get_extra_info("peercert")["subject"])
+        user = await seen
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+    return subject["commonName"], user
+
+
+async def test_a_client_that_trusts_the_authority_connects(tmp_path: Path) -> None:
+    make_authority(tmp_path).issue(tmp_path, "server")
+    tls = ServerTls(TlsFiles(settings=settings(tmp_path)), clock=ManualClock())
+    assert await peer_names(tls, ssl.create_default_context(cafile=tmp_path / "ca.pem")) == ("server", None)
+
+
+async def test_a_client_of_another_authority_does_not(tmp_path: Path) -> None:
+    make_authority(tmp_path).issue(tmp_path, "server")
+    make_authority(tmp_path, "other")
+    tls = ServerTls(TlsFiles(settings=settings(tmp_path)), clock=ManualClock())
+    with pytest.raises(ssl.SSLCertVerificationError):
+        await peer_names(tls, ssl.create_default_context(cafile=tmp_path / "other.pem"))
+
+
+async def test_a_required_certificate_names_the_user(tmp_path: Path) -> None:
+    authority = make_authority(tmp_path)
+    authority.issue(tmp_path, "server")
+    authority.issue(tmp_path, "alice")
+    tls = ServerTls(TlsFiles(settings=settings(tmp_path, client_auth="required")), clock=ManualClock())
+    client = TlsFiles(settings=settings(tmp_path, name="alice")).client_context()
+    assert await peer_names(tls, client) == ("server", "alice")
+
+
+async def test_new_files_are_for_new_connections_also_without_sni(tmp_path: Path) -> None:
+    authority = make_authority(tmp_path)
+    authority.issue(tmp_path, "server")
+    tls = ServerTls(TlsFiles(settings=settings(tmp_path)), clock=ManualClock())
+    client = ssl.create_default_context(cafile=tmp_path / "ca.pem")
+    assert (await peer_names(tls, client))[0] == "server"
+    assert not tls.reload()
+    authority.issue(tmp_path, "renewed")
+    os.replace(tmp_path / "renewed.pem", tmp_path / "server.pem")
+    assert not tls.reload()  # certificate and key don't belong together: the old ones stay
+    assert (await peer_names(tls, client))[0] == "server"
+    os.replace(tmp_path / "renewed.key", tmp_path / "server.key")
+    assert tls.reload()
+    assert (await peer_names(tls, client))[0] == "renewed"
+
+
+@pytest.mark.parametrize("name", ["server.pem", "server.key", "ca.pem"])
+def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
+    make_authority(tmp_path).issue(tmp_path, "server")
+    (tmp_path / name).unlink()
+    with pytest.raises(Misconfigured, match=name):
+        ServerTls(TlsFiles(settings=settings(tmp_path)), clock=ManualClock())
+
+
+CERTIFICATE = {
+    "subject": ((("countryName", "DE"),), (("organizationName", 'A, "B"'),), (("commonName", "Alice"),)),
+    "subjectAltName": (("DNS", "host.example"), ("email", "alice@example.org"), ("URI", "spiffe://ex/alice")),
+}
+
+
+@pytest.mark.parametrize(
+    ("rules", "user"),
+    [
+        ("DEFAULT", 'CN=Alice,O=A\\, \\"B\\",C=DE'),
+        (r"RULE:^CN=([^,]+),.*$/$1/L,DEFAULT", "alice"),
+        (r"RULE:^CN=([^,]+),.*C=(.*)$/$1@$2/U", "ALICE@DE"),
+        (r"RULE:^OU=.*$/x/, RULE:^CN=([a-zA-Z]+).*$/$1-svc/", "Alice-svc"),
+        ("RULE:^OU=.*$/x/", None),
+        ("SAN:email", "alice@example.org"),
+        ("SAN:dns", "host.example"),
+        ("SAN:uri,DEFAULT", "spiffe://ex/alice"),
+    ],
+)
+def test_rules_make_users_of_subjects(rules: str, user: str | None) -> None:
+    assert user_of(CERTIFICATE, parse_principal_rules(rules)) == user
+
+
+@pytest.mark.parametrize("rules", ["RULE:", "RULE:(/x/", "RULE:^CN=(.*)$/$2/", "ANYTHING", "RULE:a/b/X"])
+def test_what_is_no_rule_is_refused(rules: str) -> None:
+    with pytest.raises(Misconfigured, match="tls_principal_rules"):
+        parse_principal_rules(rules)
+
+
+def test_without_a_certificate_there_is_no_user() -> None:
+    assert user_of(None, parse_principal_rules("DEFAULT")) is None
+    assert user_of({}, parse_principal_rules("DEFAULT")) is None
