@@ -32,7 +32,7 @@ from streamhouse.broker.metrics import BrokerMetrics
 from streamhouse.broker.session.heartbeat import SessionStore, open_heartbeats
 from streamhouse.broker.wal.disk_recovery import DiskWalFactory, DiskWalRecovery
 from streamhouse.broker.wal.object_recovery import ObjectWalFactory
-from streamhouse.clock import Ids, SystemClock, limited
+from streamhouse.clock import Clock, Ids, SystemClock, limited
 from streamhouse.config import AgentSettings, Settings, exposed_listeners, exposure_warning
 from streamhouse.config.exposure import http_listeners, kafka_listeners
 from streamhouse.config.fields import Address
@@ -61,6 +61,7 @@ from streamhouse.wire.listener import EVERYWHERE, OpenListener, advertised, bind
 from streamhouse.wire.tls import ALPN_HTTP, ServerTls, server_tls
 
 if TYPE_CHECKING:
+    from streamhouse.broker.security.token_issuer import TokenIssuer
     from streamhouse.wire.grpc.server import GrpcServer
 
 log = logging.getLogger(__name__)
@@ -371,6 +372,7 @@ async def _open_dependencies(
         http=listeners.http[0].advertised,
         listeners=tuple((each.spec.name, each.advertised) for each in listeners.kafka),
         secrets=secrets,
+        issuer=_open_issuer(settings, clock),
         single_agent=single_agent,
         agents=agents,
         freezes=freezes,
@@ -423,6 +425,16 @@ def _open_grpc(settings: Settings) -> "GrpcServer | None":
     from streamhouse.wire.grpc.server import GrpcServer
 
     return GrpcServer(settings.grpc)
+
+
+def _open_issuer(settings: Settings, clock: Clock) -> "TokenIssuer | None":
+    """Import what checks tokens of an OpenID provider only if there is one: the import takes a tenth of a second."""
+    if not settings.security.oauth_issuer:
+        return None
+    from streamhouse.broker.security.token_issuer import TokenIssuer
+    from streamhouse.wire.http.issuer_keys import key_fetcher
+
+    return TokenIssuer(settings.security, key_fetcher(settings.security), clock=clock)
 
 
 def _grpc_address(grpc: "GrpcServer | None", http: Address) -> Address | None:

@@ -16,6 +16,7 @@ from streamhouse.config.fields import Address
 from streamhouse.config.secrets import Secrets
 from streamhouse.errors import StreamhouseError, Unavailable
 from streamhouse.format.batch import Buffer
+from streamhouse.model.access import Caller
 from streamhouse.model.external_commit import FreezeRequest, FrozenPartition, Outcome
 from streamhouse.model.group import CommittedOffset
 from streamhouse.model.names import PartitionId, SessionId, TopicPartition
@@ -120,6 +121,18 @@ class AgentClient(Protocol):
         ...
 
 
+class TokenVerifier(Protocol):
+    """An OpenID provider whose bearer tokens are accepted."""
+
+    async def verify(self, token: str) -> Caller:
+        """Who stands behind a token; raise `NotAuthenticated` if it isn't valid here and now."""
+        ...
+
+    async def run(self) -> None:
+        """Keep the provider's keys up to date, until cancelled."""
+        ...
+
+
 class FreezeClient(Protocol):
     """Requests to the leaders of partitions that an external commit freezes or a job flushes; all errors are
     `Retriable`."""
@@ -191,6 +204,7 @@ class Dependencies:
     store_url: str = "memory:"
     store_time: StoreClock = field(default_factory=StoreClock)
     secrets: Secrets = field(default_factory=Secrets)
+    issuer: TokenVerifier | None = None
 
     async def agreed_now_ms(self) -> int:
         """The time for deleting user data by age: the earlier of the agent's clock and the metadata store's, so that a

@@ -44,6 +44,8 @@ class Security:
         """Follow changes that other agents make, until cancelled."""
         async with asyncio.TaskGroup() as loops:
             loops.create_task(self.access.run(), name="access-rules")
+            if self._dependencies.issuer is not None:
+                loops.create_task(self._dependencies.issuer.run(), name="issuer-keys")
 
     def close(self) -> None:
         self._unsubscribe()
@@ -86,6 +88,8 @@ class Security:
             return Caller(principal=key.principal, expires_at_ms=key.expires_at_ms)
         if token.startswith(PREFIX) and self.tokens is not None:
             return self.tokens.verify(token)
+        if self._dependencies.issuer is not None:
+            return await self._dependencies.issuer.verify(token)
         raise NotAuthenticated("the token is neither an API key nor a token that this cluster accepts")
 
     def _placed(self, caller: Caller, *, host: str, listener: str) -> Caller:

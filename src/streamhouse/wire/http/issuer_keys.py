@@ -1,0 +1,44 @@
+"""Fetching the keys of an OpenID provider: https only, no redirects, a deadline, a limit of bytes."""
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+
+import httpx
+
+from streamhouse.config import SecuritySettings
+from streamhouse.errors import Misconfigured, Unavailable
+
+
+def key_fetcher(settings: SecuritySettings) -> Callable[[], Awaitable[bytes]]:
+    """A function that fetches `security.oauth_jwks_url`."""
+    try:
+        context = ssl.create_default_context(cafile=settings.oauth_ca or None)
+    except OSError as error:
+        raise Misconfigured(f"security.oauth_ca can't be used; path={settings.oauth_ca} why={error}") from None
+
+    async def fetch() -> bytes:
+        try:
+            async with (
+                asyncio.timeout(settings.oauth_timeout_s),
+                httpx.AsyncClient(verify=context, trust_env=False, follow_redirects=False) as client,
+                client.stream("GET", settings.oauth_jwks_url, headers={"accept": "application/json"}) as response,
+            ):
+                if response.status_code != httpx.codes.OK:
+                    raise Unavailable(f"the issuer answered with status {response.status_code}")
+                return await _read(response, settings.oauth_max_bytes)
+        except TimeoutError:
+            raise Unavailable(f"the issuer didn't answer in {settings.oauth_timeout_s:g} s") from None
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            raise Unavailable(f"the issuer can't be reached; why={type(error).__name__}: {str(error)[:200]}") from None
+
+    return fetch
+
+
+async def _read(response: httpx.Response, max_bytes: int) -> bytes:
+    data = bytearray()
+    async for chunk in response.aiter_bytes():
+        data += chunk
+        if len(data) > max_bytes:
+            raise Unavailable(f"the issuer's answer is too long; setting=security.oauth_max_bytes limit={max_bytes}")
+    return bytes(data)
