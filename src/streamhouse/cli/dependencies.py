@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, TypeVar
 
 import typer
 
+from streamhouse.cli.login import credentials_of
+from streamhouse.client.credentials import NO_CREDENTIALS, Credentials
 from streamhouse.errors import Misconfigured
 from streamhouse.errors.base import install_command
 
@@ -59,26 +61,28 @@ class SparkJobOptions:
 
 
 class Dependencies:
-    """The real dependencies."""
+    """The real dependencies. `credentials` are used for all agents."""
+
+    credentials: Credentials = NO_CREDENTIALS
 
     def admin(self, bootstrap: str, *, timeout_s: float = 10.0) -> "AbstractAsyncContextManager[Admin]":
         from streamhouse.client.kafka_admin import Admin
 
-        return Admin(bootstrap, timeout_s=timeout_s)
+        return Admin(bootstrap, timeout_s=timeout_s, credentials=self.credentials)
 
     def producer(
         self, bootstrap: str, topic: str, *, settings: "ProducerSettings", write_value: "Write | None" = None
     ) -> "AbstractAsyncContextManager[Producer]":
         from streamhouse.client.producer import Producer
 
-        return Producer(bootstrap, topic, settings=settings, write_value=write_value)
+        return Producer(bootstrap, topic, settings=settings, write_value=write_value, credentials=self.credentials)
 
     def consumer(
         self, bootstrap: str, topic: str, *, starts: Mapping[int, int]
     ) -> "AbstractAsyncContextManager[Consumer]":
         from streamhouse.client.consumer import Consumer
 
-        return Consumer(bootstrap, topic, starts=starts)
+        return Consumer(bootstrap, topic, starts=starts, credentials=self.credentials)
 
     async def partition_lags(self, admin: "Admin", group: "Group") -> "list[PartitionLag]":
         from streamhouse.client.group_lag import partition_lags
@@ -96,13 +100,19 @@ class Dependencies:
         from streamhouse.client.group_consumer import GroupConsumer
 
         return GroupConsumer(
-            bootstrap, topic, group=group, from_beginning=from_beginning, commit="explicit", reader=reader
+            bootstrap,
+            topic,
+            group=group,
+            from_beginning=from_beginning,
+            commit="explicit",
+            reader=reader,
+            credentials=self.credentials,
         )
 
     def http(self, address: str) -> "AbstractAsyncContextManager[Http]":
         from streamhouse.client.http import Http
 
-        return Http(address)
+        return Http(address, credentials=self.credentials)
 
     def schemas(self, http: "Http") -> "Schemas":
         from streamhouse.client.schemas import Schemas
@@ -172,7 +182,7 @@ class Dependencies:
         with installed("spark"):
             launch = plan_launch(kind, arguments, os.environ, agents=agents)
         sys.stdout.flush()
-        os.execve(launch.command[0], launch.command, launch.environment)
+        os.execve(launch.command[0], launch.command, {**launch.environment, **self.credentials.as_environment()})
 
     # --- pipelines
 
@@ -360,8 +370,10 @@ def installed(extra: str) -> Iterator[None]:
 
 
 def dependencies_of(context: typer.Context) -> Dependencies:
-    dependencies = context.find_object(Dependencies)
-    return Dependencies() if dependencies is None else dependencies
+    """The dependencies of a command, with the credentials that its options and the environment give."""
+    dependencies = context.find_object(Dependencies) or Dependencies()
+    dependencies.credentials = credentials_of(context)
+    return dependencies
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

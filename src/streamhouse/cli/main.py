@@ -35,16 +35,20 @@ from streamhouse.cli.output import print_error
 from streamhouse.cli.sql import command
 from streamhouse.cli.typer_setup import CONTEXT, Command, CommandGroup, help_text
 from streamhouse.errors import (
+    AccessDenied,
     ConcurrentTransactions,
     GroupNotFound,
     Misconfigured,
     NonEmptyGroup,
+    NotAuthenticated,
     OffsetOutOfRange,
     StreamhouseError,
     SubjectNotSoftDeleted,
     TransactionalIdNotFound,
+    UnknownKey,
     UnknownSubject,
     UnknownTopic,
+    UnknownUser,
     UnknownVersion,
 )
 
@@ -52,6 +56,10 @@ FAILED = 1
 MISUSED = 2
 HINTS: Final[Mapping[type[StreamhouseError], str]] = {
     UnknownTopic: "; see which there are with: streamhouse topics list",
+    NotAuthenticated: "; log in with --user and --password-file, or with --token-file",
+    AccessDenied: "; who administers the cluster allows it with: streamhouse acls create",
+    UnknownUser: "; see which there are with: streamhouse users list",
+    UnknownKey: "; see which there are with: streamhouse keys list",
     UnknownSubject: "; see which there are with: streamhouse schemas list",
     UnknownVersion: "; see which there are with: streamhouse schemas list --all",
     SubjectNotSoftDeleted: "; delete it without --permanent first",

@@ -14,6 +14,7 @@ import typer
 
 from streamhouse.cli.dependencies import Dependencies, dependencies_of, run
 from streamhouse.cli.typer_setup import ADDRESSES
+from streamhouse.client.credentials import Credentials
 from streamhouse.config import load_settings, parse_address
 from streamhouse.errors import StreamhouseError
 
@@ -46,13 +47,20 @@ ConfigFile = Annotated[
 ]
 
 
+def _completing_dependencies() -> Dependencies:
+    """With the environment's credentials: options that were typed are not known while the shell completes a word."""
+    deps = Dependencies()
+    deps.credentials = Credentials.from_environment(os.environ).for_agents(os.environ.get("STREAMHOUSE_AGENTS", ""))
+    return deps
+
+
 def complete_topic(incomplete: str) -> list[str]:
     """Return names for the shell; none if no agent responds in time."""
     return _complete(_topic_names(), incomplete)
 
 
 async def _topic_names() -> list[str]:
-    deps = Dependencies()
+    deps = _completing_dependencies()
     async with deps.admin(await _kafka_addresses(deps, None), timeout_s=_COMPLETION_TIMEOUT_S) as admin:
         return [topic.name for topic in await admin.topics()]
 
@@ -62,7 +70,7 @@ def complete_group(incomplete: str) -> list[str]:
 
 
 async def _group_names() -> list[str]:
-    deps = Dependencies()
+    deps = _completing_dependencies()
     async with deps.admin(await _kafka_addresses(deps, None), timeout_s=_COMPLETION_TIMEOUT_S) as admin:
         return [group.name for group in await deps.groups(admin).all()]
 
@@ -72,7 +80,7 @@ def complete_transactional_id(incomplete: str) -> list[str]:
 
 
 async def _transactional_ids() -> list[str]:
-    async with Dependencies().http(http_addresses(None)) as http:
+    async with _completing_dependencies().http(http_addresses(None)) as http:
         return [each.transactional_id for each in await http.transactions()]
 
 
@@ -96,10 +104,7 @@ def http_addresses(given: str | None) -> str:
     if not given:
         http = load_settings({}, os.environ).http
         return _reachable(http.advertise or http.listen)
-    return ",".join(
-        _checked(part.strip().removeprefix("http://").rstrip("/"), "--agents", "127.0.0.1:8080")
-        for part in given.split(",")
-    )
+    return ",".join(_checked_agent(part.strip().removeprefix("http://").rstrip("/")) for part in given.split(","))
 
 
 def kafka_addresses(context: typer.Context, agents: str | None, bootstrap: str | None) -> str:
@@ -131,6 +136,12 @@ def _reachable(listen: str) -> str:
     """Return the address at which this machine reaches a listener."""
     address = parse_address(listen)
     return str(address._replace(host=_EVERYWHERE.get(address.host, address.host)))
+
+
+def _checked_agent(text: str) -> str:
+    """Return the address, which is TLS if it says https://."""
+    scheme = "https://" if text.startswith("https://") else ""
+    return scheme + _checked(text.removeprefix(scheme), "--agents", "127.0.0.1:8080")
 
 
 def _checked(text: str, flag: str, example: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, get_args, get_origin
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
+from streamhouse.cli.login import login_options
 from streamhouse.cli.output import use_color
 
 UNPARSED: Final = object()
@@ -118,15 +119,24 @@ def colorize(text: str) -> str:
 
 
 class Command(TyperCommand):
+    """A command. One that takes `--agents` also takes the options of `login`."""
+
     def get_params(self, ctx: Any) -> list[Any]:
-        return [with_simple_coercion(param) for param in super().get_params(ctx)]
+        params = super().get_params(ctx)
+        if self._talks_to_agents:
+            params[-1:-1] = login_options({flag for param in params for flag in param.opts})  # before --help
+        return [with_simple_coercion(param) for param in params]
+
+    @property
+    def _talks_to_agents(self) -> bool:
+        return any(param.metavar == ADDRESSES for param in self.params)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         rest: list[str] = super().parse_args(ctx, self._with_current_names(args))
         return rest
 
     def _with_current_names(self, args: list[str]) -> list[str]:
-        if self.ignore_unknown_options or not any(param.metavar == ADDRESSES for param in self.params):
+        if self.ignore_unknown_options or not self._talks_to_agents:
             return args
         end = args.index("--") if "--" in args else len(args)
         return [*map(_current_name, args[:end]), *args[end:]]

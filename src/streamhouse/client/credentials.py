@@ -87,6 +87,18 @@ class Credentials:
             key=value("KEY"),
         )
 
+    def as_environment(self) -> dict[str, str]:
+        """The variables from which another process makes these; `from_environment` the other way round."""
+        values = {
+            "USER": self.user,
+            "PASSWORD": self.password,
+            "TOKEN": self.token,
+            "CA": self.ca,
+            "CERT": self.cert,
+            "KEY": self.key,
+        }
+        return {f"STREAMHOUSE_{name}": value for name, value in values.items() if value}
+
     def for_agents(self, address: str) -> "Credentials":
         """These, with TLS if one of the agents' addresses says `https://`."""
         return replace(self, tls=True) if "https://" in address and not self.tls else self
