@@ -9,6 +9,8 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 TOPIC = "crash"
 PARTITIONS = 4
 MAX_OUTSTANDING = 2000
+BURST = 20
+"""Records that a producer with a rate sends at a time."""
 
 
 def place_of(message: Message) -> tuple[int, int, bytes]:
@@ -43,11 +45,18 @@ class Ledger:
 
 
 class LoadProducer(threading.Thread):
-    """Sends numbered values until told to stop; every one is either acknowledged or refused in the ledger."""
+    """Sends numbered values until `stop`; every one is either acknowledged or rejected in the ledger.
 
-    def __init__(self, name: str, bootstrap: str, ledger: Ledger, *, idempotent: bool) -> None:
+    As fast as it can, unless there is a rate; `padding` makes values longer.
+    """
+
+    def __init__(
+        self, name: str, bootstrap: str, ledger: Ledger, *, idempotent: bool, rate_per_s: int = 0, padding: int = 0
+    ) -> None:
         super().__init__(name=name, daemon=True)
         self._ledger = ledger
+        self._pause_s = BURST / rate_per_s if rate_per_s else 0.0
+        self._padding = "." * padding
         self._stopping = threading.Event()
         self._producer = Producer(
             {
@@ -71,12 +80,14 @@ class LoadProducer(threading.Thread):
                 continue
             self._producer.produce(
                 TOPIC,
-                value=f"{self.name}/{self.sent}".encode(),
+                value=f"{self.name}/{self.sent}/{self._padding}".encode(),
                 partition=self.sent % PARTITIONS,
                 on_delivery=self._ledger.note,
             )
             self.sent += 1
             self._producer.poll(0)
+            if self._pause_s and self.sent % BURST == 0:
+                self._stopping.wait(self._pause_s)
         self._producer.flush(120)
 
     def stop(self) -> None:
@@ -122,7 +133,7 @@ def check(ledger: Ledger, found: dict[int, list[tuple[int, bytes]]], *, idempote
 def _check_producers(partition: int, values: list[bytes], idempotent: set[str]) -> None:
     numbers: dict[str, list[int]] = defaultdict(list)
     for value in values:
-        name, number = value.decode().split("/")
+        name, number, _ = value.decode().split("/")
         numbers[name].append(int(number))
     for name in idempotent:
         sent = numbers[name]

@@ -37,7 +37,7 @@ def test_a_full_disk_loses_nothing(small_disk: Path, killed: bool) -> None:
     with LiveAgent(small_disk / "data", *BUSY, "--set", "buffer.max_throttle_s=1") as agent:
         create_topic(agent.bootstrap)
         ledger = Ledger()
-        producer = LoadProducer("idempotent", agent.bootstrap, ledger, idempotent=True)
+        producer = LoadProducer("idempotent", agent.bootstrap, ledger, idempotent=True, padding=500)
         producer.start()
         wait_until_stuck(ledger)
         if killed:

@@ -14,6 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from tests.crash.load import PARTITIONS, TOPIC, Ledger, LoadProducer, read_everything
 from tests.support.agent import LiveAgent
+from tests.support.depth import scaled
 from tests.support.postgres import RealPostgres, find_binaries
 from tests.support.s3 import RealS3
 
@@ -21,6 +22,8 @@ pytestmark = [pytest.mark.crash, pytest.mark.postgres, pytest.mark.s3, pytest.ma
 
 PATIENCE_S = 90.0
 RESERVED = 5000
+RATE_PER_S = scaled(quick=500, nightly=0)
+"""Most of the time is spent waiting for leases to end, under load."""
 SETTINGS = {
     "wal.kind": "disk",
     "wal.file_bytes": 65_536,
@@ -94,7 +97,10 @@ def test_what_was_acknowledged_on_disks_that_went_away_is_there_at_least_once(ag
     (created,) = admin.create_topics([NewTopic(TOPIC, PARTITIONS)]).values()
     created.result(30)
     ledger = Ledger()
-    producers = [LoadProducer(name, bootstrap, ledger, idempotent=name != "plain") for name in ("plain", "a", "b")]
+    producers = [
+        LoadProducer(name, bootstrap, ledger, idempotent=name != "plain", rate_per_s=RATE_PER_S)
+        for name in ("plain", "a", "b")
+    ]
     for producer in producers:
         producer.start()
     more_acks(ledger)

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from streamhouse.agent import Agent, build_agent
 from streamhouse.broker.broker import Broker
-from streamhouse.config import AgentSettings, GrpcSettings, HttpSettings, KafkaSettings, Settings
+from streamhouse.config import AgentSettings, GroupSettings, GrpcSettings, HttpSettings, KafkaSettings, Settings
 from streamhouse.wire.http.app import make_app
 from tests.broker.conftest import make_world, world
 from tests.broker.support import World
@@ -108,6 +108,7 @@ async def start_site(tmp_path: Path) -> AsyncIterator[StartSite]:
                 kafka=KafkaSettings(listen="127.0.0.1:0"),
                 http=HttpSettings(listen="127.0.0.1:0", **http),
                 grpc=GrpcSettings(listen=""),
+                groups=GroupSettings(initial_rebalance_delay_s=0),
             )
             return await stack.enter_async_context(running(settings))
 

@@ -10,9 +10,10 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
+from streamhouse.config import HttpSettings
 from streamhouse.wire.http.app import make_app
+from tests.broker.conftest import MakeWorld
 from tests.broker.schemas.support import record
-from tests.broker.support import World
 
 JSON = {"content-type": "application/json"}
 WORDS: list[Any] = [
@@ -95,7 +96,8 @@ QUERY = [
 
 
 @pytest.fixture
-async def http(world: World) -> AsyncIterator[httpx.AsyncClient]:
+async def http(make_world: MakeWorld) -> AsyncIterator[httpx.AsyncClient]:
+    world = await make_world(http=HttpSettings(max_failure_delay_s=0))  # most of what is sent here is rejected
     transport = httpx.ASGITransport(make_app(await world.start(), CollectorRegistry()))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         yield client

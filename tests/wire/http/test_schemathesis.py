@@ -15,14 +15,15 @@ from streamhouse.config import (
     Settings,
     SqlSettings,
 )
+from tests.support.depth import scaled
 
 from .conftest import Site, running
 from .fake_worker import FakeWorker, fake_worker
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent.parent
-EXAMPLES = 5
-"""Requests for each operation and phase: enough to find what is commonly wrong in some ten seconds."""
+EXAMPLES = scaled(quick=2, nightly=20)
+"""Requests for each operation and phase: with quick depth enough to find what is commonly wrong."""
 
 
 async def prepare_pipelines(site: Site, worker: FakeWorker) -> None:
