@@ -10,7 +10,7 @@ from tests.simulation.options import ALL_PROFILES
 from tests.simulation.scenario import Outcome, run_seed
 from tests.support.depth import random_seeds, scaled
 
-SEEDS = scaled(quick=16, nightly=300)
+SEEDS = scaled(quick=8, nightly=300)
 RANDOM_SEEDS = scaled(quick=4, nightly=60)
 SEEDS_PER_PROFILE = scaled(quick=1, nightly=15)
 TRACED = (3, 5, 7, 11)[: scaled(quick=2, nightly=4)]

@@ -18,6 +18,7 @@ from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId, Topi
 from tests.broker.cluster.disk_team import DiskAgent, DiskTeam
 from tests.broker.conftest import MakeWorld
 from tests.broker.support import WAL_ROOT, World, batch, current, idempotent, produce
+from tests.support.depth import scaled
 
 PARTITIONS = 6
 AHEAD = 1000
@@ -414,7 +415,7 @@ async def test_a_zombie_that_wakes_before_it_is_given_up_goes_on_as_it_was(team:
 # --- everything at once
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(scaled(quick=1, nightly=40)))
 async def test_no_offset_comes_twice_and_nothing_acknowledged_is_lost_whoever_dies(team: DiskTeam, seed: int) -> None:
     chance = random.Random(seed)
     for _ in range(3):

@@ -13,6 +13,7 @@ import pytest
 from streamhouse.errors import Unavailable
 from tests.broker.groups.consumers import Book, Consumer, Link
 from tests.broker.groups.scene import ORDERS, SESSION_S, Agent, Scene, StandingClock, open_scene, settle
+from tests.support.depth import scaled
 
 T = TypeVar("T")
 
@@ -89,7 +90,7 @@ class SeekingConsumer(Consumer):
 
 
 @pytest.mark.parametrize("how", ["refused", "unanswered", "hangs"])
-@pytest.mark.parametrize("for_s", [0.1, 3.0, 15.0, 40.0])
+@pytest.mark.parametrize("for_s", scaled(quick=(0.1, 15.0), nightly=(0.1, 3.0, 15.0, 40.0)))
 @pytest.mark.parametrize("at_call", range(1, CALLS))
 async def test_a_new_group_reads_soon_after_the_store_is_back(at_call: int, for_s: float, how: str) -> None:
     async with open_scene(initial_rebalance_delay_s=GATHERING_S) as scene:
