@@ -15,8 +15,9 @@ from streamhouse.format.object_keys import external_segment_key
 from streamhouse.format.segment import RunInput, encode_segment
 from streamhouse.model.external_commit import QueryId
 from streamhouse.model.names import Epoch, PartitionId, TopicPartition
+from streamhouse.model.segment import Run, SegmentCommit, SegmentObject
 from tests.broker.conftest import MakeWorld
-from tests.broker.support import NOW_MS, World, batch, current, fetch, produce, values_of
+from tests.broker.support import NOW_MS, World, batch, current, fetch, produce, settle, values_of
 from tests.wire.http.conftest import make_world
 
 __all__ = ["make_world"]
@@ -167,6 +168,30 @@ async def test_an_answer_that_is_lost_changes_nothing(world: World, broker: Brok
     world.metadata.heal()
     assert (await http.post("/v1/replacements", json=body)).json() == {"replaced": 2}
     assert len((await plan_of(http))[0]["runs"]) == 1
+
+
+async def test_a_retry_that_the_first_attempt_overtakes_succeeds(
+    world: World, broker: Broker, http: httpx.AsyncClient
+) -> None:
+    """The first attempt is on its way when the retry looks at the rows, and is done before the retry looks on."""
+    await flushed(broker, FIRST, b"a", b"b")
+    body = await rewritten(world, broker, (await plan_of(http))[0]["runs"])
+    going_on = world.metadata.hold("known_among")
+    retry = asyncio.ensure_future(http.post("/v1/replacements", json=body))
+    await settle()
+    assert not retry.done()
+    run = body["segment"]["runs"][0]
+    topic = await broker.topic("orders")
+    partition = PartitionId(topic.topic_id, 0)
+    commit = SegmentCommit(
+        segment=SegmentObject(**{name: body["segment"][name] for name in ("key", "size_bytes", "created_at_ms")}),
+        runs=(Run(partition=partition, stored_base=run["base"], object_key=body["segment"]["key"], **run),),
+    )
+    expected = await world.sqlite.runs(partition, from_offset=0, limit=10)
+    assert await world.sqlite.replace_runs(current(broker).session.session_id, expected, commit)
+    going_on.set()
+    answer = await retry
+    assert (answer.status_code, answer.json()) == (200, {"replaced": 2})
 
 
 async def test_runs_that_changed_are_left_alone(world: World, broker: Broker, http: httpx.AsyncClient) -> None:

@@ -115,6 +115,8 @@ class RunReplacement:
             raise CommitRefused(str(error)) from None
         # In this order: an object that has not expired, and exists after that, stays for the grace time at least.
         if await self._metadata.known_among([commit.segment.key]):
+            if await self._is_registered(request, commit):
+                return  # by an attempt whose answer was lost, and that was still on its way when this one began
             raise CommitRefused(f"the segment has expired, or belongs to other runs; key={commit.segment.key}")
         await self._check_object(commit)
         if not await self._register(rows, commit) or not await self._is_registered(request, commit):
