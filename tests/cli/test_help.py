@@ -40,6 +40,20 @@ COMMANDS = [
     "spark submit",
     "spark config",
     "dev cluster",
+    "users create",
+    "users list",
+    "users delete",
+    "keys create",
+    "keys list",
+    "keys revoke",
+    "acls create",
+    "acls list",
+    "acls delete",
+    "roles list",
+    "roles add",
+    "roles remove",
+    "quotas set",
+    "quotas list",
 ]
 
 
@@ -53,7 +67,9 @@ def test_help_has_usage_options_and_examples(run: Run, command: str) -> None:
     assert "--help" in result.stdout
 
 
-@pytest.mark.parametrize("group", ["topics", "schemas", "segments", "wal", "config", "spark", "dev", ""])
+@pytest.mark.parametrize(
+    "group", ["topics", "schemas", "segments", "wal", "config", "spark", "dev", "users", "acls", "quotas", ""]
+)
 def test_a_group_without_a_command_shows_what_there_is(run: Run, group: str) -> None:
     result = run(*group.split())
     assert result.exit_code == 2

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from streamhouse.client.kafka_groups import Groups
     from streamhouse.client.producer import Producer, ProducerSettings
     from streamhouse.client.schemas import Schemas
+    from streamhouse.client.security import Security
     from streamhouse.client.serde import SchemaReader, Write
     from streamhouse.client.types import Group
     from streamhouse.config import Settings
@@ -118,6 +119,11 @@ class Dependencies:
         from streamhouse.client.schemas import Schemas
 
         return Schemas(http)
+
+    def security(self, http: "Http") -> "Security":
+        from streamhouse.client.security import Security
+
+        return Security(http)
 
     def cluster_client(self, address: str) -> "ClusterClient":
         from streamhouse.client.cluster_client import ClusterClient

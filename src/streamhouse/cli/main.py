@@ -13,6 +13,7 @@ from typer.exceptions import TyperException
 
 from streamhouse import __version__
 from streamhouse.cli.commands import (
+    acls,
     agent,
     cluster,
     consume,
@@ -21,6 +22,7 @@ from streamhouse.cli.commands import (
     partitions,
     pipelines,
     produce,
+    quotas,
     recover,
     schemas,
     segments,
@@ -29,6 +31,7 @@ from streamhouse.cli.commands import (
     tables,
     topics,
     transactions,
+    users,
     wal,
 )
 from streamhouse.cli.output import print_error
@@ -167,6 +170,11 @@ app.add_typer(schemas.app, name="schemas")
 app.add_typer(cluster.app, name="agents")
 app.add_typer(partitions.app, name="partitions")
 app.command("doctor", cls=Command, help=cluster.HELP, short_help="Check the health of every agent.")(cluster.doctor)
+app.add_typer(users.app, name="users")
+app.add_typer(users.keys, name="keys")
+app.add_typer(acls.app, name="acls")
+app.add_typer(acls.roles, name="roles")
+app.add_typer(quotas.app, name="quotas")
 app.add_typer(segments.app, name="segments")
 app.add_typer(wal.app, name="wal")
 app.add_typer(agent.app, name="config")
