@@ -5,7 +5,7 @@ import pytest
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from streamhouse.wire.kafka.messages.metadata import MetadataRequest, MetadataResponse
-from streamhouse.wire.kafka.resources import CLUSTER_OPERATIONS, NOT_REQUESTED
+from tests.wire.kafka.operation_bits import CLUSTER_OPERATIONS, NOT_REQUESTED
 from tests.wire.kafka.talk import Client, Served
 
 

@@ -10,7 +10,7 @@ from streamhouse.wire.kafka.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponse,
     TopicRequest,
 )
-from streamhouse.wire.kafka.resources import TOPIC_OPERATIONS
+from tests.wire.kafka.operation_bits import TOPIC_OPERATIONS
 from tests.wire.kafka.talk import Client, Served, create_topic
 
 

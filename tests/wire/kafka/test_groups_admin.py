@@ -12,7 +12,6 @@ from streamhouse.wire.kafka.messages.delete_groups import DeleteGroupsRequest, D
 from streamhouse.wire.kafka.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from streamhouse.wire.kafka.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from streamhouse.wire.kafka.messages.offset_commit import OffsetCommitResponse
-from streamhouse.wire.kafka.resources import GROUP_OPERATIONS, NOT_REQUESTED
 from tests.wire.kafka.members import (
     a_group,
     a_member,
@@ -23,6 +22,7 @@ from tests.wire.kafka.members import (
     rebalance,
     state_of,
 )
+from tests.wire.kafka.operation_bits import GROUP_OPERATIONS, NOT_REQUESTED
 from tests.wire.kafka.talk import Client, Served, create_topic
 
 

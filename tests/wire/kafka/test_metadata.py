@@ -11,7 +11,7 @@ from streamhouse.config import KafkaSettings, Settings, TopicSettings
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from streamhouse.wire.kafka.resources import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS
+from tests.wire.kafka.operation_bits import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS
 from tests.wire.kafka.talk import (
     Client,
     Served,

@@ -78,25 +78,38 @@ async def test_nobody_has_credentials(client: Client) -> None:
     ]
 
 
-def added(name: str, mechanism: int = 1) -> ScramCredentialUpsertion:
+def added(name: str, mechanism: int = 1, iterations: int = 4096) -> ScramCredentialUpsertion:
+    salted = b"secret!!" * (4 if mechanism == 1 else 8)
     return ScramCredentialUpsertion(
-        name=name, mechanism=mechanism, iterations=4096, salt=b"salt", salted_password=b"secret"
+        name=name, mechanism=mechanism, iterations=iterations, salt=b"salt", salted_password=salted
     )
 
 
-async def test_credentials_are_not_accepted_because_nobody_could_use_them(client: Client) -> None:
+def few(name: str) -> ScramCredentialUpsertion:
+    return added(name, iterations=4095)
+
+
+async def test_credentials_are_changed_user_by_user(client: Client) -> None:
     request = AlterUserScramCredentialsRequest(
         deletions=[
             ScramCredentialDeletion(name="ann", mechanism=1),
             ScramCredentialDeletion(name="bob", mechanism=1),
         ],
-        upsertions=[added("bob"), added("carol"), added("carol", mechanism=2), added("")],
+        upsertions=[added("bob"), added("carol"), added("carol", mechanism=2), added(""), added("dan", 9), few("eve")],
     )
     answer = await client.call(request, AlterUserScramCredentialsResponse, 0)
-    assert [(result.user, result.error_code) for result in answer.results] == [
-        ("ann", ErrorCode.RESOURCE_NOT_FOUND),
-        ("bob", ErrorCode.DUPLICATE_RESOURCE),
-        ("carol", ErrorCode.UNSUPPORTED_SASL_MECHANISM),
-        ("", ErrorCode.UNACCEPTABLE_CREDENTIAL),
-    ]
+    assert {result.user: result.error_code for result in answer.results} == {
+        "ann": ErrorCode.RESOURCE_NOT_FOUND,
+        "bob": ErrorCode.DUPLICATE_RESOURCE,
+        "carol": ErrorCode.NONE,
+        "": ErrorCode.UNACCEPTABLE_CREDENTIAL,
+        "dan": ErrorCode.UNSUPPORTED_SASL_MECHANISM,
+        "eve": ErrorCode.UNACCEPTABLE_CREDENTIAL,
+    }
     assert not any("secret" in (result.error_message or "") for result in answer.results)
+    assert await described(client, None) == [("carol", ErrorCode.NONE)]
+    gone = AlterUserScramCredentialsRequest(
+        deletions=[ScramCredentialDeletion(name="carol", mechanism=mechanism) for mechanism in (1, 2)]
+    )
+    await client.call(gone, AlterUserScramCredentialsResponse, 0)
+    assert await described(client, None) == []

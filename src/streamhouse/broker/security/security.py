@@ -32,6 +32,11 @@ class Security:
     def __repr__(self) -> str:
         return f"<Security {self.access!r} {self.users!r}>"
 
+    @property
+    def is_off(self) -> bool:
+        """Whether everybody may do everything, and agents have nothing by which to prove that they are."""
+        return self.tokens is None and not self.access.is_enabled
+
     async def start(self) -> None:
         """Read the rules, and create the bootstrap user if there is none."""
         user, password = self._settings.bootstrap_user, self._dependencies.secrets.bootstrap_password

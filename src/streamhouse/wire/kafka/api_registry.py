@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, TypeVar
 
+from streamhouse.model.needs import Needs
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.messages import REQUESTS
 from streamhouse.wire.kafka.schema import Request
@@ -72,6 +73,7 @@ class Api:
     last: int
     advertised: int
     request: type[Request]
+    needs: Needs
     handle: Handler[Request]
     about: str
 
@@ -93,9 +95,9 @@ APIS: Final[Mapping[int, Api]] = MappingProxyType(_apis)
 
 
 def handles(
-    request: type[R], versions: tuple[int, int], *, advertised: int | None = None
+    request: type[R], versions: tuple[int, int], *, needs: Needs, advertised: int | None = None
 ) -> Callable[[Handler[R]], Handler[R]]:
-    """Register the decorated function for an API's versions, first and last included."""
+    """Register the decorated function for an API's versions, first and last included, with the rights it asks for."""
     first, last = versions
     assert REQUESTS[request.api_key] is request
     assert request.min_version <= first <= last <= request.max_version, f"{request.name} has no such versions"
@@ -109,6 +111,7 @@ def handles(
             last=last,
             advertised=first if advertised is None else advertised,
             request=request,
+            needs=needs,
             handle=handle,  # type: ignore[arg-type]  # framing calls it with the class named here
             about=inspect.cleandoc(sys.modules[handle.__module__].__doc__ or ""),
         )

@@ -18,12 +18,15 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from streamhouse.broker.broker import Broker
 from streamhouse.config import Address
 from streamhouse.errors import Rejected, StreamhouseError
-from streamhouse.model.access import Caller
+from streamhouse.model.access import CLUSTER, Caller, Operation, Resource, ResourceType
 from streamhouse.model.cluster import Session
 from streamhouse.wire.kafka.client_software import ClientSoftware
 from streamhouse.wire.kafka.errors import ErrorCode, error_code
 from streamhouse.wire.kafka.schema import Response
 from streamhouse.wire.listener import OpenListener
+
+AGENT: Final = "streamhouse-agent"
+"""The client id of agents. It says nothing about rights, except where there is no security at all."""
 
 _BUCKETS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
@@ -132,6 +135,38 @@ class Context(NamedTuple):
         if self.software.takes_redirects:
             return [(each.node_id, self.advertised) for each in self.broker.redirected()]
         return [(each.node_id, each.kafka_at(self.listener.spec.name)) for each in self.broker.departed()]
+
+    @property
+    def is_agent(self) -> bool:
+        """Whether another agent asks: one that has proven it, or, where nobody has to prove anything, that says so."""
+        return self.caller.is_agent or (self.client_id == AGENT and self.broker.security.is_off)
+
+    def allows(self, operation: Operation, kind: ResourceType, name: str) -> bool:
+        """Whether the caller may do this."""
+        return self.broker.security.access.allows(self.caller, operation, Resource(kind, name))
+
+    def allows_topic(self, operation: Operation, topic: str) -> bool:
+        return self.broker.security.access.allows(self.caller, operation, Resource(ResourceType.TOPIC, topic))
+
+    def allows_cluster(self, operation: Operation) -> bool:
+        return self.broker.security.access.allows(self.caller, operation, CLUSTER)
+
+    def check(self, operation: Operation, kind: ResourceType, name: str) -> None:
+        """Raise `AccessDenied` unless the caller may do this."""
+        self.broker.security.access.check(self.caller, operation, Resource(kind, name))
+
+    def check_topic(self, operation: Operation, topic: str) -> None:
+        self.broker.security.access.check(self.caller, operation, Resource(ResourceType.TOPIC, topic))
+
+    def check_group(self, operation: Operation, group_id: str) -> None:
+        self.broker.security.access.check(self.caller, operation, Resource(ResourceType.GROUP, group_id))
+
+    def check_transactional_id(self, operation: Operation, transactional_id: str) -> None:
+        resource = Resource(ResourceType.TRANSACTIONAL_ID, transactional_id)
+        self.broker.security.access.check(self.caller, operation, resource)
+
+    def check_cluster(self, operation: Operation) -> None:
+        self.broker.security.access.check(self.caller, operation, CLUSTER)
 
     def count_error(self, error: StreamhouseError | ErrorCode) -> ErrorCode:
         """Count an error and return its code for the response."""

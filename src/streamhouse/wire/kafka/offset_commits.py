@@ -12,6 +12,7 @@ from uuid import UUID
 from streamhouse.broker.groups import MemberRef, OffsetToCommit
 from streamhouse.errors import StreamhouseError, Unavailable
 from streamhouse.limits import iterate_fairly
+from streamhouse.model.access import Operation
 from streamhouse.model.names import TopicId, TopicPartition
 from streamhouse.wire.kafka.context import Context
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -55,10 +56,19 @@ Named: TypeAlias = str | ErrorCode
 
 
 async def name_topics(context: Context, topics: Iterable[T], *, ids_since: int) -> list[tuple[T, Named]]:
-    return [
-        (topic, topic.name if context.version < ids_since else await name_of(context, topic.topic_id))
-        async for topic in iterate_fairly(topics)
-    ]
+    """The topics of a commit, each with its name, or with the code of a topic that the caller may not read."""
+    named: list[tuple[T, Named]] = []
+    async for topic in iterate_fairly(topics):
+        name = topic.name if context.version < ids_since else await name_of(context, topic.topic_id)
+        named.append((topic, permitted(context, Operation.READ, name)))
+    return named
+
+
+def permitted(context: Context, operation: Operation, name: Named) -> Named:
+    """The name of a topic to which the caller may do this, or a code."""
+    if isinstance(name, ErrorCode) or context.allows_topic(operation, name):
+        return name
+    return context.count_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 def offsets_of(named: Iterable[tuple[RequestedTopic, Named]]) -> dict[TopicPartition, OffsetToCommit]:

@@ -17,8 +17,9 @@ from itertools import chain, count, islice
 from typing import Final, Protocol
 
 from streamhouse.broker.catalog.kafka_configs import SettingSource
-from streamhouse.errors import InvalidAssignment, Rejected, StreamhouseError
+from streamhouse.errors import GroupAccessDenied, InvalidAssignment, Rejected, StreamhouseError
 from streamhouse.limits import iterate_fairly
+from streamhouse.model.access import Operation
 from streamhouse.model.names import NodeId, PartitionId, check_topic_name
 from streamhouse.model.topic import Topic
 from streamhouse.model.topic_settings import SettingType
@@ -31,7 +32,7 @@ MAX_NAMED: Final = 100
 Change = Callable[[Mapping[str, str]], Mapping[str, str]]
 
 
-class ResourceType(IntEnum):
+class ConfigResourceType(IntEnum):
     TOPIC = 2
     BROKER = 4
     BROKER_LOGGER = 8
@@ -119,7 +120,7 @@ def node_of(context: Context, name: str) -> NodeId | None:
 def no_settings(resource: Resource) -> Rejected:
     """The error for resources that have no settings here."""
     kind = resource.resource_type
-    known = {each.value: each.name.lower().replace("_", " ") for each in ResourceType}
+    known = {each.value: each.name.lower().replace("_", " ") for each in ConfigResourceType}
     return Rejected(f"only topics and brokers have settings here; resource={known.get(kind, kind)}")
 
 
@@ -127,10 +128,10 @@ async def alter_resource(
     context: Context, resource: Resource, *, of_topic: Change, of_agent: Change, dry_run: bool
 ) -> None:
     """Change the overrides of a topic or broker, by a function of its current overrides."""
-    if resource.resource_type == ResourceType.TOPIC:
+    if resource.resource_type == ConfigResourceType.TOPIC:
         await find_topic(context, resource.resource_name)
         await context.broker.topic_admin.alter_topic(resource.resource_name, of_topic, dry_run=dry_run)
-    elif resource.resource_type == ResourceType.BROKER:
+    elif resource.resource_type == ConfigResourceType.BROKER:
         node_id = node_of(context, resource.resource_name)
         await context.broker.topic_admin.alter_agent(node_id, of_agent, dry_run=dry_run)
     else:
@@ -163,46 +164,29 @@ async def pin_first(context: Context, topic: Topic, leaders: Sequence[int], *, a
     )
 
 
-NOT_REQUESTED: Final = -(2**31)
+def check_configs(context: Context, operation: Operation, resource: Resource) -> None:
+    """Raise `AccessDenied` unless the caller may do this to the settings of a resource."""
+    if resource.resource_type == ConfigResourceType.TOPIC:
+        context.check_topic(operation, resource.resource_name)
+    elif resource.resource_type == ConfigResourceType.GROUP:
+        context.check_group(operation, resource.resource_name)
+    else:
+        context.check_cluster(operation)
 
 
-class Operation(IntEnum):
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-
-
-def _bits(*operations: Operation) -> int:
-    return sum(1 << operation for operation in operations)
-
-
-TOPIC_OPERATIONS: Final = _bits(
-    Operation.READ,
-    Operation.WRITE,
-    Operation.CREATE,
-    Operation.DELETE,
-    Operation.ALTER,
-    Operation.DESCRIBE,
-    Operation.DESCRIBE_CONFIGS,
-    Operation.ALTER_CONFIGS,
-)
-CLUSTER_OPERATIONS: Final = _bits(
-    Operation.CREATE,
-    Operation.ALTER,
-    Operation.DESCRIBE,
-    Operation.CLUSTER_ACTION,
-    Operation.DESCRIBE_CONFIGS,
-    Operation.ALTER_CONFIGS,
-    Operation.IDEMPOTENT_WRITE,
-)
-GROUP_OPERATIONS: Final = _bits(Operation.READ, Operation.DELETE, Operation.DESCRIBE)
+def split_groups(
+    context: Context, operation: Operation, group_ids: Iterable[str]
+) -> tuple[list[str], dict[str, GroupAccessDenied]]:
+    """The groups that the caller may do this to, and why it may not do it to the others."""
+    allowed: list[str] = []
+    denied: dict[str, GroupAccessDenied] = {}
+    for group_id in dict.fromkeys(group_ids):
+        try:
+            context.check_group(operation, group_id)
+            allowed.append(group_id)
+        except GroupAccessDenied as error:
+            denied[group_id] = error
+    return allowed, denied
 
 
 def replicas_of(leader: int | None, *, factor: int, agents: Sequence[int]) -> list[int]:

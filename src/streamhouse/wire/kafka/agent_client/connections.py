@@ -24,7 +24,7 @@ from streamhouse.errors import Unavailable
 from streamhouse.limits import FifoLimiter
 from streamhouse.wire.agent_login import NO_LOGIN, OAUTHBEARER, AgentLogin
 from streamhouse.wire.kafka.codec import MalformedMessage, decode, encode
-from streamhouse.wire.kafka.handlers.produce import AGENT
+from streamhouse.wire.kafka.context import AGENT
 from streamhouse.wire.kafka.messages.header import RequestHeader, ResponseHeader
 from streamhouse.wire.kafka.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from streamhouse.wire.kafka.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse

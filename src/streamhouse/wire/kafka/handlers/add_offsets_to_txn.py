@@ -9,6 +9,8 @@ Versions    v2 PRODUCER_FENCED · v3 flexible · v4 TRANSACTION_ABORTABLE
 from typing import Final
 
 from streamhouse.errors import StreamhouseError
+from streamhouse.model.access import Operation, ResourceType
+from streamhouse.model.needs import need
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -18,12 +20,18 @@ from streamhouse.wire.kafka.transaction_errors import VersionedCodes, transactio
 CODES: Final = VersionedCodes(fenced_since=2, abortable_since=4)
 
 
-@handles(AddOffsetsToTxnRequest, (0, 4))
+@handles(
+    AddOffsetsToTxnRequest,
+    (0, 4),
+    needs=(need((Operation.WRITE, ResourceType.TRANSACTIONAL_ID)), need((Operation.READ, ResourceType.GROUP))),
+)
 async def handle(context: Context, request: AddOffsetsToTxnRequest) -> HandlerResult:
     if not request.transactional_id:
         return AddOffsetsToTxnResponse(error_code=context.count_error(ErrorCode.INVALID_REQUEST))
     call = transaction_call(request.transactional_id, request.producer_id, request.producer_epoch)
     try:
+        context.check_transactional_id(Operation.WRITE, request.transactional_id)
+        context.check_group(Operation.READ, request.group_id)
         await context.broker.transactions.add_offsets(call, request.group_id)
     except StreamhouseError as error:
         return AddOffsetsToTxnResponse(error_code=context.count_error(CODES.code(context.version, error)))

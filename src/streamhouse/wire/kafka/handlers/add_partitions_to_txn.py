@@ -18,7 +18,9 @@ from typing import Final
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.limits import iterate_fairly
+from streamhouse.model.access import AGENT, Operation, ResourceType
 from streamhouse.model.names import PartitionId, TopicPartition
+from streamhouse.model.needs import need
 from streamhouse.model.transaction import TransactionCall
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
@@ -40,9 +42,19 @@ CODES: Final = VersionedCodes(fenced_since=2, abortable_since=MANY_SINCE)
 Codes = Mapping[TopicPartition, ErrorCode]
 
 
-@handles(AddPartitionsToTxnRequest, (0, 5))
+@handles(
+    AddPartitionsToTxnRequest,
+    (0, 5),
+    needs=(
+        need((Operation.WRITE, ResourceType.TRANSACTIONAL_ID), when="before v4"),
+        need((Operation.WRITE, ResourceType.TOPIC), when="before v4"),
+        need((Operation.CLUSTER_ACTION, ResourceType.CLUSTER), processes=(AGENT,), when="from v4 on"),
+    ),
+)
 async def handle(context: Context, request: AddPartitionsToTxnRequest) -> HandlerResult:
-    if context.version >= MANY_SINCE:
+    if context.version >= MANY_SINCE:  # Kafka's clients don't go beyond v3; brokers ask for others
+        if not context.allows_cluster(Operation.CLUSTER_ACTION):
+            return AddPartitionsToTxnResponse(error_code=context.count_error(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
         return AddPartitionsToTxnResponse(
             results_by_transaction=[
                 await _transaction(context, each) async for each in iterate_fairly(request.transactions)
@@ -51,7 +63,7 @@ async def handle(context: Context, request: AddPartitionsToTxnRequest) -> Handle
     call = transaction_call(
         request.v3_and_below_transactional_id, request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
     )
-    codes = await _add(context, call, _names(request.v3_and_below_topics))
+    codes = await _add_permitted(context, call, _names(request.v3_and_below_topics))
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(request.v3_and_below_topics, codes))
 
 
@@ -66,6 +78,20 @@ async def _transaction(context: Context, requested: AddPartitionsToTxnTransactio
 
 def _names(topics: Sequence[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
     return list(dict.fromkeys(TopicPartition(topic.name, number) for topic in topics for number in topic.partitions))
+
+
+async def _add_permitted(context: Context, call: TransactionCall, names: Sequence[TopicPartition]) -> Codes:
+    if not context.allows(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, call.transactional_id):
+        return dict.fromkeys(names, context.count_error(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+    if all(context.allows_topic(Operation.WRITE, name.topic) for name in names):
+        return await _add(context, call, names)
+    context.count_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return {
+        name: ErrorCode.OPERATION_NOT_ATTEMPTED
+        if context.allows_topic(Operation.WRITE, name.topic)
+        else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        for name in names
+    }
 
 
 async def _add(context: Context, call: TransactionCall, names: Sequence[TopicPartition]) -> Codes:

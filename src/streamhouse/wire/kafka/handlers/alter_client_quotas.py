@@ -7,6 +7,8 @@ Versions    v1 flexible
 """
 
 from streamhouse.limits import iterate_fairly
+from streamhouse.model.access import Operation, ResourceType
+from streamhouse.model.needs import need
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -18,7 +20,7 @@ from streamhouse.wire.kafka.messages.alter_client_quotas import (
 )
 
 
-@handles(AlterClientQuotasRequest, (0, 1))
+@handles(AlterClientQuotasRequest, (0, 1), needs=(need((Operation.ALTER_CONFIGS, ResourceType.CLUSTER)),))
 async def handle(context: Context, request: AlterClientQuotasRequest) -> HandlerResult:
     return AlterClientQuotasResponse(
         entries=[_entry(context, requested) async for requested in iterate_fairly(request.entries)]
@@ -26,6 +28,12 @@ async def handle(context: Context, request: AlterClientQuotasRequest) -> Handler
 
 
 def _entry(context: Context, requested: RequestEntryData) -> EntryData:
+    if not context.allows_cluster(Operation.ALTER_CONFIGS):
+        return EntryData(
+            error_code=context.count_error(ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+            error_message="not authorised to alter the cluster's configuration",
+            entity=requested.entity,
+        )
     if all(change.remove for change in requested.ops):
         return EntryData(error_message=None, entity=requested.entity)
     return EntryData(

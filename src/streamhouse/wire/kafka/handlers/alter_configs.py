@@ -17,6 +17,8 @@ from collections import Counter
 
 from streamhouse.errors import Rejected, StreamhouseError
 from streamhouse.limits import iterate_fairly
+from streamhouse.model.access import Operation, ResourceType
+from streamhouse.model.needs import need
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.messages.alter_configs import (
@@ -25,10 +27,18 @@ from streamhouse.wire.kafka.messages.alter_configs import (
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
-from streamhouse.wire.kafka.resources import MAX_NAMED, alter_resource, count_names, require_once
+from streamhouse.wire.kafka.resources import MAX_NAMED, alter_resource, check_configs, count_names, require_once
 
 
-@handles(AlterConfigsRequest, (0, 2))
+@handles(
+    AlterConfigsRequest,
+    (0, 2),
+    needs=(
+        need((Operation.ALTER_CONFIGS, ResourceType.TOPIC), when="of a topic"),
+        need((Operation.ALTER_CONFIGS, ResourceType.GROUP), when="of a group"),
+        need((Operation.ALTER_CONFIGS, ResourceType.CLUSTER), when="of a broker, or of client metrics"),
+    ),
+)
 async def handle(context: Context, request: AlterConfigsRequest) -> HandlerResult:
     named = count_names(request.resources)
     return AlterConfigsResponse(
@@ -46,6 +56,7 @@ async def _alter(
         error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
     )
     try:
+        check_configs(context, Operation.ALTER_CONFIGS, resource)
         require_once(resource, named)
         requested = _requested_settings(resource)
         await alter_resource(

@@ -19,7 +19,9 @@ from collections.abc import Callable, Mapping, Sequence
 from streamhouse.broker.admin.cluster_admin import PartitionStatus
 from streamhouse.errors import InvalidAssignment, InvalidReplication, StreamhouseError, UnknownTopic
 from streamhouse.limits import iterate_fairly
+from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.names import PartitionId, TopicPartition
+from streamhouse.model.needs import need
 from streamhouse.model.topic import Topic
 from streamhouse.model.topic_settings import MAX_REPLICATION, REPLICATION_FACTOR
 from streamhouse.wire.kafka.api_registry import handles
@@ -36,8 +38,11 @@ from streamhouse.wire.kafka.messages.alter_partition_reassignments import (
 from streamhouse.wire.kafka.resources import MAX_NAMED, eligible_brokers, find_topics
 
 
-@handles(AlterPartitionReassignmentsRequest, (0, 1))
+@handles(AlterPartitionReassignmentsRequest, (0, 1), needs=(need((Operation.ALTER, ResourceType.CLUSTER)),))
 async def handle(context: Context, request: AlterPartitionReassignmentsRequest) -> HandlerResult:
+    if not context.allows_cluster(Operation.ALTER):
+        code = context.count_error(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return AlterPartitionReassignmentsResponse(error_code=code, error_message="not authorised to alter the cluster")
     topics = await find_topics(context, [topic.name for topic in request.topics])
     plan = _Plan(context, topics, may_change_factor=request.allow_replication_factor_change)
     try:

@@ -8,6 +8,8 @@ Versions    v2 flexible
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.limits import iterate_fairly
+from streamhouse.model.access import Operation, ResourceType
+from streamhouse.model.needs import need
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -21,7 +23,7 @@ from streamhouse.wire.kafka.messages.alter_replica_log_dirs import (
 from streamhouse.wire.kafka.resources import find_topic
 
 
-@handles(AlterReplicaLogDirsRequest, (1, 2))
+@handles(AlterReplicaLogDirsRequest, (1, 2), needs=(need((Operation.ALTER, ResourceType.CLUSTER)),))
 async def handle(context: Context, request: AlterReplicaLogDirsRequest) -> HandlerResult:
     return AlterReplicaLogDirsResponse(
         results=[
@@ -45,6 +47,8 @@ async def _topic(context: Context, path: str, requested: AlterReplicaLogDirTopic
 
 
 async def _move(context: Context, path: str, topic: str, number: int) -> ErrorCode:
+    if not context.allows_cluster(Operation.ALTER):
+        return context.count_error(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if path != context.broker.topic_admin.store:
         return context.count_error(ErrorCode.LOG_DIR_NOT_FOUND)
     try:

@@ -1,15 +1,25 @@
-"""AlterUserScramCredentials, API key 51, versions 0-0: users can log in with SCRAM, or no longer.
+"""AlterUserScramCredentials, API key 51, versions 0-0: how users log in with SCRAM (KIP-554).
 
-Behaviour   one result for each user: to add credentials is UNSUPPORTED_SASL_MECHANISM, because nobody could use them;
-            to delete them RESOURCE_NOT_FOUND, because there are none
-            a user without a name is UNACCEPTABLE_CREDENTIAL, one that is named twice DUPLICATE_RESOURCE
-Left out    SASL
+Behaviour   each user on its own, all of its changes or none: credentials are added, replaced or deleted; the client
+            sends the salted password, the agent keeps only what SCRAM needs of it
+            a user without a name, and iterations or salts that nobody may have, are UNACCEPTABLE_CREDENTIAL; an unknown
+            mechanism UNSUPPORTED_SASL_MECHANISM; deleting what is not there RESOURCE_NOT_FOUND; the same mechanism of
+            a user twice DUPLICATE_RESOURCE
+            a user without credentials is deleted, with its API keys and roles
+Left out    nothing
 Versions    v0 flexible
 """
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
 
+from streamhouse.errors import StreamhouseError
 from streamhouse.limits import iterate_fairly
+from streamhouse.model.access import Operation, ResourceType
+from streamhouse.model.needs import need
+from streamhouse.model.scram import ScramMechanism
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -17,31 +27,66 @@ from streamhouse.wire.kafka.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
 )
 
+MECHANISMS: Final = {mechanism.kafka_code: mechanism for mechanism in ScramMechanism}
+Refusal = tuple[ErrorCode, str]
 
-@handles(AlterUserScramCredentialsRequest, (0, 0))
+
+@dataclass(slots=True, kw_only=True)
+class _Changes:
+    """What a request wants of one user."""
+
+    deletions: list[ScramCredentialDeletion] = field(default_factory=list)
+    upsertions: list[ScramCredentialUpsertion] = field(default_factory=list)
+
+    @property
+    def mechanisms(self) -> Sequence[int]:
+        return [each.mechanism for each in self.deletions] + [each.mechanism for each in self.upsertions]
+
+
+@handles(AlterUserScramCredentialsRequest, (0, 0), needs=(need((Operation.ALTER, ResourceType.CLUSTER)),))
 async def handle(context: Context, request: AlterUserScramCredentialsRequest) -> HandlerResult:
-    named = Counter(
-        (each.name, each.mechanism) for changes in (request.deletions, request.upsertions) for each in changes
-    )
-    repeated = {user for (user, _), count in named.items() if count > 1}
-    added = {each.name for each in request.upsertions}
-    users = dict.fromkeys(user for user, _ in named)
+    users: dict[str, _Changes] = {}
+    for deletion in request.deletions:
+        users.setdefault(deletion.name, _Changes()).deletions.append(deletion)
+    for upsertion in request.upsertions:
+        users.setdefault(upsertion.name, _Changes()).upsertions.append(upsertion)
     return AlterUserScramCredentialsResponse(
-        results=[
-            _rejection(context, user, twice=user in repeated, added=user in added)
-            async for user in iterate_fairly(users)
-        ]
+        results=[await _alter(context, name, changes) async for name, changes in iterate_fairly(users.items())]
     )
 
 
-def _rejection(context: Context, user: str, *, twice: bool, added: bool) -> AlterUserScramCredentialsResult:
-    code, text = ErrorCode.RESOURCE_NOT_FOUND, "user has no SCRAM credentials"
-    if not user:
-        code, text = ErrorCode.UNACCEPTABLE_CREDENTIAL, "user has no name"
-    elif twice:
-        code, text = ErrorCode.DUPLICATE_RESOURCE, "user is named twice in the request"
-    elif added:
-        code, text = ErrorCode.UNSUPPORTED_SASL_MECHANISM, "this agent asks nobody to log in"
-    return AlterUserScramCredentialsResult(user=user, error_code=context.count_error(code), error_message=text)
+async def _alter(context: Context, name: str, changes: _Changes) -> AlterUserScramCredentialsResult:
+    try:
+        context.check_cluster(Operation.ALTER)
+        if (refusal := _refusal(name, changes)) is not None:
+            code, text = refusal
+            return AlterUserScramCredentialsResult(user=name, error_code=context.count_error(code), error_message=text)
+        await context.broker.security.users.alter_credentials(
+            name,
+            upserts=[
+                (MECHANISMS[each.mechanism], bytes(each.salt), bytes(each.salted_password), each.iterations)
+                for each in changes.upsertions
+            ],
+            deletions=[MECHANISMS[each.mechanism] for each in changes.deletions],
+        )
+    except StreamhouseError as error:
+        return AlterUserScramCredentialsResult(
+            user=name, error_code=context.count_error(error), error_message=str(error)
+        )
+    return AlterUserScramCredentialsResult(user=name, error_message=None)
+
+
+def _refusal(name: str, changes: _Changes) -> Refusal | None:
+    """Why the changes of a user make no sense, whatever is stored."""
+    if not name:
+        return ErrorCode.UNACCEPTABLE_CREDENTIAL, "user has no name"
+    if any(count > 1 for count in Counter(changes.mechanisms).values()):
+        return ErrorCode.DUPLICATE_RESOURCE, "a mechanism of the user is named twice in the request"
+    unknown = [mechanism for mechanism in changes.mechanisms if mechanism not in MECHANISMS]
+    if unknown:
+        return ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"unknown SCRAM mechanism; mechanism={unknown[0]}"
+    return None

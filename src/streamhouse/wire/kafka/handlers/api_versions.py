@@ -15,6 +15,7 @@ Versions    v3 flexible, client software name and version, features · v4 featur
 import re
 from typing import Final
 
+from streamhouse.model.needs import OPEN
 from streamhouse.wire.kafka.api_registry import APIS, handles
 from streamhouse.wire.kafka.client_software import MAX_CHARS, ClientSoftware
 from streamhouse.wire.kafka.context import Context, HandlerResult
@@ -36,7 +37,7 @@ FEATURES_EPOCH: Final = 0
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-@handles(ApiVersionsRequest, (0, 4))
+@handles(ApiVersionsRequest, (0, 4), needs=OPEN)
 async def handle(context: Context, request: ApiVersionsRequest) -> HandlerResult:
     if not APIS[request.api_key].handles(context.version):
         return ApiVersionsResponse(

@@ -8,7 +8,9 @@ Versions    v1 member type
 
 from streamhouse.errors import GroupNotFound, StreamhouseError
 from streamhouse.limits import iterate_fairly
+from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.group import GroupState
+from streamhouse.model.needs import need
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -17,11 +19,13 @@ from streamhouse.wire.kafka.messages.consumer_group_describe import (
     ConsumerGroupDescribeResponse,
     DescribedGroup,
 )
+from streamhouse.wire.kafka.resources import split_groups
 
 
-@handles(ConsumerGroupDescribeRequest, (0, 1))
+@handles(ConsumerGroupDescribeRequest, (0, 1), needs=(need((Operation.DESCRIBE, ResourceType.GROUP)),))
 async def handle(context: Context, request: ConsumerGroupDescribeRequest) -> HandlerResult:
-    result = await context.broker.groups.describe(request.group_ids)
+    allowed, denied = split_groups(context, Operation.DESCRIBE, request.group_ids)
+    result = {**await context.broker.groups.describe(allowed), **denied}
     return ConsumerGroupDescribeResponse(
         groups=[
             _rejection(context, name, reported if isinstance(reported, StreamhouseError) else None)

@@ -1,18 +1,53 @@
-"""CreateAcls, API key 30, versions 1-3: somebody may do something from now on.
+"""CreateAcls, API key 30, versions 1-3: access rules are added.
 
-Behaviour   SECURITY_DISABLED for each of them, as Kafka answers where no authorizer is configured
-Left out    access control
+Behaviour   each rule on its own: what is no rule is INVALID_REQUEST, one that is there already is no error
+            rules hold on this agent when the response is sent, and on the others within a second
+            principals are of the kinds User, Group and Role; hosts are addresses, networks (CIDR) or *
+            SECURITY_DISABLED for each of them while there is no access control
+Left out    operations that their resource type does not have: INVALID_REQUEST, where Kafka stores them
 Versions    v2 flexible · v3 user resources
 """
 
+from streamhouse.errors import SecurityDisabled, StreamhouseError
+from streamhouse.limits import iterate_fairly
+from streamhouse.model.access import Acl, Operation, ResourceType
+from streamhouse.model.needs import need
+from streamhouse.wire.kafka.acls import acl_of
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
-from streamhouse.wire.kafka.errors import ErrorCode
-from streamhouse.wire.kafka.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from streamhouse.wire.kafka.messages.create_acls import (
+    AclCreation,
+    AclCreationResult,
+    CreateAclsRequest,
+    CreateAclsResponse,
+)
 
 
-@handles(CreateAclsRequest, (1, 3))
+@handles(CreateAclsRequest, (1, 3), needs=(need((Operation.ALTER, ResourceType.CLUSTER)),))
 async def handle(context: Context, request: CreateAclsRequest) -> HandlerResult:
-    code = context.count_error(ErrorCode.SECURITY_DISABLED)
-    refused = AclCreationResult(error_code=code, error_message="this agent has no access control")
-    return CreateAclsResponse(results=[refused for _ in request.creations])
+    access = context.broker.security.access
+    try:
+        context.check_cluster(Operation.ALTER)
+        if not access.is_enabled:
+            raise SecurityDisabled("there is no access control here; turn it on with security.authorization=acls")
+        parsed = [_parsed(each) async for each in iterate_fairly(request.creations)]
+        if acls := [each for each in parsed if isinstance(each, Acl)]:
+            await access.add_acls(acls)
+    except StreamhouseError as error:
+        return CreateAclsResponse(results=[_result(context, error) for _ in request.creations])
+    return CreateAclsResponse(
+        results=[_result(context, each if isinstance(each, StreamhouseError) else None) for each in parsed]
+    )
+
+
+def _parsed(requested: AclCreation) -> Acl | StreamhouseError:
+    try:
+        return acl_of(requested)
+    except StreamhouseError as error:
+        return error
+
+
+def _result(context: Context, error: StreamhouseError | None) -> AclCreationResult:
+    if error is None:
+        return AclCreationResult(error_message=None)
+    return AclCreationResult(error_code=context.count_error(error), error_message=str(error))

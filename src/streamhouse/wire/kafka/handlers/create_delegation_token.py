@@ -5,6 +5,7 @@ Left out    delegation tokens
 Versions    v2 flexible · v3 owner
 """
 
+from streamhouse.model.needs import OPEN
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -14,6 +15,6 @@ from streamhouse.wire.kafka.messages.create_delegation_token import (
 )
 
 
-@handles(CreateDelegationTokenRequest, (1, 3))
+@handles(CreateDelegationTokenRequest, (1, 3), needs=OPEN)
 async def handle(context: Context, request: CreateDelegationTokenRequest) -> HandlerResult:
     return CreateDelegationTokenResponse(error_code=context.count_error(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED))

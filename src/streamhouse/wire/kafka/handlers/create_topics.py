@@ -28,11 +28,14 @@ from streamhouse.errors import (
     StreamhouseError,
 )
 from streamhouse.limits import iterate_fairly
+from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.names import check_topic_name
+from streamhouse.model.needs import need
 from streamhouse.model.topic import Topic
 from streamhouse.model.topic_settings import MAX_REPLICATION, REPLICATION_FACTOR, TOPIC_SETTINGS, TopicSetting
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
+from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -46,7 +49,14 @@ from streamhouse.wire.kafka.schema import ZERO_UUID
 DEFAULT: Final = -1
 
 
-@handles(CreateTopicsRequest, (2, 7))
+@handles(
+    CreateTopicsRequest,
+    (2, 7),
+    needs=(
+        need((Operation.CREATE, ResourceType.CLUSTER), (Operation.CREATE, ResourceType.TOPIC)),
+        need((Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC), when="to be told the new topic's settings"),
+    ),
+)
 async def handle(context: Context, request: CreateTopicsRequest) -> HandlerResult:
     counts = Counter(topic.name for topic in request.topics)
     unique = {topic.name: topic for topic in request.topics}
@@ -62,6 +72,8 @@ async def handle(context: Context, request: CreateTopicsRequest) -> HandlerResul
 
 async def _create(context: Context, requested: CreatableTopic, *, dry_run: bool) -> CreatableTopicResult:
     try:
+        if not context.allows_cluster(Operation.CREATE):
+            context.check_topic(Operation.CREATE, requested.name)
         check_topic_name(requested.name)
         overrides = dict(_overrides(requested))
         leaders = _assigned(context, requested) if requested.assignments else []
@@ -76,6 +88,13 @@ async def _create(context: Context, requested: CreatableTopic, *, dry_run: bool)
             await pin_first(context, topic, leaders)
     except StreamhouseError as error:
         return _rejection(context, requested.name, error)
+    if not context.allows_topic(Operation.DESCRIBE_CONFIGS, topic.name):
+        return CreatableTopicResult(
+            name=topic.name,
+            topic_id=ZERO_UUID if dry_run else topic.topic_id,
+            error_message=None,
+            topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        )
     return CreatableTopicResult(
         name=topic.name,
         topic_id=ZERO_UUID if dry_run else topic.topic_id,

@@ -7,6 +7,8 @@ Versions    v2 flexible · v3 error text
 """
 
 from streamhouse.limits import iterate_fairly
+from streamhouse.model.access import Operation, ResourceType
+from streamhouse.model.needs import need
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -15,11 +17,13 @@ from streamhouse.wire.kafka.messages.delete_groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
+from streamhouse.wire.kafka.resources import split_groups
 
 
-@handles(DeleteGroupsRequest, (0, 3))
+@handles(DeleteGroupsRequest, (0, 3), needs=(need((Operation.DELETE, ResourceType.GROUP)),))
 async def handle(context: Context, request: DeleteGroupsRequest) -> HandlerResult:
-    outcomes = await context.broker.groups.delete(request.groups_names)
+    allowed, denied = split_groups(context, Operation.DELETE, request.groups_names)
+    outcomes = {**await context.broker.groups.delete(allowed), **denied}
     return DeleteGroupsResponse(
         results=[
             DeletableGroupResult(

@@ -17,7 +17,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from streamhouse.errors import StreamhouseError
+from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.names import TopicPartition
+from streamhouse.model.needs import need
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -39,7 +41,7 @@ MAX_TIMEOUT_S: Final = 300.0
 UNKNOWN_WATERMARK: Final = -1
 
 
-@handles(DeleteRecordsRequest, (0, 2))
+@handles(DeleteRecordsRequest, (0, 2), needs=(need((Operation.DELETE, ResourceType.TOPIC)),))
 async def handle(context: Context, request: DeleteRecordsRequest) -> HandlerResult:
     timeout_s = min(max(request.timeout_ms / 1000, LEAST_TIMEOUT_S), MAX_TIMEOUT_S)
     return DeleteRecordsResponse(
@@ -68,6 +70,7 @@ async def _partition(
     name = TopicPartition(topic, requested.partition_index)
     low_watermark, code = UNKNOWN_WATERMARK, ErrorCode.NONE
     try:
+        context.check_topic(Operation.DELETE, topic)
         async with asyncio.timeout(timeout_s):
             low_watermark = await context.broker.topic_admin.delete_records(name, requested.offset)
     except TimeoutError:

@@ -13,7 +13,9 @@ from typing import Final
 
 from streamhouse.errors import Rejected, StreamhouseError
 from streamhouse.limits import iterate_fairly
+from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.names import TopicId
+from streamhouse.model.needs import need
 from streamhouse.model.topic import Topic
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
@@ -28,7 +30,7 @@ from streamhouse.wire.kafka.schema import ZERO_UUID
 IDS_SINCE: Final = 6
 
 
-@handles(DeleteTopicsRequest, (1, 6))
+@handles(DeleteTopicsRequest, (1, 6), needs=(need((Operation.DELETE, ResourceType.TOPIC)),))
 async def handle(context: Context, request: DeleteTopicsRequest) -> HandlerResult:
     requested = (
         request.topics
@@ -49,6 +51,7 @@ async def _delete(context: Context, requested: DeleteTopicState, *, twice: bool)
         if twice:
             raise Rejected(f"topic occurs twice in the request; name={requested.name} id={requested.topic_id}")
         topic = await _find(context, requested)
+        context.check_topic(Operation.DELETE, topic.name)
         await context.broker.delete_topic(topic)
     except StreamhouseError as error:
         return DeletableTopicResult(
@@ -65,4 +68,5 @@ async def _find(context: Context, requested: DeleteTopicState) -> Topic:
         raise Rejected("a topic is named by its name or by its id, one of them")
     if requested.name is None:
         return await context.broker.catalog.find_by_id(TopicId(requested.topic_id))
+    context.check_topic(Operation.DELETE, requested.name)
     return await context.broker.topic(requested.name)

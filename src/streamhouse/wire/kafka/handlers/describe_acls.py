@@ -1,18 +1,58 @@
-"""DescribeAcls, API key 29, versions 1-3: who may do what.
+"""DescribeAcls, API key 29, versions 1-3: which access rules there are.
 
-Behaviour   SECURITY_DISABLED, as Kafka answers where no authorizer is configured
-Left out    access control
+Behaviour   the rules that a filter selects, by resource; the pattern MATCH selects those that apply to a resource
+            rules that Kafka's protocol can't name (subjects, pipelines, views, tables, running code) are left out
+            a filter with an unknown type, operation, pattern or permission is INVALID_REQUEST
+            SECURITY_DISABLED while there is no access control
+Left out    nothing
 Versions    v2 flexible · v3 user resources
 """
 
+from itertools import groupby
+
+from streamhouse.errors import StreamhouseError
+from streamhouse.model.access import Acl, AclFilter, Operation, ResourceType
+from streamhouse.model.needs import need
+from streamhouse.wire.kafka.access import OPERATION_CODES, PATTERN_CODES, PERMISSION_CODES, TYPE_CODES
+from streamhouse.wire.kafka.acls import filters_of
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
-from streamhouse.wire.kafka.errors import ErrorCode
-from streamhouse.wire.kafka.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from streamhouse.wire.kafka.messages.describe_acls import (
+    AclDescription,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+    DescribeAclsResponse,
+)
 
 
-@handles(DescribeAclsRequest, (1, 3))
+@handles(DescribeAclsRequest, (1, 3), needs=(need((Operation.DESCRIBE, ResourceType.CLUSTER)),))
 async def handle(context: Context, request: DescribeAclsRequest) -> HandlerResult:
+    try:
+        context.check_cluster(Operation.DESCRIBE)
+        acls = await context.broker.security.access.acls(AclFilter())
+        filters = filters_of(request)
+    except StreamhouseError as error:
+        return DescribeAclsResponse(error_code=context.count_error(error), error_message=str(error))
+    selected = sorted(acl for acl in acls if any(each.selects(acl) for each in filters))
+    by_resource = groupby(selected, key=lambda acl: (acl.resource_type, acl.name, acl.pattern))
     return DescribeAclsResponse(
-        error_code=context.count_error(ErrorCode.SECURITY_DISABLED), error_message="this agent has no access control"
+        error_message=None,
+        resources=[
+            DescribeAclsResource(
+                resource_type=TYPE_CODES[kind],
+                resource_name=name,
+                pattern_type=PATTERN_CODES[pattern],
+                acls=[_described(acl) for acl in some],
+            )
+            for (kind, name, pattern), some in by_resource
+        ],
+    )
+
+
+def _described(acl: Acl) -> AclDescription:
+    return AclDescription(
+        principal=str(acl.principal),
+        host=acl.host,
+        operation=OPERATION_CODES[acl.operation],
+        permission_type=PERMISSION_CODES[acl.permission],
     )

@@ -8,6 +8,8 @@ Versions    v1 flexible
 
 from typing import Final
 
+from streamhouse.model.access import Operation, ResourceType
+from streamhouse.model.needs import need
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -21,8 +23,14 @@ ENTITIES: Final = ("user", "client-id", "ip")
 MATCHES: Final = range(3)
 
 
-@handles(DescribeClientQuotasRequest, (0, 1))
+@handles(DescribeClientQuotasRequest, (0, 1), needs=(need((Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)),))
 async def handle(context: Context, request: DescribeClientQuotasRequest) -> HandlerResult:
+    if not context.allows_cluster(Operation.DESCRIBE_CONFIGS):
+        return DescribeClientQuotasResponse(
+            error_code=context.count_error(ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+            error_message="not authorised to describe the cluster's configuration",
+            entries=None,
+        )
     for component in request.components:
         if component.entity_type not in ENTITIES or component.match_type not in MATCHES:
             return DescribeClientQuotasResponse(

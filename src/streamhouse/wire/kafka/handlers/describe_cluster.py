@@ -2,13 +2,16 @@
 
 Behaviour   returns brokers; a request for controllers is MISMATCHED_ENDPOINT_TYPE, for any other type
             UNSUPPORTED_ENDPOINT_TYPE
-            without access control everybody may do everything, which is what authorised operations say
+            authorised operations are what the caller may do (KIP-430)
 Left out    fenced brokers: there are none
 Versions    v1 endpoint type · v2 fenced brokers
 """
 
 from typing import Final
 
+from streamhouse.model.access import Operation, ResourceType
+from streamhouse.model.needs import need
+from streamhouse.wire.kafka.access import NOT_REQUESTED, cluster_operations
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -17,13 +20,16 @@ from streamhouse.wire.kafka.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from streamhouse.wire.kafka.resources import CLUSTER_OPERATIONS, NOT_REQUESTED
 
 BROKERS: Final = 1
 CONTROLLERS: Final = 2
 
 
-@handles(DescribeClusterRequest, (0, 2))
+@handles(
+    DescribeClusterRequest,
+    (0, 2),
+    needs=(need((Operation.DESCRIBE, ResourceType.CLUSTER), when="for authorised operations"),),
+)
 async def handle(context: Context, request: DescribeClusterRequest) -> HandlerResult:
     if request.endpoint_type == CONTROLLERS:
         return DescribeClusterResponse(
@@ -43,5 +49,5 @@ async def handle(context: Context, request: DescribeClusterRequest) -> HandlerRe
         brokers=[
             DescribeClusterBroker(broker_id=node, host=address.host, port=address.port) for node, address in agents
         ],
-        cluster_authorized_operations=CLUSTER_OPERATIONS if requested else NOT_REQUESTED,
+        cluster_authorized_operations=cluster_operations(context) if requested else NOT_REQUESTED,
     )

@@ -23,6 +23,8 @@ from typing import Final
 from streamhouse.broker.catalog.kafka_configs import AgentConfig, Overrides
 from streamhouse.errors import StreamhouseError
 from streamhouse.limits import iterate_fairly
+from streamhouse.model.access import Operation, ResourceType
+from streamhouse.model.needs import need
 from streamhouse.model.topic import Topic
 from streamhouse.model.topic_settings import REPLICATION_FACTOR, TOPIC_SETTINGS, TopicSetting
 from streamhouse.wire.kafka.api_registry import handles
@@ -38,19 +40,28 @@ from streamhouse.wire.kafka.messages.describe_configs import (
 from streamhouse.wire.kafka.resources import (
     CONFIG_TYPES,
     SOURCES,
+    ConfigResourceType,
     ConfigSource,
-    ResourceType,
+    check_configs,
     find_topic,
     no_settings,
     node_of,
 )
 
-WITHOUT_SETTINGS: Final = frozenset({ResourceType.GROUP, ResourceType.CLIENT_METRICS})
+WITHOUT_SETTINGS: Final = frozenset({ConfigResourceType.GROUP, ConfigResourceType.CLIENT_METRICS})
 DERIVED: Final = frozenset({"flush.ms", "remote.storage.enable", "retention.ms", "segment.jitter.ms", "segment.ms"})
 """Settings without a default synonym in Kafka: their default comes from another setting, such as hours."""
 
 
-@handles(DescribeConfigsRequest, (1, 4))
+@handles(
+    DescribeConfigsRequest,
+    (1, 4),
+    needs=(
+        need((Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC), when="of a topic"),
+        need((Operation.DESCRIBE_CONFIGS, ResourceType.GROUP), when="of a group"),
+        need((Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER), when="of a broker, or of client metrics"),
+    ),
+)
 async def handle(context: Context, request: DescribeConfigsRequest) -> HandlerResult:
     # A short request can have a long response, so repeated resources are answered once.
     unique = {(each.resource_type, each.resource_name, _keys(each)): each for each in request.resources}
@@ -71,6 +82,7 @@ async def _resource(
         error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
     )
     try:
+        check_configs(context, Operation.DESCRIBE_CONFIGS, resource)
         matches = await _configs(context, resource)
     except StreamhouseError as error:
         result.error_code, result.error_message = context.count_error(error), str(error)
@@ -86,11 +98,11 @@ async def _resource(
 
 
 async def _configs(context: Context, resource: DescribeConfigsResource) -> Iterable[DescribeConfigsResourceResult]:
-    if resource.resource_type == ResourceType.TOPIC:
+    if resource.resource_type == ConfigResourceType.TOPIC:
         topic = await find_topic(context, resource.resource_name)
         changed = await context.broker.topic_admin.changed()
         return [_of_topic(topic, setting, changed) for _, setting in sorted(TOPIC_SETTINGS.items())]
-    if resource.resource_type == ResourceType.BROKER:
+    if resource.resource_type == ConfigResourceType.BROKER:
         if node_of(context, resource.resource_name) is None:
             return map(_of_agent, await context.broker.topic_admin.common_configs())
         return map(_of_agent, await context.broker.topic_admin.configs(advertised=context.advertised))

@@ -3,7 +3,7 @@
 Behaviour   each group on its own; one that isn't there is GROUP_ID_NOT_FOUND (v6), before it a group in state Dead
             one that another agent coordinates is NOT_COORDINATOR
             protocol, metadata and assignments are returned for a stable group
-            without access control everybody may do everything, which is what authorised operations say
+            authorised operations are what the caller may do (KIP-430)
 Left out    nothing
 Versions    v3 authorised operations · v4 static members · v5 flexible · v6 error text
 """
@@ -13,7 +13,10 @@ from typing import Final
 from streamhouse.broker import groups as broker
 from streamhouse.errors import GroupNotFound, StreamhouseError
 from streamhouse.limits import iterate_fairly
+from streamhouse.model.access import Operation, Resource, ResourceType
 from streamhouse.model.group import GroupState
+from streamhouse.model.needs import need
+from streamhouse.wire.kafka.access import NOT_REQUESTED, authorized_operations
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.messages.describe_groups import (
@@ -22,21 +25,25 @@ from streamhouse.wire.kafka.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from streamhouse.wire.kafka.resources import GROUP_OPERATIONS, NOT_REQUESTED
+from streamhouse.wire.kafka.resources import split_groups
 
 NOT_FOUND_SINCE: Final = 6
 
 
-@handles(DescribeGroupsRequest, (0, 6))
+@handles(DescribeGroupsRequest, (0, 6), needs=(need((Operation.DESCRIBE, ResourceType.GROUP)),))
 async def handle(context: Context, request: DescribeGroupsRequest) -> HandlerResult:
-    result = await context.broker.groups.describe(request.groups)
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_REQUESTED
-    groups = [_group(context, name, reported, operations) async for name, reported in iterate_fairly(result.items())]
+    allowed, denied = split_groups(context, Operation.DESCRIBE, request.groups)
+    result = {**await context.broker.groups.describe(allowed), **denied}
+    tells = request.include_authorized_operations
+    groups = [
+        _group(context, name, reported, tells_operations=tells)
+        async for name, reported in iterate_fairly(result.items())
+    ]
     return DescribeGroupsResponse(groups=groups)
 
 
 def _group(
-    context: Context, name: str, reported: broker.DescribedGroup | StreamhouseError, operations: int
+    context: Context, name: str, reported: broker.DescribedGroup | StreamhouseError, *, tells_operations: bool
 ) -> DescribedGroup:
     if isinstance(reported, StreamhouseError):
         return _rejection(context, name, reported)
@@ -56,7 +63,9 @@ def _group(
             )
             for member in reported.members
         ],
-        authorized_operations=operations,
+        authorized_operations=(
+            authorized_operations(context, Resource(ResourceType.GROUP, name)) if tells_operations else NOT_REQUESTED
+        ),
     )
 
 

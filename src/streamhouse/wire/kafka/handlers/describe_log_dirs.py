@@ -11,10 +11,13 @@ Versions    v2 flexible · v3 top-level error · v4 volume sizes · v5 cordoned 
 from collections.abc import Sequence
 
 from streamhouse.errors import StreamhouseError
+from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.names import PartitionId, TopicPartition
+from streamhouse.model.needs import need
 from streamhouse.model.topic import Topic
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
+from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -24,8 +27,10 @@ from streamhouse.wire.kafka.messages.describe_log_dirs import (
 )
 
 
-@handles(DescribeLogDirsRequest, (1, 5))
+@handles(DescribeLogDirsRequest, (1, 5), needs=(need((Operation.DESCRIBE, ResourceType.CLUSTER)),))
 async def handle(context: Context, request: DescribeLogDirsRequest) -> HandlerResult:
+    if not context.allows_cluster(Operation.DESCRIBE):
+        return DescribeLogDirsResponse(error_code=context.count_error(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     result = DescribeLogDirsResult(log_dir=context.broker.topic_admin.store)
     try:
         result.topics = await _topics(context, request)

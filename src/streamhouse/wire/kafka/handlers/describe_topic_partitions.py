@@ -16,9 +16,12 @@ from typing import Final
 from streamhouse.broker.cluster.cluster import Leader
 from streamhouse.errors import Rejected, StreamhouseError
 from streamhouse.limits import iterate_fairly
+from streamhouse.model.access import Operation, Resource, ResourceType
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.names import PartitionId
+from streamhouse.model.needs import need
 from streamhouse.model.topic import Topic
+from streamhouse.wire.kafka.access import authorized_operations
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -29,12 +32,12 @@ from streamhouse.wire.kafka.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
-from streamhouse.wire.kafka.resources import MAX_NAMED, TOPIC_OPERATIONS, find_topic, replicas_of
+from streamhouse.wire.kafka.resources import MAX_NAMED, find_topic, replicas_of
 
 MAX_PARTITIONS: Final = 2000
 
 
-@handles(DescribeTopicPartitionsRequest, (0, 0))
+@handles(DescribeTopicPartitionsRequest, (0, 0), needs=(need((Operation.DESCRIBE, ResourceType.TOPIC)),))
 async def handle(context: Context, request: DescribeTopicPartitionsRequest) -> HandlerResult:
     try:
         names = await _names(context, request)
@@ -49,7 +52,9 @@ async def handle(context: Context, request: DescribeTopicPartitionsRequest) -> H
 async def _names(context: Context, request: DescribeTopicPartitionsRequest) -> list[str]:
     """The topics from the cursor on."""
     cursor = request.cursor
-    names = {each.name for each in request.topics} or {topic.name for topic in await context.broker.topics()}
+    names = {each.name for each in request.topics} or {
+        topic.name for topic in await context.broker.topics() if context.allows_topic(Operation.DESCRIBE, topic.name)
+    }
     if cursor is None:
         return sorted(names)
     if cursor.partition_index < 0 or (request.topics and cursor.topic_name not in names):
@@ -69,6 +74,7 @@ async def _page(
             page.next_cursor = Cursor(topic_name=name, partition_index=first)
             break
         try:
+            context.check_topic(Operation.DESCRIBE, name)
             topic = await find_topic(context, name)
         except StreamhouseError as error:
             if request.topics:  # a request for all topics skips those deleted meanwhile
@@ -96,7 +102,7 @@ async def _describe(context: Context, topic: Topic, partitions: range) -> Descri
             for number in partitions
             for leader in [leaders[PartitionId(topic.topic_id, number)]]
         ],
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=authorized_operations(context, Resource(ResourceType.TOPIC, topic.name)),
     )
 
 

@@ -13,11 +13,14 @@ from typing import Final
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.limits import iterate_fairly
+from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.names import PartitionId, TopicId
+from streamhouse.model.needs import need
 from streamhouse.model.transaction import StoredTransaction
 from streamhouse.model.transaction import TransactionState as State
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
+from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -30,14 +33,26 @@ CODES: Final = VersionedCodes(fenced_since=NEVER, abortable_since=NEVER)
 NOT_STARTED: Final = -1
 
 
-@handles(DescribeTransactionsRequest, (0, 0))
+@handles(
+    DescribeTransactionsRequest,
+    (0, 0),
+    needs=(need((Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)), need((Operation.DESCRIBE, ResourceType.TOPIC))),
+)
 async def handle(context: Context, request: DescribeTransactionsRequest) -> HandlerResult:
-    result = await context.broker.transactions.describe(list(dict.fromkeys(request.transactional_ids)))
+    named = dict.fromkeys(request.transactional_ids)
+    allowed = [name for name in named if context.allows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name)]
+    result = await context.broker.transactions.describe(allowed) if allowed else {}
     return DescribeTransactionsResponse(
         transaction_states=[
-            await _description(context, name, each) async for name, each in iterate_fairly(result.items())
+            await _description(context, name, result[name]) if name in result else _denied(context, name)
+            async for name in iterate_fairly(named)
         ]
     )
+
+
+def _denied(context: Context, name: str) -> TransactionState:
+    code = context.count_error(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    return TransactionState(transactional_id=name, error_code=code)
 
 
 async def _description(context: Context, name: str, result: StoredTransaction | StreamhouseError) -> TransactionState:
@@ -58,14 +73,16 @@ async def _description(context: Context, name: str, result: StoredTransaction | 
 
 
 async def _topics(context: Context, partitions: Iterable[PartitionId]) -> list[TopicData]:
-    """Partitions by topic name; deleted topics are left out."""
+    """Partitions by topic name; those that were deleted, or that the caller may not describe, are left out."""
     numbers: dict[TopicId, list[int]] = {}
     for topic_id, number in sorted(partitions):
         numbers.setdefault(topic_id, []).append(number)
     topics = []
     for topic_id, parts in numbers.items():
         try:
-            topics.append(TopicData(topic=(await context.broker.catalog.find_by_id(topic_id)).name, partitions=parts))
+            name = (await context.broker.catalog.find_by_id(topic_id)).name
         except StreamhouseError:
             continue
+        if context.allows_topic(Operation.DESCRIBE, name):
+            topics.append(TopicData(topic=name, partitions=parts))
     return sorted(topics, key=lambda each: each.topic)

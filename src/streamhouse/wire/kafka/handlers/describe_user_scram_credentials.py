@@ -1,34 +1,55 @@
 """DescribeUserScramCredentials, API key 50, versions 0-0: which users can log in with SCRAM.
 
-Behaviour   nobody: all users (null or none named) are an empty list, a user that is named is RESOURCE_NOT_FOUND, one
-            that is named twice DUPLICATE_RESOURCE
-Left out    SASL
+Behaviour   mechanisms and iterations of the named users, or of all (null or none named); never a key or a salt
+            a user without credentials is RESOURCE_NOT_FOUND, one that is named twice DUPLICATE_RESOURCE
+Left out    nothing
 Versions    v0 flexible
 """
 
 from collections import Counter
+from collections.abc import Mapping
 
+from streamhouse.errors import StreamhouseError
 from streamhouse.limits import iterate_fairly
+from streamhouse.model.access import Operation, ResourceType
+from streamhouse.model.credentials import User
+from streamhouse.model.needs import need
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.describe_user_scram_credentials import (
+    CredentialInfo,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
 
 
-@handles(DescribeUserScramCredentialsRequest, (0, 0))
+@handles(DescribeUserScramCredentialsRequest, (0, 0), needs=(need((Operation.DESCRIBE, ResourceType.CLUSTER)),))
 async def handle(context: Context, request: DescribeUserScramCredentialsRequest) -> HandlerResult:
-    counts = Counter(user.name for user in request.users or ())
+    try:
+        context.check_cluster(Operation.DESCRIBE)
+        users = {user.name: user for user in await context.broker.security.users.list() if user.credentials}
+    except StreamhouseError as error:
+        return DescribeUserScramCredentialsResponse(error_code=context.count_error(error), error_message=str(error))
+    counts = Counter(user.name for user in request.users or ()) or Counter(users.keys())
     return DescribeUserScramCredentialsResponse(
         error_message=None,
-        results=[_absent(context, user, twice=count > 1) async for user, count in iterate_fairly(counts.items())],
+        results=[
+            _result(context, name, users, twice=count > 1) async for name, count in iterate_fairly(counts.items())
+        ],
     )
 
 
-def _absent(context: Context, user: str, *, twice: bool) -> DescribeUserScramCredentialsResult:
+def _result(
+    context: Context, name: str, users: Mapping[str, User], *, twice: bool
+) -> DescribeUserScramCredentialsResult:
+    if not twice and name in users:
+        credentials = sorted(users[name].credentials.values(), key=lambda each: each.mechanism.kafka_code)
+        infos = [
+            CredentialInfo(mechanism=each.mechanism.kafka_code, iterations=each.iterations) for each in credentials
+        ]
+        return DescribeUserScramCredentialsResult(user=name, error_message=None, credential_infos=infos)
     code = ErrorCode.DUPLICATE_RESOURCE if twice else ErrorCode.RESOURCE_NOT_FOUND
     text = "user is named twice in the request" if twice else "user has no SCRAM credentials"
-    return DescribeUserScramCredentialsResult(user=user, error_code=context.count_error(code), error_message=text)
+    return DescribeUserScramCredentialsResult(user=name, error_code=context.count_error(code), error_message=text)

@@ -19,7 +19,9 @@ from typing import Final
 from streamhouse.broker.admin.cluster_admin import PartitionStatus
 from streamhouse.errors import StreamhouseError, UnknownTopic
 from streamhouse.limits import iterate_fairly
+from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.names import TopicPartition
+from streamhouse.model.needs import need
 from streamhouse.model.topic import Topic
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
@@ -37,14 +39,31 @@ PREFERRED: Final = 0
 UNCLEAN: Final = 1
 
 
-@handles(ElectLeadersRequest, (0, 2))
+@handles(ElectLeadersRequest, (0, 2), needs=(need((Operation.ALTER, ResourceType.CLUSTER)),))
 async def handle(context: Context, request: ElectLeadersRequest) -> HandlerResult:
+    if not context.allows_cluster(Operation.ALTER):
+        return _denied(context, request)
     if request.election_type not in (PREFERRED, UNCLEAN):
         return ElectLeadersResponse(error_code=context.count_error(ErrorCode.INVALID_REQUEST))
     unclean = request.election_type == UNCLEAN
     if request.topic_partitions is None:
         return await _elect_all(context, unclean=unclean)
     return await _elect_named(context, request.topic_partitions, unclean=unclean)
+
+
+def _denied(context: Context, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    """Before v1 there is no place for the error but the partitions."""
+    code = context.count_error(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    return ElectLeadersResponse(
+        error_code=code,
+        replica_election_results=[
+            ReplicaElectionResult(
+                topic=each.topic,
+                partition_result=[PartitionResult(partition_id=number, error_code=code) for number in each.partitions],
+            )
+            for each in request.topic_partitions or ()
+        ],
+    )
 
 
 async def _elect_all(context: Context, *, unclean: bool) -> ElectLeadersResponse:

@@ -17,6 +17,8 @@ Versions    v2 PRODUCER_FENCED · v3 flexible · v4 TRANSACTION_ABORTABLE · v5 
 from typing import Final
 
 from streamhouse.errors import StreamhouseError
+from streamhouse.model.access import Operation, ResourceType
+from streamhouse.model.needs import need
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -28,10 +30,12 @@ CODES: Final = VersionedCodes(fenced_since=2, abortable_since=4)
 BUMPS_SINCE: Final = 5
 
 
-@handles(EndTxnRequest, (0, 5))
+@handles(EndTxnRequest, (0, 5), needs=(need((Operation.WRITE, ResourceType.TRANSACTIONAL_ID)),))
 async def handle(context: Context, request: EndTxnRequest) -> HandlerResult:
     if not request.transactional_id:
         return EndTxnResponse(error_code=context.count_error(ErrorCode.INVALID_REQUEST))
+    if not context.allows(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+        return EndTxnResponse(error_code=context.count_error(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
     return BackgroundResponse(_end(context, request), name="end-of-transaction")
 
 

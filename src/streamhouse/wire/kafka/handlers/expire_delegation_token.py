@@ -5,6 +5,7 @@ Left out    delegation tokens
 Versions    v2 flexible
 """
 
+from streamhouse.model.needs import OPEN
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -14,7 +15,7 @@ from streamhouse.wire.kafka.messages.expire_delegation_token import (
 )
 
 
-@handles(ExpireDelegationTokenRequest, (1, 2))
+@handles(ExpireDelegationTokenRequest, (1, 2), needs=OPEN)
 async def handle(context: Context, request: ExpireDelegationTokenRequest) -> HandlerResult:
     return ExpireDelegationTokenResponse(
         error_code=context.count_error(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED), expiry_timestamp_ms=-1

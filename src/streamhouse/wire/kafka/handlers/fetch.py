@@ -22,8 +22,10 @@ from typing import ClassVar, Final
 
 from streamhouse.errors import NotLeader, StreamhouseError
 from streamhouse.limits import iterate_fairly
+from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.fetch import FetchResult, PartitionFetch
 from streamhouse.model.names import TopicId, TopicPartition
+from streamhouse.model.needs import need
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import CloseConnection, Context, HandlerResult, PendingResponse
 from streamhouse.wire.kafka.errors import ErrorCode, read_error_code
@@ -48,7 +50,7 @@ FULL_EPOCHS: Final = (0, -1)
 """Session epochs of full fetch requests: to open a session, or without one."""
 
 
-@handles(FetchRequest, (4, 18))
+@handles(FetchRequest, (4, 18), needs=(need((Operation.READ, ResourceType.TOPIC)),))
 async def handle(context: Context, request: FetchRequest) -> HandlerResult:
     replica = request.replica_state.replica_id if request.replica_state is not None else request.replica_id
     if replica >= 0:
@@ -90,12 +92,14 @@ class LongPoll(PendingResponse):
         )
 
     async def _name_of(self, topic: FetchTopic) -> str | ErrorCode:
-        if self._context.version < IDS_SINCE:
-            return topic.topic
         try:
-            return (await self._context.broker.catalog.find_by_id(TopicId(topic.topic_id))).name
+            name = topic.topic
+            if self._context.version >= IDS_SINCE:
+                name = (await self._context.broker.catalog.find_by_id(TopicId(topic.topic_id))).name
+            self._context.check_topic(Operation.READ, name)
         except StreamhouseError as error:
             return self._context.count_error(error)
+        return name
 
     def _topic(
         self, topic: FetchTopic, name: str | ErrorCode, results: Iterator[FetchResult]

@@ -14,6 +14,8 @@ from typing import Final
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.limits import iterate_fairly
+from streamhouse.model.access import Operation, ResourceType
+from streamhouse.model.needs import need
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -29,7 +31,14 @@ TRANSACTION: Final = 1
 NO_NODE: Final = -1
 
 
-@handles(FindCoordinatorRequest, (0, 6))
+@handles(
+    FindCoordinatorRequest,
+    (0, 6),
+    needs=(
+        need((Operation.DESCRIBE, ResourceType.GROUP), when="for a group"),
+        need((Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID), when="for a transactional id"),
+    ),
+)
 async def handle(context: Context, request: FindCoordinatorRequest) -> HandlerResult:
     if context.version >= MANY_SINCE:
         keys = dict.fromkeys(request.coordinator_keys)
@@ -49,8 +58,10 @@ async def _find(context: Context, key_type: int, key: str) -> Coordinator:
     if key_type not in (GROUP, TRANSACTION):
         code = context.count_error(ErrorCode.INVALID_REQUEST)
         return _rejection(key, code, f"only groups and transactions are coordinated; type={key_type}")
+    kind = ResourceType.GROUP if key_type == GROUP else ResourceType.TRANSACTIONAL_ID
     coordinators = context.broker.groups if key_type == GROUP else context.broker.transactions
     try:
+        context.check(Operation.DESCRIBE, kind, key)
         session = await coordinators.coordinator_of(key)
     except StreamhouseError as error:
         return _rejection(key, context.count_error(error), str(error))

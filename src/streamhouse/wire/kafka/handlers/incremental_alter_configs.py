@@ -24,6 +24,8 @@ from streamhouse.broker.catalog.dynamic_settings import find_agent_setting
 from streamhouse.broker.catalog.kafka_configs import AgentSetting
 from streamhouse.errors import InvalidConfig, Rejected, StreamhouseError
 from streamhouse.limits import iterate_fairly
+from streamhouse.model.access import Operation, ResourceType
+from streamhouse.model.needs import need
 from streamhouse.model.topic import find_setting
 from streamhouse.model.topic_settings import SettingType, TopicSetting, split_list
 from streamhouse.wire.kafka.api_registry import handles
@@ -35,7 +37,7 @@ from streamhouse.wire.kafka.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from streamhouse.wire.kafka.resources import MAX_NAMED, alter_resource, count_names, require_once
+from streamhouse.wire.kafka.resources import MAX_NAMED, alter_resource, check_configs, count_names, require_once
 
 
 class Change(IntEnum):
@@ -50,7 +52,15 @@ Setting = TopicSetting | AgentSetting
 CHANGES: Final = frozenset(map(int, Change))
 
 
-@handles(IncrementalAlterConfigsRequest, (0, 1))
+@handles(
+    IncrementalAlterConfigsRequest,
+    (0, 1),
+    needs=(
+        need((Operation.ALTER_CONFIGS, ResourceType.TOPIC), when="of a topic"),
+        need((Operation.ALTER_CONFIGS, ResourceType.GROUP), when="of a group"),
+        need((Operation.ALTER_CONFIGS, ResourceType.CLUSTER), when="of a broker, or of client metrics"),
+    ),
+)
 async def handle(context: Context, request: IncrementalAlterConfigsRequest) -> HandlerResult:
     named = count_names(request.resources)
     return IncrementalAlterConfigsResponse(
@@ -68,6 +78,7 @@ async def _alter(
         error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
     )
     try:
+        check_configs(context, Operation.ALTER_CONFIGS, resource)
         require_once(resource, named)
         _check(resource.configs)
         await alter_resource(

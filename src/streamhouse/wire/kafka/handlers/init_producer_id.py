@@ -19,6 +19,8 @@ import logging
 from typing import Final
 
 from streamhouse.errors import Retriable, StreamhouseError
+from streamhouse.model.access import Operation, ResourceType
+from streamhouse.model.needs import need
 from streamhouse.model.transaction import ProducerIdentity
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
@@ -33,10 +35,23 @@ CODES: Final = VersionedCodes(fenced_since=4, abortable_since=5)
 NONE: Final = -1
 
 
-@handles(InitProducerIdRequest, (0, 5))
+@handles(
+    InitProducerIdRequest,
+    (0, 5),
+    needs=(
+        need((Operation.WRITE, ResourceType.TRANSACTIONAL_ID), when="with a transactional id"),
+        need(
+            (Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER),
+            (Operation.WRITE, ResourceType.TOPIC),
+            when="without one; any topic will do",
+        ),
+    ),
+)
 async def handle(context: Context, request: InitProducerIdRequest) -> HandlerResult:
     if (code := _check(request)) is not ErrorCode.NONE:
         return _rejection(context, code)
+    if (denied := _denied(context, request)) is not None:
+        return _rejection(context, denied)
     if request.transactional_id is not None:
         return BackgroundResponse(_take_over(context, request, request.transactional_id), name="init-producer")
     try:
@@ -58,6 +73,15 @@ async def _take_over(context: Context, request: InitProducerIdRequest, transacti
     except StreamhouseError as error:
         return _rejection(context, CODES.code(context.version, error))
     return InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.epoch)
+
+
+def _denied(context: Context, request: InitProducerIdRequest) -> ErrorCode | None:
+    if request.transactional_id is not None:
+        is_allowed = context.allows(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+        return None if is_allowed else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    writes = context.broker.security.access.allows_any(context.caller, Operation.WRITE, ResourceType.TOPIC)
+    is_allowed = writes or context.allows_cluster(Operation.IDEMPOTENT_WRITE)
+    return None if is_allowed else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 def _check(request: InitProducerIdRequest) -> ErrorCode:

@@ -20,7 +20,9 @@ from typing import ClassVar, Final
 
 from streamhouse.broker.groups import JoinRequest, JoinResult
 from streamhouse.errors import MemberIdRequired, StreamhouseError
+from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.group import OfferedProtocol
+from streamhouse.model.needs import need
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult, PendingResponse
 from streamhouse.wire.kafka.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
@@ -31,7 +33,7 @@ NULLS_SINCE: Final = 7
 SKIP_SINCE: Final = 9
 
 
-@handles(JoinGroupRequest, (0, 9))
+@handles(JoinGroupRequest, (0, 9), needs=(need((Operation.READ, ResourceType.GROUP)),))
 async def handle(context: Context, request: JoinGroupRequest) -> HandlerResult:
     join = JoinRequest(
         member_id=request.member_id,
@@ -61,6 +63,7 @@ class JoinResponse(PendingResponse):
 
     async def respond(self) -> Response:
         try:
+            self._context.check_group(Operation.READ, self._group_id)
             return _response(await self._context.broker.groups.join(self._group_id, self._join))
         except StreamhouseError as error:
             return self._refused(error)

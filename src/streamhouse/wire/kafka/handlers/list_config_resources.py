@@ -11,6 +11,8 @@ Versions    v0 flexible · v1 types of resources
 from typing import Final
 
 from streamhouse.errors import StreamhouseError
+from streamhouse.model.access import Operation, ResourceType
+from streamhouse.model.needs import need
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -19,17 +21,19 @@ from streamhouse.wire.kafka.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-from streamhouse.wire.kafka.resources import ResourceType
+from streamhouse.wire.kafka.resources import ConfigResourceType
 
 TYPES_SINCE: Final = 1
 
 
-@handles(ListConfigResourcesRequest, (0, 1))
+@handles(ListConfigResourcesRequest, (0, 1), needs=(need((Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)),))
 async def handle(context: Context, request: ListConfigResourcesRequest) -> HandlerResult:
+    if not context.allows_cluster(Operation.DESCRIBE_CONFIGS):
+        return ListConfigResourcesResponse(error_code=context.count_error(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     if context.version < TYPES_SINCE:
         return ListConfigResourcesResponse()
-    requested = set(request.resource_types) or set(map(int, ResourceType))
-    if not requested <= set(map(int, ResourceType)):
+    requested = set(request.resource_types) or set(map(int, ConfigResourceType))
+    if not requested <= set(map(int, ConfigResourceType)):
         return ListConfigResourcesResponse(error_code=context.count_error(ErrorCode.UNSUPPORTED_VERSION))
     try:
         return ListConfigResourcesResponse(config_resources=await _resources(context, requested))
@@ -39,10 +43,10 @@ async def handle(context: Context, request: ListConfigResourcesRequest) -> Handl
 
 async def _resources(context: Context, requested: set[int]) -> list[ConfigResource]:
     result: list[ConfigResource] = []
-    if ResourceType.TOPIC in requested:
+    if ConfigResourceType.TOPIC in requested:
         names = [topic.name for topic in await context.broker.topics()]
-        result += [ConfigResource(resource_name=name, resource_type=ResourceType.TOPIC) for name in names]
-    if ResourceType.BROKER in requested:
+        result += [ConfigResource(resource_name=name, resource_type=ConfigResourceType.TOPIC) for name in names]
+    if ConfigResourceType.BROKER in requested:
         nodes = [str(node) for node, _ in context.agents()]
-        result += [ConfigResource(resource_name=node, resource_type=ResourceType.BROKER) for node in nodes]
+        result += [ConfigResource(resource_name=node, resource_type=ConfigResourceType.BROKER) for node in nodes]
     return result

@@ -8,17 +8,24 @@ Versions    v3 flexible · v4 states · v5 types
 """
 
 from streamhouse.errors import StreamhouseError
+from streamhouse.model.access import Operation, ResourceType
+from streamhouse.model.needs import need
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 
-@handles(ListGroupsRequest, (0, 5))
+@handles(
+    ListGroupsRequest,
+    (0, 5),
+    needs=(need((Operation.DESCRIBE, ResourceType.CLUSTER), (Operation.DESCRIBE, ResourceType.GROUP)),),
+)
 async def handle(context: Context, request: ListGroupsRequest) -> HandlerResult:
     try:
         result = await context.broker.groups.list(states=request.states_filter, types=request.types_filter)
     except StreamhouseError as error:
         return ListGroupsResponse(error_code=context.count_error(error))
+    tells_all = context.allows_cluster(Operation.DESCRIBE)
     return ListGroupsResponse(
         groups=[
             ListedGroup(
@@ -28,5 +35,6 @@ async def handle(context: Context, request: ListGroupsRequest) -> HandlerResult:
                 group_type=group.group_type,
             )
             for group in result
+            if tells_all or context.allows(Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
         ]
     )

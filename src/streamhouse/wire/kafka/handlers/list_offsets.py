@@ -19,8 +19,10 @@ from typing import Final
 from streamhouse.broker.fetch.fetch import check_leader_epoch
 from streamhouse.errors import StreamhouseError
 from streamhouse.limits import iterate_fairly
+from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.fetch import OffsetResult
 from streamhouse.model.names import TopicPartition
+from streamhouse.model.needs import need
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode, read_error_code
@@ -52,7 +54,7 @@ READ_COMMITTED: Final = 1
 NONE_FOUND: Final = OffsetResult(-1)
 
 
-@handles(ListOffsetsRequest, (1, 11))
+@handles(ListOffsetsRequest, (1, 11), needs=(need((Operation.DESCRIBE, ResourceType.TOPIC)),))
 async def handle(context: Context, request: ListOffsetsRequest) -> HandlerResult:
     committed = request.isolation_level == READ_COMMITTED
     requested = Counter((topic.name, part.partition_index) for topic in request.topics for part in topic.partitions)
@@ -83,6 +85,7 @@ async def _partition(
     result = NONE_FOUND
     if code is ErrorCode.NONE:
         try:
+            context.check_topic(Operation.DESCRIBE, topic)
             result = await _find(context, TopicPartition(topic, part.partition_index), part, committed=committed)
         except StreamhouseError as error:
             code = context.count_error(read_error_code(error))

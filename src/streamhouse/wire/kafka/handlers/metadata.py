@@ -13,7 +13,7 @@ Behaviour   without requested topics (v0: an empty list, later: null) all topics
             for it until the call's deadline, find the id of an agent that died or left for a minute at the address of
             the agent that answers
             the controller is the agent with the lowest node id; every agent answers what clients ask a controller
-            without access control everybody may do everything, which is what authorised operations say
+            authorised operations are what the caller may do (KIP-430)
 Left out    rack awareness
 Versions    v1 controller, internal topics · v2 cluster id · v4 auto-creation may be refused · v5 offline replicas
             v7 leader epoch · v9 flexible · v10 topic ids · v12 asking by id · v13 top-level error
@@ -24,11 +24,14 @@ from typing import Final
 from uuid import UUID
 
 from streamhouse.broker.cluster.cluster import Leader
-from streamhouse.errors import InvalidTopicName, StreamhouseError
+from streamhouse.errors import InvalidTopicName, StreamhouseError, UnknownTopic
 from streamhouse.limits import iterate_fairly
+from streamhouse.model.access import Operation, Resource, ResourceType
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.names import PartitionId, TopicId, check_topic_name
+from streamhouse.model.needs import need
 from streamhouse.model.topic import Topic
+from streamhouse.wire.kafka.access import NOT_REQUESTED, authorized_operations, cluster_operations
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import CloseConnection, Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -40,18 +43,32 @@ from streamhouse.wire.kafka.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from streamhouse.wire.kafka.resources import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS, replicas_of
+from streamhouse.wire.kafka.resources import replicas_of
 from streamhouse.wire.kafka.schema import ZERO_UUID
 
 IDS_SINCE: Final = 12
 
 
-@handles(MetadataRequest, (0, 13))
+@handles(
+    MetadataRequest,
+    (0, 13),
+    needs=(
+        need((Operation.DESCRIBE, ResourceType.TOPIC)),
+        need(
+            (Operation.CREATE, ResourceType.CLUSTER),
+            (Operation.CREATE, ResourceType.TOPIC),
+            when="for a topic that the request creates",
+        ),
+        need((Operation.DESCRIBE, ResourceType.CLUSTER), when="for the cluster's authorised operations"),
+    ),
+)
 async def handle(context: Context, request: MetadataRequest) -> HandlerResult:
     topics = await _topics(context, request)
     if request.include_topic_authorized_operations:
         for topic in topics:
-            topic.topic_authorized_operations = NOT_REQUESTED if topic.error_code else TOPIC_OPERATIONS
+            if not topic.error_code:
+                resource = Resource(ResourceType.TOPIC, topic.name or "")
+                topic.topic_authorized_operations = authorized_operations(context, resource)
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=node, host=address.host, port=address.port)
@@ -61,14 +78,14 @@ async def handle(context: Context, request: MetadataRequest) -> HandlerResult:
         controller_id=min(node for node, _ in context.agents()),
         topics=topics,
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
+            cluster_operations(context) if request.include_cluster_authorized_operations else NOT_REQUESTED
         ),
     )
 
 
 async def _topics(context: Context, request: MetadataRequest) -> list[MetadataResponseTopic]:
     if request.topics is None or (not request.topics and context.version == 0):
-        topics = await context.broker.topics()
+        topics = [topic for topic in await context.broker.topics() if _may_describe(context, topic.name)]
         leaders = await context.broker.leaders(topics)
         agents = [node for node, _ in context.agents()]
         return [_describe(topic, leaders, agents) async for topic in iterate_fairly(topics)]
@@ -84,6 +101,8 @@ async def _topics(context: Context, request: MetadataRequest) -> list[MetadataRe
 async def _topic(context: Context, requested: MetadataRequestTopic, *, create: bool) -> MetadataResponseTopic:
     try:
         topic = await _find(context, requested.topic_id, requested.name, create=create)
+        if requested.topic_id != ZERO_UUID:
+            context.check_topic(Operation.DESCRIBE, topic.name)
         return _describe(topic, await context.broker.leaders([topic]), [node for node, _ in context.agents()])
     except StreamhouseError as error:
         return MetadataResponseTopic(
@@ -96,8 +115,20 @@ async def _find(context: Context, topic_id: UUID, name: str | None, *, create: b
         return await context.broker.catalog.find_by_id(TopicId(topic_id))
     if name is None:
         raise InvalidTopicName("the request has neither a name nor an id")
+    context.check_topic(Operation.DESCRIBE, name)
     check_topic_name(name)
-    return await context.broker.topic(name, create=create)
+    try:
+        return await context.broker.topic(name)
+    except UnknownTopic:
+        if not (create and context.broker.settings.topics.auto_create):
+            raise
+    if not context.allows_cluster(Operation.CREATE):
+        context.check_topic(Operation.CREATE, name)
+    return await context.broker.topic(name, create=True)
+
+
+def _may_describe(context: Context, topic: str) -> bool:
+    return context.allows_topic(Operation.DESCRIBE, topic)
 
 
 def _describe(topic: Topic, leaders: Mapping[PartitionId, Leader], agents: Sequence[int]) -> MetadataResponseTopic:

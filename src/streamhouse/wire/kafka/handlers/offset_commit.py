@@ -19,7 +19,9 @@ from typing import Final
 from streamhouse.broker.groups import OffsetToCommit
 from streamhouse.errors import GroupNotFound, StreamhouseError
 from streamhouse.limits import iterate_fairly
+from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.names import TopicPartition
+from streamhouse.model.needs import need
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -37,11 +39,22 @@ NOT_FOUND_SINCE: Final = 9
 NO_RETENTION: Final = -1
 
 
-@handles(OffsetCommitRequest, (2, 10))
+@handles(
+    OffsetCommitRequest,
+    (2, 10),
+    needs=(need((Operation.READ, ResourceType.GROUP)), need((Operation.READ, ResourceType.TOPIC))),
+)
 async def handle(context: Context, request: OffsetCommitRequest) -> HandlerResult:
+    if not context.allows(Operation.READ, ResourceType.GROUP, request.group_id):
+        return _group_denied(context, request)
     named = await name_topics(context, request.topics, ids_since=IDS_SINCE)
     codes = await _commit(context, request, offsets_of(named))
     return OffsetCommitResponse(topics=[_topic(topic, name, codes) async for topic, name in iterate_fairly(named)])
+
+
+def _group_denied(context: Context, request: OffsetCommitRequest) -> OffsetCommitResponse:
+    code = context.count_error(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    return OffsetCommitResponse(topics=[_topic(topic, code, {}) for topic in request.topics])
 
 
 async def _commit(

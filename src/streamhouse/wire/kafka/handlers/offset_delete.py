@@ -9,7 +9,9 @@ Versions    v0 is the only one
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.limits import iterate_fairly
+from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.names import TopicPartition
+from streamhouse.model.needs import need
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -21,11 +23,17 @@ from streamhouse.wire.kafka.messages.offset_delete import (
 )
 
 
-@handles(OffsetDeleteRequest, (0, 0))
+@handles(
+    OffsetDeleteRequest,
+    (0, 0),
+    needs=(need((Operation.DELETE, ResourceType.GROUP)), need((Operation.READ, ResourceType.TOPIC))),
+)
 async def handle(context: Context, request: OffsetDeleteRequest) -> HandlerResult:
     topics = {topic.name: [part.partition_index for part in topic.partitions] for topic in request.topics}
-    names = [TopicPartition(topic, partition) for topic, partitions in topics.items() for partition in partitions]
+    allowed = {topic for topic in topics if context.allows_topic(Operation.READ, topic)}
+    names = [TopicPartition(topic, partition) for topic in allowed for partition in topics[topic]]
     try:
+        context.check_group(Operation.DELETE, request.group_id)
         outcomes = await context.broker.groups.delete_offsets(request.group_id, names)
     except StreamhouseError as error:
         return OffsetDeleteResponse(error_code=context.count_error(error))
@@ -33,13 +41,16 @@ async def handle(context: Context, request: OffsetDeleteRequest) -> HandlerResul
         name: ErrorCode.NONE if outcome is None else context.count_error(outcome)
         async for name, outcome in iterate_fairly(outcomes.items())
     }
+    denied = (
+        ErrorCode.NONE if len(allowed) == len(topics) else context.count_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    )
     return OffsetDeleteResponse(
         topics=[
             OffsetDeleteResponseTopic(
                 name=topic,
                 partitions=[
                     OffsetDeleteResponsePartition(
-                        partition_index=partition, error_code=codes[TopicPartition(topic, partition)]
+                        partition_index=partition, error_code=codes.get(TopicPartition(topic, partition), denied)
                     )
                     for partition in partitions
                 ],

@@ -16,16 +16,18 @@ Versions    v2 all partitions · v5 leader epoch · v6 flexible · v7 require_st
             v9 member and epoch · v10 topics by id
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.limits import iterate_fairly
+from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.group import CommittedOffset
 from streamhouse.model.group_requests import Stable
 from streamhouse.model.names import TopicPartition
+from streamhouse.model.needs import need
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -39,7 +41,8 @@ from streamhouse.wire.kafka.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from streamhouse.wire.kafka.offset_commits import name_of
+from streamhouse.wire.kafka.offset_commits import name_of, permitted
+from streamhouse.wire.kafka.resources import split_groups
 from streamhouse.wire.kafka.schema import ZERO_UUID
 
 TOP_LEVEL_SINCE: Final = 2
@@ -50,9 +53,10 @@ NOTHING: Final = CommittedOffset(offset=-1, committed_at_ms=0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedTopic:
-    """`name` is an error code if the topic was requested by an unknown id."""
+    """`name` is an error code if the id is unknown, or if the caller may not describe the topic."""
 
     name: str | ErrorCode
+    given_name: str
     topic_id: UUID
     partitions: Sequence[int]
 
@@ -78,22 +82,41 @@ class RequestedGroup:
 CommittedByPartition = Stable | StreamhouseError
 
 
-@handles(OffsetFetchRequest, (1, 10))
+@handles(
+    OffsetFetchRequest,
+    (1, 10),
+    needs=(need((Operation.DESCRIBE, ResourceType.GROUP)), need((Operation.DESCRIBE, ResourceType.TOPIC))),
+)
 async def handle(context: Context, request: OffsetFetchRequest) -> HandlerResult:
     if context.version >= MANY_SINCE:
         requested = [await _requested_groups(context, group) async for group in iterate_fairly(request.groups)]
-        result = await context.broker.groups.fetch(_requested_partitions(requested), stable=request.require_stable)
+        result = await _committed(context, requested, stable=request.require_stable)
         groups = [await _group(context, group, result[group.group_id]) async for group in iterate_fairly(requested)]
         return OffsetFetchResponse(groups=groups)
     topics = None
     if request.topics is not None:
         topics = [
-            RequestedTopic(name=each.name, topic_id=ZERO_UUID, partitions=each.partition_indexes)
+            RequestedTopic(
+                name=permitted(context, Operation.DESCRIBE, each.name),
+                given_name=each.name,
+                topic_id=ZERO_UUID,
+                partitions=each.partition_indexes,
+            )
             for each in request.topics
         ]
     group = RequestedGroup(group_id=request.group_id, topics=topics)
-    result = await context.broker.groups.fetch(_requested_partitions([group]), stable=request.require_stable)
+    result = await _committed(context, [group], stable=request.require_stable)
     return _single_group_response(context, group, result[group.group_id])
+
+
+async def _committed(
+    context: Context, groups: Sequence[RequestedGroup], *, stable: bool
+) -> Mapping[str, CommittedByPartition]:
+    """What was committed, as far as the caller may know it, by group."""
+    allowed, denied = split_groups(context, Operation.DESCRIBE, [group.group_id for group in groups])
+    partitions = _requested_partitions(group for group in groups if group.group_id not in denied)
+    result = await context.broker.groups.fetch(partitions, stable=stable) if allowed else {}
+    return {**result, **denied}
 
 
 async def _requested_groups(context: Context, group: OffsetFetchRequestGroup) -> RequestedGroup:
@@ -104,7 +127,10 @@ async def _requested_groups(context: Context, group: OffsetFetchRequestGroup) ->
         group_id=group.group_id,
         topics=[
             RequestedTopic(
-                name=await name_of(context, each.topic_id) if by_id else each.name,
+                name=permitted(
+                    context, Operation.DESCRIBE, await name_of(context, each.topic_id) if by_id else each.name
+                ),
+                given_name=each.name,
                 topic_id=each.topic_id,
                 partitions=each.partition_indexes,
             )
@@ -136,7 +162,7 @@ async def _group(context: Context, requested: RequestedGroup, result: CommittedB
         group_id=requested.group_id,
         topics=[
             OffsetFetchResponseTopics(
-                name=topic.name if isinstance(topic.name, str) else "",
+                name=topic.given_name,
                 topic_id=topic.topic_id,
                 partitions=[_partition(context, topic, partition, result) for partition in topic.partitions],
             )
@@ -169,22 +195,23 @@ def _topic(context: Context, each: CommittedOffset | StreamhouseError) -> tuple[
 async def _all(context: Context, result: Stable) -> list[RequestedTopic]:
     """All topics with committed offsets, with their ids if the version has them."""
     topics: list[RequestedTopic] = []
-    for name, partitions in _by_topic(result).items():
+    for name, partitions in _by_topic(context, result).items():
         topic_id = ZERO_UUID
         if context.version >= IDS_SINCE:
             try:
                 topic_id = (await context.broker.catalog.find(name)).topic_id
             except StreamhouseError:
                 continue  # deleted a moment ago
-        topics.append(RequestedTopic(name=name, topic_id=topic_id, partitions=partitions))
+        topics.append(RequestedTopic(name=name, given_name=name, topic_id=topic_id, partitions=partitions))
     return topics
 
 
-def _by_topic(result: Iterable[TopicPartition]) -> dict[str, list[int]]:
+def _by_topic(context: Context, result: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """The partitions of topics that the caller may describe."""
     topics: dict[str, list[int]] = {}
     for name in sorted(result):
         topics.setdefault(name.topic, []).append(name.partition)
-    return topics
+    return {topic: numbers for topic, numbers in topics.items() if context.allows_topic(Operation.DESCRIBE, topic)}
 
 
 # --- before v8
@@ -196,17 +223,21 @@ def _single_group_response(
     code = ErrorCode.NONE
     if isinstance(result, StreamhouseError):
         code, result = context.count_error(result), {}
-    topics = {str(topic.name): list(topic.partitions) for topic in requested.topics or ()}
+    topics = {topic.given_name: list(topic.partitions) for topic in requested.topics or ()}
+    codes = {topic.given_name: topic.name for topic in requested.topics or () if isinstance(topic.name, ErrorCode)}
     if code and context.version >= TOP_LEVEL_SINCE:
         topics = {}
     elif requested.topics is None:
-        topics = _by_topic(result)
+        topics = _by_topic(context, result)
     return OffsetFetchResponse(
         error_code=code,
         topics=[
             OffsetFetchResponseTopic(
                 name=name,
-                partitions=[_old_partition(context, TopicPartition(name, each), result, code) for each in partitions],
+                partitions=[
+                    _old_partition(context, TopicPartition(name, each), result, code or codes.get(name, code))
+                    for each in partitions
+                ],
             )
             for name, partitions in topics.items()
         ],

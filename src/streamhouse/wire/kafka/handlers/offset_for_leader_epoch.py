@@ -12,7 +12,9 @@ Versions    v3 replica id · v4 flexible
 from streamhouse.broker.fetch.fetch import check_leader_epoch
 from streamhouse.errors import StreamhouseError
 from streamhouse.limits import iterate_fairly
+from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.names import TopicPartition
+from streamhouse.model.needs import need
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import read_error_code
@@ -25,7 +27,11 @@ from streamhouse.wire.kafka.messages.offset_for_leader_epoch import (
 )
 
 
-@handles(OffsetForLeaderEpochRequest, (2, 4))
+@handles(
+    OffsetForLeaderEpochRequest,
+    (2, 4),
+    needs=(need((Operation.DESCRIBE, ResourceType.TOPIC), (Operation.CLUSTER_ACTION, ResourceType.CLUSTER)),),
+)
 async def handle(context: Context, request: OffsetForLeaderEpochRequest) -> HandlerResult:
     return OffsetForLeaderEpochResponse(
         topics=[
@@ -43,6 +49,8 @@ async def handle(context: Context, request: OffsetForLeaderEpochRequest) -> Hand
 async def _partition(context: Context, topic: str, part: OffsetForLeaderPartition) -> EpochEndOffset:
     name = TopicPartition(topic, part.partition)
     try:
+        if not context.allows_topic(Operation.DESCRIBE, topic):
+            context.check_cluster(Operation.CLUSTER_ACTION)
         check_leader_epoch(await context.broker.open_log(name), part.current_leader_epoch)
         result = await context.broker.epoch_end(name, part.leader_epoch)
     except StreamhouseError as error:

@@ -34,7 +34,9 @@ from streamhouse.broker.partition.producer_state import FIRST_KEY_ID
 from streamhouse.broker.produce.append import Inspection, ProduceTransaction
 from streamhouse.errors import BadRecords, InvalidRecord, NotLeader, StreamhouseError, UnsupportedCompression
 from streamhouse.limits import iterate_fairly
+from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.names import TopicId, TopicPartition
+from streamhouse.model.needs import need
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import CloseConnection, Context, HandlerResult, PendingResponse
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -56,8 +58,6 @@ log = logging.getLogger(__name__)
 
 ACKS: Final = (-1, 0, 1)
 REQUEST_FLUSH: Final = -100
-AGENT: Final = "streamhouse-agent"
-"""The client id of requests from other agents."""
 ZSTD_SINCE: Final = 7
 LEADERS_SINCE: Final = 10
 IDS_SINCE: Final = 13
@@ -91,13 +91,24 @@ class TopicOutcome(NamedTuple):
     outcomes: Sequence[Outcome]
 
 
-@handles(ProduceRequest, (3, 13), advertised=0)
+@handles(
+    ProduceRequest,
+    (3, 13),
+    advertised=0,
+    needs=(
+        need((Operation.WRITE, ResourceType.TOPIC)),
+        need((Operation.WRITE, ResourceType.TRANSACTIONAL_ID), when="in a transaction"),
+    ),
+)
 async def handle(context: Context, request: ProduceRequest) -> HandlerResult:
     acks = request.acks
-    if acks not in ACKS and not (acks == REQUEST_FLUSH and context.client_id == AGENT):
+    if acks not in ACKS and not (acks == REQUEST_FLUSH and context.is_agent):
         return _reject_all(context, request, ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1; acks={acks}")
     transaction = None
     if request.transactional_id is not None:
+        if not context.allows(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+            code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            return _reject_all(context, request, code, "not authorised to write with this transactional id")
         transaction = ProduceTransaction(request.transactional_id, context.version >= PRODUCE_ADDS_PARTITIONS_SINCE)
     named = _named(context, request)
     inspected: Inspected = {}
@@ -129,7 +140,7 @@ def _named(context: Context, request: ProduceRequest) -> Mapping[TopicPartition,
         if context.version >= IDS_SINCE:
             result = context.broker.catalog.known(TopicId(topic.topic_id))
             name = None if result is None else result.name
-        if name is not None:
+        if name is not None and context.allows_topic(Operation.WRITE, name):
             named |= {TopicPartition(name, part.index): part for part in topic.partition_data}
     return named
 
@@ -161,6 +172,7 @@ async def _append_topic(
 ) -> TopicOutcome:
     try:
         name = topic.name if context.version < IDS_SINCE else await _name_of(context, topic)
+        context.check_topic(Operation.WRITE, name)
     except StreamhouseError as error:
         code = context.count_error(error)
         return TopicOutcome(topic, [Outcome(part.index, None, code, str(error)) for part in topic.partition_data])
@@ -210,7 +222,7 @@ async def _append(
 def _check(context: Context, records: Buffer) -> bool:
     """Check a batch by its own attributes, not by the request's; returns whether it is transactional."""
     attributes = records[_ATTRIBUTES_AT] if len(records) > _ATTRIBUTES_AT else 0
-    if len(records) > _PRODUCER_AT and records[_PRODUCER_AT] in _KEYS and context.client_id != AGENT:
+    if len(records) > _PRODUCER_AT and records[_PRODUCER_AT] in _KEYS and not context.is_agent:
         raise InvalidRecord(f"producer id is reserved for idempotency keys; from={FIRST_KEY_ID}")
     if context.version < ZSTD_SINCE and attributes & _CODEC == _ZSTD:
         raise UnsupportedCompression(f"zstd needs Produce v{ZSTD_SINCE} or later; version={context.version}")

@@ -14,16 +14,21 @@ from typing import ClassVar, Final
 
 from streamhouse.broker.groups import SyncRequest
 from streamhouse.errors import InconsistentProtocol, StreamhouseError
+from streamhouse.model.access import Operation, ResourceType
+from streamhouse.model.needs import need
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult, PendingResponse
+from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from streamhouse.wire.kafka.schema import Response
 
 PROTOCOL_SINCE: Final = 5
 
 
-@handles(SyncGroupRequest, (0, 5))
+@handles(SyncGroupRequest, (0, 5), needs=(need((Operation.READ, ResourceType.GROUP)),))
 async def handle(context: Context, request: SyncGroupRequest) -> HandlerResult:
+    if not context.allows(Operation.READ, ResourceType.GROUP, request.group_id):
+        return SyncGroupResponse(error_code=context.count_error(ErrorCode.GROUP_AUTHORIZATION_FAILED))
     if context.version >= PROTOCOL_SINCE and (request.protocol_type is None or request.protocol_name is None):
         error = InconsistentProtocol(request.group_id, why="protocol type and name are missing")
         return SyncGroupResponse(error_code=context.count_error(error))

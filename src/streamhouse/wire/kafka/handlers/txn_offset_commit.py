@@ -19,7 +19,9 @@ from typing import Final
 from streamhouse.broker.groups import OffsetToCommit
 from streamhouse.errors import GroupNotFound, InvalidTransactionState, StreamhouseError
 from streamhouse.limits import iterate_fairly
+from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.names import TopicPartition
+from streamhouse.model.needs import need
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -42,11 +44,30 @@ LOADING_SINCE: Final = 2
 CODES: Final = VersionedCodes(fenced_since=NEVER, abortable_since=ABORTABLE_SINCE)
 
 
-@handles(TxnOffsetCommitRequest, (0, 6))
+@handles(
+    TxnOffsetCommitRequest,
+    (0, 6),
+    needs=(
+        need((Operation.WRITE, ResourceType.TRANSACTIONAL_ID)),
+        need((Operation.READ, ResourceType.GROUP)),
+        need((Operation.READ, ResourceType.TOPIC)),
+    ),
+)
 async def handle(context: Context, request: TxnOffsetCommitRequest) -> HandlerResult:
+    if (denied := _denied(context, request)) is not None:
+        code = context.count_error(denied)
+        return TxnOffsetCommitResponse(topics=[_topic(topic, code, {}) for topic in request.topics])
     named = await name_topics(context, request.topics, ids_since=IDS_SINCE)
     codes = await _commit(context, request, offsets_of(named))
     return TxnOffsetCommitResponse(topics=[_topic(topic, name, codes) async for topic, name in iterate_fairly(named)])
+
+
+def _denied(context: Context, request: TxnOffsetCommitRequest) -> ErrorCode | None:
+    if not context.allows(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if not context.allows(Operation.READ, ResourceType.GROUP, request.group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    return None
 
 
 async def _commit(

@@ -15,12 +15,13 @@ from uuid import UUID
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.limits import iterate_fairly
+from streamhouse.model.access import AGENT, Operation, ResourceType
 from streamhouse.model.names import TopicId, TopicPartition
+from streamhouse.model.needs import need
 from streamhouse.model.transaction import Marker, ProducerIdentity
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
-from streamhouse.wire.kafka.handlers.produce import AGENT
 from streamhouse.wire.kafka.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
@@ -36,9 +37,33 @@ from streamhouse.wire.kafka.transaction_errors import BackgroundResponse
 Named = Sequence[tuple[WritableTxnMarkerTopic, str | ErrorCode]]
 
 
-@handles(WriteTxnMarkersRequest, (1, 2))
+@handles(
+    WriteTxnMarkersRequest,
+    (1, 2),
+    needs=(
+        need(
+            (Operation.ALTER, ResourceType.CLUSTER),
+            (Operation.CLUSTER_ACTION, ResourceType.CLUSTER),
+            processes=(AGENT,),
+        ),
+    ),
+)
 async def handle(context: Context, request: WriteTxnMarkersRequest) -> HandlerResult:
+    if not context.allows_cluster(Operation.ALTER) and not context.allows_cluster(Operation.CLUSTER_ACTION):
+        return _denied(context, request)
     return BackgroundResponse(_write(context, request), name="markers")
+
+
+def _denied(context: Context, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+    code = context.count_error(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    return WriteTxnMarkersResponse(
+        markers=[
+            WritableTxnMarkerResult(
+                producer_id=marker.producer_id, topics=[_topic(topic, code, {}) for topic in marker.topics]
+            )
+            for marker in request.markers
+        ]
+    )
 
 
 async def _write(context: Context, request: WriteTxnMarkersRequest) -> Response:
@@ -61,7 +86,7 @@ async def _marker(context: Context, requested: WritableTxnMarker) -> WritableTxn
 
 
 async def _name_of(context: Context, topic: WritableTxnMarkerTopic) -> str | ErrorCode:
-    if context.client_id != AGENT:
+    if not context.is_agent:
         return topic.name
     try:
         return (await context.broker.catalog.find_by_id(TopicId(UUID(topic.name)))).name
@@ -79,7 +104,7 @@ async def _mark(context: Context, marker: Marker, named: Named) -> Mapping[Topic
         for number in topic.partition_indexes
     ]
     try:
-        outcomes = await context.broker.transactions.mark(marker, names, only_due=context.client_id == AGENT)
+        outcomes = await context.broker.transactions.mark(marker, names, only_due=context.is_agent)
     except StreamhouseError as error:
         return dict.fromkeys(names, context.count_error(error))
     return {
