@@ -7,7 +7,9 @@ Leaves      frames and error codes to the wires; each part's work to its own mod
 import asyncio
 import logging
 from collections.abc import Awaitable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
+from typing import Final
 
 from streamhouse.broker.admin.cluster_admin import ClusterAdmin
 from streamhouse.broker.admin.damaged_wals import DamagedWals
@@ -53,6 +55,8 @@ from streamhouse.config import Settings
 from streamhouse.errors import (
     AppendFailed,
     InvalidTopicName,
+    StreamhouseError,
+    TopicExists,
     UnknownTopic,
 )
 from streamhouse.format.batch import Buffer
@@ -60,9 +64,12 @@ from streamhouse.model.cluster import Session
 from streamhouse.model.fetch import FetchResult, OffsetResult, PartitionFetch
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.names import NodeId, PartitionId, TopicPartition
+from streamhouse.model.record import Acks, NewRecord
 from streamhouse.model.topic import Topic
 
 log = logging.getLogger(__name__)
+
+AUDIT_TIMEOUT_S: Final = 10.0
 
 
 class Broker:
@@ -162,7 +169,7 @@ class Broker:
                 transactions = loops.create_task(self.transactions.run(), name="transactions")
                 collector = loops.create_task(self._maintain(), name="collector")
                 cluster = loops.create_task(self._following.run(), name="cluster")
-                security = loops.create_task(self.security.run(), name="security")
+                security = loops.create_task(self.security.run(self._publish_audit), name="security")
                 await self._serve(self._current())
                 while not self._stopping.is_set():
                     log.warning("session ended, opening another", extra={"why": str(self._current().end_reason)})
@@ -347,6 +354,22 @@ class Broker:
     async def open_many(self, names: Sequence[TopicPartition]) -> None:
         """Open together what a request is about to ask for one by one. What can't be opened says so when it is."""
         await self._open_partitions.open_many(names)
+
+    async def _publish_audit(self, events: Sequence[bytes]) -> None:
+        """Append events to the audit topic, which is created with the first ones."""
+        security = self._settings.security
+        if await self.catalog.find_if_any(security.audit_topic) is None:
+            retention = {
+                "retention.ms": str(round(security.audit_retention_s * 1000)),
+                "retention.bytes": str(security.audit_retention_bytes),
+            }
+            with suppress(TopicExists):  # another agent has just created it
+                await self.catalog.create(security.audit_topic, partitions=1, overrides=retention)
+        records = [NewRecord(value=event) for event in events]
+        results = await self.records.publish(security.audit_topic, records, acks=Acks.WAL, timeout_s=AUDIT_TIMEOUT_S)
+        for result in results:
+            if isinstance(result, StreamhouseError):
+                raise result
 
     # --- appending
 

@@ -5,7 +5,7 @@ Secrets are named, not written: `file:PATH` or `env:NAME`, read once at the star
 
 from typing import Annotated, Literal
 
-from streamhouse.config.fields import Section, about
+from streamhouse.config.fields import MIB, Section, about
 
 
 class SecuritySettings(Section, frozen=True, kw_only=True):
@@ -93,6 +93,21 @@ class SecuritySettings(Section, frozen=True, kw_only=True):
     oauth_max_bytes: Annotated[int, about("largest set of keys that is read", gt=0)] = 256 * 1024
     oauth_ca: Annotated[str, about("PEM file with the authorities of the issuer's https; empty: the system's")] = ""
 
+    audit: Annotated[
+        Literal["off", "log", "topic"],
+        about("where logins, refusals and administrative acts are recorded; `topic`: in the log and in audit_topic"),
+    ] = "log"
+    audit_topic: Annotated[str, about("topic of audit events; only agents may write to it, change it or delete it")] = (
+        "__audit"
+    )
+    audit_events_per_s: Annotated[
+        int, about("different audit events of one second that are written; more are counted", gt=0)
+    ] = 1000
+    audit_buffer_events: Annotated[
+        int, about("audit events that wait while the topic can't be written; the oldest go first", gt=0)
+    ] = 10_000
+    audit_retention_s: Annotated[float, about("how long the audit topic keeps events", gt=0)] = 30 * 86_400.0
+    audit_retention_bytes: Annotated[int, about("how much the audit topic keeps, of each partition", gt=0)] = 1024 * MIB
     refresh_s: Annotated[
         float, about("time between looks at rules, users and quotas while changes can't be heard of", gt=0)
     ] = 1.0

@@ -12,6 +12,7 @@ from typing import Final
 
 from streamhouse.broker.dependencies import Dependencies
 from streamhouse.broker.security.acl_index import AclIndex, AclPolicy, callers_principals
+from streamhouse.broker.security.audit import AuditLog
 from streamhouse.errors import (
     AccessDenied,
     DelegationTokenAccessDenied,
@@ -24,6 +25,7 @@ from streamhouse.errors import (
     Unavailable,
 )
 from streamhouse.model.access import (
+    CLUSTER,
     OPERATIONS,
     ROLE,
     USER,
@@ -47,12 +49,17 @@ _DENIED: Final[Mapping[ResourceType, type[AccessDenied]]] = {
     ResourceType.DELEGATION_TOKEN: DelegationTokenAccessDenied,
 }
 
+CHANGING: Final = frozenset(
+    {Operation.WRITE, Operation.CREATE, Operation.DELETE, Operation.ALTER, Operation.ALTER_CONFIGS}
+)
+
 Decisions = dict[tuple[Operation, Resource], bool]
 CallerKey = tuple[Principal, tuple[Principal, ...], str]
 
 
 class AccessControl:
-    def __init__(self, dependencies: Dependencies) -> None:
+    def __init__(self, dependencies: Dependencies, audit: AuditLog) -> None:
+        self._audit = audit
         self._settings = dependencies.settings.security
         self._metadata = dependencies.metadata
         self._clock = dependencies.clock
@@ -84,6 +91,7 @@ class AccessControl:
     def check(self, caller: Caller, operation: Operation, resource: Resource) -> None:
         """Raise `AccessDenied` unless the caller may do this."""
         if not self.allows(caller, operation, resource):
+            self._audit.refused(caller, operation, str(resource))
             kind = _DENIED.get(resource.type, AccessDenied)
             raise kind(caller.principal, operation=operation, resource_type=resource.type, name=resource.name)
 
@@ -105,6 +113,7 @@ class AccessControl:
     def check_process(self, caller: Caller, *kinds: str) -> None:
         """Raise `AccessDenied` unless the caller is a process of this cluster of one of these kinds, or an agent."""
         if self.is_enabled and not caller.is_agent and caller.principal.kind not in kinds:
+            self._audit.refused(caller, Operation.CLUSTER_ACTION, str(CLUSTER))
             raise AccessDenied(caller.principal, operation="cluster-action", resource_type="process", name="cluster")
 
     def operations(self, caller: Caller, resource: Resource) -> frozenset[Operation]:
@@ -115,11 +124,18 @@ class AccessControl:
     def _decide(self, caller: Caller, operation: Operation, resource: Resource) -> bool:
         if self._decided >= self._settings.decision_cache_entries:
             self._forget_decisions()
-        decided = self._index.allows(self._principals(caller), caller.host, operation, resource)
+        decided = not self._is_reserved(operation, resource) and self._index.allows(
+            self._principals(caller), caller.host, operation, resource
+        )
         of_caller = self._decisions.setdefault((caller.principal, caller.groups, caller.host), {})
         of_caller[operation, resource] = decided
         self._decided += 1
         return decided
+
+    def _is_reserved(self, operation: Operation, resource: Resource) -> bool:
+        """Whether only agents may do this: nobody changes what the audit topic says, super users included."""
+        is_audit = resource.type is ResourceType.TOPIC and resource.name == self._settings.audit_topic
+        return is_audit and operation in CHANGING
 
     def _principals(self, caller: Caller) -> frozenset[Principal]:
         roles = [role for each in (caller.principal, *caller.groups) for role in self._roles.get(each, ())]

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from streamhouse.broker.dependencies import Dependencies
 from streamhouse.broker.security.access_control import AccessControl
+from streamhouse.broker.security.audit import AuditLog, Publish
 from streamhouse.broker.security.cluster_tokens import PREFIX, ClusterTokens
 from streamhouse.broker.security.users import Users
 from streamhouse.errors import NotAuthenticated
@@ -23,7 +24,8 @@ class Security:
     def __init__(self, dependencies: Dependencies) -> None:
         self._dependencies = dependencies
         self._settings = dependencies.settings.security
-        self.access = AccessControl(dependencies)
+        self.audit = AuditLog(self._settings, clock=dependencies.clock)
+        self.access = AccessControl(dependencies, self.audit)
         self.users = Users(dependencies)
         secret = dependencies.secrets.cluster_secret
         self.tokens = ClusterTokens(secret, clock=dependencies.clock) if secret else None
@@ -45,10 +47,12 @@ class Security:
         self._unsubscribe = self._dependencies.metadata.subscribe(self._on_change)
         await self.access.load()
 
-    async def run(self) -> None:
-        """Follow changes that other agents make, until cancelled."""
+    async def run(self, publish_audit: Publish) -> None:
+        """Follow changes that other agents make, and write audit events, until cancelled."""
+        agent = str(self._dependencies.kafka)
         async with asyncio.TaskGroup() as loops:
             loops.create_task(self.access.run(), name="access-rules")
+            loops.create_task(self.audit.run(publish_audit, agent=agent), name="audit")
             if self._dependencies.issuer is not None:
                 loops.create_task(self._dependencies.issuer.run(), name="issuer-keys")
 
@@ -77,7 +81,11 @@ class Security:
 
     async def log_in(self, name: str, password: str, *, host: str, listener: str) -> Caller:
         """The caller with a password (SASL PLAIN, HTTP Basic); raise `NotAuthenticated`."""
-        principal = await self.users.check_password(name, password)
+        try:
+            principal = await self.users.check_password(name, password)
+        except NotAuthenticated:
+            self.audit.failed_login(name, "password", host=host, listener=listener)
+            raise
         return self._placed(Caller(principal=principal), host=host, listener=listener)
 
     async def log_in_with_token(self, token: str, *, host: str, listener: str) -> Caller:
@@ -85,7 +93,11 @@ class Security:
         issuer's; raise `NotAuthenticated`."""
         if len(token) > self._settings.login_token_bytes:
             raise NotAuthenticated("the token is too long; see security.login_token_bytes")
-        return self._placed(await self._caller_of(token), host=host, listener=listener)
+        try:
+            return self._placed(await self._caller_of(token), host=host, listener=listener)
+        except NotAuthenticated:
+            self.audit.failed_login("", "token", host=host, listener=listener)
+            raise
 
     async def _caller_of(self, token: str) -> Caller:
         if token.startswith(KEY_PREFIX):

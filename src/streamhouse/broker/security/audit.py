@@ -1,0 +1,123 @@
+"""AuditLog: logins, refusals and administrative acts, to the log and to an append-only topic.
+
+Recording never waits and never fails a request. Equal events of one second become one line with a count. More than
+`security.audit_events_per_s` different events in a second are counted, not written, so nobody fills a disk by failing.
+The topic is kept for `security.audit_retention_s` and `security.audit_retention_bytes`. While it can't be written, at
+most `security.audit_buffer_events` wait; the log has every line.
+"""
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, NamedTuple
+
+from streamhouse.clock import Clock
+from streamhouse.config import SecuritySettings
+from streamhouse.errors import StreamhouseError
+from streamhouse.model.access import Caller
+from streamhouse.model.audit import AuditEvent, AuditKind, Outcome, event_of
+from streamhouse.telemetry import RateLimitedLog
+
+log = logging.getLogger("streamhouse.audit")
+
+INTERVAL_S: Final = 1.0
+BATCH_EVENTS: Final = 500
+SUPPRESSED: Final = AuditEvent(kind=AuditKind.SUPPRESSED, outcome=Outcome.ALLOWED, principal="")
+
+Publish = Callable[[Sequence[bytes]], Awaitable[None]]
+"""Appends records to the audit topic; raises `StreamhouseError`."""
+
+
+class _Line(NamedTuple):
+    event: AuditEvent
+    at_ms: int
+    times: int
+
+
+class AuditLog:
+    def __init__(self, settings: SecuritySettings, *, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._recorded = asyncio.Event()
+        self._counts: Counter[AuditEvent] = Counter()
+        self._first_at_ms: dict[AuditEvent, int] = {}
+        self._unpublished: deque[_Line] = deque(maxlen=settings.audit_buffer_events)
+        self._failure = RateLimitedLog(log, "the audit topic can't be written; events wait", level=logging.WARNING)
+
+    def __repr__(self) -> str:
+        return f"<AuditLog {'on' if self.is_enabled else 'off'} pending={len(self._counts)}>"
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether anything is recorded: only with access control are there callers worth a line."""
+        return self._settings.audit != "off" and self._settings.authorization == "acls"
+
+    # --- recording
+
+    def login(self, caller: Caller, mechanism: str) -> None:
+        """A caller has proven who it is."""
+        self._record(event_of(caller, AuditKind.LOGIN, Outcome.ALLOWED, mechanism))
+
+    def failed_login(self, name: str, mechanism: str, *, host: str, listener: str) -> None:
+        """Somebody has not proven to be this user."""
+        self._record(
+            AuditEvent(
+                kind=AuditKind.LOGIN,
+                outcome=Outcome.FAILED,
+                principal=name[:200],
+                host=host,
+                listener=listener,
+                operation=mechanism,
+            )
+        )
+
+    def refused(self, caller: Caller, operation: str, resource: str) -> None:
+        """A caller may not do what it has asked for."""
+        self._record(event_of(caller, AuditKind.REFUSAL, Outcome.DENIED, operation, resource))
+
+    def administered(self, caller: Caller, operation: str, resource: str = "", *, succeeded: bool = True) -> None:
+        """A caller has changed something, or has tried to."""
+        outcome = Outcome.ALLOWED if succeeded else Outcome.FAILED
+        self._record(event_of(caller, AuditKind.ADMINISTRATION, outcome, operation, resource))
+
+    def _record(self, event: AuditEvent) -> None:
+        if not self.is_enabled:
+            return
+        if event not in self._counts and len(self._counts) >= self._settings.audit_events_per_s:
+            event = SUPPRESSED
+        self._counts[event] += 1
+        self._first_at_ms.setdefault(event, self._clock.now_ms())
+        self._recorded.set()
+
+    # --- writing
+
+    async def run(self, publish: Publish, *, agent: str) -> None:
+        """Write what is recorded, at most once a second, until cancelled."""
+        while self.is_enabled:
+            await self._recorded.wait()
+            await self._clock.sleep(INTERVAL_S)
+            self._recorded.clear()
+            await self.flush(publish, agent=agent)
+            if self._unpublished:
+                self._recorded.set()
+
+    async def flush(self, publish: Publish, *, agent: str) -> None:
+        """Write what was recorded: to the log, and with `audit=topic` to the topic as well."""
+        lines = [_Line(event, self._first_at_ms[event], count) for event, count in self._counts.items()]
+        self._counts.clear()
+        self._first_at_ms.clear()
+        for line in lines:
+            log.info("audit", extra={**line.event.fields(), "count": line.times})
+        if self._settings.audit != "topic":
+            return
+        self._unpublished.extend(lines)
+        while self._unpublished:
+            batch = [self._unpublished[n] for n in range(min(BATCH_EVENTS, len(self._unpublished)))]
+            try:
+                await publish([each.event.as_json(at_ms=each.at_ms, count=each.times, agent=agent) for each in batch])
+            except StreamhouseError as error:
+                self._failure.write(self._clock.monotonic(), why=str(error), waiting=len(self._unpublished))
+                return
+            for _ in batch:
+                self._unpublished.popleft()

@@ -1,0 +1,64 @@
+"""Audit events: who did what, from where, and whether it was allowed. Never with secrets, records or bodies in them."""
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+
+from streamhouse.model.access import Caller
+
+
+class Outcome(StrEnum):
+    ALLOWED = "allowed"
+    DENIED = "denied"
+    FAILED = "failed"
+
+
+class AuditKind(StrEnum):
+    LOGIN = "login"
+    REFUSAL = "refusal"
+    ADMINISTRATION = "administration"
+    SUPPRESSED = "suppressed"
+    """Events that were left out, because there were more in a second than the settings allow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEvent:
+    """`count` events of this kind happened within a second; `at_ms` is the time of the first."""
+
+    kind: AuditKind
+    outcome: Outcome
+    principal: str
+    host: str = ""
+    listener: str = ""
+    operation: str = ""
+    resource: str = ""
+
+    def fields(self) -> dict[str, str]:
+        """Its fields, without empty ones."""
+        named = {
+            "kind": self.kind.value,
+            "outcome": self.outcome.value,
+            "principal": self.principal,
+            "host": self.host,
+            "listener": self.listener,
+            "operation": self.operation,
+            "resource": self.resource,
+        }
+        return {name: value for name, value in named.items() if value}
+
+    def as_json(self, *, at_ms: int, count: int, agent: str) -> bytes:
+        """The event as a record of the audit topic."""
+        return json.dumps({"at_ms": at_ms, **self.fields(), "count": count, "agent": agent}).encode()
+
+
+def event_of(caller: Caller, kind: AuditKind, outcome: Outcome, operation: str, resource: str = "") -> AuditEvent:
+    """An event that a caller has caused."""
+    return AuditEvent(
+        kind=kind,
+        outcome=outcome,
+        principal=str(caller.principal),
+        host=caller.host,
+        listener=caller.listener,
+        operation=operation,
+        resource=resource,
+    )

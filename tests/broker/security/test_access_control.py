@@ -1,0 +1,188 @@
+"""Access control of an agent: rules that change while it runs, users, keys and passwords, over a real SQLite store."""
+
+import asyncio
+
+import pytest
+
+from streamhouse.broker.broker import Broker
+from streamhouse.config import SecuritySettings
+from streamhouse.errors import (
+    AccessDenied,
+    InvalidAcl,
+    InvalidCredentials,
+    NotAuthenticated,
+    SecurityDisabled,
+    TopicAccessDenied,
+    UnknownUser,
+)
+from streamhouse.model.access import (
+    AGENT,
+    ROLE,
+    USER,
+    WORKER,
+    Acl,
+    AclFilter,
+    Caller,
+    Operation,
+    Permission,
+    Principal,
+    Resource,
+    ResourceType,
+)
+from tests.broker.conftest import MakeWorld
+from tests.broker.support import World, settle
+
+ALICE = Caller(principal=Principal(USER, "alice"), host="10.0.0.1")
+ADMIN = Caller(principal=Principal(USER, "admin"))
+ORDERS = Resource(ResourceType.TOPIC, "orders")
+READ = Acl(resource_type=ResourceType.TOPIC, name="orders", principal=ALICE.principal, operation=Operation.READ)
+SECURITY = SecuritySettings(authorization="acls", super_users="User:admin")
+
+
+@pytest.fixture
+async def world(make_world: MakeWorld) -> World:
+    return await make_world(security=SECURITY)
+
+
+@pytest.fixture
+async def broker(world: World) -> Broker:
+    return await world.start()
+
+
+async def test_nothing_is_allowed_without_a_rule_but_to_super_users_and_agents(broker: Broker) -> None:
+    access = broker.security.access
+    assert not access.allows(ALICE, Operation.READ, ORDERS)
+    assert access.allows(ADMIN, Operation.READ, ORDERS)
+    assert access.allows(Caller(principal=Principal(AGENT, "1"), is_unrestricted=True), Operation.WRITE, ORDERS)
+    with pytest.raises(TopicAccessDenied, match=r"principal=User:alice operation=read topic=orders"):
+        access.check(ALICE, Operation.READ, ORDERS)
+
+
+async def test_a_rule_holds_at_once_and_no_longer_than_it_is_there(broker: Broker) -> None:
+    access = broker.security.access
+    await access.add_acls([READ])
+    assert access.allows(ALICE, Operation.READ, ORDERS)
+    assert access.operations(ALICE, ORDERS) == {Operation.READ, Operation.DESCRIBE}
+    assert await access.acls(AclFilter(principal=ALICE.principal)) == [READ]
+    assert await access.delete_acls([AclFilter(name="orders")]) == [[READ]]
+    assert not access.allows(ALICE, Operation.READ, ORDERS)
+
+
+async def test_a_rule_of_another_agent_holds_when_it_is_announced(world: World, broker: Broker) -> None:
+    running = asyncio.ensure_future(broker.security.access.run())
+    await settle()
+    await world.sqlite.add_acls([READ], max_acls=10)
+    await settle()
+    assert broker.security.access.allows(ALICE, Operation.READ, ORDERS)
+    running.cancel()
+
+
+async def test_a_role_gives_what_its_rules_say(broker: Broker) -> None:
+    access = broker.security.access
+    role = Acl(
+        resource_type=ResourceType.TOPIC, name="*", principal=Principal(ROLE, "reader"), operation=Operation.READ
+    )
+    await access.add_acls([role])
+    assert not access.allows(ALICE, Operation.READ, ORDERS)
+    await access.change_role("reader", added=[ALICE.principal])
+    assert access.allows(ALICE, Operation.READ, ORDERS)
+    await access.change_role("reader", removed=[ALICE.principal])
+    assert not access.allows(ALICE, Operation.READ, ORDERS)
+
+
+async def test_nobody_but_agents_changes_the_audit_topic(broker: Broker) -> None:
+    audit = Resource(ResourceType.TOPIC, "__audit")
+    access = broker.security.access
+    assert access.allows(ADMIN, Operation.READ, audit)
+    for operation in (Operation.WRITE, Operation.DELETE, Operation.ALTER, Operation.ALTER_CONFIGS, Operation.CREATE):
+        assert not access.allows(ADMIN, operation, audit)
+
+
+async def test_processes_do_what_is_theirs_only(broker: Broker) -> None:
+    access = broker.security.access
+    worker = Caller(principal=Principal(WORKER, "w"))
+    access.check_process(worker, WORKER)
+    for caller, kinds in ((worker, ("Supervisor",)), (ADMIN, (WORKER,)), (ALICE, (WORKER,))):
+        with pytest.raises(AccessDenied):
+            access.check_process(caller, *kinds)
+
+
+@pytest.mark.parametrize(
+    "acl",
+    [
+        Acl(resource_type=ResourceType.TOPIC, name="", principal=ALICE.principal, operation=Operation.READ),
+        Acl(resource_type=ResourceType.GROUP, name="g", principal=ALICE.principal, operation=Operation.WRITE),
+        Acl(resource_type=ResourceType.CLUSTER, name="x", principal=ALICE.principal, operation=Operation.ALTER),
+        Acl(resource_type=ResourceType.TOPIC, name="t", principal=Principal(AGENT, "1"), operation=Operation.READ),
+        Acl(
+            resource_type=ResourceType.TOPIC,
+            name="t",
+            principal=ALICE.principal,
+            operation=Operation.READ,
+            host="somewhere",
+            permission=Permission.DENY,
+        ),
+    ],
+)
+async def test_a_rule_that_makes_no_sense_is_refused(broker: Broker, acl: Acl) -> None:
+    with pytest.raises(InvalidAcl):
+        await broker.security.access.add_acls([acl])
+
+
+async def test_without_access_control_everybody_may_do_everything(make_world: MakeWorld) -> None:
+    broker = await (await make_world()).start()
+    access = broker.security.access
+    assert access.allows(ALICE, Operation.DELETE, ORDERS)
+    with pytest.raises(SecurityDisabled, match=r"security\.authorization=acls"):
+        await access.add_acls([READ])
+
+
+async def test_only_the_password_logs_in_and_a_new_one_replaces_it(broker: Broker) -> None:
+    security = broker.security
+    await security.users.create("alice", "first")
+    for _ in range(2):  # the second time it is remembered
+        caller = await security.log_in("alice", "first", host="10.0.0.1", listener="PUBLIC")
+    assert (caller.principal, caller.host, caller.is_unrestricted) == (ALICE.principal, "10.0.0.1", False)
+    await security.users.create("alice", "second", is_new=False)
+    for name, password in (("alice", "first"), ("alice", ""), ("bob", "second"), ("alice", "x" * 5000)):
+        with pytest.raises(NotAuthenticated, match="user or password is wrong"):
+            await security.log_in(name, password, host="10.0.0.1", listener="PUBLIC")
+    await security.log_in("alice", "second", host="10.0.0.1", listener="PUBLIC")
+    await security.users.delete("alice")
+    with pytest.raises(NotAuthenticated):
+        await security.log_in("alice", "second", host="10.0.0.1", listener="PUBLIC")
+    with pytest.raises(UnknownUser):
+        await security.users.delete("alice")
+
+
+async def test_a_key_logs_in_until_it_is_revoked_or_expires(world: World, broker: Broker) -> None:
+    users = broker.security.users
+    key, text = await users.create_key(ALICE.principal, description="laptop", ttl_s=60)
+    caller = await broker.security.log_in_with_token(text, host="h", listener="L")
+    assert (caller.principal, caller.expires_at_ms) == (ALICE.principal, key.expires_at_ms)
+    other, _ = await users.create_key(ALICE.principal)
+    wrong = text.replace(key.key_id, other.key_id)
+    for forged in (wrong, text[:-1] + ("0" if text[-1] != "0" else "1"), "shk_", "shk_" + "0" * 81):
+        with pytest.raises(NotAuthenticated):
+            await broker.security.log_in_with_token(forged, host="h", listener="L")
+    world.clock.skip(61)
+    with pytest.raises(NotAuthenticated):
+        await broker.security.log_in_with_token(text, host="h", listener="L")
+
+
+@pytest.mark.parametrize("name", ["", "*", "ANONYMOUS", "a,b", "a:b", "a=b", "a\x00", "x" * 201])
+async def test_a_name_that_rules_could_not_name_is_refused(broker: Broker, name: str) -> None:
+    with pytest.raises(InvalidCredentials):
+        await broker.security.users.create(name, "password")
+
+
+async def test_the_bootstrap_user_is_created_once(make_world: MakeWorld) -> None:
+    assert await _bootstraps(make_world, "admin") == ["admin"]
+
+
+async def _bootstraps(make_world: MakeWorld, name: str) -> list[str]:
+    broker = await (await make_world(security=SECURITY)).start()
+    assert await broker.security.users.bootstrap(name, "secret")
+    assert not await broker.security.users.bootstrap(name, "another")
+    await broker.security.log_in(name, "secret", host="h", listener="L")
+    return [user.name for user in await broker.security.users.list()]

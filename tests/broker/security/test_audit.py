@@ -1,0 +1,110 @@
+"""Audit events: what is written, how much of it, and what isn't."""
+
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from streamhouse.broker.security.audit import AuditLog
+from streamhouse.config import SecuritySettings
+from streamhouse.errors import Unavailable
+from streamhouse.model.access import USER, Caller, Principal
+from tests.contracts.clocks import ManualClock
+
+ALICE = Caller(principal=Principal(USER, "alice"), host="10.0.0.1", listener="PUBLIC")
+ON = SecuritySettings(authorization="acls", audit="topic", audit_events_per_s=3, audit_buffer_events=4)
+
+
+class Topic:
+    def __init__(self) -> None:
+        self.events: list[dict[str, object]] = []
+        self.is_away = False
+
+    async def publish(self, records: Sequence[bytes]) -> None:
+        if self.is_away:
+            raise Unavailable("away")
+        self.events += map(json.loads, records)
+
+
+@pytest.fixture
+def topic() -> Topic:
+    return Topic()
+
+
+async def test_equal_events_of_a_second_are_one_line_with_a_count(topic: Topic) -> None:
+    audit = AuditLog(ON, clock=ManualClock(5000))
+    for _ in range(1000):
+        audit.refused(ALICE, "write", "topic orders")
+    audit.administered(ALICE, "create-topic", "topic clicks")
+    await audit.flush(topic.publish, agent="a:9092")
+    assert topic.events == [
+        {
+            "at_ms": 5000,
+            "kind": "refusal",
+            "outcome": "denied",
+            "principal": "User:alice",
+            "host": "10.0.0.1",
+            "listener": "PUBLIC",
+            "operation": "write",
+            "resource": "topic orders",
+            "count": 1000,
+            "agent": "a:9092",
+        },
+        {
+            "at_ms": 5000,
+            "kind": "administration",
+            "outcome": "allowed",
+            "principal": "User:alice",
+            "host": "10.0.0.1",
+            "listener": "PUBLIC",
+            "operation": "create-topic",
+            "resource": "topic clicks",
+            "count": 1,
+            "agent": "a:9092",
+        },
+    ]
+
+
+async def test_more_different_events_than_allowed_are_counted(topic: Topic) -> None:
+    audit = AuditLog(ON, clock=ManualClock())
+    for number in range(10_000):
+        audit.failed_login(f"user-{number}", "PLAIN", host="10.0.0.1", listener="PUBLIC")
+    await audit.flush(topic.publish, agent="a")
+    assert [(event["kind"], event["count"]) for event in topic.events] == [("login", 1)] * 3 + [("suppressed", 9997)]
+
+
+async def test_events_wait_for_the_topic_within_a_limit(topic: Topic) -> None:
+    audit = AuditLog(ON, clock=ManualClock())
+    topic.is_away = True
+    for number in range(6):
+        audit.administered(ALICE, f"act-{number}")
+        await audit.flush(topic.publish, agent="a")
+    topic.is_away = False
+    await audit.flush(topic.publish, agent="a")
+    assert [event["operation"] for event in topic.events] == ["act-2", "act-3", "act-4", "act-5"]
+
+
+@pytest.mark.parametrize(
+    "settings", [SecuritySettings(authorization="acls", audit="off"), SecuritySettings(audit="topic")]
+)
+async def test_nothing_is_recorded_without_access_control_or_where_it_is_off(
+    settings: SecuritySettings, topic: Topic
+) -> None:
+    audit = AuditLog(settings, clock=ManualClock())
+    audit.refused(ALICE, "write", "topic orders")
+    await audit.flush(topic.publish, agent="a")
+    assert topic.events == []
+
+
+async def test_the_log_alone_is_enough(topic: Topic, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "streamhouse.audit")
+    audit = AuditLog(SecuritySettings(authorization="acls"), clock=ManualClock())
+    audit.login(ALICE, "SCRAM-SHA-512")
+    await audit.flush(topic.publish, agent="a")
+    assert topic.events == []
+    [record] = caplog.records
+    assert (record.message, record.__dict__["principal"], record.__dict__["operation"]) == (
+        "audit",
+        "User:alice",
+        "SCRAM-SHA-512",
+    )
