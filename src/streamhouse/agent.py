@@ -33,7 +33,7 @@ from streamhouse.broker.session.heartbeat import SessionStore, open_heartbeats
 from streamhouse.broker.wal.disk_recovery import DiskWalFactory, DiskWalRecovery
 from streamhouse.broker.wal.object_recovery import ObjectWalFactory
 from streamhouse.clock import Clock, Ids, SystemClock, limited
-from streamhouse.config import AgentSettings, Settings, exposed_listeners, exposure_warning
+from streamhouse.config import AgentSettings, Settings, check_exposure, exposure_warning
 from streamhouse.config.exposure import http_listeners, kafka_listeners
 from streamhouse.config.fields import Address
 from streamhouse.config.listener_spec import ListenerSpec
@@ -106,7 +106,7 @@ async def run_agent(settings: Settings, *, on_ready: Callable[[AgentReady], None
     it has stopped before all was stored."""
     configure_logging(log_format=settings.agent.log_format, level=settings.agent.log_level)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    if warning := exposure_warning(exposed_listeners(settings)):
+    if warning := exposure_warning(settings):
         log.warning(warning)
     if warning := extension_warning(missing_extensions()):
         log.warning(warning)
@@ -217,6 +217,7 @@ class _Listeners(NamedTuple):
 @asynccontextmanager
 async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
     """Open everything, in the order in which it is needed; close it in reverse."""
+    check_exposure(settings)
     paths, registry = _data_paths(settings), CollectorRegistry()
     settings = _with_wal_kind(settings, metadata_url=paths.metadata_url, store_url=paths.store_url)
     async with AsyncExitStack() as stack:

@@ -100,5 +100,5 @@ def test_commands_to_try_can_be_typed_as_shown(monkeypatch: pytest.MonkeyPatch, 
 def test_the_screen_warns_of_listeners_that_others_reach(run: Run, world: World) -> None:
     assert "WARNING" not in run("up").stdout
     text = run("up", "--kafka", "0.0.0.0:9092", "--http", "[::]:8080").stdout
-    assert "WARNING: no authentication" in text
+    assert "WARNING: no login" in text
     assert "everybody on the network of Kafka 0.0.0.0:9092, HTTP [::]:8080 is an administrator" in text

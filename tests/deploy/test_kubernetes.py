@@ -9,7 +9,8 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from streamhouse.config import Settings, load_settings
+from streamhouse.config import Settings, anonymous_listeners, load_settings
+from streamhouse.config.secrets import read_secrets
 from streamhouse.wire.http.routes import health
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"
@@ -140,6 +141,16 @@ def test_an_agent_listens_everywhere_and_is_known_by_the_address_of_its_pod(sett
     assert settings.grpc.listen == f"0.0.0.0:{ports['grpc']}"
     names = [variable["name"] for variable in AGENT["env"]]
     assert names.index("POD_IP") < names.index("STREAMHOUSE_KAFKA_ADVERTISE")  # else it would not be filled in
+
+
+def test_clients_log_in_and_access_rules_decide(settings: Settings) -> None:
+    assert anonymous_listeners(settings) == {}
+    assert settings.security.authorization == "acls"
+    secrets = read_secrets(settings, agent_environment())
+    assert secrets.cluster_secret
+    assert secrets.bootstrap_password
+    public = MANIFESTS["base/settings.yaml"]["data"]
+    assert not {"CLUSTER_SECRET", "ADMIN_PASSWORD"} & public.keys()
 
 
 def test_kubernetes_adds_no_variables_that_the_agent_would_refuse() -> None:

@@ -70,7 +70,8 @@ async def test_nothing_that_is_sent_waits_for_an_acknowledgement(listen: Listen)
 
 def everywhere(data: Path, section: str, **more: str) -> Settings:
     listeners = {"kafka.listen": "127.0.0.1:0", "http.listen": "127.0.0.1:0", f"{section}.listen": "0.0.0.0:0"}
-    return load_settings({"agent.data": str(data), "wal.kind": "disk", "grpc.listen": "", **listeners, **more}, {})
+    listeners |= {"grpc.listen": "", "security.allow_anonymous_network_access": "true"}
+    return load_settings({"agent.data": str(data), "wal.kind": "disk", **listeners, **more}, {})
 
 
 @pytest.mark.parametrize("section", ["kafka", "http"])

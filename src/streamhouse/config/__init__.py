@@ -9,7 +9,7 @@ Order of precedence: flags, then environment (`STREAMHOUSE_WAL_FSYNC=always`), t
 """
 
 from streamhouse.config.coordination import TransactionSettings
-from streamhouse.config.exposure import exposed_listeners, exposure_warning
+from streamhouse.config.exposure import anonymous_listeners, check_exposure, exposure_warning
 from streamhouse.config.fields import MIB, Address, Section, about, is_loopback, parse_address, parse_number
 from streamhouse.config.listeners import GrpcSettings, HttpSettings, KafkaSettings
 from streamhouse.config.load import FLAGS, Explained, Source, explain_settings, load_settings, without_password
@@ -86,8 +86,9 @@ __all__ = [
     "ViewSettings",
     "WalSettings",
     "about",
+    "anonymous_listeners",
+    "check_exposure",
     "explain_settings",
-    "exposed_listeners",
     "exposure_warning",
     "is_loopback",
     "load_settings",

@@ -1,6 +1,5 @@
-"""Exposure: which listeners other machines can reach, and the warning about it.
-
-There is no authentication and no access control: every client that reaches a listener may do everything.
+"""Exposure: which listeners other machines can reach without a login; an agent with such a listener doesn't start
+unless a setting allows it.
 """
 
 from collections.abc import Mapping
@@ -35,23 +34,53 @@ def check_listeners(settings: Settings) -> None:
     grpc_listeners(settings)
 
 
-def exposed_listeners(settings: Settings) -> Mapping[str, str]:
-    """The listeners that aren't on loopback, with their addresses as configured."""
+def anonymous_listeners(settings: Settings) -> Mapping[str, str]:
+    """The listeners that other machines reach and where nobody logs in, with their addresses as configured."""
     listeners = {
         "Kafka": kafka_listeners(settings),
         "HTTP": http_listeners(settings),
         "gRPC": grpc_listeners(settings),
     }
-    exposed = {name: [str(spec.bind) for spec in specs if spec.is_exposed] for name, specs in listeners.items()}
-    return {name: ",".join(addresses) for name, addresses in exposed.items() if addresses}
+    open_to_all = {
+        name: [str(spec.bind) for spec in specs if spec.is_exposed and not _authenticates(spec, settings)]
+        for name, specs in listeners.items()
+    }
+    return {name: ",".join(addresses) for name, addresses in open_to_all.items() if addresses}
 
 
-def exposure_warning(listeners: Mapping[str, str]) -> str:
-    """The warning for operators of these listeners; empty if there are none."""
+def _authenticates(spec: ListenerSpec, settings: Settings) -> bool:
+    """Whether clients of a listener log in, or show a certificate."""
+    return spec.protocol.has_login or (spec.protocol.has_tls and settings.security.tls_client_auth == "required")
+
+
+def check_exposure(settings: Settings) -> None:
+    """Raise `Misconfigured` for a listener that other machines reach without a login, unless that is allowed."""
+    listeners = anonymous_listeners(settings)
+    if not listeners or settings.security.allow_anonymous_network_access:
+        return
+    raise Misconfigured(
+        f"other machines reach {_named(listeners)}, and nobody logs in there; have them log in "
+        "(kafka.protocol, http.protocol, grpc.protocol = SASL_SSL; docs/security.md), listen on 127.0.0.1, or allow it "
+        "with security.allow_anonymous_network_access=true"
+    )
+
+
+def exposure_warning(settings: Settings) -> str:
+    """The warning for operators of listeners that others reach without a login; empty if there are none."""
+    listeners = anonymous_listeners(settings)
     if not listeners:
         return ""
-    named = ", ".join(f"{name} {address}" for name, address in listeners.items())
+    if settings.security.authorization == "acls":
+        return (
+            f"no login: everybody on the network of {_named(listeners)} may do what access rules allow User:ANONYMOUS; "
+            "set SASL_SSL as the protocol of these listeners"
+        )
     return (
-        f"no authentication: everybody on the network of {named} is an administrator and may read, write and delete "
-        "everything; listen on 127.0.0.1, or let only those in whom you trust (firewall, network policy)"
+        f"no login: everybody on the network of {_named(listeners)} is an administrator and may read, write and "
+        "delete everything; set SASL_SSL as the protocol of these listeners and security.authorization=acls, or let "
+        "only those in whom you trust reach them (firewall, network policy)"
     )
+
+
+def _named(listeners: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {address}" for name, address in listeners.items())

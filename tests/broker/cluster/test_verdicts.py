@@ -1,7 +1,9 @@
 """Verdicts: where fine ends, and where a warning becomes a failure."""
 
 import uuid
+from typing import Literal
 
+import msgspec
 import pytest
 
 from streamhouse.broker.admin.health_rules import (
@@ -15,8 +17,18 @@ from streamhouse.broker.admin.health_rules import (
     check_pending_deletion,
     check_sessions,
 )
-from streamhouse.config import GrpcSettings, HttpSettings, KafkaSettings, LeaseSettings, RetentionSettings, Settings
+from streamhouse.config import (
+    GrpcSettings,
+    HttpSettings,
+    KafkaSettings,
+    LeaseSettings,
+    RetentionSettings,
+    SecuritySettings,
+    Settings,
+)
+from streamhouse.config import check_exposure as check_exposure_at_start
 from streamhouse.config.fields import Address
+from streamhouse.errors import Misconfigured
 from streamhouse.model.cluster import Membership, PartitionState, Session, SessionState
 from streamhouse.model.names import Epoch, NodeId, PartitionId, SessionId, TopicId
 
@@ -122,6 +134,51 @@ def test_a_listener_that_others_reach_is_worth_a_warning_that_says_who_may_do_wh
     check = check_exposure(settings)
     assert check.verdict is CheckStatus.WARNING
     assert f"everybody on the network of {name} {address} is an administrator" in check.text
+    with pytest.raises(Misconfigured, match=r"with security\.allow_anonymous_network_access=true"):
+        check_exposure_at_start(settings)
+    check_exposure_at_start(
+        msgspec.structs.replace(settings, security=SecuritySettings(allow_anonymous_network_access=True))
+    )
+
+
+@pytest.mark.parametrize(
+    ("protocol", "client_auth", "is_fine"),
+    [
+        ("PLAINTEXT", "none", False),
+        ("SSL", "none", False),
+        ("SSL", "requested", False),
+        ("SSL", "required", True),
+        ("SASL_PLAINTEXT", "none", True),
+        ("SASL_SSL", "none", True),
+    ],
+)
+def test_a_listener_that_others_reach_needs_a_login_or_certificates(
+    protocol: str, client_auth: Literal["none", "requested", "required"], is_fine: bool
+) -> None:
+    settings = Settings(
+        kafka=KafkaSettings(listen="0.0.0.0:1", protocol=protocol),
+        security=SecuritySettings(tls_client_auth=client_auth),
+    )
+    assert (check_exposure(settings).verdict is CheckStatus.OK) is is_fine
+    if is_fine:
+        check_exposure_at_start(settings)
+    else:
+        with pytest.raises(Misconfigured, match=r"other machines reach Kafka 0\.0\.0\.0:1"):
+            check_exposure_at_start(settings)
+
+
+def test_one_of_several_listeners_is_enough_to_refuse() -> None:
+    kafka = KafkaSettings(
+        listen="IN://127.0.0.1:1,OUT://0.0.0.0:2,MORE://0.0.0.0:3", protocol="IN:PLAINTEXT,OUT:SASL_SSL"
+    )
+    with pytest.raises(Misconfigured, match=r"reach Kafka 0\.0\.0\.0:3, and"):
+        check_exposure_at_start(Settings(kafka=kafka))
+
+
+def test_with_access_rules_the_warning_says_who_may_do_what() -> None:
+    security = SecuritySettings(authorization="acls")
+    check = check_exposure(Settings(kafka=KafkaSettings(listen="0.0.0.0:1"), security=security))
+    assert "may do what access rules allow User:ANONYMOUS" in check.text
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "localhost", "[::1]", "[::ffff:127.0.0.1]"])

@@ -160,7 +160,9 @@ async def test_the_cluster_says_who_is_in_it_and_where(agent: Agent, client: Cli
 async def test_an_agent_that_listens_everywhere_tells_the_address_of_its_http_port(
     start_agent: StartAgent, connect: Connect
 ) -> None:
-    agent = await start_agent(grpc__listen="0.0.0.0:0", http__advertise="127.0.0.1:80")
+    agent = await start_agent(
+        grpc__listen="0.0.0.0:0", http__advertise="127.0.0.1:80", security__allow_anonymous_network_access="true"
+    )
     assert agent.ready.grpc is not None
     (member,) = (await (await connect(agent))(pb.ListAgentsRequest(), pb.ListAgentsResponse)).agents
     assert member.grpc == f"127.0.0.1:{agent.ready.grpc.port}"

@@ -19,7 +19,7 @@ from streamhouse.config import (
     LeaseSettings,
     RetentionSettings,
     Settings,
-    exposed_listeners,
+    anonymous_listeners,
     exposure_warning,
 )
 from streamhouse.model.cluster import Membership, PartitionState, Session
@@ -84,13 +84,13 @@ def check_readiness(reason: str | None) -> Check:
 
 
 def check_exposure(settings: Settings) -> Check:
-    """Until there is access control, listeners that others reach are worth a warning."""
-    listeners = exposed_listeners(settings)
+    """Listeners that others reach without a login are worth a warning."""
+    listeners = anonymous_listeners(settings)
     figures = {"listeners": len(listeners)}
     if not listeners:
-        text = "all listeners are on loopback: only this machine reaches them"
+        text = "every listener is on loopback, or asks clients to log in"
         return Check(name="exposure", verdict=CheckStatus.OK, text=text, figures=figures)
-    return Check(name="exposure", verdict=CheckStatus.WARNING, text=exposure_warning(listeners), figures=figures)
+    return Check(name="exposure", verdict=CheckStatus.WARNING, text=exposure_warning(settings), figures=figures)
 
 
 def check_metadata(*, latency_ms: float, schema: int, failures_in_a_row: int, is_listening: bool) -> Check:

@@ -19,11 +19,11 @@ from streamhouse.config import (
     Explained,
     Settings,
     explain_settings,
-    exposed_listeners,
     exposure_warning,
     load_settings,
     without_password,
 )
+from streamhouse.config.exposure import http_listeners
 
 if TYPE_CHECKING:
     from streamhouse.agent import AgentReady
@@ -89,7 +89,7 @@ def up(
 
 
 def show_ready(ready: "AgentReady", settings: Settings) -> None:
-    warning = exposure_warning(exposed_listeners(settings))
+    warning = exposure_warning(settings)
     if on_terminal():
         _show_panel(ready, settings, warning)
     else:
@@ -101,10 +101,11 @@ def show_ready(ready: "AgentReady", settings: Settings) -> None:
 
 def startup_screen(ready: "AgentReady", settings: Settings) -> tuple[str, list[tuple[str, str]], list[str]]:
     """The words: a title, facts, and commands to try."""
+    url = f"{'https' if http_listeners(settings)[0].protocol.has_tls else 'http'}://{ready.http}"
     recovered = f", {counted(ready.recovered_records, 'record')} recovered" if ready.recovered_records else ""
     facts = [
         ("Kafka", str(ready.kafka)),
-        ("HTTP", f"http://{ready.http}"),
+        ("HTTP", url),
         *([("gRPC", str(ready.grpc))] if ready.grpc is not None else []),
         ("data", str(ready.data)),
         ("metadata", without_password(ready.metadata_url)),
@@ -112,13 +113,14 @@ def startup_screen(ready: "AgentReady", settings: Settings) -> tuple[str, list[t
         ("WAL", f"{_describe_wal(ready.wal, settings)}{recovered}"),
         ("agent", f"node {ready.node_id}, session {ready.session_id}"),
     ]
-    option = "" if str(ready.kafka) == _DEFAULT_KAFKA else f" --agents {ready.http}"
+    agents = url if url.startswith("https") else str(ready.http)
+    option = "" if str(ready.kafka) == _DEFAULT_KAFKA else f" --agents {agents}"
     name = configured_name(sys.argv[0])
     hints = [
         f"{name} topics create orders --partitions 3{option}",
         f"{name} produce orders hello{option}",
         f"{name} consume orders --follow{option}",
-        f"curl http://{ready.http}/metrics",
+        f"curl {url}/metrics",
     ]
     return f"StreamHouse {__version__} is running", facts, hints
 
