@@ -91,11 +91,11 @@ def copies_are_made_once(history: History) -> Iterator[Anomaly]:
 def offsets_of_transactions_never_go_back(history: History) -> Iterator[Anomaly]:
     """What is committed with transactions grows, as one client is told that waits for each answer."""
     last: dict[int, int] = defaultdict(lambda: -1)
-    for told in history.transactional.told:
-        if told.offset < last[told.partition]:
-            text = f"partition {told.partition}: {told.offset} after {last[told.partition]}"
-            yield Anomaly(kind="offset went back", text=text, at=told.sent_at)
-        last[told.partition] = max(told.offset, last[told.partition])
+    for entry in history.transactional.told:
+        if entry.offset < last[entry.partition]:
+            text = f"partition {entry.partition}: {entry.offset} after {last[entry.partition]}"
+            yield Anomaly(kind="offset went back", text=text, at=entry.sent_at)
+        last[entry.partition] = max(entry.offset, last[entry.partition])
 
 
 def nobody_is_in_trouble(history: History) -> Iterator[Anomaly]:

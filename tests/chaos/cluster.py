@@ -44,11 +44,11 @@ class ChaosAgent:
         self.store = store
         self.database = database
         self._local = local
-        self.wanted = False  # whether it should be running
+        self.should_run = False  # whether it should be running
         self.paused = False
 
     def __repr__(self) -> str:
-        return f"<ChaosAgent {self.name} {self._local.child!r} wanted={self.wanted} paused={self.paused}>"
+        return f"<ChaosAgent {self.name} {self._local.child!r} should_run={self.should_run} paused={self.paused}>"
 
     @property
     def kafka(self) -> Address:
@@ -67,20 +67,20 @@ class ChaosAgent:
         return self._local.plan.log_path
 
     def start(self) -> None:
-        self.wanted = True
+        self.should_run = True
         self._local.start()
 
     async def is_settled(self) -> bool:
         """Ready, or away and meant to be."""
-        return not self.wanted or (self.running and await asyncio.to_thread(is_ready, self._local.plan.http))
+        return not self.should_run or (self.running and await asyncio.to_thread(is_ready, self._local.plan.http))
 
     def kill(self) -> None:
-        self.wanted = self.paused = False
+        self.should_run = self.paused = False
         self._local.child.kill()
 
     async def stop(self) -> None:
         """SIGTERM, and wait for its end."""
-        self.wanted = False
+        self.should_run = False
         self._local.child.ask_to_stop()
         await asyncio.to_thread(self._local.child.wait_to_stop, STOP_TIMEOUT_S)
 
@@ -255,7 +255,7 @@ class ChaosCluster:
         """Tell of agents that ended though nobody asked them to, and start them again."""
         while True:
             for agent in self.agents.values():
-                if agent.wanted and not agent.running:
+                if agent.should_run and not agent.running:
                     self.on_end(agent)
                     agent.start()
             await asyncio.sleep(POLL_S)

@@ -106,9 +106,9 @@ class LibrdkafkaConsumer(threading.Thread):
         commits = self._diary.begin_commit()
         if not commits:
             return
-        wanted = [TopicPartition(TOPIC, each.partition, each.offset) for each in commits]
+        expected = [TopicPartition(TOPIC, each.partition, each.offset) for each in commits]
         try:
-            answers = consumer.commit(offsets=wanted, asynchronous=False)
+            answers = consumer.commit(offsets=expected, asynchronous=False)
         except KafkaException:
             return  # also when every partition was refused, or the answer was lost: it may have happened
         self._diary.answer(commits, {part.partition: part.error is not None for part in answers or ()})
@@ -166,8 +166,8 @@ class AiokafkaConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         try:
             while not self._stopping:
                 with suppress(AiokafkaError):
-                    found = await self._consumer.getmany(timeout_ms=100)
-                    for message in (each for messages in found.values() for each in messages):
+                    result = await self._consumer.getmany(timeout_ms=100)
+                    for message in (each for messages in result.values() for each in messages):
                         self._diary.read(message.partition, message.offset, message.value)
                 if time.monotonic() - committed_at > COMMIT_EVERY_S:
                     await self._commit()
@@ -217,11 +217,11 @@ class Auditor(threading.Thread):
                 "log_level": 0,
             }
         )
-        wanted = [TopicPartition(TOPIC, number) for number in range(self._history.partitions)]
+        expected = [TopicPartition(TOPIC, number) for number in range(self._history.partitions)]
         while not self._stopping.wait(ASK_EVERY_S):
             sent_at = self._now()
             with suppress(KafkaException):
-                for part in consumer.committed(wanted, timeout=CALL_TIMEOUT_S):
+                for part in consumer.committed(expected, timeout=CALL_TIMEOUT_S):
                     if part.error is None:
                         offset = max(part.offset, -1)
                         self._history.observed.append(
@@ -256,7 +256,7 @@ def read_log(bootstrap: str, partitions: int) -> dict[int, list[Stored]]:
         starts = [TopicPartition(TOPIC, number, 0) for number in range(partitions)]
         ends = {part.partition: _end_of(consumer, part) for part in starts}
         consumer.assign(starts)
-        found: dict[int, list[Stored]] = {number: [] for number in range(partitions)}
+        results: dict[int, list[Stored]] = {number: [] for number in range(partitions)}
         missing = {number for number, end in ends.items() if end > 0}
         deadline = time.monotonic() + READ_TIMEOUT_S
         while missing and time.monotonic() < deadline:
@@ -265,10 +265,10 @@ def read_log(bootstrap: str, partitions: int) -> dict[int, list[Stored]]:
                     continue
                 deadline = time.monotonic() + READ_TIMEOUT_S
                 partition, offset, value = _place(message)
-                found[partition].append(Stored(offset, parse_value(value)))
+                results[partition].append(Stored(offset, parse_value(value)))
                 if offset + 1 >= ends[partition]:
                     missing.discard(partition)
-        return found
+        return results
     finally:
         consumer.close()
 

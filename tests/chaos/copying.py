@@ -169,9 +169,9 @@ class Copier(threading.Thread):
         producer.begin_transaction()
         for entry in deal.entries:
             producer.produce(COPIES, entry.value(), partition=entry.partition)
-        wanted = [TopicPartition(DEALS, partition, offset) for partition, offset in deal.offsets.items()]
+        expected = [TopicPartition(DEALS, partition, offset) for partition, offset in deal.offsets.items()]
         metadata = self._metadata
-        patiently(lambda timeout_s: producer.send_offsets_to_transaction(wanted, metadata, timeout_s))
+        patiently(lambda timeout_s: producer.send_offsets_to_transaction(expected, metadata, timeout_s))
         if self._happens(FREEZES):
             producer.flush(CALL_S)
             self._calm.wait(self._chance.uniform(0, 1.5 * MAX_POLL_MS / 1000))

@@ -143,9 +143,11 @@ def _transactions(events: shared.History, history: History) -> None:
     for seen in it.seen:
         partition = f"{seen.topic}/{seen.partition}"
         events.polls.append(_poll(seen.reader, partition, seen.offset, seen.entry, at=seen.at, is_committed=True))
-    for told in it.told:
-        partition = f"{DEALS}/{told.partition}"
-        events.committed.append(shared.CommittedSeen(COPIERS, partition, told.offset, told.sent_at, told.answered_at))
+    for entry in it.told:
+        partition = f"{DEALS}/{entry.partition}"
+        events.committed.append(
+            shared.CommittedSeen(COPIERS, partition, entry.offset, entry.sent_at, entry.answered_at)
+        )
     for partition, waited_s in it.open_for_s.items():
         events.stable.append(shared.StableSeen(partition, 0 if waited_s is None else 1, 1))
 

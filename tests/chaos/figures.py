@@ -64,10 +64,10 @@ class KindOfFault:
 
 def pauses(history: History) -> list[Pause]:
     """Times without an acknowledgement, by partition, while producers were at work."""
-    found = []
+    results = []
     for partition, times in sorted(_ack_times(history).items()):
-        found += [Pause(partition, before, after) for before, after in pairwise(times) if after - before >= PAUSE_S]
-    return found
+        results += [Pause(partition, before, after) for before, after in pairwise(times) if after - before >= PAUSE_S]
+    return results
 
 
 def _ack_times(history: History) -> dict[int, list[float]]:
@@ -80,16 +80,16 @@ def _ack_times(history: History) -> dict[int, list[float]]:
 
 def effects(history: History) -> list[Effect]:
     """Of every fault, in the order of their beginning."""
-    found = pauses(history)
-    return [_effect(fault, history, found) for fault in sorted(history.faults, key=lambda each: each.begun_at)]
+    result = pauses(history)
+    return [_effect(fault, history, result) for fault in sorted(history.faults, key=lambda each: each.begun_at)]
 
 
-def _effect(fault: Fault, history: History, found: Sequence[Pause]) -> Effect:
+def _effect(fault: Fault, history: History, result: Sequence[Pause]) -> Effect:
     begun, ended = window(fault, history.lease_ttl_s)
     touched = _touched(fault, history)
     lengths = [
         each.ended_at - max(each.begun_at, begun)
-        for each in found
+        for each in result
         if each.partition in touched and each.begun_at < ended and each.ended_at > begun
     ]
     near = [
@@ -118,17 +118,17 @@ def _touched(fault: Fault, history: History) -> set[int]:
 
 
 def leaders_at(history: History, at: float) -> dict[int, Leader]:
-    found: dict[int, Leader] = {}
+    results: dict[int, Leader] = {}
     for leader in history.leaders:
         if leader.at <= at:
-            found[leader.partition] = leader
-    return found
+            results[leader.partition] = leader
+    return results
 
 
-def by_kind(found: Sequence[Effect]) -> list[KindOfFault]:
+def by_kind(result: Sequence[Effect]) -> list[KindOfFault]:
     """Of faults that touched somebody; most frequent first."""
     kinds: dict[str, list[Effect]] = defaultdict(list)
-    for effect in found:
+    for effect in result:
         kinds[kind_of(effect.fault)].append(effect)
     return [_kind(kind, each) for kind, each in sorted(kinds.items(), key=lambda item: (-len(item[1]), item[0]))]
 
@@ -137,12 +137,12 @@ def kind_of(fault: Fault) -> str:
     return f"{fault.kind}, all" if fault.kind in CUTS and len(fault.targets) > 1 else fault.kind
 
 
-def _kind(kind: str, found: Sequence[Effect]) -> KindOfFault:
-    felt = [effect for effect in found if effect.touched] or list(found)
+def _kind(kind: str, result: Sequence[Effect]) -> KindOfFault:
+    felt = [effect for effect in result if effect.touched] or list(result)
     alone = [effect for effect in felt if effect.alone]
     lengths = sorted(effect.pause_s for effect in alone or felt)
     return KindOfFault(
-        kind=kind, count=len(found), alone=len(alone), median_s=quantile(lengths, 0.5), worst_s=lengths[-1]
+        kind=kind, count=len(result), alone=len(alone), median_s=quantile(lengths, 0.5), worst_s=lengths[-1]
     )
 
 

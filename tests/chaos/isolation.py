@@ -71,10 +71,10 @@ class LibrdkafkaReader(threading.Thread):
     def _read(self, reader: str) -> None:
         consumer = Consumer(settings_of(self._servers, "read_committed"))
         ends: set[tuple[str, int]] = set()
-        wanted = all_partitions(self._history.transactional.partitions)
+        expected = all_partitions(self._history.transactional.partitions)
         try:
-            consumer.assign(wanted)
-            while not self._stopping.is_set() and (self._follows or len(ends) < len(wanted)):
+            consumer.assign(expected)
+            while not self._stopping.is_set() and (self._follows or len(ends) < len(expected)):
                 for message in consumer.consume(num_messages=200, timeout=0.1):
                     place, offset, error = *_place(message), message.error()
                     if error is not None:
@@ -124,17 +124,17 @@ class AiokafkaReader:
         )
         await consumer.start()
         try:
-            wanted = [
+            expected = [
                 AiokafkaPartition(each.topic, each.partition)
                 for each in all_partitions(self._history.transactional.partitions)
             ]
-            consumer.assign(wanted)
-            for each in wanted:
+            consumer.assign(expected)
+            for each in expected:
                 consumer.seek(each, 0)
             while not self._stopping:
                 with suppress(AiokafkaError):
-                    found = await consumer.getmany(timeout_ms=100)
-                    for message in (each for messages in found.values() for each in messages):
+                    result = await consumer.getmany(timeout_ms=100)
+                    for message in (each for messages in result.values() for each in messages):
                         place = message.topic, message.partition, message.offset
                         seen = Seen(self._now(), AIOKAFKA, *place, parse_entry(message.value))
                         self._history.transactional.seen.append(seen)
@@ -162,14 +162,14 @@ class StableAuditor(threading.Thread):
 
     def run(self) -> None:
         consumer = Consumer(settings_of(self._servers, ""))
-        wanted = [TopicPartition(DEALS, number) for number in range(self._history.transactional.partitions)]
+        expected = [TopicPartition(DEALS, number) for number in range(self._history.transactional.partitions)]
         while not self._stopping.wait(ASK_EVERY_S):
             sent_at = self._now()
             with suppress(KafkaException):
-                for part in consumer.committed(wanted, timeout=CALL_TIMEOUT_S):
+                for part in consumer.committed(expected, timeout=CALL_TIMEOUT_S):
                     if part.error is None:
-                        told = Told(sent_at, self._now(), part.partition, max(part.offset, -1))
-                        self._history.transactional.told.append(told)
+                        result = Told(sent_at, self._now(), part.partition, max(part.offset, -1))
+                        self._history.transactional.told.append(result)
         consumer.close()
 
 
@@ -216,12 +216,12 @@ def read_views(bootstrap: str, partitions: int) -> tuple[View, View]:
 def _read_view(bootstrap: str, partitions: int, level: str) -> View:
     consumer = Consumer(settings_of(bootstrap, level))
     view: View = {topic: {number: [] for number in range(partitions)} for topic in TOPICS}
-    wanted = all_partitions(partitions)
+    expected = all_partitions(partitions)
     ends: set[tuple[str, int]] = set()
     deadline = time.monotonic() + READ_TIMEOUT_S
     try:
-        consumer.assign(wanted)
-        while len(ends) < len(wanted):
+        consumer.assign(expected)
+        while len(ends) < len(expected):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{level} did not come to the end of all partitions")
             for message in consumer.consume(num_messages=1000, timeout=0.2):

@@ -72,8 +72,8 @@ Again: <code>make chaos MINUTES={history.minutes:g} SEED={history.seed}</code></
 def _verdict(history: History, anomalies: Sequence[Anomaly]) -> str:
     if anomalies:
         kinds = Counter(each.kind for each in anomalies)
-        told = ", ".join(f"{kind} ({count})" for kind, count in kinds.most_common())
-        return f'<div class="verdict bad"><strong>Promises were broken.</strong> {escape(told)}</div>'
+        result = ", ".join(f"{kind} ({count})" for kind, count in kinds.most_common())
+        return f'<div class="verdict bad"><strong>Promises were broken.</strong> {escape(result)}</div>'
     every = totals(history)
     return (
         f'<div class="verdict good"><strong>Every promise was kept.</strong> All {every.acked:,} acknowledged records '

@@ -65,9 +65,9 @@ class Roles:
 
     async def moment(self, agent: str) -> None:
         """Wait, not for long, until the agent has the part in which agents were struck least often."""
-        wanted = min(ROLES, key=lambda role: self._times[role])
+        expected = min(ROLES, key=lambda role: self._times[role])
         until = self._now() + MOMENT_S
-        while self._now() < until and not any(part[:2] == (agent, wanted) for part in self._parts):  # noqa: ASYNC110 - a database has none
+        while self._now() < until and not any(part[:2] == (agent, expected) for part in self._parts):  # noqa: ASYNC110 - a database has none
             await asyncio.sleep(EVERY_S / 2)
 
     async def watch(self) -> None:
@@ -77,8 +77,8 @@ class Roles:
                 connection = await asyncpg.connect(self._dsn, timeout=TIMEOUT_S)
                 try:
                     while True:
-                        asked = (UNDER_WAY, PENDING, AGENTS, HOLDERS)
-                        rows = [await connection.fetch(query, timeout=TIMEOUT_S) for query in asked]
+                        request = (UNDER_WAY, PENDING, AGENTS, HOLDERS)
+                        rows = [await connection.fetch(query, timeout=TIMEOUT_S) for query in request]
                         self._parts = frozenset(_parts(rows, self._by_port))
                         await asyncio.sleep(EVERY_S)
                 finally:

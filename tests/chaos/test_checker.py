@@ -269,11 +269,11 @@ ANOMALIES: dict[Change, set[str]] = {
 }
 
 
-@pytest.mark.parametrize(("change", "found"), ANOMALIES.items(), ids=lambda each: getattr(each, "__name__", ""))
-def test_finds(change: Change, found: set[str]) -> None:
+@pytest.mark.parametrize(("change", "results"), ANOMALIES.items(), ids=lambda each: getattr(each, "__name__", ""))
+def test_finds(change: Change, results: set[str]) -> None:
     history = right()
     change(history)
-    assert kinds(history) == found
+    assert kinds(history) == results
 
 
 def test_promises_say_what_they_promise() -> None:

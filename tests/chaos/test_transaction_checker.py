@@ -267,11 +267,11 @@ ANOMALIES: dict[Change, set[str]] = {
 }
 
 
-@pytest.mark.parametrize(("change", "found"), ANOMALIES.items(), ids=lambda each: getattr(each, "__name__", ""))
-def test_finds(change: Change, found: set[str]) -> None:
+@pytest.mark.parametrize(("change", "results"), ANOMALIES.items(), ids=lambda each: getattr(each, "__name__", ""))
+def test_finds(change: Change, results: set[str]) -> None:
     history = right()
     change(history)
-    assert kinds(history) == found
+    assert kinds(history) == results
 
 
 def test_a_value_names_its_transaction_and_shows_a_changed_bit() -> None:

@@ -109,11 +109,11 @@ class _Timeline:
         self._top += LANE + GAP
 
     def _partitions(self) -> Iterator[str]:
-        found = pauses(self._history)
+        result = pauses(self._history)
         for partition in range(self._history.partitions):
             yield _text(0, self._top + 13, f"partition {partition}", "name")
             yield from self._leaders(partition)
-            for pause in (each for each in found if each.partition == partition):
+            for pause in (each for each in result if each.partition == partition):
                 yield self._pause(pause)
             self._top += LANE + 4
         self._top += GAP
@@ -134,11 +134,11 @@ class _Timeline:
     # --- charts ---------------------------------------------------------------------------------------------------
 
     def _rate(self) -> Iterator[str]:
-        found = list(seconds(self._history, 0.5))
-        most = max((each.acks * 2 for each in found), default=1)
+        result = list(seconds(self._history, 0.5))
+        most = max((each.acks * 2 for each in result), default=1)
         yield from self._frame("acks / s", [(0, "0"), (most, str(most))], top_value=most)
         base = self._top + CHART
-        points = [(self._x(each.at + 0.25), base - each.acks * 2 / most * (CHART - 8)) for each in found]
+        points = [(self._x(each.at + 0.25), base - each.acks * 2 / most * (CHART - 8)) for each in result]
         if points:
             shape = " ".join(f"L{x:.1f} {y:.1f}" for x, y in points)
             area = f"M{points[0][0]:.1f} {base:.1f} {shape} L{points[-1][0]:.1f} {base:.1f} Z"
@@ -152,17 +152,17 @@ class _Timeline:
         yield _text(0, self._top + 28, "median, 99 %", "quiet inside")
         for value, label in marks:
             yield from self._rule(self._height(value), label)
-        found = [each for each in seconds(self._history) if each.acks]
+        results = [each for each in seconds(self._history) if each.acks]
         for share, colour in (("median_s", "var(--rate)"), ("high_s", "var(--high)")):
-            yield from self._curve(found, share, colour)
+            yield from self._curve(results, share, colour)
         for anomaly in self._anomalies:
             if anomaly.at is not None:
                 place = f"M{self._x(anomaly.at):.1f} {self._top:.1f} v{CHART}"
                 yield f'<path d="{place}" stroke="var(--bad)" stroke-width="2">{_title(str(anomaly))}</path>'
         self._top += CHART + 6
 
-    def _curve(self, found: Sequence[Second], share: str, colour: str) -> Iterator[str]:
-        for each in found:
+    def _curve(self, result: Sequence[Second], share: str, colour: str) -> Iterator[str]:
+        for each in result:
             x, y = self._x(each.at + 0.5), self._height(getattr(each, share))
             yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="1.9" fill="{colour}"/>'
 

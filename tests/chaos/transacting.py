@@ -288,8 +288,8 @@ class Single(threading.Thread):
             deal.asked_at = deal.begun_at
             (entry,) = deal.entries
             try:
-                told = partial(self._on_delivery, deal)
-                self._producer.produce(DEALS, entry.value(), partition=entry.partition, on_delivery=told)
+                result = partial(self._on_delivery, deal)
+                self._producer.produce(DEALS, entry.value(), partition=entry.partition, on_delivery=result)
             except (KafkaException, BufferError) as error:
                 self._diary.trouble(f"gave up: {error}")
                 break

@@ -1,4 +1,4 @@
-"""An agent's place taken by memory: the doors of the command line without anybody behind them."""
+"""An agent's place taken by memory: the deps of the command line without anybody behind them."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -184,10 +184,11 @@ class FakeAdmin(_Closing, Admin):
         if not self._world.tells_configs:
             return None
         await self.topic(topic)
-        found = {"cleanup.policy": "delete", **self._world.known_configs}
+        result = {"cleanup.policy": "delete", **self._world.known_configs}
         own = self._world.configs.get(topic, {})
         return [
-            Config(name=name, value=own.get(name, found.get(name)), own=name in own) for name in sorted({*found, *own})
+            Config(name=name, value=own.get(name, result.get(name)), own=name in own)
+            for name in sorted({*result, *own})
         ]
 
     async def sizes(self, topic: Topic) -> dict[int, int] | None:
@@ -198,7 +199,7 @@ class FakeAdmin(_Closing, Admin):
         times = {number: [record.timestamp_ms for record in log] for number, log in logs.items() if log}
         if not self._world.tells_configs:
             return None
-        return {number: TimeRange(first_ms=found[0], last_ms=max(found)) for number, found in times.items()}
+        return {number: TimeRange(first_ms=entry[0], last_ms=max(entry)) for number, entry in times.items()}
 
     async def offsets(
         self, topic: Topic, at: int, partitions: Iterable[int] | None = None, *, committed: bool = False
@@ -245,22 +246,22 @@ class FakeConsumer(_Closing, Consumer):
         self.polls = 0
 
     async def poll(self, *, max_records: int, timeout_s: float) -> list[Record]:
-        found = [
+        results = [
             record
             for number in self._at
             for record in self._world.logs[self._topic, number]
             if record.offset >= self._at[number]
         ][:max_records]
-        for record in found:
+        for record in results:
             self._at[record.partition] = record.offset + 1
         self.polls += 1
-        if not found:
+        if not results:
             # Nothing more will come: a follower would wait until somebody presses Ctrl-C.
             raise KeyboardInterrupt
         # Records that arrive while somebody reads.
         if self.polls == 1 and "late" in self._world.configs.get(self._topic, {}):
             self._world.append(self._topic, b"late")
-        return found
+        return results
 
     async def positions(self) -> dict[int, int]:
         return dict(self._at)
@@ -318,12 +319,14 @@ class FakeGroupConsumer(GroupConsumer):
                 self._at[number] = self._world.committed[self._group].get(TopicPartition(self._topic, number), start)
             return []
         logs = [self._world.logs[self._topic, number] for number in self._at]
-        found = [record for log in logs for record in log if record.offset >= self._at[record.partition]][:max_records]
-        if not found:
+        results = [record for log in logs for record in log if record.offset >= self._at[record.partition]][
+            :max_records
+        ]
+        if not results:
             raise KeyboardInterrupt  # nothing more will come: a follower would wait until somebody presses Ctrl-C
-        for record in found:
+        for record in results:
             self._at[record.partition] = record.offset + 1
-        return found
+        return results
 
     async def done(self, records: Iterable[Record]) -> None:
         for record in records:
@@ -377,8 +380,8 @@ class FakeDependencies(Dependencies):
                 "detail": f"unknown; name={topic}",
             }
             return httpx.Response(404, json=problem)
-        found = [s for s in self.world.segments if topic in (None, s.topic)]
-        return httpx.Response(200, content=msgspec.json.encode({"segments": found}))
+        results = [s for s in self.world.segments if topic in (None, s.topic)]
+        return httpx.Response(200, content=msgspec.json.encode({"segments": results}))
 
     def run_agent(self, settings: Settings, *, on_ready: Callable[[AgentReady], None]) -> None:
         self.world.settings = settings

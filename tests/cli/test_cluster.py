@@ -31,7 +31,7 @@ def an_agent(node: int, *, state: str = "live", led: int = 3, shards: int = 0) -
 
 
 def a_partition(number: int, **changes: Any) -> PartitionStatus:
-    told: dict[str, Any] = {
+    results: dict[str, Any] = {
         "topic": "orders",
         "partition": number,
         "leader": 1,
@@ -46,7 +46,7 @@ def a_partition(number: int, **changes: Any) -> PartitionStatus:
         "local": True,
         **changes,
     }
-    return PartitionStatus(**told)
+    return PartitionStatus(**results)
 
 
 def answer(**body: object) -> Callable[[httpx.Request], httpx.Response]:
@@ -74,8 +74,8 @@ def test_agents_are_listed_with_what_each_one_leads(run: Run, world: World) -> N
     assert lines[1].split()[:9] == ["1", "live", "127.0.0.1:9091", "127.0.0.1:8081", "3", "4", "21", "s", "2023-11-14"]
     assert lines[2].split()[:9] == ["2", "expired", "127.0.0.1:9092", "127.0.0.1:8082", "3", "0", "4", "s", "ago"]
     assert lines[3] == "1 agent alive, 6 partitions led"
-    told = json.loads(run("agents", "list", "--json").stdout)["agents"]
-    assert (told[0]["node"], told[0]["session"], told[1]["expires_in_ms"]) == (1, "s-1", -4000)
+    result = json.loads(run("agents", "list", "--json").stdout)["agents"]
+    assert (result[0]["node"], result[0]["session"], result[1]["expires_in_ms"]) == (1, "s-1", -4000)
 
 
 def test_a_drain_waits_until_nothing_is_left_and_says_how_much_is(run: Run, world: World) -> None:
@@ -98,8 +98,8 @@ def test_a_drain_waits_until_nothing_is_left_and_says_how_much_is(run: Run, worl
 def test_an_agent_that_ends_while_it_drains_is_drained(run: Run, world: World) -> None:
     world.http["/v1/agents/2/drain"] = answer(agents=[an_agent(2, state="draining", led=2)])
     world.http["/v1/agents"] = answer(agents=[an_agent(1)])
-    told = json.loads(run("agents", "drain", "2", "--wait", "--json").stdout)["agent"]
-    assert (told["state"], told["partitions"]) == ("ended", 0)
+    result = json.loads(run("agents", "drain", "2", "--wait", "--json").stdout)["agent"]
+    assert (result["state"], result["partitions"]) == ("ended", 0)
 
 
 def test_a_drain_that_takes_too_long_fails_and_goes_on(run: Run, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,8 +147,8 @@ def test_partitions_are_listed_with_leader_and_watermarks(run: Run, world: World
     assert lines[4].split()[2] == "-"
     assert lines[5].startswith("4 partitions, 8.0 KiB; 2 in brackets")
     assert "__consumer_offsets" in run("partitions", "list", "--internal").stdout
-    told = json.loads(run("partitions", "list", "--json").stdout)
-    assert (told["partitions"][1]["owner"], told["silent"]) == (2, [])
+    result = json.loads(run("partitions", "list", "--json").stdout)
+    assert (result["partitions"][1]["owner"], result["silent"]) == (2, [])
 
 
 def test_what_a_silent_leader_alone_knows_is_left_out(run: Run, world: World) -> None:
@@ -174,10 +174,10 @@ def test_a_cluster_without_partitions_says_so(run: Run, world: World) -> None:
 
 
 def test_a_move_waits_until_it_has_arrived(run: Run, world: World) -> None:
-    asked = []
+    requests = []
 
     def move(request: httpx.Request) -> httpx.Response:
-        asked.append(json.loads(request.content))
+        requests.append(json.loads(request.content))
         return httpx.Response(200, content=msgspec.json.encode({"partitions": [a_partition(3, owner=2)]}))
 
     world.http["/v1/partitions/move"] = move
@@ -188,9 +188,9 @@ def test_a_move_waits_until_it_has_arrived(run: Run, world: World) -> None:
     result = run("partitions", "move", "orders", "3", "--to", "2")
     assert result.stdout == "orders-3: agent 2 leads it\n"
     assert result.stderr == "orders-3 moves from agent 1 to agent 2\n"
-    assert asked == [{"topic": "orders", "partition": 3, "node": 2}]
+    assert requests == [{"topic": "orders", "partition": 3, "node": 2}]
     assert run("partitions", "move", "orders", "3", "--unpin", "--no-wait").stdout.startswith("orders-3 moves from")
-    assert asked[1]["node"] is None
+    assert requests[1]["node"] is None
 
 
 @pytest.mark.parametrize("flags", [[], ["--to", "1", "--unpin"]])
@@ -240,9 +240,9 @@ def test_the_exit_code_tells_scripts_how_it_is(run: Run, world: World, verdict: 
     assert result.exit_code == code
     assert result.stdout.splitlines()[-1] == said
     assert f"  {verdict:<8} clock  5.0 s ahead".split() in [line.split() for line in result.stdout.splitlines()]
-    told = run("doctor", "--json")
-    assert told.exit_code == code
-    body = json.loads(told.stdout)
+    reported = run("doctor", "--json")
+    assert reported.exit_code == code
+    body = json.loads(reported.stdout)
     assert (body["verdict"], body["agents"][0]["checks"][0]["figures"]) == (verdict, {"ahead_ms": 5000})
 
 

@@ -115,11 +115,11 @@ def test_a_pipe_gets_the_values_own_bytes() -> None:
 
 
 def test_json_keeps_bytes_that_are_no_text() -> None:
-    told = json.loads(as_json(NASTY))
-    assert told["key"] == "k\x1b[31m"
-    assert "value" not in told
-    assert base64.b64decode(told["value_base64"]) == NASTY.value
-    assert told["headers"] == [{"key": "h", "value": "1"}, {"key": "h", "value": None}]
+    result = json.loads(as_json(NASTY))
+    assert result["key"] == "k\x1b[31m"
+    assert "value" not in result
+    assert base64.b64decode(result["value_base64"]) == NASTY.value
+    assert result["headers"] == [{"key": "h", "value": "1"}, {"key": "h", "value": None}]
 
 
 def test_no_record_can_steer_the_terminal() -> None:

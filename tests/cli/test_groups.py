@@ -73,9 +73,9 @@ def test_a_group_is_described_with_members_offsets_and_lag(run: Run, busy: World
 
 
 def test_partitions_without_a_commit_count_also_where_nobody_reads_them_now(run: Run, billing: World) -> None:
-    told = json.loads(run("groups", "describe", "billing", "--json").stdout)
-    assert told["lag"] == 30
-    assert [(each["committed"], each["lag"], each["member"]) for each in told["partitions"]] == [
+    result = json.loads(run("groups", "describe", "billing", "--json").stdout)
+    assert result["lag"] == 30
+    assert [(each["committed"], each["lag"], each["member"]) for each in result["partitions"]] == [
         (10, 10, None),
         (20, 0, None),
         (None, 20, None),
@@ -83,15 +83,15 @@ def test_partitions_without_a_commit_count_also_where_nobody_reads_them_now(run:
 
 
 def test_a_description_as_json(run: Run, busy: World) -> None:
-    told = json.loads(run("groups", "describe", "billing", "--json").stdout)
-    assert (told["group"], told["state"], told["protocol"], told["lag"]) == ("billing", "Stable", "range", 30)
-    assert told["members"][1] == {
+    result = json.loads(run("groups", "describe", "billing", "--json").stdout)
+    assert (result["group"], result["state"], result["protocol"], result["lag"]) == ("billing", "Stable", "range", 30)
+    assert result["members"][1] == {
         "member": "ben-1",
         "client": "ben",
         "host": "127.0.0.1",
         "assigned": [{"topic": "orders", "partition": 1}],
     }
-    assert told["partitions"][2] == {
+    assert result["partitions"][2] == {
         "topic": "orders",
         "partition": 2,
         "committed": None,
@@ -139,9 +139,9 @@ def test_a_reset_is_done_when_it_is_told_so(run: Run, billing: World) -> None:
     ],
 )
 def test_where_a_reset_goes(run: Run, billing: World, flags: list[str], offsets: dict[int, int]) -> None:
-    told = json.loads(run("groups", "reset", "billing", "--topic", "orders", *flags, "--execute", "--json").stdout)
-    assert {each["partition"]: each["to"] for each in told["partitions"]} == offsets
-    assert told["executed"] is True
+    result = json.loads(run("groups", "reset", "billing", "--topic", "orders", *flags, "--execute", "--json").stdout)
+    assert {each["partition"]: each["to"] for each in result["partitions"]} == offsets
+    assert result["executed"] is True
     assert billing.committed["billing"] == {
         TopicPartition("orders", number): offset for number, offset in offsets.items()
     }

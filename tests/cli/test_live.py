@@ -79,19 +79,21 @@ def live(agent: Agent) -> Live:
     return invoke
 
 
-def told(result: Result) -> str:
+def output_of(result: Result) -> str:
     """Standard output of a command that went well."""
     assert (result.exit_code, result.stderr) == (0, "")
     return result.stdout
 
 
 def test_the_life_of_a_topic(live: Live) -> None:
-    assert told(live("topics", "create", "life", "-p", "3", "-c", "retention.ms=1000000")) == (
+    assert output_of(live("topics", "create", "life", "-p", "3", "-c", "retention.ms=1000000")) == (
         "created life with 3 partitions\n"
     )
     assert live("topics", "create", "life").stderr == "error: topic already exists; name=life\n"
-    assert {"name": "life", "partitions": 3, "internal": False} in json.loads(told(live("topics", "list", "--json")))
-    described = json.loads(told(live("topics", "describe", "life", "--json")))
+    assert {"name": "life", "partitions": 3, "internal": False} in json.loads(
+        output_of(live("topics", "list", "--json"))
+    )
+    described = json.loads(output_of(live("topics", "describe", "life", "--json")))
     assert [(p["partition"], p["start"], p["end"]) for p in described["partitions"]] == [
         (0, 0, 0),
         (1, 0, 0),
@@ -99,19 +101,19 @@ def test_the_life_of_a_topic(live: Live) -> None:
     ]
     assert all(p["epoch"] > 0 for p in described["partitions"])
     assert (described["bytes"], described["first_ms"], described["configs"]["retention.ms"]) == (0, None, "1000000")
-    assert told(live("topics", "delete", "life", "--yes")) == "deleted life\n"
+    assert output_of(live("topics", "delete", "life", "--yes")) == "deleted life\n"
     assert live("topics", "describe", "life").exit_code == 1
 
 
 def test_a_topic_is_altered_while_it_is_used(live: Live) -> None:
-    told(live("topics", "create", "changing", "-c", "retention.ms=1000000"))
-    told(live("produce", "changing", "x" * 300))
+    output_of(live("topics", "create", "changing", "-c", "retention.ms=1000000"))
+    output_of(live("produce", "changing", "x" * 300))
     altered = live(
         "topics", "alter", "changing", "-p", "2", "-c", "max.message.bytes=200", "--delete-config", "retention.ms"
     )
-    assert told(altered) == "altered changing: 2 partitions, max.message.bytes=200\n"
+    assert output_of(altered) == "altered changing: 2 partitions, max.message.bytes=200\n"
     assert "too large" in live("produce", "changing", "x" * 300).stderr
-    described = json.loads(told(live("topics", "describe", "changing", "--json")))
+    described = json.loads(output_of(live("topics", "describe", "changing", "--json")))
     assert [(p["end"] - p["start"], p["bytes"] > 0) for p in described["partitions"]] == [(1, True), (0, False)]
     assert described["bytes"] > 0
     assert described["first_ms"] == described["last_ms"] > 1_700_000_000_000
@@ -127,34 +129,34 @@ def test_a_bad_topic_is_refused_in_words(live: Live) -> None:
 
 
 def test_partitions_default_to_the_agents_setting(live: Live) -> None:
-    assert told(live("topics", "create", "one")) == "created one with 1 partition\n"
+    assert output_of(live("topics", "create", "one")) == "created one with 1 partition\n"
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_what_is_produced_is_consumed(live: Live, compression: str) -> None:
     topic = f"round-{compression}"
     lines = "".join(f"key-{n}:value {n} é\n" for n in range(2000))
-    summary = told(live("produce", topic, "-K", ":", "-H", "a=1", "-z", compression, stdin=lines))
+    summary = output_of(live("produce", topic, "-K", ":", "-H", "a=1", "-z", compression, stdin=lines))
     assert summary.startswith(
         f"2,000 records, {sum(len(s.encode()) - 2 for s in lines.splitlines(True)) / 1024:.1f} KiB"
     )
-    assert sorted(told(live("consume", topic)).splitlines()) == sorted(f"value {n} é" for n in range(2000))
-    first = json.loads(told(live("consume", topic, "-n", "1", "--json")))
+    assert sorted(output_of(live("consume", topic)).splitlines()) == sorted(f"value {n} é" for n in range(2000))
+    first = json.loads(output_of(live("consume", topic, "-n", "1", "--json")))
     assert (first["key"], first["value"], first["headers"]) == ("key-0", "value 0 é", [{"key": "a", "value": "1"}])
     assert first["offset"] == 0
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 def test_every_acknowledgement_works(live: Live, acks: str) -> None:
-    told(live("produce", f"acks-{acks}", "v", "--acks", acks))
-    assert told(live("consume", f"acks-{acks}", "--follow", "-n", "1", "--from-beginning")) == "v\n"
+    output_of(live("produce", f"acks-{acks}", "v", "--acks", acks))
+    assert output_of(live("consume", f"acks-{acks}", "--follow", "-n", "1", "--from-beginning")) == "v\n"
 
 
 def test_bytes_and_nulls_survive(live: Live, tmp_path: Path) -> None:
     file = tmp_path / "bytes"
     file.write_bytes(b"k\t\x00\xff\r\nk\tNIL\n\tlast")
-    told(live("produce", "bytes", "--file", str(file), "-K", r"\t", "--null", "NIL"))
-    records = [json.loads(line) for line in told(live("consume", "bytes", "--json")).splitlines()]
+    output_of(live("produce", "bytes", "--file", str(file), "-K", r"\t", "--null", "NIL"))
+    records = [json.loads(line) for line in output_of(live("consume", "bytes", "--json")).splitlines()]
     assert [(r["key"], r.get("value", r.get("value_base64"))) for r in records] == [
         ("k", "AP8N"),
         ("k", None),
@@ -163,11 +165,11 @@ def test_bytes_and_nulls_survive(live: Live, tmp_path: Path) -> None:
 
 
 def test_reading_starts_where_it_is_told(live: Live) -> None:
-    told(live("produce", "starts", "a", "b", "c"))
-    assert told(live("consume", "starts", "--offset", "1")) == "b\nc\n"
-    assert told(live("consume", "starts", "--offset", "-1")) == "c\n"
-    assert told(live("consume", "starts", "--from-time", "-1h")) == "a\nb\nc\n"
-    assert told(live("consume", "starts", "--from-time", "2100-01-01")) == ""
+    output_of(live("produce", "starts", "a", "b", "c"))
+    assert output_of(live("consume", "starts", "--offset", "1")) == "b\nc\n"
+    assert output_of(live("consume", "starts", "--offset", "-1")) == "c\n"
+    assert output_of(live("consume", "starts", "--from-time", "-1h")) == "a\nb\nc\n"
+    assert output_of(live("consume", "starts", "--from-time", "2100-01-01")) == ""
     assert "start=0 end=3" in live("consume", "starts", "--offset", "9").stderr
 
 
@@ -176,7 +178,7 @@ def test_a_record_that_is_too_large_is_named(live: Live) -> None:
     assert result.exit_code == 1
     assert "record 2 failed: " in result.stderr
     assert "1 record of 3 failed" in result.stderr
-    assert told(live("consume", "large")) == "small\nsmall\n"
+    assert output_of(live("consume", "large")) == "small\nsmall\n"
 
 
 def test_records_behind_refused_ones_are_stored_in_order(live: Live) -> None:
@@ -184,16 +186,18 @@ def test_records_behind_refused_ones_are_stored_in_order(live: Live) -> None:
     result = live("produce", "mixed", stdin=lines)
     assert result.exit_code == 1
     assert "4 records of 200 failed" in result.stderr
-    assert told(live("consume", "mixed")).split() == [str(n) for n in range(200) if n % 50 != 7]
+    assert output_of(live("consume", "mixed")).split() == [str(n) for n in range(200) if n % 50 != 7]
 
 
 def test_segments_are_listed_and_their_files_can_be_inspected(live: Live, agent: Agent) -> None:
-    told(live("produce", "segments", "a", "b", "c"))
+    output_of(live("produce", "segments", "a", "b", "c"))
     segments: list[dict[str, object]] = []
     while not segments:  # the flush is due a tenth of a second later; the test's own time limit bounds this
-        segments = json.loads(told(live("segments", "list", "--topic", "segments", "--json")))["segments"]
+        segments = json.loads(output_of(live("segments", "list", "--topic", "segments", "--json")))["segments"]
     assert [(s["topic"], s["base"], s["end"], s["records"]) for s in segments] == [("segments", 0, 3, 3)]
-    inspected = json.loads(told(live("segments", "inspect", f"{agent.data}/objects/{segments[0]['object']}", "--json")))
+    inspected = json.loads(
+        output_of(live("segments", "inspect", f"{agent.data}/objects/{segments[0]['object']}", "--json"))
+    )
     assert [(run["base"], run["end"], run["records"]) for run in inspected["runs"] if run["base"] == 0]
     assert all(block["ok"] for run in inspected["runs"] for block in run["blocks"])
 
@@ -203,21 +207,21 @@ def test_an_unknown_topic_has_no_segments(live: Live) -> None:
 
 
 def test_the_wal_can_be_inspected_while_it_is_written(live: Live, agent: Agent) -> None:
-    told(live("produce", "logged", "a"))
-    files = json.loads(told(live("wal", "inspect", str(agent.data / "wal"), "--json")))["files"]
+    output_of(live("produce", "logged", "a"))
+    files = json.loads(output_of(live("wal", "inspect", str(agent.data / "wal"), "--json")))["files"]
     assert files
     assert not [damage for file in files for damage in file["damage"] if not damage["tail"]]
 
 
 def test_a_follower_sees_new_records_and_stops_cleanly_at_ctrl_c(live: Live, agent: Agent) -> None:
-    told(live("topics", "create", "followed"))
+    output_of(live("topics", "create", "followed"))
     args = command("consume", "followed", "--follow", "--from-beginning", "-b", agent.kafka)
     follower = subprocess.Popen(
         args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, env=environment()
     )
     assert follower.stdout is not None
     for value in ("first", "second"):
-        told(live("produce", "followed", value))
+        output_of(live("produce", "followed", value))
         assert follower.stdout.readline() == f"{value}\n"
     follower.send_signal(signal.SIGINT)
     out, err = follower.communicate(timeout=LIMIT_S)
@@ -225,7 +229,7 @@ def test_a_follower_sees_new_records_and_stops_cleanly_at_ctrl_c(live: Live, age
 
 
 def test_a_reader_that_goes_away_is_no_error_text(live: Live, agent: Agent) -> None:
-    told(live("produce", "piped", stdin="\n".join("x" * 100 for _ in range(20_000))))
+    output_of(live("produce", "piped", stdin="\n".join("x" * 100 for _ in range(20_000))))
     reader = subprocess.run(
         f"{' '.join(command('consume', 'piped', '-b', agent.kafka))} | head -n 1",
         shell=True,
@@ -239,8 +243,8 @@ def test_a_reader_that_goes_away_is_no_error_text(live: Live, agent: Agent) -> N
 
 
 def test_the_shell_completes_topic_names(live: Live, agent: Agent) -> None:
-    told(live("topics", "create", "completed-one"))
-    told(live("topics", "create", "completed-two"))
+    output_of(live("topics", "create", "completed-one"))
+    output_of(live("topics", "create", "completed-two"))
     words = {
         "_STREAMHOUSE_COMPLETE": "complete_bash",
         "COMP_WORDS": "streamhouse consume completed-",
@@ -293,8 +297,8 @@ def test_a_stopped_agent_goes_on_where_it_was(tmp_path: Path, number: signal.Sig
     assert gone.stderr == f"error: no agent answers on {first.kafka}; start one with: streamhouse up\n"
     second = start(tmp_path / "data")
     read = command("consume", "kept", "-b", second.kafka)
-    found = subprocess.run(read, check=True, capture_output=True, text=True, env=environment(), timeout=LIMIT_S)
-    assert found.stdout == "a\nb\n"
+    result = subprocess.run(read, check=True, capture_output=True, text=True, env=environment(), timeout=LIMIT_S)
+    assert result.stdout == "a\nb\n"
     assert second.stop(number)[0] == 0
 
 

@@ -35,45 +35,47 @@ def live(agent: Agent) -> Live:
     return invoke
 
 
-def told(result: Result) -> str:
+def output_of(result: Result) -> str:
     assert (result.exit_code, result.stderr) == (0, ""), (result.stdout, result.stderr, result.exception)
     return result.stdout
 
 
 def described(live: Live, group: str) -> dict[str, object]:
-    found: dict[str, object] = json.loads(told(live("groups", "describe", group, "--json")))
-    return found
+    results: dict[str, object] = json.loads(output_of(live("groups", "describe", group, "--json")))
+    return results
 
 
 def test_a_group_reads_once_and_can_be_sent_back(live: Live) -> None:
-    told(live("topics", "create", "orders", "-p", "2"))
-    told(live("produce", "orders", stdin="".join(f"{n}\n" for n in range(100))))
-    assert sorted(told(live("consume", "orders", "-g", "billing")).split(), key=int) == [str(n) for n in range(100)]
-    assert told(live("consume", "orders", "-g", "billing")) == ""
+    output_of(live("topics", "create", "orders", "-p", "2"))
+    output_of(live("produce", "orders", stdin="".join(f"{n}\n" for n in range(100))))
+    assert sorted(output_of(live("consume", "orders", "-g", "billing")).split(), key=int) == [
+        str(n) for n in range(100)
+    ]
+    assert output_of(live("consume", "orders", "-g", "billing")) == ""
     assert (described(live, "billing")["lag"], described(live, "billing")["state"]) == (0, "Empty")
-    plan = told(live("groups", "reset", "billing", "--to-earliest"))
+    plan = output_of(live("groups", "reset", "billing", "--to-earliest"))
     assert "nothing was changed" in plan
     assert described(live, "billing")["lag"] == 0
-    told(live("groups", "reset", "billing", "--to-earliest", "--execute"))
+    output_of(live("groups", "reset", "billing", "--to-earliest", "--execute"))
     assert described(live, "billing")["lag"] == 100
-    assert len(told(live("consume", "orders", "-g", "billing", "-n", "40")).split()) == 40
+    assert len(output_of(live("consume", "orders", "-g", "billing", "-n", "40")).split()) == 40
     assert described(live, "billing")["lag"] == 60
-    told(live("groups", "reset", "billing", "--to-time", "-1h", "-t", "orders:0", "--execute"))
-    told(live("groups", "reset", "billing", "--shift-by", "-1", "--execute"))
-    told(live("groups", "delete", "billing", "--yes"))
+    output_of(live("groups", "reset", "billing", "--to-time", "-1h", "-t", "orders:0", "--execute"))
+    output_of(live("groups", "reset", "billing", "--shift-by", "-1", "--execute"))
+    output_of(live("groups", "delete", "billing", "--yes"))
     assert "no such group" in live("groups", "describe", "billing").stderr
     assert "no such group" in live("groups", "delete", "billing", "--yes").stderr
 
 
 def test_a_member_is_seen_while_it_reads_and_leaves_at_ctrl_c(live: Live, agent: Agent) -> None:
-    told(live("topics", "create", "followed", "-p", "2"))
+    output_of(live("topics", "create", "followed", "-p", "2"))
     args = command("consume", "followed", "--group", "watch", "--follow", "--from-beginning", "-b", agent.kafka)
     follower = subprocess.Popen(
         args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, env=environment()
     )
     assert follower.stdout is not None
     for value in ("first", "second"):
-        told(live("produce", "followed", value))
+        output_of(live("produce", "followed", value))
         assert follower.stdout.readline() == f"{value}\n"
     group = described(live, "watch")
     assert group["state"] == "Stable"
@@ -90,7 +92,7 @@ def test_a_member_is_seen_while_it_reads_and_leaves_at_ctrl_c(live: Live, agent:
     assert (follower.returncode, out, err) == (0, "", "")
     group = described(live, "watch")
     assert (group["state"], group["lag"], group["members"]) == ("Empty", 0, [])
-    assert [each["group"] for each in json.loads(told(live("groups", "list", "--json")))] == ["watch"]
+    assert [each["group"] for each in json.loads(output_of(live("groups", "list", "--json")))] == ["watch"]
 
 
 def shares(live: Live, group: str) -> list[int]:
@@ -107,7 +109,7 @@ def read_by(live: Live, group: str) -> int:
 
 
 def test_two_members_share_a_topic(live: Live, agent: Agent) -> None:
-    told(live("topics", "create", "shared", "-p", "4"))
+    output_of(live("topics", "create", "shared", "-p", "4"))
     args = command("consume", "shared", "-g", "team", "-f", "--from-beginning", "--json", "-b", agent.kafka)
     with ExitStack() as stack:
         members = [
@@ -120,7 +122,7 @@ def test_two_members_share_a_topic(live: Live, agent: Agent) -> None:
             stack.callback(member.kill)
         while shares(live, "team") != [2, 2]:
             pass  # until both have joined; the test's own time limit bounds this
-        told(live("produce", "shared", stdin="".join(f"{n}\n" for n in range(200))))
+        output_of(live("produce", "shared", stdin="".join(f"{n}\n" for n in range(200))))
         while read_by(live, "team") < 200:
             pass
         read: list[str] = []
@@ -139,14 +141,14 @@ def test_a_data_folder_keeps_its_groups_over_a_restart(tmp_path: Path) -> None:
     first.process.communicate(timeout=LIMIT_S)
     second = start(tmp_path / "data", *AT_ONCE)
     read = command("consume", "kept", "-g", "g", "-b", second.kafka)
-    found = subprocess.run(read, check=True, capture_output=True, text=True, env=environment(), timeout=LIMIT_S)
-    assert found.stdout == "b\n"
+    result = subprocess.run(read, check=True, capture_output=True, text=True, env=environment(), timeout=LIMIT_S)
+    assert result.stdout == "b\n"
     assert second.stop()[0] == 0
 
 
 def test_several_groups_of_one_coordinator_are_listed(live: Live) -> None:
-    told(live("produce", "many-readers", "hello"))
+    output_of(live("produce", "many-readers", "hello"))
     for group in ("one", "three", "two"):
-        told(live("consume", "many-readers", "--group", group, "--from-beginning", "-n", "1"))
-    listed = {each["group"] for each in json.loads(told(live("groups", "list", "--json")))}
+        output_of(live("consume", "many-readers", "--group", group, "--from-beginning", "-n", "1"))
+    listed = {each["group"] for each in json.loads(output_of(live("groups", "list", "--json")))}
     assert listed >= {"one", "two", "three"}

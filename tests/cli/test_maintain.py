@@ -29,17 +29,17 @@ MERGED = JobResult(
 class MadeUpJobs(Dependencies):
     def __init__(self, done: JobResult | BaseException) -> None:
         self.done = done
-        self.asked: list[tuple[str, str, SparkJobOptions, int]] = []
+        self.requests: list[tuple[str, str, SparkJobOptions, int]] = []
 
     def maintain(self, kind: Any, topic: str, place: SparkJobOptions, *, at_least: int, on_progress: Any) -> JobResult:
-        self.asked.append((kind, topic, place, at_least))
+        self.requests.append((kind, topic, place, at_least))
         if isinstance(self.done, BaseException):
             raise self.done
         return self.done
 
 
-def run(doors: MadeUpJobs, *typed: str) -> Result:
-    return CliRunner().invoke(app, ["maintain", *typed], obj=doors)
+def run(deps: MadeUpJobs, *typed: str) -> Result:
+    return CliRunner().invoke(app, ["maintain", *typed], obj=deps)
 
 
 def test_a_merge_is_told_in_one_line() -> None:
@@ -58,8 +58,8 @@ def test_a_merge_without_anything_to_do_is_no_failure() -> None:
 @pytest.mark.parametrize(("kind", "done"), [("merge", JobResult), ("compact", CompactionResult)])
 def test_where_others_were_quicker_nobody_is_named(kind: str, done: type[JobResult]) -> None:
     result = run(MadeUpJobs(done(topic="orders", runs_before=9, runs_after=1, conflicts=2)), kind, "orders")
-    told = f"nothing left to {kind} in orders: another process did it meanwhile\n"
-    assert (result.exit_code, result.stdout) == (0, told)
+    reported = f"nothing left to {kind} in orders: another process did it meanwhile\n"
+    assert (result.exit_code, result.stdout) == (0, reported)
 
 
 def test_ctrl_c_says_what_stays() -> None:
@@ -83,26 +83,26 @@ def test_figures_begin_again_with_each_phase_and_promise_nothing_too_soon() -> N
 
 
 def test_programs_get_all_figures() -> None:
-    told = json.loads(run(MadeUpJobs(MERGED), "merge", "orders", "--json").stdout)
-    assert told["costs"] == {"gets": 602, "read_bytes": 4_103_022, "puts": 2, "written_bytes": 3_920_110}
-    assert (told["topic"], told["runs_before"], told["runs_after"], told["conflicts"]) == ("orders", 1204, 2, 0)
+    result = json.loads(run(MadeUpJobs(MERGED), "merge", "orders", "--json").stdout)
+    assert result["costs"] == {"gets": 602, "read_bytes": 4_103_022, "puts": 2, "written_bytes": 3_920_110}
+    assert (result["topic"], result["runs_before"], result["runs_after"], result["conflicts"]) == ("orders", 1204, 2, 0)
 
 
 def test_flags_reach_the_job() -> None:
-    doors = MadeUpJobs(MERGED)
+    deps = MadeUpJobs(MERGED)
     flags = ("--agents", "a:1,b:2", "--master", "local[3]", "--conf", "x.y=z", "--log", "l", "--at-least", "16")
-    run(doors, "merge", "orders", *flags)
+    run(deps, "merge", "orders", *flags)
     place = SparkJobOptions(agents="a:1,b:2", master="local[3]", settings={"x.y": "z"}, log=Path("l"))
-    assert doors.asked == [("merge", "orders", place, 16)]
-    run(doors, "compact", "orders", "--agents", "a:1")
-    assert doors.asked[1][:2] == ("compact", "orders")
+    assert deps.requests == [("merge", "orders", place, 16)]
+    run(deps, "compact", "orders", "--agents", "a:1")
+    assert deps.requests[1][:2] == ("compact", "orders")
 
 
 @pytest.mark.parametrize("flags", [("--conf", "x"), ("--at-least", "1"), ("--agents", "nowhere")])
 def test_what_can_not_be_meant_is_refused(flags: tuple[str, ...]) -> None:
-    doors = MadeUpJobs(MERGED)
-    assert run(doors, "merge", "orders", *flags).exit_code == 2
-    assert not doors.asked
+    deps = MadeUpJobs(MERGED)
+    assert run(deps, "merge", "orders", *flags).exit_code == 2
+    assert not deps.requests
 
 
 def test_a_job_that_fails_says_why_in_one_line() -> None:

@@ -56,7 +56,7 @@ class MadeUpAgents(Dependencies):
 
     def __init__(self) -> None:
         self.kept: dict[str, Any] = {}
-        self.asked: list[tuple[str, str, Any]] = []
+        self.requests: list[tuple[str, str, Any]] = []
         self.checked: list[dict[str, Any]] = []
         self.wrong: list[dict[str, Any]] = []
         self.conflicts: set[str] = set()
@@ -70,7 +70,7 @@ class MadeUpAgents(Dependencies):
     def _answer(self, request: httpx.Request) -> httpx.Response:
         path, body = request.url.path, json.loads(request.content) if request.content else None
         if request.method != "GET":
-            self.asked.append((request.method, path, body))
+            self.requests.append((request.method, path, body))
         if path == "/v1/pipelines":
             return httpx.Response(200, json={"pipelines": self.pipelines})
         if path.endswith("/events"):
@@ -122,7 +122,7 @@ def test_python_that_is_wrong_is_refused_before_anything_changes(agents: MadeUpA
     result = call(agents, "apply", str(tmp_path))
     assert result.exit_code == 1
     assert "more.py:5:1: there is no column nope (there are id)" in result.stderr
-    assert agents.asked == []
+    assert agents.requests == []
     assert call(agents, "apply", str(tmp_path), "--no-validate").exit_code == 0
 
 
@@ -159,8 +159,8 @@ def test_what_spark_says_of_a_pipeline_is_kept_with_it(agents: MadeUpAgents, tmp
 def test_what_is_written_as_before_keeps_what_records_told_then(agents: MadeUpAgents, tmp_path: Path) -> None:
     (tmp_path / "a.sql").write_text(SQL)
     shape = {"streams": ["orders"], "state": ["aggregate by id"], "target": "copies"}
-    told = {"name": "copies", "columns": [{"name": "id", "type": "STRING"}], "shape": shape, "problems": []}
-    agents.checked = [{**told, "notes": ["columns of orders inferred from 8 JSON records"]}]
+    results = {"name": "copies", "columns": [{"name": "id", "type": "STRING"}], "shape": shape, "problems": []}
+    agents.checked = [{**results, "notes": ["columns of orders inferred from 8 JSON records"]}]
     path = "/v1/pipelines/copies"
     assert call(agents, "apply", str(tmp_path / "a.sql")).exit_code == 0
     assert agents.kept[path]["shape"] == shape
@@ -181,9 +181,9 @@ def test_a_problem_has_the_place_in_its_own_file_and_nothing_is_changed(agents: 
     result = call(agents, "apply", str(tmp_path))
     assert result.exit_code == 1
     assert f"{tmp_path / 'b.sql'}:3:8: no column amont (amount?)" in result.stderr
-    assert agents.asked == []
-    told = json.loads(call(agents, "validate", str(tmp_path), "--json").stdout)
-    assert told["problems"][0]["line"] == 3
+    assert agents.requests == []
+    reported = json.loads(call(agents, "validate", str(tmp_path), "--json").stdout)
+    assert reported["problems"][0]["line"] == 3
 
 
 def test_a_statement_that_cannot_be_read_is_told_without_a_spark(agents: MadeUpAgents, tmp_path: Path) -> None:
@@ -276,7 +276,7 @@ def test_verbs_reach_the_pipeline(agents: MadeUpAgents) -> None:
     assert call(agents, "restart", "copies").stdout == "restarted copies where it stood\n"
     assert call(agents, "restart", "copies", "--from", "earliest").stdout == "restarted copies from earliest\n"
     assert call(agents, "delete", "copies", "--yes").stdout == "deleted copies\n"
-    assert [(method, path.rpartition("/")[2], body) for method, path, body in agents.asked] == [
+    assert [(method, path.rpartition("/")[2], body) for method, path, body in agents.requests] == [
         ("POST", "pause", {}),
         ("POST", "resume", {}),
         ("POST", "restart", {"from": None}),
@@ -300,10 +300,10 @@ def test_what_was_told_of_the_revision_before_ends_no_waiting(
     agents: MadeUpAgents, tmp_path: Path, before: str
 ) -> None:
     (tmp_path / "a.py").write_text(PYTHON)
-    told = [(before, 1), ("starting", 2), ("running", 2)]
+    reported = [(before, 1), ("starting", 2), ("running", 2)]
     shown = [
         {**RUNNING, "name": "big", "status": {"phase": phase, "revision": revision, "error": "a bad day"}}
-        for phase, revision in told
+        for phase, revision in reported
     ]
     agents.shown["/v1/pipelines/big"] = [RUNNING, *shown]  # the first is for whoever applies
     result = call(agents, "apply", str(tmp_path / "a.py"), "--wait")
@@ -312,19 +312,19 @@ def test_what_was_told_of_the_revision_before_ends_no_waiting(
     assert agents.shown["/v1/pipelines/big"] == []
 
 
-@pytest.mark.parametrize(("wish", "told"), [("run", "restarted pipeline copies"), ("pause", "")])
+@pytest.mark.parametrize(("wish", "message"), [("run", "restarted pipeline copies"), ("pause", "")])
 def test_a_pipeline_begins_again_when_only_its_lake_table_was_changed(
-    agents: MadeUpAgents, tmp_path: Path, wish: str, told: str
+    agents: MadeUpAgents, tmp_path: Path, wish: str, message: str
 ) -> None:
     file = tmp_path / "lake.sql"
     agents.pipelines = [{**RUNNING, "target": "lake", "wish": wish}, {**RUNNING, "name": "other", "wish": "run"}]
     for size in ("1MiB", "1MiB", "2MiB"):
-        agents.asked.clear()
+        agents.requests.clear()
         file.write_text(f"CREATE TABLE lake WITH (connector = 'delta', location = '/lake', file_size = '{size}');")
         shown = call(agents, "apply", str(file), "--no-validate").stdout
-    assert shown.splitlines() == ["changed table lake", *filter(None, [told])]
-    restarts = [path for method, path, _ in agents.asked if method == "POST"]
-    assert restarts == (["/v1/pipelines/copies/restart"] if told else [])
+    assert shown.splitlines() == ["changed table lake", *filter(None, [message])]
+    restarts = [path for method, path, _ in agents.requests if method == "POST"]
+    assert restarts == (["/v1/pipelines/copies/restart"] if message else [])
 
 
 def test_a_pipeline_that_was_changed_with_its_lake_table_begins_once(agents: MadeUpAgents, tmp_path: Path) -> None:
@@ -337,4 +337,4 @@ def test_a_pipeline_that_was_changed_with_its_lake_table_begins_once(agents: Mad
         )
         shown = call(agents, "apply", str(file), "--no-validate").stdout
     assert shown.splitlines() == ["changed table lake", "changed pipeline copies"]
-    assert not [path for method, path, _ in agents.asked if method == "POST"]
+    assert not [path for method, path, _ in agents.requests if method == "POST"]

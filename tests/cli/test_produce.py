@@ -86,8 +86,8 @@ def test_refused_records_are_counted_and_the_first_ones_named(run: Run, world: W
     result = run("produce", "orders", "a", *["big"] * 9, "z", "--json")
     assert result.exit_code == 1
     assert values(world) == [b"a", b"z"]
-    told = json.loads(result.stdout)
-    assert (told["topic"], told["records"], told["bytes"], told["failed"]) == ("orders", 2, 2, 9)
+    reported = json.loads(result.stdout)
+    assert (reported["topic"], reported["records"], reported["bytes"], reported["failed"]) == ("orders", 2, 2, 9)
     lines = result.stderr.splitlines()
     assert [line.partition(" failed")[0] for line in lines] == [
         "error: record 2",

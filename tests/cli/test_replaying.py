@@ -14,16 +14,16 @@ from streamhouse.spark.replay.resumable_job import ReplayResult
 class MadeUpReplays(Dependencies):
     def __init__(self, done: ReplayResult | BaseException) -> None:
         self.done = done
-        self.asked: list[tuple[str, dict[str, Any], str]] = []
+        self.requests: list[tuple[str, dict[str, Any], str]] = []
 
-    def copy(self, asked: Any, place: Any, *, job_id: str, on_progress: Any) -> ReplayResult:
-        return self._did("copy", asked, job_id)
+    def copy(self, request: Any, place: Any, *, job_id: str, on_progress: Any) -> ReplayResult:
+        return self._did("copy", request, job_id)
 
-    def restore(self, asked: Any, place: Any, *, job_id: str, on_progress: Any) -> ReplayResult:
-        return self._did("restore", asked, job_id)
+    def restore(self, request: Any, place: Any, *, job_id: str, on_progress: Any) -> ReplayResult:
+        return self._did("restore", request, job_id)
 
-    def _did(self, what: str, asked: Any, job_id: str) -> ReplayResult:
-        self.asked.append((what, dict(asked), job_id))
+    def _did(self, what: str, request: Any, job_id: str) -> ReplayResult:
+        self.requests.append((what, dict(request), job_id))
         if isinstance(self.done, BaseException):
             raise self.done
         return self.done
@@ -32,24 +32,30 @@ class MadeUpReplays(Dependencies):
 COPIED = ReplayResult(job="nightly", topic="b", records=200, written_bytes=2048, steps=1)
 
 
-def run(doors: MadeUpReplays, *typed: str) -> Result:
-    return CliRunner().invoke(app, typed, obj=doors)
+def run(deps: MadeUpReplays, *typed: str) -> Result:
+    return CliRunner().invoke(app, typed, obj=deps)
 
 
 def test_a_copy_is_told_in_one_line() -> None:
-    doors = MadeUpReplays(COPIED)
-    result = run(doors, "copy", "a", "b", "--where", "key = 'x'", "--job", "nightly")
+    deps = MadeUpReplays(COPIED)
+    result = run(deps, "copy", "a", "b", "--where", "key = 'x'", "--job", "nightly")
     assert (result.exit_code, result.stdout) == (0, "wrote 200 records (2.0 KiB) to b\n")
-    [(what, asked, job)] = doors.asked
-    assert (what, asked["source"], asked["target"], asked["where"], job) == ("copy", "a", "b", "key = 'x'", "nightly")
+    [(what, request, job)] = deps.requests
+    assert (what, request["source"], request["target"], request["where"], job) == (
+        "copy",
+        "a",
+        "b",
+        "key = 'x'",
+        "nightly",
+    )
 
 
 def test_a_topic_is_not_copied_into_itself() -> None:
-    doors = MadeUpReplays(COPIED)
-    result = run(doors, "copy", "a", "a")
+    deps = MadeUpReplays(COPIED)
+    result = run(deps, "copy", "a", "a")
     assert result.exit_code == 2
     assert "a topic can't be copied into itself; topic=a" in result.stderr
-    assert not doors.asked
+    assert not deps.requests
 
 
 def test_what_is_not_there_is_told_once() -> None:
@@ -70,6 +76,6 @@ def test_ctrl_c_says_how_to_go_on(typed: tuple[str, ...]) -> None:
 
 
 def test_ctrl_c_tells_the_id_that_was_made_for_the_job() -> None:
-    doors = MadeUpReplays(KeyboardInterrupt())
-    result = run(doors, "copy", "a", "b")
-    assert f"--job {doors.asked[0][2]}\n" in result.stderr
+    deps = MadeUpReplays(KeyboardInterrupt())
+    result = run(deps, "copy", "a", "b")
+    assert f"--job {deps.requests[0][2]}\n" in result.stderr

@@ -43,23 +43,23 @@ def written(file: Path, text: str) -> str:
     return str(file)
 
 
-def told(result: Result) -> str:
+def output_of(result: Result) -> str:
     """Standard output of a command that went well."""
     assert (result.exit_code, result.stderr) == (0, "")
     return result.stdout
 
 
 def test_the_life_of_a_subject(live: Live, order: str, tmp_path: Path) -> None:
-    assert told(live("schemas", "register", "life", order)).startswith("life has it as version 1, with the id ")
-    registered = json.loads(told(live("schemas", "register", "life", order, "--json")))
+    assert output_of(live("schemas", "register", "life", order)).startswith("life has it as version 1, with the id ")
+    registered = json.loads(output_of(live("schemas", "register", "life", order, "--json")))
     assert (registered["subject"], registered["version"], registered["type"]) == ("life", 1, "AVRO")
-    assert json.loads(told(live("schemas", "get", "life"))) == json.loads(ORDER)
-    assert json.loads(told(live("schemas", "get", "life:1"))) == json.loads(ORDER)
-    by_id = json.loads(told(live("schemas", "get", "--id", str(registered["id"]), "--json")))
+    assert json.loads(output_of(live("schemas", "get", "life"))) == json.loads(ORDER)
+    assert json.loads(output_of(live("schemas", "get", "life:1"))) == json.loads(ORDER)
+    by_id = json.loads(output_of(live("schemas", "get", "--id", str(registered["id"]), "--json")))
     assert by_id["schema"] == registered["schema"]
-    listed = json.loads(told(live("schemas", "list", "--prefix", "life", "--json")))
+    listed = json.loads(output_of(live("schemas", "list", "--prefix", "life", "--json")))
     assert [(each["subject"], each["version"]) for each in listed] == [("life", 1)]
-    assert told(live("schemas", "list", "--prefix", "life")).splitlines()[0].split() == [
+    assert output_of(live("schemas", "list", "--prefix", "life")).splitlines()[0].split() == [
         "subject",
         "version",
         "id",
@@ -67,19 +67,22 @@ def test_the_life_of_a_subject(live: Live, order: str, tmp_path: Path) -> None:
         "references",
     ]
     wider = written(tmp_path / "wider.avsc", WIDER)
-    told(live("schemas", "config", "life", "--set", "forward"))
-    assert told(live("schemas", "check", "life", wider)) == "compatible: it may follow in life\n"
-    assert "version 2" in told(live("schemas", "register", "life", wider))
-    assert told(live("schemas", "delete", "life:1", "--yes")) == "deleted 1 version of life\n"
-    assert json.loads(told(live("schemas", "delete", "life", "--yes", "--json"))) == {"subject": "life", "deleted": [2]}
-    told(live("schemas", "delete", "life", "--permanent", "--yes"))
+    output_of(live("schemas", "config", "life", "--set", "forward"))
+    assert output_of(live("schemas", "check", "life", wider)) == "compatible: it may follow in life\n"
+    assert "version 2" in output_of(live("schemas", "register", "life", wider))
+    assert output_of(live("schemas", "delete", "life:1", "--yes")) == "deleted 1 version of life\n"
+    assert json.loads(output_of(live("schemas", "delete", "life", "--yes", "--json"))) == {
+        "subject": "life",
+        "deleted": [2],
+    }
+    output_of(live("schemas", "delete", "life", "--permanent", "--yes"))
     assert live("schemas", "get", "life").stderr == (
         "error: unknown subject; subject=life; see which there are with: streamhouse schemas list\n"
     )
 
 
 def test_a_schema_that_may_not_follow_is_told_with_the_reason(live: Live, order: str, tmp_path: Path) -> None:
-    told(live("schemas", "register", "strict", order))
+    output_of(live("schemas", "register", "strict", order))
     wider = written(tmp_path / "wider.avsc", WIDER)
     result = live("schemas", "check", "strict", wider)
     assert result.exit_code == 1
@@ -92,14 +95,14 @@ def test_a_schema_that_may_not_follow_is_told_with_the_reason(live: Live, order:
 
 
 def test_levels_are_shown_set_and_reset(live: Live, order: str) -> None:
-    assert told(live("schemas", "config")) == "all subjects: BACKWARD\n"
-    told(live("schemas", "register", "levels", order))
-    assert told(live("schemas", "config", "levels", "--set", "full")) == "levels: FULL\n"
-    assert json.loads(told(live("schemas", "config", "levels", "--json"))) == {
+    assert output_of(live("schemas", "config")) == "all subjects: BACKWARD\n"
+    output_of(live("schemas", "register", "levels", order))
+    assert output_of(live("schemas", "config", "levels", "--set", "full")) == "levels: FULL\n"
+    assert json.loads(output_of(live("schemas", "config", "levels", "--json"))) == {
         "subject": "levels",
         "compatibility": "FULL",
     }
-    assert told(live("schemas", "config", "levels", "--reset")) == "levels: BACKWARD\n"
+    assert output_of(live("schemas", "config", "levels", "--reset")) == "levels: BACKWARD\n"
     assert "known=NONE,BACKWARD" in live("schemas", "config", "--set", "SOME").stderr
     assert live("schemas", "config", "--reset").exit_code == 2
 
@@ -114,34 +117,36 @@ def test_a_text_that_is_no_schema_is_told_with_the_place(live: Live, tmp_path: P
 def test_standard_input_and_references(live: Live) -> None:
     address = 'syntax = "proto3"; message Address { string city = 1; }'
     order = 'syntax = "proto3"; import "address.proto"; message Order { Address to = 1; }'
-    told(live("schemas", "register", "address", "-", "--type", "PROTOBUF", stdin=address))
-    told(
+    output_of(live("schemas", "register", "address", "-", "--type", "PROTOBUF", stdin=address))
+    output_of(
         live(
             "schemas", "register", "mail-value", "-", "-t", "PROTOBUF", "--ref", "address.proto=address:1", stdin=order
         )
     )
-    told(live("produce", "mail", "--schema", "mail-value", '{"to": {"city": "Rome"}}'))
-    assert told(live("consume", "mail", "--schema", "auto")) == '{"to": {"city": "Rome"}}\n'
+    output_of(live("produce", "mail", "--schema", "mail-value", '{"to": {"city": "Rome"}}'))
+    assert output_of(live("consume", "mail", "--schema", "auto")) == '{"to": {"city": "Rome"}}\n'
 
 
 def test_lines_of_json_are_written_by_a_schema_and_read_by_their_ids(live: Live, order: str) -> None:
-    told(live("produce", "orders", "--schema", f"@{order}", "-K", "=", stdin='a={"id": 1}\nb={"id": 2}\n'))
-    told(live("produce", "orders", "--schema", "orders-value:1", '{"id": 3}'))
-    told(live("produce", "orders", "plain"))
-    assert told(live("consume", "orders", "--schema", "auto")).splitlines() == [
+    output_of(live("produce", "orders", "--schema", f"@{order}", "-K", "=", stdin='a={"id": 1}\nb={"id": 2}\n'))
+    output_of(live("produce", "orders", "--schema", "orders-value:1", '{"id": 3}'))
+    output_of(live("produce", "orders", "plain"))
+    assert output_of(live("consume", "orders", "--schema", "auto")).splitlines() == [
         '{"id": 1}',
         '{"id": 2}',
         '{"id": 3}',
         "plain",
     ]
-    records = [json.loads(line) for line in told(live("consume", "orders", "--schema", "auto", "--json")).splitlines()]
+    records = [
+        json.loads(line) for line in output_of(live("consume", "orders", "--schema", "auto", "--json")).splitlines()
+    ]
     assert [(record["key"], record["value"]) for record in records] == [
         ("a", {"id": 1}),
         ("b", {"id": 2}),
         (None, {"id": 3}),
         (None, "plain"),
     ]
-    assert told(live("consume", "orders", "--schema", "auto", "--group", "g")).startswith('{"id": 1}\n')
+    assert output_of(live("consume", "orders", "--schema", "auto", "--group", "g")).startswith('{"id": 1}\n')
 
 
 def test_lines_that_do_not_fit_are_named_and_the_others_stored(live: Live, order: str) -> None:
@@ -149,7 +154,7 @@ def test_lines_that_do_not_fit_are_named_and_the_others_stored(live: Live, order
     assert result.exit_code == 1
     assert "record 2 failed: the value doesn't fit its schema; path=/id" in result.stderr
     assert "record 3 failed: the value doesn't fit its schema; path=/ reason=the line is not JSON" in result.stderr
-    assert told(live("consume", "mixed", "--schema", "auto")) == '{"id": 1}\n{"id": 4}\n'
+    assert output_of(live("consume", "mixed", "--schema", "auto")) == '{"id": 1}\n{"id": 4}\n'
 
 
 def test_what_is_asked_wrongly_is_said(live: Live, tmp_path: Path) -> None:

@@ -76,17 +76,17 @@ def test_segments_are_listed_by_topic_partition_and_offset(run: Run, world: Worl
 
 def test_a_listing_that_stops_at_its_limit_says_so(run: Run, world: World) -> None:
     world.segments = [segment("a", 0, base) for base in (0, 1000, 2000)]
-    told = run("segments", "list", "--limit", "2").stdout.splitlines()
-    assert [line.split()[2] for line in told[1:3]] == ["[0,", "[1000,"]
-    assert told[-1] == "the first 2; --limit for more, --topic for one topic's"
+    result = run("segments", "list", "--limit", "2").stdout.splitlines()
+    assert [line.split()[2] for line in result[1:3]] == ["[0,", "[1000,"]
+    assert result[-1] == "the first 2; --limit for more, --topic for one topic's"
     assert "the first" not in run("segments", "list", "--limit", "4").stdout
 
 
 def test_segments_of_one_topic_as_json(run: Run, world: World) -> None:
     world.topics = {"a": 1}
     world.segments = [segment("b", 0, 0), segment("a", 1, 5)]
-    told = json.loads(run("segments", "list", "--topic", "a", "--json").stdout)["segments"]
-    assert [(s["topic"], s["partition"], s["base"], s["end"], s["object"]) for s in told] == [
+    result = json.loads(run("segments", "list", "--topic", "a", "--json").stdout)["segments"]
+    assert [(s["topic"], s["partition"], s["base"], s["end"], s["object"]) for s in result] == [
         ("a", 1, 5, 1005, "segments/s-1/00000000000000000001")
     ]
 
@@ -125,9 +125,9 @@ def test_a_file_is_shown_with_runs_blocks_offsets_times_ratio_and_checksums(run:
 
 
 def test_a_file_as_json(run: Run, file: Path) -> None:
-    told = json.loads(run("segments", "inspect", str(file), "--json").stdout)
-    assert told["bytes"] == file.stat().st_size
-    first = told["runs"][0]
+    result = json.loads(run("segments", "inspect", str(file), "--json").stdout)
+    assert result["bytes"] == file.stat().st_size
+    first = result["runs"][0]
     assert (first["topic_id"], first["partition"], first["base"], first["end"]) == (str(TOPIC), 0, 100, 104)
     assert [(b["base"], b["end"], b["codec"], b["ok"]) for b in first["blocks"]] == [
         (100, 102, "lz4", True),
@@ -138,8 +138,8 @@ def test_a_file_as_json(run: Run, file: Path) -> None:
 
 def test_a_damaged_block_is_shown_and_gives_exit_code_1(run: Run, file: Path) -> None:
     data = bytearray(file.read_bytes())
-    told = json.loads(run("segments", "inspect", str(file), "--json").stdout)
-    data[told["runs"][1]["blocks"][0]["position"] + 3] ^= 1
+    reported = json.loads(run("segments", "inspect", str(file), "--json").stdout)
+    data[reported["runs"][1]["blocks"][0]["position"] + 3] ^= 1
     file.write_bytes(data)
     result = run("segments", "inspect", str(file))
     assert result.exit_code == 1

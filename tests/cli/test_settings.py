@@ -18,8 +18,8 @@ def test_every_setting_is_shown_with_value_source_and_meaning(run: Run) -> None:
 
 
 def test_settings_as_json(run: Run) -> None:
-    told = {s["name"]: s for s in json.loads(run("config", "show", "--json").stdout)}
-    assert told["wal.fsync"] == {
+    results = {s["name"]: s for s in json.loads(run("config", "show", "--json").stdout)}
+    assert results["wal.fsync"] == {
         "name": "wal.fsync",
         "value": "interval",
         "default": "interval",
@@ -27,7 +27,7 @@ def test_settings_as_json(run: Run) -> None:
         "where": "",
         "variable": "STREAMHOUSE_WAL_FSYNC",
         "allowed": "always, interval or never",
-        "about": told["wal.fsync"]["about"],
+        "about": results["wal.fsync"]["about"],
     }
 
 

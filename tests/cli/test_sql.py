@@ -50,7 +50,7 @@ class FakeRows(ResultStream):
 
 class FakeLink:
     def __init__(self, *, truncated: bool = False, is_live: bool = False) -> None:
-        self.asked: list[QueryRequest] = []
+        self.requests: list[QueryRequest] = []
         self._truncated, self._is_live = truncated, is_live
 
     def __call__(self, agents: str, *, on_wait: Callable[[float], None]) -> "FakeLink":
@@ -70,7 +70,7 @@ class FakeLink:
 
     @asynccontextmanager
     async def query(self, ask: QueryRequest) -> AsyncIterator[FakeRows]:
-        self.asked.append(ask)
+        self.requests.append(ask)
         if "amout" in ask.sql:
             raise BadSql([Mistake(2, 8, "no column amout", "amount?")])
         if "nowhere" in ask.sql:
@@ -82,51 +82,51 @@ def request(text: str, **more: Any) -> SqlRequest:
     return SqlRequest(agents="a:1", text=text, **more)
 
 
-def run_with(link: FakeLink, asked: SqlRequest) -> int:
-    return run_request(asked, link)  # type: ignore[arg-type]
+def run_with(link: FakeLink, query: SqlRequest) -> int:
+    return run_request(query, link)  # type: ignore[arg-type]
 
 
 class SqlDoors(FakeDependencies):
     def __init__(self) -> None:
         super().__init__(World())
-        self.asked: list[tuple[str, SqlRequest]] = []
+        self.requests: list[tuple[str, SqlRequest]] = []
 
     def run_sql(self, request: SqlRequest) -> int:
-        self.asked.append(("ask", request))
+        self.requests.append(("ask", request))
         return 0
 
     def sql_shell(self, request: SqlRequest) -> int:
-        self.asked.append(("shell", request))
+        self.requests.append(("shell", request))
         return 0
 
 
 @pytest.fixture
-def doors() -> SqlDoors:
+def deps() -> SqlDoors:
     return SqlDoors()
 
 
-def run(doors: SqlDoors, *typed: str, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(app, ["sql", *typed], input=stdin, obj=doors, prog_name="streamhouse")
+def run(deps: SqlDoors, *typed: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(app, ["sql", *typed], input=stdin, obj=deps, prog_name="streamhouse")
 
 
-def test_a_statement_needs_no_command(doors: SqlDoors) -> None:
-    result = run(doors, "SELECT 1", "--agents", "b:2", "--csv", "--max-rows", "5", "--timeout", "9")
+def test_a_statement_needs_no_command(deps: SqlDoors) -> None:
+    result = run(deps, "SELECT 1", "--agents", "b:2", "--csv", "--max-rows", "5", "--timeout", "9")
     assert result.exit_code == 0
-    ((kind, asked),) = doors.asked
-    assert (kind, asked.text, asked.agents, asked.output) == ("ask", "SELECT 1", "b:2", Output.CSV)
-    assert asked.query("x") == QueryRequest(sql="x", accept=CSV, max_rows=5, timeout_s=9.0)
+    ((kind, query),) = deps.requests
+    assert (kind, query.text, query.agents, query.output) == ("ask", "SELECT 1", "b:2", Output.CSV)
+    assert query.query("x") == QueryRequest(sql="x", accept=CSV, max_rows=5, timeout_s=9.0)
 
 
-def test_flags_may_come_first(doors: SqlDoors) -> None:
-    assert run(doors, "--json", "SELECT 1").exit_code == 0
-    assert doors.asked[0][1].output is Output.JSON
+def test_flags_may_come_first(deps: SqlDoors) -> None:
+    assert run(deps, "--json", "SELECT 1").exit_code == 0
+    assert deps.requests[0][1].output is Output.JSON
 
 
-def test_a_file_and_a_pipe_are_read(doors: SqlDoors, tmp_path: Path) -> None:
+def test_a_file_and_a_pipe_are_read(deps: SqlDoors, tmp_path: Path) -> None:
     (tmp_path / "q.sql").write_text("SELECT 2;")
-    run(doors, "-f", "q.sql")
-    run(doors, stdin="SELECT 3")
-    assert [(asked.text, asked.source) for _, asked in doors.asked] == [("SELECT 2;", "q.sql"), ("SELECT 3", "")]
+    run(deps, "-f", "q.sql")
+    run(deps, stdin="SELECT 3")
+    assert [(query.text, query.source) for _, query in deps.requests] == [("SELECT 2;", "q.sql"), ("SELECT 3", "")]
 
 
 @pytest.mark.parametrize(
@@ -138,8 +138,8 @@ def test_a_file_and_a_pipe_are_read(doors: SqlDoors, tmp_path: Path) -> None:
         (("SELECT 1", "--from", "yesterday"), "neither latest nor earliest"),
     ],
 )
-def test_what_can_not_be_meant_is_refused(doors: SqlDoors, typed: tuple[str, ...], said: str) -> None:
-    result = run(doors, *typed)
+def test_what_can_not_be_meant_is_refused(deps: SqlDoors, typed: tuple[str, ...], said: str) -> None:
+    result = run(deps, *typed)
     assert result.exit_code == 2
     assert said in result.stderr
 
@@ -147,7 +147,7 @@ def test_what_can_not_be_meant_is_refused(doors: SqlDoors, typed: tuple[str, ...
 def test_every_statement_of_a_text_is_asked_at_its_place(capsys: pytest.CaptureFixture[str]) -> None:
     link = FakeLink()
     assert run_with(link, request("SELECT 1;\n  SELECT 2; -- end")) == 0
-    assert [ask.sql for ask in link.asked] == ["SELECT 1", "         \n  SELECT 2"]
+    assert [ask.sql for ask in link.requests] == ["SELECT 1", "         \n  SELECT 2"]
     out, err = capsys.readouterr()
     assert out.count("NULL") == 2
     assert "columns of t inferred" in err
@@ -167,7 +167,7 @@ def test_a_parquet_file_has_the_rows(tmp_path: Path, capsys: pytest.CaptureFixtu
     file = tmp_path / "rows.parquet"
     link = FakeLink()
     assert run_with(link, request("SELECT 1", output=Output.PARQUET, file=file)) == 0
-    assert link.asked[0].accept == ARROW
+    assert link.requests[0].accept == ARROW
     assert parquet.read_table(file).column("id").to_pylist() == [1, 2]
     assert "2 rows" in capsys.readouterr().err
 
@@ -175,7 +175,7 @@ def test_a_parquet_file_has_the_rows(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_a_mistake_ends_it_with_its_place(capsys: pytest.CaptureFixture[str]) -> None:
     link = FakeLink()
     assert run_with(link, request("SELECT 1;\nSELECT amout FROM t; SELECT 3", source="q.sql")) == 1
-    assert len(link.asked) == 2
+    assert len(link.requests) == 2
     err = capsys.readouterr().err
     assert "error: no column amout (q.sql, line 2, column 8)" in err
     assert "  2 | SELECT amout FROM t; SELECT 3\n    |        ^\n  hint: amount?" in err
@@ -184,5 +184,5 @@ def test_a_mistake_ends_it_with_its_place(capsys: pytest.CaptureFixture[str]) ->
 def test_nothing_is_asked_of_a_text_that_can_not_be_cut(capsys: pytest.CaptureFixture[str]) -> None:
     link = FakeLink()
     assert run_with(link, request("SELECT 1; SELECT 'open")) == 1
-    assert link.asked == []
+    assert link.requests == []
     assert "line 1, column 18" in capsys.readouterr().err

@@ -43,7 +43,7 @@ class MadeUpAgents(Dependencies):
             "topics": {each["name"]: each for each in topics},
         }
         self.store, self.columns, self.refuses_pipelines = store, columns, False
-        self.asked: list[tuple[str, str, Any]] = []
+        self.requests: list[tuple[str, str, Any]] = []
 
     def http(self, address: str) -> AbstractAsyncContextManager[Http]:
         return Http(address, transport=httpx.MockTransport(self._answer))
@@ -60,9 +60,9 @@ class MadeUpAgents(Dependencies):
         if request.method == "GET" and not names:
             return httpx.Response(200, json={what: list(kept.values())})
         if request.method == "GET":
-            found = kept.get(names[0])
-            return httpx.Response(404 if found is None else 200, json=found or {"detail": "unknown"})
-        self.asked.append((request.method, request.url.path, body))
+            result = kept.get(names[0])
+            return httpx.Response(404 if result is None else 200, json=result or {"detail": "unknown"})
+        self.requests.append((request.method, request.url.path, body))
         if request.method == "PUT" and what == "pipelines" and self.refuses_pipelines:
             return httpx.Response(422, json={"detail": "too many pipelines"})
         if request.method == "PUT" and body is not None:
@@ -79,8 +79,8 @@ class MadeUpAgents(Dependencies):
         return {"outcome": "created" if before is None else "unchanged" if is_same else "changed"}
 
 
-def run(doors: MadeUpAgents, *arguments: str) -> Result:
-    return CliRunner().invoke(app, ["tables", *arguments, "--agents", "127.0.0.1:1"], obj=doors)
+def run(deps: MadeUpAgents, *arguments: str) -> Result:
+    return CliRunner().invoke(app, ["tables", *arguments, "--agents", "127.0.0.1:1"], obj=deps)
 
 
 def said(result: Result) -> str:
@@ -88,21 +88,21 @@ def said(result: Result) -> str:
     return " ".join(result.output.replace("│", " ").split())
 
 
-def create(doors: MadeUpAgents, *flags: str, name: str = "lake") -> Result:
+def create(deps: MadeUpAgents, *flags: str, name: str = "lake") -> Result:
     given = flags if "--format" in flags else ("--format", "iceberg", *flags)
-    return run(doors, "create", name, "--topic", "orders", *given)
+    return run(deps, "create", name, "--topic", "orders", *given)
 
 
 def test_a_table_is_a_definition_and_a_pipeline_that_fills_it() -> None:
-    doors = MadeUpAgents(TOPIC)
+    deps = MadeUpAgents(TOPIC)
     result = run(
-        doors,
+        deps,
         *("create", "ORDERS", "--topic", "orders", "--format", "iceberg", "--mode", "upsert", "--key", "id"),
         *("--partition-by", "day(ts)", "--location", "s3://lake/orders", "--commit-interval", "30s"),
         *("--file-size", "64MiB", "--expire-snapshots", "2d", "--dead-letters", "odd"),
     )
     assert result.exit_code == 0, result.output
-    (_, where, table), (_, _, pipeline) = doors.asked
+    (_, where, table), (_, _, pipeline) = deps.requests
     assert where == "/v1/tables/ORDERS"
     assert table["connector"] == "iceberg"
     assert table["options"] == {
@@ -121,7 +121,7 @@ def test_a_table_is_a_definition_and_a_pipeline_that_fills_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "message"),
     [
         (("--format", "hudi"), "hudi"),
         (("--format", "delta", "--mode", "upsert"), "--mode upsert needs"),
@@ -135,19 +135,19 @@ def test_a_table_is_a_definition_and_a_pipeline_that_fills_it() -> None:
         (("--format", "delta", "--file-size", "big"), "128MiB"),
     ],
 )
-def test_flags_that_cant_be_are_told_before_anything_is_asked(flags: tuple[str, ...], told: str) -> None:
-    doors = MadeUpAgents(TOPIC)
-    result = run(doors, "create", "lake", "--topic", "orders", *flags)
+def test_flags_that_cant_be_are_told_before_anything_is_asked(flags: tuple[str, ...], message: str) -> None:
+    deps = MadeUpAgents(TOPIC)
+    result = run(deps, "create", "lake", "--topic", "orders", *flags)
     assert result.exit_code == 2
-    assert told in said(result)
-    assert doors.asked == []
+    assert message in said(result)
+    assert deps.requests == []
 
 
 def test_a_table_needs_a_topic_and_a_name_of_its_own() -> None:
-    doors = MadeUpAgents(TOPIC)
-    assert "no such topic" in run(doors, "create", "lake", "--topic", "none", "--format", "delta").output
-    assert "the name is taken" in run(doors, "create", "orders", "--topic", "orders", "--format", "delta").output
-    assert doors.asked == []
+    deps = MadeUpAgents(TOPIC)
+    assert "no such topic" in run(deps, "create", "lake", "--topic", "none", "--format", "delta").output
+    assert "the name is taken" in run(deps, "create", "orders", "--topic", "orders", "--format", "delta").output
+    assert deps.requests == []
 
 
 def test_tables_are_listed_with_those_who_write_them() -> None:
@@ -159,21 +159,21 @@ def test_tables_are_listed_with_those_who_write_them() -> None:
 
 
 def test_dropping_a_table_ends_its_pipeline_and_leaves_its_files() -> None:
-    doors = MadeUpAgents(LAKE, pipelines=(WRITER,))
-    result = run(doors, "drop", "lake", "--yes")
-    assert [(method, path) for method, path, _ in doors.asked] == [
+    deps = MadeUpAgents(LAKE, pipelines=(WRITER,))
+    result = run(deps, "drop", "lake", "--yes")
+    assert [(method, path) for method, path, _ in deps.requests] == [
         ("DELETE", "/v1/pipelines/writer"),
         ("DELETE", "/v1/tables/lake"),
     ]
     assert "/lake" in result.output
-    assert run(doors, "drop", "other", "--yes").exit_code == 1
+    assert run(deps, "drop", "other", "--yes").exit_code == 1
 
 
 def test_a_table_that_cant_be_looked_at_from_here_is_described_all_the_same() -> None:
     result = run(MadeUpAgents(LAKE, pipelines=(WRITER,)), "describe", "lake", "--json")
-    told = json.loads(result.stdout)
-    assert told["contents"] is None
-    assert told["unknown"] == "no commit yet"
+    reported = json.loads(result.stdout)
+    assert reported["contents"] is None
+    assert reported["unknown"] == "no commit yet"
     assert "no commit yet" in run(MadeUpAgents(LAKE, pipelines=(WRITER,)), "describe", "lake").output
     alone = json.loads(run(MadeUpAgents(LAKE), "describe", "lake", "--json").stdout)
     assert alone["unknown"] == "nothing is there; at=/lake"
@@ -193,16 +193,16 @@ UPSERT = ("--mode", "upsert", "--key", "id", "--location", "/lake")
 
 
 def test_the_same_again_is_unchanged_and_nothing_is_restarted() -> None:
-    doors = MadeUpAgents(TOPIC)
-    assert "created table lake at /lake" in said(create(doors, *UPSERT))
-    doors.asked.clear()
-    assert "unchanged table lake at /lake" in said(create(doors, *UPSERT))
-    assert "unchanged table lake at /lake" in said(create(doors, "--mode", "upsert", "--key", "id"))
-    assert {path for _, path, _ in doors.asked} == {"/v1/pipelines/lake"}
+    deps = MadeUpAgents(TOPIC)
+    assert "created table lake at /lake" in said(create(deps, *UPSERT))
+    deps.requests.clear()
+    assert "unchanged table lake at /lake" in said(create(deps, *UPSERT))
+    assert "unchanged table lake at /lake" in said(create(deps, "--mode", "upsert", "--key", "id"))
+    assert {path for _, path, _ in deps.requests} == {"/v1/pipelines/lake"}
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "message"),
     [
         (("--format", "delta", *UPSERT), "format is iceberg, not delta"),
         (("--mode", "append"), "mode is upsert, not append"),
@@ -213,15 +213,15 @@ def test_the_same_again_is_unchanged_and_nothing_is_restarted() -> None:
         ((*UPSERT, "--from", "latest"), "streamhouse pipelines restart lake --from latest"),
     ],
 )
-def test_a_table_that_would_be_another_is_refused_and_stays_as_it_is(flags: tuple[str, ...], told: str) -> None:
-    doors = MadeUpAgents(TOPIC, {**TOPIC, "name": "clicks"})
-    create(doors, *UPSERT)
-    doors.asked.clear()
-    result = create(doors, *flags)
+def test_a_table_that_would_be_another_is_refused_and_stays_as_it_is(flags: tuple[str, ...], message: str) -> None:
+    deps = MadeUpAgents(TOPIC, {**TOPIC, "name": "clicks"})
+    create(deps, *UPSERT)
+    deps.requests.clear()
+    result = create(deps, *flags)
     assert result.exit_code == 1
-    assert told in said(result)
+    assert message in said(result)
     assert "unchanged" not in result.output
-    assert doors.asked == []
+    assert deps.requests == []
 
 
 @pytest.mark.parametrize(
@@ -229,22 +229,22 @@ def test_a_table_that_would_be_another_is_refused_and_stays_as_it_is(flags: tupl
     [("--commit-interval", "5s"), ("--dead-letters", "odd"), ("--file-size", "1MiB"), ("--expire-snapshots", "1d")],
 )
 def test_what_may_change_is_changed_and_its_pipeline_begins_with_it(flags: tuple[str, ...]) -> None:
-    doors = MadeUpAgents(TOPIC)
-    create(doors, *UPSERT)
-    doors.asked.clear()
-    assert said(create(doors, *UPSERT, *flags)).startswith("changed table lake at /lake")
+    deps = MadeUpAgents(TOPIC)
+    create(deps, *UPSERT)
+    deps.requests.clear()
+    assert said(create(deps, *UPSERT, *flags)).startswith("changed table lake at /lake")
     is_of_table = flags[0] in ("--file-size", "--expire-snapshots")
-    restarts = [body for _, path, body in doors.asked if path == "/v1/pipelines/lake/restart"]
+    restarts = [body for _, path, body in deps.requests if path == "/v1/pipelines/lake/restart"]
     assert restarts == ([{"from": None}] if is_of_table else [])
-    assert ("PUT" in {method for method, path, _ in doors.asked if path == "/v1/tables/lake"}) == is_of_table
+    assert ("PUT" in {method for method, path, _ in deps.requests if path == "/v1/tables/lake"}) == is_of_table
 
 
 def test_a_paused_pipeline_stays_paused_when_its_table_is_changed() -> None:
-    doors = MadeUpAgents(TOPIC)
-    create(doors, *UPSERT)
-    doors.kept["pipelines"]["lake"]["wish"] = "pause"
-    assert said(create(doors, *UPSERT, "--file-size", "1MiB")).startswith("changed")
-    assert "/v1/pipelines/lake/restart" not in {path for _, path, _ in doors.asked}
+    deps = MadeUpAgents(TOPIC)
+    create(deps, *UPSERT)
+    deps.kept["pipelines"]["lake"]["wish"] = "pause"
+    assert said(create(deps, *UPSERT, "--file-size", "1MiB")).startswith("changed")
+    assert "/v1/pipelines/lake/restart" not in {path for _, path, _ in deps.requests}
 
 
 def test_a_table_that_was_made_in_sql_is_left_to_whoever_made_it() -> None:
@@ -257,16 +257,16 @@ def test_a_table_that_was_made_in_sql_is_left_to_whoever_made_it() -> None:
     assert "declared with its columns" in said(create(declared, *UPSERT))
     assert "writes elsewhere" in said(create(elsewhere, *UPSERT))
     assert "topic is a query of its own, not orders" in said(create(queried, *UPSERT))
-    assert not any((written.asked, declared.asked, elsewhere.asked, queried.asked))
+    assert not any((written.requests, declared.requests, elsewhere.requests, queried.requests))
 
 
 def test_a_table_whose_pipeline_is_refused_is_not_left_behind() -> None:
-    doors = MadeUpAgents(TOPIC)
-    doors.refuses_pipelines = True
-    result = create(doors, *UPSERT)
+    deps = MadeUpAgents(TOPIC)
+    deps.refuses_pipelines = True
+    result = create(deps, *UPSERT)
     assert result.exit_code == 1
     assert "too many pipelines" in said(result)
-    assert [(method, path) for method, path, _ in doors.asked] == [
+    assert [(method, path) for method, path, _ in deps.requests] == [
         ("PUT", "/v1/tables/lake"),
         ("PUT", "/v1/pipelines/lake"),
         ("DELETE", "/v1/tables/lake"),
@@ -277,11 +277,11 @@ def test_a_table_whose_pipeline_is_refused_is_not_left_behind() -> None:
 
 
 def test_a_key_or_a_partition_of_no_column_is_refused_where_columns_are_known() -> None:
-    doors = MadeUpAgents(TOPIC, columns=("order_id", "amount"))
-    assert "--key names no column of the topic; column=id" in said(create(doors, *UPSERT))
-    assert "--partition-by names no column" in said(create(doors, "--partition-by", "day(ts)"))
-    assert doors.asked == []
-    assert create(doors, "--mode", "upsert", "--key", "order_id").exit_code == 0
+    deps = MadeUpAgents(TOPIC, columns=("order_id", "amount"))
+    assert "--key names no column of the topic; column=id" in said(create(deps, *UPSERT))
+    assert "--partition-by names no column" in said(create(deps, "--partition-by", "day(ts)"))
+    assert deps.requests == []
+    assert create(deps, "--mode", "upsert", "--key", "order_id").exit_code == 0
     assert create(MadeUpAgents(TOPIC, columns=None), *UPSERT).exit_code == 0
 
 
@@ -296,31 +296,31 @@ def test_a_key_or_a_partition_of_no_column_is_refused_where_columns_are_known() 
 def test_a_table_without_a_location_is_with_the_agents_store_wherever_the_command_is_run(
     store: str, location: str
 ) -> None:
-    doors = MadeUpAgents(TOPIC, store=store)
-    result = run(doors, "create", "orders_lake", "--topic", "orders", "--format", "delta", "--json")
+    deps = MadeUpAgents(TOPIC, store=store)
+    result = run(deps, "create", "orders_lake", "--topic", "orders", "--format", "delta", "--json")
     assert json.loads(result.stdout)["location"] == location
-    assert doors.kept["tables"]["orders_lake"]["options"]["location"] == location
+    assert deps.kept["tables"]["orders_lake"]["options"]["location"] == location
 
 
 @pytest.mark.parametrize("store", ["gs://bucket/prefix", "az://container", "memory:"])
 def test_a_store_that_has_no_room_for_tables_needs_a_location(store: str) -> None:
-    doors = MadeUpAgents(TOPIC, store=store)
-    result = create(doors)
+    deps = MadeUpAgents(TOPIC, store=store)
+    result = create(deps)
     assert result.exit_code == 1
     assert "do=give --location" in said(result)
-    assert doors.asked == []
+    assert deps.requests == []
 
 
 def test_a_relative_location_is_whole_at_once_and_shown(tmp_path: Path) -> None:
-    doors = MadeUpAgents(TOPIC)
-    result = create(doors, "--location", "here/orders", "--json")
+    deps = MadeUpAgents(TOPIC)
+    result = create(deps, "--location", "here/orders", "--json")
     assert json.loads(result.stdout)["location"] == str(tmp_path.resolve() / "here" / "orders")
 
 
 def test_records_without_a_value_are_no_rows_of_a_table_that_is_only_appended_to() -> None:
-    doors = MadeUpAgents(TOPIC)
-    create(doors)
-    (writer,) = parse(doors.kept["pipelines"]["lake"]["text"])
+    deps = MadeUpAgents(TOPIC)
+    create(deps)
+    (writer,) = parse(deps.kept["pipelines"]["lake"]["text"])
     assert isinstance(writer, CreatePipeline)
     assert writer.select == "SELECT * FROM STREAM(`orders`) WHERE NOT _deleted"
 
@@ -345,39 +345,39 @@ FILLING = {
 
 
 def test_a_table_that_nobody_has_made_yet_is_listed_with_what_it_waits_for() -> None:
-    doors = MadeUpAgents(TOPIC, topics=(ASKING,))
-    (table,) = json.loads(run(doors, "list", "--json").output)
+    deps = MadeUpAgents(TOPIC, topics=(ASKING,))
+    (table,) = json.loads(run(deps, "list", "--json").output)
     assert (table["name"], table["asked_by"], table["pipeline"]) == ("orders_lake", "orders", None)
     assert "streamhouse pipelines run" in table["refused"]
-    assert "the settings of orders" in said(run(doors, "describe", "orders_lake"))
+    assert "the settings of orders" in said(run(deps, "describe", "orders_lake"))
 
 
 def test_a_change_of_settings_that_is_refused_is_shown_with_the_table() -> None:
     changed = {"name": "orders", "settings": {"table.format": "delta"}}
-    doors = MadeUpAgents(TOPIC, MADE, pipelines=(FILLING,), topics=(changed,))
-    (table,) = json.loads(run(doors, "list", "--json").output)
+    deps = MadeUpAgents(TOPIC, MADE, pipelines=(FILLING,), topics=(changed,))
+    (table,) = json.loads(run(deps, "list", "--json").output)
     assert "format is iceberg, not delta" in table["refused"]
-    assert "format is iceberg, not delta" in said(run(doors, "describe", "orders_lake"))
+    assert "format is iceberg, not delta" in said(run(deps, "describe", "orders_lake"))
     fine = MadeUpAgents(TOPIC, MADE, pipelines=(FILLING,), topics=(ASKING,))
     (table,) = json.loads(run(fine, "list", "--json").output)
     assert (table["asked_by"], table["refused"]) == ("orders", None)
 
 
 def test_a_table_that_its_topics_settings_ask_for_is_changed_and_dropped_by_settings() -> None:
-    doors = MadeUpAgents(TOPIC, MADE, pipelines=(FILLING,), topics=(ASKING,))
-    dropped = run(doors, "drop", "orders_lake", "--yes")
+    deps = MadeUpAgents(TOPIC, MADE, pipelines=(FILLING,), topics=(ASKING,))
+    dropped = run(deps, "drop", "orders_lake", "--yes")
     assert dropped.exit_code == 1
     assert "streamhouse topics alter orders --delete-config table.format" in said(dropped)
-    changed = create(doors, "--commit-interval", "5s", name="orders_lake")
+    changed = create(deps, "--commit-interval", "5s", name="orders_lake")
     assert changed.exit_code == 1
     assert "streamhouse topics alter orders --config" in said(changed)
-    assert doors.asked == []
+    assert deps.requests == []
 
 
 def test_a_table_that_settings_have_left_behind_can_be_dropped() -> None:
-    doors = MadeUpAgents(MADE, pipelines=(FILLING,))
-    assert run(doors, "drop", "orders_lake", "--yes").exit_code == 0
-    assert [(method, path) for method, path, _ in doors.asked] == [
+    deps = MadeUpAgents(MADE, pipelines=(FILLING,))
+    assert run(deps, "drop", "orders_lake", "--yes").exit_code == 0
+    assert [(method, path) for method, path, _ in deps.requests] == [
         ("DELETE", "/v1/pipelines/orders_lake"),
         ("DELETE", "/v1/tables/orders_lake"),
     ]

@@ -115,8 +115,8 @@ def test_an_agent_that_keeps_its_settings_to_itself_is_no_error(run: Run, world:
     result = run("topics", "describe", "orders")
     assert result.exit_code == 0
     assert "does not report" in result.stdout
-    told = json.loads(run("topics", "describe", "orders", "--json").stdout)
-    assert (told["configs"], told["bytes"], told["first_ms"]) == (None, None, None)
+    reported = json.loads(run("topics", "describe", "orders", "--json").stdout)
+    assert (reported["configs"], reported["bytes"], reported["first_ms"]) == (None, None, None)
 
 
 def test_an_unknown_topic_is_not_described_nor_created(run: Run, world: World) -> None:

@@ -18,7 +18,7 @@ PLACES = [TransactionPartition(topic="orders", partition=0), TransactionPartitio
 
 
 def a_transaction(name: str = "payments-1", **changes: Any) -> Transaction:
-    told: dict[str, Any] = {
+    results: dict[str, Any] = {
         "transactional_id": name,
         "producer_id": 17,
         "epoch": 4,
@@ -30,7 +30,7 @@ def a_transaction(name: str = "payments-1", **changes: Any) -> Transaction:
         "partitions": PLACES,
         **changes,
     }
-    return Transaction(**told)
+    return Transaction(**results)
 
 
 def closed(name: str, state: str = "CompleteCommit") -> Transaction:
@@ -38,7 +38,7 @@ def closed(name: str, state: str = "CompleteCommit") -> Transaction:
 
 
 @pytest.fixture
-def asked(world: World) -> list[httpx.Request]:
+def requests(world: World) -> list[httpx.Request]:
     """One that is open and one that isn't; what agents are asked."""
     requests: list[httpx.Request] = []
 
@@ -56,14 +56,14 @@ def asked(world: World) -> list[httpx.Request]:
     return requests
 
 
-@pytest.mark.usefixtures("asked")
+@pytest.mark.usefixtures("requests")
 def test_transactions_are_listed(run: Run) -> None:
     lines = [line.split() for line in run("transactions", "list").stdout.splitlines()]
     assert lines[1][:8] == ["audit", "CompleteCommit", "-", "60.0", "s", "0", "17", "4"]
     assert lines[2][:9] == ["payments-1", "Ongoing", "95.0", "s", "60.0", "s", "2", "17", "4"]
     assert lines[3] == ["2", "transactional", "ids,", "1", "open"]
-    told = json.loads(run("transactions", "list", "--json").stdout)["transactions"]
-    assert (told[0]["open_for_ms"], told[1]["partitions"][1]) == (None, {"topic": "orders", "partition": 2})
+    result = json.loads(run("transactions", "list", "--json").stdout)["transactions"]
+    assert (result[0]["open_for_ms"], result[1]["partitions"][1]) == (None, {"topic": "orders", "partition": 2})
 
 
 @pytest.mark.parametrize(
@@ -76,10 +76,10 @@ def test_transactions_are_listed(run: Run) -> None:
     ],
 )
 def test_filters_are_the_agents_to_apply(
-    run: Run, asked: list[httpx.Request], flags: list[str], params: dict[str, str]
+    run: Run, requests: list[httpx.Request], flags: list[str], params: dict[str, str]
 ) -> None:
     assert run("transactions", "list", *flags).exit_code == 0
-    assert dict(asked[0].url.params) == params
+    assert dict(requests[0].url.params) == params
 
 
 def test_lists_go_on_over_pages(run: Run, world: World) -> None:
@@ -90,8 +90,8 @@ def test_lists_go_on_over_pages(run: Run, world: World) -> None:
         return httpx.Response(200, content=msgspec.json.encode({"transactions": [closed(name)], "cursor": cursor}))
 
     world.http["/v1/transactions"] = page
-    told = json.loads(run("transactions", "list", "--json").stdout)["transactions"]
-    assert [each["transactional_id"] for each in told] == ["a", "b"]
+    result = json.loads(run("transactions", "list", "--json").stdout)["transactions"]
+    assert [each["transactional_id"] for each in result] == ["a", "b"]
     assert "there may be more; --limit" in run("transactions", "list", "--limit", "1").stdout
 
 
@@ -110,7 +110,7 @@ def test_nothing_to_list_is_said(run: Run, world: World) -> None:
     assert json.loads(run("transactions", "list", "--json").stdout) == {"transactions": []}
 
 
-@pytest.mark.usefixtures("asked")
+@pytest.mark.usefixtures("requests")
 def test_one_is_described_with_its_partitions(run: Run) -> None:
     lines = [line.split() for line in run("transactions", "describe", "payments-1").stdout.splitlines()]
     assert lines[:4] == [
@@ -123,16 +123,16 @@ def test_one_is_described_with_its_partitions(run: Run) -> None:
     assert json.loads(run("transactions", "describe", "payments-1", "--json").stdout)["epoch"] == 4
 
 
-def test_an_abort_asks_first(run: Run, asked: list[httpx.Request]) -> None:
+def test_an_abort_asks_first(run: Run, requests: list[httpx.Request]) -> None:
     refused = run("transactions", "abort", "payments-1", stdin="n\n")
-    assert (refused.exit_code, asked) == (1, [])
+    assert (refused.exit_code, requests) == (1, [])
     assert "stopped; nothing was done" in refused.stderr
     done = run("transactions", "abort", "payments-1", stdin="y\n")
-    assert (done.exit_code, [each.method for each in asked]) == (0, ["POST"])
+    assert (done.exit_code, [each.method for each in requests]) == (0, ["POST"])
     said = "fenced payments-1, producer 17 epoch 4; aborted what was open for 95.0 s in 2 partitions\n"
     assert done.stdout.endswith(said)
-    told = json.loads(run("transactions", "abort", "payments-1", "--yes", "--json").stdout)
-    assert (told["aborted"], told["after"]["state"]) == (True, "Empty")
+    result = json.loads(run("transactions", "abort", "payments-1", "--yes", "--json").stdout)
+    assert (result["aborted"], result["after"]["state"]) == (True, "Empty")
 
 
 @pytest.mark.parametrize(

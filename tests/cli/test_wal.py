@@ -48,9 +48,9 @@ def test_files_are_shown_with_entries_and_ranges(run: Run, folder: Path) -> None
 
 
 def test_a_file_as_json(run: Run, folder: Path) -> None:
-    (told,) = json.loads(run("wal", "inspect", str(next(folder.rglob("*1.wal"))), "--json").stdout)["files"]
-    assert (told["session"], told["sequence"], told["entries"], told["damage"]) == ("s-abc", 1, 4, [])
-    assert told["partitions"][0] == {
+    (result,) = json.loads(run("wal", "inspect", str(next(folder.rglob("*1.wal"))), "--json").stdout)["files"]
+    assert (result["session"], result["sequence"], result["entries"], result["damage"]) == ("s-abc", 1, 4, [])
+    assert result["partitions"][0] == {
         "topic_id": str(TOPIC),
         "partition": 0,
         "epoch": 4,
@@ -116,15 +116,15 @@ LOG = {
 
 @pytest.fixture
 def deleted(world: World) -> list[str]:
-    found: list[str] = []
+    results: list[str] = []
 
     def delete(request: httpx.Request) -> httpx.Response:
-        found.append(f"{request.method} {request.url.path}")
+        results.append(f"{request.method} {request.url.path}")
         return httpx.Response(200, json={"files": 77})
 
     world.http["/v1/damaged-logs"] = lambda request: httpx.Response(200, json={"logs": [LOG]})
     world.http[f"/v1/damaged-logs/{SESSION}"] = delete
-    return found
+    return results
 
 
 def test_damaged_logs_are_shown_with_what_was_lost(run: Run, deleted: list[str]) -> None:

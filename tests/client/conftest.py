@@ -10,6 +10,6 @@ from confluent_kafka import Producer
 def broker() -> Iterator[str]:
     """Its address. Topics appear with four partitions when somebody asks for them."""
     owner = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "mock:1", "log_level": 0})
-    (told,) = owner.list_topics(timeout=10).brokers.values()
-    yield f"{told.host}:{told.port}"
+    (result,) = owner.list_topics(timeout=10).brokers.values()
+    yield f"{result.host}:{result.port}"
     del owner

@@ -204,15 +204,15 @@ async def test_reading_starts_and_ends_where_it_is_told(client: Client, topic: s
 
 async def test_reading_goes_on_until_it_is_left(client: Client, topic: str) -> None:
     await client.topics.create(topic)
-    found: list[bytes] = []
+    results: list[bytes] = []
     async with client.producer(topic) as producer, aclosing(client.consume(topic).records()) as records:
         await producer.send(b"0")
         async for record in records:
-            found.append(record.value)
-            if len(found) == 3:
+            results.append(record.value)
+            if len(results) == 3:
                 break
-            await producer.send(b"%d" % len(found))
-    assert found == [b"0", b"1", b"2"]
+            await producer.send(b"%d" % len(results))
+    assert results == [b"0", b"1", b"2"]
 
 
 async def test_a_group_reads_again_what_was_not_worked_on(client: Client, topic: str) -> None:
@@ -257,12 +257,12 @@ async def test_values_are_written_and_read_by_a_schema(client: Client, topic: st
     async with client.producer(topic, schema=SchemaRef(subject=f"{topic}-value", version=1)) as producer:
         await producer.send({"id": 4})
     async with client.consumer(topic, group=topic, decode=True) as consumer:
-        found = []
+        results = []
         async for record in consumer:
-            found.append(record.value)
-            if len(found) == 4:
+            results.append(record.value)
+            if len(results) == 4:
                 break
-    assert found == [{"id": 1}, None, {"id": 3}, {"id": 4}]
+    assert results == [{"id": 1}, None, {"id": 3}, {"id": 4}]
 
 
 async def test_a_value_that_does_not_fit_is_refused_with_its_path(client: Client, topic: str) -> None:
@@ -361,5 +361,5 @@ async def test_an_option_that_is_not_known_is_refused_with_those_that_are(
 
 def test_a_program_without_logging_is_not_told_about_every_try() -> None:
     program = "import logging, streamhouse.client; logging.getLogger('aiokafka.conn').error('noise')"
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
-    assert told.stderr == b""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert result.stderr == b""

@@ -22,10 +22,10 @@ async def everything(bootstrap: str) -> dict[int, list[int]]:
         reading = RecordReader(
             administrator, lambda starts: Consumer(bootstrap, TOPIC, starts=starts), TOPIC, ReadRange(until="end")
         )
-        found: dict[int, list[int]] = {}
+        results: dict[int, list[int]] = {}
         async for record in reading:
-            found.setdefault(record.partition, []).append(int(record.value))
-        return found
+            results.setdefault(record.partition, []).append(int(record.value))
+        return results
 
 
 def addresses(team: Team) -> str:
@@ -48,8 +48,8 @@ async def test_a_producer_goes_on_when_an_agent_ends(ending: str) -> None:
             await ended
             receipts = [await delivery for delivery in deliveries]
         assert {receipt.partition for receipt in receipts} == set(range(PARTITIONS))
-        found = await everything(addresses(team))
-    assert found == {
+        result = await everything(addresses(team))
+    assert result == {
         partition: [number for number in range(RECORDS) if number % PARTITIONS == partition]
         for partition in range(PARTITIONS)
     }

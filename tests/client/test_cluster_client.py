@@ -67,7 +67,7 @@ class Agents:
 
     def __init__(self, answers: dict[str, dict[str, Any] | None]) -> None:
         self._answers = answers
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
     def cluster_client(self) -> ClusterClient:
         return ClusterClient(
@@ -76,13 +76,13 @@ class Agents:
 
     def _answer(self, address: str) -> Callable[[httpx.Request], httpx.Response]:
         def answer(request: httpx.Request) -> httpx.Response:
-            self.asked.append(
+            self.requests.append(
                 f"{address}{request.url.path}{'?local' if request.url.params.get('local') == '1' else ''}"
             )
-            found = self._answers.get(address)
-            if found is None:
+            result = self._answers.get(address)
+            if result is None:
                 raise httpx.ConnectError("refused", request=request)
-            return httpx.Response(200, content=msgspec.json.encode(found[request.url.path]))
+            return httpx.Response(200, content=msgspec.json.encode(result[request.url.path]))
 
         return answer
 
@@ -102,7 +102,7 @@ async def test_high_watermarks_come_from_the_leaders() -> None:
     survey = await agents.cluster_client().partitions("orders")
     assert [each.high_watermark for each in survey.partitions] == [7, 9, None]
     assert survey.silent == []
-    assert agents.asked[2:] == [f"{ADDRESSES[2]}/v1/partitions?local"]  # agent 3 leads nothing
+    assert agents.requests[2:] == [f"{ADDRESSES[2]}/v1/partitions?local"]  # agent 3 leads nothing
 
 
 async def test_a_partition_that_has_moved_since_is_told_by_whoever_leads_it_now() -> None:
@@ -126,7 +126,7 @@ async def test_an_agent_that_does_not_answer_is_told_and_one_that_is_dead_not_as
     survey = await agents.cluster_client().partitions()
     assert [agent.node for agent in survey.silent] == [2]
     assert [each.high_watermark for each in survey.partitions] == [None, None]
-    assert not any(ADDRESSES[3] in asked for asked in agents.asked)
+    assert not any(ADDRESSES[3] in request for request in agents.requests)
 
 
 async def test_everybody_is_examined_and_agrees() -> None:
@@ -144,7 +144,7 @@ async def test_everybody_is_examined_and_agrees() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "said"),
+    ("result", "said"),
     [
         (an_examination(2, members=[2]), "differ in who is in the cluster"),
         (an_examination(2, version="2"), "differ in versions"),
@@ -152,11 +152,11 @@ async def test_everybody_is_examined_and_agrees() -> None:
         (None, "not answering over HTTP: 2"),
     ],
 )
-async def test_agents_that_differ_or_are_silent_are_a_warning(told: Examination | None, said: str) -> None:
+async def test_agents_that_differ_or_are_silent_are_a_warning(result: Examination | None, said: str) -> None:
     agents = Agents(
         {
             ASKED: {"/v1/agents": three(states=("live", "live", "expired")), "/v1/doctor": an_examination(1)},
-            ADDRESSES[2]: None if told is None else {"/v1/doctor": told},
+            ADDRESSES[2]: None if result is None else {"/v1/doctor": result},
         }
     )
     (finding,) = [each for each in (await agents.cluster_client().examine()).shared if each.name == "agreement"]

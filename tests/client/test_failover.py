@@ -21,14 +21,14 @@ class FakeCluster:
     def __init__(self, *, dead: set[int], leaders: list[int]) -> None:
         self.dead = dead
         self.leaders = leaders  # of the one partition; whoever asks learns the next one
-        self.asked: list[int] = []
+        self.requests: list[int] = []
         self.cluster = SimpleNamespace(brokers=lambda: [SimpleNamespace(nodeId=node) for node in (1, 2, 3)])
 
     def get_random_node(self) -> int:
         return 1
 
     async def send(self, node: int, request: Any) -> Any:
-        self.asked.append(node)
+        self.requests.append(node)
         if node in self.dead:
             raise NodeNotReadyError
         if isinstance(request, OffsetRequest):
@@ -47,15 +47,15 @@ def admin_of(cluster: FakeCluster) -> Admin:
 async def test_an_agent_that_died_is_not_the_only_one_that_is_asked() -> None:
     cluster = FakeCluster(dead={1}, leaders=[2])
     assert (await admin_of(cluster).topic("orders")).name == "orders"
-    assert cluster.asked[0] == 1
-    assert len(cluster.asked) == 2
+    assert cluster.requests[0] == 1
+    assert len(cluster.requests) == 2
 
 
 async def test_when_all_are_dead_nobody_is_asked_twice() -> None:
     cluster = FakeCluster(dead={1, 2, 3}, leaders=[2])
     with pytest.raises(Unavailable, match="no agent answers"):
         await admin_of(cluster).topic("orders")
-    assert sorted(cluster.asked) == [1, 2, 3]
+    assert sorted(cluster.requests) == [1, 2, 3]
 
 
 async def test_offsets_are_asked_of_whoever_leads_after_the_leader_died() -> None:

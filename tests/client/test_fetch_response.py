@@ -21,8 +21,8 @@ def batch(base: int, *values: bytes, **how: Any) -> bytes:
 
 
 def answer(*partitions: tuple[int, int, bytes], aborted: list[Any] | None = None) -> Any:
-    told = [(number, code, 0, 0, 0, aborted or [], -1, data) for number, code, data in partitions]
-    return SimpleNamespace(error_code=0, topics=[("t", told)])
+    results = [(number, code, 0, 0, 0, aborted or [], -1, data) for number, code, data in partitions]
+    return SimpleNamespace(error_code=0, topics=[("t", results)])
 
 
 def test_records_begin_at_the_offset_that_was_asked_for() -> None:
@@ -68,9 +68,9 @@ def test_records_are_taken_in_pieces_and_batches_opened_one_by_one() -> None:
 
 
 def test_a_partition_that_is_led_elsewhere_does_not_hold_up_the_others() -> None:
-    told = read_fetch_response(answer((0, NOT_LEADER, b""), (1, 0, batch(0, b"a"))), "t", {0: 0, 1: 0})
-    assert [chunk.partition for chunk in told.chunks] == [1]
-    assert told.error is not None
+    response = read_fetch_response(answer((0, NOT_LEADER, b""), (1, 0, batch(0, b"a"))), "t", {0: 0, 1: 0})
+    assert [chunk.partition for chunk in response.chunks] == [1]
+    assert response.error is not None
 
 
 def test_an_offset_that_is_gone_is_told_and_not_waited_for() -> None:
@@ -86,8 +86,8 @@ def test_what_was_aborted_is_passed_over() -> None:
     written.send(7, (b"a", b"3"))
     written.finish(7, commit=True)
     written.finish(8, commit=False)
-    told = answer((0, 0, b"".join(map(bytes, written.log))), aborted=[(7, 0), (8, 1)])
-    (chunk,) = read_fetch_response(told, "t", {0: 0}).chunks
+    response = answer((0, 0, b"".join(map(bytes, written.log))), aborted=[(7, 0), (8, 1)])
+    (chunk,) = read_fetch_response(response, "t", {0: 0}).chunks
     assert chunk.next_offset == 6
     assert [record.value for record in chunk.take(100)] == [b"3"]
     assert (chunk.is_done, chunk.position) == (True, 6)
@@ -98,6 +98,6 @@ def test_a_transaction_whose_marker_did_not_come_along_is_void_to_the_end() -> N
     written.send(7, (b"a", b"0"))
     written.plain((b"a", b"1"))
     written.send(7, (b"a", b"2"))
-    told = answer((0, 0, b"".join(map(bytes, written.log))), aborted=[(7, 0)])
-    (chunk,) = read_fetch_response(told, "t", {0: 0}).chunks
+    response = answer((0, 0, b"".join(map(bytes, written.log))), aborted=[(7, 0)])
+    (chunk,) = read_fetch_response(response, "t", {0: 0}).chunks
     assert [record.value for record in chunk.take(100)] == [b"1"]

@@ -22,20 +22,20 @@ ONE = {
 }
 
 
-def door(answer: httpx.Response) -> Http:
+def http_of(answer: httpx.Response) -> Http:
     return Http("127.0.0.1:1", transport=httpx.MockTransport(lambda request: answer))
 
 
 async def test_segments_are_sorted_and_new_fields_are_ignored() -> None:
-    async with door(httpx.Response(200, json={"segments": [{**ONE, "base": 5}, ONE]})) as http:
+    async with http_of(httpx.Response(200, json={"segments": [{**ONE, "base": 5}, ONE]})) as http:
         assert [segment.base for segment in await http.segments()] == [0, 5]
 
 
 async def test_segments_are_gathered_from_pages_up_to_the_limit() -> None:
-    asked: list[dict[str, str]] = []
+    requests: list[dict[str, str]] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
-        asked.append(dict(request.url.params))
+        requests.append(dict(request.url.params))
         base = int(request.url.params.get("cursor", "0"))
         page = [{**ONE, "base": base}, {**ONE, "base": base + 1}]
         return httpx.Response(200, json={"segments": page, "cursor": str(base + 2) if base < 6 else None})
@@ -43,7 +43,7 @@ async def test_segments_are_gathered_from_pages_up_to_the_limit() -> None:
     async with Http("127.0.0.1:1", transport=httpx.MockTransport(answer)) as http:
         assert [segment.base for segment in await http.segments("a")] == list(range(8))
         assert [segment.base for segment in await http.segments("a", limit=3)] == [0, 1, 2]
-    assert asked[-2:] == [{"topic": "a", "limit": "3"}, {"topic": "a", "limit": "1", "cursor": "2"}]
+    assert requests[-2:] == [{"topic": "a", "limit": "3"}, {"topic": "a", "limit": "1", "cursor": "2"}]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ async def test_segments_are_gathered_from_pages_up_to_the_limit() -> None:
     ],
 )
 async def test_a_refusal_is_told_in_the_agents_words(answer: httpx.Response, said: str) -> None:
-    async with door(answer) as http:
+    async with http_of(answer) as http:
         with pytest.raises(Rejected, match=said):
             await http.segments("a")
 
@@ -84,12 +84,12 @@ async def test_nobody_listening_is_said_in_words_for_every_command() -> None:
         "no agent answers on http://127.0.0.1:1; start one with: streamhouse up, or give the address of one that runs"
     )
     async with Http("127.0.0.1:1", transport=httpx.MockTransport(refuse)) as http:
-        with pytest.raises(Unavailable) as asked:
+        with pytest.raises(Unavailable) as raised:
             await http.segments()
         with pytest.raises(Unavailable) as streamed:
             async with http.lines("/v1/sql", {}):
                 pass
-    assert (str(asked.value), str(streamed.value)) == (said, said)
+    assert (str(raised.value), str(streamed.value)) == (said, said)
 
 
 async def test_a_port_that_speaks_something_else_is_told_from_nobody() -> None:
@@ -113,10 +113,10 @@ async def test_a_port_that_speaks_something_else_is_told_from_nobody() -> None:
 
 async def test_another_agent_is_asked_when_the_first_one_is_gone() -> None:
     gone: set[str] = set()
-    asked: list[str] = []
+    requests: list[str] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
-        asked.append(f"{request.method} {request.url.host}")
+        requests.append(f"{request.method} {request.url.host}")
         if request.url.host in gone:
             raise httpx.ConnectError("refused", request=request)
         agents = [{"kafka": f"{name}:9092", "http": f"{name}:8080"} for name in ("a", "b")]
@@ -126,26 +126,26 @@ async def test_another_agent_is_asked_when_the_first_one_is_gone() -> None:
         assert await http.bootstrap() == "a:9092,b:9092"
         gone.add("a")
         assert await http.bootstrap() == "a:9092,b:9092"
-        assert asked == ["GET a", "GET a", "GET b"]
-        asked.clear()
+        assert requests == ["GET a", "GET a", "GET b"]
+        requests.clear()
         await http.send("POST", "/subjects/s")
-        assert asked == ["POST b"]  # who answered last is asked first
+        assert requests == ["POST b"]  # who answered last is asked first
 
 
 async def test_what_may_have_been_done_is_not_asked_of_another_agent() -> None:
-    asked: list[str] = []
+    requests: list[str] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
-        asked.append(request.url.host)
+        requests.append(request.url.host)
         raise httpx.ReadError("reset", request=request)
 
     async with Http("a:8080,b:8080", transport=httpx.MockTransport(answer)) as http:
         with pytest.raises(Unavailable, match="the request may or may not have been executed"):
             await http.send("POST", "/subjects/s")
-        assert asked == ["a"]
+        assert requests == ["a"]
         with pytest.raises(Unavailable, match="no agent answers"):
             await http.send("GET", "/subjects")
-        assert asked == ["a", "a", "b"]
+        assert requests == ["a", "a", "b"]
 
 
 async def test_an_agent_that_says_nothing_in_time_is_told_by_what_happened() -> None:
@@ -164,15 +164,15 @@ class Busy:
     """Refuses with 429 so often, then answers."""
 
     def __init__(self, times: int, answer: httpx.Response, *, retry_after: str | None = "3") -> None:
-        self.asked = 0
+        self.requests = 0
         self._times, self._answer = times, answer
         self._headers = {} if retry_after is None else {"retry-after": retry_after}
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
-        self.asked += 1
-        if self.asked <= self._times:
-            told = {"title": "TooManyRequests", "detail": "too many requests in a second"}
-            return httpx.Response(429, json=told, headers=self._headers)
+        self.requests += 1
+        if self.requests <= self._times:
+            body = {"title": "TooManyRequests", "detail": "too many requests in a second"}
+            return httpx.Response(429, json=body, headers=self._headers)
         return self._answer
 
 
@@ -184,7 +184,7 @@ async def test_a_busy_agent_is_asked_again_when_it_says(retry_after: str | None,
     busy, clock = Busy(3, SEGMENTS, retry_after=retry_after), ManualClock()
     async with Http("127.0.0.1:1", transport=httpx.MockTransport(busy), clock=clock) as http:
         assert len(await http.segments()) == 1
-    assert (clock.slept, busy.asked) == ([pause_s] * 3, 4)
+    assert (clock.slept, busy.requests) == ([pause_s] * 3, 4)
 
 
 async def test_a_busy_agent_is_given_up_when_the_time_is_over_and_may_be_asked_later() -> None:
@@ -209,6 +209,6 @@ async def test_a_stream_of_lines_is_asked_for_again_too() -> None:
     async with Http("127.0.0.1:1", transport=httpx.MockTransport(busy), clock=clock) as http:
         assert [row async for row in Sql(http).stream("SELECT 1")] == [{"n": 1}]
         assert clock.slept == [3.0, 3.0]
-        busy.asked = -1000
+        busy.requests = -1000
         with pytest.raises(Unavailable, match="too many requests"):
             [row async for row in Sql(http).stream("SELECT 1")]

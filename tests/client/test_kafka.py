@@ -22,11 +22,11 @@ async def fill(broker: str, topic: str, records: list[NewRecord]) -> None:
 
 
 async def read(broker: str, topic: str, starts: dict[int, int], number: int) -> list[Record]:
-    found: list[Record] = []
+    results: list[Record] = []
     async with Consumer(broker, topic, starts=starts) as consumer:
-        while len(found) < number:
-            found += await consumer.poll(max_records=number - len(found), timeout_s=1)
-    return found
+        while len(results) < number:
+            results += await consumer.poll(max_records=number - len(results), timeout_s=1)
+    return results
 
 
 async def test_records_come_back_as_they_were_sent(broker: str) -> None:
@@ -36,8 +36,8 @@ async def test_records_come_back_as_they_were_sent(broker: str) -> None:
         NewRecord(value=b"", key=None, partition=1),
     ]
     await fill(broker, "come-back", sent)
-    found = await read(broker, "come-back", {1: 0}, 3)
-    assert [(r.value, r.key, r.headers, r.partition, r.offset) for r in found] == [
+    result = await read(broker, "come-back", {1: 0}, 3)
+    assert [(r.value, r.key, r.headers, r.partition, r.offset) for r in result] == [
         (record.value, record.key, record.headers, 1, offset) for offset, record in enumerate(sent)
     ]
 
@@ -52,8 +52,8 @@ async def test_every_codec_and_acknowledgement_works(broker: str, acks: Acks, co
     async with Producer(broker, topic, settings=settings) as producer:
         receipt = await producer.send(b"x" * 1000, partition=0)
     assert (receipt.partition, receipt.offset) == (0, None if acks == "0" else 0)
-    (found,) = await read(broker, topic, {0: 0}, 1)
-    assert found.value == b"x" * 1000
+    (result,) = await read(broker, topic, {0: 0}, 1)
+    assert result.value == b"x" * 1000
 
 
 async def test_reading_starts_where_it_is_told_and_says_where_it_stands(broker: str) -> None:
@@ -114,24 +114,24 @@ def nobody() -> str:
 
 
 async def test_nobody_listening_is_said_with_the_address_and_what_to_do(nobody: str) -> None:
-    doors: list[Admin | Producer | Consumer] = [
+    clients: list[Admin | Producer | Consumer] = [
         Admin(nobody),
         Producer(nobody, "t"),
         Producer(nobody, "t", settings=ProducerSettings(acks="1")),
         Consumer(nobody, "t", starts={0: 0}),
     ]
-    for door in doors:
+    for client in clients:
         with pytest.raises(Unavailable, match=f"no agent answers on {nobody}; start one with: streamhouse up"):
-            await door.__aenter__()
+            await client.__aenter__()
 
 
 async def test_somebody_silent_is_given_up_on() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        doors: list[Admin | Producer] = [
+        clients: list[Admin | Producer] = [
             Admin(address, timeout_s=0.1),
             Producer(address, "t", settings=ProducerSettings(timeout_s=0.2)),
         ]
-        for door in doors:
+        for client in clients:
             with pytest.raises(Unavailable, match=f"no agent answers on {address}"):
-                await door.__aenter__()
+                await client.__aenter__()

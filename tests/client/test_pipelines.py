@@ -48,7 +48,7 @@ def definition(name: str, *, kind: Kind = Kind.SQL) -> Definition:
 async def test_tables_are_defined_found_and_dropped(client: Client, topic: str) -> None:
     await client.topics.create(topic)
     assert await client.tables.get(topic) == Table(name=topic, connector=Connector.TOPIC, options={})
-    told = Table(
+    result = Table(
         name=topic,
         connector=Connector.TOPIC,
         columns=(Column(name="id", type="INT"),),
@@ -56,8 +56,8 @@ async def test_tables_are_defined_found_and_dropped(client: Client, topic: str) 
         options={"format": "json"},
         text="CREATE TABLE",
     )
-    assert await client.tables.put(told) == told
-    assert told in await client.tables.list()
+    assert await client.tables.put(result) == result
+    assert result in await client.tables.list()
     await client.tables.drop(topic)
     await client.tables.drop(topic, missing_ok=True)
     with pytest.raises(UnknownTable, match=f"name={topic}"):
@@ -67,12 +67,12 @@ async def test_tables_are_defined_found_and_dropped(client: Client, topic: str) 
 
 
 async def test_pipelines_are_applied_and_told_of(client: Client, topic: str) -> None:
-    wanted = definition(topic)
-    made = await client.pipelines.put(wanted, starting="latest")
-    assert (made.outcome, made.pipeline.key, made.pipeline.shape) == ("created", wanted.key, wanted.shape)
+    expected = definition(topic)
+    made = await client.pipelines.put(expected, starting="latest")
+    assert (made.outcome, made.pipeline.key, made.pipeline.shape) == ("created", expected.key, expected.shape)
     assert made.pipeline.status.phase is Phase.WAITING
-    assert (await client.pipelines.put(wanted)).outcome == "unchanged"
-    other = replace(wanted, text="other", shape=Shape(streams=("clicks",), target="totals"))
+    assert (await client.pipelines.put(expected)).outcome == "unchanged"
+    other = replace(expected, text="other", shape=Shape(streams=("clicks",), target="totals"))
     with pytest.raises(PlaceLost, match="other streams"):
         await client.pipelines.put(other)
     anew = await client.pipelines.put(other, fresh=True, starting="earliest")
@@ -98,8 +98,8 @@ async def test_views_are_looked_up_by_key_and_read_wholly(client: Client, agent:
         upserts = [{"key": [row["shop"], row["id"]], "row": row} for row in rows]
         assert (await http.post(f"/v1/views/{topic}/rows", json={**part, "upserts": upserts})).is_success
     assert [each.id for each in await client.pipelines.supervisors()] == ["s"]
-    found = await client.views.row(topic, {"shop": "a", "id": 3})
-    assert (found.row, found.fresh_at_ms) == (rows[3], 7)
+    result = await client.views.row(topic, {"shop": "a", "id": 3})
+    assert (result.row, result.fresh_at_ms) == (rows[3], 7)
     assert [row async for row in client.views.rows(topic)] == rows
     page = await client.views.page(topic, limit=2)
     assert page.rows == rows[:2]
@@ -121,8 +121,8 @@ async def test_sql_is_asked_streamed_and_cancelled(client: Client, agent: LiveAg
     with pytest.raises(NoWorker):
         _ = [row async for row in client.sql.stream("SELECT 1")]
     async with fake_worker() as worker, httpx.AsyncClient(base_url=f"http://{agent.http}", trust_env=False) as http:
-        told = {"address": worker.address, "token": "t", "busy": 0}
-        await http.post("/v1/sql/workers/w/heartbeat", json=told)
+        body = {"address": worker.address, "token": "t", "busy": 0}
+        await http.post("/v1/sql/workers/w/heartbeat", json=body)
         assert [each.address for each in await client.sql.workers()] == [worker.address]
         answer = await client.sql.query("SELECT 1", max_rows=3)
         assert (answer.rows, answer.columns) == ([{"id": 1}], (Column(name="id", type="INT"),))

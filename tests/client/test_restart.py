@@ -31,9 +31,9 @@ async def test_a_producer_and_a_reader_outlive_the_agent(tmp_path: Path) -> None
                     if number == RECORDS // 2:
                         await asyncio.to_thread(agent.kill)
                         threading.Thread(target=agent.start).start()
-            found = await reading
-            assert sorted(found) == list(range(RECORDS))
-            assert [number for number in found if number % 2] == list(range(1, RECORDS, 2))
+            result = await reading
+            assert sorted(result) == list(range(RECORDS))
+            assert [number for number in result if number % 2] == list(range(1, RECORDS, 2))
 
 
 async def test_a_group_goes_on_where_it_was(tmp_path: Path) -> None:

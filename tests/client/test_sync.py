@@ -66,8 +66,8 @@ def test_records_go_and_come(client: SyncClient, topic: str) -> None:
         producer.flush()
         assert all(delivery.done() for delivery in deliveries)
     assert len({delivery.result().offset for delivery in deliveries}) == 3_000
-    found = list(client.consume(topic, until="end"))
-    assert len(found) == 3_001
+    result = list(client.consume(topic, until="end"))
+    assert len(result) == 3_001
     assert len(list(client.consume(topic, limit=5))) == 5
 
 
@@ -176,13 +176,13 @@ def test_errors_come_through_as_they_are(client: SyncClient) -> None:
 
 def test_waiting_in_one_thread_does_not_stop_another(client: SyncClient, topic: str) -> None:
     client.topics.create(topic)
-    found: list[bytes] = []
-    reader = threading.Thread(target=lambda: found.extend(r.value for r in client.consume(topic, limit=1)))
+    results: list[bytes] = []
+    reader = threading.Thread(target=lambda: results.extend(r.value for r in client.consume(topic, limit=1)))
     reader.start()
     with client.producer(topic) as producer:
         producer.send(b"v")
     reader.join(timeout=20)
-    assert found == [b"v"]
+    assert results == [b"v"]
 
 
 def test_a_client_that_is_not_open_says_how_to_open_it(agent: LiveAgent) -> None:

@@ -34,8 +34,8 @@ async def test_a_transaction_is_listed_told_and_aborted(agent: LiveAgent, topic:
     async with Client(agent.http) as client:
         assert f"t/{topic}" in [each.transactional_id for each in await client.transactions.list(state="Ongoing")]
         assert await client.transactions.list(open_for=timedelta(hours=1)) == []
-        told = await client.transactions.get(f"t/{topic}")
-        assert (told.is_open, told.partitions) == (True, [TransactionPartition(topic=topic, partition=0)])
+        response = await client.transactions.get(f"t/{topic}")
+        assert (response.is_open, response.partitions) == (True, [TransactionPartition(topic=topic, partition=0)])
         (held,) = await client.cluster.partitions(topic)
         assert (held.is_held_back, held.last_stable_offset, held.high_watermark) == (True, 0, 1)
         done = await client.transactions.abort(f"t/{topic}")

@@ -72,21 +72,21 @@ def on_cluster(master: str, agents: str, topic: str) -> dict[str, object]:
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     spark.dataSource.register(SlowSource)
-    found = written_and_read(spark, agents, topic)
+    result = written_and_read(spark, agents, topic)
     spark.stop()
-    return found
+    return result
 
 
 def on_connect(server: str, agents: str, topic: str, checkpoint: str) -> dict[str, object]:
     spark = SparkSession.builder.remote(server).getOrCreate()
-    found = written_and_read(spark, agents, topic)
+    result = written_and_read(spark, agents, topic)
     stream = spark.readStream.format("streamhouse").option("agents", agents).option("topic", topic)
     writer = stream.option("startingOffsets", "earliest").load().select("key", "value").writeStream
     writer = writer.format("streamhouse").option("agents", agents).option("topic", f"{topic}-copies")
     query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
     query.awaitTermination(120)
     spark.stop()
-    return {**found, "is_connect": type(spark).__module__.startswith("pyspark.sql.connect")}
+    return {**result, "is_connect": type(spark).__module__.startswith("pyspark.sql.connect")}
 
 
 def written_and_read(spark: SparkSession, agents: str, topic: str) -> dict[str, object]:
@@ -98,8 +98,8 @@ def written_and_read(spark: SparkSession, agents: str, topic: str) -> dict[str, 
 
 
 def main(result: str, where: str, *arguments: str) -> None:
-    found = (on_connect if where.startswith("sc://") else on_cluster)(where, *arguments)
-    Path(result).write_text(json.dumps(found))
+    match = (on_connect if where.startswith("sc://") else on_cluster)(where, *arguments)
+    Path(result).write_text(json.dumps(match))
 
 
 if __name__ == "__main__":

@@ -52,15 +52,17 @@ def numbers_of(rows: list[Row]) -> list[int]:
 class TestOrders:
     def test_every_record_comes_once_with_all_that_it_has(self, read: Read, client: SyncClient) -> None:
         rows = read(topic="orders", includeHeaders=True).selectExpr("*", "unix_millis(timestamp) as ms").collect()
-        found = sorted((row.topic, row.partition, row.offset, row.ms, row.key, row.value, row.headers) for row in rows)
+        results = sorted(
+            (row.topic, row.partition, row.offset, row.ms, row.key, row.value, row.headers) for row in rows
+        )
         expected = sorted(
             (r.topic, r.partition, r.offset, r.timestamp_ms, r.key, r.value, [*r.headers])
             for r in client.consume("orders", until="end")
         )
         assert [
-            (*row[:4], row[4] and bytes(row[4]), bytes(row[5]), [tuple(pair) for pair in row[6]]) for row in found
+            (*row[:4], row[4] and bytes(row[4]), bytes(row[5]), [tuple(pair) for pair in row[6]]) for row in results
         ] == expected
-        assert len(found) == 330
+        assert len(results) == 330
         assert {row.timestampType for row in rows} == {0}
 
     def test_splits_are_as_many_as_asked_for_and_share_no_record(self, read: Read) -> None:

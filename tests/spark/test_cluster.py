@@ -69,9 +69,9 @@ def test_rows_are_placed_with_three_leaders_at_once(spark: SparkSession, cluster
         send(client, "written", range(RECORDS, RECORDS + 30))
         rows.write.format("streamhouse").option("agents", agents).option("topic", "written").mode("append").save()
         leaders = {each.leader for each in client.cluster.partitions("written")}
-        found = [(int(record.text()), record.key) for record in client.consume("written", until="end")]
+        results = [(int(record.text()), record.key) for record in client.consume("written", until="end")]
     assert len(leaders) > 1
-    assert sorted(found) == [(n, f"key-{n}".encode()) for n in range(RECORDS + 30)]
+    assert sorted(results) == [(n, f"key-{n}".encode()) for n in range(RECORDS + 30)]
 
 
 def test_a_topic_is_copied_from_a_bucket_to_three_leaders_byte_for_byte(
@@ -88,8 +88,8 @@ def test_a_topic_is_copied_from_a_bucket_to_three_leaders_byte_for_byte(
         even = "int(string(value)) % 2 = 0"
         rekeyed = CopySpec(source="sales", target="rekeyed", key="value", partitions=12, where=even)
         counts = [
-            copy_job.run(asked, agents=agents, start=lambda: spark, loop=loop, job_id=asked.target).records
-            for asked in (same, rekeyed, same)
+            copy_job.run(request, agents=agents, start=lambda: spark, loop=loop, job_id=request.target).records
+            for request in (same, rekeyed, same)
         ]
         leaders = {each.leader for each in client.cluster.partitions("rekeyed")}
         orders, copied = (

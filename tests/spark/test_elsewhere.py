@@ -117,8 +117,8 @@ def run_driver(tmp_path: Path, where: str, *arguments: str) -> dict[str, object]
     command = [sys.executable, "-m", "tests.spark.elsewhere_driver", str(result), where, *arguments]
     with Started(command, tmp_path / "driver.log", SPARK_LOCAL_IP=HOSTS[0]) as driver:
         assert driver.wait() == 0, driver.output
-    found: dict[str, object] = json.loads(result.read_text())
-    return found
+    results: dict[str, object] = json.loads(result.read_text())
+    return results
 
 
 def values(client: SyncClient, topic: str) -> list[int]:
@@ -160,7 +160,7 @@ def test_topics_are_read_and_written_through_spark_connect(
 ) -> None:
     client.topics.create("connected", partitions=3)
     client.topics.create("connected-copies", partitions=1)
-    found = run_driver(tmp_path, server, agent.http, "connected", str(tmp_path / "checkpoint"))
-    assert found == {**FOUND, "is_connect": True}
+    result = run_driver(tmp_path, server, agent.http, "connected", str(tmp_path / "checkpoint"))
+    assert result == {**FOUND, "is_connect": True}
     assert values(client, "connected") == list(range(ROWS))
     assert values(client, "connected-copies") == list(range(ROWS))

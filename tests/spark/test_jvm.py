@@ -72,8 +72,8 @@ def test_columns_of_a_with_are_entered_by_position(spark: SparkSession) -> None:
 
 def test_a_parsed_plan_is_walked_with_its_withs_and_subqueries(spark: SparkSession) -> None:
     text = "WITH c AS (SELECT DISTINCT id FROM a) SELECT * FROM c WHERE id IN (SELECT id FROM b LIMIT 1)"
-    found = [kind_of(node) for node in walk_everything(parse_plan(spark, text))]
-    assert {"Distinct", "GlobalLimit"} <= set(found)
+    results = [kind_of(node) for node in walk_everything(parse_plan(spark, text))]
+    assert {"Distinct", "GlobalLimit"} <= set(results)
 
 
 def test_expressions_are_walked_from_the_outermost(spark: SparkSession) -> None:

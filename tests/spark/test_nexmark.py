@@ -68,22 +68,22 @@ def produced(keeper: LiveAgent) -> None:
 @pytest.fixture(scope="module")
 def statements(http: httpx.Client) -> Mapping[str, CreatePipeline | CreateView]:
     """The queries, with their tables and definitions told to the agent."""
-    found: dict[str, CreatePipeline | CreateView] = {}
+    results: dict[str, CreatePipeline | CreateView] = {}
     for file in sorted(FOLDER.glob("*.sql")):
         for each in parse(file.read_text()):
             if isinstance(each, CreateTable):
                 columns = [{"name": column.name, "type": column.type} for column in each.table.columns or ()]
                 http.put(f"/v1/tables/{each.name}", json=_table(each, columns)).raise_for_status()
             elif isinstance(each, CreatePipeline | CreateView):
-                found[each.name] = each
+                results[each.name] = each
                 http.put(f"/v1/pipelines/{each.name}", json=_pipeline(each)).raise_for_status()
-    return found
+    return results
 
 
 def _table(each: CreateTable, columns: list[dict[str, str]]) -> dict[str, Any]:
     table = each.table
-    told = {"connector": table.connector.value, "columns": columns, "key": list(table.key)}
-    return {**told, "options": dict(table.options), "text": each.text}
+    result = {"connector": table.connector.value, "columns": columns, "key": list(table.key)}
+    return {**result, "options": dict(table.options), "text": each.text}
 
 
 def _pipeline(each: CreatePipeline | CreateView) -> dict[str, Any]:
@@ -121,8 +121,10 @@ def runs(
     statements: Mapping[str, CreatePipeline | CreateView],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Runs:
-    told = http.post("/v1/supervisors/me/heartbeat", json={"host": "here", "slots": 100, "running": []}).json()
-    jobs = {each["pipeline"]["name"]: pipeline_job(each["pipeline"], epoch=each["epoch"]) for each in told["assigned"]}
+    response = http.post("/v1/supervisors/me/heartbeat", json={"host": "here", "slots": 100, "running": []}).json()
+    jobs = {
+        each["pipeline"]["name"]: pipeline_job(each["pipeline"], epoch=each["epoch"]) for each in response["assigned"]
+    }
     assert jobs.keys() == statements.keys()
     return Runs(
         PipelineBuilder(spark, agents=keeper.http, checkpoints=str(tmp_path_factory.mktemp("checkpoints"))), jobs

@@ -38,8 +38,8 @@ def test_a_read_starts_at_an_end_at_an_offset_or_at_a_time() -> None:
     def starts(
         edge: UniformOffset | SpecificOffsets | SpecificTimestamps, at: dict[TopicPartition, int | None]
     ) -> dict[str, int]:
-        found = starts_at(edge, LOG_BOUNDS, at, late_is_latest=True, report_loss=FAILS)
-        return {str(place): offset for place, offset in found.items()}
+        result = starts_at(edge, LOG_BOUNDS, at, late_is_latest=True, report_loss=FAILS)
+        return {str(place): offset for place, offset in result.items()}
 
     assert starts(UniformOffset(EARLIEST), {}) == {"orders-0": 5, "orders-1": 0}
     assert starts(UniformOffset(LATEST), {}) == {"orders-0": 20, "orders-1": 8}
@@ -53,12 +53,12 @@ def test_a_time_after_the_last_record_is_an_error_unless_told_otherwise() -> Non
         starts_at(SpecificTimestamps({}, 1000), LOG_BOUNDS, {A: 11, B: None}, late_is_latest=False, report_loss=FAILS)
 
 
-@pytest.mark.parametrize(("offset", "found", "cure"), [(3, 5, "do=start later"), (99, 20, "do=start earlier")])
-def test_offsets_that_are_gone_fail_the_read_or_are_left_out(offset: int, found: int, cure: str) -> None:
+@pytest.mark.parametrize(("offset", "result", "cure"), [(3, 5, "do=start later"), (99, 20, "do=start earlier")])
+def test_offsets_that_are_gone_fail_the_read_or_are_left_out(offset: int, result: int, cure: str) -> None:
     edge = SpecificOffsets({A: offset})
     with pytest.raises(DataLost, match=f"{cure}.*failOnDataLoss=false"):
         starts_at(edge, LOG_BOUNDS, {}, late_is_latest=False, report_loss=FAILS)
-    assert starts_at(edge, LOG_BOUNDS, {}, late_is_latest=False, report_loss=GOES_ON)[A] == found
+    assert starts_at(edge, LOG_BOUNDS, {}, late_is_latest=False, report_loss=GOES_ON)[A] == result
 
 
 def test_a_stream_that_has_a_checkpoint_is_not_told_of_options_that_its_checkpoint_goes_before() -> None:
@@ -108,9 +108,9 @@ def test_a_limit_is_shared_by_what_is_waiting() -> None:
 def test_a_limit_holds_and_a_stream_gets_on_whatever_waits(waiting: list[tuple[int, int]], most: float) -> None:
     starts = {TopicPartition("t", number): start for number, (start, _) in enumerate(waiting)}
     ends = {TopicPartition("t", number): start + more for number, (start, more) in enumerate(waiting)}
-    found = rate_limit(starts, ends, most)
-    assert all(starts[place] <= found[place] <= ends[place] for place in ends)
-    taken = sum(found[place] - starts[place] for place in ends)
+    result = rate_limit(starts, ends, most)
+    assert all(starts[place] <= result[place] <= ends[place] for place in ends)
+    taken = sum(result[place] - starts[place] for place in ends)
     assert taken <= max(1, most)
     assert taken > 0 or starts == ends
 

@@ -44,24 +44,27 @@ def ranges(pieces: list[SegmentRange]) -> list[tuple[int, int, bool]]:
 
 
 def test_a_span_is_the_runs_that_hold_it_and_the_tail() -> None:
-    told = plan(run(0, 10), run(12, 20), flushed_end=20, end=25)
-    assert ranges(list(segment_ranges(told, OffsetRange(ORDERS, 5)))) == [
+    result = plan(run(0, 10), run(12, 20), flushed_end=20, end=25)
+    assert ranges(list(segment_ranges(result, OffsetRange(ORDERS, 5)))) == [
         (5, 10, False),
         (12, 20, False),
         (20, 25, True),
     ]
-    assert ranges(list(segment_ranges(told, OffsetRange(ORDERS, 5, 13)))) == [(5, 10, False), (12, 13, False)]
-    assert ranges(list(segment_ranges(told, OffsetRange(ORDERS, 22, 99)))) == [(22, 25, True)]
+    assert ranges(list(segment_ranges(result, OffsetRange(ORDERS, 5, 13)))) == [(5, 10, False), (12, 13, False)]
+    assert ranges(list(segment_ranges(result, OffsetRange(ORDERS, 22, 99)))) == [(22, 25, True)]
 
 
 def test_what_lies_below_the_log_start_is_not_read() -> None:
-    told = plan(run(0, 10), log_start=4, flushed_end=10, end=10)
-    assert ranges(list(segment_ranges(told, OffsetRange(ORDERS, 0)))) == [(4, 10, False)]
+    result = plan(run(0, 10), log_start=4, flushed_end=10, end=10)
+    assert ranges(list(segment_ranges(result, OffsetRange(ORDERS, 0)))) == [(4, 10, False)]
 
 
 def test_runs_that_are_too_old_are_left_out_but_the_tail_is_not() -> None:
-    told = plan(run(0, 10, max_timestamp_ms=99), run(10, 20, max_timestamp_ms=100), flushed_end=20, end=21)
-    assert ranges(list(segment_ranges(told, OffsetRange(ORDERS, 0), from_ms=100))) == [(10, 20, False), (20, 21, True)]
+    result = plan(run(0, 10, max_timestamp_ms=99), run(10, 20, max_timestamp_ms=100), flushed_end=20, end=21)
+    assert ranges(list(segment_ranges(result, OffsetRange(ORDERS, 0), from_ms=100))) == [
+        (10, 20, False),
+        (20, 21, True),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -82,15 +85,15 @@ def test_as_many_splits_as_the_bytes_are_worth(total_bytes: float, min_partition
 
 
 def test_one_huge_partition_is_cut_evenly() -> None:
-    told = plan(run(0, 1_000_000, length=640 * MIB), flushed_end=1_000_000, end=1_000_000)
-    splits = splits_of(list(segment_ranges(told, OffsetRange(ORDERS, 0))), store="memory:", split_bytes=32 * MIB)
+    result = plan(run(0, 1_000_000, length=640 * MIB), flushed_end=1_000_000, end=1_000_000)
+    splits = splits_of(list(segment_ranges(result, OffsetRange(ORDERS, 0))), store="memory:", split_bytes=32 * MIB)
     assert len(splits) == 20
     assert {piece.end - piece.start for split in splits for piece in split.pieces} == {50_000}
 
 
 def test_a_task_has_no_more_records_than_somebody_allows_and_they_share_evenly() -> None:
-    told = plan(run(0, 60), run(60, 90), flushed_end=90, end=100)
-    pieces = list(segment_ranges(told, OffsetRange(ORDERS, 0)))
+    result = plan(run(0, 60), run(60, 90), flushed_end=90, end=100)
+    pieces = list(segment_ranges(result, OffsetRange(ORDERS, 0)))
     splits = splits_of(pieces, store="memory:", split_bytes=32 * MIB, max_records=30)
     assert [sum(piece.end - piece.start for piece in split.pieces) for split in splits] == [25, 25, 25, 25]
     offsets = [offset for split in splits for piece in split.pieces for offset in range(piece.start, piece.end)]
@@ -118,8 +121,8 @@ def test_splits_hold_every_offset_once_and_in_order(lengths: list[tuple[int, int
         end += offsets
     pieces = list(segment_ranges(plan(*runs, flushed_end=end, end=end + 7), OffsetRange(ORDERS, 0)))
     splits = splits_of(pieces, store="memory:", split_bytes=32 * MIB, min_partitions=min_partitions)
-    found = [offset for split in splits for piece in split.pieces for offset in range(piece.start, piece.end)]
-    assert found == list(range(end + 7))
+    results = [offset for split in splits for piece in split.pieces for offset in range(piece.start, piece.end)]
+    assert results == list(range(end + 7))
     assert all(split.pieces for split in splits)
     total = sum(piece.weight for piece in pieces)
     assert len(splits) <= count_splits(total, split_bytes=32 * MIB, min_partitions=min_partitions)

@@ -34,8 +34,8 @@ def test_offsets_and_times_become_ranges() -> None:
 
 
 def test_several_filters_hold_together() -> None:
-    found = translate_filters([In(("partition",), (1, 2)), In(("partition",), (2, 3)), EqualTo(("topic",), "a")])
-    assert found == PushedFilters(partitions=frozenset({2}), topics=frozenset({"a"}))
+    result = translate_filters([In(("partition",), (1, 2)), In(("partition",), (2, 3)), EqualTo(("topic",), "a")])
+    assert result == PushedFilters(partitions=frozenset({2}), topics=frozenset({"a"}))
     assert translate_filters([GreaterThan(("offset",), 5), GreaterThan(("offset",), 9)]) == PushedFilters(from_offset=9)
 
 

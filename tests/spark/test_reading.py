@@ -164,9 +164,9 @@ def test_offsets_of_a_run_count_from_where_it_was_placed(tmp_path: Path) -> None
 def test_splits_share_blocks_but_no_records(tmp_path: Path) -> None:
     piece = write_run(tmp_path, base=1_000_000, records=100)
     cut = splits_of([piece], store=f"file://{tmp_path}", split_bytes=1 << 20, min_partitions=7)
-    found = [values(split, NOBODY) for split in cut]
-    assert {len(each) for each in found} == {11, 12}
-    assert [value for each in found for value in each] == list(range(1_000_015, 1_000_095))
+    results = [values(split, NOBODY) for split in cut]
+    assert {len(each) for each in results} == {11, 12}
+    assert [value for each in results for value in each] == list(range(1_000_015, 1_000_095))
 
 
 def test_times_leave_blocks_and_records_out(tmp_path: Path) -> None:

@@ -37,9 +37,9 @@ def test_micro_batches_are_quick_and_filters_narrow_reads() -> None:
 
 
 def test_agents_are_told_to_drivers_wherever_they_run() -> None:
-    told = {name: value for name, value in spark_settings("a:1,b:2").items() if name.endswith("STREAMHOUSE_AGENTS")}
-    assert len(told) == 3
-    assert set(told.values()) == {"a:1,b:2"}
+    result = {name: value for name, value in spark_settings("a:1,b:2").items() if name.endswith("STREAMHOUSE_AGENTS")}
+    assert len(result) == 3
+    assert set(result.values()) == {"a:1,b:2"}
 
 
 def test_each_line_of_the_file_is_a_setting_or_its_reason() -> None:

@@ -12,7 +12,7 @@ def ran(program: str) -> str:
 
 
 def test_imports_are_left_alone_from_the_second_task_on() -> None:
-    found = ran(
+    results = ran(
         """
         import gc
         from streamhouse.spark.runtime.python_worker import prepare_worker_process
@@ -23,11 +23,11 @@ def test_imports_are_left_alone_from_the_second_task_on() -> None:
         print(first > 1000, gc.get_freeze_count() >= first + 1000)
         """
     )
-    assert found == "True True"
+    assert results == "True True"
 
 
 def test_cycles_of_later_tasks_are_still_collected() -> None:
-    found = ran(
+    results = ran(
         """
         import gc
         from streamhouse.spark.runtime.python_worker import prepare_worker_process
@@ -42,11 +42,11 @@ def test_cycles_of_later_tasks_are_still_collected() -> None:
         print(gc.get_freeze_count() == frozen, gc.collect() >= 3)
         """
     )
-    assert found == "True True"
+    assert results == "True True"
 
 
 def test_the_memory_of_a_buffer_is_there_for_the_next_one() -> None:
-    found = ran(
+    result = ran(
         """
         import resource
         from streamhouse.spark.runtime.python_worker import prepare_worker_process
@@ -62,4 +62,4 @@ def test_the_memory_of_a_buffer_is_there_for_the_next_one() -> None:
         print(faults() - before < 20 * 1024)
         """
     )
-    assert found == "True"
+    assert result == "True"

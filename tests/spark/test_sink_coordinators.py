@@ -44,5 +44,5 @@ def test_each_row_comes_once_when_whoever_coordinates_is_killed_in_the_commit(sp
     write(spark, f"{pair.addresses},{pair.second.http}", ROWS)
     assert pair.trap.sprung == 2
     with SyncClient(pair.addresses) as client:
-        found = sorted(int(record.text()) for record in client.consume("orders", until="end"))
-    assert found == list(range(2 * ROWS))
+        results = sorted(int(record.text()) for record in client.consume("orders", until="end"))
+    assert results == list(range(2 * ROWS))

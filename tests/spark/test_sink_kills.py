@@ -87,11 +87,11 @@ def test_each_row_comes_once_whatever_is_killed(killed_agent: LiveAgent, lines: 
         client.topics.create("copies", partitions=3)
         for fault in KILLS:
             assert drivers.run(fault) == -signal.SIGKILL
-            found = [record.text() for record in client.consume("copies", until="end")]
-            assert len(found) == len(set(found))
-            assert len(found) % LINES == 0  # whole micro-batches
+            results = [record.text() for record in client.consume("copies", until="end")]
+            assert len(results) == len(set(results))
+            assert len(results) % LINES == 0  # whole micro-batches
         assert drivers.run("task:2", master="local[2,4]") == 0
-        found = [record.text() for record in client.consume("copies", until="end")]
-    assert sorted(found) == sorted(f"{number}-{line}" for number in range(FILES) for line in range(LINES))
+        results = [record.text() for record in client.consume("copies", until="end")]
+    assert sorted(results) == sorted(f"{number}-{line}" for number in range(FILES) for line in range(LINES))
     stored = [path for path in (killed_agent.data / "objects" / "placed").rglob("*") if path.is_file()]
     assert len(stored) > FILES  # tries that nobody committed are the collector's

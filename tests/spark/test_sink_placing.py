@@ -170,9 +170,9 @@ def test_an_unknown_topic_in_a_row_is_told(sink_agent: LiveAgent) -> None:
 
 def test_a_topic_is_made_where_agents_do_that(agent: LiveAgent) -> None:
     name = f"made-{uuid.uuid4()}"
-    found = WriteTarget.find(WriteOptions(agents=agent.http, topic=name), VALUES, overwrite=False)
-    assert found.target is not None
-    assert found.target.name == name
+    result = WriteTarget.find(WriteOptions(agents=agent.http, topic=name), VALUES, overwrite=False)
+    assert result.target is not None
+    assert result.target.name == name
 
 
 def test_topics_are_not_overwritten(sink_agent: LiveAgent, topic: str) -> None:
@@ -239,10 +239,10 @@ class Scripted:
 
     def __init__(self, *answers: HttpResponse | Exception) -> None:
         self.answers = list(answers)
-        self.asked = 0
+        self.requests = 0
 
     async def send(self, *_: object, **__: object) -> HttpResponse:
-        self.asked += 1
+        self.requests += 1
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
             raise answer
@@ -261,7 +261,7 @@ def agents(http: Scripted, clock: ManualClock) -> CommitClient:
 async def test_a_commit_is_asked_for_again_until_somebody_answers() -> None:
     http, clock = Scripted(Unavailable("away"), HttpResponse(503, b"{}"), HttpResponse(429, b"{}"), DONE), ManualClock()
     assert (await agents(http, clock).commit(COMMIT, timeout_s=60)).replayed
-    assert http.asked == 4
+    assert http.requests == 4
     assert clock.waits == sorted(clock.waits)
 
 
@@ -276,7 +276,7 @@ async def test_a_commit_that_is_refused_is_not_asked_for_again() -> None:
     http = Scripted(HttpResponse(409, b'{"detail": "commit is older than the last one"}'))
     with pytest.raises(CommitRefused, match="older than the last one"):
         await agents(http, ManualClock()).commit(COMMIT, timeout_s=60)
-    assert http.asked == 1
+    assert http.requests == 1
 
 
 TOPIC = HttpResponse(
@@ -286,13 +286,13 @@ TOPIC = HttpResponse(
 
 async def test_an_answer_about_a_topic_holds_for_a_moment() -> None:
     http, clock = Scripted(TOPIC), ManualClock()
-    asked = agents(http, clock)
-    assert (await asked.target("a", timeout_s=1)).partitions == 2
-    await asked.target("a", timeout_s=1)
-    assert http.asked == 1
+    request = agents(http, clock)
+    assert (await request.target("a", timeout_s=1)).partitions == 2
+    await request.target("a", timeout_s=1)
+    assert http.requests == 1
     clock.now += FRESH_S + 0.1
-    await asked.target("a", timeout_s=1)
-    assert http.asked == 2
+    await request.target("a", timeout_s=1)
+    assert http.requests == 2
 
 
 # --- commits of many runs

@@ -78,7 +78,7 @@ class Bucket:
         return done
 
     def batches(self, segments: Sequence[SegmentRow]) -> dict[TopicPartition, list[bytes]]:
-        found: dict[TopicPartition, list[bytes]] = {}
+        results: dict[TopicPartition, list[bytes]] = {}
         for segment in segments:
             body = self.objects[segment.key]
             assert len(body) == segment.size_bytes
@@ -88,10 +88,10 @@ class Bucket:
                 for entry in index.blocks:
                     block = decode_block(body[entry.position : entry.position + entry.stored_bytes], entry)
                     name = TopicPartition(run.topic, run.partition)
-                    found.setdefault(name, []).extend(
+                    results.setdefault(name, []).extend(
                         block[span.position : span.position + span.size_bytes] for span in iter_batches(block)
                     )
-        return found
+        return results
 
     def records(self, segments: Sequence[SegmentRow]) -> dict[TopicPartition, list[StoredRecord]]:
         return {
@@ -128,10 +128,10 @@ def test_rows_stand_in_their_partitions_in_their_order_from_offset_0() -> None:
     keys = [f"key-{n}" for n in range(500)]
     batch = rows(key=keys, value=[f"value-{n}" for n in range(500)])
     (segment,) = writer(bucket, target()).write([batch.slice(0, 123), batch.slice(123)])
-    found = bucket.records([segment])
+    result = bucket.records([segment])
     for partition in range(4):
         expected = [n for n in range(500) if partition_for(keys[n].encode(), 4) == partition]
-        records = found[TopicPartition("orders", partition)]
+        records = result[TopicPartition("orders", partition)]
         assert records == [
             StoredRecord(offset, NOW_MS, keys[n].encode(), f"value-{n}".encode(), ())
             for offset, n in enumerate(expected)
@@ -145,8 +145,8 @@ def test_rows_stand_in_their_partitions_in_their_order_from_offset_0() -> None:
 def test_rows_without_a_key_spread_evenly_over_all_batches() -> None:
     bucket = Bucket()
     given = [rows(value=[str(n)]) for n in range(100)]
-    found = bucket.records(writer(bucket, target()).write(given))
-    assert [len(records) for records in found.values()] == [25] * 4
+    result = bucket.records(writer(bucket, target()).write(given))
+    assert [len(records) for records in result.values()] == [25] * 4
 
 
 def test_headers_times_and_partitions_come_as_they_are_given() -> None:
@@ -160,8 +160,8 @@ def test_headers_times_and_partitions_come_as_they_are_given() -> None:
         headers=pa.array([[("h", b"1"), ("h", None)], None, []], HEADERS),
         ignored=[1, 2, 3],
     )
-    found = bucket.records(writer(bucket, target(partitions=5)).write([batch]))
-    assert found == {
+    result = bucket.records(writer(bucket, target(partitions=5)).write([batch]))
+    assert result == {
         TopicPartition("orders", 3): [StoredRecord(0, 1_700_000_000_123, b"a", None, (("h", b"1"), ("h", None)))],
         TopicPartition("orders", 1): [StoredRecord(0, NOW_MS, own, b"", ())],
         TopicPartition("orders", 0): [StoredRecord(0, 0, b"c", b"\xff", ())],
@@ -188,10 +188,10 @@ def test_rows_go_to_the_topics_that_they_name_in_one_object() -> None:
     names = ["returns", "orders", "orders", "returns", "orders"]
     batch = rows(value=list("abcde"), topic=names, partition=pa.array([0] * 5, pa.int32()))
     segments = writer(bucket, topics).write([batch])
-    found = bucket.records(segments)
+    result = bucket.records(segments)
     assert len(segments) == 1
-    assert values_of(found[TopicPartition("orders", 0)]) == [b"b", b"c", b"e"]
-    assert values_of(found[TopicPartition("returns", 0)]) == [b"a", b"d"]
+    assert values_of(result[TopicPartition("orders", 0)]) == [b"b", b"c", b"e"]
+    assert values_of(result[TopicPartition("returns", 0)]) == [b"a", b"d"]
 
 
 def test_a_row_without_a_topic_is_told() -> None:

@@ -233,5 +233,5 @@ def waiting(reader: StreamReader, since: dict[str, Any]) -> int:
     return sum(ends(reader.reportLatestOffset() or {"offsets": {}})) - sum(ends(since))
 
 
-def ends(told: dict[str, Any]) -> list[int]:
-    return [offset for offsets in told["offsets"].values() for offset in offsets.values()]
+def ends(results: dict[str, Any]) -> list[int]:
+    return [offset for offsets in results["offsets"].values() for offset in offsets.values()]

@@ -93,11 +93,11 @@ def decoded(
         codec=Codec.NONE,
         now_ms=0,
     )
-    wanted = only or typed_schema(schema, include_headers=False)
-    check_typed(wanted, schema)
-    shape = TypedRecordBatchBuilder.of(wanted, schema, "localhost:1")
-    found = read_columns([batch], Selection(shape.required & ALL_COLUMNS), limit_bytes=1 << 20)
-    return pa.Table.from_batches([shape.record_batch(found, PLACE, shift=100)])
+    expected = only or typed_schema(schema, include_headers=False)
+    check_typed(expected, schema)
+    shape = TypedRecordBatchBuilder.of(expected, schema, "localhost:1")
+    result = read_columns([batch], Selection(shape.required & ALL_COLUMNS), limit_bytes=1 << 20)
+    return pa.Table.from_batches([shape.record_batch(result, PLACE, shift=100)])
 
 
 def test_avro_records_are_columns_with_what_is_known_of_them_besides(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,8 +163,8 @@ def test_records_of_an_older_schema_have_the_new_fields_default(monkeypatch: pyt
     )
     monkeypatch.setattr(typed_decoder, "writer_schema", lambda address, schema_id: written)
     batch = encode_batch([NewRecord(value=b"\0\0\0\0\1" + written.encode({"id": 1}))], codec=Codec.NONE, now_ms=0)
-    found = read_columns([batch], Selection(shape.required), limit_bytes=1 << 20)
-    assert shape.record_batch(found, PLACE).to_pylist() == [{"id": 1, "raw": b"\xff"}]
+    result = read_columns([batch], Selection(shape.required), limit_bytes=1 << 20)
+    assert shape.record_batch(result, PLACE).to_pylist() == [{"id": 1, "raw": b"\xff"}]
 
 
 @pytest.mark.parametrize("value", [b"", b"\x0e"])
@@ -209,13 +209,13 @@ def errors_of(monkeypatch: pytest.MonkeyPatch, only: str | None, *, keep_values:
     parsed = schema.parsed()
     monkeypatch.setattr(typed_decoder, "writer_schema", lambda address, schema_id: parsed)
     batch = encode_batch([NewRecord(value=value) for value in ORDERS], codec=Codec.NONE, now_ms=0)
-    wanted = typed_schema(schema, include_headers=False, keep_errors=True)
+    expected = typed_schema(schema, include_headers=False, keep_errors=True)
     if only is not None:
-        wanted = StructType([wanted[name] for name in only.split(",")])
-    check_typed(wanted, schema, keep_errors=True)
-    shape = TypedRecordBatchBuilder.of(wanted, schema, "localhost:1", keep_errors=True, keep_values=keep_values)
-    found = read_columns([batch], Selection(shape.required), limit_bytes=1 << 20)
-    rows: list[dict[str, Any]] = shape.record_batch(found, PLACE, shift=100).to_pylist()
+        expected = StructType([expected[name] for name in only.split(",")])
+    check_typed(expected, schema, keep_errors=True)
+    shape = TypedRecordBatchBuilder.of(expected, schema, "localhost:1", keep_errors=True, keep_values=keep_values)
+    result = read_columns([batch], Selection(shape.required), limit_bytes=1 << 20)
+    rows: list[dict[str, Any]] = shape.record_batch(result, PLACE, shift=100).to_pylist()
     return rows
 
 
@@ -223,10 +223,10 @@ def test_records_that_cannot_be_decoded_are_told_of_in_columns(monkeypatch: pyte
     rows = errors_of(monkeypatch, None)
     assert [row["id"] for row in rows] == [1, None, None, None, None, 2]
     assert [row["_value"] for row in rows] == [None, ORDERS[1], None, ORDERS[3], ORDERS[4], None]
-    told = [row["_error"] for row in rows]
-    assert [text is None for text in told] == [True, False, True, False, False, True]
-    assert "record=orders-3@101" in told[1]
-    assert "path=/id" in told[3]
+    results = [row["_error"] for row in rows]
+    assert [text is None for text in results] == [True, False, True, False, False, True]
+    assert "record=orders-3@101" in results[1]
+    assert "path=/id" in results[3]
     assert [row["_offset"] for row in rows] == list(range(100, 106))
 
 
@@ -272,8 +272,8 @@ def test_a_pipeline_goes_on_over_records_that_cannot_be_decoded(
     target = stream.writeStream.format("memory").queryName("mixed").option("checkpointLocation", str(tmp_path))
     query = target.trigger(availableNow=True).start()
     assert query.awaitTermination(120)
-    found = spark.sql("select id, _value from mixed order by _offset").collect()
-    assert [(row.id, row._value) for row in found] == [(1, None), (None, b"no schema")]
+    result = spark.sql("select id, _value from mixed order by _offset").collect()
+    assert [(row.id, row._value) for row in result] == [(1, None), (None, b"no schema")]
 
 
 async def test_a_topic_without_a_schema_has_none_and_who_insists_is_told_to_register_one(agent: LiveAgent) -> None:

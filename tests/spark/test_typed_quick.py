@@ -173,9 +173,9 @@ def both_ways(kind: str, payloads: list[bytes | None], writer: ParsedSchema | No
         values = column_of(payloads)
         quick = replace(DECODERS[kind], _quick={})
         slow = replace(DECODERS[kind], _quick={1: None})
-        found = quick.decode(values), slow.decode(values)
+        result = quick.decode(values), slow.decode(values)
         assert quick._quick.get(1, quick) is not None, "there is no quick way"
-        return found
+        return result
 
 
 def check_same(quick: Decoded, slow: Decoded) -> None:
@@ -263,9 +263,9 @@ def test_fields_of_an_older_or_newer_writer_go_by_their_names() -> None:
         kinds = typed_schema(SCHEMAS["AVRO"], include_headers=False)
         shape = TypedRecordBatchBuilder.of(StructType([kinds[name] for name in own]), SCHEMAS["AVRO"], "localhost:1")
         assert shape.decoder is not None
-        found = shape.decoder.decode(column_of([payload]))
+        result = shape.decoder.decode(column_of([payload]))
         assert shape.decoder._quick[1] is not None
-    assert [array.to_pylist() for array in found.arrays] == [[5], ["x"], [None], [None]]
+    assert [array.to_pylist() for array in result.arrays] == [[5], ["x"], [None], [None]]
 
 
 PARSED_FIELDS = [f"f{at}" for at in range(len(AVRO_FIELDS))]
@@ -276,8 +276,8 @@ def test_a_list_that_says_it_has_more_than_there_is_takes_no_memory() -> None:
     reader = schema("AVRO", text)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typed_decoder, "writer_schema", lambda address, schema_id: reader.parsed())
-        found = decoder(reader).decode(column_of([b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01" + b"\x02"]))
-    assert set(found.wrong) == {0}
+        result = decoder(reader).decode(column_of([b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01" + b"\x02"]))
+    assert set(result.wrong) == {0}
 
 
 def test_records_of_several_schemas_are_in_the_order_of_their_offsets() -> None:
@@ -291,9 +291,9 @@ def test_records_of_several_schemas_are_in_the_order_of_their_offsets() -> None:
     assert values is not None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typed_decoder, "writer_schema", lambda address, schema_id: other)
-        found = replace(DECODERS["JSON"], _quick={2: None}).decode(values)
-    assert found.arrays[0].to_pylist() == list(range(9))
-    assert found.arrays[0].type == pa.int64()
+        result = replace(DECODERS["JSON"], _quick={2: None}).decode(values)
+    assert result.arrays[0].to_pylist() == list(range(9))
+    assert result.arrays[0].type == pa.int64()
 
 
 def test_a_writer_of_another_language_is_read_record_by_record() -> None:

@@ -39,7 +39,7 @@ def watch(armed_path: str, found_path: str) -> None:
         line = f"{event} at {ours[-1].filename}:{ours[-1].lineno} in {ours[-1].name}\n"
         if line not in seen:
             seen.add(line)
-            with open(found_path, "a") as found:
-                found.write(line)
+            with open(found_path, "a") as result:
+                result.write(line)
 
     sys.addaudithook(hook)

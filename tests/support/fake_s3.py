@@ -188,8 +188,8 @@ class FakeS3:
                 return self._get(request)
 
     def _put(self, request: Request) -> Reply:
-        asked = request.headers.get("if-none-match") == "*" or request.headers.get("x-goog-if-generation-match") == "0"
-        if asked and self._honours_create_only and request.key in self.objects:
+        query = request.headers.get("if-none-match") == "*" or request.headers.get("x-goog-if-generation-match") == "0"
+        if query and self._honours_create_only and request.key in self.objects:
             return self._failure(412, request)
         self.objects[request.key] = request.body
         return Reply(headers={"etag": f'"{len(request.body)}"'})
@@ -199,10 +199,10 @@ class FakeS3:
         if whole is None:
             return self._failure(404, request)
         headers = {"etag": f'"{len(whole)}"'}
-        wanted = request.headers.get("range")
-        if wanted is None:
+        expected = request.headers.get("range")
+        if expected is None:
             return Reply(headers=headers, body=whole)
-        first, _, last = wanted.removeprefix("bytes=").partition("-")
+        first, _, last = expected.removeprefix("bytes=").partition("-")
         start = int(first) if first else max(0, len(whole) - int(last))
         end = min(len(whole), int(last) + 1) if first and last else len(whole)
         if start >= len(whole):

@@ -58,20 +58,20 @@ def marked(environment: Mapping[str, str]) -> Iterator[dict[str, str]]:
 def end_marked(mark: str) -> None:
     """End all who bear it: first by asking. Those that they start meanwhile bear it as well."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
-        asked: set[int] = set()
+        requests: set[int] = set()
         deadline = time.monotonic() + GRACE_S
-        while (found := bearers(mark)) and time.monotonic() < deadline:
-            for pid in found - asked:
+        while (result := bearers(mark)) and time.monotonic() < deadline:
+            for pid in result - requests:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, sign)
-            asked |= found
+            requests |= result
             time.sleep(LOOK_S)
 
 
 def bearers(mark: str) -> set[int]:
     """Processes that were started with this mark, or with one that begins with it."""
-    wanted = f"\0{VARIABLE}={mark}".encode()
-    return {pid for pid in _all_processes() if wanted in b"\0" + _environment_of(pid)}
+    expected = f"\0{VARIABLE}={mark}".encode()
+    return {pid for pid in _all_processes() if expected in b"\0" + _environment_of(pid)}
 
 
 def _all_processes() -> set[int]:

@@ -89,8 +89,8 @@ def main(*steps: str) -> None:
         left = asyncio.run(count()) - before
         wrote = asyncio.run(write_batch(TARGET, batch(step), rows()))
         after = asyncio.run(count()) - before
-        told = {"step": step, "killed": os.WTERMSIG(status), "left": left, "wrote": wrote, "after": after}
-        sys.stdout.write(json.dumps(told) + "\n")
+        result = {"step": step, "killed": os.WTERMSIG(status), "left": left, "wrote": wrote, "after": after}
+        sys.stdout.write(json.dumps(result) + "\n")
 
 
 if __name__ == "__main__":

@@ -260,9 +260,9 @@ def test_names_that_need_quotes_are_read_and_written(
     rows = lines.stream().selectExpr("concat('n', n)", "id").toDF(odd, key)
     target = replace(table("odd", key=(key,)), options={"connection": "warehouse", "table": '"Odd.Table"'})
     run(rows, target, writing)
-    found = PLACE.read(spark, target, READING).collect()
-    assert sorted(row.asDict()[key] for row in found) == [1, 2]
-    assert {row.asDict()[odd] for row in found} == {"n7", "n8"}
+    result = PLACE.read(spark, target, READING).collect()
+    assert sorted(row.asDict()[key] for row in result) == [1, 2]
+    assert {row.asDict()[odd] for row in result} == {"n7", "n8"}
 
 
 def test_a_declared_type_is_a_type_and_nothing_else(spark: SparkSession, ask: Ask) -> None:

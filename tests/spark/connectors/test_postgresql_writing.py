@@ -141,9 +141,9 @@ def test_a_process_that_is_killed_behind_a_step_leaves_all_rows_or_none(ask: Ask
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    told = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [each["step"] for each in told if each["killed"] == signal.SIGKILL] == steps
-    for each in told:
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [each["step"] for each in results if each["killed"] == signal.SIGKILL] == steps
+    for each in results:
         is_committed = each["step"] == "COMMIT;"
         assert (each["left"], each["wrote"], each["after"]) == ((4, False, 4) if is_committed else (0, True, 4))
     assert ask("SELECT DISTINCT count(*) FROM totals GROUP BY id") == [(len(steps),)]
@@ -181,8 +181,8 @@ async def test_values_of_every_type_arrive(ask: Ask) -> None:
         "a": ["[1, null, 3]", None],
     }
     await write(target, FIRST, pa.RecordBatch.from_pydict(values))
-    found = await asyncio.to_thread(ask, "SELECT * FROM kinds")
-    assert found == [
+    result = await asyncio.to_thread(ask, "SELECT * FROM kinds")
+    assert result == [
         (
             1,
             'a "quoted"\nline, and ü',
@@ -250,6 +250,6 @@ async def test_a_connection_that_can_not_be_opened_is_told_without_its_password(
     assert PASSWORD not in str(caught.value)
 
 
-async def _first(door: Any) -> AsyncIterator[Any]:
-    async with door as link:
+async def _first(backend: Any) -> AsyncIterator[Any]:
+    async with backend as link:
         return link  # type: ignore[no-any-return]

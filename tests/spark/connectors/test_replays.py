@@ -55,10 +55,10 @@ def target(
 ) -> Iterator[MakeTarget]:
     name = f"kept-{next(NUMBERS)}"
     with httpx.Client(base_url=f"http://{keeper.http}", trust_env=False) as http, SyncClient(keeper.http) as client:
-        wanted = {"kind": "view", "text": f"CREATE MATERIALIZED VIEW `{name}` AS SELECT 1", "key": ["id"]}
-        http.put(f"/v1/pipelines/{name}", json=wanted).raise_for_status()
-        told = http.post("/v1/supervisors/me/heartbeat", json={"host": "here", "slots": 100, "running": []}).json()
-        [mine] = [each for each in told["assigned"] if each["pipeline"]["name"] == name]
+        body = {"kind": "view", "text": f"CREATE MATERIALIZED VIEW `{name}` AS SELECT 1", "key": ["id"]}
+        http.put(f"/v1/pipelines/{name}", json=body).raise_for_status()
+        response = http.post("/v1/supervisors/me/heartbeat", json={"host": "here", "slots": 100, "running": []}).json()
+        [mine] = [each for each in response["assigned"] if each["pipeline"]["name"] == name]
         writing = WriteContext(
             agents=keeper.http,
             pipeline=name,

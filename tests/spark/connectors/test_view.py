@@ -86,10 +86,10 @@ class Kept:
 def keep(spark: SparkSession, http: httpx.Client, keeper: LiveAgent, tmp_path: Path) -> Callable[..., Kept]:
     def keep(*, key: tuple[str, ...] = (), mode: str = "update") -> Kept:
         name = f"view-{next(NUMBERS)}"
-        wanted = {"kind": "view", "text": f"CREATE MATERIALIZED VIEW `{name}` AS SELECT 1", "key": list(key)}
-        http.put(f"/v1/pipelines/{name}", json=wanted).raise_for_status()
-        told = http.post("/v1/supervisors/me/heartbeat", json={"host": "here", "slots": 100, "running": []}).json()
-        [mine] = [each for each in told["assigned"] if each["pipeline"]["name"] == name]
+        body = {"kind": "view", "text": f"CREATE MATERIALIZED VIEW `{name}` AS SELECT 1", "key": list(key)}
+        http.put(f"/v1/pipelines/{name}", json=body).raise_for_status()
+        response = http.post("/v1/supervisors/me/heartbeat", json={"host": "here", "slots": 100, "running": []}).json()
+        [mine] = [each for each in response["assigned"] if each["pipeline"]["name"] == name]
         writing = WriteContext(
             agents=keeper.http,
             pipeline=name,
@@ -282,10 +282,10 @@ def test_a_view_is_the_batch_result_across_micro_batches_late_records_and_restar
     monkeypatch.setattr(materialized_view, "PART_ROWS", 1)
     lines.add(*(play("10:00:03", user, 8) for user in ("ann", "bob", "cat", "dan")))
     with monkeypatch.context() as broken:
-        ask, asked = materialized_view._send, itertools.count()
+        ask, request = materialized_view._send, itertools.count()
 
         def third_fails(*args: Any) -> Any:
-            if next(asked) == 2:
+            if next(request) == 2:
                 raise RuntimeError("killed between two parts")
             return ask(*args)
 
@@ -296,12 +296,12 @@ def test_a_view_is_the_batch_result_across_micro_batches_late_records_and_restar
     assert kept.rows() == expected()
 
     key = {"w": '{"start": "2026-01-01T10:00:00Z", "end": "2026-01-01T10:01:00Z"}', "user": "ann"}
-    found = kept.get("/rows", **key)
-    assert found["row"]["total"] == 1 + 4 + 6 + 8
+    result = kept.get("/rows", **key)
+    assert result["row"]["total"] == 1 + 4 + 6 + 8
     offsets = Path(kept.writing.checkpoint, "offsets", "3").read_text().splitlines()
-    assert found["fresh_at_ms"] == json.loads(offsets[1])["batchTimestampMs"]
-    told = kept.get()
-    assert (told["key"], told["rows"], told["batch"]) == (["w", "user"], 7, 3)
+    assert result["fresh_at_ms"] == json.loads(offsets[1])["batchTimestampMs"]
+    response = kept.get()
+    assert (response["key"], response["rows"], response["batch"]) == (["w", "user"], 7, 3)
 
 
 LEAVING: tuple[tuple[str, tuple[str, ...]], ...] = (

@@ -23,7 +23,7 @@ from streamhouse.spark.query.catalog import Catalog
 from streamhouse.spark.query.resolver import resolve
 from tests.spark.connectors import test_view
 from tests.spark.connectors.test_view import Kept
-from tests.spark.sql.fakes import FakeDoor
+from tests.spark.sql.fakes import FakeBackend
 from tests.support.agent import LiveAgent
 from tests.support.depth import scaled
 
@@ -55,8 +55,8 @@ class Topic:
     def put(self, partition: int, timestamp_ms: int, value: dict[str, Any] | None, *, key: str | None = None) -> None:
         text = None if value is None else json.dumps(value)
         with self.client.producer(self.name) as producer:
-            told = producer.enqueue(text, key=key, partition=partition, timestamp_ms=TIME_MS + timestamp_ms)
-        self.records.append(Produced(partition, told.result().offset, timestamp_ms, key, value))
+            delivery = producer.enqueue(text, key=key, partition=partition, timestamp_ms=TIME_MS + timestamp_ms)
+        self.records.append(Produced(partition, delivery.result().offset, timestamp_ms, key, value))
 
     def put_at_random(self, seed: int, number: int, *, parity: int = 0) -> None:
         """Eight keys in three partitions, times in no order, some of them twice; all are even, or odd."""
@@ -66,23 +66,24 @@ class Topic:
             for n in range(number):
                 id_, at, partition = chance.randrange(8), 2 * chance.randrange(100) + parity, chance.randrange(3)
                 value, key = {"id": id_, "n": 1000 * seed + n}, f"k{id_}"
-                told = producer.enqueue(json.dumps(value), key=key, partition=partition, timestamp_ms=TIME_MS + at)
-                sent.append((told, partition, at, key, value))
+                delivery = producer.enqueue(json.dumps(value), key=key, partition=partition, timestamp_ms=TIME_MS + at)
+                sent.append((delivery, partition, at, key, value))
         self.records += [
-            Produced(partition, told.result().offset, at, key, value) for told, partition, at, key, value in sent
+            Produced(partition, delivery.result().offset, at, key, value)
+            for delivery, partition, at, key, value in sent
         ]
 
 
 def newest(*topics: Topic) -> dict[int, int]:
     """For each id the `n` of the newest record: by time, then partition and offset."""
-    found: dict[int, tuple[Any, int]] = {}
+    results: dict[int, tuple[Any, int]] = {}
     for each in (record for topic in topics for record in topic.records if record.value is not None):
         order = (each.timestamp_ms, each.partition, each.offset)
         assert each.value is not None
-        known = found.get(each.value["id"])
+        known = results.get(each.value["id"])
         if known is None or order > known[0]:
-            found[each.value["id"]] = (order, each.value["n"])
-    return {key: n for key, (_, n) in found.items()}
+            results[each.value["id"]] = (order, each.value["n"])
+    return {key: n for key, (_, n) in results.items()}
 
 
 @pytest.fixture
@@ -112,7 +113,7 @@ class Bench:
             for each in self.topics
         ]
         agents = self.kept.writing.agents
-        catalog = Catalog(agents, backend=FakeDoor(*tables))
+        catalog = Catalog(agents, backend=FakeBackend(*tables))
         reading = ReadContext(agents=agents, max_records_per_trigger=limit, with_versions=True)
         return resolve(self.spark, self.text, catalog, reading).frame
 
@@ -159,10 +160,10 @@ def test_a_batch_that_failed_between_its_parts_is_told_again(
     orders.put_at_random(3, 60)
     monkeypatch.setattr(materialized_view, "PART_ROWS", 1)
     with monkeypatch.context() as broken:
-        ask, asked = materialized_view._send, itertools.count()
+        ask, request = materialized_view._send, itertools.count()
 
         def third_fails(*args: Any) -> Any:
-            if next(asked) == 2:
+            if next(request) == 2:
                 raise RuntimeError("killed between two parts")
             return ask(*args)
 
@@ -305,10 +306,10 @@ def test_a_supervisors_view_has_versions(
     orders.put_at_random(9, 60)
     name = f"latest-{orders.name}"
     text = f"CREATE MATERIALIZED VIEW `{name}` KEY (id) AS SELECT id, n FROM STREAM({orders.name})"
-    wanted = {"kind": "view", "text": text, "key": ["id"], "options": {"trigger": "available now"}}
-    http.put(f"/v1/pipelines/{name}", json=wanted).raise_for_status()
-    told = http.post("/v1/supervisors/me/heartbeat", json={"host": "here", "slots": 100, "running": []}).json()
-    [mine] = [each for each in told["assigned"] if each["pipeline"]["name"] == name]
+    body = {"kind": "view", "text": text, "key": ["id"], "options": {"trigger": "available now"}}
+    http.put(f"/v1/pipelines/{name}", json=body).raise_for_status()
+    response = http.post("/v1/supervisors/me/heartbeat", json={"host": "here", "slots": 100, "running": []}).json()
+    [mine] = [each for each in response["assigned"] if each["pipeline"]["name"] == name]
     builder = PipelineBuilder(spark, agents=keeper.http, checkpoints=str(tmp_path))
 
     def run() -> dict[int, int]:

@@ -129,12 +129,12 @@ class Engines:
     def sums(self, written: Written) -> dict[str, tuple[int, int, int]]:
         """Rows, the sum of `amount`, and how many have a `country`, by engine."""
         frame = self.polars(written)
-        found = frame.select(
+        result = frame.select(
             polars.len().alias("rows"), polars.col("amount").sum(), polars.col("country").count()
         ).collect()
         said = {
             "duckdb": tuple(self.duckdb(written, "count(*), coalesce(sum(amount), 0), count(country)")),
-            "polars": found.row(0),
+            "polars": result.row(0),
             "spark": tuple(
                 written.read().selectExpr("count(*)", "coalesce(sum(amount), 0)", "count(country)").first() or ()
             ),
@@ -146,7 +146,7 @@ class Engines:
                 sum(row["amount"] for row in rows),
                 sum(row["country"] is not None for row in rows),
             )
-        return {engine: tuple(int(each) for each in told) for engine, told in said.items()}  # type: ignore[misc]
+        return {engine: tuple(int(each) for each in entry) for engine, entry in said.items()}  # type: ignore[misc]
 
 
 @pytest.fixture
@@ -168,12 +168,12 @@ def own_agent(tmp_path: Path) -> Iterator[LiveAgent]:
 
 def job(agent: LiveAgent, name: str, **given: str) -> PipelineJob:
     """The pipeline, taken as a supervisor takes it: agents place what its owner writes."""
-    told = _told(agent, f"pipelines/{name}")
-    running = [] if told["owner"] is None else [{"name": name, "epoch": told["owner"]["epoch"]}]
+    reported = _told(agent, f"pipelines/{name}")
+    running = [] if reported["owner"] is None else [{"name": name, "epoch": reported["owner"]["epoch"]}]
     beat = _told(agent, "supervisors/test/heartbeat", {"host": "test", "slots": 4, "running": running})
     [mine] = [each for each in beat["assigned"] if each["pipeline"]["name"] == name]
-    found = pipeline_job(mine["pipeline"], epoch=mine["epoch"], lineage=mine["lineage"])
-    return replace(found, given={**found.given, "trigger": "available now", **given})
+    result = pipeline_job(mine["pipeline"], epoch=mine["epoch"], lineage=mine["lineage"])
+    return replace(result, given={**result.given, "trigger": "available now", **given})
 
 
 def _told(agent: LiveAgent, path: str, body: Any = None) -> Any:

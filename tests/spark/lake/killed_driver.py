@@ -37,8 +37,8 @@ def main(location: str, changes: str, checkpoint: str, began: str) -> None:
     writing.SMALL_FILES = 2  # type: ignore[misc]
 
     def before_batch() -> None:
-        with Path(began).open("a") as told:
-            told.write(".")
+        with Path(began).open("a") as result:
+            result.write(".")
 
     how = WriteContext(
         agents="127.0.0.1:1",

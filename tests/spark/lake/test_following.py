@@ -23,23 +23,23 @@ class MadeUpAgents:
     def __init__(self) -> None:
         self.topics: dict[str, dict[str, str]] = {"orders": {}, "clicks": {}}
         self.kept: dict[str, dict[str, Any]] = {"tables": {}, "pipelines": {}}
-        self.asked: list[tuple[str, str]] = []
+        self.requests: list[tuple[str, str]] = []
         self.is_away = False
 
     def changes(self) -> list[tuple[str, str]]:
         """What was changed since the last time."""
-        found = [each for each in self.asked if each[0] in ("PUT", "DELETE")]
-        self.asked.clear()
-        return found
+        results = [each for each in self.requests if each[0] in ("PUT", "DELETE")]
+        self.requests.clear()
+        return results
 
     def answer(self, request: httpx.Request) -> httpx.Response:
-        self.asked.append((request.method, request.url.path))
+        self.requests.append((request.method, request.url.path))
         _, _, what, *names = request.url.path.split("/")
         if self.is_away:
             return httpx.Response(503, json={"detail": "away"})
         if what == "topics":
-            told = [{"name": name, "settings": settings} for name, settings in self.topics.items()]
-            return httpx.Response(200, json={"topics": told})
+            results = [{"name": name, "settings": settings} for name, settings in self.topics.items()]
+            return httpx.Response(200, json={"topics": results})
         if what == "read-plans":
             return httpx.Response(200, json={"store": "file:///srv/data/objects"})
         return self._kept(request, what, names)
@@ -120,9 +120,9 @@ async def test_a_look_asks_once_for_all_topics_and_changes_nothing_without_need(
     agents.topics = {f"topic{number}": ICEBERG for number in range(20)}
     await followed.reconcile_once()
     assert len(agents.kept["tables"]) == len(agents.kept["pipelines"]) == 20
-    agents.asked.clear()
+    agents.requests.clear()
     assert await followed.reconcile_once() == []
-    assert agents.asked == [("GET", "/v1/tables"), ("GET", "/v1/pipelines"), ("GET", "/v1/topics")]
+    assert agents.requests == [("GET", "/v1/tables"), ("GET", "/v1/pipelines"), ("GET", "/v1/topics")]
 
 
 async def test_a_setting_makes_the_table_changes_it_and_ends_it(agents: MadeUpAgents, followed: Followed) -> None:
@@ -215,7 +215,7 @@ async def test_the_looks_go_on_while_agents_are_away_and_that_is_said_once(
     agents.is_away, followed.clock.sleeps = True, 5
     with caplog.at_level(logging.WARNING), pytest.raises(asyncio.CancelledError):
         await followed.following.run()
-    assert agents.asked.count(("GET", "/v1/tables")) >= 6
+    assert agents.requests.count(("GET", "/v1/tables")) >= 6
     assert len([each for each in caplog.records if "topic settings" in each.message]) == 1
 
 

@@ -38,37 +38,37 @@ def columns(text: str) -> tuple[Column, ...]:
     return tuple(Column(name=name, type=kind) for name, kind in (each.split() for each in text.split(",")))
 
 
-def growing(door: MadeUpDoor) -> ColumnWatcher:
-    bound = Catalog("", backend=door)
+def growing(backend: MadeUpDoor) -> ColumnWatcher:
+    bound = Catalog("", backend=backend)
     table = bound.find("orders")
     assert table is not None
     read = TableRef(name="orders", table=table, is_stream=True, origin=bound.origin("orders"))
-    return ColumnWatcher(bound, Catalog("", backend=door), [read])
+    return ColumnWatcher(bound, Catalog("", backend=backend), [read])
 
 
 def test_another_registered_schema_ends_the_query(spark: SparkSession) -> None:
-    door = MadeUpDoor(registered=columns("id bigint"))
-    before_batch = growing(door)
+    backend = MadeUpDoor(registered=columns("id bigint"))
+    before_batch = growing(backend)
     before_batch.check()
-    door.registered = columns("id bigint,country string")
-    growing(door).check()
+    backend.registered = columns("id bigint,country string")
+    growing(backend).check()
     before_batch._looked_at_s = None
     with pytest.raises(Unavailable, match="other columns now"):
         before_batch.check()
 
 
 def test_records_with_a_new_field_end_it_and_records_without_an_old_one_do_not(spark: SparkSession) -> None:
-    door = MadeUpDoor(records=[b'{"id": 1, "country": "de"}'])
-    before_batch = growing(door)
+    backend = MadeUpDoor(records=[b'{"id": 1, "country": "de"}'])
+    before_batch = growing(backend)
     seen: list[list[bytes | None]] = [
         [b'{"id": 2}'],
         [b'{"id": 2, "country": null}'],
         [b'{"id": "text", "country": "de"}'],
     ]
     for records in seen:
-        door.records, before_batch._looked_at_s = records, None
+        backend.records, before_batch._looked_at_s = records, None
         before_batch.check()
-    door.records, before_batch._looked_at_s = [b'{"id": 2, "vip": true}'], None
+    backend.records, before_batch._looked_at_s = [b'{"id": 2, "vip": true}'], None
     with pytest.raises(Unavailable, match="stream=orders"):
         before_batch.check()
 
@@ -78,9 +78,9 @@ def test_what_was_inferred_only_ever_grows(spark: SparkSession) -> None:
     known = OverlayCatalog(anew)
     kept = columns("id BIGINT,country STRING,place STRUCT<city:STRING>")
     known.add(Table(name="orders", connector=Connector.TOPIC, columns=kept, options={"format": "json"}))
-    found = grown_catalog(known, anew, known.kept).find("orders")
-    assert found is not None
-    assert [(each.name, each.type) for each in found.columns or ()] == [
+    result = grown_catalog(known, anew, known.kept).find("orders")
+    assert result is not None
+    assert [(each.name, each.type) for each in result.columns or ()] == [
         ("id", "bigint"),
         ("country", "string"),
         ("place", "struct<city:string,zip:bigint>"),

@@ -110,9 +110,9 @@ class Drivers:
 
 
 def by_key(rows: Sequence[tuple[int, int]]) -> Model:
-    found = dict(rows)
-    assert len(found) == len(rows)  # each key is there once
-    return found
+    result = dict(rows)
+    assert len(result) == len(rows)  # each key is there once
+    return result
 
 
 def of_pyiceberg(location: str) -> Model:
@@ -137,5 +137,5 @@ def test_each_key_is_there_once_with_its_last_value_whenever_the_driver_is_kille
     assert drivers.finished() == 0, drivers.output
     assert lake.last_batch(QUERY_ID) == BATCHES - 1
     assert of_pyiceberg(drivers.location) == models[-1]
-    found = duck.execute(f"SELECT id, amount FROM iceberg_scan('{drivers.location}')").fetchall()
-    assert by_key([(row[0], row[1]) for row in found]) == models[-1]
+    result = duck.execute(f"SELECT id, amount FROM iceberg_scan('{drivers.location}')").fetchall()
+    assert by_key([(row[0], row[1]) for row in result]) == models[-1]

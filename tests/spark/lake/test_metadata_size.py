@@ -25,8 +25,8 @@ def progress_of(batch: int, query: str = "q") -> Progress:
 
 
 def newest(folder: Path) -> str:
-    found = max(folder.glob("*.metadata.json"), key=lambda path: (path.stat().st_mtime_ns, path.name))
-    return found.read_text()
+    result = max(folder.glob("*.metadata.json"), key=lambda path: (path.stat().st_mtime_ns, path.name))
+    return result.read_text()
 
 
 def test_iceberg_metadata_has_the_offsets_once(tmp_path: Path) -> None:
@@ -35,14 +35,14 @@ def test_iceberg_metadata_has_the_offsets_once(tmp_path: Path) -> None:
     for batch in range(COMMITS):
         assert lake.last_batch("q") == (batch - 1 if batch else None)
         lake.commit((), (), progress_of(batch))
-    told = newest(tmp_path / "lake" / "metadata")
-    assert told.count("1000000099") == PARTITIONS
-    assert "1000000098" not in told
-    assert len(told) < COMMITS * SNAPSHOT_BYTES + 64 * 1024
+    result = newest(tmp_path / "lake" / "metadata")
+    assert result.count("1000000099") == PARTITIONS
+    assert "1000000098" not in result
+    assert len(result) < COMMITS * SNAPSHOT_BYTES + 64 * 1024
     lake.last_batch("another")
     lake.commit((), (), progress_of(0, "another"))
-    told = newest(tmp_path / "lake" / "metadata")
-    assert (told.count("1000000099"), told.count("1000000000")) == (0, PARTITIONS)
+    result = newest(tmp_path / "lake" / "metadata")
+    assert (result.count("1000000099"), result.count("1000000000")) == (0, PARTITIONS)
     assert (lake.last_batch("q"), lake.last_batch("another")) == (COMMITS - 1, 0)
 
 

@@ -57,9 +57,9 @@ class Orders:
         return list(self.client.consume("orders", until="end"))
 
     def letters(self) -> list[tuple[Any, Any, dict[str, str]]]:
-        found = list(self.client.consume("orders_now.dead-letters", until="end"))
-        told = [{name: (value or b"").decode() for name, value in each.headers} for each in found]
-        both = [(each.key, each.value, headers) for each, headers in zip(found, told, strict=True)]
+        result = list(self.client.consume("orders_now.dead-letters", until="end"))
+        results = [{name: (value or b"").decode() for name, value in each.headers} for each in result]
+        both = [(each.key, each.value, headers) for each, headers in zip(result, results, strict=True)]
         return sorted(both, key=lambda each: int(each[2]["sh.offset"]))
 
 

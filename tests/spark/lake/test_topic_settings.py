@@ -51,10 +51,10 @@ def tables(agent: LiveAgent) -> dict[str, Any]:
 
 def rows_of(location: Path) -> dict[int, int]:
     try:
-        found = StaticTable.from_metadata(str(location)).scan().to_arrow().to_pylist()
+        result = StaticTable.from_metadata(str(location)).scan().to_arrow().to_pylist()
     except (FileNotFoundError, NoSuchTableError, ValueError):  # no commit yet
         return {}
-    return {row["id"]: row["amount"] for row in found}
+    return {row["id"]: row["amount"] for row in result}
 
 
 def altered(admin: Any, *changes: tuple[str, str | None]) -> None:

@@ -58,8 +58,8 @@ def agents_ahead(ahead_ms: int) -> Iterator[None]:
     """The agents' clocks say that it is so much later."""
 
     async def told_later(self: MaintenanceClient, topic: str) -> MaintenancePlan:
-        told = await original(self, topic)
-        return msgspec.structs.replace(told, now_ms=(told.now_ms or 0) + ahead_ms)
+        result = await original(self, topic)
+        return msgspec.structs.replace(result, now_ms=(result.now_ms or 0) + ahead_ms)
 
     original = MaintenanceClient.plan
     with pytest.MonkeyPatch.context() as patch:
@@ -78,9 +78,9 @@ class HereSurvivors:
     latest: dict[int, list[int]]
     before: Callable[[OffsetGroup], None]
 
-    def rewrite(self, wanted: OffsetGroup, act: Callable[[bytes], bytes]) -> bytes:
-        self.before(wanted)
-        offsets = [each for each in self.latest.get(wanted.partition, ()) if wanted.start <= each < wanted.end]
+    def rewrite(self, expected: OffsetGroup, act: Callable[[bytes], bytes]) -> bytes:
+        self.before(expected)
+        offsets = [each for each in self.latest.get(expected.partition, ()) if expected.start <= each < expected.end]
         return act(np.array(offsets, np.int64).tobytes())
 
 
@@ -110,17 +110,17 @@ class HereExecutors:
         for batch in read([numbers]):
             for partition, high, low, offset in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 latest[partition, high, low] = max(offset, latest.get((partition, high, low), -1))
-        found: dict[int, list[int]] = markers_to_keep(edges)
+        results: dict[int, list[int]] = markers_to_keep(edges)
         for (partition, _, _), offset in sorted(latest.items(), key=lambda item: item[1]):
-            found.setdefault(partition, []).append(offset)
+            results.setdefault(partition, []).append(offset)
 
-        found = {partition: sorted(set(offsets)) for partition, offsets in found.items()}
+        results = {partition: sorted(set(offsets)) for partition, offsets in results.items()}
 
-        def note(wanted: OffsetGroup) -> None:
-            self.rewritten.append(wanted)
-            self._before(wanted)
+        def note(expected: OffsetGroup) -> None:
+            self.rewritten.append(expected)
+            self._before(expected)
 
-        return HereSurvivors(found, note), IoStats()
+        return HereSurvivors(results, note), IoStats()
 
     def cancel(self) -> None: ...
 
@@ -203,7 +203,7 @@ def read_all(agent: Bootstrapped, topic: str, *, partitions: int = 1, isolation:
             "fetch.wait.max.ms": 10,
         }
     )
-    found: list[Seen] = []
+    results: list[Seen] = []
     try:
         consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in range(partitions)])
         ended: set[int | None] = set()
@@ -213,13 +213,13 @@ def read_all(agent: Bootstrapped, topic: str, *, partitions: int = 1, isolation:
             if (error := message.error()) is None:
                 place, key, value = (message.partition(), message.offset()), message.key(), message.value()
                 assert key is not None
-                found.append(Seen(place[0] or 0, place[1] or 0, key, value and value.strip(b'"')))
+                results.append(Seen(place[0] or 0, place[1] or 0, key, value and value.strip(b'"')))
             else:
                 assert error.code() == KafkaError._PARTITION_EOF, error
                 ended.add(message.partition())
     finally:
         consumer.close()
-    return found
+    return results
 
 
 def left_by_kafka(log: Iterable[Seen]) -> list[Seen]:

@@ -76,8 +76,8 @@ def plan(agent: LiveAgent, topic: str) -> MaintenancePlan:
     pages: list[MaintenancePlan] = []
     while not pages or pages[-1].next is not None:
         cursor = pages[-1].next if pages else None
-        told = ask(agent, "/v1/maintenance/plan", {"topic": topic, "cursor": cursor})
-        pages.append(msgspec.convert(told, MaintenancePlan))
+        response = ask(agent, "/v1/maintenance/plan", {"topic": topic, "cursor": cursor})
+        pages.append(msgspec.convert(response, MaintenancePlan))
     return msgspec.structs.replace(pages[-1], partitions=merge_pages(pages))
 
 
@@ -97,12 +97,12 @@ async def consumed(agent: LiveAgent, topic: str, count: int) -> list[Seen]:
     consumer = AIOKafkaConsumer(topic, bootstrap_servers=agent.bootstrap, auto_offset_reset="earliest")
     await consumer.start()
     try:
-        found: list[Seen] = []
+        results: list[Seen] = []
         async with asyncio.timeout(60):
-            while len(found) < count:
+            while len(results) < count:
                 record = await consumer.getone()
-                found.append((record.partition, record.offset, record.timestamp, record.key, record.value))
-        return sorted(found)
+                results.append((record.partition, record.offset, record.timestamp, record.key, record.value))
+        return sorted(results)
     finally:
         await consumer.stop()
 
@@ -111,8 +111,8 @@ async def at_time(agent: LiveAgent, topic: str, times: dict[int, int]) -> dict[i
     consumer = AIOKafkaConsumer(bootstrap_servers=agent.bootstrap)
     await consumer.start()
     try:
-        found = await consumer.offsets_for_times({TopicPartition(topic, each): at for each, at in times.items()})
-        return {place.partition: at for place, at in found.items()}
+        result = await consumer.offsets_for_times({TopicPartition(topic, each): at for each, at in times.items()})
+        return {place.partition: at for place, at in result.items()}
     finally:
         await consumer.stop()
 

@@ -91,10 +91,10 @@ def left_of(place: LiveAgent | KafkaPeer, end: int, isolation: str = "read_commi
 
 def when_cleaned(kafka: KafkaPeer, end: int, isolation: str = "read_committed") -> list[Seen]:
     deadline = time.monotonic() + CLEANED_WITHIN_S
-    while len(found := left_of(kafka, end, isolation)) > KEYS:
+    while len(result := left_of(kafka, end, isolation)) > KEYS:
         assert time.monotonic() < deadline, "Kafka's cleaner is not done"
         time.sleep(1)
-    return found
+    return result
 
 
 def test_what_is_left_is_what_kafka_leaves(kafka: KafkaPeer, tmp_path: Path) -> None:

@@ -145,8 +145,8 @@ def test_the_command_compacts_and_says_what_it_did(agent: LiveAgent, spark: Spar
         timeout=RUN_TIMEOUT_S,
     )
     assert ran.returncode == 0, ran.stderr
-    told = json.loads(ran.stdout)
-    assert (told["records"], told["dropped_records"], told["up_to"]) == (2, 6, {"0": 8})
+    result = json.loads(ran.stdout)
+    assert (result["records"], result["dropped_records"], result["up_to"]) == (2, 6, {"0": 8})
     assert ran.stderr == b"", "Spark's own words are in a file, and a bar is for terminals"
 
 

@@ -85,8 +85,8 @@ async def test_offsets_of_any_size_survive_everything(agent: LiveAgent) -> None:
 
     last = {partition: start + FLUSHES - 1 for partition, start in enumerate(STARTS)}
     times = {partition: at for partition, offset, at, *_ in before if offset == last[partition]}
-    found = await at_time(agent, "old", times)
-    assert {partition: at.offset for partition, at in found.items() if at is not None}.keys() == last.keys()
+    result = await at_time(agent, "old", times)
+    assert {partition: at.offset for partition, at in result.items() if at is not None}.keys() == last.keys()
     assert await committed(agent, last) == last
     for partition, offset in last.items():
         page = ask(agent, f"/v1/topics/old/partitions/{partition}/records?offset={offset}", method="GET")

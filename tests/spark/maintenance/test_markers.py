@@ -58,24 +58,24 @@ def test_tasks_leave_what_an_agent_leaves_and_what_kafka_does(
 ) -> None:
     written = Written()
     log: list[Buffer] = []
-    told: list[AbortedTransaction] = []
+    results: list[AbortedTransaction] = []
     now_ms = NOW_MS
     for steps, passed_ms in rounds:
         known, known_aborted = len(written.log), len(written.aborted)
         write(written, steps)
         log += written.log[known:]
-        told += written.aborted[known_aborted:]
+        results += written.aborted[known_aborted:]
         now_ms += passed_ms
         end = written.stable_end
-        expected = clean(entries(log), told, end=end, now_ms=now_ms, retention_ms=DAY_MS)
-        by_agent = compact(log, told, end=end, now_ms=now_ms)
-        by_spark = by_tasks(log, told, end=end, now_ms=now_ms, split_at=split_at)
+        expected = clean(entries(log), results, end=end, now_ms=now_ms, retention_ms=DAY_MS)
+        by_agent = compact(log, results, end=end, now_ms=now_ms)
+        by_spark = by_tasks(log, results, end=end, now_ms=now_ms, split_at=split_at)
         assert by_spark.log == by_agent.log
         assert entries(by_spark.log) == expected.log
-        ends = {each.last_offset for each in told}
+        ends = {each.last_offset for each in results}
         assert by_spark.spent == [offset for offset in by_agent.spent if offset in ends]
         assert set(by_spark.spent) == set(expected.spent_aborts) & ends
-        log, told = by_spark.log, [each for each in told if each.last_offset not in by_spark.spent]
+        log, results = by_spark.log, [each for each in results if each.last_offset not in by_spark.spent]
 
 
 def test_offsets_of_objects_that_were_placed_are_those_of_the_log() -> None:

@@ -85,9 +85,9 @@ def test_where_nothing_is_to_be_done_nothing_is_started(quick: LiveAgent) -> Non
     assert merge(quick, "little", tasks=NoTasks(), policy=BY_POLICY).runs_after == 5
     assert merge(quick, "little").runs_after == 1
     assert merge(quick, "little", tasks=NoTasks()).runs_before == 1
-    with pytest.raises(UnknownTopic) as told:
+    with pytest.raises(UnknownTopic) as raised:
         merge(quick, "nothing", tasks=NoTasks())
-    assert str(told.value) == "unknown topic or partition; name=nothing"
+    assert str(raised.value) == "unknown topic or partition; name=nothing"
 
 
 class Leaping(SystemClock):
@@ -105,13 +105,13 @@ class Leaping(SystemClock):
 def test_a_wrong_address_is_told_without_the_patience_that_agents_get_later(quick: LiveAgent) -> None:
     clock = Leaping()
 
-    async def asked(address: str) -> None:
+    async def check_address(address: str) -> None:
         async with MaintenanceClient(address, clock=clock) as maintainers:
             await maintainers.check_agent()
 
-    asyncio.run(asked(quick.http))
+    asyncio.run(check_address(quick.http))
     with pytest.raises(Unavailable, match="no agent answers on"):
-        asyncio.run(asked("127.0.0.1:1"))
+        asyncio.run(check_address("127.0.0.1:1"))
     assert 0 < clock.leapt_s <= CHECK_S < RETRY_TIMEOUT_S
     with pytest.raises(Unavailable, match="doesn't speak HTTP"):
         merge_job.run("shared", agents=quick.bootstrap, tasks=NoTasks())

@@ -93,9 +93,9 @@ def test_the_command_merges_and_says_what_it_did(spark: SparkSession, quick: Liv
         timeout=RUN_TIMEOUT_S,
     )
     assert ran.returncode == 0, ran.stderr
-    told = json.loads(ran.stdout)
-    assert (told["runs_before"], told["runs_after"], told["objects"]) == (20, 2, 2)
-    assert told["costs"]["puts"] == 2
+    result = json.loads(ran.stdout)
+    assert (result["runs_before"], result["runs_after"], result["objects"]) == (20, 2, 2)
+    assert result["costs"]["puts"] == 2
     assert ran.stderr == b"", "Spark's own words are in a file, and a bar is for terminals"
 
 

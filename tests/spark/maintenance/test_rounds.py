@@ -138,10 +138,10 @@ async def test_a_supervisor_that_ends_kills_its_job_and_its_turn_runs_out(
     assert jobs.killed == 1
     assert run_count(agent, "left") == 25
     topic_id = plan(agent, "left").topic_id
-    async with AgentClient(agent.http) as asked:
+    async with AgentClient(agent.http) as request:
         later = Clock(ahead_ms=31_000)
-        assert await TopicLeases(asked, name="bert", clock=SystemClock()).take(topic_id, for_s=30) is None
-        assert await TopicLeases(asked, name="bert", clock=later).take(topic_id, for_s=30) is not None
+        assert await TopicLeases(request, name="bert", clock=SystemClock()).take(topic_id, for_s=30) is None
+        assert await TopicLeases(request, name="bert", clock=later).take(topic_id, for_s=30) is not None
 
 
 class Clock(SystemClock):
@@ -153,8 +153,8 @@ class Clock(SystemClock):
 
 
 async def test_a_turn_is_kept_by_its_owner_alone(agent: LiveAgent) -> None:
-    async with AgentClient(agent.http) as asked:
-        anna, bert = (TopicLeases(asked, name=name, clock=SystemClock()) for name in ("anna", "bert"))
+    async with AgentClient(agent.http) as request:
+        anna, bert = (TopicLeases(request, name=name, clock=SystemClock()) for name in ("anna", "bert"))
         turn = await anna.take("some-topic", for_s=0)
         assert turn is not None
         taken = await bert.take("some-topic", for_s=30)

@@ -59,8 +59,8 @@ def test_an_offset_belongs_to_the_group_whose_bounds_hold_it() -> None:
 @given(st.lists(st.tuples(st.sampled_from([0, 3, 4]), st.integers(0, 2**41)), max_size=20))
 def test_no_offset_is_lost_and_none_comes_to_another_partition(pairs: list[tuple[int, int]]) -> None:
     (made,) = GroupTask(BOUNDS)([rows([each for each, _ in pairs], [each for _, each in pairs])])
-    found = [BOUNDS[group].partition for group in made.column("group").to_pylist()]
-    assert found == [partition for partition, _ in pairs]
+    results = [BOUNDS[group].partition for group in made.column("group").to_pylist()]
+    assert results == [partition for partition, _ in pairs]
 
 
 def test_the_offsets_of_a_group_are_sorted_whatever_came_first() -> None:

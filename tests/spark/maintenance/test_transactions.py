@@ -41,23 +41,23 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveAgent]:
 
 
 def by_http(agent: LiveAgent, topic: str) -> dict[bytes, bytes]:
-    found: dict[bytes, bytes | None] = {}
+    results: dict[bytes, bytes | None] = {}
     offset = 0
     while True:
         page = ask(agent, f"/v1/topics/{topic}/partitions/0/records?offset={offset}", method="GET")
         for record in page["records"]:
-            found[record["key"].encode()] = None if record["value"] is None else str(record["value"]).encode()
+            results[record["key"].encode()] = None if record["value"] is None else str(record["value"]).encode()
         if page["next_offset"] == offset:
-            return {key: value for key, value in found.items() if value is not None}
+            return {key: value for key, value in results.items() if value is not None}
         offset = page["next_offset"]
 
 
 def by_command(agent: LiveAgent, topic: str) -> dict[bytes, bytes]:
-    told = CliRunner().invoke(app, ["consume", topic, "--from-beginning", "--json", "--bootstrap", agent.bootstrap])
-    assert told.exit_code == 0, told.output
-    records = [json.loads(line) for line in told.stdout.splitlines()]
-    found = {each["key"].encode(): each["value"] for each in records}
-    return {key: str(value).encode() for key, value in found.items() if value is not None}
+    result = CliRunner().invoke(app, ["consume", topic, "--from-beginning", "--json", "--bootstrap", agent.bootstrap])
+    assert result.exit_code == 0, result.output
+    records = [json.loads(line) for line in result.stdout.splitlines()]
+    results = {each["key"].encode(): each["value"] for each in records}
+    return {key: str(value).encode() for key, value in results.items() if value is not None}
 
 
 READERS = {"http": by_http, "command": by_command}
@@ -107,12 +107,12 @@ def test_markers_and_what_is_told_of_aborted_transactions_go_in_their_time(agent
     for days, rows in ((0, 1), (0, 0), (2, 0)):
         put(agent, "markers", ("b", "x"))
         compact_later(agent, "markers", days * DAY_MS)
-        (told,) = flushed_plan(agent, "markers").partitions
-        assert len(told.aborted) == rows
+        (result,) = flushed_plan(agent, "markers").partitions
+        assert len(result.aborted) == rows
         assert final(read_all(agent, "markers")) == {b"a": b"1", b"b": b"x"}
-    (told,) = plan(agent, "markers").partitions
+    (result,) = plan(agent, "markers").partitions
     # Of the first transaction nothing is left, of the second its record and its marker; and the last of the others.
-    assert sum(run.records for run in told.runs) == 3
+    assert sum(run.records for run in result.runs) == 3
 
 
 def test_an_agent_compacts_as_jobs_do(busy: LiveAgent) -> None:

@@ -31,8 +31,8 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveAgent]:
 
 def batch_read(spark: SparkSession, agent: LiveAgent, topic: str) -> dict[bytes, bytes]:
     rows = spark.read.format("streamhouse").option("agents", agent.http).option("topic", topic).load().collect()
-    found = {bytes(row.key): row.value for row in sorted(rows, key=lambda row: row.offset)}
-    return {key: bytes(value) for key, value in found.items() if value is not None}
+    results = {bytes(row.key): row.value for row in sorted(rows, key=lambda row: row.offset)}
+    return {key: bytes(value) for key, value in results.items() if value is not None}
 
 
 def test_spark_reads_and_compacts_what_was_committed(

@@ -93,11 +93,11 @@ class LiveSupervisor:
     @property
     def runners(self) -> dict[str, int]:
         """Processes with a Spark, by the name that they were given."""
-        found = {}
+        results = {}
         for pid in _children(self.pid):
             words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
-            found[words[words.index("--name") + 1].removeprefix("streamhouse-pipelines-")] = pid
-        return found
+            results[words[words.index("--name") + 1].removeprefix("streamhouse-pipelines-")] = pid
+        return results
 
     def kill_jvm(self) -> None:
         jvms = [pid for pid in below(self.pid) if _program(pid) == "java"]
@@ -169,8 +169,8 @@ class Pipelines:
         return self.run("apply", str(file), "--no-validate", *flags)
 
     def of(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.run("describe", name, "--json"))
-        return found
+        results: dict[str, Any] = json.loads(self.run("describe", name, "--json"))
+        return results
 
     def phase(self, name: str) -> str:
         phase: str = self.of(name)["status"]["phase"]
@@ -180,8 +180,8 @@ class Pipelines:
         try:
             until(lambda: all(self.phase(name) == phase for name in names), f"{names} is {phase}")
         except AssertionError:
-            told = "\n".join(f"{name}: {self.of(name)}\n{self.run('logs', name)}" for name in names)
-            raise AssertionError(f"not {phase}:\n{told}") from None
+            result = "\n".join(f"{name}: {self.of(name)}\n{self.run('logs', name)}" for name in names)
+            raise AssertionError(f"not {phase}:\n{result}") from None
 
     def read(self, topic: str) -> list[Any]:
         try:
@@ -193,26 +193,26 @@ class Pipelines:
 
     def reads(self, topic: str, expected: list[Any]) -> None:
         """Exactly these rows come, in whatever order, each once."""
-        wanted = sorted(map(canonical, expected))
+        definition = sorted(map(canonical, expected))
         try:
-            until(lambda: len(self.read(topic)) >= len(wanted), f"{len(wanted)} rows in {topic}")
+            until(lambda: len(self.read(topic)) >= len(definition), f"{len(definition)} rows in {topic}")
         finally:
-            found = sorted(map(canonical, self.read(topic)))
-            assert found == wanted
+            results = sorted(map(canonical, self.read(topic)))
+            assert results == definition
 
     def shows(self, view: str, expected: list[Any]) -> None:
         """A view comes to have exactly these rows."""
-        wanted = sorted(map(canonical, expected))
-        found: list[str] = []
+        definition = sorted(map(canonical, expected))
+        results: list[str] = []
 
         def is_right() -> bool:
-            found[:] = sorted(map(canonical, self.client.views.rows(view)))
-            return found == wanted
+            results[:] = sorted(map(canonical, self.client.views.rows(view)))
+            return results == definition
 
         try:
             until(is_right, f"{view} is right")
         finally:
-            assert found == wanted
+            assert results == definition
 
     def send(self, topic: str, rows: Iterable[Any]) -> None:
         with self.client.producer(topic) as producer:

@@ -156,16 +156,16 @@ def test_late_rows_are_counted_on_by_the_next_run_and_the_next_supervisor() -> N
             subject.started(run)
         subject.update({"late_rows": late})
     assert subject.status(0)["late_rows"] == 6
-    told = {"name": "c", "kind": "sql", "text": "x", "target": "c", "query_id": "q", "revision": 1, "generation": 2}
+    result = {"name": "c", "kind": "sql", "text": "x", "target": "c", "query_id": "q", "revision": 1, "generation": 2}
     status = {"batch_id": 7, "late_rows": 6, "progress": {"generation": 2}}
     taken = PipelineState(
-        pipeline_job({**told, "status": status}, epoch=8), backoff=Backoff(), ids=Ids(random.Random(1)), now=0.0
+        pipeline_job({**result, "status": status}, epoch=8), backoff=Backoff(), ids=Ids(random.Random(1)), now=0.0
     )
     assert taken.status(0)["late_rows"] == 6
     taken.started(1)
     taken.update({"late_rows": 4})
     assert taken.status(0)["late_rows"] == 10
-    anew = pipeline_job({**told, "generation": 3, "status": status}, epoch=9)
+    anew = pipeline_job({**result, "generation": 3, "status": status}, epoch=9)
     assert anew.late_rows == 0
 
 
@@ -179,14 +179,14 @@ def test_the_log_tells_of_late_rows_once_a_minute() -> None:
 
 
 def test_a_query_without_watermark_has_none() -> None:
-    told = {**PROGRESS, "eventTime": {"watermark": "1970-01-01T00:00:00.000Z"}, "stateOperators": []}
-    figures = query_metrics(told, Totals())
+    results = {**PROGRESS, "eventTime": {"watermark": "1970-01-01T00:00:00.000Z"}, "stateOperators": []}
+    figures = query_metrics(results, Totals())
     assert figures["watermark_ms"] is None
     assert figures["state_rows"] is None
 
 
 def test_a_generation_has_run_when_its_own_status_says_so() -> None:
-    told = {
+    results = {
         "name": "copies",
         "kind": "sql",
         "text": "x",
@@ -198,8 +198,8 @@ def test_a_generation_has_run_when_its_own_status_says_so() -> None:
         "shape": {"streams": ["orders"], "state": [], "target": "copies"},
     }
     status = {"batch_id": 3, "progress": {"generation": 1}}
-    assert not pipeline_job({**told, "status": status}, epoch=1).has_run
-    job = pipeline_job({**told, "status": {**status, "progress": {"generation": 2}}}, epoch=1)
+    assert not pipeline_job({**results, "status": status}, epoch=1).has_run
+    job = pipeline_job({**results, "status": {**status, "progress": {"generation": 2}}}, epoch=1)
     assert job.has_run
     assert job.is_alone
     assert job.shape is not None

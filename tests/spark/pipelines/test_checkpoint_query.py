@@ -23,8 +23,8 @@ def folder() -> MemoryFolder:
 
 
 def kept(folder: MemoryFolder) -> str:
-    found: str = json.loads(folder.files[FILE])["shape"]["signature"]
-    return found
+    result: str = json.loads(folder.files[FILE])["shape"]["signature"]
+    return result
 
 
 def test_another_query_is_refused_with_what_to_do(folder: MemoryFolder) -> None:

@@ -43,9 +43,9 @@ def test_another_querys_checkpoint_is_refused() -> None:
 
 def test_a_query_without_state_goes_on_from_its_last_commit() -> None:
     folder = MemoryFolder()
-    told = prepare(folder, query_id=QUERY, state=(), before=LastCommit(epoch=3, progress={"offsets": OFFSETS}))
-    assert told is not None
-    assert "micro-batch 3" in told
+    result = prepare(folder, query_id=QUERY, state=(), before=LastCommit(epoch=3, progress={"offsets": OFFSETS}))
+    assert result is not None
+    assert "micro-batch 3" in result
     assert {name for name in folder.files if name.startswith("offsets")} == {"offsets/2", "offsets/3"}
     assert folder.files["offsets/3"] == OFFSETS
     assert folder.files["commits/3"].startswith("v1\n")

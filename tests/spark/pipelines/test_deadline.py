@@ -53,8 +53,8 @@ def test_a_line_that_is_read_behind_the_end_of_one_before_it_changes_nothing() -
 
 
 def test_what_processes_of_a_group_started_belongs_to_it_whatever_their_group() -> None:
-    found = {10: (1, 10), 11: (10, 10), 12: (11, 12), 13: (12, 12), 20: (1, 20), 21: (20, 20)}
-    assert below(10, found) == {10, 11, 12, 13}
+    result = {10: (1, 10), 11: (10, 10), 12: (11, 12), 13: (12, 12), 20: (1, 20), 21: (20, 20)}
+    assert below(10, result) == {10, 11, 12, 13}
 
 
 class Runner:

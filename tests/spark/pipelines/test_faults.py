@@ -52,27 +52,27 @@ def fault(*messages: str, state: str | None = None) -> Any:
     ],
 )
 def test_our_own_errors_are_found_in_what_a_task_said(line: str, can_retry: bool) -> None:
-    found = fault("Job aborted", PYTHON.format(line))
-    assert found.words == line.partition(": ")[2]
-    assert found.can_retry is can_retry
+    result = fault("Job aborted", PYTHON.format(line))
+    assert result.words == line.partition(": ")[2]
+    assert result.can_retry is can_retry
 
 
 def test_an_error_in_a_users_function_is_told_in_its_words() -> None:
-    found = fault("Job aborted", PYTHON.format("ValueError: boom in my code"))
-    assert found.words == "ValueError: boom in my code"
-    assert found.can_retry
+    result = fault("Job aborted", PYTHON.format("ValueError: boom in my code"))
+    assert result.words == "ValueError: boom in my code"
+    assert result.can_retry
 
 
 def test_data_that_a_query_cannot_take_stays_so() -> None:
-    found = fault("Job aborted", "[CAST_INVALID_INPUT] The value 'x' cannot be cast. SQLSTATE: 22018", state="22018")
-    assert found.words == "[CAST_INVALID_INPUT] The value 'x' cannot be cast."
-    assert not found.can_retry
+    result = fault("Job aborted", "[CAST_INVALID_INPUT] The value 'x' cannot be cast. SQLSTATE: 22018", state="22018")
+    assert result.words == "[CAST_INVALID_INPUT] The value 'x' cannot be cast."
+    assert not result.can_retry
 
 
 def test_a_spark_that_is_in_trouble_is_tried_again() -> None:
-    found = fault("Python worker failed to connect back.")
-    assert found.words == "Python worker failed to connect back."
-    assert found.can_retry
+    result = fault("Python worker failed to connect back.")
+    assert result.words == "Python worker failed to connect back."
+    assert result.can_retry
 
 
 def test_errors_before_the_start_are_told_as_they_are() -> None:

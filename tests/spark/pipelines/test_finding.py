@@ -30,7 +30,7 @@ def test_decorated_functions_are_pipelines() -> None:
 
 
 @pytest.mark.parametrize(
-    ("decorator", "line", "told"),
+    ("decorator", "line", "message"),
     [
         ("@pipeline(into=NAME)", 1, "written out"),
         ("@pipeline('a')", 1, "names only"),
@@ -39,8 +39,8 @@ def test_decorated_functions_are_pipelines() -> None:
         ("@pipeline(into='a',\n  trigger='soon')", 2, "trigger can't be 'soon'"),
     ],
 )
-def test_a_decorator_that_cannot_be_read_is_named_with_its_place(decorator: str, line: int, told: str) -> None:
-    with pytest.raises(StatementError, match=told) as raised:
+def test_a_decorator_that_cannot_be_read_is_named_with_its_place(decorator: str, line: int, message: str) -> None:
+    with pytest.raises(StatementError, match=message) as raised:
         find_pipelines(f"{decorator}\ndef f(tables):\n    return 1\n")
     assert raised.value.line == line
 

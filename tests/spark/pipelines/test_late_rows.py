@@ -33,9 +33,9 @@ def test_a_record_beyond_the_watermark_is_counted_and_in_the_log(spark: SparkSes
         writer = counts.writeStream.format("noop").outputMode("update").trigger(availableNow=True)
         return StartedPipeline(main=writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start())
 
-    told: list[Event] = []
-    QueryRun(1, JOB, build=build, send=told.append).run()
-    assert [each.figures["late_rows"] for each in told if isinstance(each, Metrics)][-1] == 1
-    assert [(each.level, each.text) for each in told if isinstance(each, LogLine)] == [
+    results: list[Event] = []
+    QueryRun(1, JOB, build=build, send=results.append).run()
+    assert [each.figures["late_rows"] for each in results if isinstance(each, Metrics)][-1] == 1
+    assert [(each.level, each.text) for each in results if isinstance(each, LogLine)] == [
         ("warning", "rows came later than the watermark allows and were left out; rows=1 since_start=1")
     ]

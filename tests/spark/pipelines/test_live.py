@@ -114,8 +114,8 @@ def copies(*numbers: int) -> list[dict[str, object]]:
 
 def test_files_become_pipelines_that_run_beside_one_that_fails(pipelines: Pipelines) -> None:
     pipelines.send("orders", [*orders(1, 11, 12), "this is no JSON", *orders(13)])
-    told = pipelines.apply(TABLES + COPIES + BROKEN)
-    assert told.splitlines() == ["created table orders", "created pipeline copies", "created pipeline broken"]
+    result = pipelines.apply(TABLES + COPIES + BROKEN)
+    assert result.splitlines() == ["created table orders", "created pipeline copies", "created pipeline broken"]
     assert pipelines.apply(PYTHON, suffix=".py") == "created pipeline names\n"
     assert "unchanged pipeline copies" in pipelines.apply(TABLES + COPIES)
 
@@ -159,9 +159,9 @@ def test_figures_tell_how_it_runs(pipelines: Pipelines) -> None:
 def test_the_target_is_a_table_with_the_outputs_columns(pipelines: Pipelines, agent: LiveAgent) -> None:
     from streamhouse.spark.query.catalog import Catalog
 
-    found = Catalog(agent.http).find("copies")
-    assert found is not None
-    assert [(column.name, column.type) for column in found.columns or ()] == [("id", "bigint"), ("twice", "bigint")]
+    result = Catalog(agent.http).find("copies")
+    assert result is not None
+    assert [(column.name, column.type) for column in result.columns or ()] == [("id", "bigint"), ("twice", "bigint")]
 
 
 def test_a_paused_pipeline_keeps_its_place(pipelines: Pipelines, agent: LiveAgent) -> None:
@@ -203,8 +203,8 @@ def again(pipelines: Pipelines, begin: dict[str, int]) -> list[dict[str, object]
         for record in pipelines.client.consume("orders", until="end")
         if record.offset >= begin[str(record.partition)]
     ]
-    found = [record.json() for record in records if record.text().startswith("{")]
-    return [{"id": each["id"], "twice": each["id"] * 3} for each in found if each["amount"] > 10]
+    results = [record.json() for record in records if record.text().startswith("{")]
+    return [{"id": each["id"], "twice": each["id"] * 3} for each in results if each["amount"] > 10]
 
 
 def test_a_restart_from_a_place_writes_again_what_is_behind_it(pipelines: Pipelines) -> None:
@@ -256,10 +256,14 @@ def test_state_whose_checkpoint_is_gone_is_a_failure_with_words(
 
     pipelines.reach("failed", *names)
     for name in names:
-        status, told = pipelines.of(name)["status"], pipelines.run("logs", name)
+        status, result = pipelines.of(name)["status"], pipelines.run("logs", name)
         assert "the checkpoint is gone" in status["error"]
         assert "restart it with --from" in status["error"]
-        assert (status["restarts"], told.count("will not be tried again"), told.count("is tried again")) == (0, 1, 0)
+        assert (status["restarts"], result.count("will not be tried again"), result.count("is tried again")) == (
+            0,
+            1,
+            0,
+        )
     pipelines.shows("counts", counts)
 
     pipelines.run("restart", "counts", "--from", "earliest")
@@ -271,8 +275,8 @@ def test_state_whose_checkpoint_is_gone_is_a_failure_with_words(
 def counted(pipelines: Pipelines, more_than: int) -> list[dict[str, object]]:
     """Customers with their orders, as the batch query over the same records has them."""
     texts = [record.text() for record in pipelines.client.consume("orders", until="end")]
-    found = [json.loads(text) for text in texts if text.startswith("{")]
-    counts = Counter(each["customer"] for each in found if each["amount"] > more_than)
+    results = [json.loads(text) for text in texts if text.startswith("{")]
+    counts = Counter(each["customer"] for each in results if each["amount"] > more_than)
     return [{"customer": customer, "orders": count} for customer, count in counts.items()]
 
 
@@ -306,13 +310,13 @@ def test_rows_go_to_parquet_files(pipelines: Pipelines, tmp_path_factory: pytest
 
 def _archived(folder: Path) -> list[int]:
     """Spark's own list of files says which ones count."""
-    found: list[int] = []
+    results: list[int] = []
     for log in folder.glob("_spark_metadata/[0-9]*"):
         for line in log.read_text().splitlines()[1:]:
-            found += (
+            results += (
                 pyarrow.parquet.read_table(json.loads(line)["path"].removeprefix("file://")).column("id").to_pylist()
             )
-    return found
+    return results
 
 
 def test_rows_go_to_postgresql_by_a_connections_name(pipelines: Pipelines, warehouse: str | None) -> None:

@@ -67,27 +67,27 @@ def applied(agent: LiveAgent, text: str) -> None:
             http.put(change.path, json=change.body).raise_for_status()
 
 
-def asked(spark: SparkSession, agent: LiveAgent, text: str) -> list[Row]:
+def query(spark: SparkSession, agent: LiveAgent, text: str) -> list[Row]:
     return resolve(spark, text, Catalog(agent.http), ReadContext(agents=agent.http)).frame.collect()
 
 
-def told(rows: list[Row]) -> list[dict[str, object]]:
+def as_dicts(rows: list[Row]) -> list[dict[str, object]]:
     return sorted((row.asDict() for row in rows), key=lambda row: int(row[ID]))
 
 
 def test_columns_of_any_name_are_read_written_and_kept_by_key(
     spark: SparkSession, own_agent: LiveAgent, tmp_path: Path
 ) -> None:
-    assert told(asked(spark, own_agent, f"SELECT {SHOWN} FROM `{TOPIC}`")) == ROWS
+    assert as_dicts(query(spark, own_agent, f"SELECT {SHOWN} FROM `{TOPIC}`")) == ROWS
     applied(own_agent, places(tmp_path))
     builder = PipelineBuilder(spark, agents=own_agent.http, checkpoints=str(tmp_path / "checkpoints"))
     for pipeline in ("to.topic", "odd.view-1", "to.files"):
         run(builder, job(own_agent, pipeline))
     for table in ("odd.copies", "odd.view-1", "odd.files"):
-        assert told(asked(spark, own_agent, f"SELECT {SHOWN} FROM `{table}`")) == ROWS, table
-    keys = asked(spark, own_agent, "SELECT _key FROM `odd.copies`")
+        assert as_dicts(query(spark, own_agent, f"SELECT {SHOWN} FROM `{table}`")) == ROWS, table
+    keys = query(spark, own_agent, "SELECT _key FROM `odd.copies`")
     assert sorted(json.loads(row[0]) for row in keys) == [[row[name] for name in KEY] for row in ROWS]
-    only = asked(spark, own_agent, f"SELECT {quote_identifier(ID)} FROM `odd.view-1` WHERE `x,y` = '1-5'")
+    only = query(spark, own_agent, f"SELECT {quote_identifier(ID)} FROM `odd.view-1` WHERE `x,y` = '1-5'")
     assert [row[0] for row in only] == [1]
 
 
@@ -105,12 +105,12 @@ def test_lake_tables_have_columns_of_any_name(
     applied(own_agent, lake(tmp_path, connector, mode))
     builder = PipelineBuilder(spark, agents=own_agent.http, checkpoints=str(tmp_path / "checkpoints"))
     run(builder, job(own_agent, "to.lake"))
-    assert told(asked(spark, own_agent, f"SELECT {SHOWN} FROM `odd.lake`")) == ROWS
+    assert as_dicts(query(spark, own_agent, f"SELECT {SHOWN} FROM `odd.lake`")) == ROWS
     if mode == "append":
         return
     with SyncClient(own_agent.http) as client, client.producer(TOPIC) as producer:
         producer.enqueue(json.dumps({**ROWS[1], "two words": "changed"}), key=json.dumps([1, "1-5"]))
         producer.enqueue(None, key=json.dumps({ID: 2, "x,y": "2-5"}))
     run(builder, job(own_agent, "to.lake"))
-    now = told(asked(spark, own_agent, f"SELECT {SHOWN} FROM `odd.lake`"))
+    now = as_dicts(query(spark, own_agent, f"SELECT {SHOWN} FROM `odd.lake`"))
     assert now == [ROWS[0], {**ROWS[1], "two words": "changed"}]

@@ -106,10 +106,10 @@ class Seen:
         """All pipelines by name, once they are as they should be."""
         async with asyncio.timeout(TIMEOUT_S):
             while True:
-                told = await self.ask("GET", "/v1/pipelines")
-                found = {each["name"]: each for each in told["pipelines"]}
-                if condition(found):
-                    return found
+                response = await self.ask("GET", "/v1/pipelines")
+                results = {each["name"]: each for each in response["pipelines"]}
+                if condition(results):
+                    return results
                 await asyncio.sleep(0.05)
         raise AssertionError(what)
 
@@ -137,14 +137,14 @@ async def test_one_of_two_supervisors_runs_a_pipeline_and_the_other_takes_over(
     async with Http(agent.http) as http, first.running(), second.running():
         seen = Seen(http)
         await seen.put("copies")
-        before = (await seen.until(lambda found: runs(found["copies"]), "it runs"))["copies"]
+        before = (await seen.until(lambda result: runs(result["copies"]), "it runs"))["copies"]
         holder = places[str(owner(before))]
         other = second if holder is first else first
         assert (len(holder.starts), len(other.starts)) == (1, 0)
 
         holder.die()
         after = (
-            await seen.until(lambda found: owner(found["copies"]) == other.name and bool(other.starts), "it moved")
+            await seen.until(lambda result: owner(result["copies"]) == other.name and bool(other.starts), "it moved")
         )["copies"]
         assert after["owner"]["epoch"] > before["owner"]["epoch"]
         assert other.starts == [f"start copies {after['owner']['epoch']}"]
@@ -156,17 +156,19 @@ async def test_pipelines_are_shared_and_handed_over_when_a_supervisor_stops(agen
         seen = Seen(http)
         for name in names:
             await seen.put(name)
-        await seen.until(lambda found: all(map(runs, found.values())), "one runs all")
+        await seen.until(lambda result: all(map(runs, result.values())), "one runs all")
         async with Place(agent, "second", tmp_path / "second.log").running() as second:
             await seen.until(
-                lambda found: (
-                    sorted(str(owner(each)) for each in found.values()) == ["first", "first", "second", "second"]
+                lambda result: (
+                    sorted(str(owner(each)) for each in result.values()) == ["first", "first", "second", "second"]
                 ),
                 "each has its share",
             )
-            await seen.until(lambda found: all(map(runs, found.values())), "all run")
-        found = await seen.until(lambda found: {owner(each) for each in found.values()} == {first.name}, "handed over")
-        assert len(found) == len(names)
+            await seen.until(lambda result: all(map(runs, result.values())), "all run")
+        result = await seen.until(
+            lambda result: {owner(each) for each in result.values()} == {first.name}, "handed over"
+        )
+        assert len(result) == len(names)
         assert len(second.starts) == 2
 
 
@@ -174,22 +176,22 @@ async def test_a_killed_runner_a_pause_and_an_agent_that_comes_back(agent: LiveA
     async with Http(agent.http) as http, Place(agent, "first", tmp_path / "first.log").running() as place:
         seen = Seen(http)
         await seen.put("copies")
-        await seen.until(lambda found: runs(found["copies"]), "it runs")
+        await seen.until(lambda result: runs(result["copies"]), "it runs")
         assert place.child is not None
         os.kill(place.child.pid, signal.SIGKILL)
         await seen.until(
-            lambda found: runs(found["copies"]) and found["copies"]["status"]["restarts"] == 1, "it runs again"
+            lambda result: runs(result["copies"]) and result["copies"]["status"]["restarts"] == 1, "it runs again"
         )
         assert len(place.starts) == 2
 
         await seen.ask("POST", "/v1/pipelines/copies/pause")
-        await seen.until(lambda found: owner(found["copies"]) is None, "it is let go")
+        await seen.until(lambda result: owner(result["copies"]) is None, "it is let go")
         await seen.ask("POST", "/v1/pipelines/copies/resume")
-        await seen.until(lambda found: runs(found["copies"]), "it goes on")
+        await seen.until(lambda result: runs(result["copies"]), "it goes on")
 
         await asyncio.to_thread(agent.kill)
         await asyncio.to_thread(agent.start)
-        await seen.until(lambda found: runs(found["copies"]) and owner(found["copies"]) == "first", "it still runs")
+        await seen.until(lambda result: runs(result["copies"]) and owner(result["copies"]) == "first", "it still runs")
         events = (await seen.ask("GET", "/v1/pipelines/copies/events"))["events"]
         assert any("the Spark that ran it ended" in event["text"] for event in events)
 
@@ -198,11 +200,11 @@ async def test_what_an_agent_that_is_gone_cannot_renew_is_stopped(agent: LiveAge
     async with Http(agent.http) as http, Place(agent, "first", tmp_path / "first.log").running() as place:
         seen = Seen(http)
         await seen.put("copies")
-        await seen.until(lambda found: runs(found["copies"]), "it runs")
+        await seen.until(lambda result: runs(result["copies"]), "it runs")
         await asyncio.to_thread(agent.kill)
         await asyncio.wait_for(_until_it_says(place, "stop"), TIMEOUT_S)
         await asyncio.to_thread(agent.start)
-        await seen.until(lambda found: runs(found["copies"]) and len(place.starts) == 2, "it is taken again")
+        await seen.until(lambda result: runs(result["copies"]) and len(place.starts) == 2, "it is taken again")
 
 
 async def test_who_stops_keeps_its_lease_until_its_runner_is_gone(agent: LiveAgent, tmp_path: Path) -> None:
@@ -210,10 +212,10 @@ async def test_who_stops_keeps_its_lease_until_its_runner_is_gone(agent: LiveAge
     async with Http(agent.http) as http, first.running():
         seen = Seen(http)
         await seen.put("slow")  # takes longer to stop than a lease lasts
-        await seen.until(lambda found: runs(found["slow"]), "it runs")
+        await seen.until(lambda result: runs(result["slow"]), "it runs")
         async with second.running():
             first.supervisor.stop()
-            await seen.until(lambda found: owner(found["slow"]) == "second" and bool(second.times), "it moved")
+            await seen.until(lambda result: owner(result["slow"]) == "second" and bool(second.times), "it moved")
             assert max(first.times) < min(second.times)
 
 
@@ -252,19 +254,19 @@ async def test_a_supervisor_that_is_stopped_beyond_its_lease_runs_nothing_beside
         async with Http(agent.http) as http:
             seen = Seen(http)
             await seen.put("copies")
-            await seen.until(lambda found: runs(found["copies"]) and owner(found["copies"]) == "first", "it runs")
+            await seen.until(lambda result: runs(result["copies"]) and owner(result["copies"]) == "first", "it runs")
             first.signal(signal.SIGSTOP, is_all=is_all)
             second = Place(agent, "second", tmp_path / "second.log")
             async with second.running():
-                await seen.until(lambda found: owner(found["copies"]) == "second" and bool(second.times), "it moved")
+                await seen.until(lambda result: owner(result["copies"]) == "second" and bool(second.times), "it moved")
                 if not is_all:
                     assert max(times_in(first.log)) < min(second.times)
                 first.signal(signal.SIGCONT, is_all=is_all)
                 await _until_there_are(second, len(second.times) + 20)
                 late = [each for each in times_in(first.log) if each > min(second.times)]
                 assert len(late) <= LATE, "its runner went on"
-                found = await seen.ask("GET", "/v1/pipelines")
-                assert [owner(each) for each in found["pipelines"]] == ["second"]
+                result = await seen.ask("GET", "/v1/pipelines")
+                assert [owner(each) for each in result["pipelines"]] == ["second"]
 
 
 async def _until_there_are(place: Place, times: int) -> None:
@@ -279,10 +281,10 @@ async def test_a_runner_that_is_stopped_is_replaced_before_its_lease_is_over(age
     async with Http(agent.http) as http, Place(agent, "first", tmp_path / "first.log").running() as place:
         seen = Seen(http)
         await seen.put("copies")
-        before = await seen.until(lambda found: runs(found["copies"]), "it runs")
+        before = await seen.until(lambda result: runs(result["copies"]), "it runs")
         assert place.child is not None
         os.kill(place.child.pid, signal.SIGSTOP)
-        after = await seen.until(lambda found: len(place.starts) == 2 and runs(found["copies"]), "it runs again")
+        after = await seen.until(lambda result: len(place.starts) == 2 and runs(result["copies"]), "it runs again")
         assert after["copies"]["owner"]["epoch"] == before["copies"]["owner"]["epoch"]
 
 

@@ -7,7 +7,7 @@ from streamhouse.spark.connectors import ReadContext
 from streamhouse.spark.pipelines.python_pipeline import run_python
 from streamhouse.spark.query.catalog import Catalog
 from streamhouse.spark.query.resolver import own_session
-from tests.spark.sql.fakes import FakeDoor
+from tests.spark.sql.fakes import FakeBackend
 
 pytestmark = pytest.mark.spark
 
@@ -26,7 +26,7 @@ def doubled(tables):
 
 def test_functions_and_views_of_a_pipelines_session_are_known_to_its_sql(spark: SparkSession) -> None:
     session = own_session(spark)
-    catalog, reading = Catalog("127.0.0.1:1", backend=FakeDoor()), ReadContext(agents="127.0.0.1:1")
+    catalog, reading = Catalog("127.0.0.1:1", backend=FakeBackend()), ReadContext(agents="127.0.0.1:1")
     bound = run_python(session, CODE, "doubled", catalog, reading)
     assert [tuple(row) for row in bound.frame.collect()] == [(0, 0), (2, 3), (4, 6)]
     assert "twice" not in [each.name for each in spark.catalog.listFunctions()]

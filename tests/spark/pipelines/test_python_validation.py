@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from streamhouse.spark.pipelines.python_validation import validate_python
 from streamhouse.spark.query.catalog import Catalog
 from streamhouse.sql.definitions import PythonPipeline
-from tests.spark.sql.fakes import FakeDoor, topic
+from tests.spark.sql.fakes import FakeBackend, topic
 
 pytestmark = pytest.mark.spark
 
@@ -17,10 +17,12 @@ def problems(spark: SparkSession, body: str, **options: str) -> list[tuple[int, 
     """Of a function whose first line is the fifth of its file."""
     text = "from streamhouse.spark import pipeline\n\n@pipeline(into='copies')\ndef copies(tables):\n"
     text += textwrap.indent(textwrap.dedent(body).strip("\n"), "    ")
-    door = FakeDoor(topic("orders", id="BIGINT", amount="DOUBLE", at="TIMESTAMP"), topic("products", id="BIGINT"))
+    backend = FakeBackend(topic("orders", id="BIGINT", amount="DOUBLE", at="TIMESTAMP"), topic("products", id="BIGINT"))
     pipeline = PythonPipeline(name="copies", text=text, line=4, options=options)
-    found = validate_python(spark, Catalog("127.0.0.1:1", backend=door), [pipeline])  # no agent is asked for a record
-    return [(each.line, each.text) for each in found["copies"]]
+    result = validate_python(
+        spark, Catalog("127.0.0.1:1", backend=backend), [pipeline]
+    )  # no agent is asked for a record
+    return [(each.line, each.text) for each in result["copies"]]
 
 
 @pytest.mark.parametrize(

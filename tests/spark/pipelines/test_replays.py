@@ -97,8 +97,10 @@ def start(spark: SparkSession, keeper: LiveAgent, http: httpx.Client, tmp_path: 
                 "options": {"dead_letters": "none", **options},
             }
             http.put(f"/v1/pipelines/{name}", json=definition).raise_for_status()
-            told = http.post("/v1/supervisors/me/heartbeat", json={"host": "here", "slots": 100, "running": []}).json()
-            [mine] = [each for each in told["assigned"] if each["pipeline"]["name"] == name]
+            response = http.post(
+                "/v1/supervisors/me/heartbeat", json={"host": "here", "slots": 100, "running": []}
+            ).json()
+            [mine] = [each for each in response["assigned"] if each["pipeline"]["name"] == name]
             job = pipeline_job(mine["pipeline"], epoch=mine["epoch"])
             job = replace(job, given={"trigger": "available now", **job.given})
             path = checkpoint_path(str(tmp_path / "checkpoints"), name, job.query_id, job.generation)

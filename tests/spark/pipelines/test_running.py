@@ -65,19 +65,19 @@ class Told:
 
 
 def test_a_pipeline_runs_when_each_query_has_gone_through_a_trigger() -> None:
-    main, letters, told = Query(), Query(), Told()
+    main, letters, result = Query(), Query(), Told()
     built = StartedPipeline(main=cast(StreamingQuery, main), others=(cast(StreamingQuery, letters),))
-    run = QueryRun(1, JOB, build=lambda job: built, send=told)
+    run = QueryRun(1, JOB, build=lambda job: built, send=result)
     run.start()
     main.progress = Progress(0)
     run.join(1.0)  # four looks at least
-    assert not any(isinstance(each, Started) for each in told.events)
+    assert not any(isinstance(each, Started) for each in result.events)
     letters.progress = Progress(0)
-    told.wait_for(Started)
+    result.wait_for(Started)
     run.stop()
     run.join(TIMEOUT_S)
-    assert sum(isinstance(each, Started) for each in told.events) == 1
-    assert told.events[-1] == Ended(run=1, how="stopped")
+    assert sum(isinstance(each, Started) for each in result.events) == 1
+    assert result.events[-1] == Ended(run=1, how="stopped")
     assert not main.isActive
 
 

@@ -33,10 +33,10 @@ JARS = (
 @pytest.fixture(scope="module")
 def jars() -> str:
     """hadoop-aws and what it needs, from Maven's own folder."""
-    found = [sorted((MAVEN / folder).glob("*/*.jar")) for folder in JARS]
-    if not all(found):
+    results = [sorted((MAVEN / folder).glob("*/*.jar")) for folder in JARS]
+    if not all(results):
         pytest.skip("no hadoop-aws here; mvn dependency:get -Dartifact=org.apache.hadoop:hadoop-aws:3.5.0 fetches it")
-    return ",".join(str(each[-1]) for each in found)
+    return ",".join(str(each[-1]) for each in results)
 
 
 @pytest.fixture(scope="module")

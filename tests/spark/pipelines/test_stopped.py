@@ -130,8 +130,8 @@ def test_a_stopped_runner_of_what_begins_anew_commits_nothing(agent: LiveAgent, 
                 targets.send()
                 for pid in runner_of(first):  # its supervisor and its guard stay stopped
                     os.kill(pid, signal.SIGCONT)
-                told = [f"pipeline moved; pipeline={name}" for name in NAMES]
-                until(lambda: all(each in first.output for each in told), "each query of the first is refused")
+                results = [f"pipeline moved; pipeline={name}" for name in NAMES]
+                until(lambda: all(each in first.output for each in results), "each query of the first is refused")
                 targets.are_right()
                 targets.send()
                 targets.are_right()

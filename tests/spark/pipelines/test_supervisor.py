@@ -71,7 +71,7 @@ class MadeUpChild:
         self._on_event(cast(RunnerProcess, self), event)
 
 
-def told(name: str, **changes: Any) -> dict[str, Any]:
+def assignment(name: str, **changes: Any) -> dict[str, Any]:
     pipeline = {
         "name": name,
         "kind": "sql",
@@ -121,7 +121,7 @@ class World:
 
     async def started(self) -> MadeUpChild:
         """One pipeline that runs."""
-        self.assigned = [told("copies")]
+        self.assigned = [assignment("copies")]
         await self.step()
         child = self.children["shared"]
         child.say(Ready(jvm_pid=2, spark="4"))
@@ -140,7 +140,7 @@ def world() -> World:
 
 
 async def test_what_is_assigned_is_started_once_spark_is_ready(world: World) -> None:
-    world.assigned = [told("copies")]
+    world.assigned = [assignment("copies")]
     await world.step()
     child = world.children["shared"]
     assert child.heard == []
@@ -178,7 +178,7 @@ async def test_a_runner_hears_how_far_its_pipeline_had_come(world: World) -> Non
 
 
 async def test_a_new_owner_tells_on_how_far_a_pipeline_had_come(world: World) -> None:
-    world.assigned = [told("copies", status={"batch_id": 3, "progress": {"generation": 1}})]
+    world.assigned = [assignment("copies", status={"batch_id": 3, "progress": {"generation": 1}})]
     await world.step()
     await world.step()
     (tells,) = world.running
@@ -199,7 +199,7 @@ async def test_what_is_not_assigned_any_more_is_stopped_and_told_of_until_it_has
 
 async def test_a_changed_definition_starts_when_the_old_one_has_ended(world: World) -> None:
     child = await world.started()
-    world.assigned = [told("copies", revision=2)]
+    world.assigned = [assignment("copies", revision=2)]
     await world.step()
     await world.step()
     assert child.heard[-1] == Stop(run=1)
@@ -211,7 +211,7 @@ async def test_a_changed_definition_starts_when_the_old_one_has_ended(world: Wor
 
 
 async def test_a_failing_pipeline_is_tried_again_and_leaves_its_neighbour_alone(world: World) -> None:
-    world.assigned = [told("copies"), told("others")]
+    world.assigned = [assignment("copies"), assignment("others")]
     await world.step()
     child = world.children["shared"]
     child.say(Ready(jvm_pid=2, spark="4"))
@@ -290,14 +290,14 @@ async def test_a_query_that_does_not_stop_loses_its_runner(world: World) -> None
 
 
 async def test_a_pipeline_may_have_a_spark_of_its_own(world: World) -> None:
-    world.assigned = [told("copies"), told("heavy", options={"isolation": "own"})]
+    world.assigned = [assignment("copies"), assignment("heavy", options={"isolation": "own"})]
     await world.step()
     assert set(world.children) == {"shared", "own-heavy"}
     own = world.children["own-heavy"]
     own.say(Ready(jvm_pid=2, spark="4"))
     await world.step()
     assert [type(command) for command in own.heard] == [Start]
-    world.assigned = [told("copies")]
+    world.assigned = [assignment("copies")]
     await world.step()
     own.say(Ended(run=1, how="stopped"))
     await world.step()
@@ -305,9 +305,9 @@ async def test_a_pipeline_may_have_a_spark_of_its_own(world: World) -> None:
 
 
 async def test_a_spark_that_nobody_waits_for_any_more_does_not_go_on_starting(world: World) -> None:
-    world.assigned = [told("copies"), told("heavy", options={"isolation": "own"})]
+    world.assigned = [assignment("copies"), assignment("heavy", options={"isolation": "own"})]
     await world.step()
-    world.assigned = [told("copies")]
+    world.assigned = [assignment("copies")]
     await world.step()
     assert world.children["own-heavy"].is_killed
     assert not world.children["shared"].is_killed
@@ -334,21 +334,21 @@ async def test_a_supervisor_that_was_stopped_for_longer_than_its_lease_kills_bef
     world.clock.now += 2 * TTL_S  # and no look in between
     world.assigned = []
     renewed = len(child.deadlines)
-    told: list[bool] = []
+    results: list[bool] = []
     heartbeat = world.heartbeat
 
     async def noted(running: list[dict[str, Any]], *, is_leaving: bool = False) -> dict[str, Any]:
-        told.append(child.is_killed)
+        results.append(child.is_killed)
         return await heartbeat(running, is_leaving=is_leaving)
 
     world.heartbeat = noted  # type: ignore[method-assign]
     await world.supervisor.beat()
-    assert told == [True]
+    assert results == [True]
     assert all(each is None or each < world.clock.now for each in child.deadlines[:renewed])
 
 
 async def test_pipelines_start_a_few_at_a_time(world: World) -> None:
-    world.assigned = [told(name) for name in ("a", "b", "c", "d", "e")]
+    world.assigned = [assignment(name) for name in ("a", "b", "c", "d", "e")]
     await world.step()
     child = world.children["shared"]
     child.say(Ready(jvm_pid=2, spark="4"))
@@ -372,7 +372,12 @@ async def test_pipelines_start_a_few_at_a_time(world: World) -> None:
 
 
 async def test_a_runner_of_its_own_does_not_wait_for_the_shared_one(world: World) -> None:
-    world.assigned = [told("a"), told("b"), told("c"), told("heavy", options={"isolation": "own"})]
+    world.assigned = [
+        assignment("a"),
+        assignment("b"),
+        assignment("c"),
+        assignment("heavy", options={"isolation": "own"}),
+    ]
     await world.step()
     for child in world.children.values():
         child.say(Ready(jvm_pid=2, spark="4"))

@@ -75,16 +75,16 @@ def payments_of(number: int) -> list[dict[str, Any]]:
 
 def totals() -> list[dict[str, Any]]:
     """What a batch over all orders gives."""
-    found: Counter[tuple[str, str]] = Counter()
+    results: Counter[tuple[str, str]] = Counter()
     numbers: Counter[tuple[str, str]] = Counter()
     for number in range(ROUNDS):
         for each in orders_of(number):
             key = each["at"][11:16], each["customer"]
-            found[key] += each["amount"]
+            results[key] += each["amount"]
             numbers[key] += 1
     return [
         {"minute": minute, "customer": customer, "total": total, "orders": numbers[minute, customer]}
-        for (minute, customer), total in found.items()
+        for (minute, customer), total in results.items()
     ]
 
 
@@ -99,23 +99,23 @@ def paid() -> list[dict[str, Any]]:
 
 def visits() -> list[dict[str, Any]]:
     """Orders of a customer between which there is no gap: one visit of c0 through all rounds, one a round of others."""
-    found: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     for customer, gap_s in (("c0", 30), ("c1", 20), ("c2", 20)):
         last: datetime | None = None
         for each in (each for number in range(ROUNDS) for each in orders_of(number) if each["customer"] == customer):
             moment = datetime.fromisoformat(each["at"])
             if last is None or moment >= last:
-                found.append({"customer": customer, "begins": each["at"][11:19], "total": 0, "orders": 0})
+                results.append({"customer": customer, "begins": each["at"][11:19], "total": 0, "orders": 0})
             last = moment + timedelta(seconds=gap_s)
-            found[-1] |= {"total": found[-1]["total"] + each["amount"], "orders": found[-1]["orders"] + 1}
-            found[-1]["ends"] = at(last)[11:19]
-    return found
+            results[-1] |= {"total": results[-1]["total"] + each["amount"], "orders": results[-1]["orders"] + 1}
+            results[-1]["ends"] = at(last)[11:19]
+    return results
 
 
 def spent() -> list[dict[str, Any]]:
     """Of everything, the last orders as well."""
     rows = [each for number in range(ROUNDS) for each in orders_of(number)]
-    found = [
+    results = [
         {
             "customer": customer,
             "total": sum(each["amount"] for each in rows if each["customer"] == customer),
@@ -123,7 +123,7 @@ def spent() -> list[dict[str, Any]]:
         }
         for customer in ("c0", "c1", "c2")
     ]
-    return [*found, {"customer": "end", "total": 0, "orders": LAST}]
+    return [*results, {"customer": "end", "total": 0, "orders": LAST}]
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ def named(what: str) -> str:
 def records_of(agent: LiveAgent, topic: str, partitions: int) -> dict[int, list[tuple[object, ...]]]:
     """All there is to a record but its offset, by partition, as a Kafka client sees it."""
     consumer = Consumer({"bootstrap.servers": agent.bootstrap, "group.id": "reader", "enable.partition.eof": True})
-    found: dict[int, list[tuple[object, ...]]] = {number: [] for number in range(partitions)}
+    results: dict[int, list[tuple[object, ...]]] = {number: [] for number in range(partitions)}
     consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
     ended = 0
     while ended < partitions:
@@ -26,11 +26,11 @@ def records_of(agent: LiveAgent, topic: str, partitions: int) -> dict[int, list[
         if message.error():
             ended += 1
             continue
-        found[message.partition() or 0].append(
+        results[message.partition() or 0].append(
             (message.key(), message.value(), message.timestamp(), message.headers() or [])
         )
     consumer.close()
-    return found
+    return results
 
 
 def fill(agent: LiveAgent, client: SyncClient, topic: str, *, partitions: int = 3, count: int = 200) -> None:

@@ -82,12 +82,12 @@ def test_what_is_in_a_bucket_is_restored(
     spark: SparkSession, agent: LiveAgent, client: SyncClient, places: dict[Kind, str], kind: Kind
 ) -> None:
     topic, loop = named(kind), LoopThread()
-    asked = RestoreSpec(source=places[kind], topic=topic, key="id")
-    done = restore_job.run(asked, agents=agent.http, start=lambda: spark, loop=loop, step_bytes=1)
+    request = RestoreSpec(source=places[kind], topic=topic, key="id")
+    done = restore_job.run(request, agents=agent.http, start=lambda: spark, loop=loop, step_bytes=1)
     loop.close()
-    found = sorted((record.key, json.loads(record.text())) for record in client.consume(topic, until="end"))
+    results = sorted((record.key, json.loads(record.text())) for record in client.consume(topic, until="end"))
     assert (done.records, done.steps) == (6, 2)
-    assert found == [
+    assert results == [
         (str(number).encode(), {"id": number, "country": "de" if number < 4 else "fr"}) for number in range(1, 7)
     ]
 
@@ -105,10 +105,10 @@ def test_an_address_for_s3_alone_goes_first(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_bucket_that_is_not_there_is_told(bucket: RealS3, kind: Kind) -> None:
-    told = rf"no such bucket; bucket=nonesuch endpoint={bucket.endpoint} do=correct the name"
-    with pytest.raises(Misconfigured, match=told):
+    result = rf"no such bucket; bucket=nonesuch endpoint={bucket.endpoint} do=correct the name"
+    with pytest.raises(Misconfigured, match=result):
         find_kind("s3://nonesuch/orders")
-    with pytest.raises(Misconfigured, match=told):
+    with pytest.raises(Misconfigured, match=result):
         open_source(Reference(kind, "s3://nonesuch/orders"))
 
 
@@ -117,10 +117,10 @@ def test_credentials_that_a_bucket_refuses_are_told(
     places: dict[Kind, str], kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of-somebody-else")
-    told = r"the bucket refuses these credentials; source=s3://.* do=AWS_ACCESS_KEY_ID"
-    with pytest.raises(Misconfigured, match=told):
+    result = r"the bucket refuses these credentials; source=s3://.* do=AWS_ACCESS_KEY_ID"
+    with pytest.raises(Misconfigured, match=result):
         find_kind(places[kind])
-    with pytest.raises(Misconfigured, match=told) as refused:
+    with pytest.raises(Misconfigured, match=result) as refused:
         open_source(Reference(kind, places[kind]))
     assert "of-somebody-else" not in str(refused.value)
     assert "\n" not in str(refused.value)

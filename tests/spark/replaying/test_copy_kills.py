@@ -63,10 +63,10 @@ def test_a_copy_that_is_killed_goes_on_under_its_id_and_writes_each_record_once(
     first, source, target, job = named("first"), named("from"), named("to"), named("job")
     fill(agent, client, first)
     copy(first, source)
-    asked = (source, target, job, "500")
+    request = (source, target, job, "500")
     for fault in ("before:1", "after:2"):
-        assert run(agent, tmp_path, *asked, fault=fault).code == -signal.SIGKILL
-    done = run(agent, tmp_path, *asked, fault="")
+        assert run(agent, tmp_path, *request, fault=fault).code == -signal.SIGKILL
+    done = run(agent, tmp_path, *request, fault="")
     assert done.code == 0
     records, resumed_at, steps = map(int, done.said.split())
     assert (resumed_at, steps > 3, records > 0) == (3, True, True)

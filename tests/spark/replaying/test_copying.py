@@ -31,11 +31,11 @@ def loop() -> Iterator[LoopThread]:
 @pytest.fixture
 def copy(spark: SparkSession, agent: LiveAgent, loop: LoopThread) -> Copy:
     def run(
-        source: str, target: str, *, job_id: str | None = None, step_bytes: int = 1 << 30, **asked: object
+        source: str, target: str, *, job_id: str | None = None, step_bytes: int = 1 << 30, **request: object
     ) -> ReplayResult:
-        wanted = CopySpec(source=source, target=target, **asked)  # type: ignore[arg-type]
+        expected = CopySpec(source=source, target=target, **request)  # type: ignore[arg-type]
         return copy_job.run(
-            wanted, agents=agent.http, start=lambda: spark, loop=loop, job_id=job_id, step_bytes=step_bytes
+            expected, agents=agent.http, start=lambda: spark, loop=loop, job_id=job_id, step_bytes=step_bytes
         )
 
     return run
@@ -123,17 +123,18 @@ def test_other_keys_and_partitions_put_records_where_kafkas_clients_would(
 
 def pairs(agent: LiveAgent, topic: str) -> dict[int, list[tuple[object, ...]]]:
     """By partition and key, in order."""
-    found = records_of(agent, topic, 5)
+    result = records_of(agent, topic, 5)
     return {
-        number: sorted([record[:2] for record in each], key=lambda pair: str(pair[0])) for number, each in found.items()
+        number: sorted([record[:2] for record in each], key=lambda pair: str(pair[0]))
+        for number, each in result.items()
     }
 
 
 def test_mistakes_are_told_before_anything_is_written(agent: LiveAgent, client: SyncClient, copy: Copy) -> None:
     source, target = named("from"), named("to")
-    with pytest.raises(UnknownTopic) as told:
+    with pytest.raises(UnknownTopic) as raised:
         copy(source, target)
-    assert str(told.value) == f"unknown topic or partition; name={source}"
+    assert str(raised.value) == f"unknown topic or partition; name={source}"
     fill(agent, client, source, count=3)
     with pytest.raises(Misconfigured, match="into itself"):
         copy(source, source)
@@ -150,9 +151,9 @@ def test_a_wrong_address_is_told_before_anything_is_started(agent: LiveAgent, lo
     def start() -> SparkSession:
         raise AssertionError("there is nobody to copy from")
 
-    asked = CopySpec(source=named("from"), target=named("to"))
+    request = CopySpec(source=named("from"), target=named("to"))
     with pytest.raises(Unavailable, match="doesn't speak HTTP"):
-        copy_job.run(asked, agents=agent.bootstrap, start=start, loop=loop)
+        copy_job.run(request, agents=agent.bootstrap, start=start, loop=loop)
 
 
 def test_progress_only_grows_and_ends_with_everything(
@@ -162,8 +163,8 @@ def test_progress_only_grows_and_ends_with_everything(
     fill(agent, client, first)
     copy(first, source)
     seen: list[Progress] = []
-    asked = CopySpec(source=source, target=target)
-    copy_job.run(asked, agents=agent.http, start=lambda: spark, loop=loop, step_bytes=1000, on_progress=seen.append)
+    request = CopySpec(source=source, target=target)
+    copy_job.run(request, agents=agent.http, start=lambda: spark, loop=loop, step_bytes=1000, on_progress=seen.append)
     assert [at.done_bytes for at in seen] == sorted(at.done_bytes for at in seen)
     assert seen[-1].done_bytes == seen[-1].total_bytes > 0
 
@@ -172,5 +173,5 @@ def test_progress_only_grows_and_ends_with_everything(
 def test_steps_have_each_offset_once(steps: int) -> None:
     plan = CopyPlan(starts={"0": 5, "1": 0, "2": 9}, ends={"0": 50, "1": 3, "2": 9}, keeps_partitions=True)
     for number in plan.starts:
-        found = [range(*(edge[number] for edge in step_offsets(plan, step, steps))) for step in range(steps)]
-        assert [offset for part in found for offset in part] == list(range(plan.starts[number], plan.ends[number]))
+        results = [range(*(edge[number] for edge in step_offsets(plan, step, steps))) for step in range(steps)]
+        assert [offset for part in results for offset in part] == list(range(plan.starts[number], plan.ends[number]))

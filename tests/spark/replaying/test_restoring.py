@@ -35,11 +35,11 @@ def restore(spark: SparkSession, agent: LiveAgent) -> Iterator[Restore]:
     loop = LoopThread()
 
     def run(
-        source: object, topic: str, *, job_id: str | None = None, step_bytes: int = 1 << 30, **asked: object
+        source: object, topic: str, *, job_id: str | None = None, step_bytes: int = 1 << 30, **request: object
     ) -> ReplayResult:
-        wanted = RestoreSpec(source=str(source), topic=topic, **asked)  # type: ignore[arg-type]
+        expected = RestoreSpec(source=str(source), topic=topic, **request)  # type: ignore[arg-type]
         return restore_job.run(
-            wanted, agents=agent.http, start=lambda: spark, loop=loop, job_id=job_id, step_bytes=step_bytes
+            expected, agents=agent.http, start=lambda: spark, loop=loop, job_id=job_id, step_bytes=step_bytes
         )
 
     yield run
@@ -58,11 +58,11 @@ def orders(*numbers: int) -> pa.Table:
 
 def rows_in(agent: LiveAgent, topic: str, partitions: int = 1) -> list[tuple[Any, ...]]:
     """Key, value as JSON, and time, by id."""
-    found = [record for each in records_of(agent, topic, partitions).values() for record in each]
-    told: list[tuple[Any, ...]] = []
-    for key, value, (_, at_ms), _ in cast("list[Any]", found):
-        told.append((key, json.loads(value), at_ms))
-    return sorted(told, key=lambda row: int(row[1]["id"]))
+    results = [record for each in records_of(agent, topic, partitions).values() for record in each]
+    reported: list[tuple[Any, ...]] = []
+    for key, value, (_, at_ms), _ in cast("list[Any]", results):
+        reported.append((key, json.loads(value), at_ms))
+    return sorted(reported, key=lambda row: int(row[1]["id"]))
 
 
 def test_a_topic_that_was_saved_comes_back_as_it_was(

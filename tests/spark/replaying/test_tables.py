@@ -19,9 +19,9 @@ from streamhouse.spark.replay.restore_sources import Kind, Reference, find_kind,
 def test_a_file_that_is_no_parquet_is_told_plainly(tmp_path: Path) -> None:
     program = tmp_path / "prod.py"
     program.write_text("print('hello')\n")
-    with pytest.raises(Misconfigured) as told:
+    with pytest.raises(Misconfigured) as raised:
         open_source(Reference(find_kind(str(program)), str(program)))
-    assert str(told.value) == (
+    assert str(raised.value) == (
         f"this is no Parquet file, or a broken one; file={program}"
         " do=give a Parquet file, a folder of them, or --kind for a table"
     )
@@ -37,9 +37,9 @@ def test_a_file_of_parquet_is_one_whatever_its_name(tmp_path: Path) -> None:
 def test_a_table_that_is_none_is_told_in_one_line(kind: Kind, tmp_path: Path) -> None:
     (tmp_path / "metadata").mkdir()
     (tmp_path / "metadata" / "v1.metadata.json").write_text("{}")
-    with pytest.raises(Misconfigured) as told:
+    with pytest.raises(Misconfigured) as raised:
         open_source(Reference(kind, str(tmp_path)))
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(raised.value)
 
 
 def test_metadata_that_is_not_there_is_told(tmp_path: Path) -> None:
@@ -63,16 +63,16 @@ def test_only_the_columns_that_are_named_are_read(kind: Kind, tmp_path: Path) ->
         table.append(rows)
     source = open_source(Reference(kind, str(place)))
     for names in (["partition"], ["name", "partition"]):
-        found = pa.Table.from_batches(
+        results = pa.Table.from_batches(
             [batch for piece in range(len(source.sizes)) for batch in source.read(piece, names)]
         )
-        assert (found.column_names, found.num_rows) == (names, 2)
+        assert (results.column_names, results.num_rows) == (names, 2)
 
 
 def test_records_are_read_without_where_they_were_unless_an_expression_may_ask_for_it() -> None:
     records = StructType([StructField(name, kind) for name, kind in TYPES.items()])
-    asked = RestoreSpec(source="backup", topic="orders")
-    assert needed_columns(records, asked) == ["key", "value", "partition", "timestamp", "headers"]
-    assert needed_columns(records, replace(asked, where="offset > 7")) is None
-    assert needed_columns(records, replace(asked, subject="orders-value")) is None
-    assert needed_columns(StructType([StructField("id", LongType())]), asked) is None
+    request = RestoreSpec(source="backup", topic="orders")
+    assert needed_columns(records, request) == ["key", "value", "partition", "timestamp", "headers"]
+    assert needed_columns(records, replace(request, where="offset > 7")) is None
+    assert needed_columns(records, replace(request, subject="orders-value")) is None
+    assert needed_columns(StructType([StructField("id", LongType())]), request) is None

@@ -1,26 +1,26 @@
-"""A door for catalogs, with tables that a test says there are."""
+"""A backend for catalogs, with tables that a test says there are."""
 
 from collections.abc import Sequence
 
 from streamhouse.model.table import Column, Connector, Table
 
 
-class FakeDoor:
+class FakeBackend:
     def __init__(self, *tables: Table, samples: dict[str, list[bytes | None]] | None = None) -> None:
         self.known = list(tables)
         self.samples, self.registered = samples or {}, dict[str, tuple[Column, ...]]()
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
     def tables(self) -> Sequence[Table]:
-        self.asked.append("tables")
+        self.requests.append("tables")
         return list(self.known)
 
     def fields(self, topic: str) -> tuple[Column, ...] | None:
-        self.asked.append(f"fields of {topic}")
+        self.requests.append(f"fields of {topic}")
         return self.registered.get(topic)
 
     def sample(self, topic: str) -> list[bytes | None]:
-        self.asked.append(f"sample of {topic}")
+        self.requests.append(f"sample of {topic}")
         return self.samples.get(topic, [])
 
 

@@ -21,7 +21,7 @@ SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}, "name": {"
 
 
 @pytest.fixture
-def door(agent: LiveAgent) -> AgentCatalogBackend:
+def backend(agent: LiveAgent) -> AgentCatalogBackend:
     return AgentCatalogBackend(agent.http)
 
 
@@ -39,49 +39,49 @@ def asked_users(agent: LiveAgent) -> str:
     return "asked-users"
 
 
-def test_every_topic_is_a_table(door: AgentCatalogBackend, client: SyncClient) -> None:
+def test_every_topic_is_a_table(backend: AgentCatalogBackend, client: SyncClient) -> None:
     client.topics.create("asked-plain")
-    found = {table.name: table for table in door.tables()}
-    assert found["asked-plain"].connector == "topic"
-    assert found["asked-plain"].columns is None
+    result = {table.name: table for table in backend.tables()}
+    assert result["asked-plain"].connector == "topic"
+    assert result["asked-plain"].columns is None
 
 
-def test_a_sample_has_the_newest_and_the_oldest_records(door: AgentCatalogBackend, client: SyncClient) -> None:
+def test_a_sample_has_the_newest_and_the_oldest_records(backend: AgentCatalogBackend, client: SyncClient) -> None:
     client.topics.create("asked-many", partitions=1)
     with client.producer("asked-many") as producer:
         for number in range(3 * SAMPLE_RECORDS):
             producer.enqueue(str(number))
-    sample = [int(value or b"-1") for value in door.sample("asked-many")]
+    sample = [int(value or b"-1") for value in backend.sample("asked-many")]
     assert len(sample) <= SAMPLE_RECORDS
     assert {0, 3 * SAMPLE_RECORDS - 1} <= set(sample)
     assert len(set(sample)) == len(sample)
 
 
-def test_a_small_topic_is_its_own_sample(door: AgentCatalogBackend, client: SyncClient) -> None:
+def test_a_small_topic_is_its_own_sample(backend: AgentCatalogBackend, client: SyncClient) -> None:
     client.topics.create("asked-few", partitions=3)
     with client.producer("asked-few") as producer:
         for number in range(10):
             producer.enqueue(str(number), key=str(number))
-    assert sorted(door.sample("asked-few"), key=str) == [str(number).encode() for number in range(10)]
+    assert sorted(backend.sample("asked-few"), key=str) == [str(number).encode() for number in range(10)]
     client.topics.create("asked-none")
-    assert door.sample("asked-none") == []
+    assert backend.sample("asked-none") == []
 
 
-def test_a_topic_that_is_not_there_has_no_sample(door: AgentCatalogBackend) -> None:
+def test_a_topic_that_is_not_there_has_no_sample(backend: AgentCatalogBackend) -> None:
     with pytest.raises(UnknownTopic):
-        door.sample("asked-nowhere")
+        backend.sample("asked-nowhere")
 
 
-def test_registered_columns_are_those_of_the_latest_schema(door: AgentCatalogBackend, asked_users: str) -> None:
-    assert door.fields(asked_users) == columns(id="bigint", name="string")
-    assert door.fields("asked-unregistered") is None
+def test_registered_columns_are_those_of_the_latest_schema(backend: AgentCatalogBackend, asked_users: str) -> None:
+    assert backend.fields(asked_users) == columns(id="bigint", name="string")
+    assert backend.fields("asked-unregistered") is None
 
 
 @pytest.mark.spark
 def test_a_registered_topic_is_read_by_its_schema(
-    spark: SparkSession, agent: LiveAgent, door: AgentCatalogBackend, asked_users: str
+    spark: SparkSession, agent: LiveAgent, backend: AgentCatalogBackend, asked_users: str
 ) -> None:
-    catalog = Catalog(agent.http, backend=door)
+    catalog = Catalog(agent.http, backend=backend)
     text = "SELECT name, _key, _offset FROM `asked-users` WHERE id > 0"
     bound = resolve(spark, text, catalog, ReadContext(agents=agent.http))
     assert catalog.origin(asked_users) == "registered"

@@ -15,7 +15,7 @@ from streamhouse.spark.query.catalog import Catalog
 from streamhouse.spark.query.resolver import ResolvedQuery, analyze, resolve
 from streamhouse.spark.query.schema_inference import AgentCatalogBackend
 from streamhouse.sql.options import Watermark
-from tests.spark.sql.fakes import FakeDoor, columns, topic
+from tests.spark.sql.fakes import FakeBackend, columns, topic
 from tests.support.agent import LiveAgent
 
 pytestmark = pytest.mark.spark
@@ -60,8 +60,8 @@ def catalog(agent: LiveAgent, orders: str) -> Catalog:
         options={"topic": orders},
     )
     countries = topic("countries", "json", country="STRING", name="STRING")
-    door = Door(agent.http, declared, topic(orders), countries, topic("shop.orders", "json", id="BIGINT"))
-    return Catalog(agent.http, backend=door)
+    backend = Door(agent.http, declared, topic(orders), countries, topic("shop.orders", "json", id="BIGINT"))
+    return Catalog(agent.http, backend=backend)
 
 
 @pytest.fixture
@@ -83,8 +83,8 @@ class Binder:
         return sorted(tuple(row) for row in self(text).frame.collect())
 
 
-def used(found: ResolvedQuery) -> dict[str, list[str]]:
-    return {read.name: [column.name for column in read.table.columns or ()] for read in found.reads}
+def used(result: ResolvedQuery) -> dict[str, list[str]]:
+    return {read.name: [column.name for column in read.table.columns or ()] for read in result.reads}
 
 
 def scans(frame: DataFrame) -> str:
@@ -96,37 +96,37 @@ def test_a_topic_is_a_table_and_what_cannot_be_decoded_is_left_out(bound: Binder
 
 
 def test_columns_that_nobody_declared_are_inferred(bound: Binder) -> None:
-    found = bound("SELECT * FROM `bound-orders`")
-    assert found.frame.columns == ["id", "amount", "country", "at", "note"]
-    assert found.notes[0].startswith("columns of bound-orders inferred from 4 JSON records")
+    result = bound("SELECT * FROM `bound-orders`")
+    assert result.frame.columns == ["id", "amount", "country", "at", "note"]
+    assert result.notes[0].startswith("columns of bound-orders inferred from 4 JSON records")
     # One of four has text for an id, so ids are text.
-    assert dict(found.frame.dtypes)["id"] == "string"
-    assert dict(found.frame.dtypes)["note"] == "struct<text:string>"
-    assert found.frame.count() == 4
+    assert dict(result.frame.dtypes)["id"] == "string"
+    assert dict(result.frame.dtypes)["note"] == "struct<text:string>"
+    assert result.frame.count() == 4
 
 
 def test_only_the_columns_that_are_used_are_read(bound: Binder) -> None:
-    found = bound("SELECT country, sum(amount) FROM orders WHERE id > 1 GROUP BY country")
-    assert used(found) == {"orders": ["id", "amount", "country"]}
-    assert sorted(map(tuple, found.frame.collect())) == [("de", 7.0), ("fr", 10.0)]
+    result = bound("SELECT country, sum(amount) FROM orders WHERE id > 1 GROUP BY country")
+    assert used(result) == {"orders": ["id", "amount", "country"]}
+    assert sorted(map(tuple, result.frame.collect())) == [("de", 7.0), ("fr", 10.0)]
 
 
 def test_a_star_inside_uses_what_is_used_outside(bound: Binder) -> None:
-    found = bound("WITH a AS (SELECT * FROM orders) SELECT b.id FROM (SELECT * FROM a) b")
-    assert used(found) == {"orders": ["id"]}
+    result = bound("WITH a AS (SELECT * FROM orders) SELECT b.id FROM (SELECT * FROM a) b")
+    assert used(result) == {"orders": ["id"]}
 
 
 def test_a_count_reads_no_values(bound: Binder) -> None:
-    found = bound("SELECT count(*) FROM orders")
-    assert used(found) == {"orders": []}
-    assert "value" not in scans(found.frame)
+    result = bound("SELECT count(*) FROM orders")
+    assert used(result) == {"orders": []}
+    assert "value" not in scans(result.frame)
     # Nothing is decoded, so records that can't be count too.
-    assert found.frame.collect()[0][0] == 5
+    assert result.frame.collect()[0][0] == 5
 
 
 def test_json_is_parsed_once_whatever_is_filtered(bound: Binder) -> None:
-    found = bound("SELECT id, amount FROM orders WHERE id > 1 AND amount < 8 AND _offset >= 0")
-    assert scans(found.frame).count("from_json") == 1
+    result = bound("SELECT id, amount FROM orders WHERE id > 1 AND amount < 8 AND _offset >= 0")
+    assert scans(result.frame).count("from_json") == 1
 
 
 def test_unions_by_position_keep_their_positions(bound: Binder) -> None:
@@ -139,8 +139,8 @@ def test_unions_by_position_keep_their_positions(bound: Binder) -> None:
 
 
 def test_columns_about_records_are_there_when_they_are_named(bound: Binder) -> None:
-    found = bound("SELECT id, _key, _topic, _partition, _offset, _timestamp, _headers FROM orders WHERE id = 2")
-    (row,) = found.frame.collect()
+    result = bound("SELECT id, _key, _topic, _partition, _offset, _timestamp, _headers FROM orders WHERE id = 2")
+    (row,) = result.frame.collect()
     assert (row["_key"], row["_topic"], row["_headers"]) == ("key-2", "bound-orders", [])
     assert bound("SELECT * FROM orders").frame.columns == ["id", "amount", "country", "at"]
 
@@ -148,22 +148,22 @@ def test_columns_about_records_are_there_when_they_are_named(bound: Binder) -> N
 def test_subqueries_and_joins_use_what_they_use(bound: Binder) -> None:
     text = """SELECT o.id FROM orders o JOIN orders p ON o.country = p.country
         WHERE o.amount = (SELECT max(amount) FROM orders WHERE id < 3) AND p.at IS NOT NULL"""
-    found = bound(text)
-    assert used(found) == {"orders": ["id", "amount", "country", "at"]}
-    assert [tuple(row) for row in found.frame.collect()] == [(2,)]
+    result = bound(text)
+    assert used(result) == {"orders": ["id", "amount", "country", "at"]}
+    assert [tuple(row) for row in result.frame.collect()] == [(2,)]
 
 
 def test_a_stream_is_one_where_it_is_said(bound: Binder) -> None:
-    found = bound.looked("SELECT o.id, c.name FROM STREAM(orders) o JOIN countries c ON o.country = c.country")
-    assert (found.streams, found.tables) == (("orders",), ("countries",))
-    assert found.frame.isStreaming
-    assert used(found) == {"orders": ["id", "country"], "countries": ["country", "name"]}
+    result = bound.looked("SELECT o.id, c.name FROM STREAM(orders) o JOIN countries c ON o.country = c.country")
+    assert (result.streams, result.tables) == (("orders",), ("countries",))
+    assert result.frame.isStreaming
+    assert used(result) == {"orders": ["id", "country"], "countries": ["country", "name"]}
 
 
 def test_a_stream_can_be_run(bound: Binder, spark: SparkSession, tmp_path: object) -> None:
-    found = bound("SELECT country, count(*) AS n FROM STREAM orders WHERE amount > 0 GROUP BY country")
+    result = bound("SELECT country, count(*) AS n FROM STREAM orders WHERE amount > 0 GROUP BY country")
     query = (
-        found.frame.writeStream.format("memory")
+        result.frame.writeStream.format("memory")
         .queryName("bound_counts")
         .outputMode("complete")
         .option("checkpointLocation", str(tmp_path))
@@ -171,15 +171,15 @@ def test_a_stream_can_be_run(bound: Binder, spark: SparkSession, tmp_path: objec
         .start()
     )
     query.awaitTermination(120)
-    rows = found.frame.sparkSession.sql("SELECT * FROM bound_counts").collect()
+    rows = result.frame.sparkSession.sql("SELECT * FROM bound_counts").collect()
     assert sorted(map(tuple, rows)) == [("de", 2), ("fr", 1)]
 
 
 def test_undecodable_records_come_when_they_are_wanted(bound: Binder) -> None:
-    found = bound("SELECT id, _key FROM orders")
-    (read,) = found.reads
+    result = bound("SELECT id, _key FROM orders")
+    (read,) = result.reads
     frame = connector.read(
-        found.frame.sparkSession, read.table, ReadContext(agents=bound.agents, include_malformed=True)
+        result.frame.sparkSession, read.table, ReadContext(agents=bound.agents, include_malformed=True)
     ).where("_sh_error IS NOT NULL")
     rows = sorted(tuple(row) for row in frame.collect())
     assert [(row[0], row[1], bytes(row[3])) for row in rows] == [
@@ -191,15 +191,15 @@ def test_undecodable_records_come_when_they_are_wanted(bound: Binder) -> None:
 
 def test_watermarks_go_to_streams_that_have_their_column(bound: Binder) -> None:
     marks = (Watermark(column="at", delay="10 seconds"), Watermark(column="elsewhere", delay="1 second"))
-    found = bound.looked("SELECT window(at, '1 minute') w, count(*) FROM STREAM(orders) GROUP BY 1", watermarks=marks)
-    assert "EventTimeWatermark" in found.frame._jdf.queryExecution().analyzed().toString()
-    assert used(found) == {"orders": ["at"]}
+    result = bound.looked("SELECT window(at, '1 minute') w, count(*) FROM STREAM(orders) GROUP BY 1", watermarks=marks)
+    assert "EventTimeWatermark" in result.frame._jdf.queryExecution().analyzed().toString()
+    assert used(result) == {"orders": ["at"]}
 
 
 def test_a_watermark_makes_a_time_of_text(bound: Binder) -> None:
     marks = (Watermark(column="at", delay="10 seconds"),)
-    found = bound.looked("SELECT at FROM STREAM(`bound-orders`)", watermarks=marks)
-    assert found.frame.dtypes == [("at", "timestamp")]
+    result = bound.looked("SELECT at FROM STREAM(`bound-orders`)", watermarks=marks)
+    assert result.frame.dtypes == [("at", "timestamp")]
 
 
 def test_a_name_cannot_be_a_stream_and_a_table_at_once(bound: Binder) -> None:
@@ -241,9 +241,9 @@ def test_a_string_that_reads_like_a_plan_names_nothing(bound: Binder) -> None:
 
 
 def test_a_query_that_reads_nothing_asks_nobody(spark: SparkSession) -> None:
-    door = FakeDoor()
-    found = resolve(spark, "SELECT 1 + 1", Catalog("nowhere:1", backend=door), ReadContext(agents="nowhere:1"))
-    assert (found.frame.collect()[0][0], found.reads, door.asked) == (2, (), [])
+    backend = FakeBackend()
+    result = resolve(spark, "SELECT 1 + 1", Catalog("nowhere:1", backend=backend), ReadContext(agents="nowhere:1"))
+    assert (result.frame.collect()[0][0], result.reads, backend.requests) == (2, (), [])
 
 
 def test_views_of_one_query_are_not_those_of_another(bound: Binder, spark: SparkSession) -> None:
@@ -274,10 +274,10 @@ def test_a_raw_topic_is_one_column(spark: SparkSession, agent: LiveAgent, orders
         columns=(Column(name="line", type="STRING"),),
         options={"topic": orders, "format": "raw"},
     )
-    found = resolve(
+    result = resolve(
         spark,
         "SELECT line FROM raw WHERE line LIKE 'not%'",
-        Catalog("x", backend=FakeDoor(table)),
+        Catalog("x", backend=FakeBackend(table)),
         ReadContext(agents=agent.http),
     )
-    assert [tuple(row) for row in found.frame.collect()] == [("not JSON",)]
+    assert [tuple(row) for row in result.frame.collect()] == [("not JSON",)]

@@ -7,8 +7,8 @@ from tests.spark.sql.fakes import columns
 
 
 def inferred(*values: object) -> dict[str, str]:
-    found = infer(json.dumps(value).encode() for value in values)
-    return {column.name: column.type for column in found}
+    result = infer(json.dumps(value).encode() for value in values)
+    return {column.name: column.type for column in result}
 
 
 def test_columns_come_in_the_order_of_their_first_appearance() -> None:
@@ -34,11 +34,11 @@ def test_times_stay_text() -> None:
 
 
 def test_objects_and_lists_are_merged_inside() -> None:
-    found = inferred(
+    results = inferred(
         {"buyer": {"id": 1}, "lines": [{"sku": "a"}, {"n": 1}]},
         {"buyer": {"a-b": "x", "id": 0.5}, "lines": []},
     )
-    assert found == {
+    assert results == {
         "buyer": "STRUCT<id: DOUBLE, `a-b`: STRING>",
         "lines": "ARRAY<STRUCT<sku: STRING, n: BIGINT>>",
     }

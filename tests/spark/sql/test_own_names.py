@@ -124,9 +124,9 @@ def test_a_prefix_is_for_typed_columns() -> None:
 
 
 def test_registered_columns_leave_these_names_to_the_log(agent: LiveAgent, registered: str) -> None:
-    found = AgentCatalogBackend(agent.http).fields(registered)
-    assert found is not None
-    assert sorted(column.name for column in found) == ["_error", "id"]
+    result = AgentCatalogBackend(agent.http).fields(registered)
+    assert result is not None
+    assert sorted(column.name for column in result) == ["_error", "id"]
 
 
 def test_a_table_of_a_topic_cannot_declare_them(spark: SparkSession, agent: LiveAgent) -> None:

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from streamhouse.spark.query.catalog import Catalog
 from streamhouse.spark.query.validation import validate
 from tests.docs.pages import PAGES, name_of, sql_files
-from tests.spark.sql.fakes import FakeDoor
+from tests.spark.sql.fakes import FakeBackend
 
 pytestmark = pytest.mark.spark
 
@@ -22,6 +22,6 @@ def test_pages_have_files_of_sql() -> None:
 
 @pytest.mark.parametrize("text", [text for _, text in FILES], ids=[Path(name).stem for name, _ in FILES])
 def test_the_sql_of_a_page_is_bound(spark: SparkSession, text: str) -> None:
-    checked = validate(spark, Catalog("nowhere:1", backend=FakeDoor()), text)
+    checked = validate(spark, Catalog("nowhere:1", backend=FakeBackend()), text)
     assert [problem for each in checked for problem in each.problems] == []
     assert len(checked) > 1

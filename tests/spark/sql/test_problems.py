@@ -9,7 +9,7 @@ from streamhouse.spark.connectors import ReadContext
 from streamhouse.spark.query.catalog import Catalog
 from streamhouse.spark.query.error_messages import SqlDiagnostic, diagnostics_of, root_cause
 from streamhouse.spark.query.resolver import analyze
-from tests.spark.sql.fakes import FakeDoor, topic
+from tests.spark.sql.fakes import FakeBackend, topic
 
 
 @pytest.mark.spark
@@ -33,7 +33,7 @@ def test_a_mistake_of_a_query_is_told_at_its_place(
     spark: SparkSession, select: str, line: int, column: int, text: str, hint: str
 ) -> None:
     before = "-- a file\nCREATE PIPELINE p AS INSERT INTO t\n"
-    catalog = Catalog("x", backend=FakeDoor(topic("orders", id="BIGINT", amount="DOUBLE", country="STRING")))
+    catalog = Catalog("x", backend=FakeBackend(topic("orders", id="BIGINT", amount="DOUBLE", country="STRING")))
     with pytest.raises((PySparkException, StatementError)) as caught:
         analyze(spark, select, catalog, ReadContext(agents="x"))
     (problem,) = diagnostics_of(caught.value, before + select, len(before))

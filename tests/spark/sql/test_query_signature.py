@@ -19,7 +19,7 @@ from streamhouse.spark.query.query_signature import signature_of
 from streamhouse.spark.query.resolver import ResolvedQuery, analyze, resolve
 from streamhouse.spark.query.state_signature import Rows, state_signature
 from streamhouse.sql.options import Watermark
-from tests.spark.sql.fakes import FakeDoor, columns, topic
+from tests.spark.sql.fakes import FakeBackend, columns, topic
 
 pytestmark = pytest.mark.spark
 
@@ -36,7 +36,7 @@ class Shaper:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self._catalog = Catalog("x", backend=FakeDoor(*TABLES))
+        self._catalog = Catalog("x", backend=FakeBackend(*TABLES))
         self._bound: dict[tuple[str, ReadContext], ResolvedQuery] = {}
         self._shapes: dict[tuple[str, ReadContext, tuple[str, ...] | None], Shape] = {}
 
@@ -222,7 +222,7 @@ def test_a_watermark_of_the_options_counts_where_there_is_state(shape: Shaper) -
 
 def test_a_name_that_stands_for_another_place_is_another_stream(spark: SparkSession) -> None:
     def of(table: Table, text: str, *, is_same_text: bool = True) -> str | None:
-        old, new = (Catalog("x", backend=FakeDoor(*TABLES[1:], each)) for each in (ORDERS, table))
+        old, new = (Catalog("x", backend=FakeBackend(*TABLES[1:], each)) for each in (ORDERS, table))
         bounds = (analyze(spark, text, each, READING) for each in (old, new))
         one, other = (state_signature(bound.frame, bound.reads) for bound in bounds)
         return loses_place(one, other, is_same_text=is_same_text)
@@ -241,7 +241,7 @@ def test_a_view_without_a_stream_keeps_nothing(shape: Shaper) -> None:
 
 @pytest.mark.parametrize("text", [SUMS, WITH, JOIN, LOOKUP, WINDOW, UNION, ROWS, SELF, SUBQUERY])
 def test_frames_that_run_have_the_shape_of_those_that_are_validated(spark: SparkSession, text: str) -> None:
-    catalog = Catalog("x", backend=FakeDoor(*TABLES))
+    catalog = Catalog("x", backend=FakeBackend(*TABLES))
     reading = replace(READING, watermarks=(Watermark(column="at", delay="1 hour"),))
     one, other = (each(spark, text, catalog, reading) for each in (analyze, resolve))
     assert state_signature(one.frame, one.reads) == state_signature(other.frame, other.reads)
@@ -252,7 +252,7 @@ def test_columns_that_a_table_has_got_since_are_nothing_to_a_query_that_uses_oth
     more = replace(ORDERS, columns=(*(ORDERS.columns or ()), *columns(note="STRING")))
     shapes = []
     for table in (ORDERS, more):
-        bound = analyze(spark, WITH, Catalog("x", backend=FakeDoor(table)), READING)
+        bound = analyze(spark, WITH, Catalog("x", backend=FakeBackend(table)), READING)
         shapes.append(state_signature(bound.frame, bound.reads, rows=Rows()))
     assert shapes[0] == shapes[1]
 
@@ -352,7 +352,7 @@ def test_a_shape_of_an_earlier_version_is_compared_by_what_it_has(shape: Shaper)
 def test_a_table_in_files_is_known_by_its_path(spark: SparkSession) -> None:
     def of(path: str) -> Shape:
         files = Table(name="products", connector=Connector.FILES, columns=PRODUCTS.columns, options={"path": path})
-        bound = analyze(spark, LOOKUP, Catalog("x", backend=FakeDoor(ORDERS, files)), READING)
+        bound = analyze(spark, LOOKUP, Catalog("x", backend=FakeBackend(ORDERS, files)), READING)
         return state_signature(bound.frame, bound.reads, rows=Rows())
 
     assert of("/a").tables == ("products=files /a",)

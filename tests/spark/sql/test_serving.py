@@ -34,7 +34,7 @@ class FakeEngine:
     """Answers by the first word: rows, or what it stands for."""
 
     def __init__(self) -> None:
-        self.asked: list[QueryRequest] = []
+        self.requests: list[QueryRequest] = []
         self.cancelled: list[str] = []
         self.released: list[str] = []
         self.entered = threading.Semaphore(0)
@@ -43,7 +43,7 @@ class FakeEngine:
         self.was_released = threading.Event()
 
     def execute(self, question: QueryRequest, query_id: str) -> QueryResult:
-        self.asked.append(question)
+        self.requests.append(question)
         if question.sql == "wait":
             self.entered.release()
             assert self.freed.wait(30)
@@ -120,11 +120,11 @@ def test_nothing_that_is_sent_waits_for_an_acknowledgement() -> None:
 
 
 async def test_rows_come_with_their_columns_and_notes(scene: Scene) -> None:
-    told = (await scene.ask("rows", query_id="q1")).json()
-    assert told["query_id"] == "q1"
-    assert told["columns"] == [{"name": "id", "type": "BIGINT"}, {"name": "name", "type": "STRING"}]
-    assert told["rows"] == [{"id": 1, "name": "n1"}, {"id": 2, "name": "n2"}]
-    assert (told["truncated"], told["notes"]) == (True, ["notes ä"])
+    response = (await scene.ask("rows", query_id="q1")).json()
+    assert response["query_id"] == "q1"
+    assert response["columns"] == [{"name": "id", "type": "BIGINT"}, {"name": "name", "type": "STRING"}]
+    assert response["rows"] == [{"id": 1, "name": "n1"}, {"id": 2, "name": "n2"}]
+    assert (response["truncated"], response["notes"]) == (True, ["notes ä"])
 
 
 async def test_every_format_has_the_same_rows(scene: Scene) -> None:
@@ -147,7 +147,7 @@ async def test_nobody_without_a_token_is_answered(scene: Scene) -> None:
 async def test_a_caller_with_the_agents_token_is_untrusted(scene: Scene) -> None:
     await scene.client.post("/v1/sql", json={"sql": "rows"}, headers={"authorization": "Bearer agents"})
     await scene.ask("rows")
-    assert [question.is_untrusted for question in scene.engine.asked] == [True, False]
+    assert [question.is_untrusted for question in scene.engine.requests] == [True, False]
 
 
 async def test_mistakes_have_places_and_failures_words(scene: Scene) -> None:
@@ -211,8 +211,8 @@ async def test_a_live_query_ends_with_its_rows(scene: Scene) -> None:
 
 
 async def test_a_live_query_in_one_piece_ends_with_its_rows(scene: Scene) -> None:
-    told = (await scene.ask("live", max_rows=2)).json()
-    assert ([row["id"] for row in told["rows"]], told["truncated"]) == ([1, 2], True)
+    response = (await scene.ask("live", max_rows=2)).json()
+    assert ([row["id"] for row in response["rows"]], response["truncated"]) == ([1, 2], True)
 
 
 async def test_a_live_query_ends_when_its_time_is_up(scene: Scene) -> None:
@@ -234,14 +234,14 @@ async def test_files_are_checked_and_names_told(scene: Scene) -> None:
 
 
 async def test_python_is_checked_for_the_user_alone(scene: Scene) -> None:
-    asked = {"text": "", "python": [{"name": "big", "text": "…", "line": 3, "options": {"key": "id"}}]}
-    checked = await scene.client.post("/v1/sql/validate", json=asked)
+    request = {"text": "", "python": [{"name": "big", "text": "…", "line": 3, "options": {"key": "id"}}]}
+    checked = await scene.client.post("/v1/sql/validate", json=request)
     assert checked.json()["python"] == {"big": [{"line": 3, "column": 1, "text": "wrong", "hint": ""}]}
-    refused = await scene.client.post("/v1/sql/validate", json=asked, headers={"authorization": "Bearer agents"})
+    refused = await scene.client.post("/v1/sql/validate", json=request, headers={"authorization": "Bearer agents"})
     assert refused.status_code == 403
 
 
 async def test_a_worker_tells_what_it_does(scene: Scene) -> None:
     await scene.ask("rows")
-    told = (await scene.client.get("/health")).json()
-    assert (told["busy"], told["queries"]) == (0, 1)
+    response = (await scene.client.get("/health")).json()
+    assert (response["busy"], response["queries"]) == (0, 1)

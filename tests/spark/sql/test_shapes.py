@@ -8,7 +8,7 @@ from streamhouse.spark.connectors import ReadContext
 from streamhouse.spark.query.catalog import Catalog
 from streamhouse.spark.query.resolver import analyze
 from streamhouse.spark.query.state_signature import state_signature
-from tests.spark.sql.fakes import FakeDoor, topic
+from tests.spark.sql.fakes import FakeBackend, topic
 
 pytestmark = pytest.mark.spark
 
@@ -18,7 +18,7 @@ PAYMENTS = topic("payments", id="BIGINT", paid="DOUBLE", at="TIMESTAMP")
 
 @pytest.fixture(scope="module")
 def catalog() -> Catalog:
-    return Catalog("x", backend=FakeDoor(ORDERS, PAYMENTS))
+    return Catalog("x", backend=FakeBackend(ORDERS, PAYMENTS))
 
 
 @pytest.fixture
@@ -36,14 +36,14 @@ class Shaper:
 
 
 def test_filters_and_columns_are_no_state(shape: Shaper) -> None:
-    found = shape("SELECT id FROM STREAM(orders) WHERE amount > 1")
-    assert (found.streams, found.state) == (("orders",), ())
-    assert loses_place(found, shape("SELECT id, amount * 2 FROM STREAM(orders) WHERE amount > 2")) is None
+    result = shape("SELECT id FROM STREAM(orders) WHERE amount > 1")
+    assert (result.streams, result.state) == (("orders",), ())
+    assert loses_place(result, shape("SELECT id, amount * 2 FROM STREAM(orders) WHERE amount > 2")) is None
 
 
 def test_an_aggregate_is_known_by_its_keys_and_functions(shape: Shaper) -> None:
-    found = shape("SELECT country, count(*) AS n, round(sum(amount), 2) FROM STREAM(orders) GROUP BY country")
-    assert found.state == ("aggregate by country string: count(1), sum(amount)",)
+    result = shape("SELECT country, count(*) AS n, round(sum(amount), 2) FROM STREAM(orders) GROUP BY country")
+    assert result.state == ("aggregate by country string: count(1), sum(amount)",)
 
 
 @pytest.mark.parametrize(
@@ -86,11 +86,11 @@ def test_a_session_has_a_gap(shape: Shaper) -> None:
 
 
 def test_a_join_of_streams_is_known_by_condition_and_columns(shape: Shaper) -> None:
-    found = shape("SELECT o.id, paid FROM STREAM(orders) o JOIN STREAM(payments) p ON o.id = p.id")
-    assert found.streams == ("orders", "payments")
-    assert found.state == ("join inner on (id = id) orders(id) payments(id, paid)",)
+    result = shape("SELECT o.id, paid FROM STREAM(orders) o JOIN STREAM(payments) p ON o.id = p.id")
+    assert result.streams == ("orders", "payments")
+    assert result.state == ("join inner on (id = id) orders(id) payments(id, paid)",)
     more = shape("SELECT o.id, paid, amount FROM STREAM(orders) o JOIN STREAM(payments) p ON o.id = p.id")
-    assert loses_place(found, more) is not None
+    assert loses_place(result, more) is not None
 
 
 def test_the_order_of_streams_counts(shape: Shaper) -> None:

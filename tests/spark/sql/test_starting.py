@@ -43,10 +43,10 @@ def wait_for_life(home: RuntimeDir) -> None:
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Launches]:
     monkeypatch.setenv("STREAMHOUSE_SQL_FOLDER", str(tmp_path))
-    found = Launches()
-    monkeypatch.setattr(worker_client, "launch", found)
-    yield found
-    for process in found.started:
+    result = Launches()
+    monkeypatch.setattr(worker_client, "launch", result)
+    yield result
+    for process in result.started:
         process.returncode = None
         process.kill()
         process.wait()
@@ -80,8 +80,8 @@ async def test_one_that_somebody_else_started_and_left_is_waited_for(launches: L
     home = runtime_dir(AGENTS)
     process = launches(AGENTS, home)
     await asyncio.to_thread(wait_for_life, home)
-    found = await ensure_worker(AGENTS)
-    assert found.pid == process.pid
+    result = await ensure_worker(AGENTS)
+    assert result.pid == process.pid
     assert len(launches.started) == 1
 
 
@@ -94,14 +94,14 @@ async def test_one_that_can_not_start_tells_its_last_words_and_where_its_log_is(
 
 
 async def test_a_wrong_token_is_nobodys_worker(launches: Launches) -> None:
-    found = await ensure_worker(AGENTS)
-    runtime_dir(AGENTS).publish(Worker(address=found.address, token="guessed", pid=found.pid))
+    result = await ensure_worker(AGENTS)
+    runtime_dir(AGENTS).publish(Worker(address=result.address, token="guessed", pid=result.pid))
     assert await find_worker(AGENTS) is None
 
 
 async def test_stopping_ends_it_and_nobody_else(launches: Launches) -> None:
-    found = await ensure_worker(AGENTS)
-    assert await stop_worker(AGENTS) == found
+    result = await ensure_worker(AGENTS)
+    assert await stop_worker(AGENTS) == result
     assert not runtime_dir(AGENTS).has_worker()
     assert await stop_worker(AGENTS) is None  # the number may be another process's by now: it is not touched
 

@@ -18,7 +18,7 @@ from streamhouse.spark.query.untrusted_sql import (
 )
 from streamhouse.spark.worker.query_executor import QueryExecutor, QueryRequest
 from streamhouse.spark.worker.running_queries import SqlLimits
-from tests.spark.sql.fakes import FakeDoor, topic
+from tests.spark.sql.fakes import FakeBackend, topic
 
 pytestmark = pytest.mark.spark
 
@@ -257,8 +257,10 @@ def test_every_function_of_this_spark_was_decided_on(spark: SparkSession) -> Non
         *("current_catalog", "current_database", "current_schema", "current_path", "input_file_name"),
         *("input_file_block_start", "input_file_block_length"),
     }
-    found = tables.listFunction()
-    assert {found.apply(index).funcName() for index in range(found.size())} - TABLE_FUNCTIONS == {"python_worker_logs"}
+    result = tables.listFunction()
+    assert {result.apply(index).funcName() for index in range(result.size())} - TABLE_FUNCTIONS == {
+        "python_worker_logs"
+    }
 
 
 HIDDEN = "SELECT reflect('java.lang.System', 'getProperty', 'user.home')"
@@ -278,18 +280,18 @@ def test_what_is_judged_is_what_is_run(spark: SparkSession, text: str) -> None:
     answering = QueryExecutor(spark, agents="127.0.0.1:1", limits=SqlLimits())
     try:
         reply = answering.execute(QueryRequest(sql=text, is_untrusted=True), "hidden")
-        told = str([batch.to_pylist() for batch in reply.batches])
+        results = str([batch.to_pylist() for batch in reply.batches])
     except StreamhouseError as error:
-        told = str(error)
-    assert os.path.expanduser("~") not in told
-    assert "reflect(" not in told
+        results = str(error)
+    assert os.path.expanduser("~") not in results
+    assert "reflect(" not in results
 
 
 def test_a_table_that_the_workers_user_made_is_nobody_elses(spark: SparkSession) -> None:
     spark.sql("CREATE DATABASE IF NOT EXISTS streamhouse_guests")
     spark.sql("CREATE OR REPLACE GLOBAL TEMPORARY VIEW shared AS SELECT 1 AS x")
     spark.sql("CREATE TABLE IF NOT EXISTS secret USING parquet AS SELECT 1 AS x")
-    catalog, reading = Catalog("127.0.0.1:1", backend=FakeDoor()), ReadContext(agents="127.0.0.1:1")
+    catalog, reading = Catalog("127.0.0.1:1", backend=FakeBackend()), ReadContext(agents="127.0.0.1:1")
     try:
         assert resolve(spark, "SELECT x FROM secret", catalog, reading).frame.collect() == [(1,)]
         for text in (
@@ -308,13 +310,13 @@ def test_a_table_that_the_workers_user_made_is_nobody_elses(spark: SparkSession)
 
 @pytest.mark.parametrize("text", ["SELECT current_user", "SELECT session_user AS x", "SELECT upper(user)"])
 def test_the_workers_user_is_nobodys_business(spark: SparkSession, text: str) -> None:
-    catalog, reading = Catalog("127.0.0.1:1", backend=FakeDoor()), ReadContext(agents="127.0.0.1:1")
+    catalog, reading = Catalog("127.0.0.1:1", backend=FakeBackend()), ReadContext(agents="127.0.0.1:1")
     with pytest.raises(StatementError, match="through agents"):
         resolve(spark, text, catalog, reading, is_untrusted=True)
 
 
 @pytest.mark.parametrize("kind", ["INT, b STRING", "INT DEFAULT 1", "INT COMMENT 'x'", "STRING) || uuid() || ("])
 def test_a_columns_type_smuggles_nothing(spark: SparkSession, kind: str) -> None:
-    catalog = Catalog("127.0.0.1:1", backend=FakeDoor(topic("orders", "json", a=kind)))
+    catalog = Catalog("127.0.0.1:1", backend=FakeBackend(topic("orders", "json", a=kind)))
     with pytest.raises(StatementError, match="without a type"):
         resolve(spark, "SELECT a FROM orders", catalog, ReadContext(agents="127.0.0.1:1"), is_untrusted=True)

@@ -10,7 +10,7 @@ from streamhouse.model.table import Connector, Table
 from streamhouse.spark.query.catalog import Catalog
 from streamhouse.spark.query.error_messages import SqlDiagnostic
 from streamhouse.spark.query.validation import ValidatedStatement, validate
-from tests.spark.sql.fakes import FakeDoor, columns, topic
+from tests.spark.sql.fakes import FakeBackend, columns, topic
 
 pytestmark = pytest.mark.spark
 
@@ -35,10 +35,10 @@ def check(spark: SparkSession) -> "Checker":
 class Checker:
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
-        self.door = FakeDoor(topic("orders", id="BIGINT", amount="DOUBLE", country="STRING", at="TIMESTAMP"))
+        self.backend = FakeBackend(topic("orders", id="BIGINT", amount="DOUBLE", country="STRING", at="TIMESTAMP"))
 
     def __call__(self, text: str) -> list[ValidatedStatement]:
-        return validate(self.spark, Catalog("nowhere:1", backend=self.door), text)
+        return validate(self.spark, Catalog("nowhere:1", backend=self.backend), text)
 
     def problem(self, text: str) -> SqlDiagnostic:
         (problem,) = (problem for checked in self(text) for problem in checked.problems)
@@ -46,10 +46,10 @@ class Checker:
 
 
 def test_a_right_file_has_columns_shapes_and_no_problems(check: Checker) -> None:
-    check.door.known.clear()
-    found = check(FILE)
-    assert [each.problems for each in found] == [()] * 6
-    assert [(each.kind, each.name, each.line) for each in found] == [
+    check.backend.known.clear()
+    result = check(FILE)
+    assert [each.problems for each in result] == [()] * 6
+    assert [(each.kind, each.name, each.line) for each in result] == [
         ("table", "orders", 1),
         ("table", "per_country", 2),
         ("pipeline", "counts", 4),
@@ -57,7 +57,7 @@ def test_a_right_file_has_columns_shapes_and_no_problems(check: Checker) -> None
         ("view", "biggest", 9),
         ("query", "", 10),
     ]
-    _, _, counts, big, biggest, query = found
+    _, _, counts, big, biggest, query = result
     assert counts.shape is not None
     assert replace(counts.shape, query=(), signature="") == Shape(
         streams=("orders",), state=("aggregate by country string: count(1)",), target="per_country"
@@ -73,8 +73,8 @@ def test_one_mistake_hides_no_other(check: Checker) -> None:
 SELECT nope FROM orders;
 SELECT coun(*) FROM orders;
 DROP TABLE;"""
-    found = [(each.line, each.problems[0].line, each.problems[0].column) for each in check(text)]
-    assert found == [(1, 1, 25), (2, 2, 8), (3, 3, 8), (4, 4, 11)]
+    results = [(each.line, each.problems[0].line, each.problems[0].column) for each in check(text)]
+    assert results == [(1, 1, 25), (2, 2, 8), (3, 3, 8), (4, 4, 11)]
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ CREATE PIPELINE p AS INSERT INTO v SELECT id, amount AS n FROM STREAM(orders)"""
 
 def test_a_view_that_is_there_already_is_written_by_its_own_query_and_is_no_stream(check: Checker) -> None:
     view = Table(name="v", connector=Connector.VIEW, columns=columns(id="bigint", n="bigint"), key=("id",), text="…")
-    check.door.known.append(view)
+    check.backend.known.append(view)
     assert "is a view" in check.problem("CREATE PIPELINE p AS INSERT INTO v SELECT id, 1 AS n FROM STREAM(orders)").text
     problem = check.problem("CREATE PIPELINE p AS INSERT INTO t SELECT id FROM STREAM(v)")
     assert (problem.column, problem.text) == (58, "v is no stream")
@@ -211,21 +211,21 @@ def test_a_command_behind_explain_is_refused_and_not_done(check: Checker, spark:
     ],
 )
 def test_statements_from_the_wire_are_judged_before_anything_is_made_of_them(check: Checker, text: str) -> None:
-    (found,) = validate(check.spark, Catalog("nowhere:1", backend=check.door), text, is_untrusted=True)
-    assert "through agents" in found.problems[0].text
+    (result,) = validate(check.spark, Catalog("nowhere:1", backend=check.backend), text, is_untrusted=True)
+    assert "through agents" in result.problems[0].text
 
 
 @pytest.mark.parametrize("source", ["orders", "STREAM(orders)"])
 def test_a_view_of_one_row_needs_no_key(check: Checker, source: str) -> None:
-    (found,) = check(f"CREATE MATERIALIZED VIEW totals AS SELECT count(*) AS orders FROM {source};")
-    assert (found.problems, found.key) == ((), ())
+    (result,) = check(f"CREATE MATERIALIZED VIEW totals AS SELECT count(*) AS orders FROM {source};")
+    assert (result.problems, result.key) == ((), ())
 
 
 def test_inferred_columns_are_told(check: Checker) -> None:
-    check.door.known.append(topic("events"))
-    check.door.samples["events"] = [b'{"kind": "a"}'] * 3
-    (found,) = check("EXPLAIN SELECT kind FROM events")
-    assert found.notes == ("columns of events inferred from 3 JSON records; used: kind STRING",)
+    check.backend.known.append(topic("events"))
+    check.backend.samples["events"] = [b'{"kind": "a"}'] * 3
+    (result,) = check("EXPLAIN SELECT kind FROM events")
+    assert result.notes == ("columns of events inferred from 3 JSON records; used: kind STRING",)
 
 
 def test_a_pipeline_that_would_feed_itself_is_told(check: Checker) -> None:
@@ -241,8 +241,8 @@ def test_windows_of_other_systems_are_answered_with_ours(check: Checker) -> None
 
 def test_a_view_without_a_stream_is_computed_anew_and_right(check: Checker) -> None:
     text = "CREATE MATERIALIZED VIEW ranks KEY (id) AS SELECT id, rank() OVER (ORDER BY amount) AS place FROM orders;"
-    (found,) = check(text)
-    assert (found.problems, found.key) == ((), ("id",))
+    (result,) = check(text)
+    assert (result.problems, result.key) == ((), ("id",))
 
 
 VIEW = "CREATE MATERIALIZED VIEW v"
@@ -364,13 +364,13 @@ PER_MINUTE = "SELECT country, window(at, '1 minute') AS w, count(*) AS n FROM ST
     ],
 )
 def test_a_hint_that_is_followed_works(check: Checker, refused: str, hint: str, followed: str) -> None:
-    check.door.known.append(topic("paid", id="BIGINT", amount="DOUBLE", paid_at="TIMESTAMP"))
+    check.backend.known.append(topic("paid", id="BIGINT", amount="DOUBLE", paid_at="TIMESTAMP"))
     assert hint in check.problem(refused).hint
     assert [each.problems for each in check(followed)] == [()]
 
 
 def test_what_an_untrusted_definition_may_not_do_has_a_hint_that_fits(check: Checker) -> None:
     text = f"{VIEW} KEY (id) AS SELECT id, java_method('java.lang.System', 'exit', 1) AS x FROM STREAM(orders)"
-    (found,) = validate(check.spark, Catalog("nowhere:1", backend=check.door), text, is_untrusted=True)
-    assert "streamhouse sql" not in found.problems[0].hint
-    assert "leave it out" in found.problems[0].hint
+    (result,) = validate(check.spark, Catalog("nowhere:1", backend=check.backend), text, is_untrusted=True)
+    assert "streamhouse sql" not in result.problems[0].hint
+    assert "leave it out" in result.problems[0].hint

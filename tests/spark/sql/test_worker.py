@@ -52,15 +52,15 @@ def streamhouse(agent: LiveAgent, *typed: str) -> "subprocess.CompletedProcess[s
 
 
 def test_a_topic_is_a_table(scene: tuple[LiveAgent, Worker]) -> None:
-    told = ask(scene[1], "SELECT count(*) AS n, sum(amount) AS total, max(id) AS last FROM payments").json()
-    assert told["rows"] == [{"n": ROWS, "total": sum(range(ROWS)) / 2, "last": ROWS - 1}]
-    assert told["columns"][1] == {"name": "total", "type": "DOUBLE"}
-    assert "inferred" in told["notes"][0]
+    response = ask(scene[1], "SELECT count(*) AS n, sum(amount) AS total, max(id) AS last FROM payments").json()
+    assert response["rows"] == [{"n": ROWS, "total": sum(range(ROWS)) / 2, "last": ROWS - 1}]
+    assert response["columns"][1] == {"name": "total", "type": "DOUBLE"}
+    assert "inferred" in response["notes"][0]
 
 
 def test_an_answer_has_no_more_rows_than_asked_for(scene: tuple[LiveAgent, Worker]) -> None:
-    told = ask(scene[1], "SELECT id FROM payments", max_rows=5).json()
-    assert (len(told["rows"]), told["truncated"]) == (5, True)
+    response = ask(scene[1], "SELECT id FROM payments", max_rows=5).json()
+    assert (len(response["rows"]), response["truncated"]) == (5, True)
 
 
 def test_a_mistake_has_its_place(scene: tuple[LiveAgent, Worker]) -> None:
@@ -97,8 +97,8 @@ def test_live_rows_come_as_they_are_written(scene: tuple[LiveAgent, Worker]) -> 
 def test_agents_pass_queries_on_but_their_callers_are_untrusted(scene: tuple[LiveAgent, Worker]) -> None:
     agent, _ = scene
     url = f"http://{agent.http}/v1/sql"
-    told = httpx.post(url, json={"sql": "SELECT count(*) AS n FROM payments"}, timeout=300, trust_env=False)
-    assert told.json()["rows"] == [{"n": ROWS}]
+    response = httpx.post(url, json={"sql": "SELECT count(*) AS n FROM payments"}, timeout=300, trust_env=False)
+    assert response.json()["rows"] == [{"n": ROWS}]
     for sql in (
         "SELECT java_method('java.lang.System', 'getenv')",
         "SET spark.sql.runSQLOnFiles = true",

@@ -29,8 +29,8 @@ def main() -> int:
             outcome = judge(spark, Path(folder) / str(seed), seed)
             verdict = "refused" if outcome.refused else "wrong" if outcome.wrong else "right"
             counts[verdict] += 1
-            told = f"{outcome.refused} | {outcome.hint}" if outcome.refused else outcome.wrong or str(outcome.rows)
-            _say(f"--- seed {seed}: {verdict}\n{outcome.statement}\n{told}")
+            result = f"{outcome.refused} | {outcome.hint}" if outcome.refused else outcome.wrong or str(outcome.rows)
+            _say(f"--- seed {seed}: {verdict}\n{outcome.statement}\n{result}")
     _say(", ".join(f"{number} {verdict}" for verdict, number in counts.items()))
     return 1 if counts["wrong"] else 0
 

@@ -186,12 +186,12 @@ def _some(rng: random.Random, names: list[str]) -> list[str]:
 
 def _aggregates(rng: random.Random, relation: Relation) -> dict[str, str]:
     numbers = [name for name, kind in relation.columns.items() if kind == "number" and name != "d"]
-    found = {"c": "count(*)"}
+    result = {"c": "count(*)"}
     for name in numbers:
-        found |= {f"sum_{name}": f"sum({name})", f"max_{name}": f"max({name})", f"avg_{name}": f"avg({name})"}
-        found |= {f"some_{name}": f"count(*) FILTER (WHERE {name} > 1)"}
-    found |= {f"approx_{name}": f"approx_count_distinct({name})" for name in relation.columns if name == "user"}
-    chosen = {name: found[name] for name in rng.sample(list(found), min(len(found), rng.randint(1, 2)))}
+        result |= {f"sum_{name}": f"sum({name})", f"max_{name}": f"max({name})", f"avg_{name}": f"avg({name})"}
+        result |= {f"some_{name}": f"count(*) FILTER (WHERE {name} > 1)"}
+    result |= {f"approx_{name}": f"approx_count_distinct({name})" for name in relation.columns if name == "user"}
+    chosen = {name: result[name] for name in rng.sample(list(result), min(len(result), rng.randint(1, 2)))}
     if rng.random() < 0.05:
         chosen["different"] = f"count(DISTINCT {rng.choice(list(relation.columns))})"
     return chosen
@@ -199,15 +199,15 @@ def _aggregates(rng: random.Random, relation: Relation) -> dict[str, str]:
 
 def _groups(rng: random.Random, relation: Relation) -> dict[str, str]:
     """Expressions to group by, by the names that they get."""
-    found = {name: name for name, kind in relation.columns.items() if kind in ("text", "number")}
-    found |= {f"upper_{name}": f"upper({name})" for name, kind in relation.columns.items() if kind == "text"}
+    result = {name: name for name, kind in relation.columns.items() if kind in ("text", "number")}
+    result |= {f"upper_{name}": f"upper({name})" for name, kind in relation.columns.items() if kind == "text"}
     if "at" in relation.columns:
-        found["w"] = rng.choice(("window(at, '5 minutes')", "window(at, '10 minutes', '5 minutes')"))
-        found["w"] = rng.choice((found["w"], "session_window(at, '3 minutes')"))
-    chosen = rng.sample(list(found), min(len(found), rng.choice((1, 1, 2))))
-    if "w" in found and rng.random() < 0.4:
+        result["w"] = rng.choice(("window(at, '5 minutes')", "window(at, '10 minutes', '5 minutes')"))
+        result["w"] = rng.choice((result["w"], "session_window(at, '3 minutes')"))
+    chosen = rng.sample(list(result), min(len(result), rng.choice((1, 1, 2))))
+    if "w" in result and rng.random() < 0.4:
         chosen = list(dict.fromkeys([*chosen[:1], "w"]))
-    return {name: found[name] for name in chosen}
+    return {name: result[name] for name in chosen}
 
 
 def _aggregated(rng: random.Random, relation: Relation) -> Relation:

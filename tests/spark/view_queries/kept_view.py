@@ -28,7 +28,7 @@ from streamhouse.sql.options import pipeline_options
 from streamhouse.sql.parser import parse
 from streamhouse.sql.statements import CreateView
 from streamhouse.wire.http.routes.views import PartRequest
-from tests.spark.sql.fakes import FakeDoor
+from tests.spark.sql.fakes import FakeBackend
 from tests.spark.view_queries.records import COLUMNS, PEOPLE, STREAMS, Batch, lines, people
 
 QUERY_ID = "00000000-0000-4000-8000-000000000000"
@@ -71,11 +71,11 @@ class Folders:
             made.rename(self._root / name / f"{number}.json")
 
     def catalog(self) -> Catalog:
-        return Catalog("nowhere:1", backend=FakeDoor(*(self._table(name) for name in (*STREAMS, "people"))))
+        return Catalog("nowhere:1", backend=FakeBackend(*(self._table(name) for name in (*STREAMS, "people"))))
 
     def _table(self, name: str) -> Table:
-        told = [each.split(" ") for each in (PEOPLE if name == "people" else COLUMNS).split(", ")]
-        columns = tuple(Column(name=name, type=kind) for name, kind in told)
+        results = [each.split(" ") for each in (PEOPLE if name == "people" else COLUMNS).split(", ")]
+        columns = tuple(Column(name=name, type=kind) for name, kind in results)
         options = {"path": str(self._root / name), "format": "json"}
         return Table(name=name, connector=Connector.FILES, columns=columns, options=options)
 

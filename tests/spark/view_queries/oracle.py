@@ -54,12 +54,12 @@ def judge_view(spark: SparkSession, folder: Path, view: View, batches: Sequence[
     problem = refused(spark, catalog, view.statement)
     if problem is not None:
         return Outcome(seed=seed, statement=view.statement, refused=problem.text, hint=problem.hint)
-    found = []
+    results = []
     try:
         with running(spark, catalog, view.statement, folder / "checkpoint") as run:
             for batch in batches:
                 folders.feed(batch)
-                found.append(run.settled())
+                results.append(run.settled())
     except (PySparkException, StreamhouseError, StreamingQueryException) as error:
         said = root_cause(str(error))
         if SEVERAL in said and any(_has_twice(view, rows) for rows in batch_results(spark, view.query, batches)):
@@ -72,13 +72,13 @@ def judge_view(spark: SparkSession, folder: Path, view: View, batches: Sequence[
         if view.options.get("watermark")
         else expected
     )
-    for number, rows in enumerate(found):
+    for number, rows in enumerate(results):
         by_row = [row for row in expected[number] if LATE not in json.dumps(row)]
         candidates = [expected[number], in_time[number], by_row]
         if not any(_is_right(view, rows, each) for each in candidates):
             wrong = f"after micro-batch {number}:\n{_differences(rows, candidates[0])}"
             break
-    return Outcome(seed=seed, statement=view.statement, wrong=wrong, rows=tuple(len(rows) for rows in found))
+    return Outcome(seed=seed, statement=view.statement, wrong=wrong, rows=tuple(len(rows) for rows in results))
 
 
 def _has_twice(view: View, rows: list[dict[str, Any]]) -> bool:
@@ -106,8 +106,8 @@ def batch_results(spark: SparkSession, query: str, batches: Sequence[Batch]) -> 
         for name in STREAMS:
             records = [record for batch in batches[: number + 1] for record in batch[name]]
             _frame(session, COLUMNS, records).createOrReplaceTempView(name)
-        found = session.sql(query).select(F.lit(number).alias("b"), F.to_json(F.struct("*"), WHOLE).alias("row"))
-        whole = found if whole is None else whole.unionAll(found)
+        result = session.sql(query).select(F.lit(number).alias("b"), F.to_json(F.struct("*"), WHOLE).alias("row"))
+        whole = result if whole is None else whole.unionAll(result)
     assert whole is not None
     results: list[list[dict[str, Any]]] = [[] for _ in batches]
     for row in whole.collect():
@@ -127,8 +127,8 @@ def _frame(session: SparkSession, columns: str, records: list[dict[str, Any]]) -
 def _is_right(view: View, rows: list[dict[str, Any]], expected: list[dict[str, Any]]) -> bool:
     if view.is_raw and not view.is_unique:  # the last one of a key stays: which that is, is another test's matter
         keys = [_key_text(view, row) for row in rows]
-        wanted = {_key_text(view, row) for row in expected}
-        return len(keys) == len(set(keys)) and set(keys) == wanted and not _bag(rows) - _bag(expected)
+        definition = {_key_text(view, row) for row in expected}
+        return len(keys) == len(set(keys)) and set(keys) == definition and not _bag(rows) - _bag(expected)
     return _bag(rows) == _bag(expected)
 
 
@@ -150,6 +150,6 @@ def plain(value: Any) -> Any:
 
 def _differences(rows: list[dict[str, Any]], expected: list[dict[str, Any]]) -> str:
     have, want = _bag(rows), _bag(expected)
-    told = [f"  not in the view: {each} x{n}" for each, n in (want - have).items()]
-    told += [f"  not in the result: {each} x{n}" for each, n in (have - want).items()]
-    return "\n".join(told[:20])
+    results = [f"  not in the view: {each} x{n}" for each, n in (want - have).items()]
+    results += [f"  not in the result: {each} x{n}" for each, n in (have - want).items()]
+    return "\n".join(results[:20])

@@ -79,12 +79,12 @@ class GoogleFront(HttpFront):
             case "PUT":
                 return await self._put(request, bucket, key)
             case "DELETE":
-                if (found := await self._ask("HEAD", bucket, key)).status != 200:
-                    return _error(found.status, "NoSuchKey")  # S3 says 204
+                if (result := await self._ask("HEAD", bucket, key)).status != 200:
+                    return _error(result.status, "NoSuchKey")  # S3 says 204
                 return _translated(await self._ask("DELETE", bucket, key))
             case "GET" | "HEAD":
-                wanted = {name: request.headers[name] for name in ("range",) if name in request.headers}
-                return _translated(await self._ask(request.method, bucket, key, headers=wanted))
+                expected = {name: request.headers[name] for name in ("range",) if name in request.headers}
+                return _translated(await self._ask(request.method, bucket, key, headers=expected))
             case _:
                 return _error(405, "MethodNotAllowed")
 
@@ -92,9 +92,9 @@ class GoogleFront(HttpFront):
         generation = request.headers.get("x-goog-if-generation-match")
         if generation not in (None, "0"):
             return _error(400, "InvalidArgument")  # no one here writes over what is there
-        wanted = {"if-none-match": "*"} if generation == "0" else {}
+        expected = {"if-none-match": "*"} if generation == "0" else {}
         while True:
-            reply = await self._ask("PUT", bucket, key, headers=wanted, body=request.body)
+            reply = await self._ask("PUT", bucket, key, headers=expected, body=request.body)
             if reply.status != 409:  # two writes met, which Google tells nobody of
                 return _translated(reply)
 
@@ -105,7 +105,7 @@ class GoogleFront(HttpFront):
         reply = await self._ask("GET", bucket, "", query=query)
         if reply.status != 200:
             return _translated(reply)
-        text = _CONTENTS.sub(lambda found: _contents(found[0]), reply.body.decode())
+        text = _CONTENTS.sub(lambda result: _contents(result[0]), reply.body.decode())
         text = text.replace("http://s3.amazonaws.com/doc/2006-03-01/", "http://doc.s3.amazonaws.com/2006-03-01")
         return Reply(headers={"content-type": "application/xml; charset=UTF-8"}, body=text.encode())
 
@@ -137,8 +137,8 @@ class Signer:
         scope = f"{at[:8]}/{self._region}/s3/aws4_request"
         signed = headers | {"host": self._host, "x-amz-content-sha256": "UNSIGNED-PAYLOAD", "x-amz-date": at}
         names = ";".join(sorted(signed))
-        target, asked = quote(path, safe="/-_.~"), urlencode(sorted(query.items()), quote_via=quote, safe="-_.~")
-        lines = [method, target, asked, *(f"{name}:{signed[name]}" for name in sorted(signed)), "", names]
+        target, requests = quote(path, safe="/-_.~"), urlencode(sorted(query.items()), quote_via=quote, safe="-_.~")
+        lines = [method, target, requests, *(f"{name}:{signed[name]}" for name in sorted(signed)), "", names]
         whole = "\n".join([*lines, signed["x-amz-content-sha256"]])
         text = "\n".join(["AWS4-HMAC-SHA256", at, scope, hashlib.sha256(whole.encode()).hexdigest()])
         key = f"AWS4{self._secret}".encode()
@@ -149,7 +149,7 @@ class Signer:
             f"AWS4-HMAC-SHA256 Credential={self._key_id}/{scope}, SignedHeaders={names}, Signature={signature}"
         )
         signed["content-length"] = str(len(body))
-        return Request(method=method, target=f"{target}?{asked}" if asked else target, headers=signed, body=body)
+        return Request(method=method, target=f"{target}?{requests}" if requests else target, headers=signed, body=body)
 
 
 def _translated(reply: Reply) -> Reply:

@@ -82,5 +82,5 @@ class Tunnel:
 
 
 def _socket_of(writer: asyncio.StreamWriter) -> socket.socket:
-    found: socket.socket = writer.get_extra_info("socket")
-    return found
+    result: socket.socket = writer.get_extra_info("socket")
+    return result
