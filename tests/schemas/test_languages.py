@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from streamhouse.errors import InvalidSchema
+from streamhouse.schemas import parse_schema
 from streamhouse.schemas.base import MAX_TEXT_BYTES
-from streamhouse.schemas.languages import parse_schema
 
 STRINGS = {"AVRO": '"string"', "JSON": '{"type": "string"}'}
 
@@ -33,7 +33,7 @@ def test_schemas_of_two_languages_never_follow_each_other() -> None:
 
 def test_importing_the_table_loads_no_language() -> None:
     program = (
-        "import sys, streamhouse.schemas.languages;"
+        "import sys, streamhouse.schemas;"
         "print([m for m in ('fastavro', 'jsonschema_rs', 'google.protobuf') if m in sys.modules])"
     )
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)

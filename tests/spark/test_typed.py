@@ -19,7 +19,7 @@ from streamhouse.format.compression import Codec
 from streamhouse.format.records import encode_batch
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import NewRecord
-from streamhouse.schemas.languages import parse_schema
+from streamhouse.schemas import parse_schema
 from streamhouse.spark.columns import typed_decoder
 from streamhouse.spark.columns.typed_columns import TypedRecordBatchBuilder, check_typed, typed_schema
 from streamhouse.spark.columns.typed_decoder import ReaderSchema, find_schema, latest_schema

@@ -18,8 +18,8 @@ from streamhouse.format.payload_decoder import IS_COMPILED
 from streamhouse.format.records import encode_batch
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import NewRecord
+from streamhouse.schemas import parse_schema
 from streamhouse.schemas.base import ParsedSchema
-from streamhouse.schemas.languages import parse_schema
 from streamhouse.spark.columns import typed_decoder
 from streamhouse.spark.columns.typed_columns import TypedRecordBatchBuilder, typed_schema
 from streamhouse.spark.columns.typed_decoder import Decoded, Decoder, ReaderSchema

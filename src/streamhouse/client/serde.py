@@ -13,8 +13,8 @@ import msgspec
 from streamhouse.client.types import Headers, NewSchema, Record, Schema, SchemaRef
 from streamhouse.errors import InvalidRecordValue, Rejected, UnknownSchema
 from streamhouse.format.schema_id import PREFIX_BYTES, prefix_of, schema_id_of
+from streamhouse.schemas import parse_schema
 from streamhouse.schemas.base import ParsedSchema
-from streamhouse.schemas.languages import parse_schema
 
 MAX_CACHED: Final = 1_000
 

@@ -1,6 +1,6 @@
 """Interface of a schema language: canonical texts, compatibility, records; limits on texts.
 
-Subjects, versions, ids and modes are `broker.schemas`'; which language is used is decided by `schemas.languages`.
+Subjects, versions, ids and modes are `broker.schemas`'; the package chooses the language.
 """
 
 import json

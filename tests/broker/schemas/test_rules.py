@@ -12,7 +12,7 @@ from streamhouse.broker.schemas.subject_config import (
 )
 from streamhouse.errors import InvalidSubject, ModeRefused
 from streamhouse.model.schema import Level, Mode, Rules, Subject
-from streamhouse.schemas.languages import parse_schema
+from streamhouse.schemas import parse_schema
 
 ORDERS = Subject(".", "orders-value")
 NOTHING = Rules()

@@ -8,8 +8,8 @@ import pytest
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 
 from streamhouse.errors import InvalidSchema
+from streamhouse.schemas import parse_schema
 from streamhouse.schemas.base import MAX_TEXT_BYTES
-from streamhouse.schemas.languages import parse_schema
 from streamhouse.schemas.protobuf import parse
 
 P3 = 'syntax = "proto3";'

@@ -17,8 +17,7 @@ from streamhouse.errors import BadSql, Mistake, QueryFailed
 from streamhouse.model.table import Column
 from streamhouse.spark.worker.http_app import WorkerApp
 from streamhouse.spark.worker.process import listen
-from streamhouse.spark.worker.query_executor import QueryRequest, QueryResult
-from streamhouse.spark.worker.running_queries import SqlLimits
+from streamhouse.spark.worker.query_executor import QueryRequest, QueryResult, SqlLimits
 from streamhouse.sql.definitions import PythonPipeline
 
 LIMITS = SqlLimits(concurrency=2, rows=2, max_body_bytes=1000)

@@ -16,8 +16,7 @@ from streamhouse.spark.query.untrusted_sql import (
     TABLE_FUNCTIONS,
     check_untrusted,
 )
-from streamhouse.spark.worker.query_executor import QueryExecutor, QueryRequest
-from streamhouse.spark.worker.running_queries import SqlLimits
+from streamhouse.spark.worker.query_executor import QueryExecutor, QueryRequest, SqlLimits
 from tests.spark.sql.fakes import FakeBackend, topic
 
 pytestmark = pytest.mark.spark

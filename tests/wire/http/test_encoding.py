@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from streamhouse.config import SchemaSettings
-from streamhouse.schemas.languages import parse_schema
+from streamhouse.schemas import parse_schema
 from streamhouse.wire.http.app import make_app
 from streamhouse.wire.http.errors import TooManyRequests, Unprocessable
 from streamhouse.wire.http.records.schema_encoding import MAX_STEPS, Deadline, SchemaEncoding

@@ -20,8 +20,8 @@ from streamhouse.broker.schemas.subject_config import incompatibilities
 from streamhouse.clock import Clock
 from streamhouse.errors import InvalidSchema, Unavailable, UnknownSchema
 from streamhouse.model.schema import Level, Reference, StoredSchema, Subject
+from streamhouse.schemas import parse_schema
 from streamhouse.schemas.base import Incompatibility, ParsedSchema, References
-from streamhouse.schemas.languages import parse_schema
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")

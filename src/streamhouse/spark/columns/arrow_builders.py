@@ -1,8 +1,8 @@
-"""Arrays: what the nodes of a payload's tree got, as Arrow's arrays.
+"""Arrow builders: arrays from the buffers of decoded payloads.
 
-Data path   `format.payload_decoder` -> **arrays** -> typed columns
+Data path   `format.payload_decoder` -> **arrow_builders** -> typed columns
 Owns        a plan's two halves: the node that is read, and the array that is made of it, without an object per value
-Leaves      which plan a schema has to `vectorized_avro` and `vectorized_protobuf`
+Leaves      the plan of a schema to `vectorized_avro` and `vectorized_protobuf`
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Fields: the columns of records, with the names and types that Spark's Kafka source gives them.
+"""Record schema: the columns of records, with the names and types that Spark's Kafka source gives them.
 
 Data path   none; Spark needs it before anything is read
 Owns        names and types; which narrower schemas there can be

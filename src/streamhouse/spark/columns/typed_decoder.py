@@ -20,10 +20,10 @@ from streamhouse.errors import InvalidRecordValue, Misconfigured, UnknownSchema,
 from streamhouse.format.columnar_decoder import Binary
 from streamhouse.format.payload_decoder import IS_READ, IS_UNREADABLE
 from streamhouse.format.schema_id import MAGIC, PREFIX_BYTES
+from streamhouse.schemas import parse_schema
 from streamhouse.schemas.avro import AvroSchema
 from streamhouse.schemas.base import ParsedSchema
 from streamhouse.schemas.json_schema import JsonSchema
-from streamhouse.schemas.languages import parse_schema
 from streamhouse.schemas.protobuf.schema import ProtobufSchema
 from streamhouse.spark.agents.client import AgentClient, run_on_loop
 from streamhouse.spark.columns import avro_columns, column_types, protobuf_columns

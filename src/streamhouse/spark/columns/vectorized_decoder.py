@@ -1,8 +1,8 @@
-"""Quick: payloads of one writer's schema become columns, without an object per record.
+"""Vectorized decoder: payloads of one writer's schema to columns, without an object per record.
 
-Data path   values with one schema id -> **quick_reader** -> arrays, and which rows could not be read so
-Owns        that each language has its quick way; that texts and decimals are what they say; how a few odd records among
-            there are many
+Data path   values with one schema id -> **vectorized_decoder** -> arrays, and the rows that it could not decode
+Owns        the decoder of each schema language; validity of texts and decimals; bisecting batches in which a few
+            payloads can't be decoded
 Leaves      plans to `vectorized_avro` and `vectorized_protobuf`, bytes to `format.payload_decoder`; marked rows to
             `typed_decoder`
 """

@@ -1,8 +1,8 @@
-"""Batch: the source of a batch read.
+"""Batch reader: the source of a batch read.
 
-Data path   Spark -> **batch** -> planning on the driver, reading on executors
+Data path   Spark -> **batch_reader** -> split_planner on the driver, split_reader on executors
 Owns        Spark's interface of a reader; filters, if Spark offers them
-Leaves      plans to `split_planner`, what filters say to `pushed_filters`, bytes to `reading`
+Leaves      plans to `split_planner`, translating filters to `pushed_filters`, reading to `split_reader`
 """
 
 import asyncio

@@ -1,12 +1,13 @@
-"""Sink: `format("streamhouse")` as a target, where Spark's calls come in.
+"""Data writer: implements Spark's writer for `format("streamhouse")`.
 
-Data path   Spark's tasks -> **sink** -> writing -> object store; messages to the driver -> **sink** -> placing
+Data path   Spark's tasks -> **data_writer** -> segment_writer -> object store; messages to the driver ->
+            **data_writer** -> an external commit at an agent
 Owns        Spark's interface of a writer; which commit a task's rows belong to; what is committed, and that it is one
 Leaves      encoding and uploads to `segment_writer`, requests to `commits`, orphaned objects to the agents' collector
 
-Each row comes once, whatever is killed: every try of a task writes objects of its own, the messages of one try reach
-the driver, and a commit is remembered by (query, epoch) in the transaction that commits its segments, with what it is
-made of: another one under the same number is refused. Decision 0018.
+Each row is written once, whichever process is killed: every task attempt writes its own objects, the messages of one
+attempt reach the driver, and the transaction that commits the segments stores (query, epoch) and a digest. A different
+commit with the same number is rejected. Decision 0018.
 """
 
 import asyncio

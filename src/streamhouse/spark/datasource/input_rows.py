@@ -1,6 +1,6 @@
-"""Write columns: what rows need to become records, and Arrow's arrays as the encoder wants them.
+"""Input rows: the columns of rows to write, as the Arrow buffers that the encoder reads.
 
-Data path   Spark -> Arrow -> **write columns** -> `format.columnar_encoder`
+Data path   Spark -> Arrow -> **input_rows** -> `format.columnar_encoder`
 Owns        which columns have a meaning, of which types; buffers of arrays, without a copy where that is possible
 Leaves      bytes of records to `format.columnar_encoder`
 

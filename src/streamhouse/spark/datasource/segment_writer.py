@@ -1,10 +1,10 @@
-"""Writing: what a task does with its rows: batches, segments, objects in the store.
+"""Segment writer: a task's rows to record batches, segments and objects in the store.
 
-Data path   Arrow batches -> **writing** -> partitions, record batches, segments -> object store; rows of them to
-            `data_writer`
+Data path   Arrow batches -> **segment_writer** -> partitions, record batches, segments -> object store; their
+            metadata to `data_writer`
 Owns        how many rows are encoded at once, what goes into one object, uploads under way, rules of topics
-Leaves      bytes of batches and segments to `format`, requests to `stores`, placing to the driver
-Invariant   every try of a task writes objects of its own; no reader sees them before a commit names them
+Leaves      bytes of batches and segments to `format`, requests to `stores`, the commit to the driver
+Invariant   every task attempt writes its own objects; no reader sees them before a commit names them
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

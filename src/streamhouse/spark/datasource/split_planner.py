@@ -1,6 +1,6 @@
-"""Plans a read: gets read plans from agents, and cuts segment ranges into splits of even size, one per task.
+"""Split planner: gets read plans from agents, and cuts segment ranges into splits of even size, one per task.
 
-Data path   options -> agents -> segment ranges -> **splits** -> executors
+Data path   options -> agents -> segment ranges -> **split_planner** -> executors
 Owns        which runs hold an offset range, where they are cut, which ranges share a task
 Leaves      requests to `agents.client`, start and end offsets to `offsets`, reading to `split_reader` and
             `tail_reader`

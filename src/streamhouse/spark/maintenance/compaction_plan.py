@@ -1,6 +1,7 @@
-"""Passes: what one pass of key compaction over a topic has to do, decided from its plan.
+"""Compaction plan: what one pass of key compaction over a topic has to do, decided from its maintenance plan.
 
-Data path   none: plan -> **passes** -> `retained_offsets` (what keys are read of), `compaction_job` (what is rewritten)
+Data path   none: maintenance plan -> **compaction_plan** -> `retained_offsets` (what is scanned), `compaction_job`
+            (what is rewritten)
 Owns        how far partitions are compacted, which runs one task rewrites, what a task gets
 Leaves      Kafka's rules about lags to `model.log_cleanup`; doing it to `compaction_job`
 """

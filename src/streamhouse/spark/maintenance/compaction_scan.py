@@ -1,6 +1,6 @@
 """Scan of transaction markers: which of them still have records of their transaction before them, split by split.
 
-Data path   headers of batches -> **MarkerScan**, one for each split -> edges -> **busy_markers** on the driver
+Data path   headers of batches -> **MarkerScan**, one for each split -> edges -> **markers_to_keep** on the driver
 Owns        putting together what splits saw of a producer's transactions, each a stretch of offsets of its own
 Leaves      what becomes of a marker that has nothing left to `format.compaction`, reading to `retained_offsets`
 

@@ -1,8 +1,8 @@
-"""Jobs: what merging and compacting share: a Spark that starts only when it has work, tasks at once, what was done.
+"""Job: what merge and compaction jobs share: a Spark that starts only when it has work, parallel tasks, results.
 
-Data path   a command or a supervisor -> **jobs** -> Spark's tasks -> the driver, as each one ends
+Data path   a command or a supervisor -> **job** -> Spark's tasks -> the driver, as each one ends
 Owns        when Spark is started, how many tasks are under way, figures of a job and of its progress
-Leaves      what a task does to `merge_job` and `compaction_job`; agents to `agents`
+Leaves      what a task does to `merge_job` and `compaction_job`; requests to `agents.run_replacements`
 """
 
 from collections.abc import Callable, Iterable, Iterator

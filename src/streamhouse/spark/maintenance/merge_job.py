@@ -1,6 +1,6 @@
-"""Merging on Spark: what stands in many small pieces is moved into large objects of one partition each.
+"""Merge job: moves small runs into large objects of one partition each.
 
-Data path   none: plan -> tasks (ranges of many objects -> one object) -> agents, behind the data path's back
+Data path   none: plan -> tasks (ranges of many objects -> one object) -> agents; readers and writers are not involved
 Owns        rounds of a job until nothing is left to merge, what one task does, the bound of its memory
 Leaves      which runs are worth it to `model.log_cleanup`, I/O to `segment_rewrite`, who may replace what to the agents
 

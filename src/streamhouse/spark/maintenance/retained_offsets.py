@@ -1,10 +1,9 @@
 """Retained offsets: the latest record of each key of a topic, determined by Spark from hashes of keys.
 
-Data path   runs -> hashes of keys, offsets -> the latest of each key -> **surviving** -> sorted offsets, group by group
+Data path   runs -> hashes of keys, offsets -> the latest of each key -> **retained_offsets** -> sorted offsets by group
 Owns        what is shuffled: 16 bytes of hash and the offset of each record, then the offsets that stay
 Leaves      reading to `datasource.split_reader`, hashes to `format.compaction_kernel`, which markers stay to
-            `markers`, what is done
-            with the offsets to `compaction_job`
+            `compaction_scan`, rewriting to `compaction_job`
 
 Spark spills what doesn't fit into its memory; a task of ours has a few MiB of blocks, or the offsets of one group. What
 is read here may be merged or compacted by others at the same time: a record that was the latest of its key up to an

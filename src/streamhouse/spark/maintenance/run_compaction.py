@@ -1,6 +1,6 @@
-"""Leaving: what a task of key compaction does: the runs of a group without what was superseded, as one object.
+"""Run compaction: a task rewrites the runs of a group without superseded records, as one object.
 
-Data path   object store -> runs, offsets that stay -> **leaving** -> object store; what was stored goes to the driver
+Data path   object store -> runs, offsets that stay -> **run_compaction** -> object store; results go to the driver
 Owns        which runs share an object, memory's bound
 Leaves      which records stay to `format.compaction`, I/O to `segment_rewrite`, registering to `compaction_job` on the
             driver

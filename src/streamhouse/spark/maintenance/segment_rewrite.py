@@ -1,10 +1,10 @@
-"""Rewriting on Spark: a task reads runs by ranges, and stores one object that replaces them.
+"""Segment rewrite: a task reads runs by ranges, and stores one object that replaces them.
 
-Data path   object store -> **rewriting** -> object store; what was stored goes to the driver, and from there to agents
+Data path   object store -> **segment_rewrite** -> object store; results go to the driver, and on to agents
 Owns        which ranges one GET brings, memory's bound, the names of objects that jobs write
 Leaves      what stays of runs to `merge_job` and `compaction_job`, layout to `format.run_rewrite`, registering to the
             driver
-Invariant   every try of a task writes objects of its own; no reader sees them before an agent has registered them
+Invariant   every task attempt writes its own objects; no reader sees them before an agent has registered them
 
 Names are those of the sink's segments, so that agents collect what a killed job left by the same rule.
 """

@@ -1,4 +1,4 @@
-"""Deadline: a process beside a runner that kills it, and everything that it started, when its lease isn't renewed.
+"""Lease guard: a process beside a runner that kills it and all that it started if its lease isn't renewed.
 
 Data path   supervisor -> runner -> deadlines, a line each -> **the process's stdin** -> SIGKILL
 Owns        when it is too late; which processes end then

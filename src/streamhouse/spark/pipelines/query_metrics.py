@@ -1,8 +1,8 @@
 """Query metrics: Spark's progress of a query's last micro-batch, as fields of a pipeline's status.
 
-Data path   StreamingQueryProgress -> **figures** -> events -> status
-Owns        which figure is which; how far a query is behind; totals over micro-batches
-Leaves      asking Spark to `running`
+Data path   StreamingQueryProgress -> **query_metrics** -> events -> status
+Owns        the metrics and their names; lag; totals over micro-batches
+Leaves      reading the progress to `query_run`
 """
 
 from collections.abc import Iterable, Mapping

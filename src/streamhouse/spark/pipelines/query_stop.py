@@ -1,8 +1,8 @@
 """Query stop: ends queries, and returns only when they have ended.
 
-Data path   running, building -> **stop_all** -> Spark
-Owns        asking again; what is done about a query that goes on
-Leaves      when to stop to `running`
+Data path   query_run, query_builder -> **stop_all** -> Spark
+Owns        retries; ending the runner if a query does not stop
+Leaves      when to stop to `query_run`
 
 A pipeline that is reported as ended may be given to another supervisor at once. So it is not reported while a
 query of it may still commit: where one doesn't stop, the whole runner ends, and its supervisor starts another.

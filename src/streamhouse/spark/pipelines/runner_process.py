@@ -1,10 +1,10 @@
-"""Children: the processes in which Spark runs, as their supervisor sees them.
+"""Runner process: starts, commands and kills the process in which Spark runs, for its supervisor.
 
-Data path   supervisor -> **a child** -> stdin of a runner; its stdout -> events
-Owns        starting, asking, killing; that everything which a runner started ends with it
+Data path   supervisor -> **runner_process** -> stdin of a runner; its stdout -> events
+Owns        start, commands, kill; everything that a runner started ends with it
 Leaves      which commands to the supervisor
 
-A child has a process group of its own: killing it ends Python and the JVM at once, without asking either.
+A runner has its own process group: killing the group ends Python and the JVM at once.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""Supervising: a supervisor is made of its parts and run until a signal ends it.
+"""Service: builds a supervisor from its parts, and runs it until a signal.
 
-Data path   `pipelines run` -> **supervise** -> supervisor, children, agents
-Owns        names of supervisors, signals, where a runner's own words go
-Leaves      everything that is decided to `supervisor`, tables of topics to `pipelines.topic_tables`, merging to
+Data path   `pipelines run` -> **service** -> supervisor, runners, agents
+Owns        names of supervisors, signals, the log file of runners
+Leaves      decisions to `supervisor`, tables of topics to `pipelines.topic_tables`, merging to
             `maintenance`
 """
 

@@ -1,6 +1,6 @@
 """Error messages: Spark's errors about a query in short, with line and column in the file.
 
-Data path   an error of Spark's or ours -> **problems_of** -> line, column, text, hint
+Data path   an error of Spark's or ours -> **diagnostics_of** -> line, column, text, hint
 Owns        texts of common errors; positions in the file from positions in a SELECT
 Leaves      raising errors to `resolver` and the processes that run queries
 

@@ -1,8 +1,8 @@
-"""Faults: why a query ended, in a few words, and whether trying again may help.
+"""Failure classification: why a query ended, in a short message, and whether a retry may help.
 
-Data path   an exception of Spark's or ours -> **faults** -> the `Ended` of a run
-Owns        which errors stay as they are whatever one does; finding the cause under Spark's wrapping
-Leaves      when to try again to `service`; problems of SQL with line and column to `query.error_messages`
+Data path   an exception of Spark's or ours -> **failure_classification** -> the `Ended` of a run
+Owns        which errors are permanent; finding the cause under Spark's wrapping
+Leaves      when to retry to `restart_policy`; errors in SQL with line and column to `query.error_messages`
 """
 
 import re

@@ -1,11 +1,11 @@
-"""Shapes: what a streaming query reads and keeps, which decides whether a changed one may go on from a checkpoint.
+"""State signature: what a streaming query reads and keeps; decides if a changed query can resume from a checkpoint.
 
-Data path   a frame -> Spark's analysed plan -> **shape_of** -> `model.pipeline.Shape`, kept with the definition
+Data path   a frame -> Spark's analysed plan -> **state_signature** -> `model.pipeline.Shape`, kept with the definition
 Owns        which operators have state, and how they are described; which signature counts for a pipeline and a view
-Leaves      what follows from a changed shape to `model.pipeline.loses_place`
+Leaves      the consequence of a change to `model.pipeline.loses_place`
 
 A checkpoint knows its sources by their order, and state by the types of its keys and values. Names that Spark makes up
-are left out, so that the same query always has the same shape. The description of state is for people, and for
+are left out, so that the same query always has the same signature. The description of state is for people, and for
 definitions stored before there were signatures; whether a query is the same is decided by `query_signature`.
 """
 

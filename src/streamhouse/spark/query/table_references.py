@@ -1,8 +1,8 @@
 """Table references: the names in a query and the columns it uses, from Spark's plans.
 
-Data path   a SELECT -> Spark's parser and optimiser -> **plans** -> names, columns
+Data path   a SELECT -> Spark's parser and optimiser -> **table_references** -> names, columns
 Owns        reading plans over the bridge to the JVM; frames without rows that stand for tables
-Leaves      what is done with it to `resolver`; state and streams to `state_signature`
+Leaves      resolving names to `resolver`; state and streams to `state_signature`
 
 A column is used when any operator of the optimised plan refers to it, or hands it on by its position. What operators
 do that aren't known here is taken for the latter: a column too many is read then, never one too few.

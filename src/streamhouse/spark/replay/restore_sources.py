@@ -1,9 +1,9 @@
-"""Tables: Parquet files, Iceberg and Delta tables as pieces that tasks read by themselves, as Arrow.
+"""Restore sources: Parquet files, Iceberg and Delta tables as splits that tasks read as Arrow.
 
-Data path   files of a lake -> **tables** -> Spark's rows -> restoring
-Owns        finding out what a source is; its version, its pieces in a fixed order, reading one of them
-Leaves      getting there to `table_access`, Parquet to pyarrow, the tables' own metadata to pyiceberg and deltalake
-Invariant   a source opened again at its version has the same pieces in the same order
+Data path   files of a lake -> **restore_sources** -> Spark's rows -> restore_job
+Owns        the kind of a source; its version, its splits in a fixed order, reading a split
+Leaves      access to `table_access`, Parquet to pyarrow, the tables' own metadata to pyiceberg and deltalake
+Invariant   a source opened again at its version has the same splits in the same order
 """
 
 import hashlib

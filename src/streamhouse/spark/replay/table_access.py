@@ -1,8 +1,8 @@
-"""Reaching: where a source is, how each library gets there, and why it can't be reached.
+"""Table access: the location of a source, how each library opens it, and errors of access.
 
-Data path   a job's SOURCE -> **reaching** -> file systems of Arrow, options of pyiceberg and delta-rs
+Data path   a job's SOURCE -> **table_access** -> file systems of Arrow, options of pyiceberg and delta-rs
 Owns        addresses of sources; errors of a bucket, in one line with what to do
-Leaves      which variables of the environment name a bucket and who may read it to `lake.table_options`
+Leaves      environment variables with the endpoint and credentials of a bucket to `lake.table_options`
 """
 
 import re

@@ -1,11 +1,11 @@
-"""Progress: where a micro-batch ends in its sources, as Spark wrote it down before the batch began.
+"""Checkpoint: the end offsets of a micro-batch, as Spark wrote them before the batch began.
 
 Data path   a checkpoint's `offsets/N` -> **checkpoint** -> the commit of the batch's rows
-Owns        that file's path and text, as it is stored with a commit and put back; what of it makes a batch the same
-Leaves      checkpoints that are gone to `runtime.checkpoint_folder`, comparing to `model.replay`
+Owns        the path and text of that file, stored with a commit and restored from it; which part identifies a batch
+Leaves      lost checkpoints to `runtime.checkpoint_folder`, comparing to `model.replay`
 
-The text is kept whole, so that a restored file is as it was, whatever version of Spark reads it. What a batch
-covers is in the lines of its sources alone: when it began, and with which settings, may differ.
+The whole text is kept, so that a restored file is identical, whatever version of Spark reads it. Only the lines of the
+sources identify a batch: its start time and settings may differ.
 """
 
 import hashlib

@@ -1,9 +1,8 @@
-"""Opening: a session with everything set, for programs and notebooks.
+"""Session: a Spark session with all settings, for programs and notebooks.
 
 Data path   none; called once in a program
-Owns        a session's settings and environment, and who goes first: the program's, what Spark was started
-            with, what we set
-Leaves      which settings to `session`; the format is known by `pyspark_streamhouse`, which is where this is
+Owns        applying settings and environment, and their precedence: the program's, those Spark was started with, ours
+Leaves      the settings themselves to `launch`; registering the format to `pyspark_streamhouse`
 """
 
 import os

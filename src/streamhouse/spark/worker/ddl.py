@@ -1,8 +1,8 @@
-"""Changing: statements that create, drop and list tables, pipelines and views, done through the agents.
+"""DDL: statements that create, drop and list tables, pipelines and views, sent to the agents.
 
-Data path   answering -> **changing** -> an agent's /v1/tables, /v1/pipelines, /v1/views
-Owns        that nothing is created that Spark finds wrong; what such a statement answers, as rows
-Leaves      which request a statement is to `sql.definitions`, judging to `validating`, running to supervisors
+Data path   query_executor -> **ddl** -> an agent's /v1/tables, /v1/pipelines, /v1/views
+Owns        validation before anything is created; the rows of the result
+Leaves      requests to `sql.definitions`, validation to `query.validation`, running pipelines to supervisors
 """
 
 import asyncio

@@ -1,15 +1,15 @@
-"""Serving: the HTTP face of a SQL worker: questions in, rows out, limits kept, queries ended.
+"""HTTP app: the HTTP interface of a SQL worker: queries in, rows out, limits, cancellation.
 
 Data path   shell, agents -> **http_app** -> query_executor (in threads) -> rows in the requested format
-Owns        routes, tokens, statuses; how many queries run; their end by time, by DELETE, or because the asker left
-Leaves      SQL to `query_executor`, formats to `result_formats`, the process to `worker`
+Owns        routes, tokens, statuses; admission; ending queries by timeout, by DELETE, or when the client disconnects
+Leaves      SQL to `query_executor`, formats to `result_formats`, the process to `process`
 
 POST   /v1/sql                 {"sql", "max_rows", "timeout_s", "starting", "query_id"}: rows
-POST   /v1/sql/validate        {"text", "python"}: every statement of a file, with what is wrong where; `python`:
-                               pipelines in Python, which are called with tables without rows, for the user's own token
+POST   /v1/sql/validate        {"text", "python"}: every statement of a file, with its errors; `python`:
+                               pipelines in Python, called with empty tables; only with the user's own token
 GET    /v1/sql/complete        names of tables, columns and functions
 DELETE /v1/sql/queries/{id}    end a query
-GET    /health                 what the worker does
+GET    /health                 status and running queries
 
 Two tokens: the user's own, which may do whatever Spark's SQL can, and that of agents, whose callers are untrusted
 (`untrusted_sql`).
@@ -42,7 +42,7 @@ from streamhouse.errors import (
     StreamhouseError,
     TooManyQueries,
 )
-from streamhouse.spark.worker.query_executor import QueryRequest, QueryResult
+from streamhouse.spark.worker.query_executor import QueryRequest, QueryResult, SqlLimits
 from streamhouse.spark.worker.result_formats import (
     ARROW,
     CSV,
@@ -56,7 +56,6 @@ from streamhouse.spark.worker.result_formats import (
     ndjson_of,
     rows_of,
 )
-from streamhouse.spark.worker.running_queries import SqlLimits
 from streamhouse.sql.definitions import PythonPipeline
 
 log = logging.getLogger(__name__)

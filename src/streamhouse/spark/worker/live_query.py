@@ -1,7 +1,7 @@
 """Live query: rows of a streaming query, micro-batch by micro-batch, until it is closed.
 
-Data path   answering -> **tailing** -> a streaming query -> Arrow batches -> serving
-Owns        the streaming query of a live question, its throw-away checkpoint, rows that wait for a slow reader
+Data path   query_executor -> **live_query** -> a streaming query -> Arrow batches -> http_app
+Owns        the streaming query, its temporary checkpoint, the queue of rows for a slow reader
 Leaves      which rows to `resolver`, when to stop to `http_app`
 
 A reader that doesn't keep up holds the query back: a micro-batch ends when its rows are in the queue.

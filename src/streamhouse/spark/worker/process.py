@@ -38,8 +38,7 @@ from streamhouse.spark.worker.discovery import (
     runtime_dir,
 )
 from streamhouse.spark.worker.http_app import WorkerApp
-from streamhouse.spark.worker.query_executor import QueryExecutor
-from streamhouse.spark.worker.running_queries import SqlLimits
+from streamhouse.spark.worker.query_executor import QueryExecutor, SqlLimits
 
 MASTER: Final = "local[*]"
 _CONTEXTS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")

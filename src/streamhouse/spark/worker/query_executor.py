@@ -1,8 +1,8 @@
-"""Answering: a question in SQL becomes batches of rows; one that runs can be cancelled.
+"""Query executor: runs a SQL query and returns batches of rows; a running query can be cancelled.
 
-Data path   serving -> **answering** -> binding -> Spark -> Arrow batches
-Owns        what a question and an answer are; a job group for each query; rows beyond the limit
-Leaves      names to `resolver`, words for mistakes to `problems`, live queries to `live_query`, formats to
+Data path   http_app -> **query_executor** -> resolver -> Spark -> Arrow batches
+Owns        limits of a worker; requests and results; a job group for each query; truncation
+Leaves      names to `resolver`, texts of errors to `error_messages`, live queries to `live_query`, formats to
             `result_formats`
 
 Everything here blocks and runs in threads; PySpark pins each to a thread of the JVM, which carries the job group.
@@ -42,7 +42,6 @@ from streamhouse.spark.query.validation import ValidatedStatement, validate, val
 from streamhouse.spark.worker.ddl import apply_ddl, show
 from streamhouse.spark.worker.live_query import LiveQuery
 from streamhouse.spark.worker.result_formats import columns_of, unlike
-from streamhouse.spark.worker.running_queries import SqlLimits
 from streamhouse.sql.definitions import PythonPipeline
 from streamhouse.sql.lexer import position
 from streamhouse.sql.parser import parse
@@ -62,6 +61,23 @@ AS_TEXT: Final[tuple[type[DataType], ...]] = (
 
 MAX_COMPLETION_TABLES: Final = 50
 """Maximum number of tables whose columns a shell gets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqlLimits:
+    """Given on the command line of `streamhouse sql serve`."""
+
+    concurrency: int = 8  # queries at once; further ones are rejected
+    rows: int = 10_000  # of a result, unless the request has a limit
+    max_rows: int = 1_000_000  # of a result, whatever the request says
+    max_result_bytes: int = 512 * 1024 * 1024  # of a result in the driver
+    timeout_s: float = 300.0  # of a query that is not live, unless the request has a timeout
+    max_timeout_s: float = 86_400.0  # of any query, a live one too
+    max_body_bytes: int = 1024 * 1024  # of a request
+    tail_batches: int = 16  # of a live query that wait for a slow reader
+    tail_records: int = 10_000  # of a live query's micro-batch
+    idle_s: float = 1800.0  # without a request, until the worker exits
+    memory: str = "2g"  # of the JVM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

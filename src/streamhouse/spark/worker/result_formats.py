@@ -1,6 +1,6 @@
-"""Results: Arrow batches as JSON, lines of JSON, CSV or an Arrow stream.
+"""Result formats: Arrow batches as JSON, lines of JSON, CSV or an Arrow stream.
 
-Data path   answering -> **results** -> serving
+Data path   query_executor -> **result_formats** -> http_app
 Owns        the formats and their media types; how a value of each type looks in text
 Leaves      where batches come from to `query_executor`, tables on a terminal to the command line
 

@@ -1,13 +1,13 @@
-"""Writing: the rows of a micro-batch and the word that they are written, in one transaction.
+"""PostgreSQL writer: writes the rows of a micro-batch and its progress in one transaction.
 
-Data path   Arrow batches -> CSV -> COPY into a temporary table -> **writing** -> INSERT … ON CONFLICT, progress, commit
+Data path   Arrow batches -> CSV -> COPY into a temporary table -> **writer** -> INSERT … ON CONFLICT, progress, commit
 Owns        the transaction and its order; the table of progress; which of several rows of a key stays
-Leaves      connections to `connections`, whether rows fit to `tables`
+Leaves      connections to `connection`, types of columns to `table_schema`
 
-Each row comes once, whatever is killed: the progress row is locked before anything is written, and set in the
-transaction of the rows. A micro-batch that comes again finds itself done, if it is the same one. Who takes a pipeline
-over writes its epoch there before its first micro-batch, and ends the session of a predecessor that still writes: who
-has lost a pipeline to another supervisor finds a larger epoch.
+Each row is written once, whichever process is killed: the progress row is locked before anything is written, and
+updated in the transaction of the rows. A repeated micro-batch is skipped if it is the same one. A supervisor that takes
+a pipeline over writes its epoch there before its first micro-batch, and ends the session of a predecessor that still
+writes; the predecessor fails on the larger epoch.
 """
 
 import asyncio

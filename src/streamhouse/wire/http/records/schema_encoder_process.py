@@ -16,8 +16,8 @@ from typing import IO, Final
 import msgspec
 
 from streamhouse.errors import InvalidRecordValue, StreamhouseError
+from streamhouse.schemas import parse_schema
 from streamhouse.schemas.base import ParsedSchema
-from streamhouse.schemas.languages import parse_schema
 
 SCHEMAS: Final = 64
 _SIZE: Final = struct.Struct(">Q")
