@@ -249,7 +249,7 @@ async def expiry(dependencies: Dependencies, log: Log, times: Times, name: str, 
         cluster=cast(Cluster, AlwaysHere()),
         identity=StoreIdentity(dependencies),
     )
-    passing = asyncio.ensure_future(_timed(collector.retain()))
+    passing = asyncio.ensure_future(_timed(collector.apply()))
     longest = 0.0
     while not passing.done():
         longest = max(longest, await _timed(dependencies.metadata.renew_session(SESSION, TTL_MS)))

@@ -125,9 +125,9 @@ async def test_retention_obeys_an_altered_topic(world: World) -> None:
         await produce(broker, batch(value))
         await broker.agent_session.flusher.flush_all()  # type: ignore[union-attr]
     await world.clock.advance(10)
-    assert await broker.retention.retain() == 0
+    assert await broker.retention.apply() == 0
     await broker.topic_admin.alter_topic("orders", lambda _: to(retention_ms="5000"))
-    assert await broker.retention.retain() == 1
+    assert await broker.retention.apply() == 1
 
 
 # --- deleting records

@@ -35,8 +35,8 @@ async def test_nobody_lists_the_bucket_to_write_to_read_or_to_find_an_offset(wor
             assert len(await values_of(broker, name)) == FLUSHES
         await broker.at_time(name, 1)
         await broker.at_max_timestamp(name)
-    await broker.retention.retain()
-    await broker.compactor.look()
+    await broker.retention.apply()
+    await broker.compactor.run_once()
     assert (world.objects.count("list"), world.objects.count("head")) == (0, 0)
 
 

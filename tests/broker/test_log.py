@@ -68,7 +68,7 @@ async def test_the_high_watermark_moves_when_the_wal_has_the_batch_whether_or_no
 async def test_an_ack_waits_for_the_wal() -> None:
     wal = ManualWal()
     log = open_log(wal)
-    waiting = asyncio.ensure_future(append(log, batch(b"a")).durable())
+    waiting = asyncio.ensure_future(append(log, batch(b"a")).wait_durable())
     await settle()
     assert not waiting.done()
     await wal.commit(0)
@@ -79,7 +79,7 @@ async def test_an_ack_waits_for_the_wal() -> None:
 async def test_a_producer_who_leaves_does_not_hold_the_others_back() -> None:
     wal = ManualWal()
     log = open_log(wal)
-    waiting = asyncio.ensure_future(append(log, batch(b"a")).durable())
+    waiting = asyncio.ensure_future(append(log, batch(b"a")).wait_durable())
     await settle()
     waiting.cancel()
     await settle()
@@ -94,7 +94,7 @@ async def test_a_duplicate_in_flight_waits_for_the_original_and_gets_its_offset(
     duplicate = append(log, idempotent(b"a", b"b", sequence=0))
     assert (duplicate.base_offset, duplicate.end, duplicate.commit) == (100, 102, None)
     assert len(wal.entries) == 1
-    waiting = asyncio.ensure_future(duplicate.durable())
+    waiting = asyncio.ensure_future(duplicate.wait_durable())
     await settle()
     assert not waiting.done()
     await wal.commit(0)
@@ -107,7 +107,7 @@ async def test_a_duplicate_of_a_durable_batch_is_answered_at_once() -> None:
     log = open_log(wal)
     append(log, idempotent(b"a", sequence=0))
     await wal.commit(0)
-    await append(log, idempotent(b"a", sequence=0)).durable()
+    await append(log, idempotent(b"a", sequence=0)).wait_durable()
     assert log.next_offset == 1
 
 
@@ -115,7 +115,7 @@ async def test_a_duplicate_whose_original_fails_fails_too() -> None:
     wal = ManualWal()
     log = open_log(wal)
     append(log, idempotent(b"a", sequence=0))
-    waiting = asyncio.ensure_future(append(log, idempotent(b"a", sequence=0)).durable())
+    waiting = asyncio.ensure_future(append(log, idempotent(b"a", sequence=0)).wait_durable())
     await settle()
     await wal.fail(0, AppendFailed("disk full"))
     with pytest.raises(AppendFailed, match="disk full"):
@@ -153,9 +153,9 @@ async def test_a_failed_group_closes_the_log_and_nothing_is_acknowledged_any_mor
     first, second = append(log, batch(b"a")), append(log, batch(b"b"))
     await wal.commit(0)
     await wal.fail(1, OSError("bad sector"))
-    await first.durable()
+    await first.wait_durable()
     with pytest.raises(OSError, match="bad sector"):
-        await second.durable()
+        await second.wait_durable()
     assert isinstance(log.closed, AppendFailed)
     with pytest.raises(AppendFailed, match="bad sector"):
         append(log, batch(b"c"))
@@ -184,11 +184,11 @@ async def test_a_closed_log_still_acknowledges_what_the_wal_takes_until_it_is_se
     first, second = append(log, batch(b"a")), append(log, batch(b"b"))
     log.close(Stopping("bye"))
     await wal.commit(0)
-    await first.durable()
+    await first.wait_durable()
     log.seal()
     await wal.commit(1)
     with pytest.raises(AppendFailed, match="sealed"):
-        await second.durable()
+        await second.wait_durable()
     assert log.high_watermark == 1
     assert not caplog.records  # the loop would report an error that nobody waits for
 
@@ -214,7 +214,7 @@ async def test_a_duplicate_that_comes_to_a_closed_log_is_refused() -> None:
     with pytest.raises(Stopping):
         append(log, idempotent(b"a", sequence=0))
     with pytest.raises(Stopping):
-        await duplicate._replace(commit=None).durable()
+        await duplicate._replace(commit=None).wait_durable()
 
 
 async def test_log_append_time_is_written_into_the_batch_and_told() -> None:
@@ -317,16 +317,16 @@ async def test_the_snapshot_of_a_flush_is_the_state_at_its_end_not_at_the_logs()
 
 async def test_the_log_start_never_goes_back() -> None:
     log = open_log(ManualWal(), start=5, flushed_end=10)
-    log.start_at(8)
-    log.start_at(3)
+    log.advance_log_start(8)
+    log.advance_log_start(3)
     assert log.log_start == 8
 
 
 async def test_a_discarded_tail_gives_its_bytes_back_once() -> None:
     log, data = await durable_log(1, 1)
     taken = list(log.unflushed())
-    assert log.discard() == sum(map(len, data))
-    assert log.discard() == 0
+    assert log.drop_tail() == sum(map(len, data))
+    assert log.drop_tail() == 0
     # A flush that was under way may still end.
     assert log.flushed(2, log.producers_after(taken, now_ms=0)) == 0
 
@@ -378,7 +378,7 @@ async def _walk(steps: list[str]) -> None:
         elif step == "flush" and (taken := log.unflushed(limit_bytes=200)):
             log.flushed(taken[-1].end, log.producers_after(taken, now_ms=0))
         elif step == "retain":
-            log.start_at(log.flushed_end)
+            log.advance_log_start(log.flushed_end)
         elif step == "fail" and committed < len(wal.commits):
             for commit in wal.commits[committed:]:
                 commit.set_exception(AppendFailed("over"))

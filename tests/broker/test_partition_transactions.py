@@ -244,7 +244,7 @@ async def test_whoever_reads_while_all_that_was_aborted_is_deleted_is_told_so(wo
     reading = asyncio.ensure_future(fetch_committed(broker, 0))
     await settle()
     assert world.objects.count("get_range") > 0
-    (await broker.open_log(ORDERS)).start_at(2)
+    (await broker.open_log(ORDERS)).advance_log_start(2)
     gate.set()
     assert isinstance((await reading).error, OffsetOutOfRange)
 

@@ -154,7 +154,7 @@ def test_a_snapshot_judges_as_the_table_it_was_made_of(counts: list[int], first:
 def test_a_producer_in_doubt_says_where_it_is_once() -> None:
     producers = table()
     store(producers, header(0), header(1))
-    producers.doubt()
+    producers.mark_uncertain()
     store(producers, header(7))
     with pytest.raises(OutOfOrderSequence):
         producers.check_sequence(NAME, header(9))
@@ -164,7 +164,7 @@ def test_a_producer_in_doubt_says_where_it_is_once() -> None:
 def test_a_producer_in_doubt_is_still_known_by_what_it_had_stored() -> None:
     producers = table()
     store(producers, *(header(sequence) for sequence in range(10, 10 + RETAINED_BATCHES)))
-    producers.doubt()
+    producers.mark_uncertain()
     found = producers.check_sequence(NAME, header(10 + RETAINED_BATCHES - 1))
     assert found is not None
     assert found.base_offset == 100 + RETAINED_BATCHES - 1
@@ -179,14 +179,14 @@ def test_a_producer_in_doubt_may_have_begun_a_new_epoch_unseen() -> None:
     store(producers, header(0))
     with pytest.raises(OutOfOrderSequence):
         producers.check_sequence(NAME, header(3, epoch=1))
-    producers.doubt()
+    producers.mark_uncertain()
     assert producers.copy().check_sequence(NAME, header(3, epoch=1)) is None
 
 
 def test_a_snapshot_says_who_is_in_doubt_and_still_tells_duplicates() -> None:
     producers = table()
     store(producers, header(0), header(0, producer=8))
-    producers.doubt()
+    producers.mark_uncertain()
     store(producers, header(5))
     entries = decode_producers(encode_producers(producers.copy().entries(now_ms=0)))
     assert [(entry.producer_id, entry.is_doubtful) for entry in entries] == [(8, True), (7, False)]
@@ -245,22 +245,22 @@ def test_a_key_that_was_copied_is_judged_in_the_copy_alone() -> None:
 
 def test_what_a_batch_leaves_out_is_known() -> None:
     known = table()
-    assert known.missing(header(0)) is None
-    assert known.missing(header(3)) == 0, "a producer begins with 0"
+    assert known.sequence_gap(header(0)) is None
+    assert known.sequence_gap(header(3)) == 0, "a producer begins with 0"
     known.record(header(0, records=2), 0, now_ms=0)
-    assert [known.missing(header(sequence)) for sequence in (0, 1, 2, 3)] == [None, None, None, 2]
-    assert known.missing(header(0, epoch=1)) is None
-    assert known.missing(header(2, epoch=1)) == 0
+    assert [known.sequence_gap(header(sequence)) for sequence in (0, 1, 2, 3)] == [None, None, None, 2]
+    assert known.sequence_gap(header(0, epoch=1)) is None
+    assert known.sequence_gap(header(2, epoch=1)) == 0
     known.record(header(SEQUENCES - 1, epoch=1), 2, now_ms=0)
-    assert [known.missing(header(sequence, epoch=1)) for sequence in (0, 1, SEQUENCES - 2)] == [None, 0, None]
-    assert known.missing(header(7)) is None, "a producer of an older epoch is refused whatever it sends"
+    assert [known.sequence_gap(header(sequence, epoch=1)) for sequence in (0, 1, SEQUENCES - 2)] == [None, 0, None]
+    assert known.sequence_gap(header(7)) is None, "a producer of an older epoch is refused whatever it sends"
 
 
 def test_an_idempotency_key_leaves_nothing_out() -> None:
     known = table()
-    assert known.missing(header(12345, producer=FIRST_KEY_ID + 1)) is None
+    assert known.sequence_gap(header(12345, producer=FIRST_KEY_ID + 1)) is None
     known.record(header(12345, producer=FIRST_KEY_ID + 1), 0, now_ms=0)
-    assert known.missing(header(23456, producer=FIRST_KEY_ID + 1)) is None
+    assert known.sequence_gap(header(23456, producer=FIRST_KEY_ID + 1)) is None
 
 
 # --- transactions
@@ -348,7 +348,7 @@ def test_sequences_begin_anew_behind_a_marker_that_raised_the_epoch_and_go_on_be
     producers.end(end(1), 101, now_ms=0)
     assert producers.check_sequence(NAME, within(1)) is None
     producers.end(end(2, epoch=1), 102, now_ms=0)
-    assert producers.missing(within(2, epoch=1)) == 0
+    assert producers.sequence_gap(within(2, epoch=1)) == 0
     with pytest.raises(OutOfOrderSequence, match="expected=0 got=2"):
         producers.check_sequence(NAME, within(2, epoch=1))
     assert producers.check_sequence(NAME, within(0, epoch=1)) is None
@@ -371,7 +371,7 @@ def test_what_an_aborted_transaction_had_stored_is_no_original_for_a_later_batch
         assert not producers.is_duplicate(within(sequence))
         with pytest.raises(AbortedSequence, match=f"producer=7 sequence={sequence}"):
             producers.check_sequence(NAME, within(sequence))
-    assert producers.missing(within(3)) == 2
+    assert producers.sequence_gap(within(3)) == 2
     assert producers.check_sequence(NAME, within(2)) is None
 
 
@@ -404,7 +404,7 @@ def test_what_is_aborted_in_doubt_begins_where_the_doubt_does() -> None:
     """Batches of it may be on a disk that comes back: whoever appends them again must find out."""
     producers = table()
     producers.record(header(0, producer=1), 50, now_ms=0)
-    producers.doubt(100)
+    producers.mark_uncertain(100)
     assert producers.end(end(1, producer=1), 200, now_ms=0) == AbortedTransaction(1, 100, 200)
     producers.record(within(4, producer=2), 201, now_ms=0)
     assert producers.end(end(1, producer=2), 202, now_ms=0) == AbortedTransaction(2, 100, 202)
@@ -413,7 +413,7 @@ def test_what_is_aborted_in_doubt_begins_where_the_doubt_does() -> None:
 
 def test_a_transaction_that_began_after_the_doubt_was_settled_begins_with_its_first_batch() -> None:
     producers = table()
-    producers.doubt(100)
+    producers.mark_uncertain(100)
     assert producers.end(end(1, commit=True), 200, now_ms=0) is None
     assert producers.end(end(2), 201, now_ms=0) is None
     producers.record(within(0), 202, now_ms=0)
@@ -424,7 +424,7 @@ def test_an_open_transaction_of_a_producer_in_doubt_stays_open_and_the_producer_
     producers = table()
     producers.record(within(0), 100, now_ms=0)
     producers.record(header(0, producer=8), 101, now_ms=0)
-    producers.doubt(102)
+    producers.mark_uncertain(102)
     entries = decode_producers(encode_producers(producers.entries(now_ms=0)))
     assert [(entry.producer_id, entry.is_doubtful) for entry in entries] == [(7, True), (8, True)]
     restored = ProducerTable(entries, limit=100, expire_ms=1000)

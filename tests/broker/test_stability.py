@@ -166,7 +166,7 @@ async def test_a_number_is_taken_once_and_whoever_comes_again_waits_for_the_firs
     mark(log, end(4, commit=True))
     again = mark(log, end(4, commit=True))
     assert (again.commit, log.next_offset, len(wal.entries)) == (None, 2, 2)
-    waiting = asyncio.ensure_future(again.durable())
+    waiting = asyncio.ensure_future(again.wait_durable())
     await wal.commit(0)
     assert not waiting.done()
     await wal.commit(1)
@@ -280,9 +280,9 @@ async def test_the_log_start_takes_aborted_transactions_along_and_is_never_above
     put(log, within(1))
     put(log, within(2))
     await commit_all(wal)
-    log.start_at(1)
+    log.advance_log_start(1)
     assert list(log.aborted_between(0, 4)) == [AbortedTransaction(7, 0, 1)]
-    log.start_at(3)
+    log.advance_log_start(3)
     assert list(log.aborted_between(0, 4)) == []
     assert log.last_stable_offset == 3
     mark(log, end(2, commit=False))
@@ -299,7 +299,7 @@ async def test_what_others_placed_behind_an_open_transaction_is_not_stable() -> 
     taken = log.unflushed()
     log.flushed(1, log.producers_after(taken, now_ms=NOW_MS))
     await log.gate.shut()
-    log.placed(11)
+    log.external_commit_applied(11)
     assert (log.last_stable_offset, log.high_watermark) == (0, 11)
     mark(log, end(1, commit=False))
     await commit_all(wal)

@@ -74,10 +74,10 @@ async def test_retention_keeps_what_only_one_clock_says_is_old(
     agents.by_ms = 1000 * YEAR_S
     if who == "store":
         world.clock.jumped_ms, agents.by_ms = 1000 * YEAR_S, -1000 * YEAR_S
-    assert await broker.retention.retain() == 0
+    assert await broker.retention.apply() == 0
     assert await values_of(broker) == {0: b"a", 1: b"b"}
     agents.by_ms, world.clock.jumped_ms = 0, 1000 * YEAR_S
-    assert await broker.retention.retain() == 1
+    assert await broker.retention.apply() == 1
 
 
 async def test_groups_keep_offsets_that_only_the_agents_clock_says_are_old(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +140,7 @@ async def offsets_of(broker: Broker) -> list[int]:
 
 async def compact_once_more(broker: Broker, key: bytes) -> None:
     await put(broker, key, b"new")
-    await broker.compactor.look()
+    await broker.compactor.run_once()
 
 
 async def test_an_agent_whose_clock_is_a_day_ahead_keeps_tombstones(world: World, agents: Ahead) -> None:
@@ -173,7 +173,7 @@ async def test_an_agent_whose_clock_is_a_day_ahead_keeps_markers(world: World, a
     broker = await start_compacted(world, agents)
     opened = await broker.open_log(ORDERS)
     marker = Marker(producer=ProducerIdentity(7, 0), number=1, is_commit=True)
-    await opened.append_marker(marker, now=agents.monotonic(), now_ms=agents.now_ms()).durable()
+    await opened.append_marker(marker, now=agents.monotonic(), now_ms=agents.now_ms()).wait_durable()
     broker.budget.take(opened.tail_bytes)
     await compact_once_more(broker, b"b")  # nothing is left of the transaction: the marker may go an hour after this
     agents.by_ms = DAY_MS
@@ -234,4 +234,4 @@ async def test_an_agent_whose_clock_is_ahead_takes_no_young_object_for_an_orphan
     await world.sqlite.end_session(ended)
     await world.bucket.put_new(segment_key(ended, 1), [b"young"])
     agents.by_ms = 1000 * YEAR_S
-    assert await broker.retention.sweep() == 0
+    assert await broker.retention.delete_orphans() == 0

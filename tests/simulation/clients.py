@@ -177,7 +177,7 @@ class Client:
         """Whatever a high watermark has passed, anybody may have read: there is always somebody who does. It counts
         whether or not its leader may still acknowledge it."""
         try:
-            await placed.log.wait_for(placed.end)
+            await placed.log.wait_high_watermark(placed.end)
         except StreamhouseError:
             return
         log = self.history.of(placed.log.partition, sent.name)

@@ -74,7 +74,7 @@ def high_watermark_moved_before_the_commit(patch: Patch) -> None:
 
     def early(self: PartitionLog, header: Any, data: Any, *, now: float, now_ms: int) -> PendingAppend:
         placed = append(self, header, data, now=now, now_ms=now_ms)
-        self.reached(placed.end)
+        self.advance_high_watermark(placed.end)
         return placed
 
     patch.setattr(PartitionLog, "append", early)
@@ -100,7 +100,7 @@ def dedupe_state_of_recovered_entries_lost(patch: Patch) -> None:
 
 
 def acknowledged_though_the_wal_failed(patch: Patch) -> None:
-    durable = PendingAppend.durable
+    durable = PendingAppend.wait_durable
 
     async def careless(self: PendingAppend) -> None:
         try:
@@ -108,7 +108,7 @@ def acknowledged_though_the_wal_failed(patch: Patch) -> None:
         except AppendFailed:
             return
 
-    patch.setattr(PendingAppend, "durable", careless)
+    patch.setattr(PendingAppend, "wait_durable", careless)
 
 
 def sync_errors_ignored(patch: Patch) -> None:
@@ -188,7 +188,7 @@ def duplicates_answered_before_the_original_is_durable(patch: Patch) -> None:
     async def at_once(self: PartitionLog, end: int) -> None:
         return
 
-    patch.setattr(PartitionLog, "wait_for", at_once)
+    patch.setattr(PartitionLog, "wait_high_watermark", at_once)
 
 
 def duplicates_answered_with_offset_zero(patch: Patch) -> None:
@@ -213,7 +213,7 @@ def reads_beyond_the_high_watermark(patch: Patch) -> None:
 
 
 def log_start_moved_in_memory_only(patch: Patch) -> None:
-    retain = RetentionManager.retain
+    retain = RetentionManager.apply
 
     async def careless(self: RetentionManager) -> int:
         async def nothing(starts: object) -> None:
@@ -222,7 +222,7 @@ def log_start_moved_in_memory_only(patch: Patch) -> None:
         patch.setattr(self._dependencies.metadata, "advance_log_start", nothing, raising=False)
         return await retain(self)
 
-    patch.setattr(RetentionManager, "retain", careless)
+    patch.setattr(RetentionManager, "apply", careless)
 
 
 def sweep_takes_objects_of_live_sessions(patch: Patch) -> None:
@@ -234,7 +234,7 @@ def sweep_takes_objects_of_live_sessions(patch: Patch) -> None:
                 await self._dependencies.objects.delete(key)
         return 0
 
-    patch.setattr(RetentionManager, "sweep", reckless)
+    patch.setattr(RetentionManager, "delete_orphans", reckless)
 
 
 def wal_entries_not_checked(patch: Patch) -> None:
@@ -287,7 +287,7 @@ def refused_batches_overtaken(patch: Patch) -> None:
     def forgetful(self: object, name: TopicPartition, headers: Iterable[Any], *, now: float) -> None:
         return
 
-    patch.setattr("streamhouse.broker.produce.checks.SequenceGapGuard.refused", forgetful)
+    patch.setattr("streamhouse.broker.produce.checks.SequenceGapGuard.rejected", forgetful)
 
 
 def flush_stops_trying(patch: Patch) -> None:

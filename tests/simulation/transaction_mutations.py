@@ -41,7 +41,7 @@ def an_answer_counts_though_a_marker_came_meanwhile(patch: Patch) -> None:
     async def nothing(self: HangingTransactions) -> None:
         return
 
-    patch.setattr(HangingTransactions, "look", nothing)
+    patch.setattr(HangingTransactions, "sweep", nothing)
     patch.setattr(TransactionCoordinator, "verify", slowly)
     patch.setattr(PartitionLog, "verify", lambda self, header, token: True)
 
@@ -99,7 +99,7 @@ def half_ended_transactions_are_not_looked_for(patch: Patch) -> None:
     async def nothing(self: Any) -> None:
         return
 
-    patch.setattr("streamhouse.broker.transactions.sweeper.TransactionSweeper.look", nothing)
+    patch.setattr("streamhouse.broker.transactions.sweeper.TransactionSweeper.sweep", nothing)
 
 
 def what_was_aborted_is_not_written_down(patch: Patch) -> None:

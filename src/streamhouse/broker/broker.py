@@ -73,7 +73,7 @@ AUDIT_TIMEOUT_S: Final = 10.0
 
 
 class Broker:
-    """Its parts are public by name: wires and jobs call them as they call the promises below."""
+    """The broker. Its parts are public attributes, which protocols and jobs call like the methods below."""
 
     def __init__(self, dependencies: Dependencies) -> None:
         self._dependencies = dependencies
@@ -87,7 +87,7 @@ class Broker:
         self.catalog, self.cluster = context.catalog, context.cluster
         self._session_manager, self._open_partitions = context.session_manager, context.open_partitions
 
-        # Writing: batches on their way to a log, segments that jobs wrote on their way into one.
+        # Writing: appends, and commits of segments that jobs wrote.
         self.schemas = SchemaRegistry(dependencies)
         self._producer_ids = ProducerIdAllocator(dependencies.metadata)
         self.transactions = TransactionCoordinator(context, allocate=self._producer_ids.take)
@@ -95,12 +95,12 @@ class Broker:
         self.freezes = PartitionFreezes(context)
         self.commits = ExternalCommits(context, holds=self.freezes)
 
-        # Reading: what this agent leads, and how far groups have read it.
+        # Reading: partitions that this agent leads, and groups.
         self._fetcher = Fetcher(context)
         self.offsets = ListOffsets(self.decoder, reader=self.reader, metadata=dependencies.metadata)
         self.groups = Groups(dependencies, catalog=self.catalog, current_session=self._current, cluster=self.cluster)
 
-        # Both, whoever leads: for HTTP and gRPC; and what jobs read without us.
+        # Both at any agent, for HTTP and gRPC; and read plans for jobs.
         self.records = RecordService(dependencies, self)
         self.run_listing = RunListing(dependencies)
         self.settled = StableFlushedOffset(dependencies, reader=self.reader)
@@ -108,7 +108,7 @@ class Broker:
             dependencies, catalog=self.catalog, settled=self.settled, stable_end=self.records.stable_end
         )
 
-        # Among others: hearing of them, handing over to them, taking over from the dead.
+        # The cluster: changes by other agents, transfers to them, recovery of dead ones.
         self._following = MetadataChangeListener(context, schemas=self.schemas)
         self.balancer = LeadershipBalancer(dependencies, cluster=self.cluster, groups=self.groups)
         self.dead_session_recovery = DeadSessionRecovery(dependencies, cluster=self.cluster)
@@ -121,7 +121,7 @@ class Broker:
             latest=self.records.latest,
         )
 
-        # Upkeep of what is stored.
+        # Maintenance of stored records.
         forgetting = AbortedCleanup(dependencies, logs=lambda: self._current().logs())
         moved = self._session_manager.log_start_moved
         identity = context.session_manager.identity
@@ -132,7 +132,7 @@ class Broker:
         self.compactor = Compactor(context, settled=self.settled, forgetting=forgetting)
         self.maintenance = MaintenanceJobs(context, plans=self.plans, forgetting=forgetting)
 
-        # Asking and changing, for operators; definitions that Spark works with.
+        # Administration; definitions of pipelines, tables and views.
         self.topic_admin = TopicAdmin(context)
         self.cluster_admin = ClusterAdmin(context)
         self.damaged_logs = DamagedWals(dependencies)
@@ -148,21 +148,21 @@ class Broker:
     def __repr__(self) -> str:
         return f"<Broker session={self.agent_session!r} budget={self.budget!r}>"
 
-    # --- life
+    # --- lifecycle
 
     async def start(self) -> None:
-        """Begin the first session and recover what earlier ones left; raises when the stores don't let it for long."""
+        """Open the first session and recover dead ones; raises if the stores are unavailable for too long."""
         await self.reader.open()
         try:
             await self.security.start()
-            await self._session_manager.begin()
+            await self._session_manager.open_first()
         except BaseException:
             self.security.close()
             await self.reader.aclose()
             raise
 
     async def run(self) -> None:
-        """Serve until `stop`: keep the session, begin another when it ends, coordinate groups, collect."""
+        """Serve until `stop`: keep a session, open another when it ends, coordinate groups, run maintenance."""
         try:
             async with asyncio.TaskGroup() as loops:
                 groups = loops.create_task(self.groups.run(), name="groups")
@@ -170,11 +170,11 @@ class Broker:
                 collector = loops.create_task(self._maintain(), name="collector")
                 cluster = loops.create_task(self._following.run(), name="cluster")
                 security = loops.create_task(self.security.run(self._publish_audit), name="security")
-                await self._serve(self._current())
+                await self._run_session(self._current())
                 while not self._stopping.is_set():
                     log.warning("session ended, opening another", extra={"why": str(self._current().end_reason)})
                     if await self._session_manager.reopen(stopping=self._stopping):
-                        await self._serve(self._current())
+                        await self._run_session(self._current())
                 for task in (groups, transactions, collector, cluster, security):
                     task.cancel()
         finally:
@@ -183,8 +183,8 @@ class Broker:
             self.security.close()
             await self.reader.aclose()
 
-    async def _serve(self, agent_session: AgentSession) -> None:
-        async with asyncio.TaskGroup() as loops:  # what none of them expected takes the agent down
+    async def _run_session(self, agent_session: AgentSession) -> None:
+        async with asyncio.TaskGroup() as loops:  # an unexpected error of any of them ends the agent
             beside = [
                 loops.create_task(self.balancer.run(agent_session), name="moves"),
                 loops.create_task(
@@ -193,7 +193,7 @@ class Broker:
                 loops.create_task(self.wal_reappend.run(agent_session.session.session_id), name="returns"),
                 loops.create_task(self.freezes.run(), name="holds"),
                 loops.create_task(self._cut_off.run(agent_session), name="cut-off"),
-                loops.create_task(self._leave(agent_session), name="leave"),
+                loops.create_task(self._drain(agent_session), name="leave"),
                 loops.create_task(self._watch_identity(agent_session), name="identity"),
             ]
             await agent_session.run()
@@ -206,20 +206,20 @@ class Broker:
             await within(limit_s, sealing, clock=self._dependencies.clock, what="the session's last generation")
 
     async def _watch_identity(self, agent_session: AgentSession) -> None:
-        is_its_turn = partial(self.cluster.does, "identity")
+        is_its_turn = partial(self.cluster.owns_task, "identity")
         why = await self._session_manager.identity.watch(agent_session.session.session_id, is_its_turn=is_its_turn)
         log.error("the session ends: the stores don't belong together any more", extra={"why": str(why)})
         agent_session.lose(why)
 
     async def wait_stopping(self) -> None:
-        """Return when the agent is told to stop; for whoever keeps clients waiting."""
+        """Return when the agent stops; for long polls and streams."""
         await self._stopping.wait()
 
     def stop(self) -> None:
-        """Hand over to other agents, or refuse new appends and flush; `run` returns when that is done."""
+        """Transfer partitions to other agents, reject new appends and flush; `run` returns when that is done."""
         self._stopping.set()
 
-    async def _leave(self, agent_session: AgentSession) -> None:
+    async def _drain(self, agent_session: AgentSession) -> None:
         await self._stopping.wait()
         if self.cluster.has_successors:
             limit_s = self._settings.agent.stop_timeout_s
@@ -240,17 +240,17 @@ class Broker:
 
     @property
     def settings(self) -> Settings:
-        """What the agent was started with, and what was changed since."""
+        """The effective settings: those of the start, with dynamic changes."""
         return self.catalog.dynamic.settings
 
     def _apply_settings(self) -> None:
-        """Other settings hold: everything that keeps some, or what was made of them, gets them anew."""
+        """Pass changed settings to all parts that keep them or values derived from them."""
         self.groups.configure(self.settings.groups)
         self._fetcher.configure(self.settings.fetch)
         if (agent_session := self.agent_session) is not None:
             agent_session.configure_all(self.catalog.known)
 
-    # --- state, for health pages and metadata answers
+    # --- state, for health checks and metadata responses
 
     @property
     def node_id(self) -> NodeId:
@@ -262,12 +262,12 @@ class Broker:
 
     @property
     def left_behind(self) -> UnfinishedShutdown | None:
-        """What the last session could not finish before it ended; others, or the next start, recover it."""
+        """What the last session could not finish; other agents, or the next start, recover it."""
         return agent_session.left_behind if (agent_session := self.agent_session) is not None else None
 
     @property
     def cluster_id(self) -> str:
-        """What names this cluster to its clients, in the database and in the object store; known from `start` on."""
+        """The cluster id, stored in the database and in the object store; known after `start`."""
         return self._session_manager.identity.cluster_id
 
     @property
@@ -275,7 +275,7 @@ class Broker:
         return self._session_manager.recovered
 
     def not_ready(self) -> str | None:
-        """Why the agent should get no traffic now; None when it should."""
+        """Why the agent is not ready for traffic; None if it is."""
         if self._stopping.is_set():
             return "stopping"
         if (agent_session := self.agent_session) is None or agent_session.end_reason is not None:
@@ -292,33 +292,32 @@ class Broker:
         return None
 
     def leader_epoch(self, name: TopicPartition) -> int:
-        """The epoch under which this agent leads the partition; -1 while it doesn't."""
+        """The epoch under which this agent leads the partition; -1 if it doesn't."""
         opened = agent_session.find_log(name) if (agent_session := self.agent_session) is not None else None
         return opened.epoch if opened is not None else -1
 
     def agents(self) -> Sequence[Session]:
-        """The agents that clients may talk to, by node id; this one among them."""
+        """The live agents by node id, including this one."""
         return [self._current().session] if self._dependencies.single_agent else self.cluster.live()
 
     def departed(self) -> Sequence[Session]:
-        """Agents that died a moment ago: clients that still know them should find them named."""
+        """Agents that died recently and are still advertised to clients."""
         return [] if self._dependencies.single_agent else self.cluster.departed.advertised(self.cluster.live())
 
     def redirected(self) -> Sequence[Session]:
-        """Agents that departed, and for whose ids clients may be given the address of a living agent."""
+        """Departed agents whose ids may be advertised with the address of a live agent."""
         return [] if self._dependencies.single_agent else self.cluster.departed.redirected(self.cluster.live())
 
     def misdirected(self) -> Sequence[tuple[float, float]]:
-        """Times, by the monotonic clock, in which connections may have been made to the wrong agent: the one whose id
-        led here is back."""
+        """Monotonic time ranges in which clients may have connected here for the id of an agent that is back."""
         return [] if self._dependencies.single_agent else self.cluster.departed.misdirected()
 
     def departures(self) -> Sequence[float]:
-        """When agents went, by the monotonic clock, for whose ids clients may wait."""
-        return [] if self._dependencies.single_agent else self.cluster.departed.times()
+        """Monotonic times of departures for whose ids clients may wait."""
+        return [] if self._dependencies.single_agent else self.cluster.departed.noticed_times()
 
     async def leaders(self, topics: Sequence[Topic]) -> Mapping[PartitionId, Leader]:
-        """Who leads the partitions of these topics, or will when the first request comes."""
+        """The leaders of these topics' partitions; for unopened partitions, the agents that will lead them."""
         return await self._open_partitions.leaders(topics)
 
     # --- topics
@@ -327,7 +326,7 @@ class Broker:
         return await self.catalog.all()
 
     async def topic(self, name: str, *, create: bool = False) -> Topic:
-        """The topic of this name; with `create`, and where settings allow, made when it isn't there."""
+        """The topic of this name; with `create`, it is created if it doesn't exist and settings allow it."""
         try:
             return await self.catalog.find(name)
         except UnknownTopic:
@@ -348,11 +347,11 @@ class Broker:
             await agent_session.drop_topic(topic)
 
     async def open_log(self, name: TopicPartition) -> PartitionLog:
-        """The log of a partition that exists; opened under a lease when it isn't open yet."""
+        """The log of a partition, opened under a lease if it isn't open yet."""
         return await self._open_partitions.open_log(name)
 
     async def open_many(self, names: Sequence[TopicPartition]) -> None:
-        """Open together what a request is about to ask for one by one. What can't be opened says so when it is."""
+        """Open several partitions in one step before a request uses each of them; errors are raised at that use."""
         await self._open_partitions.open_many(names)
 
     async def _publish_audit(self, events: Sequence[bytes]) -> None:
@@ -380,34 +379,33 @@ class Broker:
         transaction: ProduceTransaction | None = None,
         inspection: Inspection | None = None,
     ) -> Awaitable[PendingAppend]:
-        """Check, admit and place one batch; the answer's `durable()` says when it may be acknowledged.
-
-        Batches of transactions need the `transaction` that they are sent in. `inspection` is what `inspect_ahead` found
-        in these bytes.
-
-        The buffer becomes the log's: it is written into (offset, epoch) and must not be touched by the caller again.
+        """Check and admit one batch and assign its offsets; pass the result to `acknowledge`. Batches of transactions
+        need the `transaction` of their request. `inspection` is the result of `inspect_ahead`. The log takes over the
+        buffer: offset and epoch are written into it, and the caller must not change it.
         """
         _refuse_internal(name.topic, "written to")
         return self._appending.append(name, data, transaction, inspection)
 
     async def inspect_ahead(self, batches: Sequence[tuple[TopicPartition, Buffer]]) -> list[Inspection | None]:
-        """Open together the small compressed batches of a request; None for what is opened when it is appended."""
+        """Decompress the small compressed batches of a request together; None for batches that are decompressed at
+        their append."""
         return await self._appending.inspect_ahead(batches)
 
     async def verify_ahead(
         self, transaction: ProduceTransaction, batches: Mapping[TopicPartition, Buffer]
     ) -> ProduceTransaction:
-        """Ask once whether a transaction is under way where the batches of a request may begin it."""
+        """Verify once for all batches of a request that their transaction is open."""
         return await self._appending.verify_ahead(transaction, batches)
 
     async def acknowledge(self, placed: PendingAppend) -> None:
-        """Wait until the append is durable and may still be acknowledged under its lease."""
-        await placed.durable()
+        """Return once the batch is durable and this agent still holds the partition's lease; raises `AppendFailed`,
+        which clients retry."""
+        await placed.wait_durable()
         if not self._session_manager.may_acknowledge(placed.log):
             raise AppendFailed(f"lease ended before the append was acknowledged; partition={placed.log.name}")
 
     async def allocate_producer_id(self) -> int:
-        """An id that nobody ever had; taken from the metadata store a thousand at a time."""
+        """A new producer id; allocated from the metadata store in blocks of a thousand."""
         return await self._producer_ids.take()
 
     # --- reading
@@ -425,7 +423,7 @@ class Broker:
 
     async def latest(self, name: TopicPartition, *, committed: bool = False) -> OffsetResult:
         opened = await self._open_partitions.open_log(name)
-        self._current().require_valid(name)  # a leader whose time is over doesn't know the end any more
+        self._current().require_valid(name)  # a leader whose session has expired doesn't know the end any more
         return self.offsets.latest(opened, committed=committed)
 
     async def at_time(self, name: TopicPartition, timestamp_ms: int, *, committed: bool = False) -> OffsetResult | None:
@@ -440,6 +438,6 @@ class Broker:
 
 
 def _refuse_internal(topic: str, done: str) -> None:
-    """Raise for the topic whose partitions are the shards of groups: it belongs to the agents."""
+    """Raise for the internal topic whose partitions are the shards of groups."""
     if topic == OFFSETS_TOPIC:
         raise InvalidTopicName(f"an internal topic can't be {done} by clients; name={topic}")

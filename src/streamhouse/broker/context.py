@@ -15,9 +15,8 @@ from streamhouse.broker.session.session_manager import OpenPartitions, SessionMa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerContext:
-    """The world; what is counted; what fits into memory; where batches are opened; what is stored; which topics there
-    are; who is there; which batches were refused for now; under which session this agent acts; which partitions it
-    leads."""
+    """Parts that the broker's services share: dependencies, counters, memory budget, batch decoder, stores of segments,
+    topics, cluster, sequence gaps, the current session and the open partitions."""
 
     dependencies: Dependencies
     traffic: TrafficCounters
@@ -32,7 +31,7 @@ class BrokerContext:
 
 
 def build_context(dependencies: Dependencies, *, on_settings_changed: Callable[[], None]) -> BrokerContext:
-    """`on_settings_changed` is called when other settings hold."""
+    """`on_settings_changed` is called when the effective settings have changed."""
     budget = MemoryBudget(dependencies.settings.buffer, clock=dependencies.clock)
     decoder = BatchDecoder(
         dependencies.settings.decoder, producers=dependencies.settings.producers, clock=dependencies.clock

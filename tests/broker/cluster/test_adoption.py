@@ -200,7 +200,7 @@ async def test_merged_objects_come_back_though_what_they_were_merged_from_is_gon
         await current(broker).flusher.flush_all()
         if number == 2:
             stores.back_up("newer", "older")
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     await world.clock.advance(world.settings.retention.grace_s + world.settings.retention.check_s + 10)
     await world.stop(broker, task)
     assert len(await world.object_keys()) == (4 if is_shared else 1)

@@ -91,29 +91,29 @@ LIMIT_S = 30.0
 def test_an_agent_is_cut_off_when_for_the_whole_limit_others_wrote_and_it_could_not() -> None:
     rule = IsolationRule(LIMIT_S)
     for second in range(29):
-        assert not rule.is_cut_off(100.0 + second, failing_since=100.0, others_age_s=2.0)
-    assert rule.is_cut_off(130.0, failing_since=100.0, others_age_s=2.0)
+        assert not rule.is_isolated(100.0 + second, failing_since=100.0, others_age_s=2.0)
+    assert rule.is_isolated(130.0, failing_since=100.0, others_age_s=2.0)
 
 
 def test_nobody_is_cut_off_when_nobody_writes() -> None:
     rule = IsolationRule(LIMIT_S)
     for second in range(600):  # the last write of another went through when the store went away
-        assert not rule.is_cut_off(100.0 + second, failing_since=100.0, others_age_s=float(second))
-        assert not IsolationRule(LIMIT_S).is_cut_off(100.0 + second, failing_since=100.0, others_age_s=None)
+        assert not rule.is_isolated(100.0 + second, failing_since=100.0, others_age_s=float(second))
+        assert not IsolationRule(LIMIT_S).is_isolated(100.0 + second, failing_since=100.0, others_age_s=None)
 
 
 def test_time_counts_from_when_others_began_to_write_again_after_the_store_was_away_for_all() -> None:
     rule = IsolationRule(LIMIT_S)
-    assert not rule.is_cut_off(1000.0, failing_since=100.0, others_age_s=900.0)
-    assert not rule.is_cut_off(1001.0, failing_since=100.0, others_age_s=0.5)
-    assert not rule.is_cut_off(1020.0, failing_since=100.0, others_age_s=0.5)
-    assert rule.is_cut_off(1031.0, failing_since=100.0, others_age_s=0.5)
+    assert not rule.is_isolated(1000.0, failing_since=100.0, others_age_s=900.0)
+    assert not rule.is_isolated(1001.0, failing_since=100.0, others_age_s=0.5)
+    assert not rule.is_isolated(1020.0, failing_since=100.0, others_age_s=0.5)
+    assert rule.is_isolated(1031.0, failing_since=100.0, others_age_s=0.5)
 
 
 def test_an_agent_that_writes_or_has_nothing_to_write_is_not_cut_off() -> None:
     rule = IsolationRule(LIMIT_S)
-    assert not rule.is_cut_off(1000.0, failing_since=None, others_age_s=0.5)
-    assert not rule.is_cut_off(1100.0, failing_since=1099.0, others_age_s=0.5)
+    assert not rule.is_isolated(1000.0, failing_since=None, others_age_s=0.5)
+    assert not rule.is_isolated(1100.0, failing_since=1099.0, others_age_s=0.5)
 
 
 def test_the_limit_is_never_so_short_that_reports_of_others_come_too_late() -> None:

@@ -341,7 +341,7 @@ async def test_the_log_stays_while_a_leader_refuses_and_nothing_overtakes(team: 
     await team.world.sqlite.pin_partitions({PartitionId(topic.topic_id, name.partition): second.up.node_id})
     second.metadata.refuse("reserve_offsets", times=10_000)
     log = await second.up.open_log(name)
-    log.reserve.granted(log.next_offset + 1, ahead=0)
+    log.reserve.extend(log.next_offset + 1, ahead=0)
     await first.start()
     await team.pass_time(5)
     assert first.up.wal_reappend.waiting == 1
@@ -364,7 +364,7 @@ async def test_whoever_dies_while_appending_again_begins_with_the_first_file_tha
     await team.world.sqlite.pin_partitions({PartitionId(topic.topic_id, name.partition): second.up.node_id})
     log = await second.up.open_log(name)
     second.metadata.refuse("reserve_offsets", times=10_000)
-    log.reserve.granted(log.next_offset + 20, ahead=0)
+    log.reserve.extend(log.next_offset + 20, ahead=0)
     await first.start()
     await team.pass_time(5)
     await first.kill()

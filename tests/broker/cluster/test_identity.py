@@ -79,7 +79,7 @@ async def test_an_older_database_below_a_running_agent_ends_its_session_and_is_r
     assert current(broker).end_reason is not None
     assert broker.not_ready() is not None
     with pytest.raises(Misconfigured, match="older than the object store"):
-        await broker.retention.sweep()
+        await broker.retention.delete_orphans()
     assert (await contents(world.bucket)).items() >= before.items()
     world.metadata._inner = world.sqlite  # the newer one is back
     await world.clock.advance(60)

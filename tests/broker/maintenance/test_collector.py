@@ -50,12 +50,12 @@ async def test_old_runs_leave_the_log_and_a_fetch_below_its_start_is_out_of_rang
     broker = await world.start_with(**{"retention.ms": str(1000 * DAY_S)})
     await flushed(broker, b"a", b"b", age_s=2 * DAY_S)
     await flushed(broker, b"c", age_s=1)
-    assert await broker.retention.retain() == 1
+    assert await broker.retention.apply() == 1
     assert (await broker.earliest(ORDERS)).offset == 2
     for offset in (0, 1):
         assert isinstance((await fetch(broker, offset)).error, OffsetOutOfRange)
     assert await values_of(broker, offset=2) == {2: b"c"}
-    assert await broker.retention.retain() == 0
+    assert await broker.retention.apply() == 0
 
 
 async def registered(broker: Broker) -> list[Run]:
@@ -67,7 +67,7 @@ async def test_the_oldest_runs_of_a_log_that_is_too_large_leave_it(world: World)
     broker = await world.start_with(**{"retention.bytes": "1", "retention.ms": "-1"})
     for value in (b"a", b"b", b"c"):
         await flushed(broker, value)
-    await broker.retention.retain()
+    await broker.retention.apply()
     assert (await broker.earliest(ORDERS)).offset == 2
 
 
@@ -80,10 +80,10 @@ async def test_a_long_log_that_is_too_large_leaves_page_by_page_and_no_further_t
         await flushed(broker, b"v")
     stay = sum(run.length for run in (await registered(broker))[7:])
     await broker.topic_admin.alter_topic("orders", lambda now: {**now, "retention.bytes": str(stay)})
-    await broker.retention.retain()
+    await broker.retention.apply()
     assert (await broker.earliest(ORDERS)).offset == 7
     assert [run.base for run in await registered(broker)] == [7, 8]
-    assert await broker.retention.retain() == 0
+    assert await broker.retention.apply() == 0
 
 
 async def test_runs_that_a_far_move_of_the_log_start_left_are_dropped_by_the_next_look(
@@ -96,7 +96,7 @@ async def test_runs_that_a_far_move_of_the_log_start_left_are_dropped_by_the_nex
     await broker.topic_admin.delete_records(ORDERS, 7)
     assert [run.base for run in await registered(broker)] == [2, 3, 4, 5, 6, 7, 8]
     assert await values_of(broker, offset=7) == {7: b"v", 8: b"v"}
-    await broker.retention.retain()
+    await broker.retention.apply()
     assert [run.base for run in await registered(broker)] == [7, 8]
     assert (await broker.earliest(ORDERS)).offset == 7
 
@@ -107,14 +107,14 @@ async def test_what_is_kept_for_ever_is_kept(world: World) -> None:
     for name in (ORDERS, CLICKS):
         await produce(broker, batch(b"a", timestamp_ms=1), name)
     await current(broker).flusher.flush_all()
-    assert await broker.retention.retain() == 0
+    assert await broker.retention.apply() == 0
 
 
 async def test_a_start_that_moved_is_known_to_the_next_agent(world: World) -> None:
     broker = await world.start_with(**{"retention.ms": "1000"})
     await flushed(broker, b"a", age_s=DAY_S)
     await flushed(broker, b"b", age_s=DAY_S)
-    await broker.retention.retain()
+    await broker.retention.apply()
     world.kill()
     broker = await world.start()
     assert ((await broker.earliest(ORDERS)).offset, (await broker.latest(ORDERS)).offset) == (2, 2)
@@ -124,9 +124,9 @@ async def test_the_newest_run_stays_and_with_it_what_is_known_of_producers(world
     broker = await world.start_with(**{"retention.ms": "1000"})
     await produce(broker, idempotent(b"a", sequence=0, timestamp_ms=NOW_MS - 1000 * DAY_S))
     await current(broker).flusher.flush_all()
-    await broker.retention.retain()
+    await broker.retention.apply()
     await world.clock.advance(GRACE_S + 1)
-    assert await broker.retention.collect() == 0
+    assert await broker.retention.delete_pending() == 0
     assert len(await world.object_keys()) == 1
     world.kill()
     broker = await world.start()
@@ -143,7 +143,7 @@ async def test_by_age_a_long_log_is_read_only_as_far_as_it_is_old(
     for age in (5, 4, 3, 0, 0, 0, 0, 0, 0):
         await flushed(broker, b"v", age_s=age * DAY_S)
     asked = world.metadata.count("runs_of")
-    await broker.retention.retain()
+    await broker.retention.apply()
     assert world.metadata.count("runs_of") - asked == 3  # the oldest run, and two pages
     assert (await broker.earliest(ORDERS)).offset == 3
 
@@ -153,7 +153,7 @@ async def test_by_size_a_long_log_is_read_whole(world: World, monkeypatch: pytes
     broker = await world.start_with(**{"retention.bytes": "1"})
     for _ in range(5):
         await flushed(broker, b"v")
-    await broker.retention.retain()
+    await broker.retention.apply()
     assert (await broker.earliest(ORDERS)).offset == 4
 
 
@@ -162,7 +162,7 @@ async def test_a_failing_store_moves_nothing(world: World) -> None:
     await flushed(broker, b"a", age_s=DAY_S)
     world.metadata.refuse("advance_log_start")
     with pytest.raises(Unavailable):
-        await broker.retention.retain()
+        await broker.retention.apply()
     assert (await broker.earliest(ORDERS)).offset == 0
     assert await values_of(broker) == {0: b"a"}
 
@@ -174,7 +174,7 @@ async def doomed(broker: Broker) -> None:
     """Two runs, of which the first is doomed."""
     await flushed(broker, b"a", age_s=DAY_S)
     await flushed(broker, b"b")
-    await broker.retention.retain()
+    await broker.retention.apply()
 
 
 @pytest.fixture
@@ -185,14 +185,14 @@ async def retaining(world: World) -> Broker:
 async def test_a_doomed_object_goes_after_its_grace_time_and_not_before(world: World, retaining: Broker) -> None:
     await doomed(retaining)
     keys = await world.object_keys()
-    assert await retaining.retention.collect() == 0
+    assert await retaining.retention.delete_pending() == 0
     await world.clock.advance(GRACE_S - 1)
-    assert await retaining.retention.collect() == 0
+    assert await retaining.retention.delete_pending() == 0
     assert await world.object_keys() == keys
     await world.clock.advance(1)
-    assert await retaining.retention.collect() == 1
+    assert await retaining.retention.delete_pending() == 1
     assert await world.object_keys() == keys[1:]
-    assert await retaining.retention.collect() == 0
+    assert await retaining.retention.delete_pending() == 0
     assert retaining.retention.deleted_objects == 1
 
 
@@ -202,12 +202,12 @@ async def test_the_row_goes_after_the_object_so_that_a_failed_delete_is_tried_ag
     await doomed(retaining)
     await world.clock.advance(GRACE_S)
     world.objects.refuse("delete")
-    assert await retaining.retention.collect() == 0
+    assert await retaining.retention.delete_pending() == 0
     assert retaining.retention.deleted_objects == 0
     world.metadata.refuse("forget_objects")
     with pytest.raises(Unavailable):
-        await retaining.retention.collect()
-    assert await retaining.retention.collect() == 1
+        await retaining.retention.delete_pending()
+    assert await retaining.retention.delete_pending() == 1
 
 
 async def test_a_reader_who_is_late_gets_out_of_range_when_the_object_is_gone(world: World, retaining: Broker) -> None:
@@ -218,9 +218,9 @@ async def test_a_reader_who_is_late_gets_out_of_range_when_the_object_is_gone(wo
     await settle()
     log = await retaining.open_log(ORDERS)
     await world.sqlite.advance_log_start({log.partition: 1})
-    log.start_at(1)
+    log.advance_log_start(1)
     await world.clock.advance(GRACE_S)
-    await retaining.retention.collect()
+    await retaining.retention.delete_pending()
     gate.set()
     assert isinstance((await reading).error, OffsetOutOfRange)
 
@@ -232,11 +232,11 @@ async def test_an_object_of_a_deleted_topic_goes_when_no_other_topic_is_in_it(wo
     await current(broker).flusher.flush_all()
     await broker.delete_topic(await broker.topic("orders"))
     await world.clock.advance(GRACE_S)
-    assert await broker.retention.collect() == 0
+    assert await broker.retention.delete_pending() == 0
     assert await values_of(broker, CLICKS) == {0: b"a"}
     await broker.delete_topic(await broker.topic("clicks"))
     await world.clock.advance(GRACE_S)
-    assert await broker.retention.collect() == 1
+    assert await broker.retention.delete_pending() == 1
     assert await world.object_keys() == []
 
 
@@ -257,7 +257,7 @@ async def test_what_a_session_wrote_that_the_database_does_not_know_stays_howeve
     await world.bucket.put_new(segment_key(NOBODY, 1), [b"somebody's records"])
     await world.bucket.put_new(wal_key(NOBODY, 1), [b"somebody's log"])
     await world.clock.advance(30 * ORPHAN_AGE_S)
-    assert await broker.retention.sweep() == 0
+    assert await broker.retention.delete_orphans() == 0
     assert await broker.retention.sweep_logs() == 0
     assert await world.object_keys() == [segment_key(NOBODY, 1)]
     assert [meta.key async for meta in world.bucket.list("wal/")] == [wal_key(NOBODY, 1)]
@@ -269,9 +269,9 @@ async def test_an_orphan_goes_when_it_is_old_and_its_session_has_ended(world: Wo
     await end_a_session(world)
     (known,) = await world.object_keys()
     await world.bucket.put_new(segment_key(NOBODY, 1), [b"left behind"])
-    assert await broker.retention.sweep() == 0
+    assert await broker.retention.delete_orphans() == 0
     await world.clock.advance(ORPHAN_AGE_S + 1)
-    assert await broker.retention.sweep() == 1
+    assert await broker.retention.delete_orphans() == 1
     assert await world.object_keys() == [known]
     assert broker.retention.deleted_orphans == 1
 
@@ -281,7 +281,7 @@ async def test_an_orphan_of_a_session_that_has_not_ended_stays_however_old(world
     key = segment_key(current(broker).session.session_id, 99)
     await world.bucket.put_new(key, [b"being registered"])
     await world.clock.advance(30 * ORPHAN_AGE_S)
-    assert await broker.retention.sweep() == 0
+    assert await broker.retention.delete_orphans() == 0
     assert await world.object_keys() == [key]
 
 
@@ -290,7 +290,7 @@ async def test_what_is_not_a_segment_is_nobodys_orphan(world: World) -> None:
     for key in ("segments/readme", f"segments/{NOBODY}/1", "wal/something"):
         await world.bucket.put_new(key, [b"not ours"])
     await world.clock.advance(ORPHAN_AGE_S + 1)
-    assert await broker.retention.sweep() == 0
+    assert await broker.retention.delete_orphans() == 0
 
 
 @pytest.mark.parametrize("call", ["identity", "membership", "sessions_among", "known_among"])
@@ -302,7 +302,7 @@ async def test_one_failing_query_deletes_nothing(world: World, call: str) -> Non
     await world.clock.advance(ORPHAN_AGE_S + 1)
     world.metadata.refuse(call)
     with pytest.raises(Unavailable):
-        await broker.retention.sweep()
+        await broker.retention.delete_orphans()
     assert len(await world.object_keys()) == 2
     assert world.objects.count("delete") == 0
 
@@ -314,7 +314,7 @@ async def test_a_listing_that_breaks_off_deletes_nothing(world: World) -> None:
     await world.clock.advance(ORPHAN_AGE_S + 1)
     world.objects.lose_answer("list")
     with pytest.raises(Unavailable):
-        await broker.retention.sweep()
+        await broker.retention.delete_orphans()
     assert world.objects.count("delete") == 0
 
 
@@ -327,7 +327,7 @@ async def test_an_object_registered_during_the_sweep_is_not_taken_for_an_orphan(
     await settle()
     world.clock.skip(ORPHAN_AGE_S + 1)
     asking = world.metadata.hold("membership")
-    sweeping = asyncio.ensure_future(broker.retention.sweep())
+    sweeping = asyncio.ensure_future(broker.retention.delete_orphans())
     await settle()
     gate.set()
     await flushing
@@ -341,7 +341,7 @@ async def test_a_clock_that_jumps_ahead_does_not_make_a_young_object_an_orphan_o
     broker = await world.start_with()
     await world.bucket.put_new(segment_key(current(broker).session.session_id, 99), [b"young"])
     world.clock.jumped_ms = 365 * DAY_S * 1000
-    assert await broker.retention.sweep() == 0
+    assert await broker.retention.delete_orphans() == 0
 
 
 # --- as loops
@@ -425,8 +425,8 @@ async def test_looking_after_many_partitions_takes_as_many_questions_as_after_on
             await produce(broker, batch(b"a"), TopicPartition("wide", number))
         await current(broker).flusher.flush_all()
         world.metadata.calls.clear()
-        assert await broker.retention.retain() == 0
-        await broker.compactor.look()
+        assert await broker.retention.apply() == 0
+        await broker.compactor.run_once()
         asked[partitions] = len(world.metadata.calls)
     assert asked[300] <= asked[1] + 2
 
@@ -440,15 +440,15 @@ async def test_a_segment_that_nobody_committed_for_long_is_given_up_and_then_del
     left = await written(broker, world.bucket, {ORDERS: [b"y"]}, epoch=2)
     await until_done(world, broker.commits.commit(placed))
     world.clock.skip(ORPHAN_AGE_S - 60)
-    assert await broker.retention.sweep() == 0
+    assert await broker.retention.delete_orphans() == 0
     world.clock.skip(120)
-    assert await broker.retention.sweep() == 1
+    assert await broker.retention.delete_orphans() == 1
     (key,) = (each.segment.key for each in left.segments)
     assert [meta.key async for meta in world.bucket.list("placed/")] == sorted(
         [key, *(each.segment.key for each in placed.segments)]
     )
     world.clock.skip(GRACE_S + 1)
-    assert await broker.retention.collect() == 1
+    assert await broker.retention.delete_pending() == 1
     assert [meta.key async for meta in world.bucket.list("placed/")] == [each.segment.key for each in placed.segments]
     assert await values_of(broker) == {0: b"x"}
 
@@ -457,7 +457,7 @@ async def test_a_segment_that_was_given_up_is_placed_no_more_though_its_bytes_ar
     broker = await world.start_with(ORDERS)
     late = await written(broker, world.bucket, {ORDERS: [b"x"]})
     world.clock.skip(ORPHAN_AGE_S + 60)
-    assert await broker.retention.sweep() == 1
+    assert await broker.retention.delete_orphans() == 1
     with pytest.raises(CommitRefused, match="has expired"):
         await until_done(world, broker.commits.commit(late))
 
@@ -470,7 +470,7 @@ async def test_a_commit_that_races_with_the_sweep_has_its_objects_or_is_refused(
     placing = asyncio.ensure_future(broker.commits.commit(late))
     await settle()
     world.clock.skip(ORPHAN_AGE_S + 60)
-    assert await broker.retention.sweep() == 1
+    assert await broker.retention.delete_orphans() == 1
     going_on.set()
     with pytest.raises(CommitRefused, match="given up"):
         await until_done(world, placing)

@@ -86,7 +86,7 @@ async def test_the_latest_value_of_each_key_stays_at_its_offset(world: World, br
     await written(broker, (b"a", b"1"), (b"b", b"2"))
     await written(broker, (b"a", b"3"), (b"c", b"4"))
     await written(broker, (b"c", b"5"))
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert await values_of(broker) == {1: b"2", 2: b"3", 4: b"5"}
     assert await cleaned_to(world, broker) == 5
     assert (await broker.latest(ORDERS)).offset == 5
@@ -96,14 +96,14 @@ async def test_the_latest_value_of_each_key_stays_at_its_offset(world: World, br
 async def test_the_unflushed_tail_is_left_alone_and_supersedes_nothing(broker: Broker) -> None:
     await written(broker, (b"a", b"1"), (b"a", b"2"))
     await put(broker, (b"a", b"3"), (b"a", b"4"))
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert await values_of(broker) == {1: b"2", 2: b"3", 3: b"4"}
 
 
 async def test_a_topic_that_is_not_compacted_keeps_everything(world: World) -> None:
     broker = await world.start_with()
     await written(broker, (b"a", b"1"), (b"a", b"2"))
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert await values_of(broker) == {0: b"1", 1: b"2"}
 
 
@@ -111,7 +111,7 @@ async def test_every_codec_is_kept(world: World, broker: Broker) -> None:
     for codec in Codec:
         await put(broker, (b"a", b"x" * 100), (b"b", b"y" * 100), (bytes([codec]), b"z"), codec=codec)
     await flush(broker)
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     answer = await fetch(broker, 0)
     codecs = [
         int.from_bytes(data[span.position + 21 : span.position + 23]) & 7
@@ -130,7 +130,7 @@ async def test_every_codec_is_kept(world: World, broker: Broker) -> None:
 async def test_a_fetch_in_a_gap_gets_what_follows(broker: Broker) -> None:
     for n in range(5):
         await written(broker, (b"a", b"%d" % n), (b"k%d" % n, b""))
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     for offset in range(9):
         answer = await fetch(broker, offset)
         assert answer.error is None
@@ -141,9 +141,9 @@ async def test_a_fetch_in_a_gap_gets_what_follows(broker: Broker) -> None:
 async def test_a_fetch_in_a_gap_up_to_the_flushed_end_gets_the_tail(world: World) -> None:
     broker = await world.start_with(**COMPACT, **{"delete.retention.ms": "0"})
     await written(broker, (b"a", b"1"), (b"b", None), (b"c", None))
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     await written(broker, (b"a", b"2"), (b"c", None))
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     await put(broker, (b"d", b"3"))
     assert await values_of(broker, offset=1) == {3: b"2", 4: None, 5: b"3"}
 
@@ -153,7 +153,7 @@ async def test_times_are_found_where_the_records_are(broker: Broker) -> None:
         await written(broker, (key, b"v"), timestamp_ms=NOW_MS - 1000 * (10 - n))
     await written(broker, (b"d", b"late"), timestamp_ms=NOW_MS)
     await written(broker, (b"d", b"later but older"), timestamp_ms=NOW_MS - 1000)
-    await broker.compactor.look()
+    await broker.compactor.run_once()
 
     async def at(timestamp_ms: int) -> tuple[int, int] | None:
         found = await broker.at_time(ORDERS, timestamp_ms)
@@ -176,15 +176,15 @@ async def test_a_tombstone_stays_for_its_time_after_the_first_compaction_and_the
     await written(broker, (b"a", b"1"), (b"b", b"2"))
     await written(broker, (b"a", None))
     await later(world, broker, 500)
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert await values_of(broker) == {1: b"2", 2: None}
     await later(world, broker, 99)
     await written(broker, (b"c", b"3"))
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert await values_of(broker) == {1: b"2", 2: None, 3: b"3"}
     await later(world, broker, 1)
     await written(broker, (b"d", b"4"))
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert await values_of(broker) == {1: b"2", 3: b"3", 4: b"4"}
 
 
@@ -192,17 +192,17 @@ async def test_the_last_offset_stays_within_reach_when_its_tombstone_is_gone(wor
     broker = await world.start_with(**COMPACT, **{"delete.retention.ms": "0"})
     await written(broker, (b"a", b"1"))
     await written(broker, (b"a", None))
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     partition = await partition_of(broker)
     await world.sqlite._database.write(lambda tx: tx.change("UPDATE partitions SET cleaned_to = 0", {}))
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     answer = await fetch(broker, 0)
     assert records_of(answer.records) == []
     [last] = iter_batches(answer.records[0])
     assert last.end == answer.high_watermark == 2
     assert partition == (await world.sqlite.partitions([partition.topic_id]))[0].partition
     await written(broker, (b"b", b"2"))
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     [only] = iter_batches((await fetch(broker, 0)).records[0])
     assert (only.base, only.end) == (2, 3)
 
@@ -212,15 +212,15 @@ async def test_the_last_offset_stays_within_reach_when_its_tombstone_is_gone(wor
 
 async def test_a_restart_goes_on_where_the_last_pass_ended(world: World, broker: Broker) -> None:
     await written(broker, (b"a", b"1"), (b"a", b"2"))
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     world.kill()
     broker = await world.start()
     read = world.objects.count("get_range")
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert world.objects.count("get_range") == read
     assert await cleaned_to(world, broker) == 2
     await written(broker, (b"a", b"3"))
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert await values_of(broker) == {2: b"3"}
 
 
@@ -228,13 +228,13 @@ async def test_little_that_is_new_waits_until_it_is_enough(world: World) -> None
     broker = await world.start_with(**{"cleanup.policy": "compact"})
     for key in (b"a", b"b", b"c", b"d"):
         await written(broker, (key, b"v" * 100))
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     await written(broker, (b"a", b""))
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert len(await values_of(broker)) == 5
     for _ in range(9):
         await written(broker, (b"a", b"v" * 100))
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert len(await values_of(broker)) == 4
 
 
@@ -242,11 +242,11 @@ async def test_young_records_stay_as_they_are(world: World) -> None:
     broker = await world.start_with(**COMPACT, **{"min.compaction.lag.ms": "60000"})
     await written(broker, (b"a", b"1"), (b"a", b"2"), timestamp_ms=NOW_MS - 60_000)
     await written(broker, (b"a", b"3"), (b"a", b"4"), timestamp_ms=NOW_MS - 1000)
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert await values_of(broker) == {1: b"2", 2: b"3", 3: b"4"}
     assert await cleaned_to(world, broker) == 2
     await later(world, broker, 60)
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert await values_of(broker) == {3: b"4"}
 
 
@@ -265,7 +265,7 @@ async def test_a_partition_that_nobody_leads_is_compacted_too(world: World, brok
     world.kill()
     broker = await world.start()
     assert [each.holder for each in await world.sqlite.partitions([(await partition_of(broker)).topic_id])] == [None]
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert await values_of(broker) == {1: b"2"}
 
 
@@ -291,9 +291,9 @@ async def test_compact_and_delete_do_both(world: World) -> None:
     await written(broker, (b"a", b"1"), (b"b", b"2"), timestamp_ms=NOW_MS - 2000 * DAY_S)
     await written(broker, (b"a", b"3"), (b"c", b"4"))
     await written(broker, (b"c", b"5"))
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert await values_of(broker) == {1: b"2", 2: b"3", 4: b"5"}
-    await broker.retention.retain()
+    await broker.retention.apply()
     start = (await broker.earliest(ORDERS)).offset
     assert await values_of(broker, offset=start) == {2: b"3", 4: b"5"}
 
@@ -310,7 +310,7 @@ async def test_a_small_key_map_takes_several_passes(make_world: MakeWorld) -> No
     await flush(broker)
     reached = [0]
     while reached[-1] < 15:
-        await broker.compactor.look()
+        await broker.compactor.run_once()
         reached.append(await cleaned_to(world, broker))
         assert {record.key: record.value for record in records_of((await fetch(broker, 0)).records)} == dict.fromkeys(
             (b"a", b"b", b"c", b"d", b"e"), b"2"
@@ -324,7 +324,7 @@ async def test_a_long_log_is_rewritten_in_several_objects(make_world: MakeWorld)
     broker = await world.start_with(**COMPACT)
     for n in range(12):
         await written(broker, (b"a", b"x" * 150), (b"k%d" % n, b"y" * 150))
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert await spans_of(world, broker) == [(0, 4), (4, 8), (8, 12), (12, 16), (16, 20), (20, 22), (22, 24)]
     assert set(await values_of(broker)) == {*range(1, 24, 2), 22}
 
@@ -333,7 +333,7 @@ async def test_what_does_not_change_is_not_written_again(world: World, broker: B
     for n in range(4):
         await written(broker, (b"k%d" % n, b"v"))
     written_objects = world.objects.count("put_new")
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert world.objects.count("put_new") == written_objects
     assert await cleaned_to(world, broker) == 4
 
@@ -342,7 +342,7 @@ async def test_blocks_in_the_cache_are_left_alone(broker: Broker) -> None:
     for n in range(4):
         await written(broker, (b"a", b"%d" % n))
     before = (broker.reader.blocks.misses, broker.reader.indexes.misses)
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert (broker.reader.blocks.misses, broker.reader.indexes.misses) == before
 
 
@@ -353,7 +353,7 @@ async def test_a_reader_in_the_middle_goes_on(world: World, broker: Broker) -> N
     for n in range(6):
         await written(broker, (b"a", b"%d" % n), (b"k%d" % n, b"v"))
     seen = records_of((await fetch(broker, 0, max_bytes=1)).records)
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     seen += records_of((await fetch(broker, seen[-1].offset + 1)).records)
     assert {record.key: record.value for record in seen}[b"a"] == b"5"
     assert [record.offset for record in seen] == sorted(record.offset for record in seen)
@@ -367,18 +367,18 @@ async def test_a_reader_with_a_stale_list_finds_what_stands_in_the_place_of_obje
     stale = await broker.reader.runs.find(await partition_of(broker), 0)
     runs = broker.reader.runs
     forget, runs.forget = runs.forget, lambda partition: None  # type: ignore[method-assign]
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     runs.forget = forget  # type: ignore[method-assign]
     assert await runs.find(await partition_of(broker), 0) == stale
     await world.clock.advance(RETENTION.grace_s)
-    assert await broker.retention.collect() == 3
+    assert await broker.retention.delete_pending() == 3
     assert set(await values_of(broker)) == {1, 3, 5, 6, 7}
 
 
 async def test_appends_and_flushes_go_on_meanwhile(world: World, broker: Broker) -> None:
     await written(broker, (b"a", b"1"), (b"a", b"2"))
     gate = world.objects.hold("put_new")
-    looking = asyncio.ensure_future(broker.compactor.look())
+    looking = asyncio.ensure_future(broker.compactor.run_once())
     await settle()
     await put(broker, (b"a", b"3"))
     gate.set()
@@ -391,16 +391,16 @@ async def test_retention_that_comes_between_makes_the_pass_begin_again(world: Wo
     await written(broker, (b"a", b"1"), (b"b", b"2"))
     await written(broker, (b"a", b"3"))
     gate = world.metadata.hold("replace_runs")
-    looking = asyncio.ensure_future(broker.compactor.look())
+    looking = asyncio.ensure_future(broker.compactor.run_once())
     await settle()
     log = await broker.open_log(ORDERS)
     await world.sqlite.advance_log_start({log.partition: 2})
-    log.start_at(2)
+    log.advance_log_start(2)
     gate.set()
     await looking
     assert await cleaned_to(world, broker) == 0
     assert len(await world.object_keys()) == 2  # the one that nobody needs is gone
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert await cleaned_to(world, broker) == 3
     assert await values_of(broker, offset=2) == {2: b"3"}
 
@@ -408,13 +408,13 @@ async def test_retention_that_comes_between_makes_the_pass_begin_again(world: Wo
 async def test_a_topic_that_is_deleted_meanwhile_is_no_error(world: World, broker: Broker) -> None:
     await written(broker, (b"a", b"1"), (b"a", b"2"))
     gate = world.metadata.hold("replace_runs")
-    looking = asyncio.ensure_future(broker.compactor.look())
+    looking = asyncio.ensure_future(broker.compactor.run_once())
     await settle()
     await broker.delete_topic(await broker.topic("orders"))
     gate.set()
     await looking
     await world.clock.advance(RETENTION.grace_s)
-    await broker.retention.collect()
+    await broker.retention.delete_pending()
     assert await world.object_keys() == []
 
 
@@ -424,7 +424,7 @@ async def test_a_topic_that_is_deleted_meanwhile_is_no_error(world: World, broke
 async def test_a_lost_answer_is_resolved_by_asking_again(world: World, broker: Broker) -> None:
     await written(broker, (b"a", b"1"), (b"a", b"2"))
     world.metadata.lose_answer("replace_runs")
-    looking = asyncio.ensure_future(broker.compactor.look())
+    looking = asyncio.ensure_future(broker.compactor.run_once())
     await world.clock.advance(10)
     await looking
     assert await values_of(broker) == {1: b"2"}
@@ -436,7 +436,7 @@ async def test_a_kill_between_put_and_registration_leaves_an_orphan_that_is_coll
 ) -> None:
     await written(broker, (b"a", b"1"), (b"a", b"2"))
     world.metadata.hold("replace_runs")
-    looking = asyncio.ensure_future(broker.compactor.look())
+    looking = asyncio.ensure_future(broker.compactor.run_once())
     await settle()
     looking.cancel()
     world.kill()
@@ -447,8 +447,8 @@ async def test_a_kill_between_put_and_registration_leaves_an_orphan_that_is_coll
     broker = await world.start()
     assert await values_of(broker) == {0: b"1", 1: b"2"}
     await world.clock.advance(RETENTION.orphan_age_s + 1)
-    assert await broker.retention.sweep() == 1
-    await broker.compactor.look()
+    assert await broker.retention.delete_orphans() == 1
+    await broker.compactor.run_once()
     assert await values_of(broker) == {1: b"2"}
     assert not set(orphans) & set(await world.object_keys())
 
@@ -464,7 +464,7 @@ async def test_a_failing_metadata_store_changes_nothing(world: World, broker: Br
     await written(broker, (b"a", b"1"), (b"a", b"2"))
     world.metadata.refuse(call)
     with pytest.raises(Unavailable):
-        await broker.compactor.look()
+        await broker.compactor.run_once()
     assert await values_of(broker) == {0: b"1", 1: b"2"}
 
 
@@ -474,9 +474,9 @@ async def test_trouble_with_one_partition_is_not_the_next_ones(world: World, bro
         await produce(broker, batch(b"1", b"2"), name)
         await flush(broker)
     world.objects.refuse("get_range")
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert [len(await values_of(broker, name)) for name in (ORDERS, CLICKS)] in ([2, 1], [1, 2])
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert [len(await values_of(broker, name)) for name in (ORDERS, CLICKS)] == [1, 1]
 
 
@@ -510,7 +510,7 @@ async def test_what_is_known_of_producers_survives(world: World, broker: Broker)
     for sequence in range(3):
         await produce(broker, idempotent(b"v%d" % sequence, sequence=sequence))
         await flush(broker)
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     world.kill()
     broker = await world.start()
     assert await values_of(broker) == {2: b"v2"}
@@ -526,7 +526,7 @@ async def test_where_epochs_end_stays_known(world: World, broker: Broker) -> Non
         world.kill()
         broker = await world.start()
     ends = [await broker.epoch_end(ORDERS, epoch) for epoch in epochs]
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert await values_of(broker) == {4: b"2", 5: b"2"}
     assert [await broker.epoch_end(ORDERS, epoch) for epoch in epochs] == ends
 
@@ -565,7 +565,7 @@ async def test_whatever_happens_a_reader_from_zero_sees_each_keys_final_value(ma
         elif action < 0.75:
             await flush(broker)
         elif action < 0.9:
-            await broker.compactor.look()
+            await broker.compactor.run_once()
         elif action < 0.95:
             await later(world, broker, chance.randrange(15))
         else:
@@ -577,7 +577,7 @@ async def test_whatever_happens_a_reader_from_zero_sees_each_keys_final_value(ma
     await flush(broker)
     await later(world, broker, 6)
     for _ in range(200):
-        await broker.compactor.look()
+        await broker.compactor.run_once()
     await check(world, broker, history)
     left = await read_all(broker)
     assert len({record.key for record in left}) == len(left)

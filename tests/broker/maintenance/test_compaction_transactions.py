@@ -161,7 +161,7 @@ async def test_what_was_aborted_goes_and_supersedes_nothing(world: World, broker
     await alice.send(broker, (b"b", b"4"))
     await alice.end(broker, commit=True)
     await flush(broker)
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     everything = await as_kafka(broker, is_committed=False)
     assert [(item.offset, item.value) for item in everything.items] == [(0, b"1"), (4, b"4")]
     assert markers(everything) == [3, 5]
@@ -174,14 +174,14 @@ async def test_nothing_from_an_open_transaction_on_is_touched(world: World, brok
     await alice.send(broker, (b"a", b"3"))
     await flush(broker)
     await written(broker, (b"b", b"4"), (b"b", b"5"))
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert [item.offset for item in (await as_kafka(broker, is_committed=False)).items] == [1, 2, 3, 4]
     assert await cleaned_to(world, broker) == 2
     await alice.end(broker, commit=True)
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert await cleaned_to(world, broker) == 2, "that it ended is in no segment yet"
     await flush(broker)
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert [item.offset for item in (await as_kafka(broker, is_committed=False)).items] == [2, 4]
     assert await cleaned_to(world, broker) == 6
 
@@ -195,7 +195,7 @@ async def test_an_open_transaction_is_left_alone_by_whoever_does_not_lead_the_pa
     await flush(broker)
     world.kill()
     broker = await world.start()
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert [item.offset for item in (await as_kafka(broker, is_committed=False)).items] == [0, 1]
     assert await cleaned_to(world, broker) == 1
 
@@ -210,16 +210,16 @@ async def test_a_marker_goes_long_after_its_records_and_nobody_is_told_of_its_tr
     await flush(broker)
     told = AbortedTransaction(alice.identity.producer_id, 1, 2)
     await written(broker, (b"b", b"0"))
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert list(await rows(world, broker)) == [told], "there was something of it"
     await written(broker, (b"b", b"1"))
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert (list(await rows(world, broker)), markers(await as_kafka(broker))) == ([], [2])
     log = await broker.open_log(ORDERS)
     assert list(log.aborted_between(0, 100)) == []
     await later(world, broker, 2 * DAY_S)
     await written(broker, (b"b", b"2"))
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert markers(await as_kafka(broker)) == []
     assert [(item.offset, item.value) for item in await as_http(broker)] == [(0, b"1"), (5, b"2")]
 
@@ -232,7 +232,7 @@ async def test_what_another_agent_forgot_is_forgotten_by_the_leader(world: World
     log = await broker.open_log(ORDERS)
     assert len(log.aborted_between(0, 100)) == 1
     await world.sqlite.forget_aborted(await partition_of(broker), [1])
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert list(log.aborted_between(0, 100)) == []
 
 
@@ -244,10 +244,10 @@ async def test_a_pass_that_fails_after_it_forgot_leaves_nothing_that_was_aborted
     await alice.send(broker, (b"a", b"2"))
     await alice.end(broker, commit=False)
     await written(broker, (b"b", b"1"))
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     await written(broker, (b"b", b"2"))
     world.metadata.refuse("replace_runs", times=TRIES)
-    looking = asyncio.ensure_future(broker.compactor.look())
+    looking = asyncio.ensure_future(broker.compactor.run_once())
     while not looking.done():
         await world.clock.advance(0.5)
     await looking
@@ -260,9 +260,9 @@ async def test_a_pass_that_fails_after_it_forgot_leaves_nothing_that_was_aborted
 async def test_a_snapshot_that_can_not_be_read_now_stops_the_pass(world: World, broker: Broker) -> None:
     await written(broker, (b"a", b"1"), (b"a", b"2"))
     world.metadata.refuse("last_runs")
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert await cleaned_to(world, broker) == 0
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert await cleaned_to(world, broker) == 2
 
 
@@ -377,7 +377,7 @@ async def test_whatever_happens_readers_from_zero_see_each_keys_final_committed_
         elif action < 0.75:
             await flush(broker)
         elif action < 0.9:
-            await broker.compactor.look()
+            await broker.compactor.run_once()
         elif action < 0.95:
             await later(world, broker, chance.randrange(15))
         else:
@@ -393,11 +393,11 @@ async def test_whatever_happens_readers_from_zero_see_each_keys_final_committed_
         await put(broker, (b"last", b"%d" % chance.randrange(10**6)), timestamp_ms=world.clock.now_ms())
         await flush(broker)
         await later(world, broker, 11)
-        await broker.compactor.look()
-        await broker.compactor.look()
+        await broker.compactor.run_once()
+        await broker.compactor.run_once()
     await check(world, broker)
     for _ in range(100):
-        await broker.compactor.look()
+        await broker.compactor.run_once()
     left = await as_kafka(broker, is_committed=False)
     assert len({item.key for item in left.items}) == len(left.items)
     assert left.items == (await as_kafka(broker)).committed

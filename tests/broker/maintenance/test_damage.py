@@ -63,7 +63,7 @@ async def test_damage_is_not_merged_into_a_run_that_looks_sound(world: World, ho
         await flushed(broker, CLICKS, b"c%d" % n)
     before = await runs_of(world, broker, ORDERS)
     await rewrite(world, before[2], DAMAGES[how])
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert await runs_of(world, broker, ORDERS) == before
     assert len(await runs_of(world, broker, CLICKS)) == 1
     assert await values_of(broker, CLICKS) == {n: b"c%d" % n for n in range(FLUSHES)}

@@ -55,7 +55,7 @@ async def runs_of(world: World, broker: Broker) -> Sequence[Run]:
 async def test_a_pass_over_many_pages_leaves_the_latest_of_each_key(world: World, broker: Broker) -> None:
     for number in range(11):
         await written(broker, b"same", b"key-%d" % (number % 4))
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     # Of each two, the first is superseded by the run behind it, the second by the one four runs behind it.
     assert set(await values_of(broker)) == {15, 17, 19, 20, 21}
     assert broker.compactor.cleaner.dropped_records == 22 - 5
@@ -68,7 +68,7 @@ async def test_a_pass_over_many_pages_leaves_the_latest_of_each_key(world: World
 async def test_a_log_that_ends_with_a_page_is_compacted_to_its_end(world: World, broker: Broker) -> None:
     for _ in range(6):
         await written(broker, b"a")
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert set(await values_of(broker)) == {5}
     assert broker.compactor.cleaner.passes == 1
 
@@ -79,7 +79,7 @@ async def test_a_merge_across_two_pages_ends_the_pass_and_the_next_one_is_whole(
     for number in range(5):
         await written(broker, b"a", b"key-%d" % number)
     gate = world.objects.hold("put_new")
-    looking = asyncio.ensure_future(broker.compactor.look())
+    looking = asyncio.ensure_future(broker.compactor.run_once())
     await settle()  # the first two runs are about to be replaced; the third is read already, the fourth isn't
     _, _, third, fourth, _ = await runs_of(world, broker)
     world.objects._held.clear()
@@ -92,7 +92,7 @@ async def test_a_merge_across_two_pages_ends_the_pass_and_the_next_one_is_whole(
     offered = [[(run.base, run.end) for run in each[1]] for each in world.metadata.arguments("replace_runs")]
     assert sorted(offered) == [[(0, 2), (2, 4)], [(4, 6), (6, 8)]]  # nothing was made of the third and of both
     assert set(await values_of(broker)) >= {1, 3, 5, 7, 8, 9}
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert broker.compactor.cleaner.passes == 1
     assert set(await values_of(broker)) == {1, 3, 5, 7, 8, 9}
 

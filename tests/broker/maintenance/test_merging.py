@@ -59,7 +59,7 @@ async def test_small_neighbours_become_one_run_of_the_same_bytes(world: World, b
     await flushed(broker, 5)
     before = b"".join((await fetch(broker, 0)).records)
     old = await runs_of(world, broker)
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     [run] = await runs_of(world, broker)
     assert (run.base, run.end, run.records, run.epoch) == (0, 5, 5, old[0].epoch)
     assert run.max_timestamp_ms == NOW_MS
@@ -69,10 +69,10 @@ async def test_small_neighbours_become_one_run_of_the_same_bytes(world: World, b
 
 async def test_old_objects_go_after_their_grace_time(world: World, broker: Broker) -> None:
     await flushed(broker, 4)
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert len(await world.object_keys()) == 5
     await world.clock.advance(RetentionSettings().grace_s)
-    await broker.retention.collect()
+    await broker.retention.delete_pending()
     assert len(await world.object_keys()) == 1
     assert len(await values_of(broker)) == 4
 
@@ -81,7 +81,7 @@ async def test_few_or_large_runs_stay(make_world: MakeWorld) -> None:
     world = await make_world(compaction=CompactionSettings(merge_runs=4, merge_below_bytes=50))
     broker = await world.start_with(**FOREVER)
     await flushed(broker, 8)
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert len(await runs_of(world, broker)) == 8
 
 
@@ -90,17 +90,17 @@ async def test_without_merging_nothing_is_asked(make_world: MakeWorld) -> None:
     broker = await world.start_with(**FOREVER)
     await flushed(broker, 20)
     asked = world.metadata.count("runs")
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert world.metadata.count("runs") == asked
 
 
 async def test_a_partition_is_looked_at_again_only_when_something_was_flushed(world: World, broker: Broker) -> None:
     await flushed(broker, 3)
     for _ in range(3):
-        await broker.compactor.look()
+        await broker.compactor.run_once()
     assert world.metadata.count("runs_of") == 1
     await flushed(broker, 1)
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert await spans_of(world, broker) == [(0, 4)]
 
 
@@ -110,7 +110,7 @@ async def test_a_long_backlog_is_worked_off_piece_by_piece(
     monkeypatch.setattr(module, "PAGE", 8)
     await flushed(broker, 30)
     for _ in range(12):
-        await broker.compactor.look()
+        await broker.compactor.run_once()
     assert len(await runs_of(world, broker)) < 8
     assert list(await values_of(broker)) == list(range(30))
 
@@ -123,7 +123,7 @@ async def test_only_so_many_partitions_are_merged_in_one_look(make_world: MakeWo
             await produce(broker, batch(b"v"), name)
         await current(broker).flusher.flush_all()
     for merges in (1, 2, 2):
-        await broker.compactor.look()
+        await broker.compactor.run_once()
         assert broker.compactor.merger.merges == merges
     assert [len(await values_of(broker, name)) for name in (ORDERS, CLICKS)] == [4, 4]
 
@@ -132,10 +132,10 @@ async def test_runs_that_retention_should_delete_apart_stay_apart(world: World) 
     broker = await world.start_with(**{"retention.ms": "100000"})
     for age_s in (90, 60, 30, 0):
         await flushed(broker, 1, timestamp_ms=NOW_MS - 1000 * age_s)
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert len(await runs_of(world, broker)) == 4
     await flushed(broker, 4, timestamp_ms=NOW_MS)
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert await spans_of(world, broker) == [(0, 1), (1, 2), (2, 3), (3, 8)]
 
 
@@ -146,7 +146,7 @@ async def test_where_epochs_end_stays_known(world: World, broker: Broker) -> Non
     broker = await world.start()
     await flushed(broker, 4)
     for _ in range(2):
-        await broker.compactor.look()
+        await broker.compactor.run_once()
     assert await spans_of(world, broker) == [(0, 4), (4, 8)]
     found = await broker.epoch_end(ORDERS, first)
     assert found is not None
@@ -157,7 +157,7 @@ async def test_what_is_known_of_producers_survives(world: World, broker: Broker)
     for sequence in range(4):
         await produce(broker, idempotent(b"v", sequence=sequence))
         await current(broker).flusher.flush_all()
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     world.kill()
     broker = await world.start()
     assert (await produce(broker, idempotent(b"v", sequence=3))).base_offset == 3
@@ -167,7 +167,7 @@ async def test_what_is_known_of_producers_survives(world: World, broker: Broker)
 async def test_times_are_found_in_merged_runs(world: World, broker: Broker) -> None:
     for n in (3, 1, 4, 2):
         await flushed(broker, 1, timestamp_ms=NOW_MS + 1000 * n)
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert len(await runs_of(world, broker)) == 1
     found = [await broker.at_time(ORDERS, NOW_MS + 1000 * n) for n in range(1, 5)]
     assert [each.offset for each in found if each is not None] == [0, 0, 0, 2]
@@ -181,7 +181,7 @@ async def test_a_flush_whose_answer_was_lost_finds_its_run_as_it_left_it(world: 
     flushing = asyncio.ensure_future(current(broker).flusher.flush_all())
     await settle()
     assert not flushing.done()
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert await spans_of(world, broker) == [(0, 4), (4, 5)]
     await produce(broker, batch(b"tail"))
     await world.clock.advance(5)
@@ -192,8 +192,8 @@ async def test_a_flush_whose_answer_was_lost_finds_its_run_as_it_left_it(world: 
 async def test_somebody_who_was_quicker_is_no_error(world: World, broker: Broker) -> None:
     await flushed(broker, 4)
     gate = world.metadata.hold("replace_runs")
-    first = asyncio.ensure_future(broker.compactor.look())
-    second = asyncio.ensure_future(broker.compactor.look())
+    first = asyncio.ensure_future(broker.compactor.run_once())
+    second = asyncio.ensure_future(broker.compactor.run_once())
     await settle()
     gate.set()
     await asyncio.gather(first, second)
@@ -218,10 +218,10 @@ async def test_however_often_a_partition_is_flushed_its_rows_and_objects_stay_fe
     rows: list[int] = []
     for _ in range(100):
         await flushed(broker, 4)
-        await broker.compactor.look()
+        await broker.compactor.run_once()
         rows.append(len(await runs_of(world, broker)))
     assert max(rows) <= 30  # of 400 flushes
     assert sum(run.records for run in await runs_of(world, broker)) == 400
     await world.clock.advance(RetentionSettings().grace_s)
-    await broker.retention.collect()
+    await broker.retention.delete_pending()
     assert len(await world.sqlite.known_objects()) == rows[-1]

@@ -342,7 +342,7 @@ async def test_what_stands_around_a_lost_run_is_merged_and_other_partitions_are(
     runs = await runs_of(world, broker)
     await lose(world, runs[2])
     for _ in range(3):
-        await broker.compactor.look()
+        await broker.compactor.run_once()
     left = await runs_of(world, broker)
     assert runs[2] in left  # the row stays: it says what is missing
     assert len(left) < len(runs)
@@ -360,13 +360,13 @@ async def test_compaction_of_a_partition_with_a_lost_run_is_not_tried_at_every_l
         await flushed(broker, batch(b"c%d" % n), name=CLICKS)
     runs = await runs_of(world, broker)
     await lose(world, runs[2])
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert await runs_of(world, broker) == runs
     assert len(await runs_of(world, broker, CLICKS)) < 4 or broker.compactor.cleaner.dropped_records > 0
     read = world.objects.count("get_range")
     for _ in range(10):
-        await broker.compactor.look()
+        await broker.compactor.run_once()
     assert world.objects.count("get_range") == read
     await world.clock.advance(world.settings.compaction.damage_retry_s)
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert world.objects.count("get_range") > read

@@ -34,8 +34,8 @@ async def test_a_lost_object_is_found_with_its_partition_and_offsets(
     broker = await with_runs(world, 3)
     run = (await runs_of(world, broker))[1]
     await lose(world, run)
-    await broker.object_check.look()
-    await broker.object_check.look()
+    await broker.object_check.run_once()
+    await broker.object_check.run_once()
     assert (broker.object_check.missing, broker.object_check.short) == (1, 0)
     [line] = [each for each in caplog.records if each.levelno == logging.ERROR]  # once, not at every look
     assert (line.first_key, line.first_ranges) == (run.object_key, "orders-0[1,2)")  # type: ignore[attr-defined]
@@ -50,7 +50,7 @@ async def test_an_object_that_was_cut_off_is_found(world: World) -> None:
     body = await world.bucket.get_range(run.object_key, 0, 1 << 20)
     await lose(world, run)
     await world.bucket.put_new(run.object_key, [body[:-1]])
-    await broker.object_check.look()
+    await broker.object_check.run_once()
     assert (broker.object_check.missing, broker.object_check.short) == (0, 1)
 
 
@@ -59,9 +59,9 @@ async def test_what_is_put_back_is_found_again(world: World) -> None:
     run = (await runs_of(world, broker))[0]
     body = await world.bucket.get_range(run.object_key, 0, 1 << 20)
     await lose(world, run)
-    await broker.object_check.look()
+    await broker.object_check.run_once()
     await world.bucket.put_new(run.object_key, [body])
-    await broker.object_check.look()
+    await broker.object_check.run_once()
     assert broker.object_check.missing == 0
 
 
@@ -70,7 +70,7 @@ async def test_every_object_has_its_turn_and_a_look_asks_for_few(make_world: Mak
     broker = await with_runs(world, 5)
     for _ in range(3):
         before = world.objects.count("head")
-        await broker.object_check.look()
+        await broker.object_check.run_once()
         assert world.objects.count("head") - before <= 2
     asked = {key for (key,) in world.objects.arguments("head")}
     assert asked == {run.object_key for run in await runs_of(world, broker)}
@@ -80,7 +80,7 @@ async def test_an_object_that_no_row_names_by_now_is_not_missing(world: World) -
     broker = await with_runs(world, 2)
     runs = await runs_of(world, broker)
     held = world.objects.hold("head")
-    looking = asyncio.create_task(broker.object_check.look())
+    looking = asyncio.create_task(broker.object_check.run_once())
     await asyncio.sleep(0)
     await world.sqlite.advance_log_start({runs[0].partition: runs[0].end})
     await lose(world, runs[0])
@@ -93,7 +93,7 @@ async def test_a_store_that_does_not_answer_has_lost_nothing(world: World) -> No
     broker = await with_runs(world, 2)
     world.objects.refuse("head", 10)
     with pytest.raises(Unavailable):
-        await broker.object_check.look()
+        await broker.object_check.run_once()
     assert broker.object_check.missing == 0
 
 

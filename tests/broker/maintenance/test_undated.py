@@ -14,10 +14,10 @@ async def test_records_without_a_time_are_as_old_as_their_object(world: World, t
         await produce(broker, batch(value, timestamp_ms=timestamp_ms))
         await current(broker).flusher.flush_all()
         await world.clock.advance(2)
-    assert await broker.retention.retain() == 0
+    assert await broker.retention.apply() == 0
     assert await values_of(broker) == {0: b"a", 1: b"b"}
     await world.clock.advance(1)
-    assert await broker.retention.retain() == 1
+    assert await broker.retention.apply() == 1
     assert await values_of(broker, offset=1) == {1: b"b"}
     assert (await broker.earliest(ORDERS)).offset == 1
 
@@ -28,8 +28,8 @@ async def test_while_nobody_tells_how_old_records_without_a_time_are_they_stay(w
     await current(broker).flusher.flush_all()
     await world.clock.advance(DAY_S)
     world.objects.refuse("head")
-    assert await broker.retention.retain() == 0
-    assert await broker.retention.retain() == 1
+    assert await broker.retention.apply() == 0
+    assert await broker.retention.apply() == 1
 
 
 async def test_the_age_of_records_without_a_time_costs_a_question_per_object(world: World) -> None:
@@ -37,5 +37,5 @@ async def test_the_age_of_records_without_a_time_costs_a_question_per_object(wor
     for name in (ORDERS, CLICKS):
         await produce(broker, batch(b"a", timestamp_ms=-1), name)
     await current(broker).flusher.flush_all()
-    assert await broker.retention.retain() == 0
+    assert await broker.retention.apply() == 0
     assert world.objects.count("head") == 1

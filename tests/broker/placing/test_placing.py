@@ -460,7 +460,7 @@ async def test_placed_runs_are_merged_and_producers_are_known_after_it(make_worl
     first = await produce(broker, idempotent(b"a", sequence=0))
     for epoch in range(5):
         await commit(world, broker, await written(broker, world.bucket, {ORDERS: [b"%d" % epoch]}, epoch=epoch))
-    await broker.compactor.look()
+    await broker.compactor.run_once()
     assert broker.compactor.merger.merges == 1
     expected = {0: b"a", 1: b"0", 2: b"1", 3: b"2", 4: b"3", 5: b"4"}
     assert await values_of(broker) == expected

@@ -151,7 +151,7 @@ async def test_a_log_whose_tail_was_let_go_says_so_instead_of_nothing(broker: Br
     await produce(broker, batch(b"a"))
     log = await broker.open_log(ORDERS)
     log.close(LeaseLost([ORDERS], why="gone"))
-    log.discard()
+    log.drop_tail()
     assert isinstance((await fetch(broker, 0)).error, LeaseLost)
 
 

@@ -74,7 +74,7 @@ async def test_times_below_the_log_start_do_not_count(broker: Broker, world: Wor
     await add(broker, 30, flush=False)
     log = await broker.open_log(ORDERS)
     await world.sqlite.advance_log_start({log.partition: 2})
-    log.start_at(2)
+    log.advance_log_start(2)
     assert (await broker.earliest(ORDERS)).offset == 2
     assert await at(broker, 0) == (2, 20)
     assert await at(broker, 99) is None

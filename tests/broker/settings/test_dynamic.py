@@ -262,9 +262,9 @@ async def test_retention_follows_the_defaults_of_topics(world: World) -> None:
     for age_ms in (2 * DAY_MS, 0):
         await produce(broker, batch(b"a", timestamp_ms=NOW_MS - age_ms))
         await current(broker).flusher.flush_all()
-    assert await broker.retention.retain() == 0
+    assert await broker.retention.apply() == 0
     await alter(broker, with_(log_retention_ms=str(DAY_MS)))
-    assert await broker.retention.retain() == 1
+    assert await broker.retention.apply() == 1
 
 
 async def test_settings_of_a_topic_that_contradict_the_defaults_are_refused(world: World) -> None:

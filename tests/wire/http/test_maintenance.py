@@ -153,7 +153,7 @@ async def test_runs_are_replaced_once_and_told_as_often_as_it_is_asked_for(
     assert await values_of(broker, FIRST) == {0: b"a", 1: b"b", 2: b"c"}
     assert broker.maintenance.replacements.replaced == 1
     await world.clock.advance(RetentionSettings().grace_s)
-    await broker.retention.collect()
+    await broker.retention.delete_pending()
     assert not await world.object_keys()
     assert await values_of(broker, FIRST) == {0: b"a", 1: b"b", 2: b"c"}
 
@@ -231,7 +231,7 @@ async def test_an_object_that_was_given_up_is_refused_though_it_is_there(
     await flushed(broker, FIRST, b"a", b"b")
     body = await rewritten(world, broker, (await plan_of(http))[0]["runs"])
     await world.clock.advance(RetentionSettings().orphan_age_s + 1)
-    assert await broker.retention.sweep() == 1
+    assert await broker.retention.delete_orphans() == 1
     refused = await http.post("/v1/replacements", json=body)
     assert refused.status_code == 422
     assert refused.json()["detail"].startswith("the segment has expired")

@@ -145,7 +145,7 @@ class Team:
         )
         for member in self.members:
             await member.broker.catalog.reload()
-            member.broker.cluster.forget_leases(topic.topic_id)
+            member.broker.cluster.invalidate_leases(topic.topic_id)
 
     async def led_by(self, member: Member, topic: str) -> list[TopicPartition]:
         """The partitions that this agent leads, or would."""

@@ -1,11 +1,11 @@
 """ClusterAdmin: the state of a cluster for operators, and their commands.
 
-Data path   none: wire -> **cluster_admin** -> metadata store, what is open here
+Data path   none: wire -> **cluster_admin** -> metadata store, open partitions of this agent
 Owns        the state of every agent and partition as the metadata store has it now; draining agents, moving partitions
-Leaves      handing over to `cluster_sync`, placement to `cluster`, judging whether all is well to `health_check`
+Leaves      transferring partitions to `cluster_sync`, preferred leaders to `cluster`, health checks to `health_check`
 
-Asked seldom and by people, so nothing here is cached: every answer is read from the store. What only the leader of a
-partition knows (the high watermark, the tail) is known to that agent alone.
+These calls are rare, so nothing is cached: every result is read from the metadata store. High watermark and tail are
+known only to the leader of a partition.
 """
 
 from collections import Counter
@@ -31,23 +31,21 @@ class AgentState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentStatus:
-    """An agent by its session. `expires_in_ms` is negative once its time is up."""
+    """An agent by its session. `expires_in_ms` is negative once the session has expired."""
 
     session: Session
     condition: AgentState
     expires_in_ms: int
     partitions: int
     shards: int
-    is_asked: bool  # the agent that tells this
+    is_asked: bool  # the agent that returns this
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStatus:
-    """A partition by the metadata store, and where it is open here, by its log.
-
-    `leader` holds the lease; `owner` should: when both are there and differ, the partition is on its way. The high
-    watermark is None where another agent knows it; the last stable offset wherever the log isn't open here.
-    """
+    """A partition by its row, and by its log if it is open here. `leader` holds the lease, `owner` is the preferred
+    leader: if they differ, the partition is moving. The high watermark is None for partitions of other agents, the last
+    stable offset if the log isn't open here."""
 
     name: TopicPartition
     state: PartitionState
@@ -79,7 +77,7 @@ class ClusterAdmin:
     # --- agents
 
     async def agents(self) -> list[AgentStatus]:
-        """Every session that has not ended, by node id, with how much it holds."""
+        """All sessions that have not ended, by node id, with the number of their leases."""
         topics = await self._catalog.all()
         states = await self._dependencies.metadata.partitions([topic.topic_id for topic in topics])
         roll = await self._dependencies.metadata.membership()
@@ -100,7 +98,7 @@ class ClusterAdmin:
         ]
 
     async def drain(self, node_id: int, *, draining: bool) -> None:
-        """Have an agent hand everything over and take nothing more, or have it take its share again.
+        """Make an agent transfer all partitions and take no new ones, or make it take partitions again.
 
         Raise `UnknownAgent`, and `Rejected` when no other agent would be left to take its partitions.
         """
@@ -112,12 +110,12 @@ class ClusterAdmin:
             await self._dependencies.metadata.drain_session(session.session_id, draining=draining)
         except SessionLost:
             raise UnknownAgent(node_id) from None
-        self._cluster.ask()
+        self._cluster.refresh_soon()
 
     # --- partitions
 
     async def partitions(self, topics: Sequence[Topic], *, local: bool = False) -> list[PartitionStatus]:
-        """Partitions by topic and number; with `local` only those that are open here."""
+        """Partitions by topic and number; with `local` only those open at this agent."""
         if local:
             topics = [topic for topic in topics if self._opened(topic)]
         sizes = await self._dependencies.metadata.sizes([topic.topic_id for topic in topics])
@@ -134,29 +132,28 @@ class ClusterAdmin:
         return (await self.leadership([topic]))[name]
 
     async def move(self, name: TopicPartition, node_id: int | None) -> None:
-        """Pin a partition to an agent, as long as that agent lives; None removes the pin.
-
-        The hand-over begins at once and needs no more help. Raise `UnknownAgent`, and `Rejected` for one that drains.
+        """Pin a partition to an agent, as long as that agent is alive; None removes the pin. The transfer starts at
+        once. Raise `UnknownAgent`, and `Rejected` for one that drains.
         """
         topic = await self._topic_of(name)
         if node_id is not None:
-            self.require_takers([node_id], await self._dependencies.metadata.membership())
+            self.require_eligible([node_id], await self._dependencies.metadata.membership())
         await self.pin({PartitionId(topic.topic_id, name.partition): node_id})
 
     async def pin(self, pins: Mapping[PartitionId, int | None]) -> None:
-        """Say who should lead partitions; the agents were checked before."""
+        """Set preferred leaders; the caller has checked the agents."""
         await self._dependencies.metadata.pin_partitions(
             {partition: None if node is None else NodeId(node) for partition, node in pins.items()}
         )
         for topic_id in {partition.topic_id for partition in pins}:
-            self._cluster.forget_leases(topic_id)
+            self._cluster.invalidate_leases(topic_id)
 
-    async def roll(self) -> Membership:
+    async def membership(self) -> Membership:
         return await self._dependencies.metadata.membership()
 
     @staticmethod
-    def require_takers(nodes: Sequence[int], roll: Membership) -> None:
-        """Raise unless all of these agents are alive and take partitions."""
+    def require_eligible(nodes: Sequence[int], roll: Membership) -> None:
+        """Raise unless all of these agents are alive and not draining."""
         for node in nodes:
             if _find_live(roll, node).draining:
                 raise Rejected(f"the agent drains and takes no partitions; node={node}")
@@ -193,7 +190,7 @@ class ClusterAdmin:
         leader = sessions.get(state.holder) if state.holder is not None else None
         name = TopicPartition(topic.name, state.partition.partition)
         opened = self._opened_log(topic, name)
-        # Nobody has anything that is not flushed of a partition without a leader; the shards of groups have no records.
+        # Without a leader everything is flushed; the shards of groups have no records.
         settled = state.holder is None or topic.name == OFFSETS_TOPIC
         return PartitionStatus(
             name=name,

@@ -1,8 +1,8 @@
-"""Damaged logs: the write-ahead logs that recoveries kept because something in them was lost.
+"""Damaged logs: the write-ahead logs that recoveries have retained because records in them are lost.
 
 Data path   none: wire -> **damaged logs** -> `wal`
-Owns        which of them there are, for this agent; whether one may be discarded
-Leaves      keeping and deleting to `wal`, the content of reports to `format.loss_report`
+Owns        listing those that this agent can see; whether one may be discarded
+Leaves      retaining and deleting to `wal`, the content of reports to `format.loss_report`
 """
 
 import logging
@@ -23,19 +23,19 @@ KINDS: Final = ("disk", "object")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DamagedWal:
-    """`report` is None where it can't be read."""
+    """`report` is None if it can't be read."""
 
     kept: QuarantinedWal
     report: LossReport | None
 
     @property
     def is_loss(self) -> bool:
-        """Whether acknowledged records may be lost, not only what was being written when the power went."""
+        """Whether acknowledged records may be lost, not only a torn write of a power cut."""
         return self.report is None or self.report.is_loss
 
 
 class DamagedWals:
-    """Those in the object store, which every agent sees, and those on this agent's own disk."""
+    """Damaged logs in the object store, which all agents see, and those on this agent's disk."""
 
     def __init__(self, dependencies: Dependencies) -> None:
         self._dependencies = dependencies
@@ -44,7 +44,7 @@ class DamagedWals:
         return "<DamagedWals>"
 
     async def list(self, *kinds: str) -> Sequence[DamagedWal]:
-        """The damaged logs that are kept, of these kinds or of all."""
+        """The retained damaged logs, of these kinds or of all."""
         damaged: list[DamagedWal] = []
         for kind in kinds or KINDS:
             if (wals := self._dependencies.wals_of(kind)) is not None:
@@ -52,7 +52,7 @@ class DamagedWals:
         return damaged
 
     async def discard(self, session_id: SessionId) -> int:
-        """Delete a log that is kept; returns how many files or objects went.
+        """Delete a retained log; returns the number of deleted files or objects.
 
         Raises `UnknownDamagedLog`, and `Rejected` while the session is not recovered: then the log may hold the only
         copy of acknowledged records.

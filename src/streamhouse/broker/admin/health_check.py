@@ -1,8 +1,8 @@
 """HealthCheck: checks this agent and the shared stores, for the doctor.
 
 Data path   none: wire -> **health_check** -> stores, session, budget
-Owns        which things are looked at, and for how long at most
-Leaves      the verdicts to `health_rules`; comparing agents with each other to the caller
+Owns        what is checked, and the timeout of each check
+Leaves      the rules to `health_rules`; comparing agents with each other to the caller
 """
 
 import asyncio
@@ -49,7 +49,7 @@ from streamhouse.model.names import SessionId
 from streamhouse.stores.objects.base import ObjectMeta
 
 DEADLINE_S: Final = 8.0
-"""Of one check; a client waits a little longer for all of them, which run at once."""
+"""Timeout of one check; all run concurrently, and clients wait a little longer."""
 MAX_LISTED: Final = 10_000
 MAX_BLOCKED: Final = 20
 PROOF_PREFIX: Final = "proof/"
@@ -138,7 +138,7 @@ class HealthCheck:
         return check_objects(latency_ms=(clock.monotonic() - began) * 1000, is_same=content == body)
 
     async def _clock(self) -> Check:
-        """The store answered somewhere between asking and hearing; half of that is the best guess."""
+        """The difference of the clocks; the store's time is assumed to be read in the middle of the call."""
         clock = self._dependencies.clock
         before_ms = clock.now_ms()
         theirs_ms = await self._dependencies.metadata.now_ms()
@@ -155,7 +155,7 @@ class HealthCheck:
         return check_memory(self._dependencies.settings.buffer, pressure=self._budget.pressure)
 
     async def _held_back(self) -> Check:
-        """Of the partitions that lag most, who is in the way; each is one question."""
+        """The partitions whose last stable offset lags most, with the blocking transaction; one call each."""
         agent_session = self._agent_session()
         logs = [item for item in agent_session.logs() if _lag(item)] if agent_session is not None else []
         logs.sort(key=_lag, reverse=True)
@@ -163,7 +163,7 @@ class HealthCheck:
         return check_blocked([await self._behind(item, now_ms=now_ms) for item in logs[:MAX_BLOCKED]])
 
     async def _behind(self, item: PartitionLog, *, now_ms: int) -> BlockedPartition:
-        """The start of a transaction by its row; without a row, the time of the producer's last batch."""
+        """The blocking transaction: its start by its row, or without a row the time of the producer's last batch."""
         entries = [each for each in item.producers(now_ms=now_ms) if each.transaction_first is not None]
         oldest = min(entries, key=lambda each: each.transaction_first or 0, default=None)
         row = await self._dependencies.metadata.transaction_of(oldest.producer_id) if oldest is not None else None
@@ -193,10 +193,10 @@ class HealthCheck:
         logs = await self._damaged_logs.list(kind)
         return check_damaged_wals(name, {each.kept.session_id: each.is_loss for each in logs})
 
-    # --- what all share
+    # --- shared by all agents
 
     async def _look_at_identity(self) -> Check:
-        """A refusal is the text of a failure, as at the start of an agent."""
+        """Check that the stores belong together, as at the start of an agent; the error is the text of a failure."""
         await self._identity.check()
         text = f"database and object store belong together: cluster {self._identity.cluster_id}"
         figures = {"generation": self._identity.known}
@@ -236,7 +236,7 @@ class HealthCheck:
         return check_sessions(await self._dependencies.metadata.membership(), self._dependencies.settings.lease)
 
     async def _leases(self) -> Check:
-        """The roll is read last: a session that is over by then had freed what it held before."""
+        """Membership is read last: a session that has ended by then had released its leases before."""
         metadata = self._dependencies.metadata
         before = {session.session_id for session in (await metadata.membership()).sessions}
         topics = await self._catalog.all()
@@ -252,7 +252,7 @@ class HealthCheck:
         return check_pending_deletion(settings, overdue=len(overdue), more=len(overdue) == MAX_LISTED)
 
     async def _orphans(self) -> Check:
-        """The names are read after the listing, so that what was registered meanwhile is among them."""
+        """Rows are read after the listing, so that objects registered meanwhile are among them."""
         settings = self._dependencies.settings.retention
         listed, more = await _first(self._dependencies.objects.list(SEGMENTS_PREFIX))
         roll = await self._dependencies.metadata.membership()
@@ -281,7 +281,7 @@ class HealthCheck:
         return check_disks(await self._dependencies.metadata.abandoned_sessions())
 
     async def _wal_objects(self) -> Check:
-        """Seals of sessions that are long over stay for a while; only objects of sessions on the roll wait."""
+        """WAL objects of sessions that have not ended; seals of ended sessions are kept for a while and don't count."""
         listed, more = await _first(self._dependencies.objects.list(WAL_PREFIX))
         roll = await self._dependencies.metadata.membership()
         conditions = {each.session_id: agent_state(each, now_ms=roll.now_ms) for each in roll.sessions}
@@ -304,12 +304,12 @@ def _session_of(key: str) -> SessionId | None:
 
 
 def _lag(item: PartitionLog) -> int:
-    """Offsets that are durable and not decided."""
+    """Number of durable offsets above the last stable offset."""
     return item.high_watermark - item.last_stable_offset if item.closed is None else 0
 
 
 async def _first(listing: AsyncIterator[ObjectMeta]) -> tuple[list[ObjectMeta], bool]:
-    """The beginning of a listing, and whether there is more."""
+    """The first items of a listing, and whether there are more."""
     listed: list[ObjectMeta] = []
     async for meta in listing:
         if len(listed) == MAX_LISTED:
@@ -319,7 +319,7 @@ async def _first(listing: AsyncIterator[ObjectMeta]) -> tuple[list[ObjectMeta], 
 
 
 async def _checked(name: str, look: Awaitable[Check]) -> Check:
-    """A look that fails, or takes too long, is a finding as well."""
+    """Run a check; a check that raises or times out is a failure."""
     try:
         async with asyncio.timeout(DEADLINE_S):
             return await look

@@ -1,10 +1,10 @@
 """Health rules: whether the state of a cluster is fine, worth a warning, or a failure.
 
-Data path   none: `health_check` finds, **verdicts** judge
-Owns        the limits between fine, warning and failure, and the sentence for each
-Leaves      finding out to `health_check`, what scripts make of it to the command line
+Data path   none: health_check -> **health_rules**
+Owns        the limits between ok, warning and failure, and the text of each
+Leaves      reading the state to `health_check`, exit codes to the command line
 
-A warning is something that repairs itself or costs something; a failure needs an operator now.
+A warning will resolve itself or reduces performance; a failure needs an operator now.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,21 +29,21 @@ from streamhouse.model.transaction import StoredTransaction
 CLOCK_WARNING_MS: Final = 1000
 SLOW_MS: Final = 1000
 FLUSH_WARNING: Final = 3.0
-"""So many times `flush.age_s` may the oldest record wait until it is worth a warning."""
+"""Multiple of `flush.age_s` from which the age of the oldest unflushed record is a warning."""
 FLUSH_FAILURE: Final = 20.0
 RECOVERY_LIFETIMES: Final = 3.0
-"""A dead session that is not recovered after so many lease times needs an operator."""
+"""Multiple of the lease time after which an unrecovered dead session is a failure."""
 
 
 OPEN_WARNING_S: Final = 60.0
-"""A transaction that is open for so long is worth a warning: read_committed consumers wait for it."""
+"""Age from which an open transaction is a warning: read_committed consumers wait for it."""
 LATE_WARNING_S: Final = 30.0
-"""A transaction that is overdue for so long can't be completed by any agent."""
+"""Time after its timeout from which a transaction is a failure: no agent can complete it."""
 LATE_FAILURE_S: Final = 300.0
 
 
 MAX_NAMED: Final = 10
-"""So many findings are named in a sentence; the rest is counted."""
+"""Maximum items named in a text; the others are counted."""
 RESTORE: Final = (
     "restore the objects from a copy or a version of the bucket; until then readers of these offsets are refused, and "
     "all others are served"
@@ -58,7 +58,7 @@ class CheckStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One finding. `figures` are the numbers in the sentence, for scripts."""
+    """The result of one check. `figures` are the numbers in the text, for scripts."""
 
     name: str
     verdict: CheckStatus
@@ -69,7 +69,7 @@ class Check:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockedPartition:
     """A partition with an open transaction, and the number of offsets above it that read_committed consumers don't get.
-    `transactional_id` is empty where no row knows the producer."""
+    `transactional_id` is empty if the producer has no row."""
 
     partition: str
     offsets: int
@@ -84,7 +84,7 @@ def check_readiness(reason: str | None) -> Check:
 
 
 def check_exposure(settings: Settings) -> Check:
-    """Listeners that others reach without a login are worth a warning."""
+    """Listeners that are reachable from other machines without a login are a warning."""
     listeners = anonymous_listeners(settings)
     figures = {"listeners": len(listeners)}
     if not listeners:
@@ -120,7 +120,8 @@ def check_objects(*, latency_ms: float, is_same: bool) -> Check:
 
 
 def check_clock(*, ahead_ms: float) -> Check:
-    """Leases go by the store's clock and the agents' monotonic ones; the wall clock stamps records and ages objects."""
+    """Leases use the store's clock and monotonic clocks; the wall clock is used for record timestamps and object
+    ages."""
     figures = {"ahead_ms": ahead_ms}
     if abs(ahead_ms) > CLOCK_WARNING_MS:
         text = f"{abs(ahead_ms) / 1000:.1f} s {'ahead of' if ahead_ms > 0 else 'behind'} the database"
@@ -168,7 +169,7 @@ def check_sessions(roll: Membership, lease: LeaseSettings) -> Check:
 
 
 def check_disks(abandoned: Mapping[SessionId, int]) -> Check:
-    """Acknowledged records on an unreachable disk; they come back with it."""
+    """Abandoned sessions: acknowledged records on an unreachable disk; they return with the disk."""
     partitions = sum(abandoned.values())
     figures = {"disks": len(abandoned), "partitions": partitions}
     if not abandoned:
@@ -183,7 +184,7 @@ def check_disks(abandoned: Mapping[SessionId, int]) -> Check:
 
 
 def check_leases(states: Iterable[PartitionState], roll: Membership) -> Check:
-    """Leases of the dead are freed by their recovery; one whose session is gone would never be."""
+    """Leases without a session: recovery releases those of dead sessions, but these would never be released."""
     dead = {each.session_id for each in roll.sessions if _is_dead(each, roll)}
     known = {each.session_id for each in roll.sessions}
     held: list[SessionId] = [state.holder for state in states if state.holder is not None]
@@ -200,7 +201,7 @@ def check_leases(states: Iterable[PartitionState], roll: Membership) -> Check:
 
 
 def check_blocked(blocked: Sequence[BlockedPartition]) -> Check:
-    """Open transactions are no fault; those that stay open hold up everybody who reads committed records."""
+    """Open transactions are normal; those that stay open block read_committed consumers."""
     name, longest = "open transactions", max(blocked, key=lambda each: each.open_for_s, default=None)
     figures: dict[str, float] = {"partitions": len(blocked), "offsets": sum(each.offsets for each in blocked)}
     if longest is None:
@@ -219,7 +220,7 @@ def check_blocked(blocked: Sequence[BlockedPartition]) -> Check:
 
 
 def check_late_transactions(transactions: Iterable[StoredTransaction], *, now_ms: int) -> Check:
-    """Agents check every second; a transaction that is late for long has a partition without a leader for its
+    """Agents check every second; a transaction that is overdue for long has a partition without a leader for its
     marker."""
     late = {each.transactional_id: _late_s(each, now_ms=now_ms) for each in transactions}
     late = {name: late_s for name, late_s in late.items() if late_s > LATE_WARNING_S}
@@ -249,7 +250,7 @@ def check_pending_deletion(settings: RetentionSettings, *, overdue: int, more: b
 def check_orphans(
     *, looked_at: int, more: bool, orphans: Sequence[str], overdue: int, unknown: Sequence[str] = ()
 ) -> Check:
-    """`unknown` are objects of sessions that the database doesn't know: they may be records that it lost."""
+    """`unknown` are objects of sessions without a row: they may contain records that the database lost."""
     figures = {"looked_at": looked_at, "orphans": len(orphans), "overdue": overdue, "unknown": len(unknown)}
     among = f"among {looked_at} objects" + (" (there are more)" if more else "")
     if unknown:
@@ -266,7 +267,7 @@ def check_orphans(
 
 
 def check_segments(*, looked_at: int, more: bool, missing: Sequence[str], short: Sequence[str]) -> Check:
-    """Objects that rows name, by HEAD. `missing` and `short` say for each what it held."""
+    """Referenced objects, checked by HEAD. `missing` and `short` describe the content of each."""
     name, among = "segments", f"{looked_at} objects that rows name" + (" (there are more)" if more else "")
     figures = {"looked_at": looked_at, "missing": len(missing), "short": len(short)}
     if not missing and not short:
@@ -281,7 +282,7 @@ def check_segments(*, looked_at: int, more: bool, missing: Sequence[str], short:
 
 
 def check_readable(ranges: Sequence[str]) -> Check:
-    """Ranges that are missing or damaged by this agent's reads or checks."""
+    """Ranges that this agent's reads or checks found missing or damaged."""
     figures = {"ranges": len(ranges)}
     if not ranges:
         text = "no range was found missing or damaged"
@@ -296,7 +297,7 @@ def _some(listed: Sequence[str]) -> str:
 
 
 def check_wal_objects(*, objects: int, size_bytes: int, more: bool, of_dead: int) -> Check:
-    """How much a recovery would have to read; those of the dead wait for one."""
+    """The objects that recoveries would have to read; those of dead sessions wait for one."""
     figures = {"objects": objects, "bytes": size_bytes, "of_dead": of_dead}
     text = f"{objects}{' or more' if more else ''} objects wait for their records to be flushed, {size_bytes} bytes"
     if of_dead:
@@ -306,7 +307,7 @@ def check_wal_objects(*, objects: int, size_bytes: int, more: bool, of_dead: int
 
 
 def check_damaged_wals(name: str, logs: Mapping[SessionId, bool]) -> Check:
-    """`logs` are those that are kept, each with whether acknowledged records may be lost."""
+    """`logs` are the retained damaged logs, each with whether acknowledged records may be lost."""
     lost = sorted(session for session, is_loss in logs.items() if is_loss)
     figures = {"logs": len(logs), "lost": len(lost)}
     if not logs:

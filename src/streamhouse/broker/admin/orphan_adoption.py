@@ -1,11 +1,12 @@
-"""OrphanAdoption: registers what a survey lists, so that a lost or older database doesn't cost the records.
+"""OrphanAdoption: registers the objects of a survey, so that a lost or older database doesn't lose records.
 
 Data path   none: an operator's command, while no agent runs
-Owns        what is registered, created again, set aside and reported; the order of the steps
-Leaves      finding to `survey`, the choice of runs to `model.orphan_adoption`, the rows to the metadata store
+Owns        what is registered, recreated, set aside and reported; the order of the steps
+Leaves      finding objects to `orphan_survey`, the choice of runs to `model.orphan_adoption`, rows to the metadata
+            store
 
-Objects first, rows then, the generation last: an interrupted run leaves the stores as they were, with a few objects
-more, and begins again.
+Objects are written first, then rows, and the generation last: an interrupted run leaves the stores as they were, with a
+few more objects, and can be repeated.
 """
 
 import asyncio
@@ -46,16 +47,16 @@ from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.objects.base import ObjectExists, ObjectStore
 
 EPOCH_MARGIN: Final = 1_000_000
-"""Epochs that may have been given to leaders of which nothing was stored."""
+"""Epochs skipped for leaders that may have existed without storing anything."""
 PRODUCER_MARGIN: Final = 1_000_000
 KEEP_ALL: Final = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
-"""Of a topic that is made anew: its settings were lost with the database, and nothing is deleted before an operator has
-set them."""
+"""Settings of a recreated topic: its own were lost with the database, so nothing is deleted before an operator sets
+them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptionFinding:
-    """A line of the report: what becomes of offsets [base, end) of a partition, or of a whole object."""
+    """A line of the report: the action for offsets [base, end) of a partition, or for a whole object."""
 
     action: str
     topic: str
@@ -82,7 +83,7 @@ class AdoptionReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRun:
-    """Consecutive batches of logs that become a run of their own."""
+    """Consecutive batches of logs that become one run."""
 
     partition: PartitionId
     epoch: Epoch
@@ -103,19 +104,19 @@ class LogRun:
 
 @dataclass(slots=True, kw_only=True)
 class AdoptionPlan:
-    """What is to be done, decided from a survey."""
+    """The actions, decided from a survey."""
 
     choices: dict[PartitionId, RunChoice] = field(default_factory=dict)
     log_runs: list[LogRun] = field(default_factory=list)
     refused_entries: list[tuple[LogEntry, str]] = field(default_factory=list)
     topics: dict[TopicId, Topic] = field(default_factory=dict)
-    """Those that are made anew."""
+    """Topics to recreate."""
     left: dict[PartitionId, str] = field(default_factory=dict)
-    """Partitions of topics that are not created again."""
+    """Partitions of topics that are not recreated."""
     replaced: list[Run] = field(default_factory=list)
-    """Rows that go, because what is registered holds their offsets: of older objects, or of objects that are gone."""
+    """Rows to delete, because the registered objects contain their offsets: rows of older or missing objects."""
     missing: list[Run] = field(default_factory=list)
-    """Rows whose objects are gone, and whose records nothing else holds."""
+    """Rows of missing objects whose records are in no other object."""
 
 
 def make_plan(
@@ -206,7 +207,7 @@ def _plan_partition(plan: AdoptionPlan, survey: OrphanSurvey, partition: Partiti
 
 
 def _log_runs(partition: PartitionId, taken: Sequence[LogEntry], runs: Sequence[Run]) -> list[LogRun]:
-    """Batches of an epoch with no registered run between them share a run; gaps stay gaps."""
+    """Group batches of an epoch into runs, split at registered runs; gaps remain gaps."""
     bases = sorted(run.base for run in runs)
     log_runs: list[LogRun] = []
     group: list[LogEntry] = []
@@ -234,7 +235,7 @@ class OrphanAdopter:
         self._ids = ids
 
     async def require_no_agents(self) -> None:
-        """Raise `Misconfigured` while a session lives: its agent would not learn of what is changed."""
+        """Raise `Misconfigured` while a session is alive: its agent would not see the changes."""
         roll = await self._metadata.membership()
         for session in roll.sessions:
             if session.expires_at_ms > roll.now_ms:
@@ -247,7 +248,7 @@ class OrphanAdopter:
     async def apply(
         self, survey: OrphanSurvey, plan: AdoptionPlan, bucket: BucketIdentity, database: DatabaseIdentity
     ) -> int:
-        """Do all of it; returns the generation that agents start with."""
+        """Apply the plan; returns the new generation."""
         for topic in plan.topics.values():
             await self._metadata.create_topic(topic)
         for topic in survey.topics:
@@ -275,7 +276,7 @@ class OrphanAdopter:
         firsts: dict[PartitionId, int] = {}
         for run in (run for commit in commits for run in commit.runs if run.partition.topic_id in plan.topics):
             firsts[run.partition] = min(run.base, firsts.get(run.partition, run.base))
-        if firsts:  # what was below had been deleted
+        if firsts:  # records below had been deleted
             await self._metadata.advance_log_start(firsts)
         await write_cluster_id(self._objects, cluster_id)
         generation = await self._metadata.begin_generation()
@@ -290,7 +291,7 @@ class OrphanAdopter:
             await self._metadata.add_partitions(topic.topic_id, from_count=topic.partitions, to_count=needed)
 
     async def _set_aside(self, unusable: UnusableObject) -> None:
-        """Copy the object under a key that is never swept."""
+        """Copy the objects to keys that are never deleted as orphans."""
         data = await self._objects.get_range(unusable.key, 0, unusable.size_bytes)
         try:
             await self._objects.put_new(aside_key(unusable.key), [data])
@@ -319,7 +320,7 @@ class OrphanAdopter:
         ]
 
     async def _aborted(self, survey: OrphanSurvey, choice: RunChoice, run: Run) -> tuple[AbortedTransaction, ...]:
-        """What the markers in a run have aborted. Most runs say in their index that no transaction was seen."""
+        """The transactions that markers in a run abort. The index of most runs shows that there are none."""
         index = survey.indexes[run.object_key, run.partition]
         if not any(each.has_transactions for each in decode_producers(index.producers, key=run.object_key)):
             return ()
@@ -332,7 +333,7 @@ class OrphanAdopter:
         return tuple(table.aborted)
 
     async def _producers_before(self, survey: OrphanSurvey, runs: Sequence[Run], offset: int) -> ProducerTable:
-        """The producers as the nearest run of an agent before the offset has them."""
+        """The producer state of the nearest run of an agent before the offset."""
         settings = self._settings.producers
         make = partial(ProducerTable, limit=settings.max_per_partition, expire_ms=round(settings.expire_s * 1000))
         before = [run for run in runs if run.end <= offset and run.base == run.stored_base]
@@ -347,7 +348,7 @@ class OrphanAdopter:
         return make(decode_producers(index.producers, key=run.object_key))
 
     async def _write_logs(self, survey: OrphanSurvey, plan: AdoptionPlan) -> list[SegmentCommit]:
-        """One object of what each run of the logs holds, under an unused session id."""
+        """Write an object with the runs of the logs, under an unused session id."""
         session_id, now_ms = SessionId(f"s-{self._ids.token()}"), self._clock.now_ms()
         commits: list[SegmentCommit] = []
         tables: dict[PartitionId, tuple[ProducerTable, int]] = {}
@@ -466,9 +467,10 @@ async def recover_stores(
     take_over: str | None,
     on_progress: OnProgress,
 ) -> AdoptionReport:
-    """Find what rows don't name, and with `apply` register it; `is_alone`: no agent can use these stores now.
+    """Find unreferenced objects and, with `apply`, register them; `is_alone`: no agent can use these stores now.
 
-    Raise `Misconfigured` while agents live, and for stores of different clusters unless `take_over` names the store's.
+    Raise `Misconfigured` while agents are alive, and for stores of different clusters unless `take_over` is the cluster
+    id of the object store.
     """
     before, bucket, after = await read_both(metadata, objects)
     pairing = check_pairing(before, bucket, after)
@@ -477,7 +479,7 @@ async def recover_stores(
     if apply and not is_alone:
         await adopter.require_no_agents()
     survey = await OrphanSurveyor(metadata, objects, disk=disk, on_progress=on_progress).survey()
-    # Where the database is as new as the store, a topic that it doesn't know was deleted.
+    # If the database is as new as the object store, an unknown topic was deleted.
     makes_topics = pairing is not Pairing.SAME
     plan = make_plan(survey, await read_topic_names(objects), makes_topics=makes_topics, now_ms=clock.now_ms())
     findings = describe(survey, plan)
@@ -495,7 +497,7 @@ async def recover_stores(
 def require_adoptable(
     pairing: Pairing, bucket: BucketIdentity, database: DatabaseIdentity, *, take_over: str | None
 ) -> None:
-    """Raise `Misconfigured` for stores of different clusters, unless the operator has named the store's."""
+    """Raise `Misconfigured` for stores of different clusters, unless the operator has named the object store's id."""
     if pairing is Pairing.FOREIGN and take_over != bucket.cluster_id:
         raise Misconfigured(
             f"{mismatch_error(pairing, bucket, database)}; only where the other database is lost for good, "

@@ -1,8 +1,8 @@
-"""OrphanSurvey: objects and log entries that no row of the metadata store names.
+"""OrphanSurvey: objects and log entries without a row in the metadata store.
 
 Data path   none: an operator's command, while no agent runs
-Owns        finding unnamed segments, logs of sessions that have not ended, and rows whose objects are gone
-Leaves      the choice to `model.orphan_adoption`, changing anything to `orphan_adoption`
+Owns        finding unregistered segments, logs of sessions that have not ended, and rows of missing objects
+Leaves      the choice to `model.orphan_adoption`, changes to `orphan_adoption`
 """
 
 from collections.abc import Callable, Sequence
@@ -34,15 +34,15 @@ from streamhouse.stores.objects.base import ObjectMeta, ObjectStore
 SUFFIX_BYTES: Final = 64 * 1024
 PAGE: Final = 1000
 REWRITTEN_SEQUENCES: Final = 2**63
-"""From here on merging and compaction number what they write (docs/formats/object-keys.md)."""
+"""First number of objects written by merging and compaction (docs/formats/object-keys.md)."""
 
 OnProgress = Callable[[str, int], None]
-"""What is being read, and how many of it so far."""
+"""Reports progress: what is being read, and how many so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEntry:
-    """A batch in a log, and whose log it is."""
+    """A batch in a log, and the session of the log."""
 
     session_id: SessionId
     entry: WalEntry
@@ -50,7 +50,7 @@ class LogEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnusableObject:
-    """An object that can't be registered, and why. Those that agents might sweep later are copied."""
+    """An object that can't be registered, and why. Those that agents could delete as orphans are copied."""
 
     key: str
     size_bytes: int
@@ -62,16 +62,16 @@ class OrphanSurvey:
     topics: Sequence[Topic] = ()
     states: dict[PartitionId, PartitionState] = field(default_factory=dict)
     named: dict[PartitionId, list[Run]] = field(default_factory=dict)
-    """Registered runs whose objects are there."""
+    """Registered runs whose objects exist."""
     missing: list[Run] = field(default_factory=list)
-    """Registered runs whose objects are gone."""
+    """Registered runs whose objects are missing."""
     candidates: dict[PartitionId, list[Candidate]] = field(default_factory=dict)
     entries: dict[PartitionId, list[LogEntry]] = field(default_factory=dict)
     unusable: list[UnusableObject] = field(default_factory=list)
     objects: dict[str, ObjectMeta] = field(default_factory=dict)
     indexes: dict[tuple[str, PartitionId], RunIndex] = field(default_factory=dict)
     read_logs: set[SessionId] = field(default_factory=set)
-    """Sessions that have not ended whose logs were read to their ends, without damage."""
+    """Sessions that have not ended whose logs were read completely, without damage."""
 
 
 class OrphanSurveyor:
@@ -146,7 +146,7 @@ class OrphanSurveyor:
             tail = await self._objects.get_suffix(meta.key, directory.bytes)
             directory = read_directory(tail, size_bytes=meta.size_bytes, key=meta.key)
         if isinstance(directory, MoreBytesNeeded):
-            raise CorruptObject(meta.key, why="directory can't be survey")
+            raise CorruptObject(meta.key, why="directory can't be read")
         return directory, tail
 
     async def _index(self, meta: ObjectMeta, entry: DirectoryEntry, tail: bytes) -> RunIndex:
@@ -163,7 +163,7 @@ class OrphanSurveyor:
     # --- logs
 
     async def _read_logs(self, survey: OrphanSurvey) -> None:
-        """Read the logs of sessions that have not ended; an ended session has flushed everything before."""
+        """Read the logs of sessions that have not ended; ended sessions have flushed everything."""
         logs: dict[SessionId, list[ObjectMeta]] = {}
         async for meta in self._objects.list(WAL_PREFIX):
             name = parse_wal_key(meta.key)

@@ -1,7 +1,7 @@
 """TopicAdmin: changes and queries of topics, logs and the agent itself, for administration tools.
 
-Data path   none of the hot ones: wire -> **topic_admin** -> catalog, logs, metadata store
-Owns        altering and growing topics with their open logs, deleting records, sizes, telling and changing the agent's
+Data path   none: wire -> **topic_admin** -> catalog, logs, metadata store
+Owns        altering and growing topics with their open logs, deleting records, sizes, reading and changing the agent's
             settings by Kafka's names
 Leaves      the rows to the metadata store, flushing to `flush`, creating and deleting topics to `catalog`
 """
@@ -21,7 +21,7 @@ from streamhouse.model.names import NodeId, PartitionId, TopicPartition
 from streamhouse.model.topic import Topic
 
 HIGH_WATERMARK: Final = -1
-"""Instead of an offset: everything up to the high watermark at the time of the request."""
+"""Special offset of DeleteRecords: the high watermark at the time of the request."""
 
 
 class TopicAdmin:
@@ -39,14 +39,12 @@ class TopicAdmin:
     async def alter_topic(
         self, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str]], *, dry_run: bool = False
     ) -> Topic:
-        """Give a topic other settings, which hold for its open logs when this returns.
-
-        `change` computes them from the current ones, and may be called more than once.
-        """
+        """Change a topic's settings; its open logs use them when this returns. `change` computes them from the current
+        ones, and may be called more than once."""
         topic = await self._catalog.alter(name, change, dry_run=dry_run)
         agent_session = self._agent_session()
         if not dry_run and agent_session is not None:
-            with suppress(UnknownTopic):  # deleted meanwhile
+            with suppress(UnknownTopic):  # the topic was deleted meanwhile
                 await agent_session.configure(name, self._catalog.find)
         return topic
 
@@ -56,10 +54,9 @@ class TopicAdmin:
     # --- logs
 
     async def delete_records(self, name: TopicPartition, offset: int) -> int:
-        """Let a log begin at `offset` at the earliest, durably; returns where it begins.
+        """Move the log start to at least `offset`, durably; returns the log start.
 
-        The log start never lies above the flushed end, so what is only in the tail is flushed first.
-        """
+        The log start is never above the flushed end, so the tail is flushed first."""
         if name.topic == OFFSETS_TOPIC:
             raise InvalidTopicName(f"records of an internal topic can't be deleted; name={name.topic}")
         opened = await self._open_log(name)
@@ -72,11 +69,11 @@ class TopicAdmin:
         if start > opened.log_start:
             await opened.wait_flushed(start)
             await self._dependencies.metadata.advance_log_start({opened.partition: start})
-            opened.start_at(start)
+            opened.advance_log_start(start)
         return opened.log_start
 
     async def sizes(self, topics: Sequence[Topic]) -> Mapping[TopicPartition, int]:
-        """Bytes of each partition: what its segments hold for it, and its tail in memory."""
+        """Size of each partition: its segments, and its tail in memory."""
         stored = await self._dependencies.metadata.sizes([topic.topic_id for topic in topics])
         agent_session = self._agent_session()
         tails = {item.partition: item.tail_bytes for item in agent_session.logs()} if agent_session is not None else {}
@@ -95,12 +92,12 @@ class TopicAdmin:
 
     @property
     def store(self) -> str:
-        """Where records are, as people read it."""
+        """The URL of the object store, for display."""
         settings = self._dependencies.settings
         return without_password(settings.store.url) or str(Path(settings.agent.data).absolute() / "objects")
 
     async def configs(self, *, advertised: Address) -> Sequence[AgentConfig]:
-        """The agent's settings by Kafka's names, and where each value comes from."""
+        """The agent's settings by Kafka's names, with the source of each value."""
         agent_session = self._agent_session()
         return agent_configs(
             self._dependencies.settings,
@@ -111,24 +108,22 @@ class TopicAdmin:
         )
 
     async def common_configs(self) -> Sequence[AgentConfig]:
-        """What was changed for every agent."""
+        """The dynamic settings of all agents."""
         return common_configs(await self.changed())
 
     async def changed(self) -> Overrides:
-        """What was changed while agents run, for this one and for all of them."""
+        """The dynamic settings, of this agent and of all agents."""
         return await self._catalog.changed()
 
     async def alter_agent(
         self, node_id: NodeId | None, change: Callable[[Mapping[str, str]], Mapping[str, str]], *, dry_run: bool = False
     ) -> None:
-        """Change settings of one agent, or with None of every one, while they run; here they hold when this returns.
-
-        `change` computes the overrides from the current ones, and may be called more than once.
-        """
+        """Change dynamic settings of one agent, or with None of all; at this agent they are in effect when this
+        returns. `change` computes the overrides from the current ones, and may be called more than once."""
         try:
             await self._catalog.dynamic.alter(node_id, change, dry_run=dry_run)
         except Rejected:
             raise
-        except BaseException:  # it may have happened
+        except BaseException:  # the change may have been applied
             self._catalog.invalidate()
             raise

@@ -1,1 +1,1 @@
-"""Settings: an agent's settings by Kafka's names, and those that change while it runs."""
+"""Topics as this agent knows them, the agent's settings by Kafka's names, and dynamic settings."""

@@ -1,10 +1,9 @@
-"""Dynamic: settings that are changed while agents run, and what holds here because of them.
+"""Dynamic settings: changes of settings while agents run, and the effective settings of this agent.
 
-Data path   topic_admin, catalog -> **dynamic** -> metadata store; then the broker applies them
-Owns        what was changed as this agent knows it, changing it, and what it adds up to with what the agent was started
-            with
-Leaves      which settings there are to `kafka_configs`, how old the knowledge may be to `catalog`, obeying to the
-            parts that `broker` tells, the rows to the metadata store
+Data path   topic_admin, topic_catalog -> **dynamic_settings** -> metadata store; then the broker applies them
+Owns        the cached changes, changing them, and merging them with the settings of the start
+Leaves      the list of settings to `kafka_configs`, the age of the cache to `topic_catalog`, applying them to the parts
+            of `broker`, rows to the metadata store
 """
 
 import asyncio
@@ -34,14 +33,15 @@ Change = Callable[[Values], Values]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectiveSettings:
-    """What holds for an agent. `topic_defaults`: those that aren't built in, by the names that topics have for them."""
+    """The effective settings of an agent. `topic_defaults`: changed defaults of topic settings, by the topics'
+    names."""
 
     settings: Settings
     topic_defaults: Values = field(default_factory=dict)
 
 
 def merge(started_with: Settings, changed: Overrides) -> EffectiveSettings:
-    """What an agent's settings and changes that make sense add up to."""
+    """Merge an agent's settings with all valid changes."""
     settings, defaults = started_with, dict[str, str]()
     for name, text in {**changed.everywhere, **changed.here}.items():
         setting = AGENT_SETTINGS[name]
@@ -59,12 +59,13 @@ def _with(settings: Settings, path: str, value: object) -> Settings:
 
 
 def parse_values(values: Values) -> Values:
-    """Those that this release knows: a later one, which knows more, may have changed others."""
+    """The values of known settings: a later release may have changed others."""
     return {name: text for name, text in values.items() if _value_error(name, text) is None}
 
 
 def check_change(before: Values, after: Values) -> None:
-    """Raise for settings that there aren't, that can't be changed, or not to this; what stays is not looked at."""
+    """Raise for changes of unknown or read-only settings, and for invalid values; unchanged settings are not
+    checked."""
     for name, text in after.items():
         if before.get(name) != text and (refusal := _value_error(name, text)) is not None:
             raise refusal
@@ -87,7 +88,7 @@ def _value_error(name: str, text: str) -> Rejected | None:
 
 
 def find_agent_setting(name: str) -> AgentSetting:
-    """The setting of this name; raises for one that there isn't, and for a fact, which nobody can set."""
+    """The setting of this name; raises for unknown and for read-only ones."""
     if (setting := AGENT_SETTINGS.get(name)) is not None:
         return setting
     if name in READ_ONLY:
@@ -124,7 +125,7 @@ def check_effective(in_force: EffectiveSettings) -> None:
 
 class DynamicSettings:
     def __init__(self, dependencies: Dependencies, *, on_settings_changed: Callable[[], None] = lambda: None) -> None:
-        """`on_settings_changed` is called when something else holds."""
+        """`on_settings_changed` is called when the effective settings have changed."""
         self._dependencies = dependencies
         self._apply_settings = on_settings_changed
         self._rows: Mapping[NodeId | None, Values] = {}
@@ -132,7 +133,7 @@ class DynamicSettings:
         self.changed = Overrides()
         self.in_force = EffectiveSettings(settings=dependencies.settings)
         self._changing = asyncio.Lock()
-        """Held while rows are read or changed: an answer that was asked for before a change must not undo it."""
+        """Held while rows are read or changed: a read that started before a change must not undo it."""
 
     def __repr__(self) -> str:
         return f"<DynamicSettings node={self._node_id} {self.changed!r}>"
@@ -150,20 +151,19 @@ class DynamicSettings:
         return Overrides(here=parse_values(here), everywhere=parse_values(rows.get(None, NO_DEFAULTS)))
 
     async def set_node(self, node_id: NodeId) -> None:
-        """From now on this agent is that node: what was changed for it holds."""
+        """Set this agent's node id, and apply the changes for that node."""
         self._node_id = node_id
         await self.load()
 
     async def load(self) -> None:
-        """Read what was changed, by whomever."""
+        """Read the changes from the metadata store."""
         async with self._changing:
             self._take(await self._dependencies.metadata.broker_settings())
 
     async def alter(self, node_id: NodeId | None, change: Change, *, dry_run: bool = False) -> Values:
-        """Change settings of one node, or of every agent, or only say whether they could be; returns the changed ones.
-
-        `change` makes them of those changed before, and is asked again when somebody else was quicker, so that of two
-        changes none is lost.
+        """Change settings of one node, or of all agents, or with `dry_run` only check the change; returns the
+        overrides. `change` computes them from the current overrides, and is called again after a concurrent change, so
+        that no change is lost.
         """
         async with self._changing:
             for _ in range(CHANGE_TRIES):
@@ -176,12 +176,12 @@ class DynamicSettings:
                 self._take({**self._rows, node_id: found})
                 if found == after:
                     return found
-        raise Unavailable("broker settings are changed by too many at once")
+        raise Unavailable("too many concurrent changes of broker settings")
 
     def _check(self, node_id: NodeId | None, before: Values, after: Values) -> None:
         check_change(before, after)
         check_effective(merge(self._dependencies.settings, self._changed_in({**self._rows, node_id: after})))
-        if node_id is None:  # agents of which nothing else was changed
+        if node_id is None:  # agents without overrides of their own
             check_effective(merge(self._dependencies.settings, Overrides(everywhere=parse_values(after))))
 
     def _take(self, rows: Mapping[NodeId | None, Values]) -> None:

@@ -19,11 +19,9 @@ Parse = Callable[[str], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSetting:
-    """`topic`: whose default it is among the settings of topics. `path`: the field of ours that it stands for; of those
-    `parse` reads a value in our unit, and `write` writes one in Kafka's.
-
-    Without `parse` it can't be changed while an agent runs; without a `default` it is only told when it was changed.
-    """
+    """One of Kafka's broker settings. `topic`: the topic setting whose default it is. `path`: our setting; `parse`
+    converts a value to our unit, `write` to Kafka's. Without `parse` it is read-only; without a `default` it is only
+    returned when it was changed."""
 
     name: str
     type: SettingType
@@ -35,7 +33,7 @@ class AgentSetting:
     write: Callable[[float], object] = int
 
     def text(self, settings: Settings) -> str | None:
-        """The value that an agent was started with, as Kafka writes it."""
+        """The value at the agent's start, in Kafka's format."""
         return _text(self.write(_read(settings, self.path))) if self.path else self.default
 
 
@@ -119,7 +117,7 @@ _CHANGEABLE: Final = (
 _FIXED_FOR_TOPICS: Final = frozenset(
     {"remote.storage.enable", *(name for name in TOPIC_SETTINGS if name.startswith("table."))}
 )
-"""The first can't be changed while Kafka's brokers run either; a table is one topic's."""
+"""Settings that are read-only in Kafka as well, or belong to a single topic."""
 
 _FOR_TOPICS: Final = tuple(
     AgentSetting(
@@ -159,7 +157,7 @@ _FOR_REPLICAS_AND_TIERS: Final = (
     _unused("remote.log.manager.fetch.max.bytes.per.second", SettingType.LONG, MAX_LONG, 1, _NO_TIERS),
     _unused("remote.log.reader.threads", SettingType.INT, 10, 1, _NO_TIERS),
 )
-"""What Kafka's tools change while brokers run."""
+"""Dynamic settings of Kafka."""
 
 _STORED_ONLY: Final = (
     *_FOR_REPLICAS_AND_TIERS,
@@ -192,7 +190,7 @@ AGENT_SETTINGS: Final[Mapping[str, AgentSetting]] = {
 
 
 class SettingSource(Enum):
-    """Where a value comes from, strongest first."""
+    """The source of a value, in order of precedence."""
 
     THIS_AGENT = "changed for this agent while it runs"
     EVERY_AGENT = "changed for every agent while they run"
@@ -207,20 +205,20 @@ class ConfigValue(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overrides:
-    """What was changed while agents run, by Kafka's names."""
+    """Dynamic settings by Kafka's names."""
 
     here: Mapping[str, str] = field(default_factory=dict)
     everywhere: Mapping[str, str] = field(default_factory=dict)
 
     def chosen(self, name: str) -> list[ConfigValue]:
-        """Who changed a setting, strongest first."""
+        """The changed values of a setting with their sources, in order of precedence."""
         levels = ((SettingSource.THIS_AGENT, self.here), (SettingSource.EVERY_AGENT, self.everywhere))
         return [ConfigValue(source, values[name]) for source, values in levels if name in values]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig:
-    """One setting of the agent, and all the values that it was given, of which the first is in force."""
+    """One setting of the agent with all its values; the first is effective."""
 
     name: str
     type: SettingType
@@ -249,13 +247,13 @@ READ_ONLY: Final = frozenset(
         "offsets.topic.replication.factor",
     }
 )
-"""What is told of an agent besides its settings."""
+"""Read-only values of an agent that are not settings."""
 
 
 def agent_configs(
     settings: Settings, *, node_id: int, advertised: Address, store: str, changed: Overrides
 ) -> Sequence[AgentConfig]:
-    """Everything there is to tell of an agent that was started with `settings`, by name."""
+    """All configs of an agent that was started with `settings`, by name."""
     found = [
         *(_agent_config(setting, settings, changed) for setting in AGENT_SETTINGS.values()),
         *_read_only_configs(settings, node_id=node_id, advertised=advertised, store=store),
@@ -264,7 +262,7 @@ def agent_configs(
 
 
 def common_configs(changed: Overrides) -> Sequence[AgentConfig]:
-    """What was changed for every agent, and nothing else, by name."""
+    """The configs changed for all agents, by name."""
     return [
         AgentConfig(
             name=name,

@@ -1,9 +1,10 @@
-"""Catalogue: the topics, as this agent knows them.
+"""TopicCatalog: the topics, as this agent knows them.
 
-Data path   every request names topics; **catalog** turns names and ids into `Topic`
-Owns        the cache of topics and of changed settings and how old it may be, creating, altering, growing and deleting
-Leaves      the rows to the metadata store, logs and objects of a deleted topic to `agent_session` and `retention`, what
-            changed settings add up to, to `dynamic`
+Data path   every request names topics; **topic_catalog** resolves names and ids to `Topic`
+Owns        the cache of topics and dynamic settings and its maximum age; creating, altering, growing and deleting
+            topics
+Leaves      rows to the metadata store, logs and objects of a deleted topic to `agent_session` and `retention`, merging
+            settings to `dynamic_settings`
 """
 
 import asyncio
@@ -37,12 +38,12 @@ log: Final = logging.getLogger(__name__)
 FRESH_S: Final = 300.0
 MISS_S: Final = 1.0
 MISS_AMONG_OTHERS_S: Final = 0.02
-"""Where other agents create topics too, and the news of it may be slower than a client."""
+"""Maximum age of a miss in a cluster: a client may be faster than the notification about a new topic."""
 CHANGE_TRIES: Final = 10
 
 
 class _ParsedConfig(NamedTuple):
-    """A topic's settings, and what they were made of; good while both are the same values still."""
+    """A topic's parsed settings and their input; valid while the input is the same object."""
 
     topic: Topic
     defaults: Values
@@ -51,7 +52,7 @@ class _ParsedConfig(NamedTuple):
 
 class TopicCatalog:
     def __init__(self, dependencies: Dependencies, *, on_settings_changed: Callable[[], None] = lambda: None) -> None:
-        """`on_settings_changed` is called when the settings of this agent, or of topics in the cache, have changed."""
+        """`on_settings_changed` is called when settings of this agent or of cached topics have changed."""
         self._dependencies = dependencies
         self._apply_settings = on_settings_changed
         self.dynamic = DynamicSettings(dependencies, on_settings_changed=on_settings_changed)
@@ -63,9 +64,9 @@ class TopicCatalog:
         self._creating = asyncio.Lock()
         self.hits = 0
         self.misses = 0
-        self.evictions = 0  # never: there is a limit of topics, and all of them are kept
+        self.evictions = 0  # no eviction: the number of topics is limited, and all are cached
         self._changing = asyncio.Lock()
-        """Held while topics are read or changed: an answer that was asked for before a change must not undo it."""
+        """Held while topics are read or changed: a read that started before a change must not undo it."""
 
     def __repr__(self) -> str:
         return f"<TopicCatalog topics={len(self._by_name)}>"
@@ -78,40 +79,42 @@ class TopicCatalog:
         return self.dynamic.settings.topics
 
     def config_of(self, topic: Topic) -> TopicConfig:
-        """The settings in force for a topic: its own, and for the others the defaults as they are now."""
+        """The effective settings of a topic: its own, and the current defaults."""
         newest = self._by_id.get(topic.topic_id, topic)
         defaults = self.dynamic.topic_defaults
         known = self._configs.get(topic.topic_id)
         if known is not None and known.topic is newest and known.defaults is defaults:
             return known.config
         config = parse_topic_config(newest.overrides, defaults)
-        if len(self._configs) > len(self._by_id):  # some are of topics that are gone
+        if len(self._configs) > len(self._by_id):  # some belong to deleted topics
             self._configs.clear()
         self._configs[topic.topic_id] = _ParsedConfig(newest, defaults, config)
         return config
 
     async def configs(self) -> dict[TopicId, TopicConfig]:
-        """The settings in force of every topic, for whoever looks after all of them. A topic whose settings can't be
-        read, because another version wrote them, must not keep the others from being looked after."""
+        """The effective settings of all topics, for maintenance. A topic whose settings can't be parsed, because
+        another version wrote them, is skipped."""
         configs: dict[TopicId, TopicConfig] = {}
         for topic in await self.all():
             try:
                 configs[topic.topic_id] = self.config_of(topic)
             except InvalidConfig as error:
-                log.warning("topic is left as it is", extra={"topic": topic.name, "why": str(error)})
+                log.warning(
+                    "topic skipped, its settings can't be parsed", extra={"topic": topic.name, "why": str(error)}
+                )
         return configs
 
     def known(self, topic_id: TopicId) -> Topic | None:
-        """The topic as it is in the cache, however old that is."""
+        """The topic in the cache, whatever the cache's age."""
         return self._by_id.get(topic_id)
 
     def name_of(self, partition: PartitionId) -> TopicPartition | PartitionId:
-        """The name of a partition, for people; its id where its topic isn't known here."""
+        """The name of a partition, for display; its id if the topic isn't in the cache."""
         topic = self._by_id.get(partition.topic_id)
         return partition if topic is None else TopicPartition(topic.name, partition.partition)
 
     def invalidate(self) -> None:
-        """Somebody else changed topics or settings: read all of it before the next answer."""
+        """Another agent changed topics or settings: read them again before the next result."""
         self._loaded_at = None
 
     async def changed(self) -> Overrides:
@@ -142,15 +145,15 @@ class TopicCatalog:
             return None
 
     async def find_cached(self, name: str) -> Topic:
-        """As `find`, for those who look all the time: one that isn't known is not asked for again. What other agents
-        create is told by the store."""
+        """Like `find`, for frequent callers: an unknown topic is not looked up again. The store notifies about topics
+        that other agents create."""
         await self._refresh(FRESH_S, is_known=self._loaded_at is not None)
         if (topic := self._by_name.get(name)) is None:
             raise UnknownTopic(name)
         return topic
 
     async def find_partition(self, name: TopicPartition) -> PartitionId | UnknownTopic:
-        """Which partition a name stands for now, or that it stands for none."""
+        """The partition that the name means now; raises if there is none."""
         try:
             topic = await self.find(name.topic)
         except UnknownTopic as error:
@@ -177,7 +180,7 @@ class TopicCatalog:
         overrides: Mapping[str, str] | None = None,
         dry_run: bool = False,
     ) -> Topic:
-        """Create a topic, or only say whether it could be; raises what is wrong with it."""
+        """Create a topic, or with `dry_run` only check that it could be created."""
         check_topic_name(name)
         count = self._settings.default_partitions if partitions is None else partitions
         if not 1 <= count <= self._settings.max_partitions:
@@ -207,10 +210,8 @@ class TopicCatalog:
     async def alter(
         self, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str]], *, dry_run: bool = False
     ) -> Topic:
-        """Give a topic other settings, or only say whether it could have them.
-
-        `change` makes them of those in force, and is asked again when somebody else was quicker, so that of two changes
-        none is lost.
+        """Change a topic's settings, or with `dry_run` only check the change. `change` computes them from the current
+        ones, and is called again after a concurrent change, so that no change is lost.
         """
         topic = await self.find(name)
         for _ in range(CHANGE_TRIES):
@@ -225,10 +226,10 @@ class TopicCatalog:
             )
             if topic.overrides == overrides:
                 return topic
-        raise Unavailable(f"topic settings are changed by too many at once; name={name}")
+        raise Unavailable(f"too many concurrent changes of topic settings; name={name}")
 
     async def grow(self, name: str, partitions: int, *, dry_run: bool = False) -> Topic:
-        """Give a topic more partitions, or only say whether it could have them; there are never fewer."""
+        """Add partitions to a topic, or with `dry_run` only check the change; the number never decreases."""
         topic = await self.find(name)
         for _ in range(CHANGE_TRIES):
             self._check_growth(topic, partitions)
@@ -241,7 +242,7 @@ class TopicCatalog:
             )
             if topic.partitions == partitions:
                 return topic
-        raise Unavailable(f"topic is changed by too many at once; name={name}")
+        raise Unavailable(f"too many concurrent changes of the topic; name={name}")
 
     def _check_growth(self, topic: Topic, partitions: int) -> None:
         if topic.name == OFFSETS_TOPIC:
@@ -266,7 +267,7 @@ class TopicCatalog:
         return changed
 
     async def find_or_create(self, name: str) -> Topic:
-        """For clients that produce to, or ask about, a topic that isn't there yet; several may do so at once."""
+        """Find a topic, or create it for clients that use an unknown topic, several of them concurrently."""
         async with self._creating:
             try:
                 return await self.find(name)
@@ -275,7 +276,7 @@ class TopicCatalog:
             try:
                 return await self.create(name)
             except TopicExists:
-                return await self.find(name)  # another agent was quicker
+                return await self.find(name)  # another agent has created it concurrently
 
     def _check_collision(self, name: str) -> None:
         """Kafka's rule: names that differ only in `.` and `_` would share their metrics."""
@@ -293,14 +294,14 @@ class TopicCatalog:
             self._by_id.pop(topic.topic_id, None)
 
     async def reload(self) -> None:
-        """Read the topics again, because somebody changed them; what is known is served meanwhile."""
+        """Read the topics again after a change; the cache is served meanwhile."""
         async with self._changing:
             await self._read()
 
     async def renew(self) -> None:
-        """Read topics and settings again, for a caller that shows them to an operator: a change that any agent has
-        acknowledged before this call is known when it returns. Callers that come at once share a reading. While the
-        store is away, what is known stays."""
+        """Read topics and settings again, for a caller that shows them to an operator: the cache then has all changes
+        acknowledged by any agent before this call. Concurrent callers share a read. While the store is unavailable, the
+        cache stays as it is."""
         asked = self._dependencies.clock.monotonic()
         with suppress(Unavailable):
             async with self._changing:
@@ -311,12 +312,11 @@ class TopicCatalog:
         return self._loaded_at is not None and self._dependencies.clock.monotonic() - self._loaded_at < seconds
 
     async def _refresh(self, seconds: float, *, is_known: bool = False) -> None:
-        """Read topics and settings again unless that was done within `seconds`; all who want it wait for one reading.
-
-        What is known goes on being served while the store is away.
+        """Read topics and settings again unless the cache is younger than `seconds`; concurrent callers share a read.
+        While the store is unavailable, the cache is served.
         """
         async with self._changing:
-            # One call that fails is waited for, not each; heartbeats find out when the store is back.
+            # Only one call waits for an unavailable store; heartbeats notice when it is back.
             if self._is_fresh(seconds) or (is_known and self._dependencies.metadata.failures_in_a_row):
                 return
             try:
@@ -338,7 +338,7 @@ class TopicCatalog:
 
     @asynccontextmanager
     async def _change(self) -> AsyncIterator[None]:
-        """For a change in the store. One that failed may have happened: what we know is old then."""
+        """Wraps a change in the store. A failed change may have been applied, so the cache is invalidated then."""
         async with self._changing:
             try:
                 yield

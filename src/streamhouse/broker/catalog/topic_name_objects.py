@@ -1,8 +1,8 @@
-"""Topic names in the object store: segments know topics by their ids alone, and a lost database takes the names along.
+"""Topic names in the object store: segments contain only topic ids, so the names would be lost with the database.
 
-Data path   none: written when a generation begins, read by whoever registers objects anew
+Data path   none: written when a generation begins, read by orphan adoption
 Owns        the objects `topics/…`
-Leaves      topics to the metadata store; settings, which may change, are not written here
+Leaves      topics to the metadata store; settings are not written, because they may change
 """
 
 import json
@@ -25,7 +25,7 @@ class TopicName:
 
 
 async def write_topic_names(metadata: MetadataStore, objects: ObjectStore) -> None:
-    """Write the names of topics that have none in the store."""
+    """Write the names of topics that are missing in the object store."""
     topics = await metadata.topics()
     if not topics:
         return
@@ -36,11 +36,11 @@ async def write_topic_names(metadata: MetadataStore, objects: ObjectStore) -> No
             try:
                 await objects.put_new(topic_key(topic.topic_id), [json.dumps(told).encode()])
             except ObjectExists:
-                continue  # another agent was quicker
+                continue  # another agent has written it
 
 
 async def read_topic_names(objects: ObjectStore) -> Mapping[TopicId, TopicName]:
-    """What the store knows of topics; an object that can't be read tells nothing."""
+    """The topic names in the object store; unreadable objects are skipped."""
     found: dict[TopicId, TopicName] = {}
     async for meta in objects.list(TOPICS_PREFIX):
         topic_id = parse_topic_key(meta.key)

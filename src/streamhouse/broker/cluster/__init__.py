@@ -1,1 +1,1 @@
-"""Cluster: agents beside each other: who is there, who leads, what moves, and what the living do for the dead."""
+"""Cluster: membership, leaders and preferred leaders, departed agents, and the identity of the stores."""

@@ -1,6 +1,6 @@
 """Cluster: the agents that are alive and the leader of each partition, as this agent knows them.
 
-Owns        the membership list, the cache of leases, and waking those who wait for a change of either
+Owns        the membership, the cache of leases, and waking waiters at a change of either
 Leaves      preferred leaders to `model.cluster`; acquiring and releasing leases to `session` and `failover`
 
 This knowledge may be stale, and safety does not depend on it: the metadata store rejects a write by an agent that is
@@ -34,13 +34,13 @@ log = logging.getLogger(__name__)
 
 LEASES_FRESH_S: Final = 30.0
 LEASES_FRESH_DEAF_S: Final = 1.0
-"""While no changes are pushed, because the listening connection is down."""
+"""Maximum age of the cache while the connection for notifications is down."""
 
 MAX_CHOICES: Final = 100_000
 
 
 class Leader(NamedTuple):
-    """Who leads a partition, or should: nobody holds it, and its first request will make this agent take it."""
+    """The leader of a partition; without a lease (epoch -1), the agent that will take it with the first request."""
 
     session: Session | None
     epoch: int
@@ -60,16 +60,16 @@ class Cluster:
         self._dependencies = dependencies
         self._settings = dependencies.settings.cluster
         self._own: Session | None = None
-        self._roll = Membership(now_ms=0, sessions=())
+        self._membership = Membership(now_ms=0, sessions=())
         self._live: dict[SessionId, Session] = {}
         self._members: dict[NodeId, Session] = {}
         self._eligible: dict[NodeId, Session] = {}
         self._choices: dict[bytes, NodeId | None] = {}
         self._leases: dict[TopicId, _Leases] = {}
         self._loading = asyncio.Lock()
-        self._news: asyncio.Future[None] | None = None
-        self._asked = asyncio.Event()
-        self._heard_of_leases = 0
+        self._next_change: asyncio.Future[None] | None = None
+        self._refresh_requested = asyncio.Event()
+        self._lease_changes = 0
         self._topics_changed: Callable[[], None] | None = None
         self.departed = DepartedAgents(self._settings, clock=dependencies.clock)
         self.lease_hits = 0
@@ -79,49 +79,49 @@ class Cluster:
         nodes = ",".join(str(session.node_id) for session in self._live.values())
         return f"<Cluster live={nodes} members={len(self._members)} topics={len(self._leases)}>"
 
-    # --- life
+    # --- lifecycle
 
     async def run(self, *, topics_changed: Callable[[], None]) -> None:
-        """Keep the roll and listen for changes, for ever."""
+        """Keep the membership current and listen for changes, until cancelled."""
         self._topics_changed = topics_changed
-        unsubscribe = self._dependencies.metadata.subscribe(self._heard)
+        unsubscribe = self._dependencies.metadata.subscribe(self._on_change)
         try:
             while True:
                 with suppress(Unavailable):
                     await self.refresh()
-                await self._rest()
+                await self._wait_for_refresh()
         finally:
             unsubscribe()
 
-    async def _rest(self) -> None:
-        """Until something is heard, somebody's time is up, or a while has passed."""
-        left_s = [(each.expires_at_ms - self._roll.now_ms) / 1000 for each in self.others()]
+    async def _wait_for_refresh(self) -> None:
+        """Wait for a change, the expiry of a session, or the refresh interval."""
+        left_s = [(each.expires_at_ms - self._membership.now_ms) / 1000 for each in self.others()]
         due = min([self._settings.refresh_s, *(left + 0.01 for left in left_s if left > 0)])
         sleeping = asyncio.ensure_future(self._dependencies.clock.sleep(due))
-        asked = asyncio.ensure_future(self._asked.wait())
+        asked = asyncio.ensure_future(self._refresh_requested.wait())
         try:
             await asyncio.wait({sleeping, asked}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             sleeping.cancel()
             asked.cancel()
             await asyncio.gather(sleeping, asked, return_exceptions=True)
-        self._asked.clear()
+        self._refresh_requested.clear()
 
-    def joined(self, session: Session) -> None:
-        """A session of this agent began: it is alive, whatever the last roll said."""
+    def on_session_opened(self, session: Session) -> None:
+        """A session of this agent was opened: it counts as alive even if the last membership lacks it."""
         self._own = session
-        self._called(self._roll)
+        self._apply(self._membership)
 
     async def refresh(self) -> None:
-        self._called(await self._dependencies.metadata.membership())
+        self._apply(await self._dependencies.metadata.membership())
 
-    def ask(self) -> None:
-        """Have the roll read again soon."""
-        self._asked.set()
+    def refresh_soon(self) -> None:
+        """Request an early refresh of the membership."""
+        self._refresh_requested.set()
 
-    def _called(self, roll: Membership) -> None:
+    def _apply(self, roll: Membership) -> None:
         before = self._members, self._eligible, set(self._live)
-        self._roll = roll
+        self._membership = roll
         live = {
             each.session_id: each
             for each in roll.sessions
@@ -129,7 +129,7 @@ class Cluster:
         }
         if self._own is not None:
             live.setdefault(self._own.session_id, self._own)
-        self.departed.called(roll, before=self._live, live=live)
+        self.departed.update(roll, before=self._live, live=live)
         self._live = live
         self._members = {each.node_id: each for each in live.values() if not each.draining}
         self._eligible = self._eligible_members(roll.now_ms)
@@ -137,10 +137,11 @@ class Cluster:
             if before[0].keys() != self._members.keys():
                 log.info("members of the cluster", extra={"nodes": ",".join(map(str, sorted(self._members)))})
             self._choices.clear()
-            self._announce()
+            self._notify()
 
     def _eligible_members(self, now_ms: int) -> dict[NodeId, Session]:
-        """The members without those that clients may not have found again; all of them if nobody else is there."""
+        """The members that may be preferred leaders: all but those that came back a moment ago; if none is left,
+        all."""
         found = {
             node: each
             for node, each in self._members.items()
@@ -148,39 +149,39 @@ class Cluster:
         }
         return found or self._members
 
-    def _heard(self, change: Change) -> None:
+    def _on_change(self, change: Change) -> None:
         kind = change.kind
         if kind in (ChangeKind.LEASES, ChangeKind.EVERYTHING):
-            self.forget_leases(change.topic_id)
+            self.invalidate_leases(change.topic_id)
         if kind in (ChangeKind.SESSIONS, ChangeKind.EVERYTHING):
-            self._asked.set()
+            self._refresh_requested.set()
         if kind in (ChangeKind.TOPICS, ChangeKind.SETTINGS, ChangeKind.EVERYTHING) and self._topics_changed:
             self._topics_changed()
-        self._announce()
+        self._notify()
 
-    def _announce(self) -> None:
-        news, self._news = self._news, None
+    def _notify(self) -> None:
+        news, self._next_change = self._next_change, None
         if news is not None and not news.done():
             news.set_result(None)
 
-    def news(self) -> "asyncio.Future[None]":
-        """Done at the next change of anything here; shared, so it is waited for with a shield."""
-        if self._news is None or self._news.done():
-            self._news = asyncio.get_running_loop().create_future()
-        return self._news
+    def next_change(self) -> "asyncio.Future[None]":
+        """A future that is done at the next change; shared, so await it with a shield."""
+        if self._next_change is None or self._next_change.done():
+            self._next_change = asyncio.get_running_loop().create_future()
+        return self._next_change
 
     async def wait_for_change(self, seconds: float) -> None:
         """Return at the next change, or after `seconds`."""
-        await wait_either(self.news(), self._dependencies.clock.sleep(seconds))
+        await wait_either(self.next_change(), self._dependencies.clock.sleep(seconds))
 
-    # --- who is there
+    # --- membership
 
     @property
     def roll(self) -> Membership:
-        return self._roll
+        return self._membership
 
     def live(self) -> list[Session]:
-        """Agents that may hold leases, by node id."""
+        """Live agents by node id."""
         return sorted(self._live.values(), key=lambda each: each.node_id)
 
     def others(self) -> list[Session]:
@@ -188,27 +189,27 @@ class Cluster:
         return [each for each in self._live.values() if each.session_id != own]
 
     def dead(self) -> list[Session]:
-        """Sessions that have not ended and will not go on: their time is up, or somebody recovers them."""
-        return [each for each in self._roll.sessions if each.session_id not in self._live]
+        """Sessions that are expired or being recovered, and have not ended."""
+        return [each for each in self._membership.sessions if each.session_id not in self._live]
 
     def find(self, session_id: SessionId | None) -> Session | None:
         return self._live.get(session_id) if session_id is not None else None
 
     @property
     def is_draining(self) -> bool:
-        """Whether this agent was asked to give everything away."""
+        """Whether this agent is draining."""
         return self._own is not None and self._own.node_id not in self._members
 
     @property
     def has_successors(self) -> bool:
-        """Whether somebody else would take what this agent gives away."""
+        """Whether another agent can take this agent's partitions."""
         own = self._own.node_id if self._own is not None else None
         return any(node != own for node in self._members)
 
-    # --- who should lead
+    # --- preferred leaders
 
     def preferred_leader(self, partition: PartitionId, pinned_to: NodeId | None = None) -> Session | None:
-        """The agent that should lead the partition; None when nobody may."""
+        """The agent that should lead the partition; None if there is none."""
         if pinned_to is not None and (pinned := self._eligible.get(pinned_to)) is not None:
             return pinned
         return self._choice(partition_key(partition))
@@ -224,17 +225,17 @@ class Cluster:
     def is_ours(self, partition: PartitionId, pinned_to: NodeId | None = None) -> bool:
         return self._is_own(self.preferred_leader(partition, pinned_to))
 
-    def does(self, chore: str) -> bool:
-        """Whether a chore that one agent is enough for is this agent's."""
+    def owns_task(self, chore: str) -> bool:
+        """Whether this agent is the one that runs a task of the whole cluster."""
         return self._dependencies.single_agent or self._is_own(self._choice(chore.encode()))
 
     def _is_own(self, session: Session | None) -> bool:
         return session is not None and self._own is not None and session.session_id == self._own.session_id
 
-    # --- who leads
+    # --- leaders
 
     async def leaders(self, topics: Sequence[Topic]) -> Mapping[PartitionId, Leader]:
-        """Who leads the partitions of these topics, or should."""
+        """The leaders of these topics' partitions, or else their preferred leaders."""
         states = await self._states([topic.topic_id for topic in topics])
         wanted = (PartitionId(topic.topic_id, number) for topic in topics for number in range(topic.partitions))
         return {partition: self._leader(partition, states.get(partition)) for partition in wanted}
@@ -244,13 +245,13 @@ class Cluster:
         return self._leader(partition, states.get(partition))
 
     async def owners(self, partitions: Sequence[PartitionId]) -> Mapping[PartitionId, Session | None]:
-        """Who should lead these partitions, wherever their leases are."""
+        """The preferred leaders of these partitions, whoever holds their leases."""
         states = await self._states(list(dict.fromkeys(partition.topic_id for partition in partitions)))
         pins = {partition: state.pinned_to for partition, state in states.items()}
         return {partition: self.preferred_leader(partition, pins.get(partition)) for partition in partitions}
 
     async def require_ours(self, name: TopicPartition, partition: PartitionId) -> None:
-        """Raise `NotLeader`, which says who to ask, unless this agent should lead the partition."""
+        """Raise `NotLeader` with the leader's address unless this agent should lead the partition."""
         if self._dependencies.single_agent:
             return
         state = (await self._states([partition.topic_id])).get(partition)
@@ -264,7 +265,7 @@ class Cluster:
         return NotLeader(name, node_id=session.node_id, epoch=leader.epoch, address=session.kafka)
 
     def leads(self, state: PartitionState) -> bool:
-        """Whether this agent leads the partition, or will; chores of a partition are its leader's."""
+        """Whether this agent leads the partition, or will lead it; the leader runs the partition's maintenance."""
         return self._dependencies.single_agent or self._is_own(self._leader(state.partition, state).session)
 
     def _leader(self, partition: PartitionId, state: PartitionState | None) -> Leader:
@@ -272,22 +273,23 @@ class Cluster:
             return Leader(holder, state.epoch)
         return Leader(self.preferred_leader(partition, state.pinned_to if state is not None else None), -1)
 
-    def took(self, partition: PartitionId, epoch: Epoch) -> None:
-        """This agent leads the partition now."""
+    def on_lease_acquired(self, partition: PartitionId, epoch: Epoch) -> None:
+        """This agent has acquired the partition's lease."""
         known = self._leases.get(partition.topic_id)
         if known is not None and self._own is not None and (state := known.states.get(partition)) is not None:
             known.states[partition] = replace(state, holder=self._own.session_id, epoch=epoch)
 
-    def forget_leases(self, topic_id: TopicId | None) -> None:
-        """What is known of a topic's leases, or of all, is old."""
-        self._heard_of_leases += 1
+    def invalidate_leases(self, topic_id: TopicId | None) -> None:
+        """Invalidate the cached leases of a topic, or of all topics."""
+        self._lease_changes += 1
         if topic_id is None:
             self._leases.clear()
         else:
             self._leases.pop(topic_id, None)
 
     async def _states(self, topic_ids: Sequence[TopicId]) -> Mapping[PartitionId, PartitionState]:
-        """All who want it wait for one reading. What is known goes on being told while the store is away."""
+        """Lease states of topics; concurrent callers share a read. While the store is unavailable, the cache is
+        served."""
         if self._missing(topic_ids):
             async with self._loading:
                 if missing := self._missing(topic_ids):
@@ -312,13 +314,13 @@ class Cluster:
         ]
 
     async def _load(self, topic_ids: Sequence[TopicId]) -> None:
-        asked_at, heard = self._dependencies.clock.monotonic(), self._heard_of_leases
+        asked_at, heard = self._dependencies.clock.monotonic(), self._lease_changes
         try:
             states = await self._dependencies.metadata.partitions(topic_ids)
         except Unavailable:
             return
-        # An answer that was overtaken by news is told to those who wait, and asked for again by the next.
-        if heard != self._heard_of_leases:
+        # After a change during the read, the result is returned to the waiters, but not cached.
+        if heard != self._lease_changes:
             asked_at -= LEASES_FRESH_S
         for topic_id in topic_ids:
             mine = {state.partition: state for state in states if state.partition.topic_id == topic_id}
@@ -326,7 +328,7 @@ class Cluster:
 
 
 async def wait_either(news: "asyncio.Future[Any]", other: Awaitable[None]) -> None:
-    """Return when one of them is done; the future is left alone."""
+    """Return when one of them is done; the future is not cancelled."""
     waiting = asyncio.ensure_future(other)
     try:
         await asyncio.wait({news, waiting}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,21 +1,22 @@
-"""Departed: agents that went a moment ago: still named to Kafka clients; after a death given nothing when back at once.
+"""Departed agents: still advertised to Kafka clients; after a crash and a quick return, without partitions at first.
 
-Data path   roll of sessions -> **departed** -> Metadata answers, connections, placement
-Owns        how long a dead agent's address is told, and how long a departed agent's id leads to a living one; how long
-            an agent that came back has to wait for partitions
-Leaves      who is alive to `cluster`, who leads its partitions now to placement and leases
+Data path   membership -> **departed_agents** -> Metadata responses, connections, preferred leaders
+Owns        how long a dead agent's address is advertised, how long a departed agent's id is advertised with a live
+            agent's address, how long a returned agent gets no partitions
+Leaves      membership to `cluster`, the next leaders to preferred leaders and leases
 
-librdkafka drops a broker that an answer doesn't name, and what its partitions were waiting for with it: the leaders
-that the same answer names are believed only after its next question, a second later. While the dead agent is named
-beside them, its partitions move at once. An agent that left in order has given everything away before, and isn't kept.
+librdkafka drops a broker that a metadata response doesn't list, together with the requests that wait for it, and uses
+the new leaders of that response only after its next request, a second later. While the dead agent is listed besides
+them, its partitions move at once. An agent that stopped orderly has transferred its partitions before, and isn't
+listed.
 
-Java clients, and librdkafka's admin calls, wait for an agent that they chose by its id until the call's deadline, a
-minute, also when it is gone from the answers: for as long, the id of an agent that died or left is listed with a living
-agent's address. When the id is an agent's own again, connections that were made to others for it are wrong, and Java
-clients keep them: `misdirected` says which ones may be.
+Java clients, and librdkafka's admin calls, bind a call to a node id and wait for it until the call's deadline, a
+minute, even if it is gone from the metadata. For that time, the id of a departed agent is listed with a live agent's
+address. When the id's own agent is back, connections to others for this id are wrong, and Java clients keep them:
+`misdirected` returns when they may have been opened.
 
-Clients don't knock at once again where they were refused: librdkafka waits for up to ten seconds, and whatever is led
-there waits with it, although the agent is back. So its partitions stay with those who took them over for that long.
+Clients don't reconnect at once after a refused connection: librdkafka waits up to ten seconds, and so do the requests
+for partitions of an agent that is back. So its partitions stay with the agents that took them over for that time.
 """
 
 from collections.abc import Collection, Mapping
@@ -27,10 +28,10 @@ from streamhouse.model.cluster import Membership, Session
 from streamhouse.model.names import NodeId, SessionId
 
 REMEMBERED_S: Final = 3600.0
-"""How long after it went an agent's id is remembered: longer than clients keep connections that they don't use."""
+"""How long a departed agent's id is remembered: longer than clients keep idle connections."""
 MAX_REMEMBERED: Final = 1000
 MISDIRECTED_S: Final = 3.0
-"""How long after an agent's return others may still name its id with a living agent's address."""
+"""How long after an agent's return other agents may still advertise its id with another address."""
 
 
 class _Departure(NamedTuple):
@@ -51,10 +52,11 @@ class DepartedAgents:
     def __repr__(self) -> str:
         return f"<DepartedAgents nodes={sorted(self._departures)}>"
 
-    def called(
+    def update(
         self, roll: Membership, *, before: Mapping[SessionId, Session], live: Mapping[SessionId, Session]
     ) -> None:
-        """A new roll: those that were alive before and aren't went; those whose time has run out died."""
+        """Apply a new membership: agents that are not live any more have departed; those with an expired session
+        died."""
         now = self._clock.monotonic()
         self._forget(now)
         latest = {each.session_id: each for each in roll.sessions}
@@ -72,7 +74,7 @@ class DepartedAgents:
         self._departures = dict(kept[-MAX_REMEMBERED:])
 
     def advertised(self, live: Collection[Session]) -> list[Session]:
-        """The dead to be named beside the living, by node id; none whose number or address is a living agent's."""
+        """Dead agents to list besides live ones, by node id; none with the id or address of a live agent."""
         addresses = {each.kafka for each in live}
         return [
             each.session
@@ -81,7 +83,8 @@ class DepartedAgents:
         ]
 
     def redirected(self, live: Collection[Session]) -> list[Session]:
-        """Those whose ids lead to a living agent, by node id; none whose number is a living agent's."""
+        """Departed agents whose ids are advertised with a live agent's address, by node id; none with the id of a live
+        agent."""
         return [each.session for each in self._gone(live, within_s=self._redirected_s)]
 
     def _gone(self, live: Collection[Session], *, within_s: float) -> list[_Departure]:
@@ -93,10 +96,8 @@ class DepartedAgents:
         ]
 
     def misdirected(self) -> list[tuple[float, float]]:
-        """From when to when connections were made to living agents for ids that now have agents of their own.
-
-        Told when it is over: while not all agents know of a return, such connections are still made.
-        """
+        """Time ranges in which clients connected to other agents for ids whose agents are back. Returned when they are
+        over: until all agents know of the return, clients still open such connections."""
         now = self._clock.monotonic()
         return [
             (each.noticed_at, each.back_at + MISDIRECTED_S)
@@ -104,17 +105,15 @@ class DepartedAgents:
             if each.back_at is not None and each.back_at + MISDIRECTED_S <= now
         ]
 
-    def times(self) -> list[float]:
-        """When it was noticed that agents went whose ids lead to a living one."""
+    def noticed_times(self) -> list[float]:
+        """When the departures were noticed of agents whose ids are advertised with a live agent's address."""
         now = self._clock.monotonic()
         noticed = [each.noticed_at for each in self._departures.values() if each.back_at is None]
         return [at for at in noticed if now - at < self._redirected_s]
 
     def is_delayed(self, session: Session, *, now_ms: int) -> bool:
-        """Whether clients may still shun this living agent's address, because somebody died there.
-
-        Who has been there for long by the time its predecessor's death is noticed has been found again by everybody.
-        """
+        """Whether clients may still avoid this live agent's address, because its predecessor died there. An agent that
+        has been back for long when the death is noticed is known to all clients."""
         now, wait_s = self._clock.monotonic(), self._return_wait_s
         return now_ms - session.started_at_ms < wait_s * 1000 and any(
             each.died and each.session.kafka == session.kafka and now - each.noticed_at < wait_s

@@ -1,12 +1,12 @@
-"""Store time: the metadata store's clock as this agent last read it, and the time that both clocks agree on.
+"""Store clock: the metadata store's clock as this agent last read it, and the time agreed by both clocks.
 
-Data path   off; flush, compaction, retention and groups ask **store time** what is old, and since when something ages
-Owns        the last reading of the store's clock, counted on by the agent's monotonic clock
-Leaves      reading it again to `Doors.agreed_now_ms`, which retention calls every few minutes
+Data path   none; flush, compaction, retention and groups use it to decide what is old, and to store timestamps
+Owns        the last reading of the store's clock, advanced by the agent's monotonic clock
+Leaves      reading it again to `Dependencies.agreed_now_ms`, which retention calls every few minutes
 
-What expires is decided by several agents, one after the other. An agent whose wall clock runs ahead must not delete
-early, and an agent whose wall clock is behind must not write times that make others delete early. So ages end by the
-earlier of two clocks and begin by the later.
+Several agents in turn decide what expires. An agent whose wall clock is ahead must not delete early, and an agent whose
+wall clock is behind must not write timestamps that make others delete early. So ages end by the earlier of two clocks
+and begin by the later.
 """
 
 from typing import NamedTuple
@@ -16,9 +16,9 @@ class AgreedTime(NamedTuple):
     """The agent's wall clock and the metadata store's, ordered."""
 
     earlier_ms: int
-    """For deciding what is old."""
+    """For deciding what has expired."""
     later_ms: int
-    """For writing down since when something ages."""
+    """For timestamps from which an age counts."""
 
 
 class StoreClock:
@@ -29,11 +29,11 @@ class StoreClock:
         return f"<StoreClock read={self._read}>"
 
     def note(self, store_ms: int, *, now: float) -> None:
-        """The store's clock said `store_ms` when the agent's monotonic clock said `now`."""
+        """Note a reading `store_ms` of the store's clock at the monotonic time `now`."""
         self._read = (store_ms, now)
 
     def agreed(self, own_ms: int, *, now: float) -> AgreedTime:
-        """The agent's wall clock `own_ms` beside the store's as last read; alone before the first reading."""
+        """The agent's wall clock `own_ms` and the store's as last read; before the first reading only the agent's."""
         if self._read is None:
             return AgreedTime(own_ms, own_ms)
         read_ms, at = self._read

@@ -1,13 +1,12 @@
-"""Identity: the object store and the metadata store know each other, and whoever is foreign or older is refused.
+"""StoreIdentity: object store and metadata store identify each other; a foreign or older one is rejected.
 
 Data path   none: at the start of every session, now and then while it lasts, and before objects are swept
-Owns        the objects `cluster/id` and `generations/…`, when a generation begins, the sentence of each refusal
-Leaves      the judgement to `model.cluster_identity`, the rows to the metadata store, ending a session to
-            `agent_session`
+Owns        the objects `cluster/id` and `generations/…`, when a generation begins, the error texts
+Leaves      the comparison to `model.cluster_identity`, rows to the metadata store, ending a session to `agent_session`
 
-A generation is begun in the database first and then written to the store, so that whoever dies in between leaves a
-store that is behind, never one that is ahead. Generations are created create-only: of two databases that begin the same
-one, the second is refused.
+A generation is begun in the database first and then written to the object store, so that a crash in between leaves the
+object store behind, never ahead. Generation objects are written create-only: of two databases that begin the same one,
+the second is rejected.
 """
 
 import base64
@@ -38,14 +37,14 @@ log: Final = logging.getLogger(__name__)
 
 MAX_BODY: Final = 1024
 KEPT: Final = 8
-"""Whoever writes a generation deletes the one that is so much older, so that the newest is never deleted."""
+"""With a generation, the one that is this much older is deleted, so that the newest is never deleted."""
 SAMPLE: Final = 1000
-"""Objects that are looked at where a store and a database meet that have no identity yet."""
+"""Objects that are checked when stores without an identity are paired."""
 COMMAND: Final = "streamhouse recover"
 
 
 class StoreIdentity:
-    """Of one agent. `known` is the highest generation that it has begun or seen."""
+    """The store identity of one agent. `known` is the highest generation that it has begun or seen."""
 
     def __init__(self, dependencies: Dependencies) -> None:
         self._metadata, self._objects, self._ids = dependencies.metadata, dependencies.objects, dependencies.ids
@@ -58,7 +57,7 @@ class StoreIdentity:
         return f"<StoreIdentity {self.cluster_id} generation={self.known}>"
 
     async def check(self) -> None:
-        """Raise `Misconfigured` unless the stores belong together, as those do that meet for the first time."""
+        """Raise `Misconfigured` unless the stores belong together, or are paired for the first time."""
         before, bucket, after = await read_both(self._metadata, self._objects)
         pairing = check_pairing(before, bucket, after)
         if pairing is Pairing.NEW:
@@ -81,8 +80,8 @@ class StoreIdentity:
             await self._objects.delete(generation_key(generation - KEPT))
 
     async def watch(self, session_id: SessionId, *, is_its_turn: Callable[[], bool]) -> SessionLost:
-        """Look again and again whether the database still is the same, and begin a generation where objects were
-        registered since the last one; returns why the session must end."""
+        """Check periodically that the database is the same, and begin a generation if objects were registered since the
+        last one; returns why the session must end."""
         begun_at = self._clock.monotonic()
         while True:
             await self._clock.sleep(self._settings.lease.renew_s)
@@ -92,15 +91,15 @@ class StoreIdentity:
                     await self._begin_where_changed(session_id)
                     begun_at = self._clock.monotonic()
             except Unavailable as error:
-                log.warning("the stores' identity can't be looked at now", extra={"why": str(error)})
+                log.warning("the stores' identity can't be checked now", extra={"why": str(error)})
             except SessionLost as error:
                 return error
             except Misconfigured as error:
                 return SessionLost(session_id, why=str(error))
 
     async def seal(self, session_id: SessionId) -> None:
-        """Begin a generation behind all that the session registered: its log is gone, so a database from before that
-        would lack records, and must be refused."""
+        """Begin a generation after everything that the session registered: its log is deleted, so an older database
+        would lack records and must be rejected."""
         await self._begin_where_changed(session_id)
 
     async def _begin_where_changed(self, session_id: SessionId) -> None:
@@ -110,8 +109,8 @@ class StoreIdentity:
             self._newest_object = newest
 
     async def require_same_database(self, session_id: SessionId) -> None:
-        """Raise `SessionLost` when the database is another one than a moment ago, as after a restore below running
-        agents: nothing of this session may be written to it."""
+        """Raise `SessionLost` if the database was replaced, as by a restore while agents run: this session must not
+        write to it."""
         try:
             self._require_known(await self._metadata.identity())
         except Misconfigured as error:
@@ -129,7 +128,7 @@ class StoreIdentity:
 async def read_both(
     metadata: MetadataStore, objects: ObjectStore
 ) -> tuple[DatabaseIdentity, BucketIdentity, DatabaseIdentity]:
-    """The database, the store, and the database again, in this order."""
+    """Read the database, the object store, and the database again, in this order."""
     before = await metadata.identity()
     bucket = await read_bucket(objects)
     return before, bucket, await metadata.identity()
@@ -143,13 +142,13 @@ async def read_bucket(objects: ObjectStore) -> BucketIdentity:
 
 
 async def write_generation(objects: ObjectStore, generation: int, body: str) -> None:
-    """Create the generation's object; raise `Misconfigured` when somebody else has."""
+    """Create the generation's object; raise `Misconfigured` if another database has."""
     key = generation_key(generation)
     try:
         await objects.put_new(key, [body.encode()])
     except ObjectExists:
         found = await objects.get_range(key, 0, MAX_BODY)
-        if found != body.encode():  # else it is our own, and the answer was lost
+        if found != body.encode():  # otherwise it is our own, and the response was lost
             raise Misconfigured(
                 f"another database has begun this generation in the object store; generation={generation} "
                 f"by={found.decode(errors='replace')!r} why=the database was restored or copied, and the object store "
@@ -158,7 +157,7 @@ async def write_generation(objects: ObjectStore, generation: int, body: str) -> 
 
 
 async def write_identities(metadata: MetadataStore, objects: ObjectStore, ids: Ids) -> str:
-    """Write the cluster id into both, if what they hold doesn't speak against it; returns it."""
+    """Write the cluster id to both stores if their contents fit; returns it."""
     await _require_fitting(metadata, objects)
     cluster_id = await metadata.cluster_id(new_cluster_id(ids))
     await write_cluster_id(objects, cluster_id)
@@ -166,7 +165,7 @@ async def write_identities(metadata: MetadataStore, objects: ObjectStore, ids: I
 
 
 def new_cluster_id(ids: Ids) -> str:
-    """16 bytes in 22 characters, as Kafka's clients are used to see cluster ids."""
+    """16 bytes in 22 characters, the usual format of Kafka's cluster ids."""
     return base64.urlsafe_b64encode(ids.uuid().bytes).decode().rstrip("=")
 
 
@@ -181,8 +180,8 @@ async def write_cluster_id(objects: ObjectStore, cluster_id: str) -> None:
 
 
 async def _require_fitting(metadata: MetadataStore, objects: ObjectStore) -> None:
-    """For stores of a release that knew no identity: objects that rows name must be there, and objects that are there
-    must be known."""
+    """Check stores of a release without identities: referenced objects must exist, and existing objects must have
+    rows."""
     named = [each.key for each in await metadata.newest_objects(limit=10)]
     bucket, database = BucketIdentity(cluster_id=None, newest=0), await metadata.identity()
     if named:
@@ -229,7 +228,7 @@ async def _cluster_id_of(objects: ObjectStore) -> str | None:
 
 
 def mismatch_error(pairing: Pairing, bucket: BucketIdentity, database: DatabaseIdentity) -> str:
-    """Why an agent doesn't start on these two, and what to do."""
+    """Why an agent can't start with these stores, and what to do."""
     facts = (
         f"database_cluster={database.cluster_id or 'none'} store_cluster={bucket.cluster_id or 'none'} "
         f"database_generation={database.begun} store_generation={bucket.newest}"

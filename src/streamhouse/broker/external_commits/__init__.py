@@ -1,1 +1,1 @@
-"""Placing: segments that others wrote become part of partitions, in one commit over many leaders."""
+"""External commits: segments that Spark wrote are appended to partitions, in one transaction over many leaders."""

@@ -118,7 +118,7 @@ class ExternalCommits:
         if (known := await self._known(commit)) is not None:
             self.replayed += 1
             # The first coordinator may have died before it notified leaders; the client expects to read what it wrote.
-            await self._holds.look(commit.query, commit.epoch)
+            await self._holds.check(commit.query, commit.epoch)
             return known
         resolved = await self._resolve(commit)
         deadline = self._dependencies.deadline(self._settings.timeout_s)
@@ -127,7 +127,7 @@ class ExternalCommits:
                 done = await self._try(resolved, deadline)
             except Retriable as error:
                 for topic in resolved.topics:
-                    self._cluster.forget_leases(topic.topic_id)
+                    self._cluster.invalidate_leases(topic.topic_id)
                 await deadline.wait_to_retry(error)
             else:
                 self.committed += not done.is_replayed

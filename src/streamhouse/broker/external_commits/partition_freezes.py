@@ -131,7 +131,7 @@ class PartitionFreezes:
     async def _flush(self, agent_session: AgentSession, request: FreezeRequest, logs: Sequence[PartitionLog]) -> None:
         """Flush what was appended before the freeze."""
         for item, target in zip(logs, request.partitions, strict=True):
-            await item.wait_for(item.next_offset)
+            await item.wait_high_watermark(item.next_offset)
             item.request_flush(item.next_offset)
             await agent_session.reserve(item, item.next_offset + target.offsets)
         agent_session.flusher.flush_now()
@@ -161,7 +161,7 @@ class PartitionFreezes:
         else:
             hold.until = self._dependencies.clock.monotonic()
 
-    async def look(self, query: QueryId, epoch: int) -> None:
+    async def check(self, query: QueryId, epoch: int) -> None:
         """Unfreeze the partitions of a commit that is known to have happened."""
         for hold in tuple(self._holds.values()):
             if (hold.request.query, hold.request.epoch) == (query, epoch):
@@ -229,7 +229,7 @@ def _continue_after(logs: Sequence[PartitionLog], stored: StoredCommit) -> None:
     for item in logs:
         offsets = ranges.get(item.partition)
         if offsets is not None and item.closed is None and offsets.base == item.next_offset:
-            item.placed(offsets.end)
+            item.external_commit_applied(offsets.end)
 
 
 def _unfreeze(logs: Sequence[PartitionLog]) -> None:

@@ -40,7 +40,7 @@ class MetadataChangeListener:
         return f"<MetadataChangeListener topics_changed={self._topics_changed.is_set()}>"
 
     async def run(self) -> None:
-        """Until cancelled; returns at once where there are no others."""
+        """Run until cancelled; returns at once for a single agent."""
         if not self._dependencies.single_agent:
             unsubscribe = self._dependencies.metadata.subscribe(self._schemas.heard)
             try:
@@ -79,23 +79,22 @@ class LeadershipBalancer:
         return f"<LeadershipBalancer handed_over={self.handed_over} {'moving' if self._moving.locked() else 'at rest'}>"
 
     async def run(self, agent_session: AgentSession) -> None:
-        """Keep what this agent leads in line with what it should lead, until cancelled."""
+        """Transfer partitions to their preferred leaders, until cancelled."""
         if self._dependencies.single_agent:
             return
         while True:
             try:
                 await self.balance(agent_session)
             except (Unavailable, SessionLost, Stopping) as error:
-                if agent_session.end_reason is not None:  # all of it leaves with the session, one way or the other
+                if agent_session.end_reason is not None:  # the end of the session releases all partitions
                     return
                 log.warning("partitions stay where they are for now", extra={"why": str(error)})
             await self._cluster.wait_for_change(self._settings.refresh_s)
 
     async def leave(self, agent_session: AgentSession) -> None:
-        """Give everything away before the session ends: clients find the next leaders while this agent still answers.
-
-        Returns when nothing is left; raises when the stores don't let it. Cancelled by whoever loses deadline.
-        """
+        """Transfer all partitions before the session ends, so that clients find the next leaders while this agent still
+        responds. Returns when none is left; raises if the stores are unavailable. The caller limits its time by
+        cancelling it."""
         await self._dependencies.metadata.drain_session(agent_session.session.session_id)
         await self._cluster.refresh()
         while agent_session.end_reason is None and self._cluster.has_successors:
@@ -105,7 +104,8 @@ class LeadershipBalancer:
             await self._cluster.wait_for_change(self._settings.refresh_s)
 
     async def balance(self, agent_session: AgentSession) -> None:
-        """Hand over what others should lead, and take the groups that this agent should coordinate."""
+        """Transfer partitions that others should lead, and acquire the group shards that this agent should
+        coordinate."""
         async with self._moving:
             await self._groups.balance()
             await self._release_unopened(agent_session)
@@ -137,9 +137,9 @@ class LeadershipBalancer:
             await agent_session.transfer(logs, new_leaders)
         finally:
             for topic_id in {item.partition.topic_id for item in logs}:
-                self._cluster.forget_leases(topic_id)
+                self._cluster.invalidate_leases(topic_id)
         self.handed_over += len(logs)
-        log.info("partitions handed over", extra={"partitions": len(logs)})
+        log.info("partitions transferred", extra={"partitions": len(logs)})
 
 
 def _chunks(
@@ -151,7 +151,7 @@ def _chunks(
 
 
 async def within(seconds: float, work: Awaitable[None], *, clock: Clock, what: str) -> None:
-    """Do what is good to do before the end, for so long at most; what goes wrong is logged and left."""
+    """Run best-effort work of the shutdown for at most `seconds`; errors are logged."""
     try:
         await limited(work, seconds=seconds, clock=clock)
     except TimeoutError:
@@ -172,7 +172,7 @@ class DeadSessionRecovery:
         return f"<DeadSessionRecovery waiting={len(self._seen)} recovered={self.recovered.sessions}>"
 
     async def run(self, recovery: WalSessionRecovery) -> None:
-        """Recover what died, one after the other, until cancelled."""
+        """Recover dead sessions, one after the other, until cancelled."""
         if self._dependencies.single_agent:
             return
         while True:
@@ -182,22 +182,23 @@ class DeadSessionRecovery:
 
     @property
     def _retry_after_s(self) -> float:
-        """How long others have their turn: part of the time that is kept for taking over, not all of it."""
+        """How long the designated agent has priority: a part of the time reserved for taking over."""
         return min(self._settings.rescue_delay_s, self._dependencies.settings.lease.takeover_s / 4)
 
     def _due(self) -> list[Session]:
-        """Those whose turn is ours, and those that somebody else should have recovered by now."""
+        """Dead sessions that this agent is designated for, and those that another agent should have recovered by
+        now."""
         now = self._dependencies.clock.monotonic()
         dead = self._cluster.dead()
         self._seen = {each.session_id: self._seen.get(each.session_id, now) for each in dead}
         return [
             each
             for each in dead
-            if self._cluster.does(each.session_id) or now - self._seen[each.session_id] >= self._retry_after_s
+            if self._cluster.owns_task(each.session_id) or now - self._seen[each.session_id] >= self._retry_after_s
         ]
 
     def _disk_wait_over(self, dead: Session) -> bool:
-        """Whether its agent had its time to come back with its disk; by the store's clock, as it was last told."""
+        """Whether the time has passed in which the agent could have come back with its disk, by the store's clock."""
         return self._cluster.roll.now_ms - dead.expires_at_ms >= self._settings.disk_wait_s * 1000
 
     async def _recover(self, recovery: WalSessionRecovery, dead: Session) -> None:
@@ -205,4 +206,4 @@ class DeadSessionRecovery:
             self.recovered += await recovery.recover(dead, may_abandon=self._disk_wait_over(dead))
         except (StreamhouseError, OSError) as error:
             log.warning("session not recovered yet", extra={"session": dead.session_id, "why": str(error)})
-        self._cluster.ask()
+        self._cluster.refresh_soon()

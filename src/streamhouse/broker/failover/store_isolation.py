@@ -1,10 +1,11 @@
-"""CutOff: an agent whose writes don't reach the object store gives its leases up, if those of other agents do.
+"""StoreIsolation: an agent whose writes don't reach the object store, while other agents' do, gives up its leases.
 
-Data path   none; own writes and the other sessions' reports -> **cut off** -> session
-Owns        when an agent is cut off; writing something small where nobody has anything to write, to find out
+Data path   none; own writes and the other sessions' reports -> **store_isolation** -> session
+Owns        when an agent counts as isolated; probe writes while there is nothing else to write
 Leaves      counting writes to `stores.objects.watched`, reports to the heartbeat, ending the session to `agent_session`
 
-When nobody's writes reach the store, the store is away: then nobody gives anything up, because nobody could do better.
+If no agent's writes reach the store, the store is unavailable: no agent gives up its leases, because none could do
+better.
 """
 
 import asyncio
@@ -24,11 +25,11 @@ from streamhouse.stores.objects.startup_check import probe_store
 log = logging.getLogger(__name__)
 
 LEAST_HEARTBEATS: Final = 4
-"""So many heartbeats at least are waited for: the others' reports come with theirs."""
+"""Minimum number of heartbeats to wait: the other agents' reports arrive with theirs."""
 RECENT: Final = 0.75
-"""Share of the limit in which a write of another agent counts as one that goes through now."""
+"""Share of the limit within which another agent's write counts as current."""
 PROBE: Final = 0.25
-"""Share of the limit after which somebody who writes nothing tries it."""
+"""Share of the limit after which an agent without writes sends a probe."""
 
 
 def isolation_limit_s(settings: Settings) -> float:
@@ -36,7 +37,7 @@ def isolation_limit_s(settings: Settings) -> float:
 
 
 class IsolationRule:
-    """Decides; touches nothing."""
+    """The decision, as pure functions."""
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
@@ -45,11 +46,9 @@ class IsolationRule:
     def __repr__(self) -> str:
         return f"<IsolationRule limit_s={self._limit_s:g} others_since={self._others_since}>"
 
-    def is_cut_off(self, now: float, *, failing_since: float | None, others_age_s: float | None) -> bool:
-        """Whether for the whole limit no write of this agent went through and those of others did.
-
-        `others_age_s` is the age of the newest write of another agent that went through.
-        """
+    def is_isolated(self, now: float, *, failing_since: float | None, others_age_s: float | None) -> bool:
+        """Whether during the whole limit no write of this agent succeeded while those of others did. `others_age_s` is
+        the age of the newest successful write of another agent."""
         if failing_since is None or others_age_s is None or others_age_s >= RECENT * self._limit_s:
             self._others_since = None
             return False
@@ -59,7 +58,7 @@ class IsolationRule:
 
 
 def newest_write_age_s(others: Iterable[Session], now_ms: int) -> float | None:
-    """How long ago another agent's write went through, by the metadata store's clock; None: none is known of."""
+    """Age of the newest successful write of another agent, by the metadata store's clock; None if there is none."""
     newest = max((each.put_at_ms for each in others), default=0)
     return max(0, now_ms - newest) / 1000 if newest else None
 
@@ -97,7 +96,7 @@ class StoreIsolation:
         age_s = newest_write_age_s(self._cluster.others(), self._cluster.roll.now_ms)
         was, self.is_cut_off = (
             self.is_cut_off,
-            self._rule.is_cut_off(now, failing_since=puts.failing_since, others_age_s=age_s),
+            self._rule.is_isolated(now, failing_since=puts.failing_since, others_age_s=age_s),
         )
         if self.is_cut_off and not was:
             log.error("cut off from the object store, while other agents write to it", extra={"for_s": self._limit_s})
@@ -105,8 +104,8 @@ class StoreIsolation:
             agent_session.cut_off()
 
     def _should_probe(self, now: float) -> bool:
-        """Whether a small write would tell something: of this agent, whose large ones may only be slow, or for one that
-        can't know whether others can write."""
+        """Whether a probe write is needed: for this agent, whose large writes may just be slow, or for the others,
+        which need to know whether this one can write."""
         puts, soon_s = self._dependencies.puts, PROBE * self._limit_s
         if puts.failing_since is not None:
             return now - puts.failing_since >= soon_s

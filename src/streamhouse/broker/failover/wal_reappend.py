@@ -44,7 +44,7 @@ class _EndMarker(NamedTuple):
 
 
 class TransactionOutcomes:
-    """Of one log; it is told of all its markers first."""
+    """The outcomes of the transactions in one log; `add_markers` must be called with all its markers first."""
 
     def __init__(
         self, dependencies: Dependencies, *, latest: Callable[[TopicPartition], Awaitable[OffsetResult]]
@@ -54,21 +54,21 @@ class TransactionOutcomes:
         self._latest = latest
         self._ends: dict[tuple[PartitionId, int], list[_EndMarker]] = {}
         self._flushed_at: dict[PartitionId, int] = {}
-        self.is_told = False
+        self.has_markers = False
 
     def __repr__(self) -> str:
         return f"<TransactionOutcomes producers={len(self._ends)}>"
 
-    def tell(self, entries: Iterable[WalEntry]) -> None:
-        """The markers of the log, in its order."""
-        self.is_told = True
+    def add_markers(self, entries: Iterable[WalEntry]) -> None:
+        """Add markers, in the order of the log."""
+        self.has_markers = True
         for entry in entries:
             marker = read_marker(entry.batch)
             at = (entry.partition, marker.producer.producer_id)
             self._ends.setdefault(at, []).append(_EndMarker(entry.base, marker.is_commit))
 
     async def is_aborted(self, name: TopicPartition, entry: WalEntry, header: BatchHeader) -> bool:
-        """Whether the batch's transaction was aborted. Raises `Retriable` while nobody knows."""
+        """Whether the batch's transaction was aborted. Raises `Retriable` while the outcome is unknown."""
         for end in self._ends.get((entry.partition, header.producer_id), ()):
             if end.offset > entry.base:
                 return not end.is_commit
@@ -85,7 +85,7 @@ class TransactionOutcomes:
             raise ConcurrentTransactions(row.transactional_id)
 
     async def _require_flushed(self, name: TopicPartition, partition: PartitionId) -> None:
-        """Raise until that is flushed which was there when this was asked for first."""
+        """Raise until everything up to the high watermark at the first call is flushed."""
         if partition not in self._flushed_at:
             self._flushed_at[partition] = (await self._latest(name)).offset
         states = await self._metadata.partitions([partition.topic_id])
@@ -94,7 +94,7 @@ class TransactionOutcomes:
             raise Unavailable(f"the end of a transaction may not be flushed yet; partition={name}")
 
     async def _rows(self, partition: PartitionId, offset: int) -> Sequence[AbortedTransaction]:
-        """Aborted transactions whose markers stand at `offset` or above."""
+        """Aborted transactions with markers at or above `offset`."""
         found: list[AbortedTransaction] = []
         while True:
             page = (await self._metadata.aborted({partition: offset}, limit=self._page)).get(partition, ())
@@ -109,15 +109,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class _Pass:
-    """One round over one log."""
+    """One pass over one log."""
 
     ranges: Mapping[PartitionId, AbandonedRange]
     topics: Mapping[TopicId, Topic]
     acknowledged: dict[PartitionId, int]
-    """How far each partition has come, in earlier rounds too."""
+    """The position of each partition, including earlier passes."""
     fates: TransactionOutcomes
     stuck: dict[PartitionId, StreamhouseError] = field(default_factory=dict)
-    """Partitions that take no more in this round: nothing overtakes what they refused."""
+    """Partitions skipped for the rest of this pass, because a rejected entry must not be overtaken."""
     skipped_records: int = 0
 
     def wants(self, entry: WalEntry) -> bool:
@@ -148,7 +148,7 @@ class WalReappend:
         self._fates: dict[SessionId, TransactionOutcomes] = {}
         self._acknowledged: dict[SessionId, dict[PartitionId, int]] = {}
         self.waiting = 0
-        """Logs on this disk that are not wholly appended again."""
+        """Logs on this disk that are not completely re-appended."""
         self.records = 0
         self.skipped_records = 0
         self.aborted_records = 0
@@ -157,7 +157,7 @@ class WalReappend:
         return f"<WalReappend waiting={self.waiting} records={self.records} skipped={self.skipped_records}>"
 
     async def run(self, own: SessionId) -> None:
-        """Append again what abandoned sessions left on this disk; returns when nothing is left of them."""
+        """Re-append the logs of abandoned sessions on this disk; returns when none is left."""
         wals = self._dependencies.wals_of("disk")
         if self._dependencies.single_agent or not isinstance(wals, DiskWalRecovery):
             return
@@ -188,7 +188,7 @@ class WalReappend:
     async def _return(
         self, session_id: SessionId, ranges: Sequence[AbandonedRange], reading: DiskWalReader, own: SessionId
     ) -> bool:
-        """False when something is left for another round."""
+        """Re-append one log; False if another pass is needed."""
         work = _Pass(
             ranges={each.partition: each for each in ranges},
             topics={topic.topic_id: topic for topic in await self._dependencies.metadata.topics()},
@@ -208,14 +208,14 @@ class WalReappend:
         _report(session_id, work, self.records - before)
         if not is_complete:
             return False
-        # The rows first: a log without rows is removed by the next start, rows without a log would stay for ever.
+        # Rows first: the next start removes a log without rows, but rows without a log would remain forever.
         await self._dependencies.metadata.forget_abandoned(session_id)
         await reading.remove()
         del self._acknowledged[session_id], self._fates[session_id]
         return True
 
     async def _keep(self, session_id: SessionId, reading: DiskWalReader, own: SessionId) -> None:
-        """What can't be read may be repaired from a copy: the file stays on this disk, with a report."""
+        """Retain an unreadable file on this disk with a report: it may be repaired from a copy."""
         now_ms, damage = self._dependencies.clock.now_ms(), reading.damage
         report = LossReport(
             session=session_id,
@@ -231,7 +231,7 @@ class WalReappend:
         await reading.keep(encode_report(report), number=now_ms)
 
     async def _return_file(self, reading: DiskWalReader, name: str, work: _Pass, own: SessionId) -> bool:
-        """Whether everything in the file that counts is acknowledged by those who lead now."""
+        """Re-append one file; True if the current leaders have acknowledged all of its valid entries."""
         wanted: dict[PartitionId, list[WalEntry]] = {}
         has_transactions = False
         async for entry in reading.entries_in(name):
@@ -251,12 +251,13 @@ class WalReappend:
         async with asyncio.TaskGroup() as tasks:
             for partition, entries in wanted.items():
                 tasks.create_task(in_turn(partition, entries), name="return")
-        # By what was acknowledged, not by what went wrong: whatever else may happen, nothing unacknowledged goes.
+        # Decided by acknowledgements, not by the absence of errors: a file with unacknowledged entries is never
+        # deleted.
         return all(work.acknowledged.get(each, 0) >= entries[-1].end for each, entries in wanted.items())
 
     async def _see_markers(self, reading: DiskWalReader, work: _Pass) -> None:
-        """The end of a transaction may stand in a later file than its batches, so all of them are looked at, once."""
-        if work.fates.is_told:
+        """Read the markers of all files once: a marker may be in a later file than its batches."""
+        if work.fates.has_markers:
             return
         ranges = work.ranges
         markers: list[WalEntry] = []
@@ -265,12 +266,12 @@ class WalReappend:
                 given_up = ranges.get(entry.partition)
                 if given_up is not None and entry.epoch == given_up.epoch and read_header(entry.batch).is_control:
                     markers.append(entry)
-        work.fates.tell(markers)
+        work.fates.add_markers(markers)
 
     async def _append_all(
         self, partition: PartitionId, entries: Sequence[WalEntry], work: _Pass, own: SessionId
     ) -> None:
-        """One after the other, each when the one before it is acknowledged, so that their order stays."""
+        """Append in order: each entry after the previous one is acknowledged."""
         topic = work.topics[partition.topic_id]
         for entry in entries:
             if partition in work.stuck:
@@ -279,13 +280,13 @@ class WalReappend:
                 counted = await self._append_one(topic, entry, work, own)
             except StreamhouseError as error:
                 work.stuck[partition] = error
-                self._cluster.forget_leases(partition.topic_id)
+                self._cluster.invalidate_leases(partition.topic_id)
             else:
                 work.acknowledged[partition] = entry.end
                 self.records += counted
 
     async def _append_one(self, topic: Topic, entry: WalEntry, work: _Pass, own: SessionId) -> int:
-        """Returns how many records were appended: those of a batch, or none of one that doesn't count."""
+        """Append one entry; returns the number of appended records, 0 for an entry that is skipped."""
         header = read_header(entry.batch)
         if header.is_control:
             return 0

@@ -49,7 +49,7 @@ class BufferedAcks:
         if done.cancelled() or done.exception() is not None:
             self.lost_records += records
 
-    async def post(self, size_bytes: int, records: int, delivery: Coroutine[object, object, object]) -> None:
+    async def send(self, size_bytes: int, records: int, delivery: Coroutine[object, object, object]) -> None:
         """Start the delivery; waits only while too many bytes are in flight."""
         try:
             await self._limiter.enter(size_bytes)

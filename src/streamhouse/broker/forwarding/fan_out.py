@@ -61,13 +61,13 @@ class FanOut:
         self._here = here
         self._leader_lookup = leader_lookup
 
-    async def look(self, request: FanOutRequest) -> list[FetchResult]:
+    async def fetch_now(self, request: FanOutRequest) -> list[FetchResult]:
         """Fetch from all leaders without waiting. A slow leader is left out once others have records."""
         before = [FetchResult(name=item.name) for item in request.fetches]
         laggard_s = self._dependencies.settings.records.laggard_s
         return await self._round(request, before, _fetch_is_over, wait_s=0.0, pace_s=laggard_s)
 
-    async def wait(
+    async def long_poll(
         self, request: FanOutRequest, before: Sequence[FetchResult], *, wait_s: float, pace_s: float
     ) -> list[FetchResult]:
         """Long-poll all leaders; a partition without a result when the round ends keeps its result of `before`.
@@ -107,7 +107,7 @@ class FanOut:
         shares: dict[Address | None, tuple[list[int], list[tuple[PartitionId, PartitionFetch]]]] = {}
         for index, item in enumerate(request.fetches):
             try:
-                location = await self._leader_lookup.find(item.name)
+                location = await self._leader_lookup.locate(item.name)
             except StreamhouseError as error:
                 results[index] = FetchResult(name=item.name, error=error)
             else:
@@ -205,13 +205,13 @@ class FanOutFetch:
         request = FanOutRequest(fetches, max_bytes=min(max_bytes, settings.fetch.max_bytes), min_bytes=min_bytes)
         waiting = self._dependencies.deadline(max_wait_s)
         deadline = self._dependencies.deadline(max(max_wait_s, settings.records.patience_s))
-        results = await self._fan_out.look(request)
+        results = await self._fan_out.fetch_now(request)
         while not self._is_over(request, results, waiting, deadline):
             moved = [each.name for each in results if isinstance(each.error, LEADER_ERRORS)]
             for name in moved:
                 await self._leader_lookup.invalidate(name)
             pace_s = deadline.next_wait_s() if moved else settings.peers.retry_s
-            results = await self._fan_out.wait(
+            results = await self._fan_out.long_poll(
                 request, results, wait_s=pace_s if moved else waiting.left_s, pace_s=pace_s
             )
         if deadline.left_s > 0:

@@ -109,7 +109,7 @@ class ForwardingProducer:
         some = outbound_batches[:RETAINED_BATCHES]
         if len(some) > 1 and acks is not Acks.BUFFERED and all(outbound.identity is None for outbound in some):
             try:
-                location = await self._leader_lookup.find(name)
+                location = await self._leader_lookup.locate(name)
                 if location.address is not None:
                     return await self._pipeline(name, some, location, acks, deadline)
             except Retriable:
@@ -125,7 +125,7 @@ class ForwardingProducer:
         deadline: RetryDeadline,
     ) -> list[_StartedSend]:
         """Several batches in one pooled producer id, in flight at once, and no more than the leader remembers."""
-        pooled = await self._id_pool.take(location.partition)
+        pooled = await self._id_pool.acquire(location.partition)
         is_clean = False
         try:
             if pooled.sequence == 0:  # a leader accepts any batch as the first of a producer that it doesn't know
@@ -154,7 +154,7 @@ class ForwardingProducer:
             if is_clean:
                 self._id_pool.release(pooled)
             else:
-                self._id_pool.drop(pooled)
+                self._id_pool.discard(pooled)
 
     async def _once(
         self,
@@ -225,13 +225,13 @@ class ForwardingProducer:
         try:
             while True:
                 try:
-                    location = await self._leader_lookup.find(name)
+                    location = await self._leader_lookup.locate(name)
                     if location.address is None and pooled is None:
                         return await self._here.append(name, memoryview(await outbound.batch(None)))
                     if acks is Acks.BUFFERED and pooled is None:
                         return await self._post(name, outbound, location, deadline)
                     if pooled is None and outbound.identity is None:
-                        pooled = await self._id_pool.take(location.partition)
+                        pooled = await self._id_pool.acquire(location.partition)
                     delivered = await self._deliver(name, outbound, location, pooled, acks, deadline)
                     if pooled is not None and pooled is not lent:
                         self._id_pool.stored(pooled, records=outbound.count)
@@ -252,7 +252,7 @@ class ForwardingProducer:
                     raise Unavailable(f"the outcome of a batch is unknown; partition={name} why={error}") from error
         finally:
             if pooled is not None and pooled is not lent:
-                self._id_pool.drop(pooled)
+                self._id_pool.discard(pooled)
 
     async def _deliver(
         self,
@@ -279,7 +279,7 @@ class ForwardingProducer:
         self, name: TopicPartition, outbound: OutboundBatch, location: LeaderLocation, deadline: RetryDeadline
     ) -> StoredBatch:
         """Deliver the batch in the background (acks=buffered)."""
-        await self._buffered_acks.post(
+        await self._buffered_acks.send(
             outbound.size_bytes, outbound.count, self._deliver_later(name, outbound, deadline)
         )
         return StoredBatch(None, -1, location.partition, location.epoch)

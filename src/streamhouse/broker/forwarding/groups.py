@@ -122,7 +122,7 @@ class GroupService:
             try:
                 return await attempt(deadline)
             except Retriable as error:
-                self._here.cluster.ask()
+                self._here.cluster.refresh_soon()
                 await deadline.wait_to_retry(error)
 
     def _is_here(self, session: Session) -> bool:

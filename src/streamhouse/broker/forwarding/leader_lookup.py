@@ -72,7 +72,7 @@ class LeaderLookup:
         self._here = here
         self._invalidated_at: dict[TopicId, float] = {}
 
-    async def find(self, name: TopicPartition) -> LeaderLocation:
+    async def locate(self, name: TopicPartition) -> LeaderLocation:
         """Raises `UnknownTopic`, and `NotLeader` while the leader is unknown."""
         topic = await self._here.catalog.find(name.topic)
         if not 0 <= name.partition < topic.partitions:
@@ -101,7 +101,7 @@ class LeaderLookup:
             if len(self._invalidated_at) >= MAX_INVALIDATED:
                 self._invalidated_at.clear()
             self._invalidated_at[topic_id] = now
-            self._here.cluster.forget_leases(topic_id)
+            self._here.cluster.invalidate_leases(topic_id)
 
 
 class OffsetLookup:
@@ -136,7 +136,7 @@ class OffsetLookup:
         deadline = self._dependencies.deadline(self._dependencies.settings.records.patience_s)
         while True:
             try:
-                location = await self._leader_lookup.find(name)
+                location = await self._leader_lookup.locate(name)
                 if location.address is None:
                     return await here(name)
                 left_s = deadline.left_s

@@ -83,7 +83,7 @@ class ProducerIdPool:
         in_use = sum(pool.in_use for pool in self._partitions.values())
         return f"<ProducerIdPool partitions={len(self._partitions)} in_use={in_use}>"
 
-    async def take(self, partition: PartitionId) -> PooledProducerId:
+    async def acquire(self, partition: PartitionId) -> PooledProducerId:
         """Take an idle producer id of the partition; waits while all of them are in use."""
         id_pool = self._of(partition)
         id_pool.in_use += 1
@@ -111,7 +111,7 @@ class ProducerIdPool:
         id_pool.idle.append(pooled)
         self._free(id_pool)
 
-    def drop(self, pooled: PooledProducerId) -> None:
+    def discard(self, pooled: PooledProducerId) -> None:
         """Never use the id again, because the outcome of its batch is unknown."""
         self._free(self._partitions[pooled.partition])
 

@@ -1,1 +1,1 @@
-"""Maintenance: what happens behind the data path: retention, collection, compaction, merging."""
+"""Maintenance of stored records: retention, deletion of objects, compaction, merging, object checks."""

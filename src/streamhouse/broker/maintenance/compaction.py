@@ -1,11 +1,11 @@
-"""Compaction: compacted topics lose what was superseded, and small runs of every topic become large ones.
+"""Compaction: schedules log cleaning of compacted topics, and merging of small runs of all topics.
 
-Data path   none: it works behind the data path's back, on what is flushed
-Owns        when partitions are looked at, whose they are, how much is done in one look
-Leaves      a compaction's pass to `log_cleaner`, a merge to `run_merger`, deleting the old objects to `retention`
+Data path   none: works on flushed records
+Owns        when partitions are checked, which agent works on them, how much is done per check
+Leaves      a cleaning pass to `log_cleaner`, a merge to `run_merger`, deleting old objects to `retention`
 
-Whoever leads a partition works on it; those that nobody leads belong to the live agent with the lowest node id. That is
-only to spare work: replacing runs is safe whoever does it, and however many.
+The leader of a partition works on it; partitions without a leader belong to the live agent with the lowest node id.
+This only avoids duplicate work: replacing runs is safe for any number of agents.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class DueForCompaction(NamedTuple):
-    """A partition that this agent looks after, and its topic's settings."""
+    """A partition that this agent works on, and its topic's settings."""
 
     state: PartitionState
     config: TopicConfig
@@ -43,7 +43,7 @@ def due_for_compaction(
     by: Session,
     sessions: Sequence[Session],
 ) -> list[DueForCompaction]:
-    """The partitions with flushed records that `by` should work on. Decides; touches nothing."""
+    """The partitions with flushed records that `by` should work on. A pure function."""
     first = next((each.session_id for each in sessions if each.state == SessionState.LIVE), None)
     return [
         DueForCompaction(state, configs[state.partition.topic_id])
@@ -55,13 +55,13 @@ def due_for_compaction(
 
 
 def with_stable_end(state: PartitionState, flushed_end: int | None) -> PartitionState:
-    """The partition up to where its flusher, if it is here, knows that it is published: a commit whose answer was lost
-    will be repeated, and must find its runs as it left them."""
+    """The partition up to the end that the local flusher knows as published: a commit whose response was lost is
+    repeated, and must find its runs unchanged."""
     return state if flushed_end is None else replace(state, flushed_end=min(state.flushed_end, flushed_end))
 
 
 def is_overdue(item: PartitionLog, *, now: float) -> bool:
-    """Whether records that are not even flushed have waited for longer than their topic lets them."""
+    """Whether unflushed records are older than the topic's maximum compaction lag."""
     if not item.config.compacts or item.oldest_at is None or item.closed is not None:
         return False
     return now - item.oldest_at > item.config.max_compaction_lag_ms / 1000
@@ -76,7 +76,7 @@ class Compactor:
         self._current_session = current_session
         self._forgetting = forgetting
         self._damaged: dict[PartitionId, float] = {}
-        """Partitions whose compaction met damage, and when they are tried again."""
+        """Partitions with damaged records, and when their compaction is retried."""
         self.rewriter = RunRewriter(
             dependencies, session=lambda: current_session().session.session_id, reader=context.reader
         )
@@ -91,14 +91,14 @@ class Compactor:
             while True:
                 await self._dependencies.clock.sleep(self._dependencies.ids.jitter(self._settings.interval_s))
                 try:
-                    await self.look()
+                    await self.run_once()
                 except StreamhouseError as error:
-                    log.warning("compaction failed, will be tried again", extra={"why": str(error)})
+                    log.warning("compaction failed, will retry", extra={"why": str(error)})
         finally:
             self.rewriter.close()
 
-    async def look(self) -> None:
-        """Compact what is due, then merge some of what is small."""
+    async def run_once(self) -> None:
+        """Compact the partitions that are due, then merge some small runs."""
         await self._flush_overdue()
         await self._forgetting.catch_up()
         partitions = await self._partitions()
@@ -131,8 +131,8 @@ class Compactor:
                 await self._one_by_one(state.partition, partial(self._unless_damaged, state.partition, work))
 
     async def _unless_damaged(self, partition: PartitionId, work: Callable[[], Awaitable[bool]]) -> bool:
-        """A pass needs every run of the partition. One that can't be read is not asked for again at every look: the
-        others would be read again each time, too."""
+        """Run a pass unless the partition has damaged runs. A pass reads all runs, so it is not retried at every
+        check."""
         try:
             return await work()
         except DamagedRecords:
@@ -150,7 +150,8 @@ class Compactor:
             left -= await self._one_by_one(state.partition, work)
 
     async def _one_by_one(self, partition: PartitionId, work: Callable[[], Awaitable[bool]]) -> bool:
-        """One partition's trouble is not the next one's, unless the session is over; while it ends nothing is begun."""
+        """Run work for one partition; errors don't affect other partitions, unless the session is over. Nothing starts
+        while it ends."""
         if self._current_session().end_reason is not None:
             return False
         try:
@@ -158,12 +159,12 @@ class Compactor:
         except SessionLost:
             raise
         except StreamhouseError as error:
-            log.warning("partition is not rewritten now", extra={"partition": str(partition), "why": str(error)})
+            log.warning("partition not rewritten", extra={"partition": str(partition), "why": str(error)})
             return False
 
     async def _flush_overdue(self) -> None:
-        """What is not flushed is not compacted: where a topic's largest lag is shorter than records wait for their
-        segment, they are asked for."""
+        """Flush records that exceed their topic's maximum compaction lag, because only flushed records are
+        compacted."""
         now = self._dependencies.clock.monotonic()
         overdue = [item for item in self._current_session().logs() if is_overdue(item, now=now)]
         if not overdue:
@@ -172,4 +173,4 @@ class Compactor:
             async with asyncio.timeout(self._settings.interval_s):
                 await asyncio.gather(*(item.wait_flushed(item.high_watermark) for item in overdue))
         except (TimeoutError, Retriable):
-            return  # the next look finds what was flushed meanwhile
+            return  # the next check finds what was flushed meanwhile

@@ -1,18 +1,18 @@
-"""Cleaning: one pass of key compaction over one partition.
+"""LogCleaner: one pass of key compaction over one partition.
 
-Data path   none: works behind the data path's back, on what is flushed
-Owns        the two readings of a pass (which keys are new; what stays), the order in which runs are replaced
-Leaves      when a partition is due to `model.log_cleanup`, which records stay to `format.compaction`, I/O to
+Data path   none: works on flushed records
+Owns        the two phases of a pass (build the key map; rewrite runs), the order in which runs are replaced
+Leaves      when a partition is due to `model.log_cleanup`, which records are retained to `format.compaction`, I/O to
             `run_rewriter`
 
-Invariants  runs are replaced oldest first: when a tombstone gets the horizon after which it goes, nothing older of its
-            key is left
-            nothing is looked at whose transaction may be open
-            nobody is told of an aborted transaction any more when its marker gets the horizon after which it goes
+Invariants  runs are replaced oldest first: when a tombstone gets its delete horizon, no older record of its key is left
+            records of transactions that may be open are not read
+            when the marker of an aborted transaction gets its delete horizon, the transaction is not returned to
+            consumers any more
 
-A pass looks at the rows, reads the new part, until the key map is full, then everything up to there; each time page
-by page, so that of a million runs few are in memory. What it decides is right whoever appends, deletes or compacts
-meanwhile: a record goes only because of a later one, which nobody takes away except for a later one still.
+A pass reads the uncleaned part until the key map is full, then rewrites everything up to there, page by page, so that
+few of a million runs are in memory. Its decisions are valid under concurrent appends, deletions and compactions: a
+record is removed only because of a later one, which is itself removed only because of one that is later still.
 """
 
 import logging
@@ -37,7 +37,7 @@ from streamhouse.model.topic import TopicConfig
 log = logging.getLogger(__name__)
 
 PAGE: Final = 1000
-"""Runs that are in memory at a time; a partition may have a million."""
+"""Maximum runs in memory; a partition may have a million."""
 
 
 class LogCleaner:
@@ -62,7 +62,7 @@ class LogCleaner:
         return f"<LogCleaner passes={self.passes} dropped={self.dropped_records}>"
 
     async def clean(self, state: PartitionState, config: TopicConfig, *, cleaned_to: int) -> bool:
-        """Compact the partition if it is due; whether a pass was made to its end."""
+        """Compact the partition if it is due; returns whether a pass was completed."""
         now_ms = await self._dependencies.agreed_now_ms()
         stable_end = await self._settled.end(state)
         told = DirtyRange(config, cleaned_to=cleaned_to, now_ms=now_ms, stable_end=stable_end)
@@ -94,10 +94,8 @@ class LogCleaner:
         return True
 
     async def _runs(self, state: PartitionState, start: int, up_to: int | None = None) -> AsyncGenerator[Run, None]:
-        """The flushed runs that reach above `start` and begin below `up_to`, oldest first, a page in memory.
-
-        Raises `Unavailable` when one was merged with what was given already, while the pages were turned.
-        """
+        """The flushed runs that overlap [start, up_to), oldest first, with one page in memory. Raises `Unavailable` if
+        a run was merged with an earlier one between pages."""
         offset = start
         while page := await self._dependencies.metadata.runs(state.partition, from_offset=offset, limit=PAGE):
             if offset > start and page[0].base < offset:
@@ -111,7 +109,7 @@ class LogCleaner:
             offset = page[-1].end
 
     async def _look(self, state: PartitionState, dirt: DirtyRange) -> tuple[DirtyRange, int]:
-        """How dirty the partition is, and where its last run ends."""
+        """Measure how dirty the partition is, and return the end of its last run."""
         last_end = state.log_start
         async with aclosing(self._runs(state, state.log_start)) as runs:
             async for run in runs:
@@ -126,7 +124,7 @@ class LogCleaner:
     async def _map_keys(
         self, state: PartitionState, start: int, up_to: int, aborted: AbortedTransactions
     ) -> tuple[KeyMap, int]:
-        """The latest offset of each key at and above `start`, and how far it was possible to look."""
+        """The latest offset of each key from `start` on, and the offset that the key map reaches."""
         keys = KeyMap(max_keys=self._settings.max_keys, limit_bytes=self._limit_bytes, aborted=aborted)
         async with aclosing(self._runs(state, start, up_to)) as runs:
             async for run in runs:
@@ -140,7 +138,7 @@ class LogCleaner:
     async def _groups(
         self, state: PartitionState, up_to: int, config: TopicConfig
     ) -> AsyncGenerator[list[Source], None]:
-        """Runs that are rewritten together: as many as memory may hold, and retention may delete, as one."""
+        """Group runs to rewrite together, limited by memory and by what retention may delete at once."""
         limits = merge_limits(config, at_least=1, below_bytes=0, max_bytes=self._settings.segment_bytes)
         group: list[Source] = []
         extent, raw_bytes = Extent(), 0
@@ -191,7 +189,7 @@ def _add_keys(keys: KeyMap, piece: Buffer, start: int) -> bool:
 def _retained_records(
     piece: Buffer, rules: FilterRules, traversed: SeenTransactions, last_end: int
 ) -> tuple[list[Buffer], bool]:
-    """The batches that stay of a piece, and whether they are others than those that were there."""
+    """The retained batches of a part, and whether they differ from the original ones."""
     stays: list[Buffer] = []
     differs = False
     for batch in batches_of(piece):

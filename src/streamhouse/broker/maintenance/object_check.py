@@ -94,15 +94,15 @@ class ObjectCheck:
     async def run(self) -> None:
         while True:
             await self._dependencies.clock.sleep(self._dependencies.ids.jitter(self._settings.check_s))
-            if not self._settings.objects or not self._cluster.does("object check"):
+            if not self._settings.objects or not self._cluster.owns_task("object check"):
                 self._unsound.clear()  # another agent reports them now
                 continue
             try:
-                await self.look()
+                await self.run_once()
             except StreamhouseError as error:
                 log.warning("object check failed, will retry", extra={"why": str(error)})
 
-    async def look(self) -> None:
+    async def run_once(self) -> None:
         """Check the next objects, and again those that were missing or short."""
         limit = self._settings.objects
         page = list(await self._dependencies.metadata.stored_objects(after=self._after, limit=limit))

@@ -1,13 +1,13 @@
-"""Collector: retention moves log starts; objects that no row names any more are deleted, late.
+"""RetentionManager: moves log starts, and deletes unreferenced objects after a grace time.
 
-Data path   none: it works behind the data path's back
-Owns        when retention is looked at, when doomed objects go, the search for orphans and for what ended sessions left
-Leaves      the policy to `model.log_cleanup`, marking to the metadata store
+Data path   none: works on flushed records
+Owns        when retention is applied, when objects are deleted, the search for orphans and leftovers of ended sessions
+Leaves      the policy to `model.log_cleanup`, marking objects for deletion to the metadata store
 
-Deleting always goes: row marked in a transaction -> grace time -> object deleted -> row removed. An object that no
-row names is deleted only when it is old, its session is known and has ended, and no row, live or doomed, named it in
-one snapshot taken after it was listed and its session was seen to be over. What sessions wrote that the database
-doesn't know is never deleted: it belongs to another database, or to a newer one than this.
+The order of a deletion: the row is marked in a transaction -> grace time -> object deleted -> row removed. An
+unreferenced object is deleted only if it is old, its session is known and has ended, and no row, live or marked,
+references it in one snapshot taken after the object was listed and its session was seen as ended. Objects of unknown
+sessions are never deleted: they belong to another or a newer database.
 """
 
 import asyncio
@@ -40,13 +40,13 @@ log = logging.getLogger(__name__)
 
 PAGE: Final = 1000
 PARTITIONS_PER_READ: Final = 100
-"""Of so many partitions retention looks at a page of runs together."""
+"""Partitions whose runs are read together."""
 SESSIONS_KEPT: Final = 2
-"""Ended sessions are known for so many times as long as what they left is kept."""
+"""How long rows of ended sessions are kept, as a multiple of the retention of their leftovers."""
 
 
 class DueForRetention(NamedTuple):
-    """A partition that may have something to lose, and what its runs come to from its log start on."""
+    """A partition that may have expired records, with its runs from the log start on."""
 
     partition: PartitionId
     config: TopicConfig
@@ -71,7 +71,7 @@ class RetentionManager:
         self._cluster = cluster
         self._identity = identity
         self._written: dict[str, int] = {}
-        """When objects were written of whose runs one look of retention had to know it."""
+        """Creation times of objects, cached for one application of retention."""
         self.deleted_objects = 0
         self.deleted_orphans = 0
 
@@ -80,9 +80,11 @@ class RetentionManager:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as loops:
-            loops.create_task(self._every(self._settings.check_s, self.retain), name="retention")
-            loops.create_task(self._every(self._settings.check_s, self._chore(self.collect)), name="collection")
-            loops.create_task(self._every(self._settings.sweep_s, self._chore(self.sweep)), name="orphan-sweep")
+            loops.create_task(self._every(self._settings.check_s, self.apply), name="retention")
+            loops.create_task(self._every(self._settings.check_s, self._chore(self.delete_pending)), name="collection")
+            loops.create_task(
+                self._every(self._settings.sweep_s, self._chore(self.delete_orphans)), name="orphan-sweep"
+            )
             loops.create_task(self._every(self._settings.sweep_s, self._chore(self.sweep_logs)), name="log-sweep")
 
     async def _every(self, seconds: float, work: Callable[[], Awaitable[object]]) -> None:
@@ -91,18 +93,18 @@ class RetentionManager:
             try:
                 await work()
             except StreamhouseError as error:
-                log.warning("maintenance failed, will be tried again", extra={"why": str(error)})
+                log.warning("maintenance failed, will retry", extra={"why": str(error)})
 
     def _chore(self, work: Callable[[], Awaitable[object]]) -> Callable[[], Awaitable[object]]:
-        """What one agent of a cluster is enough for. Two that do it at once only waste requests."""
+        """Run a task that one agent of the cluster does; if two do it concurrently, they only waste requests."""
 
         async def in_turn() -> object:
-            return await work() if self._cluster.does("collection") else None
+            return await work() if self._cluster.owns_task("collection") else None
 
         return in_turn
 
-    async def retain(self) -> int:
-        """Move the log starts that retention asks to move, step by step; returns how many moved."""
+    async def apply(self) -> int:
+        """Move log starts according to retention, step by step; returns the number of moved ones."""
         self._written.clear()
         configs = await self._configs()
         states = [
@@ -141,9 +143,10 @@ class RetentionManager:
         configs: Mapping[TopicId, TopicConfig],
         now_ms: int,
     ) -> list[DueForRetention]:
-        """The partitions that have something to lose: found in a few questions, because nearly none of them has."""
+        """The partitions that may have expired records; found with few queries, because nearly none has."""
         limited = [topic_id for topic_id, config in configs.items() if config.deletes and config.retention_bytes >= 0]
-        # Asked last: rows below a log start that just moved would count, so those that had any wait for the next look.
+        # Read last: rows below a log start that has just moved would count, so those partitions wait for the next
+        # check.
         sizes = await self._dependencies.metadata.sizes(limited) if limited else {}
         found: list[DueForRetention] = []
         for state in states:
@@ -158,7 +161,7 @@ class RetentionManager:
     async def _next_starts(
         self, some: Sequence[DueForRetention], now_ms: int
     ) -> tuple[dict[PartitionId, int], list[DueForRetention]]:
-        """How far log starts move, as far as a page of runs tells; and those of which the next page may tell more."""
+        """The new log starts according to one page of runs, and the partitions that need the next page."""
         limit = max(1, PAGE // len(some))
         runs = await self._dependencies.metadata.runs_of({due.partition: due.log_start for due in some}, limit=limit)
         pages = {partition: list(page) for partition, page in groupby(runs, key=lambda run: run.partition)}
@@ -174,8 +177,8 @@ class RetentionManager:
         return starts, more
 
     async def _dated(self, page: Sequence[Run], config: TopicConfig, now_ms: int) -> Sequence[Run]:
-        """Records that came without times are as old as the object that holds them, as they are in Kafka as the file.
-        Asked for only as far as retention comes: behind a young run nothing goes by its age."""
+        """Give runs without record timestamps the creation time of their object, as Kafka uses the file's time. Only up
+        to the first run that is too young to expire."""
         dated: list[Run] = []
         for run in page:
             known = run
@@ -187,13 +190,14 @@ class RetentionManager:
         return [*dated, *page[len(dated) :]]
 
     async def _written_at(self, run: Run, now_ms: int) -> int:
-        """Once for all partitions that have a run in the object; as long as nobody tells, it is young."""
+        """The creation time of a run's object, read once for all partitions; while it is unknown, the run counts as
+        new."""
         key = run.object_key
         if key not in self._written:
             try:
                 self._written[key] = (await self._dependencies.objects.head(key)).modified_at_ms
             except StreamhouseError as error:
-                log.warning("nobody tells how old a run is, so it stays", extra={"run": str(run), "why": str(error)})
+                log.warning("age of a run is unknown, so it is kept", extra={"run": str(run), "why": str(error)})
                 self._written[key] = now_ms
         return self._written[key]
 
@@ -204,8 +208,8 @@ class RetentionManager:
             found |= {run.partition: run for run in await self._dependencies.metadata.runs_of(wanted, limit=1)}
         return found
 
-    async def collect(self) -> int:
-        """Delete doomed objects whose grace time is over; returns how many went."""
+    async def delete_pending(self) -> int:
+        """Delete marked objects after their grace time; returns the number of deleted ones."""
         grace_ms = round(self._settings.grace_s * 1000)
         gone = 0
         while doomed := await self._dependencies.metadata.objects_pending_deletion(grace_ms=grace_ms, limit=PAGE):
@@ -214,11 +218,11 @@ class RetentionManager:
             gone += len(deleted)
             self.deleted_objects += len(deleted)
             if len(deleted) < len(doomed):
-                break  # the rest is for the next look
+                break  # the others are left for the next call
         return gone
 
     async def _delete(self, key: str) -> bool:
-        """Whether the object is gone; one that can't be deleted now doesn't keep the others."""
+        """Delete an object; False if it can't be deleted now, which doesn't affect the others."""
         try:
             await self._dependencies.objects.delete(key)
         except Unavailable as error:
@@ -226,15 +230,16 @@ class RetentionManager:
             return False
         return True
 
-    async def sweep(self) -> int:
-        """Delete objects that no row names: left by a crash between PUT and registration. Returns how many went."""
+    async def delete_orphans(self) -> int:
+        """Delete unreferenced objects, left by a crash between PUT and registration; returns the number of deleted
+        ones."""
         await self._identity.check()
         before_ms = await self._dependencies.agreed_now_ms() - round(self._settings.orphan_age_s * 1000)
         return await self._sweep_segments(before_ms) + await self._give_up_placed(before_ms)
 
     async def _give_up_placed(self, before_ms: int) -> int:
-        """Segments that nobody committed for long are given up by a row that keeps every commit from placing them, and
-        are deleted when its grace time is over. Returns how many."""
+        """Give up segments of external commits that were not committed for long: a row prevents commits from using
+        them, and they are deleted after the grace time. Returns their number."""
         gone = 0
         async for unknown in self._unknown(PLACED_PREFIX, before_ms):
             orphans = [key for key in unknown if parse_external_segment_key(key) is not None]
@@ -250,7 +255,7 @@ class RetentionManager:
             names = {key: name for key in unknown if (name := parse_segment_key(key)) is not None}
             sessions = sorted({name.session_id for name in names.values()} - alive)
             ended = await self._dependencies.metadata.sessions_among(sessions)
-            # Again, because a session may have published and ended since the names were looked for.
+            # Check again, because a session may have published and ended since the first check.
             known = await self._dependencies.metadata.known_among(unknown)
             for key, name in names.items():
                 if key not in known and name.session_id in ended:
@@ -261,8 +266,8 @@ class RetentionManager:
         return gone
 
     async def _unknown(self, prefix: str, before_ms: int) -> AsyncIterator[list[str]]:
-        """Old objects that no row named after they were listed, page by page: however many there are, neither memory
-        nor a statement holds them all."""
+        """Old objects without a row, checked after they were listed; page by page, so that memory and statements stay
+        small."""
         page: list[str] = []
         async for meta in self._dependencies.objects.list(prefix):
             if meta.modified_at_ms < before_ms:
@@ -279,8 +284,8 @@ class RetentionManager:
         return [key for key in keys if key not in known]
 
     async def sweep_logs(self) -> int:
-        """Delete what sessions that ended long ago left of their logs, and then forget them; returns how many objects
-        went. In this order: the log of a session that the store doesn't know is left alone for ever."""
+        """Delete leftover WAL objects of sessions that ended long ago, and then the sessions' rows; returns the number
+        of deleted objects. In this order, because WALs of unknown sessions are never deleted."""
         await self._identity.check()
         ended = await self._ended(await self._logged())
         gone = await self._dependencies.wal_factory.collect(
@@ -294,24 +299,24 @@ class RetentionManager:
         return gone
 
     async def _logged(self) -> set[SessionId]:
-        """Sessions that have objects of a log in the store."""
+        """Sessions with WAL objects in the store."""
         names = [parse_wal_key(meta.key) async for meta in self._dependencies.objects.list(WAL_PREFIX)]
         return {name.session_id for name in names if name is not None}
 
     async def _ended(self, sessions: Collection[SessionId]) -> set[SessionId]:
-        """Those that are over for good. A session begins before its log does, so one that has a log and is not called
-        has ended, or the store never heard of it: then the log belongs to other metadata, and is left alone."""
+        """The sessions that have ended for good. A session's row exists before its WAL, so a WAL without a live session
+        belongs to an ended one, or to other metadata; the latter is kept."""
         if not sessions:
             return set()
         alive = {session.session_id for session in (await self._dependencies.metadata.membership()).sessions}
         ended: set[SessionId] = set()
         for session_id in sorted(set(sessions) - alive):
             with suppress(SessionLost):
-                await self._dependencies.metadata.end_session(session_id)  # changes nothing: it has ended
+                await self._dependencies.metadata.end_session(session_id)  # no effect: the session has ended
                 ended.add(session_id)
         return ended
 
 
 def _has_leftovers(state: PartitionState, oldest: Run | None) -> bool:
-    """Whether runs lie below a log start, which moved far at once by a client's wish, or whose agent died meanwhile."""
+    """Whether runs remain below the log start, after a large move by a client, or after a crash in the middle."""
     return oldest is not None and oldest.end <= state.log_start

@@ -1,10 +1,10 @@
-"""Merging of small runs: a partition that is written in many small pieces is read in few large ones.
+"""RunMerger: merges adjacent small runs of a partition into large ones.
 
-Data path   none: works behind the data path's back, on what is flushed
-Owns        remembering how far a partition was looked at, moving batches into one run
-Leaves      which runs are worth it to `model.log_cleanup`, I/O to `run_rewriter`
+Data path   none: works on flushed records
+Owns        the scan position of each partition, moving batches into one run
+Leaves      which runs to merge to `model.log_cleanup`, I/O to `run_rewriter`
 
-Batches are moved as they are: not a byte of them changes.
+Batches are copied unchanged.
 """
 
 import logging
@@ -26,11 +26,12 @@ log = logging.getLogger(__name__)
 
 PAGE: Final = 256
 PARTITIONS: Final = 100
-"""Of so many partitions a page each is asked for at once."""
+"""Partitions whose pages are read with one query."""
 
 
 class _LastScan(NamedTuple):
-    """What was seen last: nothing needs a look before `from_offset`, nor at all while the flushed end is this."""
+    """The last scan of a partition: there is nothing to merge before `from_offset`, and nothing new while the flushed
+    end is the same."""
 
     from_offset: int
     flushed_end: int
@@ -49,11 +50,11 @@ class RunMerger:
         return f"<RunMerger merges={self.merges} runs={self.merged_runs} partitions={len(self._looked)}>"
 
     def forget_others(self, partitions: Iterable[PartitionId]) -> None:
-        """Remember only what is known of these: the others are somebody else's now, or gone."""
+        """Drop the scan positions of all other partitions: other agents work on them now, or they were deleted."""
         self._looked = {each: self._looked[each] for each in partitions if each in self._looked}
 
     async def pages(self, states: Iterable[PartitionState]) -> AsyncIterator[tuple[PartitionState, Sequence[Run]]]:
-        """The next runs of those partitions that have new ones, many partitions at a time."""
+        """The next page of runs of each partition with new ones, many partitions per query."""
         due = [
             state
             for state in states
@@ -71,7 +72,7 @@ class RunMerger:
         return self._looked.get(state.partition, _LastScan(0, 0))
 
     async def merge(self, state: PartitionState, page: Sequence[Run], config: TopicConfig) -> bool:
-        """Merge once if something in the partition is worth it; whether it was."""
+        """Merge once if there is something to merge; returns whether there was."""
         looked = self._last_look(state)
         limits = merge_limits(
             config,
@@ -90,8 +91,7 @@ class RunMerger:
         return False
 
     def _readable(self, runs: Sequence[Run]) -> Iterator[Sequence[Run]]:
-        """Runs that follow each other without one among them that is known to be missing or damaged: what stands
-        around those is merged all the same."""
+        """Split the runs at those that are known to be missing or damaged; the parts between them can be merged."""
         damaged = self._rewriter.damaged_keys()
         for is_damaged, part in groupby(runs, key=lambda run: run.object_key in damaged):
             if not is_damaged:
@@ -104,7 +104,7 @@ class RunMerger:
             source = await self._rewriter.open(run)
             size += source.raw_bytes
             if len(moved) > 1 and size > self._settings.segment_bytes:
-                break  # decompressed they are more than they seemed
+                break  # their decompressed size exceeds the estimate
             batches: list[Buffer] = []
             async for piece in self._rewriter.pieces(source):
                 batches.extend(batches_of(piece))

@@ -57,14 +57,14 @@ class PendingAppend(NamedTuple):
     append_time_ms: int
     commit: "asyncio.Future[None] | None"
 
-    async def durable(self) -> None:
+    async def wait_durable(self) -> None:
         """Return once the append may be acknowledged; raise `AppendFailed` when it never will be."""
         if self.commit is not None:
             # One waiter who gives up must not cancel the commit for everybody else in the group.
             await asyncio.shield(self.commit)
-            self.log.reached(self.end)
+            self.log.advance_high_watermark(self.end)
         else:
-            await self.log.wait_for(self.end)
+            await self.log.wait_high_watermark(self.end)
 
 
 class PartitionLog:
@@ -144,8 +144,8 @@ class PartitionLog:
             return PendingAppend(self, known.base_offset, known.end_offset, -1, None)
         base = self.next_offset
         end = base + header.last_offset_delta + 1
-        if end > self.reserve.ask_at:
-            self.reserve.need(end)
+        if end > self.reserve.extend_at:
+            self.reserve.require(end)
         append_time_ms = -1
         if self.config.log_append_time:
             append_time_ms = now_ms
@@ -161,7 +161,7 @@ class PartitionLog:
         if idempotent:
             self._producers.record(header, base, now_ms=now_ms)
             if header.is_transactional:
-                self._stability.began(header.producer_id, base)
+                self._stability.started(header.producer_id, base)
         commit.add_done_callback(lambda done: self._committed(done, end))
         return PendingAppend(self, base, end, append_time_ms, commit)
 
@@ -173,8 +173,8 @@ class PartitionLog:
             return PendingAppend(self, self.next_offset, self.next_offset, -1, None)
         base = self.next_offset
         end = base + 1
-        if end > self.reserve.ask_at:
-            self.reserve.need(end)
+        if end > self.reserve.extend_at:
+            self.reserve.require(end)
         data = memoryview(marker_batch(marker, now_ms=now_ms))
         batches.assign_offset(data, base_offset=base, leader_epoch=self.epoch)
         commit = self._wal.append((WalEntry(self.partition, self.epoch, base, end, data),))
@@ -214,23 +214,23 @@ class PartitionLog:
         if error is not None:
             self.close(error if isinstance(error, Retriable) else AppendFailed(str(error)))
         elif not self.sealed:
-            self.reached(end)
+            self.advance_high_watermark(end)
 
-    def reached(self, end: int) -> None:
+    def advance_high_watermark(self, end: int) -> None:
         """Everything below `end` is durable: the WAL commits in the order in which it was asked."""
         if end <= self.high_watermark:
             return
         if self.sealed:
             raise AppendFailed(f"log was sealed before the append was noticed; partition={self.name} end={end}")
         self.high_watermark = end
-        self._stability.reached(end)
+        self._stability.advance(end)
         for waiting in [waiting for waiting, until in self._waiting.items() if until <= end]:
             self._waiting.pop(waiting)
             if not waiting.done():
                 waiting.set_result(None)
         self.wake_watchers()
 
-    async def wait_for(self, end: int) -> None:
+    async def wait_high_watermark(self, end: int) -> None:
         """Return once the high watermark has reached `end`."""
         if end <= self.high_watermark:
             return
@@ -293,11 +293,11 @@ class PartitionLog:
 
     def sequence_gap_before(self, header: BatchHeader) -> int | None:
         """The sequence that an idempotent producer's batch leaves out, if any."""
-        return self._producers.missing(header) if header.producer_id >= 0 else None
+        return self._producers.sequence_gap(header) if header.producer_id >= 0 else None
 
     def open_entries(self) -> Sequence[ProducerEntry]:
         """The producers whose transactions are open: few of many."""
-        found = map(self._producers.of, self._stability.open_producers)
+        found = map(self._producers.get, self._stability.open_producers)
         return [each for each in found if each is not None]
 
     def producers(self, *, now_ms: int) -> Sequence[ProducerEntry]:
@@ -316,7 +316,7 @@ class PartitionLog:
         """Below it every transaction is decided, for good."""
         if self._stability.is_stable:
             return self.high_watermark
-        return max(self.log_start, min(self._stability.oldest(), self.high_watermark))
+        return max(self.log_start, min(self._stability.first_open_offset(), self.high_watermark))
 
     def aborted_between(self, start: int, end: int) -> Sequence[AbortedTransaction]:
         """Aborted transactions that have something in [start, end); the store has those whose markers stand below
@@ -408,21 +408,21 @@ class PartitionLog:
                 waiting.set_result(None)
         return freed
 
-    def placed(self, end: int) -> None:
+    def external_commit_applied(self, end: int) -> None:
         """Segments that others wrote were registered up to `end` while the gate was shut and everything was flushed."""
         assert self.gate.is_shut, f"appends may be under way; log={self!r}"
         assert self.flushed_end == self.next_offset, f"not flushed; log={self!r}"
         self.next_offset = self.flushed_end = end
-        self.reached(end)
+        self.advance_high_watermark(end)
 
-    def discard(self) -> int:
+    def drop_tail(self) -> int:
         """Let the tail go, flushed or not; returns its bytes. The log is over, or never was acknowledged."""
         freed, self._tail_bytes = self._tail_bytes, 0
         self._tail.clear()
         self._tail_ends.clear()
         return freed
 
-    def start_at(self, offset: int) -> None:
+    def advance_log_start(self, offset: int) -> None:
         """Retention, or somebody who deleted records, moved the log start."""
         self.log_start = max(self.log_start, offset)
         self._stability.start_at(self.log_start)

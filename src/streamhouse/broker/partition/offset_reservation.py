@@ -26,33 +26,33 @@ log = logging.getLogger(__name__)
 class OffsetReservation:
     """How far one lease may go: `need` is called for an append that ends above `ask_at`."""
 
-    __slots__ = ("_ask", "ask_at", "partition", "until", "wanted")
+    __slots__ = ("_ask", "extend_at", "partition", "requested_until", "until")
 
     def __init__(self, partition: PartitionId, ask: "Callable[[OffsetReservation], None]") -> None:
         self.partition = partition
         self.until = MAX_LONG
-        self.ask_at = MAX_LONG
-        self.wanted = 0
+        self.extend_at = MAX_LONG
+        self.requested_until = 0
         self._ask = ask
 
     def __repr__(self) -> str:
-        return f"<OffsetReservation {self.partition} until={self.until} ask_at={self.ask_at} wanted={self.wanted}>"
+        return f"<OffsetReservation {self.partition} until={self.until} ask_at={self.extend_at} wanted={self.requested_until}>"
 
-    def granted(self, until: int, *, ahead: int) -> None:
+    def extend(self, until: int, *, ahead: int) -> None:
         """All below `until` is reserved; half of what lies ahead may be used before more is asked for."""
         self.until = until
-        self.ask_at = until - ahead // 2
+        self.extend_at = until - ahead // 2
 
-    def need(self, end: int) -> None:
+    def require(self, end: int) -> None:
         """Have more reserved; raise when an append that ends there must wait for it."""
-        self.wanted = max(self.wanted, end)
+        self.requested_until = max(self.requested_until, end)
         self._ask(self)
         if end > self.until:
             raise NotReserved(self.partition, end=end, until=self.until)
 
     @property
     def is_short(self) -> bool:
-        return self.wanted > self.ask_at
+        return self.requested_until > self.extend_at
 
 
 UNLIMITED: Final = OffsetReservation(PartitionId(TopicId(UUID(int=0)), -1), lambda _: None)
@@ -83,8 +83,8 @@ class OffsetReservations:
         reserves: list[OffsetReservation] = []
         for state in states:
             reserve = OffsetReservation(state.partition, self._ask)
-            reserve.granted(max(state.reserved_until, state.flushed_end), ahead=self._ahead)
-            reserve.wanted = state.flushed_end + 1
+            reserve.extend(max(state.reserved_until, state.flushed_end), ahead=self._ahead)
+            reserve.requested_until = state.flushed_end + 1
             reserves.append(reserve)
         await self._extend([reserve for reserve in reserves if reserve.is_short])
         self._begun.update((reserve.partition, reserve) for reserve in reserves)
@@ -96,7 +96,7 @@ class OffsetReservations:
     async def ensure(self, reserve: OffsetReservation, end: int) -> None:
         """Have offsets up to `end` reserved; returns when they are."""
         if end > reserve.until:
-            reserve.wanted = max(reserve.wanted, end)
+            reserve.requested_until = max(reserve.requested_until, end)
             await self._extend([reserve])
 
     def _ask(self, reserve: OffsetReservation) -> None:
@@ -134,7 +134,7 @@ class OffsetReservations:
     async def _extend(self, reserves: Sequence[OffsetReservation]) -> None:
         if not reserves:
             return
-        until = {reserve.partition: reserve.wanted + self._ahead for reserve in reserves}
+        until = {reserve.partition: reserve.requested_until + self._ahead for reserve in reserves}
         await self._dependencies.metadata.reserve_offsets(self._session_id, until)
         for reserve in reserves:
-            reserve.granted(until[reserve.partition], ahead=self._ahead)
+            reserve.extend(until[reserve.partition], ahead=self._ahead)

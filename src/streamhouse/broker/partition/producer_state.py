@@ -78,7 +78,7 @@ class ProducerTable:
         copied._settled = set(self._settled)
         return copied
 
-    def doubt(self, from_offset: int | None = None) -> "ProducerTable":
+    def mark_uncertain(self, from_offset: int | None = None) -> "ProducerTable":
         """Later batches of these producers may be on a disk that nobody can read. What is remembered still tells
         duplicates; where a producer is, it is asked once.
 
@@ -95,7 +95,7 @@ class ProducerTable:
         ]
         return {producer_id: first for first, producer_id in sorted(firsts)}
 
-    def of(self, producer_id: int) -> ProducerEntry | None:
+    def get(self, producer_id: int) -> ProducerEntry | None:
         """What is remembered of a producer."""
         return self._among(producer_id).get(producer_id)
 
@@ -104,7 +104,7 @@ class ProducerTable:
         entry = self._among(header.producer_id).get(header.producer_id)
         return entry is not None and entry.epoch >= header.producer_epoch
 
-    def missing(self, header: BatchHeader) -> int | None:
+    def sequence_gap(self, header: BatchHeader) -> int | None:
         """The sequence that a batch leaves out; None where it leaves out none, or comes too late anyway."""
         if header.producer_id >= FIRST_KEY_ID:  # its one batch has any number
             return None
@@ -185,7 +185,7 @@ class ProducerTable:
             NO_MARKER if entry is None else entry.marker_number,
         )
         if len(among) > (self._limit if among is self._entries else self._key_limit):
-            self._make_room(among)
+            self._evict(among)
 
     def _begin(self, producer_id: int, base_offset: int) -> int:
         """Where a transaction begins whose first known batch is placed here: in what nobody could read, perhaps."""
@@ -203,7 +203,7 @@ class ProducerTable:
                 self._doubt_from = None
                 self._settled.clear()
 
-    def _make_room(self, among: dict[int, ProducerEntry]) -> None:
+    def _evict(self, among: dict[int, ProducerEntry]) -> None:
         """Forget the longest silent ones that have no open transaction. A few are looked at, and those that have one go
         to the end: with many of them the table is larger for a while."""
         limit = self._limit if among is self._entries else self._key_limit
@@ -273,7 +273,7 @@ class ProducerTable:
             marker_number=marker.number if entry is None else max(marker.number, entry.marker_number),
         )
         if len(self._entries) > self._limit:
-            self._make_room(self._entries)
+            self._evict(self._entries)
         return None if marker.is_commit or first is None else AbortedTransaction(producer_id, first, offset)
 
     # --- snapshots

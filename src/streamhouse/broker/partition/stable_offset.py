@@ -64,7 +64,7 @@ class LastStableOffset:
         """Whose transactions are open."""
         return self._open.keys()
 
-    def oldest(self) -> int:
+    def first_open_offset(self) -> int:
         """Where the oldest transaction begins that isn't decided for good; of a log that isn't calm."""
         first = min((each.first_offset for each in self._ending), default=None)
         if not self._open:
@@ -75,7 +75,7 @@ class LastStableOffset:
 
     # --- transactions
 
-    def began(self, producer_id: int, offset: int) -> None:
+    def started(self, producer_id: int, offset: int) -> None:
         """A batch of a transaction was placed, perhaps its first."""
         self._open.setdefault(producer_id, offset)
 
@@ -87,7 +87,7 @@ class LastStableOffset:
         if aborted is not None:
             self._add(aborted)
 
-    def reached(self, high_watermark: int) -> None:
+    def advance(self, high_watermark: int) -> None:
         """Markers below are durable."""
         while self._ending and self._ending[0].end <= high_watermark:
             self._ending.popleft()

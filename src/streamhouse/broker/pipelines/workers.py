@@ -52,7 +52,7 @@ class SupervisorRegistry:
         """How long a heartbeat is valid."""
         return self._settings.ttl_s
 
-    async def beat(self, heartbeat: Heartbeat) -> Sequence[StoredPipeline]:
+    async def heartbeat(self, heartbeat: Heartbeat) -> Sequence[StoredPipeline]:
         """Record a heartbeat; returns what the supervisor should run. It should stop everything else."""
         running = tuple(self._kept(each) for each in heartbeat.running)
         assigned = await self._metadata.heartbeat_supervisor(

@@ -159,7 +159,7 @@ class AppendService:
             raise
         except StreamhouseError:  # the same batch will come again
             with suppress(Rejected):
-                self._gap_guard.refused(name, [read_header(data)], now=self._dependencies.clock.monotonic())
+                self._gap_guard.rejected(name, [read_header(data)], now=self._dependencies.clock.monotonic())
             raise
 
     async def _verified(
@@ -223,7 +223,7 @@ class AppendService:
         missing = opened.sequence_gap_before(header)
         if missing is not None and self._is_settling(opened, header, now=now):
             raise _not_yet(opened.name, header, missing)
-        awaited = self._gap_guard.awaited(opened.name, header, now=now) if self._gap_guard else None
+        awaited = self._gap_guard.missing(opened.name, header, now=now) if self._gap_guard else None
         if awaited is not None and not opened.knows_producer(header):
             raise _not_yet(opened.name, header, awaited)
         try:
@@ -235,7 +235,7 @@ class AppendService:
                 raise
             raise _not_yet(opened.name, header, awaited) from None
         if self._gap_guard:
-            self._gap_guard.stored(opened.name, header)
+            self._gap_guard.appended(opened.name, header)
         if placed.commit is not None:
             self._budget.take(len(data))
             self._traffic.appended(records=header.record_count, size_bytes=len(data))

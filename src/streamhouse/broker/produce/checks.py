@@ -54,7 +54,7 @@ class SequenceGapGuard:
     def __len__(self) -> int:
         return len(self._first)
 
-    def refused(self, name: TopicPartition, headers: Iterable[BatchHeader], *, now: float) -> None:
+    def rejected(self, name: TopicPartition, headers: Iterable[BatchHeader], *, now: float) -> None:
         """These batches were not stored, and their producers were told to send them again."""
         for header in headers:
             if not 0 <= header.producer_id < FIRST_KEY_ID:  # an idempotency key has nothing that could overtake
@@ -66,7 +66,7 @@ class SequenceGapGuard:
                 if len(self._first) > self._limit:
                     self._first.popitem(last=False)
 
-    def awaited(self, name: TopicPartition, header: BatchHeader, *, now: float) -> int | None:
+    def missing(self, name: TopicPartition, header: BatchHeader, *, now: float) -> int | None:
         """The refused sequence that must come before this batch, if there is one."""
         first = self._find((name, header.producer_id, header.producer_epoch), now)
         return first.sequence if first is not None and precedes(first.sequence, header.base_sequence) else None
@@ -80,7 +80,7 @@ class SequenceGapGuard:
         found = self._first.get(key)
         return found if found is not None and now - found.at < REMEMBERED_S else None
 
-    def stored(self, name: TopicPartition, header: BatchHeader) -> None:
+    def appended(self, name: TopicPartition, header: BatchHeader) -> None:
         """A log knows the producer now, and looks after the order itself."""
         self._first.pop((name, header.producer_id, header.producer_epoch), None)
 

@@ -72,13 +72,13 @@ class DamagedRanges:
     def findings(self) -> Sequence[DamagedRange]:
         return list(self._found.values())
 
-    def found_missing(self, place: RunLocation) -> MissingRecords:
+    def report_missing(self, place: RunLocation) -> MissingRecords:
         """Note that rows name an object that is not in the store; returns the error for who wanted to read it."""
         error = self._note(place, "the object is not there", is_missing=True).error()
         assert isinstance(error, MissingRecords)
         return error
 
-    def found_damaged(self, place: RunLocation, why: str) -> DamagedRecords:
+    def report_damaged(self, place: RunLocation, why: str) -> DamagedRecords:
         """Note bytes that are not what was written; returns the error for who wanted to read them."""
         return self._note(place, why, is_missing=False).error()
 
@@ -89,7 +89,7 @@ class DamagedRanges:
         else:
             self.refused_damaged += 1
 
-    def still_missing(self, place: RunLocation) -> MissingRecords | None:
+    def recently_missing(self, place: RunLocation) -> MissingRecords | None:
         """The error for a range that was found missing a moment ago, so that the store isn't asked again."""
         found = self._found.get(place)
         if found is None or not found.is_missing or self._clock.monotonic() - found.seen_at >= self._recheck_s:
@@ -98,12 +98,12 @@ class DamagedRanges:
         assert isinstance(error, MissingRecords)
         return error
 
-    def present(self, place: RunLocation) -> None:
+    def mark_present(self, place: RunLocation) -> None:
         """The object is there; whether it is damaged is another question."""
         if (found := self._found.get(place)) is not None and found.is_missing:
             del self._found[place]
 
-    def readable(self, place: RunLocation) -> None:
+    def mark_readable(self, place: RunLocation) -> None:
         """The range was read, or no row names it any more."""
         self._found.pop(place, None)
 

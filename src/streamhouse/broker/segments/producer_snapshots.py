@@ -101,7 +101,7 @@ async def find_earlier(
 ) -> KnownProducers | StreamhouseError:
     """The newest state of the producers that can be read; an error where the partition must stay closed."""
     if newest.carried is None:  # otherwise it is an older run's object, which its own readers will find missing
-        reader.damage.found_missing(location_of(newest))
+        reader.damage.report_missing(location_of(newest))
     runs = await metadata.runs_before(newest.partition, before=newest.base + 1, limit=limit)
     try:
         found = await _first_readable(runs, table_of, reader)
@@ -202,7 +202,7 @@ async def load_producers(
             table = await rebuild(run, table, partial(_make, settings), reader=reader, now_ms=now_ms)
         end = run.end if run is not None else starts[partition]
         if isinstance(table, ProducerTable) and (end < flushed_end or partition in doubtful):
-            table.doubt(end if end < flushed_end else None)
+            table.mark_uncertain(end if end < flushed_end else None)
         found[partition] = table
     return found
 
@@ -245,7 +245,7 @@ async def _without_missing(
 
 def _in_doubt(known: KnownProducers) -> ProducerTable:
     known.table.lost_from = known.end
-    return known.table.doubt(known.end)
+    return known.table.mark_uncertain(known.end)
 
 
 async def _read(span: Sequence[Run], reader: SegmentReader) -> Mapping[PartitionId, bytes | StreamhouseError]:

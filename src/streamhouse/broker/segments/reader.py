@@ -233,12 +233,12 @@ class SegmentReader:
             raise Unavailable(f"a run's object is gone; run={run}") from error
         if len(data) != end - start:
             raise CorruptObject(run.object_key, why=f"ends at {start + len(data)}, before {end}")
-        self.damage.present(location_of(run))
+        self.damage.mark_present(location_of(run))
         return data
 
     def _require_found(self, run: Run) -> None:
         """Raise again for an object that was missing a moment ago."""
-        if (missing := self.damage.still_missing(location_of(run))) is not None:
+        if (missing := self.damage.recently_missing(location_of(run))) is not None:
             raise missing
 
     async def require_replaced(self, error: Unavailable, run: Run) -> None:
@@ -248,7 +248,7 @@ class SegmentReader:
             return
         rows = await self._metadata.runs(run.partition, from_offset=run.base, limit=1)
         if rows and (rows[0].base, rows[0].object_key) == (run.base, run.object_key):
-            raise self.damage.found_missing(location_of(run)) from error
+            raise self.damage.report_missing(location_of(run)) from error
 
     @contextmanager
     def named(self, run: Run, base: int, end: int) -> Iterator[None]:
@@ -259,9 +259,9 @@ class SegmentReader:
         except DamagedRecords:
             raise
         except CorruptObject as error:
-            raise self.damage.found_damaged(place, error.why) from error
+            raise self.damage.report_damaged(place, error.why) from error
         else:
-            self.damage.readable(place)
+            self.damage.mark_readable(place)
 
     @contextmanager
     def _counted(self) -> Iterator[None]:

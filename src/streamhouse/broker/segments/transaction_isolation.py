@@ -170,7 +170,7 @@ class AbortedLookup:
     async def learn_start(self, log: PartitionLog) -> None:
         """Others may have moved the log's start, and taken rows along."""
         states = await self._metadata.partitions([log.partition.topic_id])
-        log.start_at(next((state.log_start for state in states if state.partition == log.partition), 0))
+        log.advance_log_start(next((state.log_start for state in states if state.partition == log.partition), 0))
 
 
 def _require_retained(log: PartitionLog, offset: int) -> None:

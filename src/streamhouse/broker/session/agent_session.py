@@ -103,7 +103,7 @@ class OpenBatcher(Generic[K, A, V]):
             while self._waiting:
                 keys = list(self._waiting)[:MAX_TOGETHER]
                 self._under_way = {key: self._waiting.pop(key) for key in keys}
-                await self._go(self._under_way)
+                await self._open_batch(self._under_way)
                 self._under_way = {}
         finally:
             self._worker = None
@@ -116,7 +116,7 @@ class OpenBatcher(Generic[K, A, V]):
                 done.set_exception(why)
                 done.exception()  # nobody may be waiting any more
 
-    async def _go(self, together: Mapping[K, _OpenRequest[A, V]]) -> None:
+    async def _open_batch(self, together: Mapping[K, _OpenRequest[A, V]]) -> None:
         found: Mapping[K, V | StreamhouseError]
         try:
             opened = await self._open_many({key: asked.about for key, asked in together.items()})
@@ -186,7 +186,7 @@ class AgentSession:
         return f"<AgentSession {self.session.session_id} node={self.session.node_id} logs={len(self._logs)} {state}>"
 
     @classmethod
-    async def begin(
+    async def open_session(
         cls,
         dependencies: Dependencies,
         *,
@@ -286,7 +286,7 @@ class AgentSession:
             }
             missing = [at for at in wanted if at not in found]
             self._require_open(missing)
-            taken = await self._leases.take({at: names[at] for at in missing})
+            taken = await self._leases.acquire({at: names[at] for at in missing})
             ours = {at: state for at, state in taken.items() if not isinstance(state, StreamhouseError)}
             # Only now: the topic whose lease is ours has the name. Somebody may ask for one that has lost it long ago.
             await self._drop_namesakes([names[at] for at in ours])
@@ -394,7 +394,7 @@ class AgentSession:
                 self._leases.forget(item.partition)
             item.close(why)
             self._seal(item)
-            self._budget.release(item.discard())
+            self._budget.release(item.drop_tail())
             self._reader.runs.forget(item.partition)
         await self.wal.truncate({item.partition: MAX_LONG for item in gone})
 
@@ -402,7 +402,7 @@ class AgentSession:
         """Seal a closed log. What it had in flight was not acknowledged, so clients send it again: until they do, no
         later batch of the same producer may be stored before it."""
         item.seal()
-        self._gap_guard.refused(item.name, item.refused, now=self._dependencies.clock.monotonic())
+        self._gap_guard.rejected(item.name, item.refused, now=self._dependencies.clock.monotonic())
 
     # --- life and end
 
@@ -433,7 +433,7 @@ class AgentSession:
             heartbeat.cancel()
             await asyncio.gather(heartbeat, return_exceptions=True)
 
-    async def abandon(self) -> None:
+    async def discard(self) -> None:
         """Let go of a session that never got to `run`; nothing is in its log. Recovery finds what can't be let go."""
         clock, limit_s = self._dependencies.clock, self._dependencies.settings.agent.close_timeout_s
         with suppress(StreamhouseError, TimeoutError):
@@ -547,7 +547,7 @@ class AgentSession:
             # Of a lost session nobody acknowledges anything, and a store that is away must not keep it from ending.
             gives_up = isinstance(why, SessionLost) or self._gives_up
             if not gives_up:
-                await self._closing.do(self._quiesce(), limit=limit)
+                await self._closing.run_within(self._quiesce(), limit=limit)
             for item in self.logs():
                 self._seal(item)
             self.flusher.stop()
@@ -564,7 +564,7 @@ class AgentSession:
         self._logs.clear()
         self._leases.forget_all()
         for item in gone:
-            self._budget.release(item.discard())
+            self._budget.release(item.drop_tail())
 
     async def _quiesce(self) -> None:
         """Wait until the WAL has nothing under way: an empty append is done after everything before it."""

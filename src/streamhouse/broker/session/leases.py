@@ -49,7 +49,7 @@ class Leases:
         """Those that were taken, or may have been."""
         return self._names
 
-    async def take(
+    async def acquire(
         self, names: Mapping[PartitionId, TopicPartition]
     ) -> Mapping[PartitionId, AcquiredLease | StreamhouseError]:
         """Leases, and what the next leader must know of producers and their transactions, of all of them at once."""

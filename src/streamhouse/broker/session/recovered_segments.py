@@ -90,7 +90,7 @@ class _RecoveredPartition:
         start = 0
         for position in self.doubts:
             producers.replay(self.placed[start:position], now_ms=now_ms)
-            producers.doubt(self.placed[position - 1][1] if position else self.base)
+            producers.mark_uncertain(self.placed[position - 1][1] if position else self.base)
             start = position
         producers.replay(self.placed[start:], now_ms=now_ms)
 
@@ -229,7 +229,7 @@ class RecoveredSegments:
             expire_ms=round(settings.expire_s * 1000),
             key_limit=settings.max_keys_per_partition,
         )
-        return table.doubt(state.log_start)
+        return table.mark_uncertain(state.log_start)
 
     async def _put(self, recoveries: Sequence[_RecoveredPartition]) -> None:
         full = [rescue for rescue in recoveries if rescue.batches]

@@ -57,7 +57,7 @@ class SessionShutdown:
         await stop_asked.wait()
         await self._dependencies.clock.sleep(self._dependencies.settings.agent.stop_timeout_s)
 
-    async def do(self, work: Coroutine[Any, Any, T], *, limit: "asyncio.Task[None]") -> T | None:
+    async def run_within(self, work: Coroutine[Any, Any, T], *, limit: "asyncio.Task[None]") -> T | None:
         """The result of `work`; None when the limit came first, and then it was cancelled."""
         working = asyncio.get_running_loop().create_task(work)
         try:
@@ -69,7 +69,7 @@ class SessionShutdown:
 
     async def transfer(self, flushing: "asyncio.Task[None]", *, limit: "asyncio.Task[None]") -> bool:
         """Flush everything, end the session, remove the WAL; False when the limit came first."""
-        return await self.do(self._flush_and_end(flushing), limit=limit) or False
+        return await self.run_within(self._flush_and_end(flushing), limit=limit) or False
 
     async def leave_wal(self, logs: Sequence[PartitionLog], *, is_lost: bool) -> UnfinishedShutdown | None:
         """Close the log and leave it for whoever recovers the session, who may begin at once; says what is in it.

@@ -77,12 +77,12 @@ class OpenPartitions:
             except LeaseHeld:
                 left = self._retry_after_s(partition, asked)
                 if left <= 0:
-                    self._cluster.forget_leases(topic.topic_id)
+                    self._cluster.invalidate_leases(topic.topic_id)
                     raise
                 await self._cluster.wait_for_change(min(left, LEASE_POLL_S))
             else:
                 self._impatient.pop(partition, None)
-                self._cluster.took(partition, opened.epoch)
+                self._cluster.on_lease_acquired(partition, opened.epoch)
                 return opened
 
     def _retry_after_s(self, partition: PartitionId, asked: float) -> float:
@@ -188,14 +188,14 @@ class SessionManager:
         """Have the log know it, if it is open here."""
         for opened in self._agent_session.logs() if self._agent_session is not None else ():
             if opened.partition == partition:
-                opened.start_at(offset)
+                opened.advance_log_start(offset)
 
     # --- the next one
 
     def recovery(self, agent_session: AgentSession) -> WalSessionRecovery:
         return WalSessionRecovery(self._dependencies, by=agent_session.session.session_id, reader=self._reader)
 
-    async def begin(self) -> None:
+    async def open_first(self) -> None:
         """The first session; raises when the stores don't let it for long."""
         limit_s = self._dependencies.settings.metadata.start_wait_s
         self._agent_session = await retry_start(
@@ -239,7 +239,7 @@ class SessionManager:
 
     async def _begin(self) -> AgentSession:
         await self.identity.check()
-        agent_session = await AgentSession.begin(
+        agent_session = await AgentSession.open_session(
             self._dependencies,
             reader=self._reader,
             budget=self._budget,
@@ -253,11 +253,11 @@ class SessionManager:
                 self.recovered += await self.recovery(agent_session).recover_all()
             await self._join(agent_session)
         except BaseException:
-            await agent_session.abandon()
+            await agent_session.discard()
             raise
         return agent_session
 
     async def _join(self, agent_session: AgentSession) -> None:
-        self._cluster.joined(agent_session.session)
+        self._cluster.on_session_opened(agent_session.session)
         if not self._dependencies.single_agent:
             await self._cluster.refresh()

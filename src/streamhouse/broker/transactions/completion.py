@@ -197,7 +197,7 @@ class TransactionCompletion:
         marked = {partition for outcomes in results for partition, error in outcomes.items() if is_marked(error)}
         left = [each for each in there if each not in marked]
         for topic_id in {each.topic_id for each in left}:
-            self._cluster.forget_leases(topic_id)
+            self._cluster.invalidate_leases(topic_id)
         return left
 
     async def _topics(self, partitions: Sequence[PartitionId]) -> Mapping[TopicId, Topic | None]:

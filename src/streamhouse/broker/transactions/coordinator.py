@@ -97,7 +97,7 @@ class TransactionCoordinator:
             endings=self.endings,
             hanging=self.hanging,
             is_ours=self._is_ours,
-            forgets=lambda: cluster.does("transactions"),
+            forgets=lambda: cluster.owns_task("transactions"),
         )
 
     def __repr__(self) -> str:

@@ -89,7 +89,7 @@ class MarkerWriter:
         """Append a marker to a log that takes appends, without a suspension before; durable when it returns."""
         self._current_session().require_valid(opened.name)
         pending = self._append(opened, marker)
-        await pending.durable()
+        await pending.wait_durable()
         if not self._current_session().may_acknowledge(pending.log):
             raise AppendFailed(f"lease ended before the marker was acknowledged; partition={opened.name}")
 

@@ -85,7 +85,7 @@ class HangingTransactions:
     def __repr__(self) -> str:
         return f"<HangingTransactions suspects={len(self._suspects)} ended={self.ended}>"
 
-    async def look(self) -> None:
+    async def sweep(self) -> None:
         """Check a few of the transactions that have been open for a while, those that are due longest first."""
         now = self._dependencies.clock.monotonic()
         logs = {each.partition: each for each in self._current_session().logs() if _holds_back_lso(each)}
@@ -159,13 +159,13 @@ class TransactionSweeper:
         while True:
             await self._clock.sleep(self._ids.jitter(self._settings.check_s))
             try:
-                await self.look()
-                await self._hanging.look()
+                await self.sweep()
+                await self._hanging.sweep()
                 await self._forget()
             except StreamhouseError as error:
                 log.warning("transaction sweep failed, will retry", extra={"why": str(error)})
 
-    async def look(self) -> None:
+    async def sweep(self) -> None:
         """Start to complete overdue transactions. If there are more than the limit, the next sweep continues after
         them, because the oldest may be those that can't be completed now."""
         limit = self._settings.max_waiting

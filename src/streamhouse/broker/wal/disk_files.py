@@ -90,7 +90,7 @@ class WalFileSet:
         self.files.append(active)
         return active
 
-    def drop(self, flushed: Mapping[PartitionId, int]) -> list[WalFile]:
+    def mark_flushed(self, flushed: Mapping[PartitionId, int]) -> list[WalFile]:
         """Note what is flushed; strike out and return the files that nobody needs any more.
 
         Any file may go, not only the oldest: one quiet partition holds back the one file that has its records. The

@@ -308,7 +308,7 @@ class DiskWal:
     # --- truncating and closing
 
     async def truncate(self, flushed: Mapping[PartitionId, int]) -> None:
-        dropped = self._ledger.drop(flushed)
+        dropped = self._ledger.mark_flushed(flushed)
         if self._ending.is_closing or not (dropped or self._leftover):
             return
         to_close = [file for file in dropped if self._let_go(file)]

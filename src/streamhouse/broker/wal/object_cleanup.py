@@ -61,7 +61,7 @@ class RetainedObjects:
         self.durable_below = sequence + 1
         self._advance()
 
-    def strike(self, flushed: Mapping[PartitionId, int]) -> None:
+    def mark_flushed(self, flushed: Mapping[PartitionId, int]) -> None:
         """Entries of these partitions below these offsets are published elsewhere."""
         for partition, offset in flushed.items():
             ends = self._ends.get(partition)
@@ -71,7 +71,7 @@ class RetainedObjects:
                 del self._ends[partition]
         self._advance()
 
-    def gone(self, sequence: int) -> None:
+    def deleted(self, sequence: int) -> None:
         """The object was deleted."""
         self.size_bytes -= self._sizes.pop(sequence, 0)
 

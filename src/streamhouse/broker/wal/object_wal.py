@@ -275,7 +275,7 @@ class ObjectWal:
     # --- letting go of objects
 
     async def truncate(self, flushed: Mapping[PartitionId, int]) -> None:
-        self._ledger.strike(flushed)
+        self._ledger.mark_flushed(flushed)
 
     async def delete_below(self, sequence: int) -> None:
         self._forgotten_below = max(self._forgotten_below, min(sequence, self.first_retained))
@@ -298,7 +298,7 @@ class ObjectWal:
             assert name is not None
             gone.add(name.sequence)
             self._deletes += 1
-            self._ledger.gone(name.sequence)
+            self._ledger.deleted(name.sequence)
             while self._deleted_below in gone:
                 gone.remove(self._deleted_below)
                 self._deleted_below += 1

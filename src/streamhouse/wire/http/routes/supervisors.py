@@ -68,7 +68,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
         return json_response(SupervisorsAnswer(supervisors=views, allow_python=broker.settings.pipelines.allow_python))
 
     async def beat_supervisor(call: Call[NoQuery, HeartbeatRequest]) -> Response:
-        assigned = await supervisors.beat(_heartbeat(_id(call), call.body))
+        assigned = await supervisors.heartbeat(_heartbeat(_id(call), call.body))
         return json_response(
             HeartbeatAnswer(ttl_s=supervisors.ttl_s, assigned=[_assigned(each, broker.cluster_id) for each in assigned])
         )
