@@ -1,4 +1,4 @@
-"""Metrics of the broker, read from its state when somebody asks.
+"""Metrics of the broker, read from its state when they are scraped.
 
 Owns        the names of the broker's metrics
 Leaves      counting to the modules that do the work; serving the page to `wire.http`
@@ -61,7 +61,7 @@ class BrokerMetrics(Collector):
         yield from self._pipelines()
 
     def _pipelines(self) -> Iterable[Metric]:
-        """Of the supervisors that speak to this agent."""
+        """Metrics of pipelines whose supervisors send heartbeats to this agent."""
         phase = GaugeMetricFamily("streamhouse_pipeline_phase", "What a pipeline does.", labels=["pipeline", "phase"])
         told = self._broker.supervisors.statuses()
         for name, status in told.items():
@@ -233,7 +233,7 @@ class BrokerMetrics(Collector):
 
 
 def _wal_costs(costs: WalRequestStats) -> Iterable[Metric]:
-    """Requests per second and per gigabyte of records follow from these; they begin anew with each session."""
+    """Counters for requests per second and per gigabyte of records; they restart with each session."""
     yield _counter("wal_objects", "Objects of the write-ahead log that became durable.", costs.windows)
     yield _counter("wal_puts", "PUTs of the write-ahead log, repeated ones included.", costs.puts)
     yield _counter("wal_put_retries", "PUTs of the write-ahead log that had to be repeated.", costs.retries)

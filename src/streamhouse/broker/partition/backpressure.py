@@ -49,14 +49,14 @@ class MemoryBudget:
 
     @property
     def is_short(self) -> bool:
-        """Whether somebody should make room: the budget is near its limit, or an append waits for its turn."""
+        """Whether a flush should free memory: the budget is near its limit, or an append waits."""
         return bool(self._waiting) or self.pressure >= self._settings.throttle_at
 
     def fits(self, size_bytes: int) -> bool:
         return self._used + size_bytes <= self._limit * self._settings.throttle_at and not self._waiting
 
     def take(self, size_bytes: int) -> None:
-        """Account for bytes that came in; `admit` was asked before."""
+        """Count the bytes of an append that `admit` has let pass."""
         self._used += size_bytes
 
     def release(self, size_bytes: int) -> None:
@@ -65,12 +65,10 @@ class MemoryBudget:
         self._wake_first()
 
     async def admit(self, size_bytes: int) -> float:
-        """Wait until `size_bytes` may come in; returns the seconds spent waiting, raises `Overloaded` when it takes
-        too long.
+        """Wait until `size_bytes` fit; returns the seconds spent waiting, raises `Overloaded` if it takes too long.
 
-        Whoever came first goes in first. A single append larger than the whole budget is let in alone, so that the
-        limit never locks anybody out for good.
-        """
+        First come, first served. An append larger than the whole budget is admitted alone, so that the limit never
+        blocks it forever."""
         if self.fits(size_bytes):
             return 0.0
         started = self._clock.monotonic()
@@ -94,7 +92,7 @@ class MemoryBudget:
         return self._used + size_bytes <= self._limit or self._used == 0
 
     def _delay(self) -> float:
-        """How long to hold back at this pressure: nothing at the threshold, `max_throttle_s / 10` at the limit."""
+        """The delay at the current pressure: 0 at the threshold, `max_throttle_s / 10` at the limit."""
         span = max(1.0 - self._settings.throttle_at, 1e-9)
         over = min(max(self.pressure - self._settings.throttle_at, 0.0) / span, 1.0)
         return over * self._settings.max_throttle_s / 10
@@ -105,7 +103,7 @@ class MemoryBudget:
 
 
 async def _wait(turn: asyncio.Event, seconds: float) -> None:
-    """Until somebody says to look again, or the time is over."""
+    """Wait for a wake-up, or the end of the time."""
     turn.clear()
     try:
         async with asyncio.timeout(seconds):
@@ -129,7 +127,7 @@ class AppendBarrier:
 
     @property
     def is_open(self) -> bool:
-        """Whether an append may go on at once."""
+        """Whether an append may proceed without waiting."""
         return not self._shut and not self._waiting
 
     @property
@@ -137,15 +135,15 @@ class AppendBarrier:
         return self._shut
 
     async def wait(self) -> None:
-        """Return when it is this append's turn, which it must take without waiting for anything else."""
+        """Return when it is this append's turn; it must then append without a suspension."""
         if self._closing is not None or self.is_open:
             return
         await self._queue(self._waiting)
-        # The next one runs when this one has made its step.
+        # The next one runs after this one's append.
         self._call_next()
 
     async def shut(self) -> None:
-        """Return when the gate is this caller's, who opens it again; waits for those who came before."""
+        """Block appends; waits for earlier appends and freezes. The caller must unblock them."""
         if self._closing is None and (self._shut or self._waiting or self._wanting):
             await self._queue(self._wanting)
         if self._closing is not None:
@@ -157,7 +155,7 @@ class AppendBarrier:
         self._call_next()
 
     def close(self, why: Retriable) -> None:
-        """Nobody passes any more."""
+        """Fail all waiting and future appends."""
         self._closing = why
         for waiting in (*self._waiting, *self._wanting):
             if not waiting.done():
@@ -186,7 +184,7 @@ class AppendBarrier:
 
 
 SHARE: Final = 4
-"""One answer takes at most this part of what the others have left: many get a little, a few get much."""
+"""A response gets at most this share of the remaining budget: many get little, few get much."""
 
 
 class ResponseBudget:
@@ -202,11 +200,11 @@ class ResponseBudget:
         return self._held
 
     def room_bytes(self, *, own_bytes: int = 0) -> int:
-        """How much more an answer may take that holds `own_bytes` already; without any it is one batch, if it must."""
+        """How much a response that holds `own_bytes` may grow; an empty one may always have one batch."""
         return max((self._limit - self._held + own_bytes) // SHARE - own_bytes, 0)
 
     def resize(self, before_bytes: int, after_bytes: int) -> int:
-        """An answer holds another number of bytes than before; returns the new one."""
+        """Change the counted size of a response; returns the new size."""
         self._held += after_bytes - before_bytes
         assert self._held >= 0, "more bytes were given back than were held"
         return after_bytes

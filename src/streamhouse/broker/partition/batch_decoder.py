@@ -1,4 +1,4 @@
-"""The one place where record batches are decompressed and decoded, within a memory budget that all requests share.
+"""BatchDecoder: decompresses and decodes record batches, within a memory budget that all requests share.
 
 Data path   append, ListOffsets by time, HTTP and gRPC reads -> **batch decoder** -> a thread -> `format.records`
 
@@ -48,10 +48,8 @@ class DecoderBudget:
         return len(self._waiting)
 
     async def take(self, size_bytes: int) -> None:
-        """Wait until so many bytes may be used; raises `Overloaded` when that takes too long.
-
-        A request for more than the whole budget is admitted alone, so that the limit never refuses it for good.
-        """
+        """Wait until `size_bytes` are available; raises `Overloaded` if that takes too long. A request for more than
+        the whole budget is admitted alone, so that the limit never rejects it forever."""
         if not self._waiting and self._fits(size_bytes):
             self._used += size_bytes
             return
@@ -74,7 +72,7 @@ class DecoderBudget:
         self._admit()
 
     def overloaded(self) -> Overloaded:
-        """The error for a request that can't wait any longer; it is counted."""
+        """The error for a request that has waited too long; counted."""
         self.refused += 1
         return Overloaded("decompression", limit_bytes=self._settings.memory_bytes, retry_after_s=RETRY_AFTER_S)
 
@@ -84,13 +82,13 @@ class DecoderBudget:
     def _admit(self) -> None:
         while self._waiting and self._fits(self._waiting[0][1]):
             turn, size_bytes = self._waiting.popleft()
-            if not turn.done():  # else it was cancelled, and hasn't left yet
+            if not turn.done():  # otherwise it was cancelled and has not left the queue yet
                 self._used += size_bytes
                 turn.set_result(None)
 
     def _leave(self, turn: "asyncio.Future[None]", size_bytes: int) -> None:
         if turn.done() and not turn.cancelled():
-            self.release(size_bytes)  # admitted in the moment in which its owner left
+            self.release(size_bytes)  # admitted when its owner was cancelled
             return
         self._waiting = deque(item for item in self._waiting if item[0] is not turn)
         self._admit()
@@ -99,29 +97,27 @@ class DecoderBudget:
 T = TypeVar("T")
 
 INLINE_BYTES: Final = 256 * 1024
-"""Uncompressed batches up to this size are read on the event loop, by callers that make no objects of them."""
+"""Up to this size, callers that create no objects read uncompressed batches on the event loop."""
 
 LEAST_BYTES: Final = 256 * 1024
 EXPANSION: Final = 8
-"""The first try has room for so many times what is stored, and for `LEAST_BYTES`."""
+"""The first try may use this multiple of the stored size, and at least `LEAST_BYTES`."""
 
 GROWTH: Final = 8
 ORDINARY_BYTES: Final = 8 * 1024 * 1024
-"""Tries up to this size are ordinary."""
+"""Tries up to this size use the threads for ordinary batches."""
 
 TRIP_JOBS: Final = 32
-"""Ordinary tries that share a trip to a thread, as long as they are together no larger than one may be."""
+"""Ordinary tries that share one trip to a thread, up to the size limit of one."""
 
 Work = Callable[[int], T]
-"""Opens batches, each of them up to so many bytes once decompressed; `BatchTooLarge` where that isn't enough.
-
-It may be called again, and must then begin anew.
-"""
+"""Decodes batches, each up to the given decompressed size; raises `BatchTooLarge` beyond. It may be called again and
+must then start over."""
 
 
 class StoredSize(NamedTuple):
-    """What is known of batches before they are opened: the codec that takes the most memory, and the size of the
-    largest compressed one; where none is compressed, of all."""
+    """Properties of batches before decompression: the codec that takes the most memory, and the size of the largest
+    compressed batch, or of all if none is compressed."""
 
     codec: int
     size_bytes: int
@@ -144,9 +140,9 @@ class BatchDecoder:
         self._settings = settings
         self._clock = clock
         self.limit_bytes = producers.max_decompressed_bytes
-        """The largest that any batch may be once decompressed."""
+        """Maximum decompressed size of a batch."""
         self.max_headers = producers.max_record_headers
-        """Headers that a record may have to become an object."""
+        """Maximum headers of a record that is decoded to an object."""
         self._ordinary = ThreadPoolExecutor(settings.threads, thread_name_prefix="records")
         self._large = ThreadPoolExecutor(settings.threads, thread_name_prefix="large-records")
         self._queue: deque[_Job] = deque()
@@ -158,10 +154,8 @@ class BatchDecoder:
         return f"<BatchDecoder waiting={len(self._queue)} {self.budget!r}>"
 
     async def run(self, stored: StoredSize, work: Work[T], *, inline_bytes: int = INLINE_BYTES) -> T:
-        """What `work` returns, or raises. Raises `Overloaded` when there is no memory for it in time.
-
-        It runs on the event loop only for uncompressed batches of at most `inline_bytes`.
-        """
+        """Run `work`; raises its errors, and `Overloaded` if memory does not become free in time. Runs on the event
+        loop only for uncompressed batches up to `inline_bytes`."""
         if stored.codec == Codec.NONE and stored.size_bytes <= inline_bytes:
             return work(self.limit_bytes)
         limit_bytes = first_limit(stored, self.limit_bytes)
@@ -184,12 +178,12 @@ class BatchDecoder:
             self.budget.release(taken_bytes)
             raise Stopping("the agent stops; what=decoder") from error
         running.add_done_callback(lambda _: self.budget.release(taken_bytes))
-        # Whoever asked may be gone before the thread is done with it, and with the memory.
+        # The caller may be cancelled before the thread is done and releases the memory.
         outcome = await asyncio.shield(running)
         return _result(outcome, work)
 
     def close(self) -> None:
-        """Refuse what comes now; what is under way ends by itself."""
+        """Reject new work; running work ends by itself."""
         self._ordinary.shutdown(wait=False)
         self._large.shutdown(wait=False)
 
@@ -197,7 +191,7 @@ class BatchDecoder:
 
     async def _enqueue(self, work: Work[T], limit_bytes: int) -> T:
         loop = asyncio.get_running_loop()
-        if self._free == self._settings.threads and not self._queue:  # nobody to share a trip with
+        if self._free == self._settings.threads and not self._queue:  # nothing to share the trip with
             try:
                 running = loop.run_in_executor(self._ordinary, _call, work, limit_bytes)
             except RuntimeError as error:  # closed meanwhile
@@ -212,7 +206,7 @@ class BatchDecoder:
         self._queue.append(job)
         if self._free and not self._is_starting:
             self._is_starting = True
-            loop.call_soon(self._start)  # others that are ready now come along
+            loop.call_soon(self._start)  # other waiting jobs join
         outcome: _Outcome = await job.done
         return _result(outcome, work)
 
@@ -234,7 +228,7 @@ class BatchDecoder:
             running.add_done_callback(partial(self._finish, jobs))
 
     def _next_jobs(self) -> list[_Job]:
-        """Those that came first, as many as go together. Whoever has waited too long is refused."""
+        """The oldest jobs that fit in one trip; those that have waited too long are rejected."""
         now = self._clock.monotonic()
         jobs: list[_Job] = []
         size_bytes = 0
@@ -257,7 +251,7 @@ class BatchDecoder:
 
 
 def stored_size(batches: Iterable[Buffer]) -> StoredSize:
-    """What is known of batches that are opened one after the other."""
+    """The properties of batches that are decoded one after the other."""
     codec = compressed = total = 0
     for batch in batches:
         own = codec_of(batch)
@@ -268,7 +262,7 @@ def stored_size(batches: Iterable[Buffer]) -> StoredSize:
 
 
 def sum_stored(all_stored: Iterable[StoredSize]) -> StoredSize:
-    """The same of batches of which it is known in parts."""
+    """Combine the properties of several groups of batches."""
     parts = list(all_stored)
     codec = max((part.codec for part in parts), default=0)
     if codec == Codec.NONE:
@@ -277,7 +271,7 @@ def sum_stored(all_stored: Iterable[StoredSize]) -> StoredSize:
 
 
 def first_limit(stored: StoredSize, limit_bytes: int) -> int:
-    """How much the first try may make of a batch. What isn't compressed is as large as it is."""
+    """The size limit of the first try. An uncompressed batch has its stored size."""
     if stored.codec == Codec.NONE:
         return limit_bytes if stored.size_bytes > ORDINARY_BYTES else min(limit_bytes, ORDINARY_BYTES)
     return min(limit_bytes, max(LEAST_BYTES, EXPANSION * stored.size_bytes))
@@ -291,10 +285,10 @@ def _call(work: Work[Any], limit_bytes: int) -> _Outcome:
     try:
         return _Outcome(work(limit_bytes), None)
     except StreamhouseError as error:
-        # Its frames hold what was decompressed, for as long as somebody holds the error.
+        # Its frames would keep the decompressed bytes as long as the error is referenced.
         error.__traceback__ = error.__context__ = None
         return _Outcome(None, error)
-    except Exception as error:  # noqa: BLE001 - whoever asked gets it
+    except Exception as error:  # noqa: BLE001 - passed to the caller
         return _Outcome(None, error)
 
 
@@ -305,7 +299,7 @@ def _deliver(jobs: Sequence[_Job], outcomes: Sequence[_Outcome]) -> None:
 
 
 def _result(outcome: _Outcome, work: Work[T]) -> T:
-    """What the work returned, or raised."""
+    """Return the work's result, or raise its error."""
     if outcome.error is not None:
         raise outcome.error
     value: T = outcome.value

@@ -43,13 +43,13 @@ class TailBatch(NamedTuple):
 
 
 class HighWatermarkListener(Protocol):
-    """Somebody who waits for a partition to move: a long poll."""
+    """A listener for changes of a partition, such as a long poll."""
 
     def wake(self) -> None: ...
 
 
 class PendingAppend(NamedTuple):
-    """An append that has its offsets and is on its way into the WAL, or a duplicate of one."""
+    """An append with assigned offsets that is being written to the WAL, or a duplicate of one."""
 
     log: "PartitionLog"
     base_offset: int
@@ -58,9 +58,9 @@ class PendingAppend(NamedTuple):
     commit: "asyncio.Future[None] | None"
 
     async def wait_durable(self) -> None:
-        """Return once the append may be acknowledged; raise `AppendFailed` when it never will be."""
+        """Return once the append is durable; raises `AppendFailed` if it never will be."""
         if self.commit is not None:
-            # One waiter who gives up must not cancel the commit for everybody else in the group.
+            # Cancelling one waiter must not cancel the commit of the whole group.
             await asyncio.shield(self.commit)
             self.log.advance_high_watermark(self.end)
         else:
@@ -92,10 +92,10 @@ class PartitionLog:
         self.closed: Retriable | None = None
         self.sealed = False
         self.refused: Sequence[BatchHeader] = ()
-        """Batches that had been placed and were never acknowledged; known once the log is sealed."""
+        """Appended batches that were never acknowledged; set when the log is sealed."""
         self.flushing = False
         self.gate = AppendBarrier()
-        """Appends pass it; it is shut while segments are placed."""
+        """Blocks appends during an external commit."""
         self.reserve = reserve
         self._wal = wal
         self._producers = producers
@@ -104,7 +104,7 @@ class PartitionLog:
         self._tail: list[TailBatch] = []
         self._tail_ends: list[int] = []
         self._tail_bytes = 0
-        self._watchers: dict[HighWatermarkListener, None] = {}  # woken in the order in which they came
+        self._watchers: dict[HighWatermarkListener, None] = {}  # woken in order of arrival
         self._waiting: dict[asyncio.Future[None], int] = {}
         self._waiting_for_flush: dict[asyncio.Future[None], int] = {}
         self._hurried_end = 0
@@ -122,22 +122,23 @@ class PartitionLog:
 
     @property
     def unflushed_bytes(self) -> int:
-        """Bytes of the tail that are durable; all of it, as a rule, because the WAL is milliseconds behind."""
+        """Durable bytes of the tail; usually all of it, because the WAL is milliseconds behind."""
         if self.high_watermark == self.next_offset:
             return self._tail_bytes
-        # Counted from the end: what isn't durable yet is short, the tail may hold a million batches.
+        # Counted from the end: few batches are not durable yet, while the tail may have a million.
         pending = self._tail[bisect_right(self._tail_ends, self.high_watermark) :]
         return self._tail_bytes - sum(len(item.data) for item in pending)
 
     @property
     def oldest_at(self) -> float | None:
-        """When the oldest batch of the tail came in, by the monotonic clock."""
+        """Monotonic time of the append of the oldest batch in the tail."""
         return self._tail[0].appended_at if self._tail else None
 
-    # --- writing
+    # --- appending
 
     def append(self, header: BatchHeader, data: memoryview, *, now: float, now_ms: int) -> PendingAppend:
-        """Judge, place and queue one checked batch. No await in here: nobody can come between check and write."""
+        """Check the sequence, assign offsets and queue one checked batch. Without a suspension, so no other append
+        comes in between."""
         self._require_open()
         idempotent = header.producer_id >= 0
         if idempotent and (known := self._producers.check_sequence(self.name, header)) is not None:
@@ -166,8 +167,8 @@ class PartitionLog:
         return PendingAppend(self, base, end, append_time_ms, commit)
 
     def append_marker(self, marker: Marker, *, now: float, now_ms: int) -> PendingAppend:
-        """End the producer's transaction here. A number that was taken before changes nothing: what is answered waits
-        until everything is durable that was placed by now, the first one too. Raises `MarkerFenced`."""
+        """End the producer's transaction in this partition. A repeated number changes nothing; the result then waits
+        until everything appended so far is durable, including the first marker. Raises `MarkerFenced`."""
         self._require_open()
         if self._producers.has_marker(self.name, marker):
             return PendingAppend(self, self.next_offset, self.next_offset, -1, None)
@@ -188,12 +189,12 @@ class PartitionLog:
         return PendingAppend(self, base, end, -1, commit)
 
     def may_be_stale(self, marker: Marker) -> bool:
-        """Whether only the producer's row can tell that the marker isn't one of an earlier transaction."""
+        """Whether only the producer's row shows that the marker isn't one of an earlier transaction."""
         return self._producers.may_be_stale(marker)
 
     def needs_verification(self, header: BatchHeader) -> bool:
-        """Whether a batch may be the first of a transaction here, so that somebody must know of it before it is placed;
-        a duplicate isn't."""
+        """Whether a batch may be the first of a transaction in this partition and must be verified first; not for
+        duplicates."""
         return (
             header.is_transactional
             and not self._producers.has_open(header)
@@ -201,15 +202,16 @@ class PartitionLog:
         )
 
     def transaction_token(self, producer_id: int) -> int:
-        """What `verify` must be given: taken before the question whether the transaction is under way."""
+        """The token for `verify`; take it before checking that the transaction is open."""
         return self._producers.marker_number(producer_id)
 
     def verify(self, header: BatchHeader, token: int) -> bool:
-        """Whether the answer still holds: no marker of the producer came since. For the very step that places it."""
+        """Whether the check is still valid: no marker of the producer was appended since. Call it without a suspension
+        before the append."""
         return self._producers.marker_number(header.producer_id) == token
 
     def _committed(self, commit: "asyncio.Future[None]", end: int) -> None:
-        """Runs whether or not the producer still waits: a lost connection can't hold the high watermark back."""
+        """Runs even if the producer has disconnected, so that the high watermark always advances."""
         error = commit.exception() if not commit.cancelled() else AppendFailed("write-ahead log was stopped")
         if error is not None:
             self.close(error if isinstance(error, Retriable) else AppendFailed(str(error)))
@@ -217,11 +219,11 @@ class PartitionLog:
             self.advance_high_watermark(end)
 
     def advance_high_watermark(self, end: int) -> None:
-        """Everything below `end` is durable: the WAL commits in the order in which it was asked."""
+        """Everything below `end` is durable: the WAL commits in the order of the appends."""
         if end <= self.high_watermark:
             return
         if self.sealed:
-            raise AppendFailed(f"log was sealed before the append was noticed; partition={self.name} end={end}")
+            raise AppendFailed(f"log was sealed before the append was committed; partition={self.name} end={end}")
         self.high_watermark = end
         self._stability.advance(end)
         for waiting in [waiting for waiting, until in self._waiting.items() if until <= end]:
@@ -243,7 +245,7 @@ class PartitionLog:
             self._waiting.pop(waiting, None)
 
     async def wait_flushed(self, end: int) -> None:
-        """Return once a registered segment holds everything below `end`; the flusher sees that somebody waits."""
+        """Return once a registered segment contains everything below `end`; the flusher sees the waiter."""
         if end <= self.flushed_end:
             return
         self._require_open()
@@ -256,21 +258,21 @@ class PartitionLog:
 
     @property
     def has_flush_waiters(self) -> bool:
-        """Whether somebody waits for a flush, here or at another agent."""
+        """Whether a request waits for a flush, here or at another agent."""
         return bool(self._waiting_for_flush) or self.flushed_end < self._hurried_end
 
     def request_flush(self, end: int) -> None:
-        """Somebody whom this agent doesn't see waits until a segment holds everything below `end`."""
+        """Request a flush up to `end` for a waiter at another agent."""
         self._hurried_end = max(self._hurried_end, end)
 
     def _require_open(self) -> None:
         if self.closed is not None:
-            # One error is raised many times; with its old traceback it would keep the frames, and so the batches, of
-            # everybody who was refused.
+            # The same error is raised many times; its old traceback would keep the frames, and so the batches, of all
+            # rejected appends.
             raise self.closed.with_traceback(None)
 
     def close(self, why: Retriable) -> None:
-        """Accept nothing more. What is durable stays readable; what isn't may be found by recovery, if by anybody."""
+        """Reject further appends. Durable records stay readable; others may be found by recovery."""
         if self.closed is not None:
             return
         self.closed = why
@@ -283,7 +285,7 @@ class PartitionLog:
         self.wake_watchers()
 
     def seal(self) -> None:
-        """The end of a closed log: the high watermark stays, and nothing above it is acknowledged any more."""
+        """Seal a closed log: the high watermark no longer advances, and nothing above it is acknowledged."""
         assert self.closed is not None, "only a closed log is sealed"
         self.sealed = True
         self.refused = [item.header for item in self._tail if item.end > self.high_watermark]
@@ -292,40 +294,40 @@ class PartitionLog:
         return self._producers.knows(header)
 
     def sequence_gap_before(self, header: BatchHeader) -> int | None:
-        """The sequence that an idempotent producer's batch leaves out, if any."""
+        """The first sequence number that an idempotent producer's batch skips, if any."""
         return self._producers.sequence_gap(header) if header.producer_id >= 0 else None
 
     def open_entries(self) -> Sequence[ProducerEntry]:
-        """The producers whose transactions are open: few of many."""
+        """The producers with open transactions."""
         found = map(self._producers.get, self._stability.open_producers)
         return [each for each in found if each is not None]
 
     def producers(self, *, now_ms: int) -> Sequence[ProducerEntry]:
-        """The idempotent producers that are remembered, with what they sent last; idempotency keys are none."""
+        """The known idempotent producers with their last batches; without idempotency keys."""
         return [each for each in self._producers.entries(now_ms=now_ms) if each.producer_id < FIRST_KEY_ID]
 
     # --- reading
 
     @property
     def open_transactions(self) -> int:
-        """How many there are."""
+        """The number of open transactions."""
         return len(self._stability.open_producers)
 
     @property
     def last_stable_offset(self) -> int:
-        """Below it every transaction is decided, for good."""
+        """The last stable offset: every transaction below it has ended durably."""
         if self._stability.is_stable:
             return self.high_watermark
         return max(self.log_start, min(self._stability.first_open_offset(), self.high_watermark))
 
     def aborted_between(self, start: int, end: int) -> Sequence[AbortedTransaction]:
-        """Aborted transactions that have something in [start, end); the store has those whose markers stand below
+        """Aborted transactions that overlap [start, end); the metadata store has those with markers below
         `aborted_complete_from`."""
         return self._stability.aborted_between(start, end)
 
     @property
     def has_aborted(self) -> bool:
-        """Whether any aborted transaction is known here."""
+        """Whether the log has any aborted transaction."""
         return self._stability.has_aborted
 
     @property
@@ -333,12 +335,12 @@ class PartitionLog:
         return self._stability.complete_from
 
     def forget_aborted(self, last_offsets: Collection[int]) -> None:
-        """Compaction has left nothing of these transactions, and takes their markers."""
+        """Drop these transactions: compaction has removed their records, and removes their markers."""
         self._stability.forget(last_offsets)
 
     def read_tail(self, offset: int, *, max_bytes: int, at_least_one: bool, until: int | None = None) -> list[Buffer]:
-        """Durable whole batches from the one that holds `offset`, up to `max_bytes`, or one if asked for; none that
-        reaches beyond `until`."""
+        """Durable whole batches from the one that contains `offset`, up to `max_bytes`, or with `at_least_one` a single
+        larger one; none that extends beyond `until`."""
         found: list[Buffer] = []
         size = 0
         end = self.high_watermark if until is None else min(until, self.high_watermark)
@@ -356,7 +358,7 @@ class PartitionLog:
         return self._tail[: bisect_right(self._tail_ends, self.high_watermark)]
 
     def require_tail(self) -> None:
-        """Raise when the log is over and has let go of records that are not in a segment: others have them."""
+        """Raise if the log is closed and has dropped records that are in no segment: the next leader has them."""
         if self.closed is not None and not self._tail and self.flushed_end < self.high_watermark:
             self._require_open()
 
@@ -367,14 +369,14 @@ class PartitionLog:
         self._watchers.pop(watcher, None)
 
     def wake_watchers(self) -> None:
-        """Have everyone who watches this log look at it again."""
+        """Wake all listeners of this log."""
         for watcher in tuple(self._watchers):
             watcher.wake()
 
     # --- flushing
 
     def unflushed(self, *, limit_bytes: int | None = None) -> Sequence[TailBatch]:
-        """Durable batches that no segment holds yet, oldest first; at least one if there is any."""
+        """Durable batches that are in no segment yet, oldest first; at least one if there is any."""
         durable = self.durable_tail()
         if limit_bytes is None:
             return durable
@@ -386,14 +388,14 @@ class PartitionLog:
         return durable
 
     def producers_after(self, flushed: Iterable[TailBatch], *, now_ms: int) -> ProducerTable:
-        """The producers' state at the end of `flushed`, which follow the flushed end, and what is aborted in them. May
-        be called in a thread."""
+        """The producer state at the end of the batches `flushed`, which begin at the flushed end, and the transactions
+        aborted in them. May run in a thread."""
         table = self._stored_producers.copy()
         table.replay(((item.header, item.base, item.data) for item in flushed), now_ms=now_ms)
         return table
 
     def flushed(self, end: int, producers: ProducerTable) -> int:
-        """A registered segment holds everything below `end`; returns the bytes that left the tail."""
+        """A registered segment contains everything below `end`; returns the bytes removed from the tail."""
         count = bisect_right(self._tail_ends, end)
         freed = sum(len(item.data) for item in self._tail[:count])
         del self._tail[:count]
@@ -409,20 +411,20 @@ class PartitionLog:
         return freed
 
     def external_commit_applied(self, end: int) -> None:
-        """Segments that others wrote were registered up to `end` while the gate was shut and everything was flushed."""
+        """An external commit has assigned the offsets up to `end` while the partition was frozen and flushed."""
         assert self.gate.is_shut, f"appends may be under way; log={self!r}"
         assert self.flushed_end == self.next_offset, f"not flushed; log={self!r}"
         self.next_offset = self.flushed_end = end
         self.advance_high_watermark(end)
 
     def drop_tail(self) -> int:
-        """Let the tail go, flushed or not; returns its bytes. The log is over, or never was acknowledged."""
+        """Drop the tail of a closed log, flushed or not; returns its bytes."""
         freed, self._tail_bytes = self._tail_bytes, 0
         self._tail.clear()
         self._tail_ends.clear()
         return freed
 
     def advance_log_start(self, offset: int) -> None:
-        """Retention, or somebody who deleted records, moved the log start."""
+        """Retention or DeleteRecords has moved the log start."""
         self.log_start = max(self.log_start, offset)
         self._stability.start_at(self.log_start)

@@ -1,11 +1,11 @@
-"""Reserve: a leader whose log is on its own disk hands out only offsets that the metadata store has reserved for it.
+"""Offset reservations: a leader with a disk WAL assigns only offsets that the metadata store has reserved for it.
 
-Data path   log asks its **reserve** in the step in which it places a batch; more is reserved behind its back
-Owns        how far each lease may go, when more is asked for, what is asked for together
-Leaves      the row and its guard to the metadata store, going on above what a dead leader had reserved to `recovery`
+Data path   log -> **offset_reservation** in the step that assigns offsets; reservations are extended in the background
+Owns        the reserved end of each lease, when it is extended, and batching of extensions
+Leaves      the row and its guard to the metadata store, continuing above a dead leader's reservation to `recovery`
 
-Others can't read this agent's disk. When it dies they begin above what it had reserved, so whatever it may have
-acknowledged, no offset is used twice. A log that everybody can read, or an agent that is alone, needs no reserve.
+Other agents can't read this agent's disk. If it dies, they continue above its reservation, so no acknowledged offset is
+assigned twice. Object WALs and single agents need no reservations.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class OffsetReservation:
-    """How far one lease may go: `need` is called for an append that ends above `ask_at`."""
+    """The reserved end of one lease: `require` is called for an append that ends above `extend_at`."""
 
     __slots__ = ("_ask", "extend_at", "partition", "requested_until", "until")
 
@@ -36,15 +36,16 @@ class OffsetReservation:
         self._ask = ask
 
     def __repr__(self) -> str:
-        return f"<OffsetReservation {self.partition} until={self.until} ask_at={self.extend_at} wanted={self.requested_until}>"
+        limits = f"until={self.until} extend_at={self.extend_at} requested_until={self.requested_until}"
+        return f"<OffsetReservation {self.partition} {limits}>"
 
     def extend(self, until: int, *, ahead: int) -> None:
-        """All below `until` is reserved; half of what lies ahead may be used before more is asked for."""
+        """Everything below `until` is reserved; the next extension is requested when half of `ahead` is used."""
         self.until = until
         self.extend_at = until - ahead // 2
 
     def require(self, end: int) -> None:
-        """Have more reserved; raise when an append that ends there must wait for it."""
+        """Request an extension; raises `NotReserved` if an append up to `end` must wait for it."""
         self.requested_until = max(self.requested_until, end)
         self._ask(self)
         if end > self.until:
@@ -59,7 +60,7 @@ UNLIMITED: Final = OffsetReservation(PartitionId(TopicId(UUID(int=0)), -1), lamb
 
 
 class OffsetReservations:
-    """The reserves of one session."""
+    """The reservations of one session."""
 
     def __init__(self, dependencies: Dependencies, session_id: SessionId) -> None:
         self._dependencies = dependencies
@@ -74,10 +75,8 @@ class OffsetReservations:
         return f"<OffsetReservations asked={len(self._asked)} {'needed' if self._is_needed else 'not needed'}>"
 
     async def begin(self, states: Iterable[PartitionState]) -> None:
-        """Reserve for leases that were just taken, before anything is appended; one call for all of them.
-
-        What an earlier holder had reserved and not used is as good: it is the row that counts.
-        """
+        """Reserve offsets for new leases before their first append, in one call. The unused rest of an earlier holder's
+        reservation is used: only the row counts."""
         if not self._is_needed:
             return
         reserves: list[OffsetReservation] = []
@@ -90,11 +89,11 @@ class OffsetReservations:
         self._begun.update((reserve.partition, reserve) for reserve in reserves)
 
     def of(self, partition: PartitionId) -> OffsetReservation:
-        """The reserve of a lease for which `begin` has returned."""
+        """The reservation of a lease after `begin`."""
         return self._begun.pop(partition) if self._is_needed else UNLIMITED
 
     async def ensure(self, reserve: OffsetReservation, end: int) -> None:
-        """Have offsets up to `end` reserved; returns when they are."""
+        """Reserve offsets up to `end`; returns when they are reserved."""
         if end > reserve.until:
             reserve.requested_until = max(reserve.requested_until, end)
             await self._extend([reserve])
@@ -104,19 +103,20 @@ class OffsetReservations:
         self._wake.set()
 
     async def run(self) -> None:
-        """Extend what is half used, until cancelled."""
+        """Extend reservations that are half used, until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
             if not await self._extend_asked():
-                # As often as a heartbeat that failed: producers may be waiting for it.
+                # At the interval of failed heartbeats: producers may be waiting for it.
                 await self._dependencies.clock.sleep(
                     self._dependencies.ids.jitter(min(1.0, self._dependencies.settings.lease.renew_s))
                 )
                 self._wake.set()
 
     async def _extend_asked(self) -> bool:
-        """False when it should be tried again. A session that seems lost may only be late: its heartbeat decides."""
+        """Extend the requested reservations; False if it should be retried. A session that seems lost may only be late:
+        its heartbeat decides."""
         asked = [reserve for reserve in self._asked.values() if reserve.is_short]
         self._asked.clear()
         try:

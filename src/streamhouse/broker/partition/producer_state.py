@@ -1,20 +1,21 @@
-"""Producers: which batches of an idempotent producer are new, which were stored before, and which are out of order.
+"""ProducerTable: whether batches of an idempotent producer are new, duplicates, or out of order.
 
-Data path   log asks **producers** in the same step in which it assigns offsets: no await between the two
+Data path   log -> **producer_state** in the step that assigns offsets, without a suspension in between
 Owns        the window of the last five batches per producer, and the rules of sequence numbers (Kafka's)
 Leaves      bytes of the snapshot to `format.producer_snapshot`, producer ids to the metadata store
 
-A table is a value of one partition at one offset. The log keeps two: one at its end, to judge new batches, and one
-at the flushed end, whose snapshot goes into the next segment and from which the first is rebuilt.
+A table is the state of one partition at one offset. The log has two: one at its end, to check new batches, and one at
+the flushed end, whose snapshot goes into the next segment and from which the first is rebuilt.
 
 An idempotency key is stored as a producer with an id of at least `FIRST_KEY_ID`; no client gets such an id. There may
 be many keys with one batch each, so keys have a limit of their own and never evict producers.
 
-An abort marker leaves no originals behind: a client whose answers were lost may use the numbers of an aborted batch for
-another one in its next transaction. Acknowledged as a duplicate, that one would be lost from a committed transaction.
+An abort marker removes the batches of its transaction from the window: a client that lost responses may reuse the
+sequence numbers of an aborted batch in its next transaction. If that batch were acknowledged as a duplicate, it would
+be missing from a committed transaction.
 
-A transaction is open here from its first batch to its marker. As long as it is, its producer is forgotten neither for
-its silence nor for others' sake: who reads committed records would be told too much.
+A transaction is open in the partition from its first batch to its marker. During that time its producer neither expires
+nor is evicted: otherwise read_committed consumers would get uncommitted records.
 """
 
 from collections.abc import Iterable, Mapping
@@ -56,9 +57,9 @@ class ProducerTable:
         self._doubt_from: int | None = None
         self._settled: set[int] = set()
         self.lost_from: int | None = None
-        """Where what the table was made of ends, because objects behind it are missing; they may be put back."""
+        """The offset at which the table's state ends, because objects after it are missing; they may be restored."""
         self.aborted: list[AbortedTransaction] = []
-        """What the markers that were replayed have aborted."""
+        """Transactions aborted by the replayed markers."""
 
     def __repr__(self) -> str:
         return f"<ProducerTable producers={len(self._entries)} keys={len(self._keys)}>"
@@ -79,34 +80,32 @@ class ProducerTable:
         return copied
 
     def mark_uncertain(self, from_offset: int | None = None) -> "ProducerTable":
-        """Later batches of these producers may be on a disk that nobody can read. What is remembered still tells
-        duplicates; where a producer is, it is asked once.
-
-        From `from_offset` on, if that is known, anybody may have begun a transaction there.
-        """
+        """Later batches of these producers may be on an unreachable disk. Known batches still detect duplicates; the
+        next sequence number of each producer is accepted once. From `from_offset` on, if it is known, any producer may
+        have started a transaction."""
         self._doubtful = {*self._entries, *self._keys}
         self._doubt_from = from_offset
         return self
 
     def open_transactions(self) -> Mapping[int, int]:
-        """Where the open transactions begin, by producer; the oldest first."""
+        """The first offsets of open transactions, by producer; the oldest first."""
         firsts = [
             (e.transaction_first, e.producer_id) for e in self._entries.values() if e.transaction_first is not None
         ]
         return {producer_id: first for first, producer_id in sorted(firsts)}
 
     def get(self, producer_id: int) -> ProducerEntry | None:
-        """What is remembered of a producer."""
+        """The entry of a producer."""
         return self._among(producer_id).get(producer_id)
 
     def knows(self, header: BatchHeader) -> bool:
-        """Whether this incarnation of the producer has stored anything that is remembered."""
+        """Whether there is an entry of this producer with this epoch."""
         entry = self._among(header.producer_id).get(header.producer_id)
         return entry is not None and entry.epoch >= header.producer_epoch
 
     def sequence_gap(self, header: BatchHeader) -> int | None:
-        """The sequence that a batch leaves out; None where it leaves out none, or comes too late anyway."""
-        if header.producer_id >= FIRST_KEY_ID:  # its one batch has any number
+        """The first sequence number that a batch skips; None if there is no gap, or the batch is stale."""
+        if header.producer_id >= FIRST_KEY_ID:  # its single batch may have any number
             return None
         entry = self._among(header.producer_id).get(header.producer_id)
         if entry is None or header.producer_epoch > entry.epoch:
@@ -116,10 +115,10 @@ class ProducerTable:
         return expected if is_gap else None
 
     def check_sequence(self, partition: object, header: BatchHeader) -> SequenceSpan | None:
-        """None for a batch that may be appended; the original span for a duplicate; an error for everything else."""
+        """None for a batch that may be appended; the original offsets of a duplicate; otherwise raises."""
         entry = self._among(header.producer_id).get(header.producer_id)
         if entry is None:
-            return None  # first seen, or forgotten: like Kafka, take its word for where it is
+            return None  # unknown or expired producer: like Kafka, accept its sequence number
         if header.producer_epoch < entry.epoch:
             raise StaleProducerEpoch(
                 partition, producer_id=header.producer_id, epoch=header.producer_epoch, current=entry.epoch
@@ -133,7 +132,7 @@ class ProducerTable:
                 f"of producer {header.producer_id}", why=f"a batch outside of it, while it is open in {partition}"
             )
         if header.producer_epoch > entry.epoch:
-            if entry.transaction_first is not None:  # its marker was lost: it would end with the one that begins
+            if entry.transaction_first is not None:  # the marker was lost: the transaction would end with the new one
                 raise ConcurrentTransactions(f"of producer {header.producer_id}")
             if header.base_sequence != 0 and header.producer_id not in self._doubtful:
                 raise OutOfOrderSequence(
@@ -145,8 +144,8 @@ class ProducerTable:
             return None
         if header.producer_id in self._doubtful and precedes(expected, header.base_sequence):
             return None
-        # Only a full window has forgotten anything. Before the first batch of one that isn't full nothing was stored:
-        # the producer began there, or what came before was lost with its WAL entry.
+        # Only a full window has dropped batches. Before the first batch of one that isn't full nothing was stored: the
+        # producer started there, or earlier batches were lost with their WAL entries.
         is_full = len(entry.batches) >= RETAINED_BATCHES and entry.batches[0].first_sequence != ABORTED
         if is_full and precedes(header.last_sequence, entry.batches[0].first_sequence):
             raise DuplicateSequence(
@@ -156,10 +155,8 @@ class ProducerTable:
         raise OutOfOrderSequence(partition, producer_id=header.producer_id, expected=expected, got=header.base_sequence)
 
     def record(self, header: BatchHeader, base_offset: int, *, now_ms: int) -> None:
-        """Remember a batch that was placed at `base_offset`.
-
-        Silence is counted from `now_ms`, not from the records' own timestamps, which may be years old.
-        """
+        """Record a batch appended at `base_offset`. Expiry counts from `now_ms`, not from the record timestamps, which
+        may be years old."""
         span = SequenceSpan(
             first_sequence=header.base_sequence,
             last_sequence=header.last_sequence,
@@ -167,7 +164,7 @@ class ProducerTable:
             end_offset=base_offset + header.last_offset_delta + 1,
             timestamp_ms=header.max_timestamp_ms,
         )
-        # Taken out and put in again, so that the dictionary is ordered by last use and the first is the longest silent.
+        # Removed and inserted again, so that the dictionary is ordered by last use.
         among = self._among(header.producer_id)
         entry = among.pop(header.producer_id, None)
         self._doubtful.discard(header.producer_id)
@@ -188,7 +185,8 @@ class ProducerTable:
             self._evict(among)
 
     def _begin(self, producer_id: int, base_offset: int) -> int:
-        """Where a transaction begins whose first known batch is placed here: in what nobody could read, perhaps."""
+        """The first offset of a transaction whose first known batch is appended at `base_offset`; possibly in the
+        missing part."""
         if self._doubt_from is None or producer_id in self._settled:
             return base_offset
         first = self._doubt_from
@@ -196,7 +194,7 @@ class ProducerTable:
         return first
 
     def _settle(self, producer_id: int) -> None:
-        """From here on it is known which transaction of the producer is open."""
+        """The open transaction of the producer is known from now on."""
         if self._doubt_from is not None:
             self._settled.add(producer_id)
             if len(self._settled) > self._limit:
@@ -204,10 +202,10 @@ class ProducerTable:
                 self._settled.clear()
 
     def _evict(self, among: dict[int, ProducerEntry]) -> None:
-        """Forget the longest silent ones that have no open transaction. A few are looked at, and those that have one go
-        to the end: with many of them the table is larger for a while."""
+        """Drop the least recently used producers without an open transaction. Only a few are checked, and those with
+        one move to the end: with many of them the table exceeds its limit for a while."""
         limit = self._limit if among is self._entries else self._key_limit
-        for _ in range(min(RETAINED_BATCHES, len(among) - 1)):  # the last one has just been heard of
+        for _ in range(min(RETAINED_BATCHES, len(among) - 1)):  # the last one has just been used
             if len(among) <= limit:
                 return
             producer_id = next(iter(among))
@@ -218,25 +216,23 @@ class ProducerTable:
     # --- markers
 
     def marker_number(self, producer_id: int) -> int:
-        """The number of the producer's transaction whose marker came last; -1 for none that is remembered."""
+        """The number of the producer's last marker; -1 if none is known."""
         entry = self._entries.get(producer_id)
         return NO_MARKER if entry is None else entry.marker_number
 
     def has_open(self, header: BatchHeader) -> bool:
-        """Whether a transaction of this incarnation of the producer is open."""
+        """Whether a transaction of this producer and epoch is open."""
         entry = self._entries.get(header.producer_id)
         return entry is not None and entry.transaction_first is not None and entry.epoch == header.producer_epoch
 
     def is_duplicate(self, header: BatchHeader) -> bool:
-        """Whether the batch is remembered."""
+        """Whether the batch is in the window."""
         entry = self._among(header.producer_id).get(header.producer_id)
         return entry is not None and entry.epoch == header.producer_epoch and _same(entry, header) is not None
 
     def has_marker(self, partition: object, marker: Marker) -> bool:
-        """Whether the transaction of this number, or a later one of the producer, has ended here before.
-
-        Raises `MarkerFenced` for one that never came and never may: its producer was replaced.
-        """
+        """Whether this transaction of the producer, or a later one, has ended in the partition. Raises `MarkerFenced`
+        for a marker of a fenced producer that was never appended."""
         entry = self._entries.get(marker.producer.producer_id)
         if entry is None:
             return False
@@ -244,18 +240,18 @@ class ProducerTable:
             return True
         if marker.producer.epoch < entry.epoch:
             raise MarkerFenced(
-                f"marker of a producer that was replaced; partition={partition} producer={marker.producer} "
+                f"marker of a fenced producer; partition={partition} producer={marker.producer} "
                 f"current={entry.epoch} number={marker.number}"
             )
         return False
 
     def may_be_stale(self, marker: Marker) -> bool:
-        """Whether a transaction is open, and nothing is known of those before it: the marker may be one of theirs."""
+        """Whether a transaction is open and earlier ones are unknown: the marker may belong to an earlier one."""
         entry = self._entries.get(marker.producer.producer_id)
         return entry is not None and entry.transaction_first is not None and entry.marker_number == NO_MARKER
 
     def end(self, marker: Marker, offset: int, *, now_ms: int) -> AbortedTransaction | None:
-        """Remember a marker that was placed at `offset`; returns what it aborts, if it does."""
+        """Record a marker appended at `offset`; returns the aborted transaction, if it aborts one."""
         producer_id, epoch = marker.producer
         entry = self._entries.pop(producer_id, None)
         first = entry.transaction_first if entry is not None else None
@@ -263,7 +259,7 @@ class ProducerTable:
             first = self._doubt_from
         self._settle(producer_id)
         is_new_epoch = entry is None or epoch > entry.epoch
-        if is_new_epoch:  # it begins with sequence 0
+        if is_new_epoch:  # sequence numbers start at 0
             self._doubtful.discard(producer_id)
         self._entries[producer_id] = ProducerEntry(
             producer_id=producer_id,
@@ -279,8 +275,8 @@ class ProducerTable:
     # --- snapshots
 
     def replay(self, batches: Iterable[tuple[BatchHeader, int, Buffer]], *, now_ms: int) -> None:
-        """Record batches (with their base offsets) that are stored already and were judged then; what their markers
-        abort is added to `aborted`."""
+        """Record stored batches, which were checked before, with their base offsets; adds the transactions that their
+        markers abort to `aborted`."""
         for header, base_offset, data in batches:
             if header.producer_id < 0:
                 continue
@@ -290,8 +286,8 @@ class ProducerTable:
                 self.aborted.append(ended)
 
     def entries(self, *, now_ms: int) -> list[ProducerEntry]:
-        """What the snapshot holds: everybody who was heard of within the expiry, or has an open transaction. It says of
-        whom something is in doubt: what is remembered of those still tells duplicates, after the next failover too."""
+        """The entries of a snapshot: producers that are not expired, or have an open transaction. It marks uncertain
+        producers: their known batches still detect duplicates after the next failover."""
         horizon = now_ms - self._expire_ms
         kept: list[ProducerEntry] = []
         for entry in (*self._entries.values(), *self._keys.values()):
@@ -303,17 +299,17 @@ class ProducerTable:
 
 
 def _next_sequence(entry: ProducerEntry) -> int:
-    """What follows what is remembered; after a marker that raised the epoch all begins anew."""
+    """The next sequence number; it starts over after a marker that raised the epoch."""
     return (entry.batches[-1].last_sequence + 1) % SEQUENCES if entry.batches else 0
 
 
 def _after(marker: Marker, batches: tuple[SequenceSpan, ...]) -> tuple[SequenceSpan, ...]:
-    """What is remembered behind a marker of the same epoch: all, or, if it aborts, only where the producer is."""
+    """The batches kept after a marker of the same epoch: all, or after an abort only the last sequence number."""
     return batches if marker.is_commit else tuple(span._replace(first_sequence=ABORTED) for span in batches[-1:])
 
 
 def _is_aborted(entry: ProducerEntry, header: BatchHeader) -> bool:
-    """Whether a batch has numbers from before the abort marker behind which nothing was stored yet."""
+    """Whether a batch has sequence numbers from before an abort marker after which nothing was stored yet."""
     is_behind = bool(entry.batches) and entry.batches[-1].first_sequence == ABORTED
     return is_behind and precedes(header.base_sequence, _next_sequence(entry))
 
@@ -326,5 +322,5 @@ def _same(entry: ProducerEntry, header: BatchHeader) -> SequenceSpan | None:
 
 
 def precedes(sequence: int, other: int) -> bool:
-    """Whether `sequence` comes before `other`, on a circle of 2^31 numbers."""
+    """Whether `sequence` comes before `other`, modulo 2^31."""
     return 0 < (other - sequence) % SEQUENCES < SEQUENCES // 2

@@ -1,15 +1,15 @@
-"""Stability: how far a partition's transactions are decided, and which of them are void.
+"""LastStableOffset: the last stable offset of a partition, and its aborted transactions.
 
-Data path   log asks **stability** in the step in which it places a batch or a marker; fetch asks for what is decided
-Owns        the open transactions, those whose markers aren't durable yet, the aborted ones that are kept in memory
-Leaves      what ends a transaction to `producer_state`, rows of aborted ones to the metadata store, reading them to
+Data path   log -> **stable_offset** in the step that appends a batch or marker; fetch reads it
+Owns        open transactions, transactions whose markers aren't durable yet, the aborted ones in memory
+Leaves      ending a transaction to `producer_state`, rows of aborted ones to the metadata store, reading them to
             `fetch`
 
-The last stable offset is where the oldest transaction begins that is open, or whose marker isn't durable yet: a marker
-that is lost with the power has decided nothing. Where there is none it is the high watermark.
+The last stable offset is the first offset of the oldest transaction that is open or whose marker isn't durable yet,
+because such a marker may be lost. Without one it is the high watermark.
 
-Aborted ones are kept up to a limit. The oldest go first, those alone that segments hold, and with them the rows in the
-metadata store: from `complete_from` on everything is here, below it the store has to be asked.
+Aborted transactions are kept in memory up to a limit. The oldest flushed ones are dropped first: those from
+`complete_from` on are all in memory, earlier ones are read from the metadata store.
 """
 
 from bisect import bisect_left
@@ -20,11 +20,11 @@ from typing import Final, NamedTuple
 from streamhouse.model.transaction import AbortedTransaction
 
 MAX_RETAINED: Final = 10_000
-"""Of a log that isn't told otherwise."""
+"""Default limit of aborted transactions in memory."""
 
 
 class _EndedTransaction(NamedTuple):
-    """A transaction whose marker is placed and not durable: it is, when the high watermark has reached `end`."""
+    """A transaction whose marker is appended but not durable until the high watermark reaches `end`."""
 
     end: int
     first_offset: int
@@ -41,7 +41,7 @@ class LastStableOffset:
     __slots__ = ("_aborted", "_ending", "_kept", "_lasts", "_longest", "_open", "complete_from")
 
     def __init__(self, open_transactions: Mapping[int, int], aborted: AbortedIndex, *, kept: int) -> None:
-        self._open = dict(open_transactions)  # in the order of their offsets, because they begin in that order
+        self._open = dict(open_transactions)  # ordered by offset, because they start in that order
         self._ending: deque[_EndedTransaction] = deque()
         self._aborted: list[AbortedTransaction] = []
         self._lasts: list[int] = []
@@ -56,16 +56,16 @@ class LastStableOffset:
 
     @property
     def is_stable(self) -> bool:
-        """Whether everything that is durable is decided."""
+        """Whether the last stable offset is the high watermark."""
         return not self._open and not self._ending
 
     @property
     def open_producers(self) -> Collection[int]:
-        """Whose transactions are open."""
+        """The producers with open transactions."""
         return self._open.keys()
 
     def first_open_offset(self) -> int:
-        """Where the oldest transaction begins that isn't decided for good; of a log that isn't calm."""
+        """The first offset of the oldest transaction that has not ended durably; only if not `is_stable`."""
         first = min((each.first_offset for each in self._ending), default=None)
         if not self._open:
             assert first is not None, "nothing is undecided"
@@ -76,11 +76,11 @@ class LastStableOffset:
     # --- transactions
 
     def started(self, producer_id: int, offset: int) -> None:
-        """A batch of a transaction was placed, perhaps its first."""
+        """A batch of a transaction was appended, possibly its first."""
         self._open.setdefault(producer_id, offset)
 
     def ended(self, producer_id: int, end: int, aborted: AbortedTransaction | None) -> None:
-        """The marker that ends at `end` was placed."""
+        """The marker that ends at `end` was appended."""
         first = self._open.pop(producer_id, None)
         if first is not None:
             self._ending.append(_EndedTransaction(end, first))
@@ -88,36 +88,36 @@ class LastStableOffset:
             self._add(aborted)
 
     def advance(self, high_watermark: int) -> None:
-        """Markers below are durable."""
+        """Markers below the high watermark are durable."""
         while self._ending and self._ending[0].end <= high_watermark:
             self._ending.popleft()
 
-    # --- aborted ones
+    # --- aborted transactions
 
     @property
     def has_aborted(self) -> bool:
         return bool(self._aborted)
 
     def aborted_between(self, start: int, end: int) -> Sequence[AbortedTransaction]:
-        """Those that have something in [start, end), as far as they are known here."""
+        """The aborted transactions in memory that overlap [start, end)."""
         at = bisect_left(self._lasts, start)
-        # Whatever ends further behind than the longest is long begins behind, too.
+        # A transaction that ends more than the longest length after `end` also begins after it.
         until = bisect_left(self._lasts, end + self._longest, at)
         return [each for each in self._aborted[at:until] if each.first_offset < end]
 
     def flushed(self, end: int) -> None:
-        """Segments hold everything below `end`, and rows what was aborted there: what is too much may go."""
+        """Everything below `end` is in segments and rows: drop aborted transactions above the limit."""
         surplus = min(len(self._aborted) - self._kept, bisect_left(self._lasts, end))
         if surplus > 0:
             self.complete_from = self._lasts[surplus - 1] + 1
             self._drop(surplus)
 
     def start_at(self, offset: int) -> None:
-        """Nothing below `offset` is read any more."""
+        """The log start has moved to `offset`: drop transactions below."""
         self._drop(bisect_left(self._lasts, offset))
 
     def forget(self, last_offsets: Collection[int]) -> None:
-        """The markers at these offsets are gone, or about to go."""
+        """Drop the transactions with markers at these offsets, which are being removed."""
         self._aborted = [each for each in self._aborted if each.last_offset not in last_offsets]
         self._lasts = [each.last_offset for each in self._aborted]
 
@@ -132,6 +132,6 @@ class LastStableOffset:
 
 
 def index_aborted(rows: Iterable[AbortedTransaction], *, flushed_end: int, kept: int) -> AbortedIndex:
-    """What a log keeps of the store's first `kept` rows: all of them, or none where there may be more."""
+    """The index for a log from the store's first `kept` rows: all of them, or none if there may be more."""
     transactions = tuple(rows)
     return AbortedIndex(transactions) if len(transactions) < kept else AbortedIndex(complete_from=flushed_end)

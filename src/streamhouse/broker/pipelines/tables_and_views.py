@@ -110,7 +110,7 @@ def view_table(kept: StoredPipeline) -> Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """A view, and the pipeline that keeps it."""
+    """A view, and the pipeline that maintains it."""
 
     kept: StoredPipeline
     state: ViewState
@@ -169,10 +169,12 @@ class Views:
         return await self._metadata.change_view(part, max_rows=self._settings.max_rows)
 
     def _check(self, part: ViewPart, columns: int) -> None:
-        """Raise for what no view may have."""
+        """Raise for invalid changes of a view."""
         limits, name = self._settings, part.fence.pipeline
         if not 0 <= part.part < part.parts:
-            raise InvalidDefinition(f"a part is one of its batch's; view={name} part={part.part} parts={part.parts}")
+            raise InvalidDefinition(
+                f"the part number must be below the number of parts; view={name} part={part.part} parts={part.parts}"
+            )
         if len(part.upserts) + len(part.deletes) > limits.max_part_rows:
             raise PipelineLimit(f"rows of a part of {name}", limit=limits.max_part_rows, setting="views.max_part_rows")
         for key in (*(each.key for each in part.upserts), *part.deletes):
@@ -197,4 +199,4 @@ def _decode_cursor(cursor: str) -> str:
     try:
         return base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
     except (binascii.Error, ValueError):
-        raise Rejected("a cursor is what an earlier page gave") from None
+        raise Rejected("invalid cursor; use one from an earlier page") from None

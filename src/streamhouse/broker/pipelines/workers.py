@@ -26,7 +26,7 @@ from streamhouse.model.pipeline import (
 )
 
 MAX_LINE: Final = 10_000
-"""Characters of one line of a log that are kept."""
+"""Maximum length of an event's text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

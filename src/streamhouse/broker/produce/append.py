@@ -54,36 +54,34 @@ from streamhouse.model.topic import RecordPart
 from streamhouse.model.transaction import ProducerIdentity
 
 INSPECTED_RECORDS: Final = 10_000
-"""Of a batch that breaks a rule so many records are looked at one by one; librdkafka's batches are no longer."""
+"""Records of an invalid batch that are checked one by one; librdkafka's batches are not larger."""
 
 AHEAD_BYTES: Final = 32 * 1024
 AHEAD_BATCHES: Final = 32
-"""Compressed batches of a request up to so many bytes are opened together, so many at a time."""
+"""Size up to which compressed batches of a request are decompressed together, and how many at a time."""
 AHEAD_CODEC: Final = Codec.ZSTD
 
 VERIFICATIONS: Final = 3
-"""So often is asked whether a transaction is under way while markers of its producer come; then the client asks."""
+"""Retries of a verification while markers of the producer arrive; after that the client retries."""
 
 
 class Inspection(NamedTuple):
-    """What the records of a batch say, and the schema ids that its topic asks for."""
+    """The summary of a batch's records, and their schema ids if the topic validates them."""
 
     summary: RecordsSummary
     schema_ids: Mapping[RecordPart, SchemaIds]
 
 
 class TransactionStart(NamedTuple):
-    """Whose transaction may begin where."""
+    """A producer whose transaction may start in these partitions."""
 
     partition: PartitionId
     producer: ProducerIdentity
 
 
 class ProduceTransaction(NamedTuple):
-    """What a request says of its batches' transaction; `enlists`: their partitions take part in it from now on.
-
-    `verified` are those of which that is known, with what the logs gave before it was asked.
-    """
+    """The transaction of a request's batches; with `enlists` their partitions are added to it. `verified` are the
+    verified partitions, with the tokens of their logs."""
 
     transactional_id: str
     enlists: bool
@@ -91,7 +89,7 @@ class ProduceTransaction(NamedTuple):
 
 
 class VerifyTransaction(Protocol):
-    """Raises unless the producer's transaction is under way, and all of the partitions take part in it."""
+    """Raises unless the producer's transaction is open and contains all of the partitions."""
 
     def __call__(
         self, partitions: Sequence[PartitionId], transactional_id: str, producer: ProducerIdentity, enlists: bool
@@ -110,7 +108,7 @@ class AppendService:
         self._budget = context.budget
         self._decoder = context.decoder
         self._traffic = context.traffic
-        # Alone, an agent has refused itself whatever was refused.
+        # A single agent knows all rejections, because it made them itself.
         self._settle_s = 0.0 if dependencies.single_agent else dependencies.settings.producers.settle_s
         self._gap_guard = context.gap_guard
 
@@ -124,10 +122,8 @@ class AppendService:
         transaction: ProduceTransaction | None = None,
         inspection: Inspection | None = None,
     ) -> PendingAppend:
-        """Check, admit and place one batch, or say why not and whether it may come again.
-
-        `inspection` is what `inspect_ahead` found in these bytes.
-        """
+        """Check, admit and append one batch; raises `Retriable` if it may be sent again. `inspection` is the result of
+        `inspect_ahead`."""
         try:
             opened = await self._open_log(name)
             if len(data) > opened.config.max_message_bytes:
@@ -136,7 +132,7 @@ class AppendService:
             checks = opened.config.schema_checks
             if inspection is None or any(part not in inspection.schema_ids for part in checks):
                 inspection = await self._inspect(data, header, checks)
-                if header.codec:  # it was opened in a thread, which takes time
+                if header.codec:  # decompressing in a thread took time
                     opened = await self._open_log(name)
             summary, schema_ids = inspection
             if (
@@ -157,7 +153,7 @@ class AppendService:
             return self._place(opened, header, data)
         except Rejected:
             raise
-        except StreamhouseError:  # the same batch will come again
+        except StreamhouseError:  # the client will send the same batch again
             with suppress(Rejected):
                 self._gap_guard.rejected(name, [read_header(data)], now=self._dependencies.clock.monotonic())
             raise
@@ -165,9 +161,9 @@ class AppendService:
     async def _verified(
         self, name: TopicPartition, header: BatchHeader, transaction: ProduceTransaction | None
     ) -> PartitionLog:
-        """The log, at a moment in which the batch may be placed there: nothing may be awaited in between."""
+        """The log, when the batch may be appended; the caller must append without a suspension."""
         if transaction is None:
-            raise InvalidTransactionState("", why=f"a batch of a transaction whose id isn't told; partition={name}")
+            raise InvalidTransactionState("", why=f"a transactional batch without a transactional id; partition={name}")
         producer = ProducerIdentity(header.producer_id, header.producer_epoch)
         known = transaction.verified or {}
         opened = await self._open_log(name)
@@ -191,8 +187,8 @@ class AppendService:
     async def verify_ahead(
         self, transaction: ProduceTransaction, batches: Mapping[TopicPartition, Buffer]
     ) -> ProduceTransaction:
-        """Ask once for what the batches of a request are about to ask for one by one. If there is anything wrong with
-        the answer, each of them hears of it by itself."""
+        """Verify all batches of a request in one call. If it fails, each batch is verified again and gets its own
+        error."""
         firsts = dict(self._firsts(batches))
         producers = {first.producer for first in firsts}
         if len(firsts) <= 1 or len(producers) > 1:
@@ -205,7 +201,7 @@ class AppendService:
         return transaction._replace(verified=firsts)
 
     def _firsts(self, batches: Mapping[TopicPartition, Buffer]) -> Iterator[tuple[TransactionStart, int]]:
-        """Those that may begin a transaction in a partition that is open here, with what their logs give."""
+        """Batches that may start a transaction in a partition that is open here, with the tokens of their logs."""
         for name, data in batches.items():
             opened = self._agent_session().find_log(name)
             header = None
@@ -229,8 +225,8 @@ class AppendService:
         try:
             placed = opened.append(header, data, now=now, now_ms=clock.now_ms())
         except OutOfOrderSequence:
-            # Clients that send several at once would take it for a loss, and begin anew: what others of their batches
-            # became is then forgotten, and stored again.
+            # Clients with several batches in flight would treat it as a loss and start a new epoch, and then store
+            # batches again whose outcome they don't know.
             if awaited is None:
                 raise
             raise _not_yet(opened.name, header, awaited) from None
@@ -242,15 +238,13 @@ class AppendService:
         return placed
 
     def _is_settling(self, opened: PartitionLog, header: BatchHeader, *, now: float) -> bool:
-        """Whether what comes before a gap may still be on its way, from whoever led the partition before.
-
-        Time is counted from the producer's first gap: however long the log is open, its producers learn of it late.
-        """
+        """Whether the batches before a gap may still be in flight, rejected by the previous leader. The time counts
+        from the producer's first gap, because producers may find a new leader late."""
         first = self._gap_guard.since(opened.name, header, now=now)
         return self._settle_s > 0 and (first is None or now < first + self._settle_s)
 
     async def _inspect(self, data: memoryview, header: BatchHeader, checked: Iterable[RecordPart]) -> Inspection:
-        """Raise for records that aren't what the header says, or more than a batch may have."""
+        """Raise if the records don't match the header, or exceed the limits of a batch."""
         check_record_count(header, self._settings.max_batch_records)
         parts = tuple(checked)
         work = partial(self._open, data, header, parts)
@@ -262,11 +256,8 @@ class AppendService:
         return Inspection(summary, {part: schema_ids_in(payload, header, part=part) for part in parts})
 
     async def inspect_ahead(self, batches: Sequence[tuple[TopicPartition, Buffer]]) -> list[Inspection | None]:
-        """Open together, in few trips to a thread, what a request is about to have opened one by one.
-
-        None for a batch that is none, that isn't compressed, or that isn't small: it is opened when it is appended.
-        What is found says nothing about the checksum.
-        """
+        """Decompress the batches of a request together, in few trips to a thread. None for batches that are malformed,
+        uncompressed or large: they are decompressed at their append. Does not check checksums."""
         found: list[Inspection | None] = [None] * len(batches)
         small = [job for number, (name, data) in enumerate(batches) if (job := self._ahead(number, name, data))]
         if len(small) <= 1:
@@ -298,7 +289,7 @@ class AppendService:
         checks: Mapping[RecordPart, Check],
         found: Mapping[RecordPart, SchemaIds],
     ) -> None:
-        """Raise for records without the schema ids that their topic asks for."""
+        """Raise for records without the schema ids that their topic requires."""
         for part, ids in found.items():
             if (check := checks.get(part)) is None:
                 continue
@@ -309,7 +300,7 @@ class AppendService:
     async def _bad_records(
         self, name: TopicPartition, data: memoryview, header: BatchHeader, violation: RuleViolation
     ) -> BadRecords:
-        """The refusal of a batch that breaks a rule, with the records to blame."""
+        """The error of a batch that violates a rule, with the rejected records."""
         max_headers = self._settings.max_record_headers
 
         def blame(limit_bytes: int) -> list[int]:
@@ -323,7 +314,7 @@ class AppendService:
 
 
 def _all(jobs: Sequence[tuple[int, Callable[[int], Inspection]]], limit_bytes: int) -> list[tuple[int, Inspection]]:
-    """What is well; the rest is opened once more when it is appended, and says what is wrong."""
+    """The inspections of valid batches; the others are decompressed again at their append, which raises the error."""
     found: list[tuple[int, Inspection]] = []
     for number, work in jobs:
         with suppress(StreamhouseError):

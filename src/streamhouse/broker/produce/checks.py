@@ -40,7 +40,7 @@ class _RejectedBatch(NamedTuple):
     sequence: int
     at: float
     since: float
-    """When a batch of this producer was refused, and none had been, or all of them were stored since."""
+    """Since when batches of this producer are rejected, without one being stored since."""
 
 
 class SequenceGapGuard:
@@ -55,9 +55,11 @@ class SequenceGapGuard:
         return len(self._first)
 
     def rejected(self, name: TopicPartition, headers: Iterable[BatchHeader], *, now: float) -> None:
-        """These batches were not stored, and their producers were told to send them again."""
+        """Record batches that were rejected with a retriable error."""
         for header in headers:
-            if not 0 <= header.producer_id < FIRST_KEY_ID:  # an idempotency key has nothing that could overtake
+            if (
+                not 0 <= header.producer_id < FIRST_KEY_ID
+            ):  # an idempotency key has a single batch, so nothing can overtake it
                 continue
             key = (name, header.producer_id, header.producer_epoch)
             first = self._find(key, now)
@@ -67,12 +69,12 @@ class SequenceGapGuard:
                     self._first.popitem(last=False)
 
     def missing(self, name: TopicPartition, header: BatchHeader, *, now: float) -> int | None:
-        """The refused sequence that must come before this batch, if there is one."""
+        """The rejected sequence number that must be stored before this batch, if there is one."""
         first = self._find((name, header.producer_id, header.producer_epoch), now)
         return first.sequence if first is not None and precedes(first.sequence, header.base_sequence) else None
 
     def since(self, name: TopicPartition, header: BatchHeader, *, now: float) -> float | None:
-        """Since when batches of this producer are refused, none of which was stored yet."""
+        """Since when batches of this producer are rejected without one being stored."""
         first = self._find((name, header.producer_id, header.producer_epoch), now)
         return first.since if first is not None else None
 
@@ -81,7 +83,7 @@ class SequenceGapGuard:
         return found if found is not None and now - found.at < REMEMBERED_S else None
 
     def appended(self, name: TopicPartition, header: BatchHeader) -> None:
-        """A log knows the producer now, and looks after the order itself."""
+        """The batch is appended: the log knows the producer now and checks the order itself."""
         self._first.pop((name, header.producer_id, header.producer_epoch), None)
 
 
@@ -89,7 +91,7 @@ NO_TIMESTAMP: Final = -1
 
 
 class RuleViolation(NamedTuple):
-    """A rule that a batch breaks."""
+    """A violated topic rule."""
 
     error: type[BadRecords]
     text: str
@@ -97,7 +99,7 @@ class RuleViolation(NamedTuple):
 
 
 def find_violation(summary: RecordsSummary, config: TopicConfig, *, now_ms: int) -> RuleViolation | None:
-    """The first rule that these records break, if there is one."""
+    """The first rule that these records violate, if any."""
     if config.compacts and summary.null_keys:
         return RuleViolation(
             InvalidRecord,

@@ -1,8 +1,8 @@
-"""Validation: whether the records of a batch carry schema ids that their topic accepts.
+"""SchemaCheck: whether the records of a batch have schema ids that their topic accepts.
 
-Data path   appending -> **validation** (ids in memory), before a log sees the batch
-Owns        what an id must be, known or of the topic's subject, and which records are to blame
-Leaves      finding ids in a batch to `append`, memory and the store to `library`
+Data path   append -> **record_validation** (cached ids), before the batch reaches the log
+Owns        the required ids (known, or of the topic's subject), and which records are rejected
+Leaves      finding ids in a batch to `append`, the cache and the store to `schema_cache`
 
 Ids that are cached cost no wait. Unknown ones are looked up each time, because another agent may have registered them
 a moment ago. If a batch has many, one query finds those that were never assigned, so that an invalid batch costs no
@@ -22,7 +22,7 @@ from streamhouse.model.schema import DEFAULT_CONTEXT, Check, Subject
 from streamhouse.model.topic import RecordPart
 
 FEW: Final = 8
-"""Up to so many ids are looked up one by one."""
+"""Number of ids up to which they are looked up one by one."""
 
 NAMED_IDS: Final = 5
 """Unknown ids that an error names."""
@@ -38,7 +38,7 @@ class SchemaCheck:
     async def find_violation(
         self, topic: str, schema_ids: SchemaIds, *, part: RecordPart, check: Check
     ) -> RuleViolation | None:
-        """What is wrong with the schema ids of the keys or the values of a batch; None when nothing is."""
+        """The violation by the schema ids of a batch's keys or values; None if there is none."""
         if schema_ids.is_cut:
             text = f"more schema ids of {part}s than a batch may have; limit={MAX_SCHEMA_IDS}"
             return RuleViolation(InvalidRecord, text, no_record)
@@ -72,12 +72,12 @@ class SchemaCheck:
 
 
 def no_record(record: Record) -> bool:
-    """Recognises none: all of them together are to blame."""
+    """Matches no record: the batch is rejected as a whole."""
     return False
 
 
 def without_id(part: RecordPart) -> Callable[[Record], bool]:
-    """Recognises records whose key or value is there, and has no id in front."""
+    """Matches records whose key or value exists and has no schema id prefix."""
 
     def matches(record: Record) -> bool:
         data = record.key if part == "key" else record.value
@@ -87,7 +87,7 @@ def without_id(part: RecordPart) -> Callable[[Record], bool]:
 
 
 def with_ids(part: RecordPart, ids: frozenset[int]) -> Callable[[Record], bool]:
-    """Recognises records whose key or value has one of these ids."""
+    """Matches records whose key or value has one of these ids."""
 
     def matches(record: Record) -> bool:
         data = record.key if part == "key" else record.value

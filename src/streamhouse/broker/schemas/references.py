@@ -1,12 +1,12 @@
 """References: resolves the schemas that a schema refers to, directly and indirectly.
 
-Data path   library, registration -> **references** -> metadata store
+Data path   schema_cache, registration -> **references** -> metadata store
 Owns        reading them all with few queries; the order and names in which the parser gets them; rejecting missing
             or too many references
 Leaves      what a name means inside a schema to its language
 
-A version can only refer to versions that are there when it is registered, and those never change. So there are no
-cycles; each version is read once, however often it is needed.
+A version can only refer to versions that exist when it is registered, and those never change. So there are no cycles;
+each version is read once.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ LATEST: Final = -1
 
 
 class ResolvedReferences(NamedTuple):
-    """`texts` are what a language is given, what is needed before what needs it; `needs` are the direct ones."""
+    """`texts` are the referenced schemas for the parser, dependencies first; `needs` are the direct references."""
 
     texts: Mapping[str, str]
     references: tuple[Reference, ...]
@@ -33,7 +33,7 @@ NOTHING: Final = ResolvedReferences({}, (), ())
 async def resolve(
     store: MetadataStore, subject: Subject, references: Sequence[Reference], *, limit: int, live: bool
 ) -> ResolvedReferences:
-    """Find what a schema of this subject refers to; with `live`, what was deleted can't be referred to any more."""
+    """Resolve the references of a schema of this subject; with `live`, deleted versions can't be referred to."""
     if not references:
         return NOTHING
     direct = [await _numbered(store, subject, each) for each in references]
@@ -89,7 +89,7 @@ def _needed_by(schemas: Iterable[RegisteredSchema]) -> Iterator[tuple[VersionKey
 def _in_order(
     subject: Subject, direct: Sequence[Reference], resolved: Mapping[VersionKey, RegisteredSchema]
 ) -> Mapping[str, str]:
-    """Texts by name; where a name is used twice, a direct reference counts. Depth first, without recursion."""
+    """Texts by name; if a name occurs twice, the direct reference wins. Depth first, without recursion."""
     texts: dict[str, str] = {each.name: resolved[key_of(subject, each)].schema.text for each in direct}
     ordered: dict[str, str] = {}
     stack: list[tuple[Subject, Reference, bool]] = [(subject, each, False) for each in reversed(direct)]

@@ -1,12 +1,11 @@
 """Registration: adds a schema as a version of a subject, or returns its existing version.
 
-Data path   wire -> schemas -> **registration** -> library, rules -> metadata store, one transaction
-Owns        the order of a registration: mode, what it inherits, parsing, the same again, compatibility, the transaction
-            that decides, and retries after a concurrent change
-Leaves      compatibility rules to `subject_config`, which id and version it gets to the metadata store
+Data path   wire -> registry -> **registration** -> schema_cache, subject_config -> metadata store, one transaction
+Owns        the steps of a registration: mode, inherited fields, parsing, existing version, compatibility, the
+            transaction, and retries after a concurrent change
+Leaves      compatibility rules to `subject_config`, assigning id and version to the metadata store
 
-Two agents that register at once both decide by what they read; the transaction lets the first one through, and the
-other reads and decides again.
+If two agents register concurrently, the transaction accepts the first one, and the other reads and decides again.
 """
 
 import hashlib
@@ -55,11 +54,8 @@ TRIES: Final = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """What a client wants to register or to find. `metadata` and `rule_set` are JSON objects, written with sorted keys.
-
-    Without a text it is the subject's latest version with other metadata or rules. `schema_id` and `version` are given
-    by those who import.
-    """
+    """A schema to register or look up. `metadata` and `rule_set` are JSON objects with sorted keys. Without a text it
+    is the subject's latest version with other metadata or rules. `schema_id` and `version` are set by imports."""
 
     type: str = "AVRO"
     text: str = ""
@@ -72,7 +68,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedSchema:
-    """A proposal that was understood."""
+    """A parsed proposal."""
 
     proposal: Proposal
     parsed: ParsedSchema
@@ -88,7 +84,7 @@ class PreparedSchema:
 def schema_guid(
     kind: str, text: str, references: Sequence[Reference], metadata: str | None, rule_set: str | None
 ) -> str:
-    """What makes two registrations the same schema, wherever they are made."""
+    """The guid of a schema: equal for equal schemas in any subject, context and cluster."""
     content = json.dumps([kind, text, [list(each) for each in references], metadata, rule_set])
     return str(uuid.UUID(bytes=hashlib.sha256(content.encode()).digest()[:16]))
 
@@ -103,7 +99,7 @@ class Registration:
         return f"<Registration {self._library!r}>"
 
     async def register(self, subject: Subject, proposal: Proposal, *, normalize: bool) -> RegisteredSchema:
-        """Give the subject this schema; the version that has it already, where there is one."""
+        """Register the schema; returns the existing version if the subject has it."""
         check_subject(subject)
         for _ in range(TRIES):
             state = await self._store.subject_state(subject)
@@ -115,7 +111,7 @@ class Registration:
                 known = [] if added is None else [added]
             if known:
                 return known[0]
-        raise Unavailable(f"the subject is changed by too many at once; subject={subject}")
+        raise Unavailable(f"too many concurrent changes of the subject; subject={subject}")
 
     async def _decide(self, state: SubjectState, proposal: Proposal, *, normalize: bool) -> NewVersion | SubjectVersion:
         rules = effective_config(state.rules)
@@ -164,12 +160,12 @@ class Registration:
                 if not text or len(text) > MAX_SUBJECT_CHARS or not text.isprintable():
                     raise InvalidSchema("a reference has no name, or one that can't be", path=f"references/{number}")
 
-    # --- what it gets along with
+    # --- compatibility
 
     async def _reasons(
         self, older: Sequence[SubjectVersion], prepared: PreparedSchema, rules: EffectiveConfig, level: Level
     ) -> list[str]:
-        """Why the schema can't follow these versions, the newest first; nothing when it can."""
+        """Why the schema is incompatible with these versions, newest first; empty if it is compatible."""
         if level is Level.NONE:
             return []
         compared = 0
@@ -190,8 +186,8 @@ class Registration:
     async def compatibility(
         self, subject: Subject, proposal: Proposal, *, version: int | None, everything: bool, normalize: bool
     ) -> list[str]:
-        """Why the schema couldn't be registered now: compared with one version (None: the latest), or with as many as
-        the level demands (`everything`)."""
+        """Why the schema is incompatible: with one version (None: latest), or with `everything` with all versions that
+        the level compares."""
         state = await self._store.subject_state(subject)
         rules = effective_config(state.rules)
         live = state.live
@@ -205,12 +201,12 @@ class Registration:
         prepared = await self._prepare(subject, inherited, normalize=normalize or rules.normalize)
         return await self._reasons(against, prepared, rules, rules.level)
 
-    # --- is it there
+    # --- lookup
 
     async def lookup(
         self, subject: Subject, proposal: Proposal, *, normalize: bool, with_deleted: bool
     ) -> RegisteredSchema:
-        """The subject's version that has this schema; raises `UnknownSubject` or `UnknownSchema`."""
+        """The subject's version with this schema; raises `UnknownSubject` or `UnknownSchema`."""
         state = await self._store.subject_state(subject)
         rules = effective_config(state.rules)
         versions = state.versions if with_deleted else state.live
@@ -227,7 +223,7 @@ class Registration:
 
 
 def inherit(proposal: Proposal, latest: StoredSchema | None) -> Proposal:
-    """Take over text, metadata and rules of the latest version where the proposal has none."""
+    """Inherit missing text, metadata and rules from the latest version."""
     if latest is None:
         return proposal
     if not proposal.text.strip():
@@ -272,10 +268,10 @@ def new_version(state: SubjectState, prepared: PreparedSchema) -> NewVersion:
 
 
 def check_text(text: str) -> None:
-    """Refuse what a database can't keep."""
+    """Reject texts that a database can't store."""
     if "\x00" in text:
         raise InvalidSchema("the text has a NUL character")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise InvalidSchema("the text has half of a character (a lone surrogate)") from None
+        raise InvalidSchema("the text has a lone surrogate") from None

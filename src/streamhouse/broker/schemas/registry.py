@@ -1,9 +1,9 @@
-"""Schemas: the registry's one door for every protocol.
+"""SchemaRegistry: the schema registry's calls, for all protocols.
 
-Data path   wire -> **schemas** -> registration, library -> metadata store
-Owns        the registry's promises; that what other agents delete is noticed here
-Leaves      deciding to `rules` and `registration`, memory to `library`, rows to the metadata store, the check of
-            produced batches to `validation`
+Data path   wire -> **registry** -> registration, schema_cache -> metadata store
+Owns        the public calls; invalidating caches after changes by other agents
+Leaves      rules to `subject_config` and `registration`, caching to `schema_cache`, rows to the metadata store,
+            checking produced batches to `record_validation`
 """
 
 import json
@@ -40,7 +40,7 @@ SERIALIZED: Final = "serialized"
 
 @runtime_checkable
 class Serializable(Protocol):
-    """A schema whose language has a binary form."""
+    """A schema with a serialized form."""
 
     def serialized(self) -> str: ...
 
@@ -64,15 +64,15 @@ class SchemaRegistry:
     # --- schemas by id
 
     async def schema(self, schema_id: int, *, context: str = "") -> ParsedSchema:
-        """The schema of an id, ready to write and to read records; raises `UnknownSchema`. From memory where known."""
+        """The parsed schema of an id, cached; raises `UnknownSchema`."""
         return await self.library.parsed(context or DEFAULT_CONTEXT, schema_id)
 
     async def stored(self, schema_id: int, *, context: str = "") -> StoredSchema:
-        """The same, as it was registered."""
+        """The schema of an id as it was registered."""
         return await self.library.stored(context or DEFAULT_CONTEXT, schema_id)
 
     async def formatted(self, stored: StoredSchema, style: str) -> str:
-        """The text of a schema; in the style `serialized`, where its language has one, as a descriptor in base64."""
+        """The text of a schema; with the style `serialized` a descriptor in base64, if its language has one."""
         if style != SERIALIZED:
             return stored.text
         parsed = await self.library.parsed(stored.context, stored.schema_id)
@@ -92,7 +92,7 @@ class SchemaRegistry:
         return (await self._store.schema_contexts()).get(context or DEFAULT_CONTEXT, 0)
 
     async def versions_of(self, schema_id: int, *, context: str = "", with_deleted: bool) -> Sequence[SubjectVersion]:
-        """The versions that have an id; raises `UnknownSchema` when there never were any."""
+        """The versions with an id; raises `UnknownSchema` if there never were any."""
         versions = await self._store.versions_of_schema(context or DEFAULT_CONTEXT, schema_id)
         if not versions:
             raise UnknownSchema(schema_id=schema_id)
@@ -101,14 +101,14 @@ class SchemaRegistry:
     # --- subjects and versions
 
     async def register(self, subject: Subject, proposal: Proposal, *, normalize: bool = False) -> RegisteredSchema:
-        """Give a subject a version. The same schema again is the same version; raises `InvalidSchema`,
+        """Register a version of a subject. The same schema again is the same version; raises `InvalidSchema`,
         `IncompatibleSchema`, `ModeRefused`, `InvalidSubject`, `SchemaLimit`."""
         return await self._registration.register(subject, proposal, normalize=normalize)
 
     async def lookup(
         self, subject: Subject, proposal: Proposal, *, normalize: bool = False, with_deleted: bool = False
     ) -> RegisteredSchema:
-        """The version that has this schema; raises `UnknownSubject` or `UnknownSchema`."""
+        """The version with this schema; raises `UnknownSubject` or `UnknownSchema`."""
         try:
             return await self._registration.lookup(subject, proposal, normalize=normalize, with_deleted=with_deleted)
         except UnknownSubject:
@@ -125,7 +125,8 @@ class SchemaRegistry:
         everything: bool = False,
         normalize: bool = False,
     ) -> list[str]:
-        """Why a schema couldn't follow a version (None: the latest), or what the level compares (`everything`)."""
+        """Why a schema is incompatible with a version (None: latest), or with `everything` with all versions that the
+        level compares."""
         return await self._registration.compatibility(
             subject, proposal, version=version, everything=everything, normalize=normalize
         )
@@ -139,7 +140,7 @@ class SchemaRegistry:
         skipped: int = 0,
         limit: int | None = None,
     ) -> Sequence[Subject]:
-        """Subjects whose names begin so, of one context or of all (None)."""
+        """Subjects with this prefix, of one context or of all (None)."""
         most = self._settings.max_subjects
         return await self._store.list_subjects(
             context, prefix, deleted=deleted, skipped=skipped, limit=most if limit is None else min(limit, most)
@@ -167,7 +168,7 @@ class SchemaRegistry:
         )
 
     async def versions(self, subject: Subject, *, deleted: Deleted = Deleted.WITHOUT) -> Sequence[SubjectVersion]:
-        """The subject's versions; raises `UnknownSubject` where there are none that the caller wants to know of."""
+        """The subject's versions; raises `UnknownSubject` if none match."""
         known = (await self._store.subject_state(subject)).versions
         visible = [each for each in known if deleted is not Deleted.WITHOUT or not each.deleted]
         if not visible:
@@ -175,7 +176,7 @@ class SchemaRegistry:
         return [each for each in visible if deleted is not Deleted.ONLY or each.deleted]
 
     async def version(self, subject: Subject, version: int | None, *, with_deleted: bool = False) -> RegisteredSchema:
-        """A version with its schema, None: the latest; raises `UnknownSubject` or `UnknownVersion`."""
+        """A version with its schema (None: latest); raises `UnknownSubject` or `UnknownVersion`."""
         schema = await self._find(subject, version, with_deleted=with_deleted)
         if schema is None and (alias := await self._alias(subject)) is not None:
             schema = await self._find(alias, version, with_deleted=with_deleted)
@@ -195,7 +196,7 @@ class SchemaRegistry:
         return rows[0] if rows and (with_deleted or not rows[0].deleted) else None
 
     async def _alias(self, subject: Subject) -> Subject | None:
-        """The subject that stands in for one without versions."""
+        """The alias of a subject without versions."""
         [rules] = await self._store.schema_rules([subject])
         alias = None if rules.config is None else json.loads(rules.config).get("alias")
         return subject.beside(alias) if isinstance(alias, str) and alias else None
@@ -203,13 +204,13 @@ class SchemaRegistry:
     async def referenced_by(
         self, subject: Subject, version: int | None, *, with_deleted: bool = False
     ) -> Sequence[SubjectVersion]:
-        """The versions that need this one."""
+        """The versions that refer to this one."""
         schema = await self.version(subject, version, with_deleted=True)
         users = await self._store.referrers(VersionKey(schema.subject, schema.version))
         return [each for each in users if with_deleted or not each.deleted]
 
     async def delete_version(self, subject: Subject, version: int | None, *, permanent: bool = False) -> int:
-        """Put a version out of use, or take it away for good when it already is; None: the latest."""
+        """Delete a version softly, or with `permanent` a soft-deleted one for good; None: latest."""
         check_writable(subject, (await self.in_force(subject)).mode)
         deleted = await self._store.delete_version(subject, version, permanent=permanent)
         self.library.expire_all()
@@ -222,7 +223,7 @@ class SchemaRegistry:
         return deleted
 
     async def contexts(self) -> Sequence[str]:
-        """The default context, and all that ever had a schema."""
+        """The default context, and all contexts that ever had a schema."""
         return sorted({DEFAULT_CONTEXT, *await self._store.schema_contexts()})
 
     # --- rules
@@ -232,7 +233,8 @@ class SchemaRegistry:
         return effective_config(await self._store.schema_rules(scope.scopes))
 
     async def config(self, scope: Subject) -> Mapping[str, Any]:
-        """What was set for a subject or a context itself; raises `NotConfigured`. The default context has a level."""
+        """The configuration set at this subject or context; raises `NotConfigured`. The default context always has a
+        level."""
         [rules] = await self._store.schema_rules([scope])
         if rules.config is None and scope.name:
             raise NotConfigured(scope)
@@ -242,13 +244,13 @@ class SchemaRegistry:
         return effective_config([rules]).config
 
     async def set_config(self, scope: Subject, changes: Mapping[str, object]) -> Mapping[str, Any]:
-        """Change some of it, None takes away; returns what was set for the scope."""
+        """Change fields of a configuration, None removes them; returns the configuration of the scope."""
         if scope.name:
             check_subject(scope)
         return await self._store.change_config(scope, changes)
 
     async def delete_config(self, scope: Subject) -> Mapping[str, Any]:
-        """Take all of it away; returns what it was. Raises `UnknownSubject` when a subject had none."""
+        """Delete a configuration and return it. Raises `UnknownSubject` if a subject had none."""
         try:
             before = await self.config(scope)
         except NotConfigured:
@@ -257,14 +259,14 @@ class SchemaRegistry:
         return before
 
     async def mode(self, scope: Subject) -> Mode:
-        """The mode that was set for a subject or a context itself; raises `NoMode`. The default context has one."""
+        """The mode set at this subject or context; raises `NoMode`. The default context always has one."""
         [rules] = await self._store.schema_rules([scope])
         if rules.mode is None and scope.name:
             raise NoMode(scope)
         return rules.mode or Mode.READWRITE
 
     async def set_mode(self, scope: Subject, mode: Mode | None, *, force: bool = False) -> None:
-        """A scope that is to be filled by imports must be empty, unless it is forced."""
+        """Set a mode. IMPORT needs an empty scope, unless it is forced."""
         if scope.name:
             check_subject(scope)
         is_import = (await self.in_force(scope)).mode is Mode.IMPORT
@@ -273,7 +275,7 @@ class SchemaRegistry:
         self.library.expire_all()
 
     async def delete_mode(self, scope: Subject, *, recursive: bool = False) -> Mode | None:
-        """Take a mode away; with `recursive` those of a context's subjects too. Returns what it was."""
+        """Delete a mode and return it; with `recursive` also those of a context's subjects."""
         [rules] = await self._store.schema_rules([scope])
         if rules.mode is None and scope.name and not recursive:
             raise UnknownSubject(scope)

@@ -1,4 +1,4 @@
-"""Schemas by id, read and parsed once, in memory.
+"""SchemaCache: schemas by id, read and parsed once.
 
 Data path   readers by schema id, and batches that are validated -> **schema cache** -> metadata store
 Owns        limits of entries and bytes, freshness; parsing and comparing large schemas in a thread
@@ -41,7 +41,7 @@ class _Entry(NamedTuple, Generic[V]):
 
 
 class TtlCache(Generic[K, V]):
-    """Least recently used out first, by number and by bytes."""
+    """An LRU cache limited by entries and bytes, with a TTL."""
 
     def __init__(
         self, clock: Clock, *, entries: int, ttl_s: float, max_bytes: int, weigh: Callable[[V], int] = lambda _: 0
@@ -65,7 +65,7 @@ class TtlCache(Generic[K, V]):
         return len(self._entries)
 
     def fresh(self, key: K) -> V | None:
-        """The value, unless it must be looked up first. Counted."""
+        """The value if it is fresh; counts hits and misses."""
         entry = self._entries.get(key)
         if entry is None or not self._is_fresh(entry.started):
             self.misses += 1
@@ -78,7 +78,7 @@ class TtlCache(Generic[K, V]):
         return started.news == self._news and self._clock.monotonic() - started.at < self._ttl_s
 
     def old(self, key: K) -> V | None:
-        """The value, however old it is."""
+        """The value, whatever its age."""
         entry = self._entries.get(key)
         return entry.value if entry is not None else None
 
@@ -102,7 +102,7 @@ class TtlCache(Generic[K, V]):
             self.size_bytes -= entry.weight
 
     def expire_all(self) -> None:
-        """Something was deleted, or may have been: everything is looked up before it is believed again."""
+        """Mark all entries as not fresh, after a possible deletion."""
         self._news += 1
 
 
@@ -111,7 +111,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class KnownSchema:
-    """A schema in memory; parsed when the first one needs it so."""
+    """A cached schema; parsed on first use."""
 
     stored: StoredSchema
     parsed: ParsedSchema | None = None
@@ -182,13 +182,13 @@ class SchemaCache:
         return await self.parse(stored.type, stored.text, resolved.texts)
 
     async def last_id(self, context: str) -> int | None:
-        """The last id that was given, 0 when none was; None while the store is away."""
+        """The last assigned id, 0 if there is none; None while the store is unavailable."""
         try:
             return (await self._dependencies.metadata.schema_contexts()).get(context, 0)
         except Unavailable:
             return None
 
-    # --- which subjects have it
+    # --- subjects of a schema
 
     def surely_known(self, context: str, schema_id: int) -> bool:
         """Whether the schema is cached; if not, the store must be read."""
@@ -202,7 +202,8 @@ class SchemaCache:
         return await self._once((context, schema_id), lambda: self._read(context, schema_id)) is not None
 
     async def belongs(self, subject: Subject, schema_id: int) -> bool:
-        """Whether a version of the subject that is not deleted has this id: the same."""
+        """Whether a version of the subject that is not deleted has this id; by the cache while the store is
+        unavailable."""
         return await self._once((subject, schema_id), lambda: self._read_membership(subject, schema_id))
 
     async def _read_membership(self, subject: Subject, schema_id: int) -> bool:
@@ -236,13 +237,13 @@ class SchemaCache:
         return await self._beside(len(newer.text) + len(older.text), lambda: incompatibilities(newer, older, level))
 
     async def _beside(self, size: int, work: Callable[[], T]) -> T:
-        """Small texts at once, large ones in a thread."""
+        """Process small texts at once, large ones in a thread."""
         if size <= self._settings.inline_bytes:
             return work()
         return await asyncio.get_running_loop().run_in_executor(None, work)
 
     async def _once(self, key: object, make: Callable[[], Awaitable[T]]) -> T:
-        """All who want the same wait for one reading; one who leaves doesn't take it down."""
+        """Share one read among concurrent callers; cancelling one doesn't cancel the read."""
         flight: asyncio.Future[T] | None = self._flights.get(key)
         if flight is None:
             flight = self._flights[key] = asyncio.ensure_future(make())
@@ -252,4 +253,4 @@ class SchemaCache:
     def _landed(self, key: object, flight: "asyncio.Future[Any]") -> None:
         del self._flights[key]
         if not flight.cancelled():
-            flight.exception()  # looked at, so that a failure whose waiters all left isn't reported as forgotten
+            flight.exception()  # retrieved, so that asyncio doesn't report an error without waiters

@@ -1,8 +1,8 @@
-"""Rules: which configuration and mode hold for a subject, and what they demand of a new version.
+"""Subject configuration: the effective configuration and mode of a subject, and their rules for a new version.
 
 Data path   registration -> **subject_config**
-Owns        how scopes add up, what modes forbid, which versions a level compares in which direction, the reasons' form
-Leaves      comparing two schemas to their language, the rows to the metadata store
+Owns        merging scopes, what modes forbid, the versions and directions that a level compares, the format of reasons
+Leaves      comparing two schemas to their language, rows to the metadata store
 """
 
 import json
@@ -18,12 +18,12 @@ MAX_SUBJECT_CHARS: Final = 1000
 DEFAULT_LEVEL: Final = Level.BACKWARD
 LEVEL: Final = "compatibilityLevel"
 OLD_TEXT_CHARS: Final = 1000
-"""How much of an older schema is repeated where it forbids a new one."""
+"""Maximum length of an older schema in a reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectiveConfig:
-    """What holds for a subject: the sum of its own rules, its context's and everybody's."""
+    """The effective configuration of a subject: merged from its own, its context's and the global one."""
 
     config: Mapping[str, Any]
     mode: Mode
@@ -38,7 +38,7 @@ class EffectiveConfig:
 
     @property
     def group(self) -> str | None:
-        """The metadata property by which versions are compared only with their like."""
+        """The metadata property that divides versions into compatibility groups."""
         return self.config.get("compatibilityGroup")
 
 
@@ -48,13 +48,13 @@ def effective_config(rules: Sequence[Rules]) -> EffectiveConfig:
     for each in reversed(rules):
         config |= json.loads(each.config) if each.config is not None else {}
     modes = [each.mode for each in rules if each.mode is not None]
-    if Mode.READONLY_OVERRIDE in modes:  # whatever narrower scopes say: that is what it is for
+    if Mode.READONLY_OVERRIDE in modes:  # overrides take precedence over narrower scopes
         return EffectiveConfig(config=config, mode=Mode.READONLY_OVERRIDE)
     return EffectiveConfig(config=config, mode=modes[0] if modes else Mode.READWRITE)
 
 
 def check_subject(subject: Subject) -> None:
-    """Raise for what can't be a subject's name."""
+    """Raise for an invalid subject name."""
     text = str(subject)
     if not subject.name or subject.name in RESERVED_NAMES or subject.context == GLOBAL_CONTEXT:
         raise InvalidSubject(text, why="it is empty or reserved")
@@ -68,7 +68,7 @@ def check_writable(subject: Subject, mode: Mode) -> None:
 
 
 def check_registration(subject: Subject, mode: Mode, *, is_import: bool) -> None:
-    """Raise unless the mode lets a schema be registered, with a given id or without."""
+    """Raise unless the mode allows a registration, with an explicit id or without."""
     check_writable(subject, mode)
     if is_import != (mode is Mode.IMPORT):
         required = "import" if is_import else "read-write"
@@ -76,7 +76,7 @@ def check_registration(subject: Subject, mode: Mode, *, is_import: bool) -> None
 
 
 def incompatibilities(newer: ParsedSchema, older: ParsedSchema, level: Level) -> list[Incompatibility]:
-    """What the level forbids about two versions."""
+    """The differences between two versions that the level forbids."""
     if newer.type != older.type and level is not Level.NONE:
         text = f"a schema of type {newer.type} can't follow one of type {older.type}"
         return [Incompatibility(kind="SCHEMA_TYPE_CHANGED", path="/", message=text)]
@@ -87,7 +87,7 @@ def incompatibilities(newer: ParsedSchema, older: ParsedSchema, level: Level) ->
 def describe_incompatibilities(
     incompatibilities: Sequence[Incompatibility], *, version: int, older: ParsedSchema, level: Level
 ) -> list[str]:
-    """The reasons as clients of Confluent's registry are used to read them: each a text, the context last."""
+    """The reasons in the format of Confluent's registry: each a text, the context last."""
     if not incompatibilities:
         return []
     reasons = [
@@ -98,7 +98,7 @@ def describe_incompatibilities(
 
 
 def group_of(metadata: str | None, group: str) -> str | None:
-    """What a version's metadata say of the property by which versions are grouped."""
+    """The compatibility group of a version, from its metadata."""
     properties = json.loads(metadata).get("properties") if metadata is not None else None
     value = properties.get(group) if isinstance(properties, dict) else None
     return value if isinstance(value, str) else None

@@ -1,1 +1,1 @@
-"""Reading: from an offset to batches: runs, block indexes, caches, long polls."""
+"""Flushed records: runs, block indexes, block caches, producer snapshots, aborted transactions."""

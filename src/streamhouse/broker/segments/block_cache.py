@@ -1,7 +1,7 @@
-"""Block cache: blocks of segments, decoded, least recently used out first.
+"""Block cache: an LRU cache of decoded segment blocks.
 
 Data path   fetch -> reader -> **cache** -> object store
-Owns        which blocks are in memory; that a block is read once however many wait for it
+Owns        which blocks are in memory; one read per block for concurrent callers
 Leaves      reading and decoding to the caller's function
 """
 
@@ -17,7 +17,7 @@ from streamhouse.format.batch import BatchSpan
 
 
 class Block:
-    """A decoded block and where its batches stand, so that a fetch is a bisect and a slice."""
+    """A decoded block with the positions of its batches, so that a fetch is a bisect and a slice."""
 
     __slots__ = ("data", "ends", "spans")
 
@@ -33,8 +33,8 @@ class Block:
     def slice(
         self, offset: int, *, max_bytes: int, at_least_one: bool, until: int | None = None
     ) -> tuple[memoryview, int]:
-        """Whole batches from the one that holds `offset`, none of which reaches beyond `until`, and the offset after
-        them; offsets count as in the block."""
+        """Whole batches from the one that contains `offset`, none extending beyond `until`, and the offset after them;
+        offsets are the block's."""
         first = last = bisect_right(self.ends, offset)
         stop_at = len(self.spans) if until is None else bisect_right(self.ends, until)
         if first >= stop_at:
@@ -58,7 +58,7 @@ V = TypeVar("V", bound=Weighed)
 
 
 class CacheCounters(Protocol):
-    """What a cache tells of itself. A lookup that waits for another one's reading is a hit."""
+    """Counters of a cache. A lookup that waits for another one's read is a hit."""
 
     hits: int
     misses: int
@@ -68,7 +68,7 @@ class CacheCounters(Protocol):
 
 
 class SingleFlightCache(Generic[K, V]):
-    """An LRU by weight in which a missing value is made once and awaited by all who want it."""
+    """An LRU cache by weight; a missing value is created once for all concurrent callers."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -109,7 +109,7 @@ class SingleFlightCache(Generic[K, V]):
             flight.add_done_callback(_consume_exception)
         else:
             self.hits += 1
-        # A waiter who leaves must not take the flight down with it.
+        # Cancelling a waiter must not cancel the shared read.
         return await asyncio.shield(flight)
 
     async def _fly(self, key: K, make: Callable[[], Awaitable[V]]) -> V:
@@ -134,7 +134,7 @@ class SingleFlightCache(Generic[K, V]):
             self._weight -= value.weight
 
     async def aclose(self) -> None:
-        """End what is under way; a reader who comes later begins nothing that nobody would end."""
+        """Cancel reads in flight, and reject later ones."""
         self._closed = True
         flights = list(self._flights.values())
         for flight in flights:
@@ -145,6 +145,6 @@ class SingleFlightCache(Generic[K, V]):
 
 
 def _consume_exception(flight: "asyncio.Future[V]") -> None:
-    """Look at the outcome, so that a failed flight whose waiters all left isn't reported as forgotten."""
+    """Retrieve the exception, so that asyncio doesn't report a failed read without waiters."""
     if not flight.cancelled():
         flight.exception()

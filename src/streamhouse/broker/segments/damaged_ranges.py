@@ -1,8 +1,8 @@
-"""Damage: which ranges of partitions can't be read, because their bytes at rest are damaged or missing.
+"""Damaged ranges: ranges of partitions that can't be read, because their objects are damaged or missing.
 
-Data path   reader, object check -> **damage** -> the error that a client gets, log lines, metrics, the doctor
-Owns        what was found unreadable and not found readable since; how often a log line says so
-Leaves      finding out to `reader` and `maintenance.object_check`
+Data path   reader, object check -> **damaged_ranges** -> errors of clients, log lines, metrics, the doctor
+Owns        the ranges that are currently unreadable; the rate of log lines
+Leaves      detection to `reader` and `maintenance.object_check`
 """
 
 import logging
@@ -19,7 +19,7 @@ from streamhouse.model.names import PartitionId
 log = logging.getLogger(__name__)
 
 LOG_EVERY_S: Final = 60.0
-"""A range that readers ask for without end is logged so often."""
+"""Interval of log lines about the same range."""
 
 
 class RunLocation(NamedTuple):
@@ -33,7 +33,7 @@ class RunLocation(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class DamagedRange:
-    """A range that can't be read. `seen_at`: when that was found out last, by the monotonic clock."""
+    """An unreadable range. `seen_at`: monotonic time of the last detection."""
 
     name: str
     place: RunLocation
@@ -48,7 +48,7 @@ class DamagedRange:
 
 
 class DamagedRanges:
-    """The newest findings, up to `fetch.damage_remembered`."""
+    """The newest unreadable ranges, up to `fetch.damage_remembered`."""
 
     def __init__(self, settings: FetchSettings, *, clock: Clock) -> None:
         self._recheck_s = settings.missing_recheck_s
@@ -73,24 +73,24 @@ class DamagedRanges:
         return list(self._found.values())
 
     def report_missing(self, place: RunLocation) -> MissingRecords:
-        """Note that rows name an object that is not in the store; returns the error for who wanted to read it."""
+        """Note that a referenced object is missing; returns the error for the reader."""
         error = self._note(place, "the object is not there", is_missing=True).error()
         assert isinstance(error, MissingRecords)
         return error
 
     def report_damaged(self, place: RunLocation, why: str) -> DamagedRecords:
-        """Note bytes that are not what was written; returns the error for who wanted to read them."""
+        """Note damaged bytes; returns the error for the reader."""
         return self._note(place, why, is_missing=False).error()
 
     def refused(self, error: DamagedRecords) -> None:
-        """Count a read that was refused with this error."""
+        """Count a read that failed with this error."""
         if isinstance(error, MissingRecords):
             self.refused_missing += 1
         else:
             self.refused_damaged += 1
 
     def recently_missing(self, place: RunLocation) -> MissingRecords | None:
-        """The error for a range that was found missing a moment ago, so that the store isn't asked again."""
+        """The error for a range that was missing a moment ago, so that it isn't requested again."""
         found = self._found.get(place)
         if found is None or not found.is_missing or self._clock.monotonic() - found.seen_at >= self._recheck_s:
             return None
@@ -99,12 +99,12 @@ class DamagedRanges:
         return error
 
     def mark_present(self, place: RunLocation) -> None:
-        """The object is there; whether it is damaged is another question."""
+        """The object exists; it may still be damaged."""
         if (found := self._found.get(place)) is not None and found.is_missing:
             del self._found[place]
 
     def mark_readable(self, place: RunLocation) -> None:
-        """The range was read, or no row names it any more."""
+        """The range was read, or is no longer referenced."""
         self._found.pop(place, None)
 
     def _note(self, place: RunLocation, why: str, *, is_missing: bool) -> DamagedRange:

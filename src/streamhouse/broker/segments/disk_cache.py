@@ -1,18 +1,17 @@
-"""The disk tier of the block cache: blocks that memory has no room for, nearer than the object store.
+"""DiskBlockCache: an LRU cache of blocks on a local disk, between memory and the object store.
 
-Disk tier: blocks on a local disk, least recently used out first; what memory has not may be here.
+It holds blocks that were evicted from memory.
 
-Data path   reader -> memory cache -> **disk tier** -> object store
-Owns        which blocks are on the disk, how many bytes they take, and turning itself off when the disk is in trouble
-Leaves      one flight per block to the memory cache in front of it; files and their bytes to
-            `disk_cache_files`
-Invariant   bytes that don't match their checksums are never handed out; the files never take more than their limit
+Data path   reader -> memory cache -> **disk cache** -> object store
+Owns        which blocks are on the disk, their size, and turning itself off on disk errors
+Leaves      sharing reads to the memory cache in front of it; files and their bytes to `disk_cache_files`
+Invariant   bytes that don't match their checksums are never returned; the files never exceed their limit
 
-The index is in memory and changes on the event loop only. Files are written and removed by one thread, in the order in
-which the loop decided, so that a removal never hits a file that was written after it. Reads have threads of their own.
+The index is in memory and changes on the event loop only. One thread writes and removes files in the order of the
+loop's decisions, so that a removal never hits a file written after it. Reads have their own threads.
 
-Blocks never change, so what an earlier agent left is as good as new: the index is rebuilt by listing the folder. That
-happens beside the start, which doesn't wait for it; until it is done, every block is missing here.
+Blocks never change, so files of an earlier agent are valid: the index is rebuilt by listing the folder. The start
+doesn't wait for it; until it is done, all lookups miss.
 """
 
 import asyncio
@@ -45,13 +44,14 @@ log = logging.getLogger(__name__)
 V = TypeVar("V")
 
 CLUSTER_BYTES: Final = 4096
-"""File systems give space in pieces of this size, most of them."""
+"""Allocation unit of most file systems."""
 
 _UNUSABLE_DIRECTORY: Final = (PermissionError, NotADirectoryError, FileExistsError)
 
 
 class DiskBlockCache:
-    """Counts `damaged` files, and blocks `dropped` because too many waited to be written, besides the usual."""
+    """The disk cache. Besides the usual counters it counts `damaged` files, and blocks `dropped` because the write
+    queue was full."""
 
     def __init__(self, settings: FetchSettings, folder: CacheDirectory) -> None:
         self._settings = settings
@@ -78,13 +78,13 @@ class DiskBlockCache:
 
     @property
     def weight(self) -> int:
-        """Bytes on the disk, and of files on their way to it."""
+        """Bytes on the disk, including queued writes."""
         return self._bytes + sum(self._writes.values())
 
-    # --- life
+    # --- lifecycle
 
     async def open(self) -> None:
-        """Take the folder; raises `Misconfigured` where another agent has it, or where no folder can be."""
+        """Lock the folder; raises `Misconfigured` if another agent uses it, or it can't be created."""
         path = self._settings.disk_cache_path
         try:
             await asyncio.get_running_loop().run_in_executor(self._writer, self._folder.take)
@@ -96,18 +96,18 @@ class DiskBlockCache:
             raise Misconfigured(
                 f"the disk cache {path} can't be used: {error.strerror}; choose another folder in fetch.disk_cache_path"
             ) from None
-        except OSError as error:  # an agent without its cache is better than none
+        except OSError as error:  # an agent without disk cache is better than none
             self._turn_off(error)
         else:
             self._listing = asyncio.get_running_loop().create_task(self._list(), name="disk-cache-listing")
 
     async def listed(self) -> None:
-        """Wait until what an earlier agent left is known."""
+        """Wait until the files of an earlier agent are listed."""
         if self._listing is not None:
             await asyncio.shield(self._listing)
 
     async def settled(self) -> None:
-        """Wait until nothing waits to be written or removed."""
+        """Wait until all queued writes and removals are done."""
         while self._under_way:
             await asyncio.wait(self._under_way)
 
@@ -123,7 +123,7 @@ class DiskBlockCache:
         log.info("disk cache is ready", extra={"blocks": len(self._index), "bytes": self._bytes})
 
     def _scan(self) -> list[CachedFile]:
-        """The files to go on with, the least recently used first; others are removed. Holds twice the limit at most."""
+        """The files to use, least recently used first; others are removed. Has at most twice the limit in memory."""
         found: list[CachedFile] = []
         for file in self._folder.list():
             found.append(file)
@@ -141,7 +141,7 @@ class DiskBlockCache:
         return kept
 
     async def aclose(self) -> None:
-        """Let the write that has begun end, and give the folder back; those that wait are dropped."""
+        """Finish the running write, drop queued ones, and unlock the folder."""
         self._is_closed = True
         self._empty()
         if self._listing is not None:
@@ -154,7 +154,7 @@ class DiskBlockCache:
         self._folder.release()
 
     def _turn_off(self, error: BaseException) -> None:
-        """Reads go on without the tier; what is on the disk is left for the next start."""
+        """Turn the cache off until the next start; reads continue without it."""
         self.errors += 1
         if self.is_on or self.errors == 1:
             why = str(error) or f"no answer within {self._settings.disk_cache_timeout_s:g} s"
@@ -172,10 +172,8 @@ class DiskBlockCache:
     # --- reading
 
     async def get(self, key: BlockKey, decode: Callable[[Buffer], V], *, whose: Hashable) -> V | None:
-        """What `decode` makes of the block's stored bytes, in a thread; None when they aren't here, or are damaged.
-
-        Of many who wait for the disk, those of one partition (`whose`) don't keep the others from it.
-        """
+        """Read a block and run `decode` on its bytes in a thread; None if it is missing or damaged. Reads are queued
+        fairly by partition (`whose`)."""
         found, name = None, name_of(key)
         if name in self._index:
             async with self._turns.slot(whose):
@@ -188,7 +186,7 @@ class DiskBlockCache:
 
     async def _read(self, name: str, key: BlockKey, decode: Callable[[Buffer], V]) -> V | None:
         if name not in self._index:
-            return None  # evicted, or the tier was turned off, while others had their turn
+            return None  # evicted, or the cache was turned off, while the read was queued
         self._index.move_to_end(name)
         load = partial(self._load, name, self._index[name], key, decode)
         try:
@@ -214,7 +212,7 @@ class DiskBlockCache:
     # --- writing
 
     def put(self, key: BlockKey, stored: Buffer) -> None:
-        """Keep a block whose bytes were checked. Never waits: with too many writes under way the block is dropped."""
+        """Write a checked block. Never waits: if the write queue is full, the block is dropped."""
         name = name_of(key)
         if not self.is_on or name in self._index or name in self._writes:
             return
@@ -253,14 +251,14 @@ class DiskBlockCache:
             self._bytes += size
 
     def _begin(self, change: Callable[[], None]) -> "asyncio.Future[None]":
-        """Have the one thread that changes files do it, after everything that it was told before."""
+        """Queue a change for the thread that changes files."""
         changing = asyncio.get_running_loop().run_in_executor(self._writer, self._change, change)
         self._under_way.add(changing)
         changing.add_done_callback(self._changed)
         return changing
 
     def _change(self, change: Callable[[], None]) -> None:
-        """In the one thread: none is made after one that failed, or a file that did not go would be one too many."""
+        """Runs in the thread: after a failure no further change is made, so that the limit is never exceeded."""
         if self._failure is not None:
             raise self._failure.with_traceback(None)
         try:
@@ -276,7 +274,7 @@ class DiskBlockCache:
 
 
 def open_disk_cache(settings: FetchSettings) -> DiskBlockCache | None:
-    """The tier that the settings ask for, if they do; it begins with `open`."""
+    """The disk cache if settings enable it; call `open` before use."""
     if not settings.disk_cache_path:
         return None
     return DiskBlockCache(settings, LocalCacheDirectory(Path(settings.disk_cache_path).absolute()))
@@ -285,7 +283,7 @@ def open_disk_cache(settings: FetchSettings) -> DiskBlockCache | None:
 def divide(
     found: Iterable[CachedFile], *, limit_bytes: int, limit_blocks: int
 ) -> tuple[list[CachedFile], list[CachedFile]]:
-    """The most recently used files that fit, oldest first, and the others. Decides; touches nothing."""
+    """The most recently used files that fit, oldest first, and the others. A pure function."""
     newest = sorted(found, key=lambda file: (file.used_at_ns, file.name), reverse=True)
     size = count = 0
     while count < min(len(newest), limit_blocks):

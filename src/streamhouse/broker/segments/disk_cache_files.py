@@ -1,7 +1,7 @@
 """The files of the disk cache: a directory with a lock, and one checksummed file per block.
 
-Data path   disk cache -> **files** -> operating system
-Owns        names and bytes of cached files; that a file appears whole or not at all
+Data path   disk_cache -> **disk_cache_files** -> operating system
+Owns        names and bytes of cached files; atomic creation of files
 Leaves      which blocks are cached to `disk_cache`; the block's own checksum to `format.block`
 
 All calls block and run in worker threads. Nothing is fsynced: after a power cut a file may hold anything, and its
@@ -23,10 +23,10 @@ from streamhouse.format.batch import Buffer
 from streamhouse.stores.local_files import LocalFiles, Lock
 
 BlockKey: TypeAlias = tuple[str, int]
-"""Where a block stands: its object's key, and its position in the object."""
+"""The location of a block: its object's key, and its position in the object."""
 
 MAGIC: Final = b"SHB1"
-_HEAD: Final = struct.Struct(">4sI")  # magic, CRC-32C of everything behind it
+_HEAD: Final = struct.Struct(">4sI")  # magic, CRC-32C of everything after it
 _PLACE: Final = struct.Struct(">qH")  # position, length of the object's key, which follows
 SUFFIX: Final = ".block"
 
@@ -46,7 +46,7 @@ def block_file_bytes(key: BlockKey, stored_bytes: int) -> int:
 
 
 def decode_block_file(data: Buffer, key: BlockKey) -> memoryview:
-    """The stored bytes of this very block; raises `CorruptObject` for any others."""
+    """The stored bytes of this block; raises `CorruptObject` if the file is damaged or of another block."""
     place = _place(key)
     if len(data) < _HEAD.size + len(place):
         raise CorruptObject(key[0], why=f"cached block ends after {len(data)} bytes")
@@ -75,33 +75,32 @@ class CachedFile(NamedTuple):
 
 class CacheDirectory(Protocol):
     def take(self) -> None:
-        """Make the folder where it is missing, and lock it for this agent alone; `LockedError` when somebody has it."""
+        """Create the folder if it is missing, and lock it for this agent; raises `LockedError` if another agent has
+        locked it."""
         ...
 
     def list(self) -> Iterator[CachedFile]:
-        """The whole files; what was left half-made is removed on the way."""
+        """List the complete files; removes incomplete ones."""
         ...
 
     def read(self, name: str, at_most_bytes: int) -> bytes:
-        """The file's first bytes; it counts as used now. `FileNotFoundError` when it is missing."""
+        """The file's first bytes; updates its time of use. Raises `FileNotFoundError`."""
         ...
 
     def write(self, name: str, buffers: Sequence[Buffer]) -> None:
-        """Create the file, or replace it; after an error it is as before."""
+        """Create or replace the file atomically."""
         ...
 
     def remove(self, name: str) -> None:
-        """Remove the file; a missing one is fine."""
+        """Remove the file; no error if it is missing."""
         ...
 
     def release(self) -> None: ...
 
 
 class LocalCacheDirectory:
-    """The real disk. Blocks have a folder of their own beside the lock, so that nothing else in it is ever touched.
-
-    They are records: nobody but the agent's own user may read them.
-    """
+    """A directory of the local disk. Blocks are in a subfolder besides the lock, so that no other file is ever touched.
+    They contain records, so only the agent's user may read them."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -114,7 +113,7 @@ class LocalCacheDirectory:
     def take(self) -> None:
         self._blocks.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = self._path / "disk-cache.lock"
-        lock.touch(mode=0o600)  # nobody ever removes it, so that a second agent finds it and takes it
+        lock.touch(mode=0o600)  # never removed, so that a second agent locks the same file
         self._lock = LocalFiles().lock(lock)
 
     def list(self) -> Iterator[CachedFile]:

@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 async def rebuild(
     run: Run, damage: CorruptObject, table_of: Callable[[bytes], ProducerTable], *, reader: SegmentReader, now_ms: int
 ) -> ProducerTable | StreamhouseError:
-    """The producers at the end of a run whose snapshot is damaged; the damage, where they can't be known."""
+    """Rebuild the producers at the end of a run with a damaged snapshot; returns the error if that is impossible."""
     fields = {"partition": str(run.partition), "offsets": f"[{run.base},{run.end})", "why": str(damage)}
     try:
         table = table_of(await _snapshot_before(run, reader))
@@ -47,30 +47,33 @@ async def rebuild(
     except Unavailable as error:
         return error
     except StreamhouseError as error:
-        log.error("producers of a partition can't be known, it stays closed", extra={**fields, "because": str(error)})
+        log.error(
+            "producer state of a partition can't be rebuilt, the partition stays closed",
+            extra={**fields, "because": str(error)},
+        )
         return damage
     table.aborted.clear()  # their rows were written with the run
-    log.error("producers of a partition were known again from its batches, their snapshot is damaged", extra=fields)
+    log.error("producer snapshot is damaged, the state was rebuilt from batches", extra=fields)
     return table
 
 
 async def _snapshot_before(run: Run, reader: SegmentReader) -> bytes:
-    """What producers had written before the run; raises `CorruptObject` when nobody can say."""
+    """The producer state before the run; raises `CorruptObject` if it is unknown."""
     if run.carried is not None or run.base != run.stored_base:
-        raise CorruptObject(run.object_key, why="the run was placed")
+        raise CorruptObject(run.object_key, why="the run is of an external commit")
     if run.base == 0:
         return b""
     before = await reader.runs.find(run.partition, run.base - 1)
     if before is None or before.end != run.base:
-        raise CorruptObject(run.object_key, why="no run stands right before it")
+        raise CorruptObject(run.object_key, why="there is no run directly before it")
     snapshot = (await reader.snapshots([before]))[run.partition]
     if not snapshot:
-        raise CorruptObject(before.object_key, why="the run before it was placed")
+        raise CorruptObject(before.object_key, why="the run before it is of an external commit")
     return snapshot
 
 
 def _batches(run: Run, blocks: Iterable[Block]) -> Iterator[tuple[BatchHeader, int, Buffer]]:
-    """All batches of the run, each with its offset; raises `CorruptObject` unless they are all there."""
+    """All batches of the run with their offsets; raises `CorruptObject` if any is missing."""
     expected = run.base
     for block in blocks:
         for span in block.spans:
@@ -84,7 +87,7 @@ def _batches(run: Run, blocks: Iterable[Block]) -> Iterator[tuple[BatchHeader, i
 
 
 class KnownProducers(NamedTuple):
-    """Producers as they stood at `end`; what they sent after that is not known."""
+    """The producer state at `end`; later batches are unknown."""
 
     table: ProducerTable
     end: int
@@ -99,7 +102,7 @@ async def find_earlier(
     log_start: int,
     limit: int,
 ) -> KnownProducers | StreamhouseError:
-    """The newest state of the producers that can be read; an error where the partition must stay closed."""
+    """The newest readable producer state; an error if the partition must stay closed."""
     if newest.carried is None:  # otherwise it is an older run's object, which its own readers will find missing
         reader.damage.report_missing(location_of(newest))
     runs = await metadata.runs_before(newest.partition, before=newest.base + 1, limit=limit)
@@ -114,7 +117,7 @@ async def find_earlier(
             return _closed(newest, reader)
         found = KnownProducers(table_of(b""), log_start)
     log.error(
-        "newest object of a partition is missing, it goes on and what its producers sent there is not known",
+        "newest object of a partition is missing, its producers' batches there are unknown",
         extra={
             "partition": str(reader.damage.name_of(newest.partition)),
             "unknown": f"[{found.end},{newest.end})",
@@ -137,7 +140,7 @@ def _closed(newest: Run, reader: SegmentReader) -> MissingRecords:
 async def _first_readable(
     runs: Sequence[Run], table_of: Callable[[bytes], ProducerTable], reader: SegmentReader
 ) -> KnownProducers | None:
-    """Raises `Unavailable` when the store doesn't say whether an object is there."""
+    """The first readable snapshot; raises `Unavailable` if the store doesn't respond."""
     gone: set[str] = set()
     for run in runs:
         at = where_snapshot_is(run)
@@ -145,7 +148,7 @@ async def _first_readable(
             continue
         try:
             snapshot = (await reader.snapshots([at]))[run.partition]
-            if snapshot:  # a run that was placed has none
+            if snapshot:  # runs of external commits have none
                 return KnownProducers(table_of(snapshot), run.end)
         except CorruptObject:
             continue
@@ -158,7 +161,7 @@ async def _first_readable(
 
 SPAN_BYTES: Final = 4 * 1024 * 1024
 GAP_BYTES: Final = 64 * 1024
-"""Bytes between two indexes that are read along, because another request costs more."""
+"""Gap between two indexes up to which they are read together, because another request costs more."""
 
 
 async def load_producers(
@@ -215,14 +218,14 @@ async def _without_missing(
     reader: SegmentReader,
     log_starts: Mapping[PartitionId, int],
 ) -> Mapping[PartitionId, KnownProducers | StreamhouseError]:
-    """What is known of producers whose newest snapshot is in an object that the store doesn't have."""
+    """The producer state of partitions whose newest snapshot is in a missing object."""
     if not runs:
         return {}
     fresh = {run.partition: run for run in await metadata.last_runs([run.partition for run in runs])}
     found: dict[PartitionId, KnownProducers | StreamhouseError] = {}
     certain: list[Run] = []
     for run in runs:
-        # Asked after the object was not found: a row that still names it can't have been replaced before.
+        # Read after the object was missing: a run that is still referenced can't have been replaced before.
         if fresh.get(run.partition) == run:
             certain.append(run)
         else:
@@ -249,7 +252,7 @@ def _in_doubt(known: KnownProducers) -> ProducerTable:
 
 
 async def _read(span: Sequence[Run], reader: SegmentReader) -> Mapping[PartitionId, bytes | StreamhouseError]:
-    """Damage to one snapshot is one partition's trouble: what can't be read together is read one by one."""
+    """Read snapshots together; after an error one by one, so that a damaged one affects only its partition."""
     try:
         return await reader.snapshots(span)
     except StreamhouseError as error:
@@ -275,7 +278,7 @@ def _make(settings: ProducerSettings, snapshot: bytes) -> ProducerTable:
 
 
 def spans(runs: Sequence[Run]) -> list[list[Run]]:
-    """The runs whose indexes are read with one request each: of one object, side by side, and not too much."""
+    """Group runs whose indexes are read with one request: adjacent ones of the same object, up to a size limit."""
     found: list[list[Run]] = []
     ordered = sorted(runs, key=lambda run: (run.object_key, run.index_position))
     for _, together in groupby(ordered, key=lambda run: run.object_key):

@@ -1,11 +1,11 @@
-"""Reader: flushed records, from segments through the block cache.
+"""SegmentReader: reads flushed records from segments, through the block caches.
 
-Data path   broker.fetch -> **reader** -> runs (which object) -> index (which block) -> cache in memory -> disk tier ->
-            ranged GET -> LZ4 -> batches
-Owns        finding and caching blocks, reading ahead, the budget of cold reads
+Data path   broker.fetch -> **reader** -> run_index (which object) -> index (which block) -> block_cache -> disk_cache
+            -> ranged GET -> LZ4 -> batches
+Owns        finding and caching blocks, read-ahead, the limit of concurrent reads
 Leaves      the tail to `log`, bytes to `format.segment`
-Invariants  bytes that don't match their checksum are never served: that range fails, its neighbours don't
-            an object is called missing only if a row that was read after the store had said so still names it
+Invariants  bytes that don't match their checksum are never served: that range fails, others don't
+            an object counts as missing only if a row that is read after the failed request still references it
 """
 
 import asyncio
@@ -62,7 +62,7 @@ class SegmentReader:
         self.blocks: SingleFlightCache[tuple[str, int], Block] = SingleFlightCache(settings.cache_bytes)
         self.indexes: SingleFlightCache[tuple[str, int], _Index] = SingleFlightCache(settings.index_cache_entries)
         self.disk = disk if disk is not None else open_disk_cache(settings)
-        # Threads of their own: cold readers must not queue in front of what producers and flushes need a thread for.
+        # Separate threads, so that cold readers don't delay producers and flushes.
         self._threads = ThreadPoolExecutor(settings.decode_threads, thread_name_prefix="decode")
         self._cold = FairLimiter(settings.concurrent_reads)
         self._ahead: set[asyncio.Task[None]] = set()
@@ -72,11 +72,11 @@ class SegmentReader:
 
     @property
     def waiting(self) -> int:
-        """Cold reads that wait for their turn."""
+        """The number of queued reads."""
         return self._cold.waiting
 
     async def open(self) -> None:
-        """Take the disk tier's folder, where there is to be one; raises `Misconfigured` when it can't be had."""
+        """Open the disk cache if it is enabled; raises `Misconfigured`."""
         if self.disk is not None:
             await self.disk.open()
 
@@ -90,12 +90,9 @@ class SegmentReader:
         end: int | None = None,
         until: int | None = None,
     ) -> list[Buffer]:
-        """Whole batches from the one that holds `offset` (or the next after a gap), up to `max_bytes`; none that
-        reaches beyond `until`.
-
-        Whoever knows that nothing is flushed at `end` and beyond says so: to find that out costs a question to the
-        metadata store each time.
-        """
+        """Whole batches from the one that contains `offset` (or the next after a gap), up to `max_bytes`; none that
+        extends beyond `until`. `end` is the flushed end if the caller knows it: finding it costs a query to the
+        metadata store."""
         if until is not None:
             end = until if end is None else min(end, until)
         found: list[Buffer] = []
@@ -105,7 +102,7 @@ class SegmentReader:
             try:
                 run = await self.runs.find(partition, offset)
                 if gone is not None and (run is None or run.base > offset):
-                    raise gone  # nothing stands in its place: retention took it
+                    raise gone  # nothing replaced it: retention deleted it
                 if run is None:
                     break
                 piece, offset, more = await self._read_run(
@@ -114,10 +111,10 @@ class SegmentReader:
                 gone = None
             except StreamhouseError as error:
                 if found:
-                    break  # served without it; whoever asks for that range itself gets the error
+                    break  # return the batches before it; a fetch of that range gets the error
                 if gone is not None or not is_missing(error):
                     raise
-                gone = error  # the run was merged or compacted; what stands in its place is asked for again
+                gone = error  # the run was merged or compacted: look up its replacement
                 continue
             if len(piece):
                 found.append(piece)
@@ -127,7 +124,7 @@ class SegmentReader:
         return found
 
     async def is_gap(self, partition: PartitionId, offset: int, *, end: int) -> bool:
-        """Whether no batch lies in [offset, end), for certain."""
+        """Whether there is certainly no batch in [offset, end)."""
         while offset < end:
             run = await self.runs.find(partition, offset)
             if run is None or run.base >= end:
@@ -141,7 +138,7 @@ class SegmentReader:
     async def _read_run(
         self, run: Run, offset: int, max_bytes: int, *, at_least_one: bool, until: int | None
     ) -> tuple[Buffer, int, bool]:
-        """Batches of one block of `run`, the offset that follows them, and whether the next block may fit as well."""
+        """Batches of one block of `run`, the offset after them, and whether the next block may fit as well."""
         index = await self.index(run)
         number = index.block_for(max(offset - run.base, 0))
         if number == len(index.blocks):
@@ -153,13 +150,13 @@ class SegmentReader:
         piece, end = block.slice(offset - shift, max_bytes=max_bytes, at_least_one=at_least_one, until=stop)
         whole = end == block.ends[-1]
         after = run.end if whole and number + 1 == len(index.blocks) else end + shift
-        if shift or index.epoch != run.epoch:  # it was placed: whoever wrote it knew neither
+        if shift or index.epoch != run.epoch:  # a run of an external commit: its writer didn't know offsets and epoch
             piece = memoryview(batches.shift_offsets(piece, by=shift, leader_epoch=run.epoch))
         return piece, after, whole
 
     async def index(self, run: Run) -> run_indexes.RunIndex:
-        """The run's block index: one ranged GET, then from memory. Without the producers' snapshot, which may be a
-        thousand times larger. Raises `DamagedRecords`, or `MissingRecords`, that name the run's offsets."""
+        """The run's block index: one ranged GET, then cached. Without the producer snapshot, which may be a thousand
+        times larger. Raises `DamagedRecords` or `MissingRecords` with the run's offsets."""
 
         async def make() -> _Index:
             return _Index(replace(await self._get_index(run), producers=b""))
@@ -168,8 +165,8 @@ class SegmentReader:
             return (await self.indexes.get((run.object_key, run.index_position), make)).content
 
     async def snapshots(self, runs: Sequence[Run]) -> Mapping[PartitionId, bytes]:
-        """The producers' snapshots at the ends of runs that stand side by side in one object: one ranged GET. For
-        whoever opens their logs, so they are not kept."""
+        """The producer snapshots of runs that are adjacent in one object: one ranged GET, not cached. Used when logs
+        are opened."""
         start = runs[0].index_position
         async with self._cold.slot(runs[0].partition):
             data = memoryview(await self._get(runs[0], start, runs[-1].index_position + runs[-1].index_length))
@@ -177,8 +174,8 @@ class SegmentReader:
         return {run.partition: _producers(run, data[at[run.partition] :][: run.index_length]) for run in runs}
 
     async def salvage(self, run: Run) -> Iterable[Block]:
-        """The blocks of a run whose index is damaged, where they can be found all the same, oldest first. They are what
-        was written; whether they are all of it, the caller must see by their offsets."""
+        """The blocks that can be found in a run with a damaged index, oldest first. They are intact, but may be
+        incomplete: the caller must check the offsets."""
         async with self._cold.slot(run.partition):
             data = await self._get(run, run.index_position, run.index_position + run.index_length)
         entries = run_indexes.salvage_blocks(data, position=run.position, length=run.length, key=run.object_key)
@@ -196,8 +193,8 @@ class SegmentReader:
             return run_indexes.decode_run_index(data, key=run.object_key)
 
     async def block(self, run: Run, index: run_indexes.RunIndex, number: int) -> Block:
-        """From memory, from the disk, or from the store; however many want it, one of them goes and looks. Raises
-        `DamagedRecords` that name the block's offsets, or `MissingRecords` that name the run's."""
+        """A block from memory, disk or the object store; concurrent callers share a read. Raises `DamagedRecords` with
+        the block's offsets, or `MissingRecords` with the run's."""
         with self._counted():
             return await self._block(run, index, number)
 
@@ -209,7 +206,7 @@ class SegmentReader:
     async def _find_block(self, run: Run, entry: BlockEntry) -> Block:
         key = (run.object_key, entry.position)
         decode = partial(_decode, entry=entry, key=run.object_key)
-        # The disk has threads of its own, so that what is there doesn't wait for a slow store.
+        # The disk cache has its own threads, so that its reads don't wait for a slow store.
         if self.disk is not None and (kept := await self.disk.get(key, decode, whose=run.partition)) is not None:
             return kept
         self._require_found(run)
@@ -237,13 +234,13 @@ class SegmentReader:
         return data
 
     def _require_found(self, run: Run) -> None:
-        """Raise again for an object that was missing a moment ago."""
+        """Raise if the object was missing a moment ago."""
         if (missing := self.damage.recently_missing(location_of(run))) is not None:
             raise missing
 
     async def require_replaced(self, error: Unavailable, run: Run) -> None:
-        """Raise `MissingRecords` where a row still names the object that the store doesn't have. Otherwise the run was
-        replaced or expired, or the store did not answer."""
+        """Raise `MissingRecords` if a row still references the missing object. Otherwise the run was replaced or
+        expired, or the store did not respond."""
         if not is_missing(error):
             return
         rows = await self._metadata.runs(run.partition, from_offset=run.base, limit=1)
@@ -252,7 +249,7 @@ class SegmentReader:
 
     @contextmanager
     def named(self, run: Run, base: int, end: int) -> Iterator[None]:
-        """Damage that is found while these offsets are read becomes an error that names them."""
+        """Convert damage found while reading these offsets to an error with the offsets."""
         place = RunLocation(run.partition, base, end, run.object_key)
         try:
             yield
@@ -272,7 +269,7 @@ class SegmentReader:
             raise
 
     def _read_ahead(self, run: Run, index: run_indexes.RunIndex, number: int) -> None:
-        """Fetch the blocks that a sequential reader will ask for next, as far as they are in this run."""
+        """Fetch the next blocks of this run for a sequential reader."""
         for next_number in range(number + 1, min(number + 1 + self._settings.readahead_blocks, len(index.blocks))):
             key = (run.object_key, index.blocks[next_number].position)
             if key in self.blocks or len(self._ahead) >= self._settings.concurrent_reads:
@@ -284,7 +281,7 @@ class SegmentReader:
     async def _warm(self, run: Run, index: run_indexes.RunIndex, number: int) -> None:
         try:
             await self._block(run, index, number)
-        except Exception:  # noqa: BLE001 - whoever really needs the block will meet the error and report it
+        except Exception:  # noqa: BLE001 - a fetch of this block gets and reports the error
             return
 
     async def aclose(self) -> None:
@@ -299,7 +296,7 @@ class SegmentReader:
 
 
 def is_missing(error: StreamhouseError) -> bool:
-    """Whether an object was not there, whatever the rows say."""
+    """Whether the error means that the object does not exist."""
     return isinstance(error.__cause__, ObjectMissing)
 
 
@@ -312,13 +309,13 @@ def _decode(stored: Buffer, entry: BlockEntry, key: str) -> Block:
 
 
 def _producers(run: Run, index: memoryview) -> bytes:
-    """The snapshot in a run's index, which must not be lost with whatever else of the index is damaged."""
+    """The producer snapshot of a run's index, even if other parts of the index are damaged."""
     try:
         return run_indexes.decode_run_index(index, key=run.object_key).producers
     except CorruptObject as error:
         snapshot = run_indexes.salvage_producers(index, key=run.object_key)
         log.error(
-            "index of a run is damaged, its partition goes on and that range is refused",
+            "index of a run is damaged, reads of that range fail",
             extra={"partition": str(run.partition), "offsets": f"[{run.base},{run.end})", "why": str(error)},
         )
         return snapshot

@@ -1,8 +1,8 @@
-"""Runs: which segment holds which offsets of a partition, kept in memory in windows.
+"""RunIndex: which segment contains which offsets of a partition, cached in windows.
 
-Data path   reader asks **runs** for the run that holds an offset -> metadata store on a miss
-Owns        windows of consecutive runs, and how many runs are kept in all
-Leaves      the truth to the metadata store
+Data path   reader -> **run_index** (the run with an offset) -> metadata store on a miss
+Owns        windows of consecutive runs, and the total number of cached runs
+Leaves      rows to the metadata store
 
 A window covers the offsets [start, end) without holes, so that looking up an offset in it is one bisect, also in a
 log of a million runs. A partition has as many windows as it has readers far apart.
@@ -64,7 +64,7 @@ class RunIndex:
         return self._kept
 
     async def find(self, partition: PartitionId, offset: int) -> Run | None:
-        """The run that holds `offset`, or the first one after a gap; None when no run ends above it."""
+        """The run that contains `offset`, or the first one after a gap; None if no run ends above it."""
         window = self._window_at(partition, offset)
         if window is not None and (run := window.find(offset)) is not None:
             self.hits += 1
@@ -77,7 +77,7 @@ class RunIndex:
         return runs[0]
 
     def _window_at(self, partition: PartitionId, offset: int) -> _Window | None:
-        """The window that begins last at or below `offset`; it has just been used."""
+        """The last window that begins at or below `offset`; marks it as used."""
         starts = self._starts.get(partition, [])
         number = bisect_right(starts, offset) - 1
         if number < 0:
@@ -110,7 +110,7 @@ class RunIndex:
             del self._starts[place.partition]
 
     def published(self, runs: Sequence[Run]) -> None:
-        """New runs were registered by this agent: a window that ends where they begin grows, others stay."""
+        """This agent has registered new runs: extend windows that end where they begin."""
         for run in runs:
             starts = self._starts.get(run.partition)
             if not starts:

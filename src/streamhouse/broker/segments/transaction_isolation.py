@@ -29,7 +29,7 @@ from streamhouse.stores.metadata.base import MetadataStore
 log = logging.getLogger(__name__)
 
 PAGE: Final = 1000
-"""Aborted transactions of a partition that are asked for at once."""
+"""Aborted transactions of a partition read with one query."""
 
 
 class StableFlushedOffset:
@@ -39,27 +39,27 @@ class StableFlushedOffset:
         self._limit = dependencies.settings.plans.settled_kept
         self._reader = reader
         self._known: OrderedDict[PartitionId, tuple[int, int]] = OrderedDict()
-        """Of the partitions that were asked for last: a flushed end, and what was settled then."""
+        """Flushed end and last stable flushed offset of recently used partitions."""
 
     def __repr__(self) -> str:
         return f"<StableFlushedOffset partitions={len(self._known)}>"
 
     async def end(self, state: PartitionState) -> int:
-        """Of one partition; raises where its snapshot can't be read."""
+        """The last stable flushed offset of one partition; raises if its snapshot can't be read."""
         found = (await self._find([state]))[state.partition]
         if isinstance(found, StreamhouseError):
             raise found
         return found
 
     async def ends(self, states: Iterable[PartitionState]) -> dict[PartitionId, int]:
-        """By partition, an offset at or below its flushed end. Where a snapshot is damaged nothing is known to be
-        settled: the leader serves it all. Raises `Retriable`."""
+        """The last stable flushed offsets by partition. With a damaged snapshot it is the log start: the leader serves
+        all records. Raises `Retriable`."""
         ends: dict[PartitionId, int] = {}
         for partition, found in (await self._find(states)).items():
             if isinstance(found, Retriable):
                 raise found
             if isinstance(found, StreamhouseError):
-                log.warning("producers can't be read", extra={"partition": str(partition), "why": str(found)})
+                log.warning("producer snapshot can't be read", extra={"partition": str(partition), "why": str(found)})
             ends[partition] = 0 if isinstance(found, StreamhouseError) else found
         return ends
 
@@ -76,7 +76,7 @@ class StableFlushedOffset:
 
     def _known_end(self, state: PartitionState) -> int | None:
         if state.log_start >= state.flushed_end:
-            return state.flushed_end  # nothing is left that could be of a transaction
+            return state.flushed_end  # no records of transactions are left
         flushed_end, settled = self._known.get(state.partition, (-1, 0))
         return settled if flushed_end == state.flushed_end else None
 
@@ -95,12 +95,12 @@ class StableFlushedOffset:
             if isinstance(table, StreamhouseError):
                 found[partition] = table
                 continue
-            # A newer snapshot than that of this end may have been found: what began since lies above.
+            # The snapshot may be newer than this end: transactions that started since then are above it.
             settled = min(table.open_transactions().values(), default=flushed_end)
             found[partition] = settled = min(settled, flushed_end)
             if table.lost_from is None:
                 self._remember(partition, flushed_end, settled)
-            else:  # an object is missing, and may be put back
+            else:  # an object is missing and may be restored
                 found[partition] = min(settled, table.lost_from)
         return found
 
@@ -114,7 +114,7 @@ class StableFlushedOffset:
 async def aborted_within(
     metadata: MetadataStore, wanted: Mapping[PartitionId, range], *, page: int = PAGE
 ) -> dict[PartitionId, Sequence[AbortedTransaction]]:
-    """The aborted transactions that reach into these offsets, by their markers; without partitions that have none."""
+    """The aborted transactions that overlap these offsets, ordered by marker; partitions without any are left out."""
     found: dict[PartitionId, list[AbortedTransaction]] = {}
     offsets = {partition: each.start for partition, each in wanted.items() if each}
     while offsets:
@@ -141,8 +141,8 @@ class AbortedLookup:
         return f"<AbortedLookup page={self._page}>"
 
     async def of(self, log: PartitionLog, offset: int, records: Sequence[Buffer]) -> Sequence[AbortedTransaction]:
-        """The aborted transactions of which there is a batch in these records, which begin at `offset` or before and
-        end below the last stable offset."""
+        """The aborted transactions with a batch in these records, which begin at or before `offset` and end below the
+        last stable offset."""
         _require_retained(log, offset)
         if not log.has_aborted and offset >= log.aborted_complete_from:
             return ()
@@ -155,7 +155,7 @@ class AbortedLookup:
         return with_batches(found, records)
 
     async def _stored(self, log: PartitionLog, start: int, end: int) -> Sequence[AbortedTransaction]:
-        """Those that the log doesn't keep. An old transaction may be long, so all the rows behind are looked at."""
+        """Aborted transactions that are not in memory. An old transaction may be long, so all later rows are read."""
         complete_from = log.aborted_complete_from
         found: list[AbortedTransaction] = []
         at: int | None = start
@@ -168,13 +168,13 @@ class AbortedLookup:
         return found
 
     async def learn_start(self, log: PartitionLog) -> None:
-        """Others may have moved the log's start, and taken rows along."""
+        """Read the log start, which another agent may have moved, deleting rows below."""
         states = await self._metadata.partitions([log.partition.topic_id])
         log.advance_log_start(next((state.log_start for state in states if state.partition == log.partition), 0))
 
 
 def _require_retained(log: PartitionLog, offset: int) -> None:
-    """Raise where the log start has passed by meanwhile: what was aborted there may be forgotten."""
+    """Raise if the log start has moved past the offset: rows of aborted transactions there may be deleted."""
     if log.log_start > offset:
         raise OffsetOutOfRange(log.name, offset=offset, start=log.log_start, end=log.high_watermark)
 
@@ -182,7 +182,7 @@ def _require_retained(log: PartitionLog, offset: int) -> None:
 async def load_aborted(
     states: Mapping[PartitionId, PartitionState], *, metadata: MetadataStore, kept: int
 ) -> Mapping[PartitionId, AbortedIndex]:
-    """What logs that are opened keep of their aborted transactions; one question for all of them."""
+    """The indexes of aborted transactions for logs that are being opened, with one query."""
     wanted = {at: state.log_start for at, state in states.items()}
     rows = await metadata.aborted(wanted, limit=kept) if wanted else {}
     return {
@@ -191,11 +191,9 @@ async def load_aborted(
 
 
 def with_batches(aborted: Sequence[AbortedTransaction], records: Sequence[Buffer]) -> Sequence[AbortedTransaction]:
-    """Those that have a batch among these.
-
-    A reader that is told of one leaves out whatever its producer sent, until it comes to the marker. Compaction may
-    have taken both, batches and marker: then it would leave out what was committed later.
-    """
+    """The transactions with a batch among these records. A consumer skips all records of an aborted transaction's
+    producer up to the marker. If compaction has removed both batches and marker, it would skip records that were
+    committed later."""
     if not aborted:
         return ()
     written: dict[int, list[int]] = {}
@@ -210,7 +208,7 @@ def _has_any(aborted: AbortedTransaction, bases: Sequence[int]) -> bool:
 
 
 def _written(records: Sequence[Buffer]) -> Sequence[_BatchPositions]:
-    """The batches of transactions, without their markers."""
+    """Transactional batches, without markers."""
     headers = (read_header(piece, span.position) for piece in records for span in iter_batches(piece))
     return [
         _BatchPositions(header.producer_id, header.base_offset)
