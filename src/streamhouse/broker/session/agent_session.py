@@ -62,7 +62,7 @@ class _OpenRequest(NamedTuple, Generic[A, V]):
 
 
 class OpenBatcher(Generic[K, A, V]):
-    """While a go is under way everything else that is asked for waits for the next one, together."""
+    """Opens logs in batches: requests that arrive while a batch is being opened are opened together in the next one."""
 
     def __init__(self, open_many: Callable[[Mapping[K, A]], Awaitable[Mapping[K, V | StreamhouseError]]]) -> None:
         self._open_many = open_many
@@ -75,11 +75,11 @@ class OpenBatcher(Generic[K, A, V]):
         return f"<OpenBatcher waiting={len(self._waiting)} under_way={len(self._under_way)}>"
 
     def pending(self) -> list[tuple[K, "asyncio.Future[V]"]]:
-        """What is being opened, or will be."""
+        """Logs that are being opened or queued."""
         return [(key, asked.done) for key, asked in (*self._under_way.items(), *self._waiting.items())]
 
     async def open(self, key: K, about: A) -> V:
-        """One log; whoever gives up waiting leaves the others alone."""
+        """Open one log; cancelling a waiter doesn't affect the others."""
         if self._closed is not None:
             raise self._closed.with_traceback(None)
         asked = self._under_way.get(key) or self._waiting.get(key)
@@ -90,15 +90,15 @@ class OpenBatcher(Generic[K, A, V]):
         return await asyncio.shield(asked.done)
 
     async def aclose(self, why: StreamhouseError) -> None:
-        """Open nothing more: whoever waits is told why, and nothing is left running."""
-        self._closed = why  # somebody may come late, and would begin anew
+        """Stop opening logs: all waiters get `why`, and no task is left."""
+        self._closed = why  # a late request would start a new task
         self._refuse_pending(why)
         if self._worker is not None:
             self._worker.cancel()
             await asyncio.gather(self._worker, return_exceptions=True)
 
     async def _work(self) -> None:
-        # Begins with the next turn of the loop, so whoever asks in this one comes along.
+        # Starts in the next turn of the event loop, so that requests of this turn join.
         try:
             while self._waiting:
                 keys = list(self._waiting)[:MAX_TOGETHER]
@@ -107,14 +107,14 @@ class OpenBatcher(Generic[K, A, V]):
                 self._under_way = {}
         finally:
             self._worker = None
-            # Never a cancellation: those who wait would take it for their own, and their clients get no response.
+            # Never a cancellation: waiters would treat it as their own, and their clients would get no response.
             self._refuse_pending(Unavailable("logs are not opened any more"))
 
     def _refuse_pending(self, why: StreamhouseError) -> None:
         for _, done in self.pending():
             if not done.done():
                 done.set_exception(why)
-                done.exception()  # nobody may be waiting any more
+                done.exception()  # there may be no waiter left
 
     async def _open_batch(self, together: Mapping[K, _OpenRequest[A, V]]) -> None:
         found: Mapping[K, V | StreamhouseError]
@@ -132,7 +132,7 @@ class OpenBatcher(Generic[K, A, V]):
                 continue
             if isinstance(answer, StreamhouseError):
                 done.set_exception(answer)
-                done.exception()  # nobody may be waiting any more
+                done.exception()  # there may be no waiter left
             else:
                 done.set_result(answer)
 
@@ -195,12 +195,10 @@ class AgentSession:
         gap_guard: SequenceGapGuard,
         config_of: Callable[[Topic], TopicConfig],
     ) -> "AgentSession":
-        """Open a session and its WAL; `config_of` tells the settings in force for a topic.
-
-        Its time counts from before the question, so the store's is always later.
-        """
+        """Open a session and its WAL; `config_of` returns the effective settings of a topic. The lease time counts from
+        before the call, so it always ends before the store's."""
         lease = dependencies.settings.lease
-        await dependencies.agreed_now_ms()  # so that what expires by age does so by the store's clock as well
+        await dependencies.agreed_now_ms()  # so that ages also use the store's clock
         asked = dependencies.clock.monotonic()
         session = await dependencies.metadata.open_session(
             NewSession(
@@ -234,16 +232,16 @@ class AgentSession:
     def logs(self) -> Iterable[PartitionLog]:
         return self._logs.values()
 
-    # --- may we?
+    # --- validity
 
     @property
     def is_valid(self) -> bool:
-        """Whether leases may be acted on, by the agent's own monotonic clock; never again once the session is lost."""
+        """Whether the leases are valid by the agent's monotonic clock; never again after the session is lost."""
         return self._deadline.is_valid(self._dependencies.clock.monotonic())
 
     @property
     def may_lead(self) -> bool:
-        """Whether clients may be told that this agent leads."""
+        """Whether this agent may be advertised as a leader."""
         return self.is_valid and self._end_reason is None
 
     @property
@@ -251,12 +249,12 @@ class AgentSession:
         return self._end_reason
 
     def require_valid(self, name: TopicPartition) -> None:
-        """Raise unless an append to `name` may be accepted, or acknowledged, now."""
+        """Raise unless an append to `name` may be accepted or acknowledged now."""
         if not self.is_valid:
             raise LeaseLost([name], why="the heartbeat is late")
 
     def may_acknowledge(self, item: PartitionLog) -> bool:
-        """Whether what this log made durable may be acknowledged now: it is ours, and our time isn't over."""
+        """Whether a durable append of this log may be acknowledged: the log is open and its lease valid."""
         return self.is_valid and self._logs.get(item.name) is item
 
     # --- opening and closing logs
@@ -272,7 +270,7 @@ class AgentSession:
         return await self._opening.open(PartitionId(topic.topic_id, partition), topic)
 
     def find_open(self, name: TopicPartition, topic: Topic) -> PartitionLog | None:
-        """The log, if it is open and its topic still is the one of that name."""
+        """The log if it is open and the name still means the same topic."""
         found = self._logs.get(name)
         return found if found is not None and found.partition.topic_id == topic.topic_id else None
 
@@ -288,7 +286,7 @@ class AgentSession:
             self._require_open(missing)
             taken = await self._leases.acquire({at: names[at] for at in missing})
             ours = {at: state for at, state in taken.items() if not isinstance(state, StreamhouseError)}
-            # Only now: the topic whose lease is ours has the name. Somebody may ask for one that has lost it long ago.
+            # Only after acquiring the lease: a stale request may be for an earlier topic of this name.
             await self._drop_namesakes([names[at] for at in ours])
             self._require_open(list(ours))
             found |= {at: state for at, state in taken.items() if isinstance(state, StreamhouseError)}
@@ -320,8 +318,7 @@ class AgentSession:
             raise LeaseLost(partitions, why=f"the session is ending: {self._end_reason}")
 
     async def configure(self, name: str, find: Callable[[str], Awaitable[Topic]]) -> None:
-        """Give the logs of a topic the settings that `find` tells; no log that is being opened is missed, because it
-        may have been begun with older ones."""
+        """Apply the settings of `find` to the open logs of a topic, including logs that are being opened."""
         topic = await find(name)
         if opening := [done for at, done in self._opening.pending() if at.topic_id == topic.topic_id]:
             await asyncio.wait(opening)
@@ -332,8 +329,11 @@ class AgentSession:
                 item.config = config
 
     async def transfer(self, logs: Sequence[PartitionLog], new_leaders: Mapping[TopicPartition, Retriable]) -> None:
-        """Give up leases: most is flushed while appends go on, the rest after they are refused, with who to ask."""
-        async with self._handing_over:  # a lease that was given up and taken again must not be given up for the first
+        """Transfer leases to `new_leaders`: flush while appends continue, then reject appends with the new leader,
+        flush the rest and release the leases."""
+        async with (
+            self._handing_over
+        ):  # a lease that was released and acquired again must not be released by the first transfer
             await self.flusher.flush_once(logs)
             for item in logs:
                 item.close(new_leaders[item.name])
@@ -346,38 +346,38 @@ class AgentSession:
             await self._drop(ours, LeaseLost([item.name for item in ours], why="another agent leads it now"))
 
     async def reserve(self, item: PartitionLog, end: int) -> None:
-        """Have offsets up to `end` reserved for a log of this session, where that is needed."""
+        """Reserve offsets up to `end` for a log of this session, if the WAL needs reservations."""
         await self._leases.reservations.ensure(item.reserve, end)
 
     def unopened(self) -> Mapping[PartitionId, TopicPartition]:
-        """Leases that were taken, or may have been, for logs that then could not be opened."""
+        """Leases that were, or may have been, acquired for logs that then could not be opened."""
         return {partition: name for partition, name in self._leases.names().items() if name not in self._logs}
 
     async def release_unopened(self, partition: PartitionId, name: TopicPartition) -> None:
-        """Give up such a lease, unless its log is open by now: it lasts while the session does, and nobody else could
-        ever lead."""
+        """Release such a lease, unless its log is open by now: otherwise no other agent could lead during this
+        session."""
         async with self._leasing:
             if name not in self._logs:
                 await self._leases.release_one(partition)
 
     def configure_all(self, known: Callable[[TopicId], Topic | None]) -> None:
-        """Give every open log the settings that hold now. One that is being opened asks for them when it is made."""
+        """Apply the effective settings to all open logs. Logs that are being opened read them at the end."""
         configs: dict[TopicId, TopicConfig] = {}
         for item in self.logs():
             topic_id = item.partition.topic_id
             if topic_id not in configs and (topic := known(topic_id)) is not None:
-                with suppress(InvalidConfig):  # of a newer release: what it had goes on
+                with suppress(InvalidConfig):  # settings of a newer release: keep the current ones
                     configs[topic_id] = self._config_of(topic)
             item.config = configs.get(topic_id, item.config)
 
     async def drop_topic(self, topic: Topic) -> None:
-        """Forget the logs of a topic that was deleted, with all that they held."""
+        """Drop the logs of a deleted topic with their records."""
         gone = [item for item in self.logs() if item.partition.topic_id == topic.topic_id]
         names = [item.name for item in gone]
         await self._drop(gone, LeaseLost(names, why="the topic was deleted"))
 
     async def drop_unknown(self, known: Callable[[TopicId], Topic | None]) -> None:
-        """Forget the logs of topics that others deleted."""
+        """Drop the logs of topics that other agents deleted."""
         gone = [item for item in self.logs() if known(item.partition.topic_id) is None]
         if gone:
             await self._drop(gone, LeaseLost([item.name for item in gone], why="the topic was deleted"))
@@ -387,7 +387,8 @@ class AgentSession:
         await self._drop([lost], why)
 
     async def _drop(self, gone: Sequence[PartitionLog], why: Retriable) -> None:
-        """By identity, not by name: a topic of the same name may have been created and opened meanwhile."""
+        """Close and remove logs. By identity, not by name: a topic of the same name may have been created and opened
+        meanwhile."""
         for item in gone:
             if self._logs.get(item.name) is item:
                 del self._logs[item.name]
@@ -399,15 +400,15 @@ class AgentSession:
         await self.wal.truncate({item.partition: MAX_LONG for item in gone})
 
     def _seal(self, item: PartitionLog) -> None:
-        """Seal a closed log. What it had in flight was not acknowledged, so clients send it again: until they do, no
-        later batch of the same producer may be stored before it."""
+        """Seal a closed log. Its batches in flight were not acknowledged, so clients send them again: until then, no
+        later batch of the same producer may be stored."""
         item.seal()
         self._gap_guard.rejected(item.name, item.refused, now=self._dependencies.clock.monotonic())
 
-    # --- life and end
+    # --- lifecycle
 
     async def run(self) -> None:
-        """Keep the session alive until something ends it, then close what is open. Returns when the session is over."""
+        """Keep the session alive until it ends, then close its logs. Returns when the session is over."""
         try:
             async with asyncio.TaskGroup() as loops:
                 heartbeat = loops.create_task(self._heartbeat(), name="heartbeat")
@@ -425,7 +426,7 @@ class AgentSession:
 
     @asynccontextmanager
     async def heartbeating(self) -> AsyncIterator[None]:
-        """Heartbeats before `run`: recovering what others left may take longer than a session lives."""
+        """Send heartbeats before `run`: recovering dead sessions may take longer than a session's lease time."""
         heartbeat = asyncio.get_running_loop().create_task(self._heartbeat(), name="heartbeat")
         try:
             yield
@@ -434,7 +435,7 @@ class AgentSession:
             await asyncio.gather(heartbeat, return_exceptions=True)
 
     async def discard(self) -> None:
-        """Let go of a session that never got to `run`; nothing is in its log. Recovery finds what can't be let go."""
+        """End a session that never ran; its log is empty. Recovery handles what can't be ended now."""
         clock, limit_s = self._dependencies.clock, self._dependencies.settings.agent.close_timeout_s
         with suppress(StreamhouseError, TimeoutError):
             await limited(self.wal.aclose(remove=True), seconds=limit_s, clock=clock)
@@ -443,17 +444,17 @@ class AgentSession:
             await limited(ending, seconds=limit_s, clock=clock)
 
     def stop(self) -> None:
-        """End gracefully: hand everything over, or leave it to the WAL when that takes too long."""
+        """End gracefully: transfer everything, or leave it in the WAL if that takes too long."""
         self._stop_asked.set()
         self._end(Stopping("the agent is stopping"))
 
     def lose(self, why: SessionLost) -> None:
-        """End at once: nothing more is written to the stores, and what is in the WAL is left there."""
+        """End at once: write nothing more to the stores, and leave the WAL in place."""
         self._end(why)
 
     def cut_off(self) -> None:
-        """Nothing of this agent reaches the object store, while others write to it: they can do better with its leases,
-        if they can read its log. What only its own disk holds, it keeps."""
+        """End because this agent can't reach the object store while others can: they take over its leases if they can
+        read its WAL. With a disk WAL the session continues."""
         if self._dependencies.wal_factory.kind == "object":
             self._gives_up = True
             self._end(LeaseLost([], why="this agent is cut off from the object store"))
@@ -466,7 +467,7 @@ class AgentSession:
             self._ending.set()
 
     async def _heartbeat(self) -> None:
-        """Until the session is lost."""
+        """Send heartbeats until the session is lost."""
         lease, runner = self._dependencies.settings.lease, self._dependencies.heartbeats
         life = report_alive(
             self._loop_state, self._tell_heartbeat, clock=self._dependencies.clock, every_s=lease.renew_s / 4
@@ -489,7 +490,7 @@ class AgentSession:
         state.put_failing = since is not None and self._dependencies.clock.monotonic() - since >= soon_s
 
     def _make_heartbeat(self, on_loop: Callable[..., object]) -> Heartbeat:
-        """`on_loop` calls a function with its arguments on this event loop, from wherever the heartbeats run."""
+        """Create the heartbeats; `on_loop` calls a function on this event loop from the thread of the heartbeats."""
         return Heartbeat(
             self.session.session_id,
             self._dependencies.settings.lease,
@@ -501,12 +502,12 @@ class AgentSession:
         )
 
     async def renew(self) -> None:
-        """One heartbeat now."""
+        """Send one heartbeat now."""
         self._tell_heartbeat(self._loop_state)
         await self._make_heartbeat(_call).renew(self._dependencies.metadata)
 
     def _delete_wal_below(self, wal_start: int) -> None:
-        """Stored by now: whoever recovers this session begins there, so nobody misses what lies below."""
+        """Delete WAL objects below the mark that a heartbeat has stored: recovery begins there."""
         forgetting = asyncio.get_running_loop().create_task(self.wal.delete_below(wal_start), name="forget")
         self._forgetting.add(forgetting)
         forgetting.add_done_callback(self._forgetting.discard)
@@ -514,13 +515,13 @@ class AgentSession:
     async def _watch_wal(self) -> None:
         failure = await self.wal.wait_failed()
         log.error("write-ahead log failed", extra={"session": self.session.session_id, "why": str(failure)})
-        if isinstance(failure, SessionSealed):  # others recover it: nothing of it is ours any more
+        if isinstance(failure, SessionSealed):  # other agents recover the session
             self._end(SessionLost(self.session.session_id, why=str(failure)))
         else:
             self._end(AppendFailed(f"write-ahead log failed; why={failure}"))
 
     async def _watch_expiry(self) -> None:
-        """When the session's time is over, wake who waits for records here: they have to look for another leader."""
+        """Wake long polls when the leases expire: their clients must look for another leader."""
         while True:
             left_s = self._deadline.at - self._dependencies.clock.monotonic()
             if left_s <= 0:
@@ -544,7 +545,7 @@ class AgentSession:
             item.close(refusal)
         limit = asyncio.get_running_loop().create_task(self._closing.wait_limit(self._stop_asked), name="stop-limit")
         try:
-            # Of a lost session nobody acknowledges anything, and a store that is away must not keep it from ending.
+            # A lost session acknowledges nothing, and an unavailable store must not delay its end.
             gives_up = isinstance(why, SessionLost) or self._gives_up
             if not gives_up:
                 await self._closing.run_within(self._quiesce(), limit=limit)
@@ -552,14 +553,15 @@ class AgentSession:
                 self._seal(item)
             self.flusher.stop()
             if gives_up or not await self._closing.transfer(flush, limit=limit):
-                heartbeat.cancel()  # others may take over from now on
+                heartbeat.cancel()  # other agents may take over from now on
                 self.left_behind = await self._closing.leave_wal(list(self.logs()), is_lost=self._deadline.is_lost)
         finally:
             limit.cancel()
         self._forget_all()
 
     def _forget_all(self) -> None:
-        """A hand-over under way finds nothing of its own left: what is in the WAL is the recoverer's, leases too."""
+        """Drop all leases and logs, so that a transfer in progress does nothing more: WAL and leases belong to the
+        recovering agent."""
         gone = list(self.logs())
         self._logs.clear()
         self._leases.forget_all()
@@ -567,7 +569,7 @@ class AgentSession:
             self._budget.release(item.drop_tail())
 
     async def _quiesce(self) -> None:
-        """Wait until the WAL has nothing under way: an empty append is done after everything before it."""
+        """Wait until the WAL is idle: an empty append completes after all earlier ones."""
         try:
             await asyncio.shield(self.wal.append(()))
         except AppendFailed:

@@ -1,13 +1,13 @@
 """Flush: durable batches become segments in the object store.
 
 Data path   log -> **flush** -> object store, then metadata store, then the WAL is truncated
-Owns        when a partition is due, which partitions share an object, trying again
+Owns        when a partition is due, which partitions share an object, retries
 Leaves      segment bytes to `format.segment`, offsets to `log`, deleting to `retention`
 
 Invariants  a segment is registered only after its PUT returned, and in offset order: a partition is in one flush at
             a time
             bytes leave the tail, the budget and the WAL only after their registration returned
-            every try of a PUT has a key of its own, so that a late one can never stand in for another
+            every attempt of a PUT has its own key, so that a late one never replaces another
 """
 
 import asyncio
@@ -40,12 +40,12 @@ T = TypeVar("T")
 LEAST_WAL_OBJECTS: Final = 32
 
 RECOVERY_SHARE: Final = 2 / 3
-"""Of the time for taking over; in the rest clients find out who leads now."""
-"""However short the time for taking over: each flush has a price, too."""
+"""Share of the takeover time for reading the WAL; the rest is for clients to find the new leader."""
+"""Minimum number of WAL objects between flushes, however short the takeover time."""
 
 
 class FlushCandidate(NamedTuple):
-    """What deciding about a flush needs to know of a partition."""
+    """The state of a partition on which flush decisions depend."""
 
     partition: PartitionId
     size_bytes: int
@@ -56,12 +56,10 @@ class FlushCandidate(NamedTuple):
 def plan_flushes(
     buffers: Iterable[FlushCandidate], settings: FlushSettings, *, now: float, pressed: bool
 ) -> list[list[PartitionId]]:
-    """Choose what to flush now; each list becomes one object. Decides; touches nothing.
+    """Choose the partitions to flush now; each list becomes one object. A pure function.
 
-    A large partition goes alone. The small ones go together as soon as one of them is due by age, or awaited, all of
-    them by size, or memory is short: the object's cost is the same for one as for all. Largest first, so that memory
-    comes back quickly.
-    """
+    A large partition gets its own object. All small ones share an object as soon as one of them is due by age or has
+    waiters, all together are large enough, or memory is short. Largest first, so that memory is freed quickly."""
     ordered = sorted(buffers, key=lambda b: b.size_bytes, reverse=True)
     packs = [[b.partition] for b in ordered if b.size_bytes >= settings.segment_bytes]
     small = [b for b in ordered if 0 < b.size_bytes < settings.segment_bytes]
@@ -91,7 +89,7 @@ async def wait_either(one: Awaitable[object], other: Awaitable[object]) -> None:
 
 
 def wal_objects_allowed(settings: Settings) -> int:
-    """How many objects of the WAL may wait for a flush, so that whoever takes over has read them in time."""
+    """Maximum WAL objects that wait for a flush, so that a recovery can read them in time."""
     return max(LEAST_WAL_OBJECTS, round(settings.lease.takeover_s * RECOVERY_SHARE * settings.wal.recovery_per_s))
 
 
@@ -111,7 +109,7 @@ _Share: TypeAlias = tuple[PartitionLog, Sequence[TailBatch]]
 
 
 class _FlushShare(NamedTuple):
-    """A partition's share of a flush, and its producers' state at the end of it."""
+    """A partition's batches in a flush, and its producer state at their end."""
 
     log: PartitionLog
     batches: Sequence[TailBatch]
@@ -164,7 +162,7 @@ class Flusher:
         return f"<Flusher running={len(self._running)} segments={self.flushed_segments} failures={self.failures}>"
 
     async def run(self) -> None:
-        """Look for what is due until `stop`; a failure that isn't the stores' takes the session down."""
+        """Flush what is due until `stop`; errors other than the stores' end the session."""
         async with asyncio.TaskGroup() as packs:
             while not self._stopping:
                 self._hurried.clear()
@@ -172,19 +170,19 @@ class Flusher:
                 await wait_either(self._hurried.wait(), self._dependencies.clock.sleep(self._settings.check_s))
 
     def _is_wal_long(self) -> bool:
-        """Whether recovery would take too long; not while a flush that may shorten it is under way."""
+        """Whether recovery would take too long; false while a flush in progress may shorten it."""
         return not self._running and self._wal.needed_objects >= self._wal_objects
 
     def flush_now(self) -> None:
-        """Somebody waits for a flush: look now for what is due."""
+        """Check now for partitions that are due, because a request waits for a flush."""
         self._hurried.set()
 
     def stop(self) -> None:
-        """Begin no further flush; `run` returns when those under way are done."""
+        """Start no further flush; `run` returns when those in progress are done."""
         self._stopping = True
 
     async def aclose(self) -> None:
-        """End the flushes that nobody waits for any more; what they were about is in the WAL."""
+        """Cancel flushes in progress; their records are in the WAL."""
         for task in self._running:
             task.cancel()
         if self._running:
@@ -207,7 +205,7 @@ class Flusher:
 
     def _over(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:  # also where nobody waits any more
+        if not task.cancelled() and (error := task.exception()) is not None:  # also if there is no waiter
             log.info("flush ended", extra={"why": str(error)})
 
     def _due(self, *, pressed: bool, among: Collection[PartitionLog] | None) -> list[list[PartitionLog]]:
@@ -222,25 +220,23 @@ class Flusher:
         return [[logs[partition] for partition in pack] for pack in due]
 
     async def flush_all(self, among: Collection[PartitionLog] | None = None) -> None:
-        """Flush until every durable batch, of all logs or of these, is in a registered segment."""
+        """Flush until every durable batch, of all logs or of `among`, is in a registered segment."""
         while any(item.unflushed_bytes for item in (self._logs() if among is None else among)):
             await self.flush_once(among)
 
     async def flush_once(self, among: Collection[PartitionLog] | None = None) -> None:
-        """Flush what is durable now, as far as there is room for flushes; returns when those under way are done.
-
-        Raises the first failure itself: whoever hands over must see that it is dead. Whoever waits may be cancelled;
-        the flushes go on, because what one has registered has to be known here: offered a second time it would be
-        refused, and its log be taken for lost.
-        """
+        """Flush durable batches within the limit of concurrent flushes; returns when those in progress are done. Raises
+        the first error, because a transfer must notice a lost session. If the caller is cancelled, the flushes
+        continue, because their registrations must be noted: a second registration would be rejected, and the log be
+        treated as lost."""
         begun = self._start(asyncio.get_running_loop().create_task, pressed=True, among=among)
         if among is None and not self._running:
-            raise Internal(f"nothing is due though something is buffered; flusher={self!r}")
+            raise Internal(f"nothing is due although batches are buffered; flusher={self!r}")
         if self._running:
             await asyncio.wait(self._running)
         for task in begun:
             if task.cancelled():
-                raise Stopping("the session is over; what was to be flushed is in its log")
+                raise Stopping("the session is over; unflushed records are in its write-ahead log")
             task.result()
 
     async def _flush(self, logs: list[PartitionLog]) -> None:
@@ -273,12 +269,12 @@ class Flusher:
         try:
             await self._dependencies.objects.put_new(key, encoded.body)
         except ObjectExists as error:
-            # Our own earlier write that could not be recognised, if anything; the next try has another key.
+            # Possibly our own earlier write; the next attempt has another key.
             raise Unavailable(f"object key is taken; key={key}") from error
         return key
 
     async def _register(self, commit: SegmentCommit, taken: list[_FlushShare]) -> list[_FlushShare]:
-        """Publish the runs; those whose lease is gone are left out of the commit and their logs dropped."""
+        """Register the runs; runs of lost leases are removed from the commit, and their logs dropped."""
         while commit.runs:
             offer = partial(self._dependencies.metadata.commit_segments, self._session_id, [commit])
             try:
@@ -299,13 +295,13 @@ class Flusher:
         return [share for share in taken if share.log.partition in published]
 
     async def _require_session(self) -> None:
-        """Raise `SessionLost` when not one lease is gone but all: then what is buffered belongs to the recoverer, who
-        reads it in the WAL, and nothing of it may be dropped."""
+        """Raise `SessionLost` if all leases are lost: then the recovering agent reads the buffered records from the
+        WAL, and nothing may be dropped."""
         await self._dependencies.metadata.renew_session(self._session_id, self._dependencies.settings.lease.life_ms)
 
     async def _require_given_up(self, refused: Sequence[_FlushShare]) -> None:
-        """Raise `SessionLost` when a run was refused though its lease is still ours: then the rows are not what this
-        session left there, and its log may be the only copy of what it acknowledged."""
+        """Raise `SessionLost` if a run was rejected although its lease is held: then the rows were changed by something
+        else, and the WAL may be the only copy of acknowledged records."""
         held = {state.partition: state for state in await self._dependencies.metadata.held_by(self._session_id)}
         for share in refused:
             state = held.get(share.log.partition)
@@ -318,7 +314,7 @@ class Flusher:
                 raise SessionLost(self._session_id, why=why)
 
     async def _settle(self, commit: SegmentCommit, published: list[_FlushShare]) -> None:
-        """The segment holds it now: let go of tail, memory and WAL."""
+        """The segment is registered: free the tail, the memory budget and the WAL."""
         for share in published:
             self._budget.release(share.log.flushed(share.end, share.producers))
         done = {share.log.partition: share.end for share in published}
@@ -331,19 +327,19 @@ class Flusher:
         await self._wal.truncate(done)
 
     async def _retry(self, act: Callable[[], Awaitable[T]]) -> T:
-        """Retry until it succeeds: the data stays in memory and in the WAL, and the budget slows producers down."""
+        """Retry until it succeeds: the records stay in memory and in the WAL, and the budget throttles producers."""
         clock, ids = self._dependencies.clock, self._dependencies.ids
         backoff = Backoff(clock, ids, first_s=self._settings.retry_s, max_s=self._settings.retry_max_s)
 
         def failed(error: Unavailable) -> None:
             self.failures += 1
-            log.warning("flush failed, will be tried again", extra={"why": str(error), "after_s": backoff.upcoming_s})
+            log.warning("flush failed, will retry", extra={"why": str(error), "after_s": backoff.upcoming_s})
 
         return await retry(act, on=Unavailable, backoff=backoff, before_retry=failed)
 
 
 def _encode(shares: Sequence[_Share], *, now: AgreedTime, block_bytes: int) -> tuple[list[_FlushShare], EncodedSegment]:
-    """In a thread: a large tail of small batches takes long to replay and to encode. Nothing that it reads changes
+    """Encode a segment; runs in a thread, because a large tail of small batches takes long. Its input doesn't change
     while the partitions are being flushed."""
     taken = [_FlushShare(item, batches, item.producers_after(batches, now_ms=now.later_ms)) for item, batches in shares]
     return taken, encode_segment([share.run_input(now_ms=now.earlier_ms) for share in taken], block_bytes=block_bytes)

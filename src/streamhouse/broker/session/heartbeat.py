@@ -1,11 +1,11 @@
-"""Heartbeats of a session: its expiry in the metadata store is renewed, and with it the deadline of this agent.
+"""Heartbeats of a session: renew its expiry in the metadata store, and the lease deadline of this agent.
 
 Data path   none; the session checks the deadline before every append and every acknowledgement
-Owns        when a heartbeat is due, how long it may take, what its outcome means; the thread that sends it
-Leaves      what a lost session means to `agent_session`, the transaction to the metadata store
+Owns        when a heartbeat is due, its timeout, the effect of its outcome; the thread that sends it
+Leaves      ending a lost session to `agent_session`, the transaction to the metadata store
 
-An agent sends heartbeats from a thread of their own, over a connection of their own, so that neither a busy event loop
-nor many metadata calls cost the session. A simulation runs the same code on its event loop.
+An agent sends heartbeats from a separate thread over a separate connection, so that neither a busy event loop nor many
+metadata calls end the session. A simulation runs the same code on its event loop.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class SessionStore(Protocol):
-    """What is used of the metadata store."""
+    """The part of the metadata store that heartbeats use."""
 
     async def renew_session(
         self,
@@ -39,8 +39,8 @@ class SessionStore(Protocol):
 
 
 class SessionDeadline:
-    """Until when leases may be acted on, by the agent's own monotonic clock. Any thread may read it or move it: each
-    access is one attribute, and only one heartbeat of a session is under way at a time."""
+    """The time until which leases are valid, by the agent's monotonic clock. Any thread may read or set it: each access
+    is one attribute, and a session has only one heartbeat in flight."""
 
     __slots__ = ("_is_lost", "at")
 
@@ -56,7 +56,7 @@ class SessionDeadline:
         return self._is_lost
 
     def lose(self) -> None:
-        """Others own what this session had: nothing makes it valid again."""
+        """End the validity for good: other agents own the leases now."""
         self._is_lost = True
 
     def is_valid(self, now: float) -> bool:
@@ -64,8 +64,8 @@ class SessionDeadline:
 
 
 class LoopState:
-    """What the event loop tells the heartbeat: that it runs, from where on its write-ahead log is needed and up to
-    where it is durable, and whether its writes reach the object store."""
+    """The event loop's reports for the heartbeat: that it runs, which part of the write-ahead log is needed and
+    durable, and whether writes reach the object store."""
 
     __slots__ = ("alive_at", "put_at", "put_failing", "wal_durable", "wal_start")
 
@@ -82,8 +82,8 @@ class LoopState:
 
 
 class Heartbeat:
-    """The heartbeats of one session. `renewed` is called with where the log began in each one that succeeded, `lost`
-    when the session is over; both in the thread in which the heartbeats run."""
+    """The heartbeats of one session. `renewed` is called after each success with the reported start of the log, `lost`
+    when the session is lost; both in the thread of the heartbeats."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class Heartbeat:
             wait_s = await self._beat(store)
 
     async def _beat(self, store: SessionStore) -> float:
-        """One heartbeat, unless the event loop stands still; returns the time until the next one."""
+        """Send a heartbeat unless the event loop is blocked; returns the time until the next one."""
         if not self._loop_runs():
             return self._settings.heartbeat_retry_s
         try:
@@ -130,16 +130,16 @@ class Heartbeat:
         return self._settings.renew_s
 
     def _loop_runs(self) -> bool:
-        """An agent whose event loop stands still serves nobody: it must not keep its leases for ever."""
+        """Whether the event loop runs: an agent with a blocked event loop must not keep its leases forever."""
         still_s = self._clock.monotonic() - self._state.alive_at
         is_stalled = still_s >= self._settings.stall_s
         if is_stalled and not self._is_stalled:
-            log.error("no heartbeats: the event loop stands still", extra={"seconds": round(still_s, 1)})
+            log.error("no heartbeats: the event loop is blocked", extra={"seconds": round(still_s, 1)})
         self._is_stalled = is_stalled
         return not is_stalled
 
     async def renew(self, store: SessionStore) -> None:
-        """One heartbeat; its time counts from before the question, so the store's is always later."""
+        """Send a heartbeat; the lease time counts from before the call, so it always ends before the store's."""
         asked, wal_start = self._clock.monotonic(), self._state.wal_start
         renewal = store.renew_session(
             self._session_id,
@@ -154,15 +154,15 @@ class Heartbeat:
 
 
 class HeartbeatRunner(Protocol):
-    """Runs heartbeats beside the event loop."""
+    """Runs heartbeats outside of the event loop."""
 
     async def run(self, heartbeat: Heartbeat) -> None:
-        """Until the session is lost, or the caller is cancelled: then no further heartbeat begins."""
+        """Run until the session is lost, or the caller is cancelled."""
         ...
 
 
 async def report_alive(state: LoopState, tell: Callable[[LoopState], None], *, clock: Clock, every_s: float) -> None:
-    """Have heartbeats know that this event loop runs, and what it has to `tell`, until cancelled."""
+    """Report periodically that this event loop runs, calling `tell`, until cancelled."""
     with suppress(asyncio.CancelledError):
         while True:
             state.alive_at = clock.monotonic()
@@ -171,13 +171,13 @@ async def report_alive(state: LoopState, tell: Callable[[LoopState], None], *, c
 
 
 JOIN_S: Final = 5.0
-"""How long the thread may take to end; it is a daemon, so a process can end without it."""
+"""Timeout of joining the thread; it is a daemon, so the process can exit without it."""
 
 OpenStore = Callable[[], AbstractAsyncContextManager[SessionStore]]
 
 
 class HeartbeatThread:
-    """A `HeartbeatRunner`. Made by `open_heartbeats`."""
+    """A `HeartbeatRunner` with a thread. Created by `open_heartbeats`."""
 
     def __init__(self, open_store: OpenStore) -> None:
         self._open_store = open_store
@@ -193,14 +193,14 @@ class HeartbeatThread:
         return f"<HeartbeatThread {'open' if self._store is not None else 'closed'}>"
 
     async def start(self) -> None:
-        """Return when its store is open; raise what opening it raised."""
+        """Return when its store is open; raises the error of opening it."""
         self._thread.start()
         await self._opened
 
     async def run(self, heartbeat: Heartbeat) -> None:
         assert self._store is not None, "the thread has no store"
         running = asyncio.run_coroutine_threadsafe(heartbeat.run(self._store), self._loop)
-        await asyncio.wrap_future(running)  # cancelled, it cancels the heartbeats
+        await asyncio.wrap_future(running)  # cancelling it cancels the heartbeats
 
     async def aclose(self) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
@@ -208,15 +208,15 @@ class HeartbeatThread:
             async with asyncio.timeout(JOIN_S):
                 await self._ended
         except TimeoutError:
-            log.warning("the thread of heartbeats did not end in time", extra={"seconds": JOIN_S})
+            log.warning("the heartbeat thread did not end in time", extra={"seconds": JOIN_S})
 
-    # --- in the thread from here on
+    # --- in the thread
 
     def _main(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_until_complete(self._serve())
-        except BaseException as error:  # noqa: BLE001 - it goes to whoever waits for the thread
+        except BaseException as error:  # noqa: BLE001 - raised again by the waiting coroutine
             self._tell(self._opened, error)
         finally:
             self._loop.close()
@@ -232,8 +232,8 @@ class HeartbeatThread:
     def _tell(self, future: "asyncio.Future[None]", error: BaseException | None) -> None:
         try:
             self._owner.call_soon_threadsafe(_settle, future, error)
-        except RuntimeError:  # the owner's loop is closed: nobody waits any more
-            log.debug("nobody waits for the thread of heartbeats")
+        except RuntimeError:  # the owner's event loop is closed: there is no waiter
+            log.debug("no waiter for the heartbeat thread")
 
 
 def _settle(future: "asyncio.Future[None]", error: BaseException | None) -> None:
@@ -246,7 +246,7 @@ def _settle(future: "asyncio.Future[None]", error: BaseException | None) -> None
 
 
 async def open_heartbeats(open_store: OpenStore) -> HeartbeatThread:
-    """A thread whose store is open; `open_store` is called in it, and left when the thread ends."""
+    """Start a heartbeat thread; `open_store` is entered and exited in the thread."""
     thread = HeartbeatThread(open_store)
     await thread.start()
     return thread

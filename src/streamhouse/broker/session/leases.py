@@ -1,9 +1,8 @@
-"""Leases: the partitions that one session may lead, and what their next leader must know.
+"""Leases: the partitions that one session may lead, and the state that a new leader needs.
 
 Data path   session, when a log is opened -> **leases** -> metadata store (lease, rows), segments (producers)
-Owns        which leases were taken, or may have been; giving them up; how far they may go
-Leaves      whether the session may still act, and the logs, to `agent_session`; snapshots to
-            `segments.producer_snapshots`
+Owns        which leases were, or may have been, acquired; releasing them; offset reservations
+Leaves      the session's validity and the logs to `agent_session`; snapshots to `segments.producer_snapshots`
 """
 
 import logging
@@ -27,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class AcquiredLease(NamedTuple):
-    """What is known of a partition whose lease was taken."""
+    """The state of a partition whose lease was acquired."""
 
     state: PartitionState
     producers: ProducerTable
@@ -46,14 +45,14 @@ class Leases:
         return f"<Leases {self._session_id} taken={len(self._names)}>"
 
     def names(self) -> Mapping[PartitionId, TopicPartition]:
-        """Those that were taken, or may have been."""
+        """The leases that were, or may have been, acquired."""
         return self._names
 
     async def acquire(
         self, names: Mapping[PartitionId, TopicPartition]
     ) -> Mapping[PartitionId, AcquiredLease | StreamhouseError]:
-        """Leases, and what the next leader must know of producers and their transactions, of all of them at once."""
-        self._names.update(names)  # also if the answer is lost
+        """Acquire leases, with the state of producers and transactions that a new leader needs."""
+        self._names.update(names)  # also if the response is lost
         acquired = await self._dependencies.metadata.acquire(self._session_id, list(names))
         states = {state.partition: state for state in acquired}
         found: dict[PartitionId, AcquiredLease | StreamhouseError] = {}
@@ -96,7 +95,7 @@ class Leases:
             await retry(call, on=Unavailable, backoff=backoff, before_retry=not_yet)
 
     async def release_one(self, partition: PartitionId) -> None:
-        """Give it up now, or raise and keep it; nothing to do when it is forgotten."""
+        """Release a lease now, or raise and keep it; does nothing for an unknown one."""
         if partition in self._names:
             await self._dependencies.metadata.release(self._session_id, [partition])
             del self._names[partition]

@@ -1,13 +1,13 @@
-"""Publication: the segments that a recovery makes of a dead session's log, and what it knows to be lost.
+"""RecoveredSegments: the segments that a recovery writes from a dead session's log, and its losses.
 
-Data path   entries of a dead session's WAL -> **publication** -> object store; rows follow in `recovery`
-Owns        which entries count: those of the lease's epoch, at and above the flushed end; which offsets are lost, and
-            where a partition goes on when nobody knows how many were given away
-Leaves      reading the log to `wal`, claims and the transaction that publishes to `recovery`
+Data path   entries of a dead session's WAL -> **recovered_segments** -> object store; rows follow in `recovery`
+Owns        which entries are valid: those of the lease's epoch, at or above the flushed end; which offsets are lost,
+            and where a partition continues if the number of assigned offsets is unknown
+Leaves      reading the log to `wal`, claims and the publishing transaction to `recovery`
 
-A log that lost something still says where everything else belongs: an entry has its offsets. What is missing between
-two entries of a partition stays a gap. Behind the last one there is no way to tell, so a partition without an entry
-behind the last loss goes on `cluster.reserve_offsets` further up for each place that was lost.
+In a damaged log the other entries still have their offsets. What is missing between two entries of a partition remains
+a gap. After the last entry the extent is unknown, so a partition without an entry after the last loss continues
+`cluster.reserve_offsets` higher for each lost place.
 """
 
 import asyncio
@@ -39,9 +39,9 @@ from streamhouse.stores.objects.base import ObjectMissing
 log = logging.getLogger(__name__)
 
 RECOVERED_SEQUENCES: Final = 10**18
-"""Recovered segments of a session are numbered from here, above all that it wrote while it lived."""
+"""First number of recovered segments of a session, above all that it wrote itself."""
 MAX_GAPS: Final = 100
-"""Of one partition, in a report."""
+"""Maximum gaps of one partition in a report."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,17 +53,18 @@ class _RecoveredPartition:
     base: int
     gaps: list[tuple[int, int]] = field(default_factory=list)
     doubts: list[int] = field(default_factory=list)
-    """Positions in `placed` before which something was lost."""
+    """Positions in `placed` before which entries were lost."""
     batches: list[Buffer] = field(default_factory=list)
     placed: list[tuple[BatchHeader, int, Buffer]] = field(default_factory=list)
     producers: ProducerTable | None = None
-    """As they stood at `base`; known when the first segment is made."""
+    """The producer state at `base`; known when the first segment is written."""
 
     def wants(self, entry: WalEntry) -> bool:
         return entry.epoch == self.state.epoch and entry.base >= self.next_offset
 
     def take(self, entry: WalEntry) -> int:
-        """Keep the entry's batch; a gap before it (lost entries) stays a gap. Returns the records gained."""
+        """Add the entry's batch; a gap before it (lost entries) remains a gap. Returns the number of recovered
+        records."""
         header = read_header(entry.batch)
         if entry.base > self.next_offset:
             self.gaps.append((self.next_offset, entry.base))
@@ -86,7 +87,8 @@ class _RecoveredPartition:
         )
 
     def _replay(self, producers: ProducerTable, *, now_ms: int) -> None:
-        """Of what a producer sent before a gap nobody knows whether it was the last: it may say so itself."""
+        """Replay batches up to a gap. After it the producers' last sequence numbers are uncertain: their next one is
+        accepted."""
         start = 0
         for position in self.doubts:
             producers.replay(self.placed[start:position], now_ms=now_ms)
@@ -95,7 +97,7 @@ class _RecoveredPartition:
         producers.replay(self.placed[start:], now_ms=now_ms)
 
     def take_aborted(self) -> tuple[AbortedTransaction, ...]:
-        """What is aborted in the run that was just made."""
+        """Return and clear the transactions aborted in the last run."""
         assert self.producers is not None
         aborted = tuple(self.producers.aborted)
         self.producers.aborted.clear()
@@ -115,19 +117,19 @@ class RecoveredSegments:
         self._dependencies = dependencies
         self._dead = dead
         self._reader = reader
-        # Each claim numbers from its own start, so that a recoverer who died half-way is never collided with.
+        # Each claim has its own range of numbers, so that it never collides with objects of an interrupted recovery.
         self._sequence = RECOVERED_SEQUENCES + claim * 10**9
         self._commits: list[SegmentCommit] = []
         self._states: Mapping[PartitionId, PartitionState] = {}
         self._rescues: dict[PartitionId, _RecoveredPartition] = {}
         self._known: dict[PartitionId, int] = {}
-        """How many losses lie before the last entry of a partition."""
+        """The number of losses before the last entry of a partition."""
         self._flushed: dict[PartitionId, int] = {}
-        """Ends of the last entries that lie below the flushed ends."""
+        """Ends of the last entries below the flushed ends."""
         self.records = 0
 
     async def publish(self, reading: WalReader, held: Sequence[PartitionState]) -> Sequence[SegmentCommit]:
-        """Make segments of everything that counts; returns what is to be registered."""
+        """Write segments of all valid entries; returns the commits to register."""
         self._states = {state.partition: state for state in held}
         size = 0
         async for entry in reading.entries():
@@ -153,7 +155,7 @@ class RecoveredSegments:
         return self._commits
 
     def continue_at(self, losses: int) -> Mapping[PartitionId, int]:
-        """Where partitions go on that may have had entries behind the last one that is known, in what was lost."""
+        """The offsets at which partitions continue that may have lost entries after their last known one."""
         each = self._dependencies.settings.cluster.reserve_offsets
         return {
             partition: max(self._end(state) + unknown * each, state.reserved_until)
@@ -163,11 +165,11 @@ class RecoveredSegments:
 
     @property
     def has_gaps(self) -> bool:
-        """Whether offsets are missing that the session had given away; a whole log has none."""
+        """Whether assigned offsets are missing; never in a complete log."""
         return any(rescue.gaps for rescue in self._rescues.values())
 
     async def unpublished(self) -> Mapping[PartitionId, tuple[int, int]]:
-        """Offsets below the flushed end that are in this log and in no segment: somebody moved that end without one."""
+        """Offsets below the flushed end that are in this log but in no segment."""
         runs = await self._dependencies.metadata.last_runs(list(self._flushed)) if self._flushed else ()
         ends = {run.partition: run.end for run in runs}
         return {
@@ -179,7 +181,7 @@ class RecoveredSegments:
     def lost(
         self, continue_at: Mapping[PartitionId, int], unpublished: Mapping[PartitionId, tuple[int, int]]
     ) -> Iterable[PartitionLoss]:
-        """The partitions of which offsets are lost, or may be."""
+        """The partitions with lost, or possibly lost, offsets."""
         for partition, state in self._states.items():
             rescue = self._rescues.get(partition)
             gaps = rescue.gaps[:MAX_GAPS] if rescue is not None else []
@@ -217,10 +219,10 @@ class RecoveredSegments:
             unknown[partition].producers = known
 
     def _unknown_producers(self, state: PartitionState, why: StreamhouseError) -> ProducerTable:
-        """Damage to a segment of one partition keeps no other from being recovered: what its producers had sent before
-        is not known, and they are believed."""
+        """Continue without the producer state if its segment is damaged: the producers' next sequence numbers are
+        accepted."""
         log.error(
-            "producers of a recovered partition are not known any more",
+            "producer state of a recovered partition is lost",
             extra={"partition": str(state.partition), "session": self._dead, "why": str(why)},
         )
         settings = self._dependencies.settings.producers
@@ -254,5 +256,5 @@ class RecoveredSegments:
 
 
 def _encode(full: Sequence[_RecoveredPartition], *, now: AgreedTime, block_bytes: int) -> EncodedSegment:
-    """In a thread: many small batches take long to replay and to encode."""
+    """Encode a segment; runs in a thread, because many small batches take long."""
     return encode_segment([rescue.run_input(now=now) for rescue in full], block_bytes=block_bytes)

@@ -1,16 +1,16 @@
-"""Recovery: what a dead session had acknowledged and not flushed becomes segments.
+"""WalSessionRecovery: flushes the acknowledged records of a dead session from its WAL to segments.
 
 Data path   dead session's WAL -> **recovery** -> object store, then one metadata transaction that publishes and
             frees the leases
-Owns        the order of steps: claim, read, keep what is damaged, publish and end, remove
-Leaves      claims to the metadata store, reading and locking of the dead WAL to `wal`, which entries count and what is
-            lost to `publication`
+Owns        the order of steps: claim, read, retain a damaged log, publish and end, remove
+Leaves      claims to the metadata store, reading and locking the WAL to `wal`, valid entries and losses to
+            `recovered_segments`
 
-Exactly one agent finishes a recovery, because the claim's number is checked in the transaction that ends it. Whoever
-dies half-way leaves objects that nobody refers to, and the next claim begins again.
+Exactly one agent finishes a recovery, because the claim's number is checked in the transaction that ends it. An
+interrupted recovery leaves unreferenced objects, and the next claim starts over.
 
-A log in which something was lost is kept, with a report, before anything of it is published: whoever dies in between,
-or removes logs of ended sessions, leaves it alone.
+A damaged log is retained with a report before anything of it is published, so that neither a crash in between nor the
+removal of ended sessions' logs deletes it.
 """
 
 import logging
@@ -32,16 +32,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryStats:
-    """What a recovery brought back."""
+    """The result of recoveries."""
 
     sessions: int = 0
     records: int = 0
     skipped_entries: int = 0
     abandoned_sessions: int = 0
     damaged_logs: int = 0
-    """Logs in which something was lost; they are kept."""
+    """Damaged logs; they are retained."""
     losses: int = 0
-    """Places in them that may have held acknowledged records."""
+    """Damaged places that may have contained acknowledged records."""
 
     def __add__(self, other: "RecoveryStats") -> "RecoveryStats":
         return RecoveryStats(
@@ -61,7 +61,7 @@ class WalSessionRecovery:
         self._reader = reader
 
     async def recover_all(self) -> RecoveryStats:
-        """Recover every session known to be dead: its WAL's lock is free, or nobody else can use these stores."""
+        """Recover all sessions known to be dead: their WAL's lock is free, or no other agent can use these stores."""
         dead = set(await self._dependencies.wal_factory.dead_sessions(self._by))
         if self._dependencies.single_agent:
             dead |= {session.session_id for session in (await self._dependencies.metadata.membership()).sessions} - {
@@ -77,31 +77,31 @@ class WalSessionRecovery:
         return total
 
     async def recover(self, dead: Session, *, may_abandon: bool = False) -> RecoveryStats:
-        """Recover a session whose time is up by the store's clock, unless somebody else does.
-
-        One whose log can't be read here is left to its own agent, or abandoned where that may be.
-        """
+        """Recover an expired session unless another agent does. If its log can't be read here, it is left to its own
+        agent, or with `may_abandon` abandoned."""
         if not await self._is_readable(dead):
-            # Only leaders with a disk have reserved what they hand out.
+            # Only leaders with a disk WAL have reservations.
             return await self._abandon(dead) if may_abandon and dead.wal == "disk" else RecoveryStats()
         claim = await self._dependencies.metadata.claim_recovery(dead.session_id, by=self._by, proven_dead=False)
         return RecoveryStats() if claim is None else await self._recover(dead.session_id, claim)
 
     async def _is_readable(self, dead: Session) -> bool:
-        """A log in the object store can be read by everybody, one on a disk only where that disk is."""
+        """Whether this agent can read the session's log: any agent can read an object WAL, a disk WAL only on its
+        machine."""
         wals = self._dependencies.wals_of(dead.wal)
         if wals is None:
             return False
         return dead.wal == "object" or dead.session_id in await wals.dead_sessions(self._by)
 
     async def _abandon(self, dead: Session) -> RecoveryStats:
-        """Its partitions go on above all that it had reserved; what its disk holds is appended again by `returns`."""
+        """Abandon a session: its partitions continue above its reservations; `wal_reappend` appends the records of its
+        disk again."""
         claim = await self._dependencies.metadata.claim_recovery(dead.session_id, by=self._by, proven_dead=False)
         if claim is None:
             return RecoveryStats()
         await self._dependencies.metadata.abandon_recovery(dead.session_id, claim)
         log.warning(
-            "session abandoned: nobody reaches its disk, and its partitions go on above what it had reserved",
+            "session abandoned: no agent reaches its disk, and its partitions continue above its reservations",
             extra={"session": dead.session_id, "node": dead.node_id, "kafka": str(dead.kafka)},
         )
         return RecoveryStats(abandoned_sessions=1)
@@ -141,13 +141,14 @@ class WalSessionRecovery:
         publication: RecoveredSegments,
         continue_at: Mapping[PartitionId, int],
     ) -> bool:
-        """Keep a log that is not wholly published, and say what is lost; whether acknowledged records may be."""
+        """Retain a log that is not completely published, with a report; returns whether acknowledged records may be
+        lost."""
         damage, unpublished = reading.damage, await publication.unpublished()
         if damage.is_clean and not unpublished and not publication.has_gaps:
             return False
-        # Somebody with a newer claim may have finished and removed objects while we read: then nothing is damaged.
+        # An agent with a newer claim may have finished and removed objects during the read: then nothing is damaged.
         if (await self._claimed(dead.session_id)).claim != claim:
-            raise SessionLost(dead.session_id, why="somebody else recovers it")
+            raise SessionLost(dead.session_id, why="another agent recovers it")
         report = LossReport(
             session=dead.session_id,
             kind=dead.wal,
@@ -169,26 +170,26 @@ class WalSessionRecovery:
         for session in (await self._dependencies.metadata.membership()).sessions:
             if session.session_id == dead:
                 return session
-        raise SessionLost(dead, why="somebody else has recovered it")
+        raise SessionLost(dead, why="another agent has recovered it")
 
     async def _remove_ended(self, dead: SessionId) -> None:
-        """A session that ended had flushed everything, unless it was abandoned: then its log is for `returns`. One that
-        the store never heard of is another story: its log belongs to other metadata, and may be all that is left of
-        what was acknowledged."""
+        """Remove the log of an ended session, which has flushed everything. Logs of abandoned sessions are left for
+        `wal_reappend`; logs of unknown sessions belong to other metadata and may be the only copy of acknowledged
+        records."""
         if await self._dependencies.metadata.abandoned_ranges(dead):
             return
         try:
             await self._dependencies.metadata.end_session(dead)
         except SessionLost as error:
-            log.warning("write-ahead log left alone", extra={"session": dead, "why": str(error)})
+            log.warning("write-ahead log not removed", extra={"session": dead, "why": str(error)})
         else:
             await self._dependencies.wal_factory.remove(dead)
 
     async def _finish(
         self, dead: SessionId, claim: int, commits: Sequence[SegmentCommit], continue_at: Mapping[PartitionId, int]
     ) -> None:
-        """Publish and end; without the partitions whose topic was deleted in the meantime. Raises where the dead
-        session still holds one whose guard failed: then its log is the only copy, and stays for another try."""
+        """Publish and end the session, without partitions whose topic was deleted meanwhile. Raises if a guard failed
+        for a partition that the dead session still holds: then its log is the only copy and stays for a retry."""
         while True:
             try:
                 return await self._dependencies.metadata.finish_recovery(dead, claim, commits, continue_at=continue_at)
@@ -208,10 +209,10 @@ def _without(commits: Sequence[SegmentCommit], lost: Container[object]) -> list[
 def _log_report(report: LossReport, damage: DamageReport) -> None:
     fields = {"session": report.session, "places": ",".join(report.places), "do": "streamhouse wal damaged"}
     if not report.is_loss:
-        log.warning("write-ahead log has a torn end, and is kept", extra={**fields, "cut_bytes": damage.cut_bytes})
+        log.warning("write-ahead log has a torn end and is retained", extra={**fields, "cut_bytes": damage.cut_bytes})
         return
     log.error(
-        "write-ahead log is damaged: what is intact was recovered, and the log is kept",
+        "write-ahead log is damaged: intact records were recovered, and the log is retained",
         extra={**fields, "missing": report.missing, "skipped": report.skipped, "partitions": len(report.partitions)},
     )
     for each in report.partitions:

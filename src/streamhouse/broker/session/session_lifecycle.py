@@ -30,15 +30,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnfinishedShutdown:
-    """What a session had not finished when it ended. Acknowledged records are in its log, and recovery finds them."""
+    """What a session had not finished at its end. Acknowledged records are in its log, where recovery finds them."""
 
     session: SessionId
     wal: str
     partitions: int
     unflushed_bytes: int
-    """Acknowledged records that no segment holds; they are in the log."""
+    """Bytes of acknowledged records in no segment; they are in the log."""
     pending_bytes: int
-    """Appends that were not durable; they failed, and their clients send them again."""
+    """Bytes of appends that were not durable; they failed, and clients send them again."""
 
 
 class SessionShutdown:
@@ -53,12 +53,12 @@ class SessionShutdown:
         return f"<SessionShutdown {self._session_id} ended={self._has_ended}>"
 
     async def wait_limit(self, stop_asked: asyncio.Event) -> None:
-        """Return when a stop was asked for and its time is over."""
+        """Return when the time of a requested stop is over."""
         await stop_asked.wait()
         await self._dependencies.clock.sleep(self._dependencies.settings.agent.stop_timeout_s)
 
     async def run_within(self, work: Coroutine[Any, Any, T], *, limit: "asyncio.Task[None]") -> T | None:
-        """The result of `work`; None when the limit came first, and then it was cancelled."""
+        """Run `work` until the limit; returns its result, or None if it was cancelled at the limit."""
         working = asyncio.get_running_loop().create_task(work)
         try:
             await asyncio.wait({working, limit}, return_when=asyncio.FIRST_COMPLETED)
@@ -68,14 +68,12 @@ class SessionShutdown:
             await asyncio.gather(working, return_exceptions=True)
 
     async def transfer(self, flushing: "asyncio.Task[None]", *, limit: "asyncio.Task[None]") -> bool:
-        """Flush everything, end the session, remove the WAL; False when the limit came first."""
+        """Flush everything, end the session, remove the WAL; False if the limit was reached first."""
         return await self.run_within(self._flush_and_end(flushing), limit=limit) or False
 
     async def leave_wal(self, logs: Sequence[PartitionLog], *, is_lost: bool) -> UnfinishedShutdown | None:
-        """Close the log and leave it for whoever recovers the session, who may begin at once; says what is in it.
-
-        None when the session has ended after all, and only its log could not be removed.
-        """
+        """Close the log and leave it for recovery, which may start at once; returns its content. None if the session
+        has ended and only its log could not be removed."""
         left = UnfinishedShutdown(
             session=self._session_id,
             wal=self._dependencies.wal_factory.kind,
@@ -93,14 +91,14 @@ class SessionShutdown:
         return left
 
     async def _expire(self) -> None:
-        """Have others take over now, not when the session's time is over. They will without this, only later."""
+        """Expire the session now, so that other agents take over before the lease time is over."""
         renewal = self._dependencies.metadata.renew_session(self._session_id, 0)
         try:
             await limited(
                 renewal, seconds=self._dependencies.settings.agent.close_timeout_s, clock=self._dependencies.clock
             )
         except (StreamhouseError, TimeoutError) as error:
-            log.info("others take over when the session expires", extra={"why": str(error)})
+            log.info("other agents take over when the session expires", extra={"why": str(error)})
 
     async def _flush_and_end(self, flushing: "asyncio.Task[None]") -> bool:
         await asyncio.wait({flushing})
@@ -127,7 +125,7 @@ class SessionShutdown:
                 return True
 
     async def _close_wal(self, *, remove: bool) -> None:
-        """A log that doesn't close, or go, is found by the next recovery: it is read, or removed, then."""
+        """Close the WAL, or remove it; if that fails, the next recovery reads or removes it."""
         closing = self._wal.aclose(remove=remove)
         try:
             await limited(

@@ -35,7 +35,7 @@ from streamhouse.stores.objects.startup_check import probe_store
 MAX_FIRST_REQUESTS: Final = 10_000
 
 LEASE_POLL_S: Final = 0.1
-"""How often a lease that is on its way is asked for, where its coming isn't heard."""
+"""Interval of polling for a lease that is being transferred, without notifications."""
 
 
 class OpenPartitions:
@@ -52,13 +52,13 @@ class OpenPartitions:
         self._cluster = cluster
         self._current_session = current_session
         self._impatient: dict[PartitionId, float] = {}
-        """Partitions whose lease was waited for in vain, and when."""
+        """Partitions for whose lease a request has waited without success, and when."""
 
     def __repr__(self) -> str:
         return f"<OpenPartitions impatient={len(self._impatient)}>"
 
     async def open_log(self, name: TopicPartition) -> PartitionLog:
-        """The log of a partition that exists; opened under a lease when it isn't open yet."""
+        """The log of a partition, opened under a lease if it isn't open yet."""
         topic = await self._catalog.find(name.topic)
         if not 0 <= name.partition < topic.partitions:
             raise UnknownTopic(name)
@@ -67,7 +67,8 @@ class OpenPartitions:
         return await self._open_ours(name, topic)
 
     async def _open_ours(self, name: TopicPartition, topic: Topic) -> PartitionLog:
-        """Take the lease of a partition that this agent should lead; waits a little for one that is on its way."""
+        """Acquire the lease of a partition that this agent should lead; waits a little for one that is being
+        transferred."""
         partition = PartitionId(topic.topic_id, name.partition)
         asked = self._dependencies.clock.monotonic()
         while True:
@@ -86,7 +87,8 @@ class OpenPartitions:
                 return opened
 
     def _retry_after_s(self, partition: PartitionId, asked: float) -> float:
-        """How much longer a request waits for a lease. When one has waited in vain, those behind it don't."""
+        """How much longer a request waits for a lease. After one has waited without success, the next ones don't
+        wait."""
         wait_s, now = self._dependencies.settings.cluster.handover_wait_s, self._dependencies.clock.monotonic()
         left = asked + wait_s - now
         if self._dependencies.single_agent or now - self._impatient.get(partition, -math.inf) < wait_s:
@@ -98,12 +100,12 @@ class OpenPartitions:
         return left
 
     async def open_many(self, names: Sequence[TopicPartition]) -> None:
-        """Open together what a request is about to ask for one by one. What can't be opened says so when it is."""
+        """Open several partitions in one step before a request uses each of them; errors are raised at that use."""
         agent_session = self._current_session()
         missing = [name for name in names if agent_session.find_log(name) is None]
         if len(missing) <= 1:
             return
-        with suppress(StreamhouseError):  # first what all of them need, so that they come to their leases together
+        with suppress(StreamhouseError):  # first the topics, so that all leases are acquired together
             asked = dict.fromkeys(name.topic for name in missing)
             found = {name: await self._catalog.find_if_any(name) async for name in iterate_fairly(asked)}
             await self.leaders([topic for topic in found.values() if topic is not None])
@@ -113,11 +115,8 @@ class OpenPartitions:
             await asyncio.gather(*(self.open_log(name) for name in some), return_exceptions=True)
 
     async def leaders(self, topics: Sequence[Topic]) -> Mapping[PartitionId, Leader]:
-        """Who leads the partitions of these topics, or will when the first request comes.
-
-        An agent whose session is late for its heartbeat, or is ending, doesn't name itself: another one may lead by
-        now, and clients that ask elsewhere find it.
-        """
+        """The leaders of these topics' partitions, or the agents that will lead them. An agent whose heartbeat is late,
+        or whose session is ending, doesn't name itself: another agent may lead by now."""
         own = self._current_session()
         known = {} if self._dependencies.single_agent else await self._cluster.leaders(topics)
         nobody = Leader(own.session if self._dependencies.single_agent else None, -1)
@@ -170,13 +169,13 @@ class SessionManager:
     def __repr__(self) -> str:
         return f"<SessionManager {self._agent_session!r} {self.recovered!r}>"
 
-    # --- the session in force
+    # --- the current session
 
     def agent_session(self) -> AgentSession | None:
         return self._agent_session
 
     def current(self) -> AgentSession:
-        """For whoever can't do without: raises `Unavailable` while there is none."""
+        """The current session; raises `Unavailable` if there is none."""
         if self._agent_session is None:
             raise Unavailable("the agent has no session yet")
         return self._agent_session
@@ -185,32 +184,32 @@ class SessionManager:
         return self.current().may_acknowledge(opened)
 
     def log_start_moved(self, partition: PartitionId, offset: int) -> None:
-        """Have the log know it, if it is open here."""
+        """Pass a new log start to the log if it is open here."""
         for opened in self._agent_session.logs() if self._agent_session is not None else ():
             if opened.partition == partition:
                 opened.advance_log_start(offset)
 
-    # --- the next one
+    # --- opening sessions
 
     def recovery(self, agent_session: AgentSession) -> WalSessionRecovery:
         return WalSessionRecovery(self._dependencies, by=agent_session.session.session_id, reader=self._reader)
 
     async def open_first(self) -> None:
-        """The first session; raises when the stores don't let it for long."""
+        """Open the first session; raises if the stores are unavailable for too long."""
         limit_s = self._dependencies.settings.metadata.start_wait_s
         self._agent_session = await retry_start(
             self._begin, clock=self._dependencies.clock, ids=self._dependencies.ids, limit_s=limit_s
         )
 
     async def reopen(self, *, stopping: asyncio.Event) -> bool:
-        """Try until there is a session to run; False when a stop was asked for before there was one. One that has begun
-        to begin then gets `agent.stop_timeout_s` for it."""
+        """Retry until a session is open; False if a stop was requested before. A session that is being opened then has
+        `agent.stop_timeout_s` to finish."""
         trying = asyncio.get_running_loop().create_task(self._try_to_begin(stopping), name="begin")
         limit = asyncio.get_running_loop().create_task(self._wait_limit(stopping), name="begin-limit")
         try:
             await asyncio.wait({trying, limit}, return_when=asyncio.FIRST_COMPLETED)
             if not trying.done():
-                log.warning("no session began before the stop")
+                log.warning("no session was opened before the stop")
             return trying.result() if trying.done() else False
         finally:
             for task in (trying, limit):
@@ -226,7 +225,9 @@ class SessionManager:
         wait = flush.retry_s
         while not stopping.is_set():
             try:
-                if self._dependencies.puts.failing_since is not None:  # or the next one would be cut off from the start
+                if (
+                    self._dependencies.puts.failing_since is not None
+                ):  # otherwise the next session would be isolated from its start
                     await probe_store(self._dependencies.objects, self._dependencies.ids)
                 self._agent_session = await self._begin()
             except (StreamhouseError, OSError) as error:

@@ -1,7 +1,7 @@
 """The write-ahead log: where an append becomes durable before its ack.
 
-`base` is the door. Two kinds stand behind it:
+`base` has the interfaces. There are two kinds:
 
-disk     `disk` writes local files, which it reaches through the narrower door `files`; `recovery` reads them
-object   `objects` writes objects, one per window for all partitions; `object_recovery` reads them, and seals
+disk     `disk_wal` writes local files; `disk_recovery` reads them
+object   `object_wal` writes objects, one per window for all partitions; `object_recovery` reads and seals them
 """

@@ -22,7 +22,7 @@ from streamhouse.model.names import PartitionId, SessionId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WalRequestStats:
-    """What a log has asked of the object store since it began; all zero where it asks for nothing.
+    """Requests of a log to the object store since it was opened; all zero for a disk WAL.
 
     Requests per second are the growth of `puts`; per GB of records, that of `puts` over that of `batch_bytes`.
     """
@@ -30,7 +30,7 @@ class WalRequestStats:
     windows: int = 0
     """Objects that became durable."""
     puts: int = 0
-    """PUTs asked for, `retries` of the same object included."""
+    """PUT requests, including `retries`."""
     retries: int = 0
     deletes: int = 0
     object_bytes: int = 0
@@ -43,11 +43,11 @@ class Wal(Protocol):
     """One session's log. All calls come from the event loop that opened it."""
 
     def append(self, entries: Sequence[WalEntry]) -> asyncio.Future[None]:
-        """Queue entries, in call order, and return the future of the group commit that carries them.
+        """Queue entries, in call order, and return the future of their group commit.
 
-        Done when they are durable under the policy. The future is shared by everybody in the group, so one waiter
-        can't cancel it: `await asyncio.shield(future)` leaves at once when cancelled, a plain `await` only when the
-        group is done. Batches must not change until then. Fails with `AppendFailed`; after the first failure every
+        It is done when they are durable under the policy. The whole group shares the future, and a waiter can't cancel
+        it: when cancelled, `await asyncio.shield(future)` returns at once, a plain `await` only when the group is done.
+        Batches must not change until then. Fails with `AppendFailed`; after the first failure every
         later append fails at once: the log is over. A failed append may yet be found by recovery (its bytes may have
         reached the disk), so its offsets are free again only after this log was recovered.
 
@@ -56,37 +56,32 @@ class Wal(Protocol):
         ...
 
     async def truncate(self, flushed: Mapping[PartitionId, int]) -> None:
-        """Entries of these partitions below these offsets are published elsewhere; drop what nobody needs.
+        """Entries of these partitions below these offsets are in segments: delete what is no longer needed.
 
-        Works in whole files. A partition that is gone is truncated at the largest offset. A log in an object store
-        only takes note of it: its objects go by `delete_below`.
-        """
+        Works in whole files. A deleted partition is truncated at the largest offset. An object WAL only notes it: its
+        objects are deleted by `delete_below`."""
         ...
 
     @property
     def first_retained(self) -> int:
-        """The lowest number of an object that recovery of this log would need; never goes back. 0 where files are not
-        found by number."""
+        """The lowest object number that recovery of this log needs; never decreases. 0 for a disk WAL."""
         ...
 
     @property
     def durable_below(self) -> int:
-        """All objects of this log with a lower number are durable, or were until they were forgotten; 0 where files are
-        not found by number."""
+        """All objects with a lower number are durable, or were until they were deleted; 0 for a disk WAL."""
         ...
 
     @property
     def needed_objects(self) -> int:
-        """How many objects recovery of this log would read, one by one; 0 where files are not found by number."""
+        """The number of objects that recovery of this log would read; 0 for a disk WAL."""
         ...
 
     async def delete_below(self, sequence: int) -> None:
-        """Recovery will begin at `sequence`, or later: that is written down where it looks. What is below may go.
+        """Delete objects below `sequence`; the caller has durably stored that recovery begins there or later.
 
-        Returns at once; deleting goes on behind it, and what could not be deleted is tried again by a later call.
-        Never call it with a number that is not durably stored: a reader who began lower would find a gap, and take
-        it for the end.
-        """
+        Returns at once and deletes in the background; failed deletions are retried by a later call. Without the durable
+        number a reader that begins lower would find a gap and treat it as the end."""
         ...
 
     @property
@@ -94,16 +89,16 @@ class Wal(Protocol):
 
     @property
     def failed(self) -> Exception | None:
-        """Why the log is over, once it is."""
+        """The failure of the log; None while it works."""
         ...
 
     async def wait_failed(self) -> Exception:
-        """Return `failed` as soon as there is one; the log may also fail while nobody appends."""
+        """Return the failure as soon as there is one; the log may also fail without appends."""
         ...
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that the log holds, queued ones included."""
+        """Size of the log, including queued bytes."""
         ...
 
     @property
@@ -112,14 +107,14 @@ class Wal(Protocol):
         ...
 
     async def aclose(self, *, remove: bool) -> None:
-        """Finish the queue and close; `remove` deletes the whole log, because everything in it was flushed."""
+        """Finish the queue and close; with `remove` delete the whole log, because everything in it was flushed."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DamageReport:
-    """What a reading could not use: `skipped` between good entries, `cut` at the end of a file, `missing` objects that
-    were durable once and are not there any more."""
+    """The damage found by a reader: `skipped` bytes between valid entries, `cut` bytes at the end of a file, `missing`
+    objects that were durable."""
 
     files: int = 0
     entries: int = 0
@@ -129,12 +124,12 @@ class DamageReport:
     cut_bytes: int = 0
     missing: int = 0
     unreadable_bytes: int = 0
-    """Bytes that the disk did not give back."""
+    """Bytes that the disk could not read."""
     losses: int = 0
-    """Places that may have held acknowledged entries: all of the above but the torn end of a log that was being
-    written. It grows in the order of the log, while the log is read."""
+    """Places that may have contained acknowledged entries: all of the above except the torn end of a log that was being
+    written. Grows in the order of the log while it is read."""
     places: tuple[str, ...] = ()
-    """The first of them, as `file@position+length`, or `file@missing`."""
+    """The first places, as `file@position+length`, or `file@missing`."""
 
     @property
     def is_clean(self) -> bool:
@@ -143,78 +138,75 @@ class DamageReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantinedWal:
-    """A damaged log that is kept until an operator discards it."""
+    """A damaged log that is retained until an operator discards it."""
 
     session_id: SessionId
     kind: str
     where: str
-    """The folder, or the prefix of its objects."""
+    """Its folder, or the prefix of its objects."""
     files: int
     size_bytes: int
     report: bytes
-    """The newest report on it: JSON."""
+    """Its newest report, as JSON."""
 
 
 class WalReader(Protocol):
-    """A dead session's log, held so that nobody else reads or removes it."""
+    """A dead session's log, locked so that no other agent reads or removes it."""
 
     def entries(self) -> AsyncIterator[WalEntry]:
-        """All good entries in the order of their appends, file by file. Batches are views of their file's bytes."""
+        """All valid entries in append order, file by file. Batches are views of their file's bytes."""
         ...
 
     @property
     def damage(self) -> DamageReport:
-        """What was found so far; complete when `entries` is exhausted."""
+        """The damage found so far; complete when `entries` is exhausted."""
         ...
 
     async def keep(self, report: bytes, *, number: int) -> None:
-        """Keep all of this log, from now on and durably, with a report on why; a higher number is a newer report."""
+        """Retain this log durably, with a report; a higher number is a newer report."""
         ...
 
     async def remove(self) -> None:
-        """Delete the log durably: everything in it is published elsewhere. One that is damaged, as far as it was read,
-        or is to be kept, is set aside instead."""
+        """Delete the log durably: everything in it is in segments. A damaged or retained log is moved to quarantine
+        instead."""
         ...
 
 
 class WalRecovery(Protocol):
     async def dead_sessions(self, own: SessionId) -> list[SessionId]:
-        """Sessions other than `own` that left a log and no longer hold it, by name."""
+        """Sessions other than `own` with a log that is not locked any more, by name."""
         ...
 
     def read(
         self, session: SessionId, *, start: int = 0, durable_below: int = 0
     ) -> AbstractAsyncContextManager[WalReader]:
-        """Take the session's log for reading; raises `LockedError` while its owner lives. A missing log is empty.
+        """Open the session's log for reading; raises `LockedError` while its owner is alive. A missing log is empty.
 
-        `start` is the mark up to which the session had forgotten its objects (`Wal.forget_below`): reading begins
-        there. Below `durable_below` every object was durable once, as the session itself has said: one that is missing
-        from there on is lost. A log that is not found by number ignores both.
-        """
+        `start` is the number below which the session has deleted its objects (`Wal.delete_below`): reading begins
+        there. Every object below `durable_below` was durable, so a missing one is lost. A disk WAL ignores both."""
         ...
 
     async def remove(self, session: SessionId) -> None:
-        """Delete the session's log durably, or set it aside where it is to be kept; a missing one is fine."""
+        """Delete the session's log durably, or quarantine it if it is retained; no error if it is missing."""
         ...
 
     async def kept(self) -> Sequence[QuarantinedWal]:
-        """The damaged logs that are kept."""
+        """The retained damaged logs."""
         ...
 
     async def discard(self, session: SessionId) -> int:
-        """Delete a log that is kept, and its reports; returns how many files or objects went. The caller has made sure
-        that the session is over and that an operator asked for it."""
+        """Delete a retained log and its reports; returns the number of deleted files or objects. The caller has checked
+        that the session has ended, and that an operator requested it."""
         ...
 
     async def collect(self, ended: Callable[[SessionId], bool], *, now_ms: int) -> int:
-        """Delete what sessions left that ended long ago, by the time `now_ms`; returns how many objects went. `ended`
-        is asked about each session that left something, and must be true only of those that are known to be over for
-        good."""
+        """Delete leftovers of sessions that ended long before `now_ms`; returns the number of deleted objects. `ended`
+        must be true only for sessions that are known to have ended for good."""
         ...
 
 
 class GroupCommit(asyncio.Future[None]):
-    """The future that all appends of a group share. One waiter who gives up must not take it from the others."""
+    """The future that all appends of a group share. Cancelling one waiter doesn't cancel it."""
 
     def cancel(self, msg: object = None) -> bool:
         return False
@@ -222,14 +214,14 @@ class GroupCommit(asyncio.Future[None]):
 
 def fail_quietly(future: asyncio.Future[None], error: Exception) -> None:
     future.set_exception(error)
-    future.exception()  # seen: a producer that has gone leaves nobody to wait for it, which is no news
+    future.exception()  # retrieved, so that asyncio doesn't report an error without waiters
 
 
 log: Final = logging.getLogger(__name__)
 
 
 class WalState:
-    """`is_over`: nothing is taken any more. It is asked with every append, so it is kept, not found out."""
+    """The state of a log. `is_over`: appends are rejected; a plain attribute, because every append reads it."""
 
     __slots__ = ("_has_failed", "_session", "error", "is_closing", "is_over")
 
@@ -248,7 +240,7 @@ class WalState:
         return "failed" if self.error else "closing" if self.is_closing else "open"
 
     def fail(self, error: Exception) -> bool:
-        """The log has failed; whether that is news."""
+        """Note a failure; returns whether it is the first."""
         if self.error is not None:
             return False
         self.error, self.is_over = error, True
@@ -265,7 +257,7 @@ class WalState:
         return self.error
 
     def refused(self) -> asyncio.Future[None]:
-        """For an append that comes too late."""
+        """The error of an append after the end."""
         why = "closed" if self.error is None else self.error
         refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         fail_quietly(refused, AppendFailed(f"write-ahead log is over; session={self._session} why={why}"))

@@ -24,7 +24,7 @@ def is_session_name(name: str) -> bool:
 
 
 def session_dir(root: Path, session: SessionId) -> Path:
-    """The session's own directory: its whole id, never a prefix, so that `orders-1` does not match `orders-1-2`."""
+    """The session's directory, named by its whole id."""
     if not is_session_name(session):
         raise Misconfigured(f"session id can't name a directory; session={session!r} allowed=[A-Za-z0-9_.-]")
     return root / session
@@ -35,7 +35,7 @@ def file_name(sequence: int) -> str:
 
 
 def parse_file_name(name: str) -> int | None:
-    """The sequence number, or None for a file that is not a log's."""
+    """The sequence number; None for other files."""
     match = _FILE_NAME.fullmatch(name)
     return int(match[1]) if match else None
 
@@ -50,7 +50,7 @@ class WalFile:
         self.mark = mark
         self.size_bytes = FILE_HEADER_BYTES
         self.ends: dict[PartitionId, int] = {}
-        """Highest end per partition that is not known to be flushed; empty when nobody needs the file."""
+        """Highest unflushed end per partition; empty when the file is not needed any more."""
         self.groups = 0
         """Groups that are queued or being written."""
         self.handle: AppendFile | None = None
@@ -78,7 +78,7 @@ class WalFileSet:
         return sum(file.size_bytes for file in self.files)
 
     def file_for(self, size_bytes: int) -> WalFile:
-        """The file for an append of this size: the active one, or the next when it is full. An append is never split,
+        """The file for an append of this size: the active one, or the next if it is full. An append is never split,
         so a file may be larger than the limit by the last append, or by a single large one."""
         active = self.active
         if active is not None and (
@@ -91,11 +91,10 @@ class WalFileSet:
         return active
 
     def mark_flushed(self, flushed: Mapping[PartitionId, int]) -> list[WalFile]:
-        """Note what is flushed; strike out and return the files that nobody needs any more.
+        """Note flushed offsets; remove and return the files that are not needed any more.
 
-        Any file may go, not only the oldest: one quiet partition holds back the one file that has its records. The
-        active file goes, too, once it is worth the price of creating the next.
-        """
+        Any file may be removed, not only the oldest: an idle partition retains only the file with its records. The
+        active file is removed as well, once it is large enough to be worth creating the next."""
         for file in self.files:
             _mark_flushed(file.ends, flushed)
         dropped = [file for file in self.files if self._is_unneeded(file)]
@@ -128,7 +127,7 @@ def lock_directory(files: FileSystem, directory: Path) -> Lock:
 
 
 def remove_directory(files: FileSystem, directory: Path) -> None:
-    """Delete a whole log, the lock last, so that whoever is interrupted half-way leaves what can be found again."""
+    """Delete a whole log, the lock last, so that an interrupted deletion is found again."""
     names = [name for name in files.list(directory) if name != LOCK_NAME]
     files.remove(directory, names)
     files.remove(directory, [LOCK_NAME])

@@ -1,8 +1,8 @@
-"""Keeping of disk logs: a damaged log is set aside on its disk, with a report, until an operator discards it.
+"""Quarantine of disk logs: a damaged log is retained on its disk with a report, until an operator discards it.
 
-Data path   none: recovery of a damaged log -> **keeping** (in a thread) -> doctor, an operator's commands
-Owns        the folder beside the logs' root, names in it, the order of steps
-Leaves      what a report says to `session.recovery`, calls to the operating system to `files`
+Data path   none: recovery of a damaged log -> **quarantine** (in a thread) -> doctor, an operator's commands
+Owns        the quarantine folder, names in it, the order of steps
+Leaves      the content of a report to `session.recovery`, system calls to `stores.local_files`
 """
 
 import re
@@ -20,7 +20,7 @@ _REPORT: Final = re.compile(r"report-[0-9]{20}\.json")
 
 
 def quarantine_root(root: Path) -> Path:
-    """Where damaged logs of this root are kept: beside it, on the same disk."""
+    """The quarantine folder of this root: next to it, on the same disk."""
     return root.with_name(f"{root.name}-damaged")
 
 
@@ -29,7 +29,7 @@ def is_quarantined(files: FileSystem, root: Path, session: SessionId) -> bool:
 
 
 def write_report(files: FileSystem, root: Path, session: SessionId, report: bytes, *, number: int) -> None:
-    """From here on the session's log is kept."""
+    """Write a report, which marks the session's log as retained."""
     directory = quarantine_root(root) / session
     files.make_dir(directory)
     with suppress(FileExistsError):
@@ -42,7 +42,7 @@ def write_report(files: FileSystem, root: Path, session: SessionId, report: byte
 
 
 def move_to_quarantine(files: FileSystem, root: Path, session: SessionId, names: Sequence[str]) -> None:
-    """Move these files of the session's log to where it is kept."""
+    """Move these files of the session's log to the quarantine."""
     directory = quarantine_root(root) / session
     files.make_dir(directory)
     files.move(root / session, names, directory)
@@ -68,7 +68,7 @@ def _quarantined_wal(files: FileSystem, directory: Path, session: SessionId) -> 
 
 
 def discard_wal(files: FileSystem, root: Path, session: SessionId) -> int:
-    """The log first, reports last: whoever is interrupted finds it again."""
+    """Delete the log first and reports last, so that an interrupted deletion is found again."""
     directory = quarantine_root(root) / session
     names = _names(files, directory)
     reports = [name for name in names if _REPORT.fullmatch(name)]

@@ -1,6 +1,6 @@
-"""Disk WALs of an agent: new ones, and those that dead sessions left behind.
+"""Disk WALs of an agent: opening new ones, and reading those of dead sessions.
 
-Data path   start -> **recovery** (lock, read, scan) -> the broker publishes what is missing -> remove
+Data path   start -> **disk_recovery** (lock, read, scan) -> session.recovery publishes the entries -> remove
 Owns        which sessions are dead (their lock can be taken), reading a log under its lock, the damage report
 Leaves      entries and damage to `format.wal_file`, epochs and offsets to the broker, damaged logs to `disk_quarantine`
 """
@@ -70,7 +70,7 @@ class DiskWalRecovery:
     async def read(
         self, session: SessionId, *, start: int = 0, durable_below: int = 0
     ) -> AsyncIterator["DiskWalReader"]:
-        session_dir(self._root, session)  # raises for what can't name one
+        session_dir(self._root, session)  # raises for an invalid session id
         lock = await _in_thread(lambda: self._take(session))
         try:
             yield DiskWalReader(session, self._root, self._files, exists=lock is not None)
@@ -83,7 +83,7 @@ class DiskWalRecovery:
             await reading.remove()
 
     async def collect(self, ended: Callable[[SessionId], bool], *, now_ms: int) -> int:
-        """Nothing: a log on disk is removed as a whole, or not at all."""
+        """Does nothing: a disk WAL is always removed completely."""
         return 0
 
     async def kept(self) -> Sequence[QuarantinedWal]:
@@ -94,7 +94,7 @@ class DiskWalRecovery:
         return await _in_thread(lambda: discard_wal(self._files, self._root, session))
 
     def _take(self, session: SessionId) -> Lock | None:
-        """The session's lock, or None where no log is: a directory without lock and files is only being born."""
+        """Lock the session's log; None if there is none: a directory without lock and files is being created."""
         directory = session_dir(self._root, session)
         try:
             return self._files.lock(directory / LOCK_NAME)
@@ -104,12 +104,12 @@ class DiskWalRecovery:
             is_log = any(parse_file_name(name) is not None for name in self._files.list(directory))
         except FileNotFoundError:
             return None
-        # Files without a lock: somebody copied them here by hand.
+        # Files without a lock were copied here by hand.
         return self._files.create_locked(directory / LOCK_NAME) if is_log else None
 
 
 class DiskWalReader:
-    """A dead session's log under our lock; implements `WalReading`."""
+    """A dead session's log under our lock; implements `WalReader`."""
 
     def __init__(self, session: SessionId, root: Path, files: FileSystem, *, exists: bool) -> None:
         self._session = session
@@ -135,11 +135,11 @@ class DiskWalReader:
         return await _in_thread(self._file_names)
 
     def is_damaged(self, name: str) -> bool:
-        """Whether something in a file that was read can't be used."""
+        """Whether a file that was read has damage."""
         return name in self._damaged
 
     async def entries_in(self, name: str) -> AsyncIterator[WalEntry]:
-        """The good entries of one file."""
+        """The valid entries of one file."""
         before = self._damage
         async for entry in self._entries_of(name):
             yield entry
@@ -147,14 +147,14 @@ class DiskWalReader:
         self._report(name, before)
 
     async def remove_file(self, name: str) -> None:
-        """Delete one file durably: everything in it is published elsewhere. A damaged one is set aside."""
+        """Delete one file durably: everything in it is in segments. A damaged one is quarantined."""
         if name in self._damaged:
             await _in_thread(lambda: move_to_quarantine(self._files, self._root, self._session, [name]))
         else:
             await _in_thread(lambda: self._files.remove(self._directory, [name]))
 
     async def _entries_of(self, name: str) -> AsyncIterator[WalEntry]:
-        """One file is in memory at a time, and one bounded list of its entries."""
+        """Read entries with one file at a time in memory, and a bounded list of its entries."""
         data, holes = await _in_thread(lambda: self._files.read_around(self._directory / name))
         unreadable = sum(hole.end - hole.start for hole in holes)
         self._damage = replace(self._damage, unreadable_bytes=self._damage.unreadable_bytes + unreadable)
@@ -205,8 +205,8 @@ class DiskWalReader:
 
 
 def _is_loss(damage: CorruptRange, holes: Sequence[ByteRange]) -> bool:
-    """Whether acknowledged entries may have stood there. A loss of power may tear the end of a file, also of one that
-    has a successor; not its beginning, nor what the disk does not give back."""
+    """Whether acknowledged entries may be lost. A power cut may tear the end of a file, also of one with a successor,
+    but not its beginning, and it causes no read errors."""
     end = damage.position + damage.length
     is_unreadable = any(hole.start < end and damage.position < hole.end for hole in holes)
     return not damage.tail or damage.position == 0 or is_unreadable

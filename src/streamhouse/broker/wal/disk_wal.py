@@ -2,12 +2,11 @@
 
 Data path   log -> **append** (queue, on the loop) -> worker thread: writev, fsync by policy -> future of the group
 Owns        the session's directory and its lock; groups and their order; when a file is synced; the end of the log
-Leaves      entry bytes to `format.wal_file`, the choice of files to `disk_files`, what is done to them in threads to
-            `folder`
+Leaves      entry bytes to `format.wal_file`, the choice of files and blocking steps to `disk_files`
 
 Policies    always    an append is done when it is written and synced
             interval  done when it is written; dirty files are synced every `fsync_interval_ms`, in order
-            never     done when it is written; the operating system syncs when it likes
+            never     done when it is written; syncing is left to the operating system
 Invariants  one group is written at a time, in the order of the appends; a group never spans two files
             after any failed write or sync the log is over, and the file is never synced again: the kernel may have
             dropped the dirty pages, so that a second sync would succeed without having written them
@@ -55,7 +54,7 @@ _POLICIES: Final = ("always", "interval", "never")
 
 
 class DiskWalSettings(Protocol):
-    """What is read of `config.WalSettings`."""
+    """The part of `config.WalSettings` that is used here."""
 
     @property
     def fsync(self) -> str: ...
@@ -68,7 +67,7 @@ class DiskWalSettings(Protocol):
 
 
 class _Group:
-    """Appends that are written, and acknowledged, together."""
+    """Appends that are written and acknowledged together."""
 
     __slots__ = ("buffers", "commit", "file", "size_bytes")
 
@@ -80,7 +79,7 @@ class _Group:
 
 
 class DiskWal:
-    """One session's log. Made by `open_disk_wal`."""
+    """One session's log. Created by `open_disk_wal`."""
 
     def __init__(
         self,
@@ -118,9 +117,9 @@ class DiskWal:
         self._current: WalFile | None = None
         """The file written last; it is open."""
         self._retired: list[WalFile] = []
-        """Files written wholly that the next sync will close; only with `interval`."""
+        """Complete files that the next sync closes; only with `interval`."""
         self._leftover: list[str] = []
-        """Files that nobody needs and that could not be removed."""
+        """Unneeded files that could not be removed."""
         self._removals: list[asyncio.Future[None]] = []
         self._dirty = asyncio.Event()
         self._sync_job: asyncio.Future[None] | None = None
@@ -168,7 +167,7 @@ class DiskWal:
         return 0
 
     async def delete_below(self, sequence: int) -> None:
-        """Nothing to do: `truncate` removes files by itself, and whoever reads a directory sees which are left."""
+        """Does nothing: `truncate` removes files, and a reader lists the directory."""
 
     # --- appending
 
@@ -177,20 +176,20 @@ class DiskWal:
             return self._ending.refused()
         size = sum([len(entry[4]) for entry in entries]) + ENTRY_HEADER_BYTES * len(entries)
         limit = self._settings.max_pending_bytes
-        # An empty append only asks when everything before it is done.
+        # An empty append completes after all earlier ones.
         if size and self._queued_bytes and self._queued_bytes + size > limit:
             raise Overloaded("write-ahead log", limit_bytes=limit, retry_after_s=_RETRY_AFTER_S)
         group = self._group_for(size)
         self._add(group, entries)
         self._queued_bytes += size
         if self._job is None and not self._is_due:
-            # Not at once: whoever else appends in this turn of the loop joins the group.
+            # Not at once, so that other appends of this turn of the event loop join the group.
             self._is_due = True
             self._loop.call_soon(self._write_next)
         return group.commit
 
     def _group_for(self, size: int) -> _Group:
-        """The group that is forming, or a new one when it is large enough or the file changes."""
+        """The current group, or a new one if it is full or the file changes."""
         file = self._ledger.file_for(size)
         if self._queue:
             group = self._queue[-1]
@@ -202,7 +201,7 @@ class DiskWal:
         return group
 
     def _add(self, group: _Group, entries: Sequence[WalEntry]) -> None:
-        # Here, not in the worker: each time the worker needs the interpreter it may wait for the loop to let go of it.
+        # Here, not in the worker, which may wait for the GIL each time it runs Python code.
         file, ends, buffers = group.file, group.file.ends, group.buffers
         start = position = file.size_bytes
         for entry in entries:
@@ -228,7 +227,7 @@ class DiskWal:
         self._job.add_done_callback(partial(self._written, group))
 
     def _finished_before(self, file: WalFile) -> WalFile | None:
-        """The file before this one, when it is the worker who shall close it."""
+        """The previous file if the worker must close it."""
         before, self._current = self._current, file
         if before is None or before is file:
             return None
@@ -239,7 +238,7 @@ class DiskWal:
         return None
 
     def _write(self, group: _Group, finished: WalFile | None) -> None:
-        """In the worker thread."""
+        """Runs in the worker thread."""
         file = group.file
         if finished is not None:
             close_file(finished)
@@ -264,7 +263,7 @@ class DiskWal:
             group.commit.set_result(None)
 
     def _fail(self, error: Exception, *groups: _Group) -> None:
-        """The log is over: everything that waits fails, and nothing is tried again."""
+        """End the log: all waiting appends fail, and nothing is retried."""
         self._ending.fail(error)
         waiting = [*groups, *([self._writing] if self._writing else []), *self._queue]
         self._queue.clear()
@@ -283,15 +282,15 @@ class DiskWal:
             if self._ending.error is not None:
                 return
             self._dirty.clear()
-            # In a job of its own, which outlives a cancelled syncer: `aclose` must know how the sync ended.
+            # In a separate job that outlives a cancelled syncer: `aclose` needs the sync's outcome.
             self._sync_job = job = self._loop.run_in_executor(self._executor, sync_and_close, *self._to_sync())
             job.add_done_callback(self._synced)
             await asyncio.wait((job,))
             if _error_of(job) is not None:
-                return  # by itself, whoever is told first: no file is synced again after this
+                return  # no file is synced again after a failure
 
     def _to_sync(self) -> tuple[list[WalFile], WalFile | None]:
-        """Files to sync and close, and the one to sync only; a file without a handle has nothing written."""
+        """Files to sync and close, and the file to sync only; a file without a handle has no data."""
         retired, self._retired = self._retired, []
         current = self._current
         return retired, current if current is not None and current.handle is not None else None
@@ -321,12 +320,12 @@ class DiskWal:
     def _removed(self, names: list[str], removal: asyncio.Future[None]) -> None:
         self._removals.remove(removal)
         if (error := _error_of(removal)) is not None:
-            # Nothing is lost by a file too many, so this is not the end of the log; the next call tries again.
+            # A remaining file is harmless, so the log continues; the next call retries.
             self._leftover += names
             log.warning("wal files not removed", extra={"session": self._session, "files": names, "why": str(error)})
 
     def _let_go(self, file: WalFile) -> bool:
-        """Whether the caller must close a dropped file, because neither the writer nor the syncer will."""
+        """Whether the caller must close a removed file, because neither the writer nor the syncer will."""
         file.is_gone = True
         if file is not self._current:
             return False
@@ -366,10 +365,10 @@ class DiskWal:
             await asyncio.wait((self._syncer,))
         if (job := self._sync_job) is not None:
             await asyncio.wait((job,))
-            self._synced(job)  # before the caller looks at `failed`
+            self._synced(job)  # before the caller reads `failed`
 
     def _finish(self, retired: list[WalFile], current: WalFile | None, must_sync: bool, remove: bool) -> None:
-        """In the worker thread, when nothing else runs there any more."""
+        """Runs in the worker thread as its last job."""
         files = [*retired, current] if current is not None else retired
         try:
             if must_sync:
@@ -393,11 +392,11 @@ async def open_disk_wal(
     max_group_bytes: int = MAX_GROUP_BYTES,
     renew_bytes: int = RENEW_BYTES,
 ) -> DiskWal:
-    """Begin the log of a new session in `{root}/{session}/`; its id must never have been used before."""
+    """Create the log of a new session in `{root}/{session}/`; its id must be unused."""
     if settings.fsync not in _POLICIES:
         raise Misconfigured(f"unknown fsync policy; fsync={settings.fsync!r} known={','.join(_POLICIES)}")
     directory = session_dir(root, session)
-    # A thread to write and, where the ack does not wait for it, one to sync: else every sync would hold up the writes.
+    # A writer thread and, if acks don't wait for syncs, a syncer thread, so that syncs don't delay writes.
     executor = ThreadPoolExecutor(2 if settings.fsync == "interval" else 1, thread_name_prefix="wal")
     try:
         lock = await asyncio.get_running_loop().run_in_executor(executor, lock_directory, files, directory)

@@ -24,9 +24,9 @@ from streamhouse.stores.objects.base import ObjectMeta, ObjectStore
 class RetainedObjects:
     def __init__(self) -> None:
         self._ends: dict[PartitionId, deque[tuple[int, int]]] = {}
-        """Per partition (end, sequence) of the objects that hold entries of it which are not known to be flushed."""
+        """Per partition (end, sequence) of the objects with unflushed entries of it."""
         self._holders: dict[int, int] = {}
-        """Per sequence how many partitions hold it back."""
+        """Per sequence the number of partitions that retain it."""
         self._sizes: dict[int, int] = {}
         self.durable_below = 0
         self._first_retained = 0
@@ -42,7 +42,7 @@ class RetainedObjects:
         return self._first_retained
 
     def note(self, sequence: int, partition: PartitionId, end: int) -> None:
-        """The object will hold entries of the partition below `end`. Sequences never go down from call to call."""
+        """Note that the object will contain entries of the partition below `end`. Sequences never decrease."""
         ends = self._ends.get(partition)
         if ends is None:
             ends = self._ends[partition] = deque()
@@ -57,12 +57,12 @@ class RetainedObjects:
         self._sizes[sequence] = size_bytes
 
     def durable(self, sequence: int) -> None:
-        """This object and all below it are durable."""
+        """Note that this object and all below it are durable."""
         self.durable_below = sequence + 1
         self._advance()
 
     def mark_flushed(self, flushed: Mapping[PartitionId, int]) -> None:
-        """Entries of these partitions below these offsets are published elsewhere."""
+        """Note that entries of these partitions below these offsets are in segments."""
         for partition, offset in flushed.items():
             ends = self._ends.get(partition)
             while ends and ends[0][0] <= offset:
@@ -72,7 +72,7 @@ class RetainedObjects:
         self._advance()
 
     def deleted(self, sequence: int) -> None:
-        """The object was deleted."""
+        """Note that the object was deleted."""
         self.size_bytes -= self._sizes.pop(sequence, 0)
 
     def _release(self, sequence: int) -> None:
@@ -83,7 +83,7 @@ class RetainedObjects:
             del self._holders[sequence]
 
     def _advance(self) -> None:
-        # Not past what isn't durable: recovery would begin behind a number that may yet be missing.
+        # Only up to the durable end: otherwise recovery would begin after a number that may be missing.
         while self._first_retained < self.durable_below and self._first_retained not in self._holders:
             self._first_retained += 1
 
@@ -92,8 +92,7 @@ log: Final = logging.getLogger(__name__)
 
 
 async def delete_all(objects: ObjectStore, keys: Iterable[str], *, at_once: int) -> AsyncIterator[str]:
-    """Delete in order, `at_once` at a time; tells the keys that are gone. Ends early when the store is in trouble:
-    the rest would only wait for the same answer."""
+    """Delete in order, `at_once` concurrently; yields deleted keys. Stops at the first error of the store."""
     coming = iter(keys)
     while some := list(islice(coming, at_once)):
         gone = await asyncio.gather(*(_delete(objects, key) for key in some))
@@ -116,12 +115,13 @@ async def _delete(objects: ObjectStore, key: str) -> bool:
 async def delete_leftovers(
     objects: ObjectStore, ended: Callable[[SessionId], bool], *, before_ms: int, at_once: int
 ) -> int:
-    """Delete all objects of ended sessions that wrote nothing since `before_ms`; returns how many went."""
+    """Delete all objects of ended sessions that wrote nothing since `before_ms`; returns the number of deleted
+    objects."""
     gone = 0
     async for session, found in _by_session(objects):
         if not ended(session) or any(meta.modified_at_ms >= before_ms for meta in found):
             continue
-        # Data first: whoever is interrupted leaves the seal.
+        # Data first, so that an interrupted deletion leaves the seal.
         ordered = sorted(found, key=lambda meta: (meta.size_bytes <= SEAL_BYTES, meta.key))
         deleted = [key async for key in delete_all(objects, [meta.key for meta in ordered], at_once=at_once)]
         gone += len(deleted)
@@ -130,7 +130,7 @@ async def delete_leftovers(
 
 
 async def _by_session(objects: ObjectStore) -> AsyncIterator[tuple[SessionId, list[ObjectMeta]]]:
-    """Objects come in the order of their keys, so those of a session come together. Keys of others are passed over."""
+    """Group objects by session: they are listed in key order. Other keys are skipped."""
     session: SessionId | None = None
     found: list[ObjectMeta] = []
     async for meta in objects.list(WAL_PREFIX):

@@ -1,4 +1,4 @@
-"""Damaged object WALs: how damage is told from the end of a log, and how a damaged log is kept.
+"""Quarantine of object logs: distinguishes damage from the end of a log, and retains damaged logs.
 
 Data path   object recovery, at a missing number -> **quarantine** -> damage or end of the log; reports -> doctor
 Owns        what the objects above a missing number prove; the reports in the store, and deleting them with their log
@@ -35,22 +35,22 @@ from streamhouse.stores.objects.base import ObjectExists, ObjectMissing, ObjectS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectsAbove:
-    """`durable_below`: every lower number was durable once. `is_complete`: all objects above say so much; False where
-    one was written by an earlier release, or its header can't be read."""
+    """`durable_below`: every lower number was durable. `is_complete`: False if an object above was written by an
+    earlier release, or its header can't be read."""
 
     durable_below: int = 0
     is_complete: bool = True
 
 
 async def objects_above(objects: ObjectStore, session: SessionId, sequence: int) -> ObjectsAbove:
-    """What the session's objects with a higher number than `sequence` say."""
+    """Read the durable mark from the session's objects with a number above `sequence`."""
     numbers = [
         name.sequence
         async for meta in objects.list(wal_prefix(session))
         if meta.size_bytes != SEAL_BYTES and (name := parse_wal_key(meta.key)) is not None and name.sequence > sequence
     ]
     is_complete = True
-    # What they say never goes down from number to number, so the highest that can be read has said it all.
+    # The mark never decreases from number to number, so the highest readable object is enough.
     for number in reversed(numbers):
         header = await _header(objects, session, number)
         if header is not None and header.durable_below is not None:
@@ -73,7 +73,7 @@ async def _header(objects: ObjectStore, session: SessionId, number: int) -> Obje
 
 
 async def quarantine_wal(objects: ObjectStore, session: SessionId, report: bytes, *, number: int) -> None:
-    with suppress(ObjectExists):  # our own, whose answer was lost
+    with suppress(ObjectExists):  # our own write, whose response was lost
         await objects.put_new(damage_report_key(session, number), [report])
 
 
@@ -109,7 +109,7 @@ async def _quarantined_wal(objects: ObjectStore, session: SessionId) -> Quaranti
 
 
 async def discard_wal(objects: ObjectStore, session: SessionId, *, at_once: int) -> int:
-    """Data first, reports last: whoever is interrupted finds the log again. Seals stay."""
+    """Delete data first and reports last, so that an interrupted deletion is found again. Seals are kept."""
     if not await is_quarantined(objects, session):
         return 0
     data = [meta.key async for meta in objects.list(wal_prefix(session)) if meta.size_bytes != SEAL_BYTES]

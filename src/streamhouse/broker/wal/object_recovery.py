@@ -1,17 +1,17 @@
-"""Recovery of object logs: what a dead session left in the object store, and the seal that ends it.
+"""Recovery of object WALs: reading the objects of a dead session, and the seal that ends its log.
 
-Data path   death -> **recovery** (read numbers in order, seal the first that is missing) -> broker publishes
-Owns        reading a log to its end; making that end final; what of a log may be deleted
-Leaves      who is dead, who may recover and where reading begins to the metadata store; bytes to `format.wal_object`;
-            logs that are kept to `object_quarantine`
+Data path   dead session -> **object_recovery** (read numbers in order, seal the first missing one) -> session.recovery
+Owns        reading a log to its end; sealing that end; which objects may be deleted
+Leaves      dead sessions, claims and the start of reading to the metadata store; bytes to `format.wal_object`; retained
+            logs to `object_quarantine`
 
-Fencing by collision: names are written create-only, so at the first missing number either the seal stands, and every
-later PUT of the session fails there, or a late PUT stands, and it is part of the log. One seal is enough, because the
-session acknowledges in the order of its numbers. A seal outlives everybody who could write below its prefix: it is
-deleted by `collect` alone (decision 0009).
+Fencing by collision: objects are written create-only, so at the first missing number either the seal is written, and
+every later PUT of the session fails there, or a late PUT is first and is part of the log. One seal is enough, because
+the session acknowledges in the order of its numbers. A seal must outlive every process that could write below its
+prefix: only `collect` deletes it (decision 0009).
 
-A missing number that was durable once (`object_quarantine`) is not the end but damage: reading goes on behind it, and
-nothing of the log is deleted until an operator says so.
+A missing number that was durable (`object_quarantine`) is not the end but damage: reading continues after it, and
+nothing of the log is deleted until an operator discards it.
 """
 
 import asyncio
@@ -47,24 +47,24 @@ from streamhouse.stores.objects.base import ObjectExists, ObjectMissing, ObjectS
 log: Final = logging.getLogger(__name__)
 
 PIECE_BYTES: Final = 4 * 1024 * 1024
-"""Of an object that is larger only the first piece is read ahead, so that memory stays bounded."""
+"""Objects above this size are only partly read ahead, so that memory stays bounded."""
 _READS: Final = 3
-"""What is damaged is read so often before it is believed: a wrong bit may have come on the way."""
+"""Reads of a damaged object before the damage is accepted: it may have happened in transit."""
 _SEAL_ATTEMPTS: Final = 5
 _LOST: Final = WalObject(items=())
-"""Stands for an object that was durable once and is not there any more."""
+"""Marks an object that was durable and is missing."""
 _MAX_POSITIONS: Final = 100
 
 
 class ObjectWalFactory:
-    """The logs in one object store; implements `Wals`."""
+    """The logs in one object store; implements `WalFactory`."""
 
     kind: Final = "object"
 
     def __init__(self, objects: ObjectStore, settings: WalSettings, *, clock: Clock, ids: Ids) -> None:
         self.objects = objects
         self.by = "nobody"
-        """Who seals: the session that was opened last."""
+        """The name in seals: the session that was opened last."""
         self._settings = settings
         self._clock = clock
         self._ids = ids
@@ -80,12 +80,12 @@ class ObjectWalFactory:
         return self._clock.now_ms()
 
     async def open(self, session: SessionId) -> ObjectWal:
-        """Begin the log of a new session; its id must never have been used before."""
+        """Create the log of a new session; its id must be unused."""
         self.by = session
         return ObjectWal(self.objects, session, self._settings, clock=self._clock, ids=self._ids)
 
     async def dead_sessions(self, own: SessionId) -> list[SessionId]:
-        """Nobody: an object store can't tell who is dead. The metadata store can."""
+        """Always empty: only the metadata store knows dead sessions of object WALs."""
         return []
 
     @asynccontextmanager
@@ -99,8 +99,8 @@ class ObjectWalFactory:
             await reading.aclose()
 
     async def remove(self, session: SessionId, *, below: int | None = None) -> None:
-        """Delete the session's data, never its seals, and nothing of a log that is kept. What can't be deleted now is
-        left to `collect`; so is what has a number of `below` or above."""
+        """Delete the session's data below `below`, never its seals, and nothing of a retained log. The rest, and failed
+        deletions, are left to `collect`."""
         try:
             if await is_quarantined(self.objects, session):
                 return
@@ -119,9 +119,9 @@ class ObjectWalFactory:
     async def collect(
         self, ended: Callable[[SessionId], bool], *, now_ms: int, older_than_s: float | None = None
     ) -> int:
-        """Delete everything, seals too, of sessions that ended and have written nothing for so long; returns how many
-        objects went. `ended` must be true only of sessions that the metadata store knows to be over for good. Logs that
-        are kept stay."""
+        """Delete everything, including seals, of ended sessions that have written nothing for `older_than_s`; returns
+        the number of deleted objects. `ended` must be true only for sessions that the metadata store knows as ended for
+        good. Retained logs are skipped."""
         age_s = self._settings.seal_retention_s if older_than_s is None else older_than_s
         before_ms = now_ms - round(age_s * 1000)
         kept = await quarantined_sessions(self.objects)
@@ -136,12 +136,12 @@ class ObjectWalFactory:
         return await quarantined_wals(self.objects)
 
     async def discard(self, session: SessionId) -> int:
-        """Seals stay, for `collect`."""
+        """Delete a retained log except its seals, which `collect` deletes."""
         return await discard_wal(self.objects, session, at_once=self._settings.deletes)
 
 
 class ObjectWalReader:
-    """A dead session's log from `start` on; implements `WalReading`."""
+    """A dead session's log from `start` on; implements `WalReader`."""
 
     def __init__(self, wals: ObjectWalFactory, session: SessionId, *, start: int, durable_below: int = 0) -> None:
         self._wals = wals
@@ -151,9 +151,9 @@ class ObjectWalReader:
         self._ahead: deque[asyncio.Task[bytes | None]] = deque()
         self._damage = DamageReport()
         self._durable_below = max(start, durable_below)
-        """Below it everything was durable once, as far as anything that was read says."""
+        """All numbers below were durable, according to what was read."""
         self._end: int | None = None
-        """Above it nothing may be deleted: what is there can't say whether it was acknowledged."""
+        """Objects above may not be deleted: it is unknown whether they were acknowledged."""
 
     def __repr__(self) -> str:
         return f"<ObjectWalReader {self._session} start={self._start} read={self._damage.files}>"
@@ -166,12 +166,12 @@ class ObjectWalReader:
         await quarantine_wal(self._objects, self._session, report, number=number)
 
     async def remove(self) -> None:
-        """A damaged log stays where it is."""
+        """Delete the log's data; a damaged log is kept in place."""
         if self._damage.is_clean:
             await self._wals.remove(self._session, below=self._end)
 
     async def aclose(self) -> None:
-        """Nothing is read ahead any more."""
+        """Stop reading ahead."""
         ahead, self._ahead = self._ahead, deque()
         for task in ahead:
             task.cancel()
@@ -191,14 +191,13 @@ class ObjectWalReader:
             sequence += 1
 
     async def _next(self, sequence: int) -> WalObject | None:
-        """The object of this number, `_LOST` where it was durable and is gone; None when the log ends before it, for
-        ever."""
+        """The object of this number; `_LOST` if it was durable and is missing; None if the log is sealed before it."""
         for number in range(sequence + len(self._ahead), sequence + self._wals.read_ahead + 1):
             self._ahead.append(asyncio.create_task(self._first_piece(number), name=f"wal-read-{number}"))
         piece = await self._ahead.popleft()
         if piece is None:
-            # What was read ahead may be out of date: only a create tells whether the name is still free, and only
-            # another look whether what was durable is gone.
+            # A read-ahead may be out of date: only a create shows that the name is free, and only another read that a
+            # durable object is missing.
             is_lost = await self._was_durable(sequence)
             piece = await (self._first_piece(sequence) if is_lost else self._seal(sequence))
             if piece is None:
@@ -206,24 +205,26 @@ class ObjectWalReader:
         found = await self._read(sequence, piece)
         if isinstance(found, Seal):
             if await self._was_durable(sequence):
-                return _LOST  # whoever sealed took the gap for the end
+                return _LOST  # an earlier recovery treated the gap as the end
             log.info("wal was sealed before", extra={"session": self._session, "sequence": sequence, "by": found.by})
             return None
         return found
 
     async def _was_durable(self, sequence: int) -> bool:
-        """Whether the session had an object of this number, and may have acknowledged it."""
+        """Whether the object of this number was durable and may have been acknowledged."""
         if sequence >= self._durable_below:
             above = await objects_above(self._objects, self._session, sequence)
             self._durable_below = max(self._durable_below, above.durable_below)
             if not above.is_complete and sequence >= self._durable_below:
                 self._end = sequence
                 fields = {"session": self._session, "sequence": sequence}
-                log.warning("wal objects behind a gap are left: they don't say whether they count", extra=fields)
+                log.warning(
+                    "wal objects after a gap are kept: it is unknown whether they were acknowledged", extra=fields
+                )
         return sequence < self._durable_below
 
     async def _seal(self, sequence: int) -> bytes | None:
-        """End the log here, unless somebody was faster: then the first piece of what he wrote."""
+        """Seal the log here; if the name is taken, return the first part of that object."""
         seal = Seal(session=self._session, sequence=sequence, by=self._wals.by, at_ms=self._wals.now_ms())
         key = wal_key(self._session, sequence)
         for _ in range(_SEAL_ATTEMPTS):
@@ -231,7 +232,7 @@ class ObjectWalReader:
                 await self._objects.put_new(key, [encode_seal(seal)])
             except ObjectExists:
                 if (piece := await self._first_piece(sequence)) is not None:
-                    return piece  # a late PUT, the seal of a recoverer before us, or our own whose answer was lost
+                    return piece  # a late PUT, the seal of an earlier recovery, or our own whose response was lost
             else:
                 log.info("wal sealed", extra={"session": self._session, "sequence": sequence})
                 return None
@@ -246,13 +247,13 @@ class ObjectWalReader:
             return self._unreadable(sequence, error)
 
     def _unreadable(self, sequence: int, error: CorruptObject) -> bytes:
-        """Nothing can be read there: all of it is damage."""
+        """Count an unreadable object as damage."""
         fields = {"session": self._session, "sequence": sequence, "why": error.why}
         log.error("a wal object can't be read", extra=fields)
         return b""
 
     async def _read(self, sequence: int, piece: bytes) -> WalObject | Seal:
-        """What the object holds; a damaged one is read again, and counts as what was best of it."""
+        """The content of an object; a damaged one is read again, and the best read counts."""
         best = await self._decode(sequence, piece)
         for _ in range(_READS - 1):
             if isinstance(best, Seal) or not best.damage:

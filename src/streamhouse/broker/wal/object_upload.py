@@ -30,11 +30,11 @@ from streamhouse.stores.objects.base import Buffers, ObjectExists, ObjectMissing
 log: Final = logging.getLogger(__name__)
 
 READ_BACKS: Final = 3
-"""A stranger's content is believed only when it was read so often: a wrong bit on the way is no reason to die."""
+"""Reads of unexpected content before it is accepted: it may have been damaged in transit."""
 
 
 class UploadSettings(Protocol):
-    """What is read of `config.WalSettings`."""
+    """The part of `config.WalSettings` that is used here."""
 
     @property
     def retry_s(self) -> float: ...
@@ -43,7 +43,7 @@ class UploadSettings(Protocol):
 
 
 class Uploader:
-    """Puts the objects of one session; several at once."""
+    """Uploads the objects of one session, several concurrently."""
 
     def __init__(
         self, objects: ObjectStore, session: SessionId, settings: UploadSettings, *, clock: Clock, ids: Ids
@@ -57,7 +57,7 @@ class Uploader:
         self.retries = 0
 
     async def upload(self, sequence: int, body: Buffers) -> None:
-        """Return when the object is durable with this body; raise `SessionSealed` when it never will be."""
+        """Return when the object is durable with this body; raises `SessionSealed` if it never will be."""
         settings = self._settings
         backoff = Backoff(self._clock, self._ids, first_s=settings.retry_s, max_s=settings.retry_max_s)
         while not await self._is_there_after_try(sequence, body):
@@ -78,7 +78,7 @@ class Uploader:
         return True
 
     async def _is_ours(self, key: str, sequence: int, body: Buffers) -> bool:
-        """Whether the name is taken by our own write; False when it is free after all."""
+        """Whether the existing object is our own write; False if there is none."""
         ours = b"".join(body)
         for _ in range(READ_BACKS):
             try:
@@ -89,19 +89,17 @@ class Uploader:
                 return True
             if (seal := decode_seal(memoryview(found), session=self._session, sequence=sequence)) is not None:
                 raise SessionSealed(self._session, sequence=sequence, why=f"by={seal.by} at_ms={seal.at_ms}")
-        raise SessionSealed(
-            self._session, sequence=sequence, why="by=unknown what=the name holds somebody else's object"
-        )
+        raise SessionSealed(self._session, sequence=sequence, why="by=unknown what=the key has another writer's object")
 
 
 COPIED_BELOW_BYTES: Final = 64 * 1024
 PIECE_BYTES: Final = 256 * 1024
-"""Small ones are joined when they are so much together. Not a growing buffer: that would copy them again and again."""
+"""Size at which small batches are joined to one piece; a growing buffer would copy them repeatedly."""
 FRAME_BYTES: Final = 2 * COPY_BYTES
 
 
 class WalObjectBuffer:
-    """Appends that become durable, and are acknowledged, together."""
+    """Appends that become durable and are acknowledged together."""
 
     __slots__ = (
         "_mark",
@@ -132,12 +130,12 @@ class WalObjectBuffer:
         self.entries = 0
         self.batch_bytes = 0
         self.size_bytes = FRAME_BYTES
-        """Of the whole object."""
+        """Size of the whole object."""
         self.is_over = False
-        """Whether its time is over: it goes as soon as a PUT may begin."""
+        """Whether it is due: it is uploaded as soon as a PUT may start."""
         self._pieces: list[Buffer] = []
         self._small: list[Buffer] = []
-        """Headers and small batches that are not part of a piece yet."""
+        """Headers and small batches that are not joined to a piece yet."""
         self._small_bytes = 0
 
     def __repr__(self) -> str:
@@ -146,7 +144,7 @@ class WalObjectBuffer:
 
     @property
     def append_bytes(self) -> int:
-        """Bytes of the entries alone: what the appends brought."""
+        """Bytes of the entries, without the object's header."""
         return self.size_bytes - FRAME_BYTES
 
     def add(self, entries: Iterable[WalEntry]) -> None:
@@ -174,7 +172,7 @@ class WalObjectBuffer:
         self._small_bytes = 0
 
     def body(self, *, durable_below: int) -> Sequence[Buffer]:
-        """The whole object; nothing may be added any more. It says that all below `durable_below` are durable."""
+        """The whole object, with the mark `durable_below`; nothing may be added after this."""
         header = encode_header(
             ObjectHeader(
                 session=self._session,
@@ -189,5 +187,5 @@ class WalObjectBuffer:
         return (header, *self._pieces, header)
 
     def release_body(self) -> None:
-        """The bytes are durable: no second copy of them is kept while earlier windows are still on their way."""
+        """Free the bytes after the upload, while earlier windows are still in flight."""
         self._pieces.clear()

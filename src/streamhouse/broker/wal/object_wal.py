@@ -1,14 +1,14 @@
-"""Object WAL: every short while one object with what all partitions received, several on their way at once.
+"""Object WAL: at a short interval, one object with the appends of all partitions; several in flight.
 
 Data path   log -> **append** (queue, on the loop) -> window -> PUT -> acks in the order of the numbers
-Owns        when a window is sent, its number, the order of acknowledgement, the end of the log
-Leaves      the bytes and the upload of one object to `object_upload`, what is still needed, and deleting the rest, to
+Owns        when a window is uploaded, its number, the order of acknowledgements, the end of the log
+Leaves      the bytes and the upload of one object to `object_upload`, retained objects and deletion to
             `object_cleanup`, reading to `object_recovery` (decision 0009)
 
 Invariants  numbers begin at 0 and have no gaps; a window has its number, and its key, for good
-            an append is done when its object and all objects before it are durable: whoever reads the numbers in order
-            and stops at the first that is missing has everything that was acknowledged
-            objects are deleted below the mark that `delete_below` was told, and nowhere else while the session lives
+            an append is done when its object and all objects before it are durable: a reader that stops at the first
+            missing number has everything that was acknowledged
+            while the session is alive, only objects below the number passed to `delete_below` are deleted
 """
 
 import asyncio
@@ -35,7 +35,7 @@ _RETRY_AFTER_S: Final = 0.1
 
 
 class ObjectWalSettings(Protocol):
-    """What is read of `config.WalSettings`."""
+    """The part of `config.WalSettings` that is used here."""
 
     @property
     def window_ms(self) -> int: ...
@@ -58,9 +58,9 @@ class ObjectWalSettings(Protocol):
 def is_due(
     window: WalObjectBuffer, *, is_last: bool, under_way: int, quiet_s: float, settings: ObjectWalSettings
 ) -> bool:
-    """Whether the oldest waiting window goes now: at once when none was sent for the length of a window, so that a
-    trickle doesn't wait and a crowd doesn't cost more; else when it is full, and never more than the limit at a time.
-    One that is not the last is full."""
+    """Whether the oldest waiting window is uploaded now: at once if none was for the length of a window, so that few
+    appends don't wait; otherwise when it is full; never above the limit of concurrent uploads. A window that is not the
+    last is full."""
     if under_way >= settings.uploads:
         return False
     is_full = not is_last or window.size_bytes >= settings.window_bytes
@@ -68,7 +68,7 @@ def is_due(
 
 
 class ObjectWal:
-    """One session's log; implements `Wal`. Its id must never have been used before."""
+    """One session's log; implements `Wal`. The session id must be unused."""
 
     def __init__(
         self, objects: ObjectStore, session: SessionId, settings: ObjectWalSettings, *, clock: Clock, ids: Ids
@@ -83,11 +83,11 @@ class ObjectWal:
         self._ledger = RetainedObjects()
         self._next_sequence = 0
         self._queue: deque[WalObjectBuffer] = deque()
-        """Windows that were not sent yet; the last one is forming."""
+        """Windows that are not uploaded yet; the last one takes appends."""
         self._unacknowledged: deque[WalObjectBuffer] = deque()
-        """Windows that were sent, in the order of their numbers."""
+        """Windows in flight, in the order of their numbers."""
         self._landed: set[int] = set()
-        """Numbers of those that are durable, but wait for an earlier one."""
+        """Numbers of durable windows that wait for an earlier one."""
         self._uploads: dict[asyncio.Task[None], None] = {}
         self._is_due = False
         self._sent_at = -math.inf
@@ -165,7 +165,7 @@ class ObjectWal:
         return window.commit
 
     def _last_commit(self) -> asyncio.Future[None]:
-        """What is done when everything before is: no object is written only to learn that."""
+        """The commit that is done after all earlier ones, without writing an object."""
         if self._queue:
             return self._queue[-1].commit
         if self._unacknowledged:
@@ -175,7 +175,7 @@ class ObjectWal:
         return done
 
     def _window_for(self, size: int) -> WalObjectBuffer:
-        """The window that is forming, or the next one when it would grow past the limit; an append is never split."""
+        """The current window, or the next one if it would exceed the limit; an append is never split."""
         if self._queue and self._queue[-1].size_bytes + size <= self._settings.window_bytes:
             return self._queue[-1]
         mark = bytes.fromhex(self._ids.token())[:MARK_BYTES]
@@ -185,10 +185,10 @@ class ObjectWal:
         self._look_soon()
         return window
 
-    # --- sending
+    # --- uploading
 
     def _look_soon(self) -> None:
-        """Not at once: whoever else appends in this turn of the loop joins the window."""
+        """Check for due windows in the next turn of the event loop, so that other appends of this turn join."""
         if not self._is_due:
             self._is_due = True
             self._loop.call_soon(self._send_due)
@@ -218,7 +218,7 @@ class ObjectWal:
         upload.add_done_callback(partial(self._uploaded, window))
 
     async def _pace(self) -> None:
-        """End the window that is forming when its time is over; sent or not, the next one has its own time."""
+        """End the current window when its time is over, whether or not it can be uploaded yet."""
         while self._queue and not self._queue[-1].is_over:
             window = self._queue[-1]
             left_s = self._sent_at + self._settings.window_ms / 1000 - self._clock.monotonic()
@@ -245,7 +245,8 @@ class ObjectWal:
         self._send_due()
 
     def _acknowledge(self) -> None:
-        """In the order of the numbers: one that landed before its predecessor is not yet part of the log."""
+        """Acknowledge in the order of numbers: a window that is durable before its predecessor is not part of the log
+        yet."""
         while self._unacknowledged and self._unacknowledged[0].sequence in self._landed:
             window = self._unacknowledged.popleft()
             self._landed.remove(window.sequence)
@@ -257,7 +258,7 @@ class ObjectWal:
             window.commit.set_result(None)
 
     def _fail(self, error: Exception) -> None:
-        """The log is over: everything that waits fails, and nothing is tried again."""
+        """End the log: all waiting appends fail, and nothing is retried."""
         if not self._ending.fail(error):
             return
         waiting = (*self._unacknowledged, *self._queue)
@@ -272,7 +273,7 @@ class ObjectWal:
         for window in waiting:
             fail_quietly(window.commit, why)
 
-    # --- letting go of objects
+    # --- deleting objects
 
     async def truncate(self, flushed: Mapping[PartitionId, int]) -> None:
         self._ledger.mark_flushed(flushed)
@@ -283,14 +284,14 @@ class ObjectWal:
             self._forgetting = self._loop.create_task(self._forget(), name="wal-forget")
 
     async def _forget(self) -> None:
-        # Behind the caller's back, because it is the heartbeat: it must not wait for a store that is away.
+        # In the background, because the caller is the heartbeat: it must not wait for an unavailable store.
         try:
             await self._delete_below(self._forgotten_below)
         finally:
             self._forgetting = None
 
     async def _delete_below(self, end: int) -> None:
-        """In order, so that one number says how far it came; what fails is first in the next call."""
+        """Delete in order, so that one number is the progress; failed deletions are first in the next call."""
         keys = (wal_key(self._session, sequence) for sequence in range(self._deleted_below, end))
         gone: set[int] = set()
         async for key in delete_all(self._objects, keys, at_once=self._settings.deletes):
@@ -316,11 +317,11 @@ class ObjectWal:
                 self._fail(AppendFailed(f"write-ahead log was closed before all was durable; session={self._session}"))
             await self._stop()
         if remove:
-            # Only what is known to be ours: above it there may be a seal.
+            # Only our own objects: above them there may be a seal.
             await self._delete_below(self._next_sequence if self._ending.error is None else self._ledger.durable_below)
 
     async def _finish_queue(self) -> None:
-        """Wait until all is durable, for a while: a store that is away must not keep the session from ending."""
+        """Wait for a limited time until all is durable: an unavailable store must not delay the session's end."""
         if self._ending.error is not None:
             return
         last = self._last_commit()
@@ -336,7 +337,7 @@ class ObjectWal:
             await asyncio.gather(deadline, return_exceptions=True)
 
     async def _stop(self) -> None:
-        """Nothing of ours runs any more when this returns, and no buffer is lent."""
+        """Cancel all tasks; no buffer is in use when this returns."""
         own = [task for task in (*self._uploads, self._pacer, self._forgetting) if task is not None]
         for task in own:
             task.cancel()
