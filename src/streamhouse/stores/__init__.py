@@ -1,1 +1,1 @@
-"""Doors to the outside: objects (records) and metadata (facts). They speak bytes and rows, never protocols."""
+"""Stores: objects (records), metadata (rows) and local files. They know bytes and rows, never protocols."""

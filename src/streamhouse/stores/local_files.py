@@ -1,7 +1,7 @@
 """Local files: the interface to the local disk for the WAL, the block cache, the folder store and the data lock.
 
-Owns        what each call promises about durability; complete writes; locks; directories whose entries are durable
-Leaves      which files there are and what they mean to the callers
+Owns        durability of each call; complete writes; locks; directories with durable entries
+Leaves      names and contents of files to the callers
 
 All calls block and are made from worker threads only. Errors of the disk are the operating system's `OSError`.
 Simulations implement the interface with a disk that loses power, tears writes, fills up and fails to sync.
@@ -26,7 +26,7 @@ _datasync: Final = getattr(os, "fdatasync", os.fsync)
 
 
 UNREADABLE: Final = b"\xff"
-"""What stands for a byte that the disk does not give back: zeros would pass for space that was never written."""
+"""Fills bytes that the disk can't read; zeros would look like unwritten space."""
 PAGE_BYTES: Final = 4096
 
 
@@ -38,45 +38,44 @@ class ByteRange(NamedTuple):
 
 
 class LockedError(StreamhouseError):
-    """Somebody alive holds this lock; what it guards is theirs."""
+    """A live process holds this lock."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(f"locked by a live process; path={path}")
 
 
 class AppendFile(Protocol):
-    """A file open for appending. At most one `write` and one `sync` run at a time, perhaps beside each other."""
+    """A file open for appending. At most one `write` and one `sync` run at a time, possibly concurrently."""
 
     def write(self, buffers: Sequence[Buffer]) -> None:
-        """Append all buffers, in order and wholly. After an error any prefix of them may be in the file.
+        """Append all buffers completely, in order. After an error any prefix of them may be in the file.
 
-        What was written survives the death of the process, not a loss of power.
-        """
+        Written bytes survive a crash of the process, but not a power cut."""
         ...
 
     def sync(self) -> None:
-        """Make what was written before the call durable. After an error nothing unsynced may be taken for durable,
-        not even when a later call succeeds: the caller must never sync this file again."""
+        """Make bytes written before the call durable. After an error unsynced bytes never count as durable, even if a
+        later call succeeds: the caller must not sync this file again."""
         ...
 
     def close(self) -> None:
-        """Let go of the file; syncs nothing."""
+        """Close the file without a sync."""
         ...
 
 
 class Lock(Protocol):
-    """Held until released or until the process dies."""
+    """A lock, held until it is released or the process dies."""
 
     def release(self) -> None: ...
 
 
 class FileSystem(Protocol):
     def make_dir(self, path: Path) -> None:
-        """Create the directory and its parents where missing; their names are durable on return."""
+        """Create the directory and missing parents; their entries are durable on return."""
         ...
 
     def create(self, path: Path) -> AppendFile:
-        """Create a file that must not exist yet; its name is durable on return, its content is not."""
+        """Create a file that must not exist; its entry is durable on return, its content is not."""
         ...
 
     def read(self, path: Path) -> bytes:
@@ -84,7 +83,7 @@ class FileSystem(Protocol):
         ...
 
     def read_around(self, path: Path) -> tuple[bytes, Sequence[ByteRange]]:
-        """The whole file, and which spans of it the disk does not give back: those are filled with `UNREADABLE`."""
+        """The whole file, and the ranges that the disk can't read, which are filled with `UNREADABLE`."""
         ...
 
     def size(self, path: Path) -> int:
@@ -96,11 +95,11 @@ class FileSystem(Protocol):
         ...
 
     def remove(self, directory: Path, names: Sequence[str]) -> None:
-        """Remove these files where they exist; durable on return. After an error any of them may be gone."""
+        """Remove these files if they exist; durable on return. After an error any of them may be removed."""
         ...
 
     def remove_dir(self, path: Path) -> None:
-        """Remove an empty directory; durable on return; a missing one is fine."""
+        """Remove an empty directory; durable on return; no error if it is missing."""
         ...
 
     def move(self, directory: Path, names: Sequence[str], to: Path) -> None:
@@ -109,18 +108,18 @@ class FileSystem(Protocol):
         ...
 
     def create_locked(self, path: Path) -> Lock:
-        """Create a lock file that must not exist yet. It appears under its name already locked, so that nobody who
-        looks for abandoned locks can take it between its birth and its locking."""
+        """Create a lock file that must not exist. It is locked before it gets its name, so that a search for abandoned
+        locks can't take it in between."""
         ...
 
     def lock(self, path: Path) -> Lock:
-        """Lock an existing file for this process alone; `LockedError` when somebody holds it, also this process;
-        `FileNotFoundError` when it is missing or was removed meanwhile."""
+        """Lock an existing file exclusively; raises `LockedError` if any process, including this one, holds it, and
+        `FileNotFoundError` if it is missing or was removed meanwhile."""
         ...
 
 
 class LocalFiles:
-    """The real disk."""
+    """The local disk."""
 
     def make_dir(self, path: Path) -> None:
         missing = [directory for directory in (path, *path.parents) if not directory.is_dir()]
@@ -182,7 +181,7 @@ class LocalFiles:
         fd = os.open(unborn, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             _flock(fd, path)
-            # A hard link, not a rename: it refuses to replace a lock that is there.
+            # A hard link, not a rename: it never replaces an existing lock.
             os.link(unborn, path)
             os.unlink(unborn)
             _sync_dir(path.parent)
@@ -204,7 +203,7 @@ class LocalFiles:
 
 
 def _read_pages(fd: int, size: int) -> tuple[bytes, Sequence[ByteRange]]:
-    """Page by page: one that the disk does not give back costs itself and no other."""
+    """Read page by page, so that an unreadable page affects only itself."""
     data, holes = bytearray(), list[ByteRange]()
     for start in range(0, size, PAGE_BYTES):
         length = min(PAGE_BYTES, size - start)
@@ -219,7 +218,7 @@ def _read_pages(fd: int, size: int) -> tuple[bytes, Sequence[ByteRange]]:
             else:
                 holes.append(ByteRange(start, start + length))
         data += page
-        if len(page) < length:  # somebody cut the file meanwhile
+        if len(page) < length:  # the file was truncated meanwhile
             break
     return bytes(data), holes
 
@@ -236,7 +235,7 @@ class _LocalFile:
                 self._write_rest(some, written)
 
     def _write_rest(self, buffers: Sequence[Buffer], written: int) -> None:
-        """The kernel took a part only: a signal came, or the disk filled up and the next try will say so."""
+        """Write the rest after a partial write: after a signal, or on a full disk, where the next write fails."""
         for buffer in buffers:
             view = memoryview(buffer)[written:]
             written = max(0, written - len(buffer))
@@ -274,11 +273,11 @@ def _sync_dir(path: Path) -> None:
 
 
 class SyncFailed(OSError):
-    """The system could not write, and may have dropped what it could not: asking again would prove nothing."""
+    """A sync failed, and the kernel may have dropped the pages: a second sync would prove nothing."""
 
 
 def sync_directory(path: Path) -> None:
-    """Make the entries of a directory durable; raise `SyncFailed` when they may be lost."""
+    """Make the entries of a directory durable; raises `SyncFailed` if they may be lost."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -289,7 +288,7 @@ def sync_directory(path: Path) -> None:
 
 
 def make_durable(path: Path) -> None:
-    """Make a directory and its missing parents; their entries are durable on return."""
+    """Create a directory and missing parents; their entries are durable on return."""
     missing = [each for each in (path, *path.parents) if not each.exists()]
     for each in reversed(missing):
         each.mkdir(exist_ok=True)
@@ -297,7 +296,7 @@ def make_durable(path: Path) -> None:
 
 
 async def make_durable_parent(path: str) -> None:
-    """The folder of a file that is about to be created; raise `Misconfigured` when it can't be made."""
+    """Create the folder of a file; raises `Misconfigured` if that fails."""
     parent = Path(path).parent
     try:
         await asyncio.get_running_loop().run_in_executor(None, make_durable, parent)

@@ -1,1 +1,1 @@
-"""Facts about records: one door, one module or room per engine, named SQL statements between them."""
+"""The metadata store: its interface, an engine for SQLite and one for PostgreSQL, and named SQL statements."""

@@ -1,12 +1,11 @@
-"""The metadata store's door: facts as rows, every call one transaction.
+"""MetadataStore: the interface of the metadata store; every call is one transaction.
 
-Data path   leases before the first append, one commit per flush, the index of runs for fetch, marks for the collector
-Owns        the door; what each call promises
+Data path   leases before the first append, one commit per flush, the index of runs for fetch, deletion marks
+Owns        the interface and the contract of each call
 Leaves      SQL to the engines and `sql/`, meaning to `broker`
 
-Every call is all or nothing. Trouble of the store itself is `errors.Unavailable`: the call may or may not have
-happened, and every call here may be repeated with the same arguments. Every implementation passes
-`tests/contracts/metadata_store.py`.
+Every call is atomic. Errors of the store itself are `errors.Unavailable`: the call may or may not have been applied,
+and it may be repeated with the same arguments. Every implementation passes `tests/contracts/metadata_store.py`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -40,7 +39,7 @@ class NewSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredObject:
-    """An object that runs name. Later objects have higher numbers."""
+    """An object that runs reference. Later objects have higher numbers."""
 
     number: int
     key: str
@@ -48,7 +47,7 @@ class StoredObject:
 
 
 class ObjectRange(NamedTuple):
-    """Offsets [base, end) of a partition, as an object holds them."""
+    """Offsets [base, end) of a partition in an object."""
 
     partition: PartitionId
     base: int
@@ -57,7 +56,7 @@ class ObjectRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingDeletion:
-    """An object that no row refers to any more; its bytes go once the grace time has passed."""
+    """An object that no row references; it is deleted after the grace time."""
 
     key: str
     doomed_at_ms: int
@@ -82,30 +81,30 @@ class OffsetStored(NamedTuple):
 class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore, SecurityStore, Protocol):
     @property
     def failures_in_a_row(self) -> int:
-        """Calls that ended in `Unavailable` since the last one that didn't."""
+        """Consecutive calls that ended in `Unavailable`."""
         ...
 
     # --- changes
     @property
     def is_listening(self) -> bool:
-        """Whether changes made by others are heard now. Where they aren't, copies grow old unnoticed."""
+        """Whether changes by other agents are received now. Otherwise caches may be stale."""
         ...
 
     def subscribe(self, heard: Callable[[Change], None]) -> Callable[[], None]:
-        """Call `heard` on the event loop for every change that this store or another one on the same database commits.
+        """Call `heard` on the event loop for every change that any store on this database commits.
 
-        Listening begins with the first subscription, and goes on by itself across failures: whenever it begins or ends,
-        `EVERYTHING` is heard, because anything may have been missed. Heartbeats and commits of segments, groups and
-        offsets are no changes. `heard` must be quick; whatever it raises is logged. Returns what ends the subscription.
-        """
+        Listening starts with the first subscription and is resumed after failures: whenever it starts or ends,
+        `EVERYTHING` is sent, because changes may have been missed. Heartbeats and commits of segments, groups and
+        offsets are not sent. `heard` must be quick; its errors are logged. Returns a function that ends the
+        subscription."""
         ...
 
     async def cluster_id(self, proposed: str) -> str:
-        """The name by which clients know this cluster: the first one that anybody proposed."""
+        """The cluster id: the first one that was proposed."""
         ...
 
     async def schema_version(self) -> int:
-        """The version of the tables; another agent, of a newer release, may have changed it since this store was
+        """The schema version of the tables; an agent of a newer release may have changed it since this store was
         opened."""
         ...
 
@@ -118,13 +117,10 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore,
         ...
 
     async def delete_topic(self, topic_id: TopicId) -> None:
-        """Remove topic, partitions, runs and offsets committed in it, and doom objects left without runs.
+        """Remove topic, partitions, runs and committed offsets, and mark unreferenced objects for deletion.
 
-        Where there are very many runs its records are deleted first, in several transactions, so that a call that fails
-        may leave a topic without records.
-
-        With the internal topic go the groups of its shards. No error when it isn't there.
-        """
+        Many runs are deleted first, in several transactions, so that a failed call may leave a topic without records.
+        With the internal topic the groups of its shards are deleted. No error if the topic doesn't exist."""
         ...
 
     async def topics(self) -> Sequence[Topic]: ...
@@ -132,53 +128,47 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore,
     async def alter_topic(
         self, topic_id: TopicId, *, expected: Mapping[str, str], overrides: Mapping[str, str]
     ) -> Topic:
-        """Replace a topic's settings if they still are the `expected` ones.
+        """Replace a topic's settings if they are the `expected` ones.
 
-        Returns the topic as it is then: somebody who was quicker is seen by settings that are not `overrides`. Raise
-        `UnknownTopicId` when it isn't there.
-        """
+        Returns the resulting topic; after a concurrent change its settings differ from `overrides`. Raises
+        `UnknownTopicId`."""
         ...
 
     async def add_partitions(self, topic_id: TopicId, *, from_count: int, to_count: int) -> Topic:
-        """Give a topic that has `from_count` partitions `to_count` of them, the new ones with empty logs.
+        """Increase a topic's partitions from `from_count` to `to_count`; the new ones have empty logs.
 
-        Returns the topic as it is then: with another number when somebody was quicker. Raise `UnknownTopicId` when it
-        isn't there.
-        """
+        Returns the resulting topic; after a concurrent change it has another number of partitions. Raises
+        `UnknownTopicId`."""
         ...
 
     async def partitions(self, topic_ids: Sequence[TopicId]) -> Sequence[PartitionState]:
-        """Every partition of these topics, ordered; unknown topics have none."""
+        """All partitions of these topics, ordered; unknown topics have none."""
         ...
 
     async def sizes(self, topic_ids: Sequence[TopicId]) -> Mapping[PartitionId, int]:
-        """Bytes of the runs that are kept of these topics, by partition; those that have no records are left out.
-
-        However many runs there are, each partition costs the same.
-        """
+        """Bytes of these topics' runs, by partition; empty partitions are left out. The cost per partition doesn't
+        depend on the number of runs."""
         ...
 
     # --- settings of agents
     async def broker_settings(self) -> Mapping[NodeId | None, Mapping[str, str]]:
-        """What was changed while agents run, by node; None: for every agent. Nodes without changes are left out."""
+        """Dynamic settings by node; None: of all agents. Nodes without changes are left out."""
         ...
 
     async def alter_broker_settings(
         self, node_id: NodeId | None, *, expected: Mapping[str, str], configs: Mapping[str, str]
     ) -> Mapping[str, str]:
-        """Replace what was changed for one node, or for every agent, if it still is what is `expected`.
+        """Replace the dynamic settings of one node, or of all agents, if they are the `expected` ones.
 
-        Returns what it is then: somebody who was quicker is seen by settings that are not `configs`.
-        """
+        Returns the resulting settings; after a concurrent change they differ from `configs`."""
         ...
 
     # --- sessions and leases
     async def open_session(self, session: NewSession) -> Session:
-        """Begin a session, live for `ttl_ms` from now by the store's clock, with the lowest free node id.
+        """Open a session that is live for `ttl_ms` by the store's clock, with the lowest free node id.
 
-        Repeated while the session is live it renews it and returns it; raise `SessionLost` when that id was claimed or
-        has ended: an id never comes back.
-        """
+        A repeated call renews and returns a live session; raises `SessionLost` if the session was claimed or has ended:
+        ids are never reused."""
         ...
 
     async def renew_session(
@@ -190,26 +180,19 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore,
         wal_durable: int = 0,
         puts: PutReport | None = None,
     ) -> None:
-        """The heartbeat: extend the session and so all its leases; raise `SessionLost` unless it is still live.
-
-        A session that expired but that nobody has claimed yet is live again by this. `wal_start` tells whoever may have
-        to recover it where its log begins, `wal_durable` below which number all its objects were durable; neither ever
-        goes back. `puts` tells the others whether this agent's writes reach the object store.
-        """
+        """The heartbeat: extend the session and so all its leases; raises `SessionLost` unless it is live. A session
+        that has expired but is not claimed becomes live again. `wal_start` is where a recovery starts to read its log,
+        below `wal_durable` all its objects were durable; neither ever decreases. `puts` reports whether this agent's
+        writes reach the object store."""
         ...
 
     async def drain_session(self, session_id: SessionId, *, draining: bool = True) -> None:
-        """Say that a session hands its leases over and takes no more, or that it doesn't after all.
-
-        Raise `SessionLost` when it has ended or was claimed.
-        """
+        """Mark a session as draining, or not. Raises `SessionLost` if it has ended or was claimed."""
         ...
 
     async def end_session(self, session_id: SessionId) -> None:
-        """End a live session and free what it still holds. For a holder that has flushed everything.
-
-        No-op when it has ended; raise `SessionLost` when it was claimed, because its leases are the recoverer's now.
-        """
+        """End a live session and release its leases. For a session that has flushed everything. No-op if it has ended;
+        raises `SessionLost` if it was claimed, because the recovering agent owns its leases."""
         ...
 
     async def membership(self) -> Membership:
@@ -217,19 +200,13 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore,
         ...
 
     async def acquire(self, session_id: SessionId, partitions: Sequence[PartitionId]) -> Sequence[PartitionState]:
-        """Take the leases that are free, each with a new epoch; those already held by this session stay as they are.
-
-        Returns the states of those now held by this session, ordered; others are left out. Raise `SessionLost` unless
-        the session is live and unexpired.
-        """
+        """Acquire the free leases, each with a new epoch; those already held by this session are unchanged. Returns the
+        states of those held by this session, ordered. Raises `SessionLost` unless the session is live and unexpired."""
         ...
 
     async def release(self, session_id: SessionId, partitions: Sequence[PartitionId]) -> None:
-        """Give up leases held by this session; the epoch stays.
-
-        Raise `SessionLost` when the session was claimed: what it had not flushed must be recovered before anybody else
-        may lead. No-op for a session that has ended.
-        """
+        """Release leases held by this session; the epoch is kept. Raises `SessionLost` if the session was claimed: its
+        unflushed records must be recovered before another agent may lead. No-op for an ended session."""
         ...
 
     async def claim_recovery(self, dead: SessionId, *, by: SessionId, proven_dead: bool) -> int | None:
@@ -245,7 +222,7 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore,
         ...
 
     async def held_by(self, session_id: SessionId) -> Sequence[PartitionState]:
-        """The partitions whose lease this session holds."""
+        """The partitions whose leases this session holds."""
         ...
 
     async def finish_recovery(
@@ -266,24 +243,20 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore,
         ...
 
     async def forget_sessions(self, older_than_ms: int, limit: int) -> int:
-        """Remove sessions that ended at least so long ago, oldest first; returns how many went.
-
-        Never one that holds a lease or has abandoned ranges.
-        """
+        """Remove sessions that ended at least `older_than_ms` ago, oldest first; returns their number. Never one that
+        holds a lease or has abandoned ranges."""
         ...
 
-    # --- where partitions belong
+    # --- preferred leaders
     async def pin_partitions(self, pins: Mapping[PartitionId, NodeId | None]) -> None:
-        """Say who should lead partitions; None: whoever would otherwise. Unknown partitions are passed over."""
+        """Set preferred leaders; None: the default. Unknown partitions are skipped."""
         ...
 
-    # --- offsets that only a disk knows of
+    # --- reserved offsets
     async def reserve_offsets(self, session_id: SessionId, until: Mapping[PartitionId, int]) -> None:
-        """Reserve all offsets below the given ones for this holder; what was reserved before stays so.
-
-        All or nothing: raise `LeaseLost` naming the partitions that this session doesn't hold, and `SessionLost` unless
-        it is live and unexpired.
-        """
+        """Reserve all offsets below the given ones for this session; earlier reservations are kept. Atomic: raises
+        `LeaseLost` with the partitions that this session doesn't hold, and `SessionLost` unless it is live and
+        unexpired."""
         ...
 
     async def abandon_recovery(self, dead: SessionId, claim: int) -> None:
@@ -296,15 +269,15 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore,
         ...
 
     async def abandoned_ranges(self, session_id: SessionId) -> Sequence[AbandonedRange]:
-        """What was given up of a session, by partition; without topics that were deleted since."""
+        """The abandoned ranges of a session, by partition; without topics that were deleted since."""
         ...
 
     async def abandoned_sessions(self) -> Mapping[SessionId, int]:
-        """The sessions of which something was given up, and how many partitions may have lost records with them."""
+        """The abandoned sessions, with the number of partitions that may have lost records."""
         ...
 
     async def forget_abandoned(self, session_id: SessionId) -> None:
-        """Drop a session's ranges, whose records were appended again. No error when there are none."""
+        """Delete a session's abandoned ranges after their records were re-appended. No error if there are none."""
         ...
 
     # --- segments
@@ -333,11 +306,11 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore,
         ...
 
     async def runs_before(self, partition: PartitionId, *, before: int, limit: int) -> Sequence[Run]:
-        """Runs that begin below an offset, newest first, each with where the producers' state after it stands."""
+        """Runs that begin below an offset, newest first, each with the location of its producer snapshot."""
         ...
 
     async def run_at_time(self, partition: PartitionId, *, timestamp_ms: int, from_offset: int) -> Run | None:
-        """The first run with `end > from_offset` that has a record as late as the timestamp."""
+        """The first run with `end > from_offset` that has a record at or after the timestamp."""
         ...
 
     async def latest_run(self, partition: PartitionId, *, from_offset: int) -> Run | None:
@@ -345,7 +318,7 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore,
         ...
 
     async def epoch_end(self, partition: PartitionId, epoch: int) -> EpochEnd | None:
-        """The newest epoch with a run that is not newer than `epoch`, and where it ends; None when all are newer."""
+        """The newest epoch at most `epoch` that has a run, and its end; None if all are newer."""
         ...
 
     async def replace_runs(self, session_id: SessionId, expected: Sequence[Run], commit: SegmentCommit) -> bool:
@@ -360,15 +333,15 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore,
         ...
 
     async def mark_cleaned(self, partition: PartitionId, up_to: int) -> None:
-        """Remember that all below `up_to` was compacted: never back, never past the flushed end. No error when the
-        partition isn't there."""
+        """Store that everything below `up_to` was compacted; never decreases, never exceeds the flushed end. No error
+        if the partition doesn't exist."""
         ...
 
     async def cleaned(self, topic_ids: Sequence[TopicId]) -> Mapping[PartitionId, int]:
-        """How far the partitions of these topics were compacted; those that never were are left out."""
+        """The compacted offsets of these topics' partitions; partitions that never were compacted are left out."""
         ...
 
-    # --- placing
+    # --- external commits
     async def commit_external_segments(self, placement: ExternalCommit) -> StoredCommit:
         """Publish segments that others wrote behind what several sessions hold, and remember the commit.
 
@@ -380,17 +353,17 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore,
         ...
 
     async def find_commit(self, query: QueryId, epoch: int) -> StoredCommit | None:
-        """What a commit placed, if it happened; only the newest few of a query are remembered."""
+        """A stored commit, if it was applied; only the newest few of a query are stored."""
         ...
 
     async def last_commit(self, query: QueryId) -> StoredCommit | None: ...
 
     async def forget_commits(self, older_than_ms: int, limit: int) -> int:
-        """Forget queries whose last commit was at least so long ago, oldest first; returns how many went."""
+        """Delete queries whose last commit is at least `older_than_ms` old, oldest first; returns their number."""
         ...
 
     async def abandon_objects(self, keys: Sequence[str]) -> None:
-        """Doom objects that no row names: nobody places them from now on. Those that were placed stay."""
+        """Mark unreferenced objects for deletion, so that no commit uses them. Committed ones are kept."""
         ...
 
     # --- retention and collection
@@ -405,32 +378,32 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore,
         ...
 
     async def objects_pending_deletion(self, *, grace_ms: int, limit: int) -> Sequence[PendingDeletion]:
-        """Objects doomed at least `grace_ms` ago by the store's clock, oldest first."""
+        """Objects marked for deletion at least `grace_ms` ago by the store's clock, oldest first."""
         ...
 
     async def stored_objects(self, *, after: int, limit: int) -> Sequence[StoredObject]:
-        """Objects that runs name, by number, from the first one above `after` on."""
+        """Objects that runs reference, by number, above `after`."""
         ...
 
     async def newest_objects(self, *, limit: int) -> Sequence[StoredObject]:
-        """The last objects that were registered, the newest first."""
+        """The last registered objects, newest first."""
         ...
 
     async def ranges_of_object(self, key: str) -> Sequence[ObjectRange] | None:
-        """The offsets that an object holds, ordered; none where only producers' state in it is needed. None: no run
-        names it."""
+        """The offsets in an object, ordered; empty if only its producer snapshots are needed. None: no run references
+        it."""
         ...
 
     async def forget_objects(self, keys: Sequence[str]) -> None:
-        """Drop the rows of doomed objects whose bytes are gone."""
+        """Delete the rows of deleted objects."""
         ...
 
     async def known_objects(self) -> frozenset[str]:
-        """Every key that any row names, live or doomed, read in one snapshot."""
+        """All keys in rows, live or marked for deletion, read in one snapshot."""
         ...
 
     async def known_among(self, keys: Sequence[str]) -> frozenset[str]:
-        """Which of these keys any row names, live or doomed."""
+        """Those of these keys that are in rows, live or marked for deletion."""
         ...
 
     # --- groups
@@ -448,22 +421,21 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore,
         ...
 
     async def committed_offsets(self, requested: Sequence[OffsetsRequest]) -> Sequence[OffsetStored]:
-        """What the groups have committed, in the order asked, each group's by partition; what is not there is left
-        out."""
+        """The committed offsets of groups, in the requested order, by partition; missing ones are left out."""
         ...
 
     async def groups_to_review(self, shards: Sequence[PartitionId], *, before_ms: int, now_ms: int) -> Sequence[str]:
-        """Groups of these shards that have no offset at all, or one committed at `before_ms` or earlier, or one that
-        was to expire by `now_ms`."""
+        """Groups of these shards without offsets, or with one committed at `before_ms` or earlier, or one that expires
+        by `now_ms`."""
         ...
 
     # --- producers
     async def allocate_producer_ids(self, count: int) -> int:
-        """Reserve `count` ids that nobody ever had; returns the first."""
+        """Reserve `count` new producer ids; returns the first."""
         ...
 
     async def now_ms(self) -> int:
-        """The store's clock, which decides about leases."""
+        """The store's clock, by which leases expire."""
         ...
 
     async def aclose(self) -> None: ...

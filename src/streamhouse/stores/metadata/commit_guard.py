@@ -18,7 +18,7 @@ from streamhouse.model.segment import Run, SegmentCommit
 
 
 class LastCommit(NamedTuple):
-    """What the store remembers of a shard's last commit. Later ones compare greater."""
+    """The last commit of a shard. Later ones compare greater."""
 
     epoch: int
     sequence: int
@@ -32,7 +32,7 @@ def decide_group_commits(
     states: Mapping[PartitionId, PartitionState],
     last: Mapping[PartitionId, LastCommit],
 ) -> list[ShardCommit]:
-    """The commits to make: all but those that were made before. `LeaseLost` names the shards whose guard failed."""
+    """The commits to apply, without repeated ones. Raises `LeaseLost` with the shards whose guard failed."""
     shards = [commit.shard for commit in commits]
     if len(set(shards)) != len(shards):
         raise Internal(f"a shard is named twice in one commit; shards={','.join(map(str, shards))}")
@@ -58,7 +58,7 @@ def _is_next(commit: ShardCommit, last: LastCommit | None) -> bool:
 
 
 class Offsets(NamedTuple):
-    """A run as the store remembers it under its object."""
+    """A stored run of an object."""
 
     partition: PartitionId
     base: int
@@ -75,20 +75,20 @@ class Advance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:
-    """What a commit adds: the objects that are new, and how far each partition moves."""
+    """The effect of a commit: new objects, and the new flushed end of each partition."""
 
     commits: tuple[SegmentCommit, ...]
     advances: tuple[Advance, ...]
 
 
 def check_shape(commits: Sequence[SegmentCommit]) -> None:
-    """Raise `Internal` for what no caller may ask: objects without runs or named twice, empty or foreign runs."""
+    """Raise `Internal` for invalid commits: objects without runs or named twice, empty or foreign runs."""
     keys = [commit.segment.key for commit in commits]
     if len(set(keys)) != len(keys):
         raise Internal(f"an object is committed twice in one call; keys={','.join(keys)}")
     for commit in commits:
         if not commit.runs:
-            raise Internal(f"an object without runs could never be collected; key={commit.segment.key}")
+            raise Internal(f"an object without runs could never be deleted; key={commit.segment.key}")
         for run in commit.runs:
             if run.object_key != commit.segment.key or not 0 <= run.base < run.end:
                 raise Internal(f"a run does not fit its object; run={run} key={commit.segment.key}")
@@ -120,7 +120,7 @@ def decide_publication(
 
 
 def _was_published(run: Run, states: Mapping[PartitionId, PartitionState], known: frozenset[Offsets]) -> bool:
-    """Whether this run was part of the commit that brought its object: its row is there, or was dropped since."""
+    """Whether this run was part of the commit of its object: its row exists, or was deleted since."""
     state = states.get(run.partition)
     return state is None or Offsets(run.partition, run.base, run.end) in known or run.end <= state.log_start
 
@@ -128,7 +128,7 @@ def _was_published(run: Run, states: Mapping[PartitionId, PartitionState], known
 def _chain(
     runs: Iterable[Run], holders: Mapping[PartitionId, SessionId], states: Mapping[PartitionId, PartitionState]
 ) -> tuple[dict[PartitionId, int], list[PartitionId]]:
-    """Follow each partition's runs from its flushed end, in offset order, whatever order they were given in."""
+    """Follow each partition's runs from its flushed end, in offset order."""
     ends: dict[PartitionId, int] = {}
     failed: dict[PartitionId, None] = {}
     for run in sorted(runs, key=lambda run: run.base):
@@ -164,5 +164,5 @@ def check_replacement(expected: Sequence[Run], commit: SegmentCommit) -> None:
 
 
 def _is_gap(start: int, end: int, expected: Sequence[Run]) -> bool:
-    """Whether old runs cover any of these offsets, or they go back."""
+    """Whether no old run covers these offsets."""
     return end < start or any(old.base < end and start < old.end for old in expected)

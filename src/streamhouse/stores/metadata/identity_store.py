@@ -1,7 +1,7 @@
-"""The calls by which a database and an object store know each other; a part of the metadata store's door.
+"""IdentityStore: cluster id and generations of a database; a part of the metadata store's interface.
 
-Owns        what each call promises
-Leaves      what the numbers mean to `model.cluster_identity`, running the calls to the engines
+Owns        the contract of each call
+Leaves      the meaning of the numbers to `model.cluster_identity`, running the calls to the engines
 """
 
 from collections.abc import Sequence
@@ -14,24 +14,23 @@ from streamhouse.model.orphan_adoption import Adoption
 
 class IdentityStore(Protocol):
     async def identity(self) -> DatabaseIdentity:
-        """The cluster id, None while nobody proposed one, and the generations, in one snapshot."""
+        """The cluster id, None if there is none yet, and the generations, in one snapshot."""
         ...
 
     async def begin_generation(self) -> int:
-        """A number that nobody ever had, one higher than the last."""
+        """A new generation number, one higher than the last."""
         ...
 
     async def store_generation(self, generation: int) -> None:
-        """Remember that the object store has this generation; a higher one stays."""
+        """Store that the object store has this generation; a higher one is kept."""
         ...
 
     async def sessions_among(self, session_ids: Sequence[SessionId]) -> frozenset[SessionId]:
-        """Those that there are rows of, in whatever state. Sessions that ended long ago were forgotten."""
+        """Those sessions that have rows, in any state. Rows of sessions that ended long ago are deleted."""
         ...
 
     async def adopt(self, adoption: Adoption) -> None:
-        """Register objects that no row names, raise counters and take the cluster id, all or nothing.
+        """Register unreferenced objects, raise counters and set the cluster id, in one transaction.
 
-        For stores that no agent uses. Raise `Internal` when one of the objects was registered meanwhile.
-        """
+        For stores that no agent uses. Raises `Internal` if one of the objects was registered meanwhile."""
         ...

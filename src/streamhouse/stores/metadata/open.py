@@ -1,8 +1,8 @@
 """Opening the metadata store that a URL names.
 
 Data path   none; called once at the start
-Owns        which URLs there are
-Leaves      each engine to its own room
+Owns        the forms of URLs
+Leaves      the engines to their packages
 """
 
 from typing import Final
@@ -22,7 +22,7 @@ SUPPORTED: Final = f"sqlite:///absolute/path, sqlite::memory:, {EXAMPLE}"
 
 
 async def open_metadata_store(url: str, *, clock: Clock, settings: MetadataSettings | None = None) -> MetadataStore:
-    """The store behind the URL, ready for use; raise `Misconfigured` when there is none or it can't be opened."""
+    """Open the store of this URL; raises `Misconfigured` if the URL is invalid or the store can't be opened."""
     settings = settings or MetadataSettings()
     if urlsplit(url).scheme in SCHEMES:
         return await PostgresMetadataStore(url, postgres_settings(settings)).open()
@@ -42,7 +42,7 @@ def postgres_settings(settings: MetadataSettings) -> PostgresSettings:
 
 
 def sqlite_path(url: str) -> str:
-    """The file that a sqlite URL names."""
+    """The path of a sqlite URL."""
     if url == "sqlite::memory:":
         return MEMORY
     parts = urlsplit(url)

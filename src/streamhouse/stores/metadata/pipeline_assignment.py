@@ -1,8 +1,9 @@
-"""Shares: which pipelines a supervisor keeps, lets go and gets, decided from what one transaction has read.
+"""Pipeline assignment: which pipelines a supervisor keeps, releases and gets, decided from what one transaction has
+read.
 
-Data path   a supervisor's heartbeat -> **shares** -> rows
-Owns        that pipelines spread evenly over supervisors, and move only when that helps
-Leaves      reading the state and writing the verdict, in one transaction, to `procedures.pipelines`
+Data path   a supervisor's heartbeat -> **pipeline_assignment** -> rows
+Owns        an even distribution over supervisors with few moves
+Leaves      reading the state and writing the assignment, in one transaction, to `procedures.pipelines`
 """
 
 from collections.abc import Sequence
@@ -21,7 +22,8 @@ from streamhouse.model.pipeline import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """`renewed` it runs and owns, those that it should let go among them; `assigned` it should run."""
+    """`renewed`: pipelines that it runs and owns, including those to release; `assigned`: pipelines that it should
+    run."""
 
     renewed: tuple[PipelineName, ...]
     released: tuple[PipelineName, ...]
@@ -32,7 +34,7 @@ class Assignment:
 def assign_pipelines(
     heartbeat: Heartbeat, kept: Sequence[StoredPipeline], others: Sequence[Supervisor], *, now_ms: int
 ) -> Assignment:
-    """`kept` are all pipelines, with owners whose lease is over; `others` are alive, with what they own."""
+    """`kept` are all pipelines, including owners with expired leases; `others` are the other live supervisors."""
     listed = {each.name for each in heartbeat.running}
     mine = [each for each in kept if each.owner is not None and each.owner.supervisor == heartbeat.supervisor]
     renewed = [each for each in mine if each.name in listed]
@@ -45,13 +47,13 @@ def assign_pipelines(
     free = sorted(e.name for e in requested if e.name not in listed and _is_free(e, heartbeat, now_ms))
     surplus = _surplus(len(keeping), allowed, level, _loads(others, requested), all_owned=not free)
     staying = keeping[: len(keeping) - surplus]
-    for_me = [name for name in free if not (others and name in released)]  # what it has just let go is for the others
+    for_me = [name for name in free if not (others and name in released)]  # what it has just released is for the others
     taken = for_me[: max(0, allowed - len(keeping))]
     return Assignment(
         renewed=tuple(each.name for each in renewed),
         released=tuple(released),
         taken=tuple(taken),
-        assigned=(*done, *staying, *taken),  # what is done costs nobody anything
+        assigned=(*done, *staying, *taken),  # finished pipelines need no slot
     )
 
 
@@ -65,7 +67,7 @@ def _is_free(kept: StoredPipeline, heartbeat: Heartbeat, now_ms: int) -> bool:
 
 
 def _level(requested: int, slots: Sequence[int]) -> int:
-    """How many each may have, as far as its slots go: the fair share, or more where some have too few slots for it."""
+    """The maximum per supervisor within its slots: the fair share, or more if others have too few slots for theirs."""
     level = fair_share(requested, len(slots))
     while level < max(slots) and (left := requested - sum(min(level, each) for each in slots)) > 0:
         level += fair_share(left, len(slots))
@@ -73,17 +75,18 @@ def _level(requested: int, slots: Sequence[int]) -> int:
 
 
 def _loads(others: Sequence[Supervisor], requested: Sequence[StoredPipeline]) -> list[tuple[int, int]]:
-    """How many pipelines the others run, and how many slots they have."""
+    """Number of pipelines and slots of the others."""
     names = {each.name for each in requested}
     return [(len(names.intersection(other.pipelines)), other.slots) for other in others]
 
 
 def _surplus(running: int, allowed: int, level: int, others: Sequence[tuple[int, int]], *, all_owned: bool) -> int:
-    """How many to let go: those beyond its share that others have room for, or one for who has fewer by two."""
+    """How many to release: those above its share for which others have slots, or one for a supervisor with at least two
+    fewer."""
     room = sum(max(0, min(level, slots) - load) for load, slots in others)
     if running > allowed:
         return min(running - allowed, room)
     if not all_owned:
-        return 0  # there is something else for whoever has fewer
+        return 0  # there are unassigned pipelines for supervisors with fewer
     idle = [load for load, slots in others if load < slots]
     return 1 if idle and min(idle) + 2 <= running else 0

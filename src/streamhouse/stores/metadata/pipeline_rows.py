@@ -1,6 +1,6 @@
-"""Rows of pipelines: how tables, pipelines, views and workers are written as rows and read back.
+"""Rows of pipelines: conversion of tables, pipelines, views and workers to rows and back.
 
-Data path   between the engines and `transactions`
+Data path   between the engines and `procedures`
 Owns        both directions
 Leaves      column names to `sql/`
 """
@@ -37,7 +37,7 @@ from streamhouse.stores.metadata.rows import Params, Row
 
 
 def table_text(table: Table) -> str:
-    """The same definition always as the same text."""
+    """Canonical text of a definition."""
     reported = {
         "name": table.name,
         "connector": table.connector,
@@ -101,7 +101,7 @@ def _definition_of(name: str, text: str) -> Definition:
 
 
 def _shape_of(reported: Mapping[str, Any]) -> Shape:
-    """Definitions of earlier versions have no signature."""
+    """The shape of a row; definitions of earlier versions have no signature."""
     return Shape(
         streams=tuple(reported["streams"]),
         state=tuple(reported["state"]),
@@ -125,7 +125,7 @@ def pipeline_params(pipeline: Pipeline) -> Params:
 
 
 def stored_pipeline_of(row: Row, *, now_ms: int | None = None) -> StoredPipeline:
-    """With `now_ms`, an owner whose lease is over is left out."""
+    """The pipeline of a row; with `now_ms`, an owner with an expired lease is left out."""
     owner: Ownership | None = None
     if row["owner"] is not None and (now_ms is None or now_ms < row["expires_at_ms"]):
         owner = Ownership(
@@ -148,7 +148,7 @@ def stored_pipeline_of(row: Row, *, now_ms: int | None = None) -> StoredPipeline
 
 
 def status_text(status: Status) -> str:
-    """Only what is said."""
+    """JSON of a status without empty fields."""
     return json.dumps({name: value for name, value in asdict(status).items() if value is not None})
 
 
@@ -192,7 +192,7 @@ def view_of(row: Row) -> ViewState:
 
 
 def view_row_list(rows: Mapping[str, ViewRow]) -> str:
-    """A JSON array for `put_view_rows`, of rows by what they are found by."""
+    """A JSON array for `put_view_rows`."""
     listed = [
         [by, view_sort_key(each.key), _json(each.key), _json(each.row), each.version] for by, each in rows.items()
     ]
@@ -208,7 +208,7 @@ def view_row_of(row: Row) -> ViewRow:
 
 
 def rows_by_key(rows: Iterable[ViewRow]) -> dict[str, ViewRow]:
-    """Each key once, the last one of it."""
+    """The last row of each key."""
     return {view_lookup_key(each.key): each for each in rows}
 
 

@@ -1,11 +1,10 @@
-"""The part of the metadata store's door for tables, pipelines, views and SQL workers.
+"""PipelineStore: tables, pipelines, views and SQL workers; a part of the metadata store's interface.
 
-Data path   broker.pipelines, broker.views, broker.tables, broker.sql -> **pipelines** -> one transaction each
-Owns        what each call promises
+Data path   broker.pipelines -> **pipeline_store** -> one transaction each
+Owns        the contract of each call
 Leaves      SQL to the engines and `sql/`, when a change is allowed to `broker.pipelines`
 
-Leases of pipelines are judged by the store's clock; every change of owner has an epoch that was never used before
-(decision 0019).
+Leases of pipelines expire by the store's clock; every change of owner has a new epoch (decision 0019).
 """
 
 from collections.abc import Sequence
@@ -32,13 +31,13 @@ from streamhouse.model.table import Table
 class PipelineStore(Protocol):
     # --- tables
     async def tables(self) -> Sequence[Table]:
-        """Every definition, by name."""
+        """All definitions, by name."""
         ...
 
     async def find_table(self, name: str) -> Table | None: ...
 
     async def put_table(self, table: Table, *, max_tables: int) -> bool:
-        """Keep a definition; False when the same one was there. Raise `PipelineLimit` beyond `max_tables`."""
+        """Store a definition; False if it is unchanged. Raises `PipelineLimit` above `max_tables`."""
         ...
 
     async def drop_table(self, name: str) -> bool:
@@ -47,7 +46,7 @@ class PipelineStore(Protocol):
 
     # --- pipelines
     async def pipelines(self) -> Sequence[StoredPipeline]:
-        """All of them, by name; an owner whose lease is over is left out."""
+        """All pipelines, by name; owners with expired leases are left out."""
         ...
 
     async def find_pipeline(self, name: PipelineName) -> StoredPipeline | None: ...
@@ -62,11 +61,11 @@ class PipelineStore(Protocol):
         ...
 
     async def drop_pipeline(self, name: PipelineName) -> bool:
-        """Remove a pipeline with its log and its rows; whether there was one."""
+        """Remove a pipeline with its events and rows; returns whether it existed."""
         ...
 
     async def pipeline_events(self, name: PipelineName, limit: int) -> Sequence[Event]:
-        """The last lines of a pipeline's log, newest last."""
+        """The last events of a pipeline, newest last."""
         ...
 
     # --- supervisors
@@ -82,16 +81,16 @@ class PipelineStore(Protocol):
         ...
 
     async def supervisors(self) -> Sequence[Supervisor]:
-        """Those that are alive, by id."""
+        """Live ones, by id."""
         ...
 
     async def remove_supervisor(self, supervisor: SupervisorId) -> None:
-        """A supervisor goes: all that it owns is free. No error when it isn't there."""
+        """Remove a supervisor; its pipelines become free. No error if it is unknown."""
         ...
 
     # --- views
     async def views(self) -> Sequence[ViewState]:
-        """Views that ever had a batch, by name."""
+        """Views with at least one batch, by name."""
         ...
 
     async def find_view(self, name: str) -> ViewState | None: ...
@@ -108,16 +107,16 @@ class PipelineStore(Protocol):
     async def find_view_row(self, name: str, found_by: str) -> ViewRow | None: ...
 
     async def view_rows(self, name: str, *, cursor: str | None, limit: int, max_bytes: int) -> ViewPage:
-        """Rows in the order of their keys, from where a page before ended; at least one, if there is one."""
+        """Rows in key order after the cursor; at least one if there is any."""
         ...
 
     # --- SQL workers
     async def heartbeat_worker(self, worker: SqlWorker, *, ttl_ms: int, max_workers: int) -> None:
-        """A worker is alive. Raise `PipelineLimit` beyond `max_workers`."""
+        """Renew a worker's lease. Raises `PipelineLimit` above `max_workers`."""
         ...
 
     async def workers(self) -> Sequence[SqlWorker]:
-        """Those that are alive, by id."""
+        """Live ones, by id."""
         ...
 
     async def drop_worker(self, worker: WorkerId) -> None: ...

@@ -1,7 +1,7 @@
-"""Rows and nouns: how each noun is written as a row and read back.
+"""Rows: conversion of model values to rows and back.
 
-Data path   between the engines and the rest of the house
-Owns        both directions, for every noun in the metadata store
+Data path   between the engines and `procedures`
+Owns        both directions
 Leaves      column names to `sql/`, running statements to the engines
 """
 
@@ -25,7 +25,7 @@ Params = Mapping[str, str | int | bytes | None]
 
 
 class Row(Protocol):
-    """A row whose columns are read by name, as both engines' drivers give them."""
+    """A row with columns by name, as both engines' drivers return it."""
 
     def __getitem__(self, key: str, /) -> Any: ...
 
@@ -41,7 +41,7 @@ def topic_params(topic: Topic) -> Params:
 
 
 def configs_text(overrides: Mapping[str, str]) -> str:
-    """Settings as they are written: the same ones always as the same text, so that they can be compared in the row."""
+    """Canonical text of settings, so that they can be compared in SQL."""
     return json.dumps(dict(overrides), sort_keys=True)
 
 
@@ -177,7 +177,7 @@ def run_of(row: Row) -> Run:
 
 
 def last_run_of(row: Row) -> Run:
-    """A newest run, with where the producers' state after it stands."""
+    """A newest run, with the location of its producer snapshot."""
     run = run_of(row)
     if row["producers_key"] is None:
         return run

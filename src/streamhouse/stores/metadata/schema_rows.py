@@ -1,4 +1,4 @@
-"""Rows of the schema registry: how its nouns are written as rows and read back.
+"""Rows of the schema registry: conversion of model values to rows and back.
 
 Data path   between the engines and `procedures.schemas`
 Owns        both directions

@@ -1,10 +1,10 @@
-"""The schema registry's part of the metadata store's door.
+"""SchemaStore: the schema registry; a part of the metadata store's interface.
 
-Data path   broker.schemas -> **schemas** -> one transaction each
-Owns        what each call about schemas promises
+Data path   broker.schemas -> **schema_store** -> one transaction each
+Owns        the contract of each call
 Leaves      SQL to the engines and `sql/`, compatibility and modes to `broker.schemas`
 
-Every change of the registry waits for the one before it, so that what it decides by holds when it is committed.
+Changes of the registry are serialized, so that their decisions are still valid at the commit.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ from streamhouse.model.schema import (
 
 class SchemaStore(Protocol):
     async def subject_state(self, subject: Subject) -> SubjectState:
-        """Versions, deleted ones too, and rules; a subject that isn't there has revision 0 and no versions."""
+        """Versions, including deleted ones, and rules; an unknown subject has revision 0 and no versions."""
         ...
 
     async def add_version(self, new: NewVersion, *, max_subjects: int) -> RegisteredSchema | None:
@@ -46,11 +46,11 @@ class SchemaStore(Protocol):
         ...
 
     async def schema_contexts(self) -> Mapping[str, int]:
-        """Every context that ever had a schema, and the last id that it gave."""
+        """All contexts that ever had a schema, with their last ids."""
         ...
 
     async def schema_versions(self, keys: Sequence[VersionKey]) -> Sequence[RegisteredSchema]:
-        """These versions, deleted ones too, ordered; what is not there is left out."""
+        """These versions, including deleted ones, ordered; unknown ones are left out."""
         ...
 
     async def latest_version(self, subject: Subject) -> RegisteredSchema | None:
@@ -58,13 +58,13 @@ class SchemaStore(Protocol):
         ...
 
     async def versions_of_schema(self, context: str, schema_id: int) -> Sequence[SubjectVersion]:
-        """The versions that have an id, deleted ones too."""
+        """The versions with an id, including deleted ones."""
         ...
 
     async def list_subjects(
         self, context: str | None, prefix: str, *, deleted: Deleted, skipped: int, limit: int
     ) -> Sequence[Subject]:
-        """Subjects whose names begin so, of one context or of all, ordered."""
+        """Subjects with a prefix, of one context or of all, ordered."""
         ...
 
     async def list_versions(
@@ -74,7 +74,7 @@ class SchemaStore(Protocol):
         ...
 
     async def referrers(self, key: VersionKey) -> Sequence[SubjectVersion]:
-        """The versions that refer to this one, deleted ones too."""
+        """The versions that refer to this one, including deleted ones."""
         ...
 
     async def delete_version(self, subject: Subject, version: int | None, *, permanent: bool) -> int:
@@ -94,11 +94,11 @@ class SchemaStore(Protocol):
         ...
 
     async def schema_rules(self, scopes: Sequence[Subject]) -> Sequence[Rules]:
-        """What was set for these, in their order."""
+        """The rules of these scopes, in order."""
         ...
 
     async def change_config(self, scope: Subject, changes: Mapping[str, object]) -> Mapping[str, object]:
-        """Replace some of a scope's configuration; what is None is taken out. Returns all of it."""
+        """Change fields of a scope's configuration; None removes a field. Returns the configuration."""
         ...
 
     async def drop_config(self, scope: Subject) -> None: ...
@@ -109,5 +109,5 @@ class SchemaStore(Protocol):
         ...
 
     async def drop_modes(self, context: str) -> None:
-        """Take away the modes of a context's subjects."""
+        """Delete the modes of a context's subjects."""
         ...

@@ -305,8 +305,8 @@ def parse_statements(text: str) -> dict[str, str]:
 
 @cache
 def load_statements(engine: str = "") -> Statements:
-    """All statements, those in the engine's own folder in the place of shared ones; raise `Internal` when names and
-    attributes differ."""
+    """All statements; those in the engine's own folder replace shared ones. Raises `Internal` if names and attributes
+    differ."""
     return as_attributes(Statements, read_statements(SQL) | (read_statements(SQL / engine) if engine else {}))
 
 
@@ -338,7 +338,7 @@ class Migration:
 
 @cache
 def load_migrations(engine: str = "") -> tuple[Migration, ...]:
-    """Every migration of an engine that has its own, by version: 1, 2, 3 … without a gap."""
+    """All migrations of an engine, by version: 1, 2, 3 … without a gap."""
     result = [
         Migration(version=int(match[1]), name=match[2], sql=path.read_text(encoding="utf-8"))
         for path in (SQL / engine / "migrations").iterdir()
@@ -351,7 +351,7 @@ def load_migrations(engine: str = "") -> tuple[Migration, ...]:
 
 
 def due_migrations(known: Sequence[Migration], *, version: int) -> Sequence[Migration]:
-    """What a database of this version still needs; raise `Misconfigured` when it is newer than the code."""
+    """The migrations that a database of this version needs; raises `Misconfigured` if it is newer than the code."""
     newest = known[-1].version if known else 0
     if version > newest:
         raise Misconfigured(

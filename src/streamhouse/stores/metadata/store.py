@@ -1,7 +1,7 @@
 """SqlMetadataStore: the `MetadataStore` over an SQL engine.
 
-Each call is one transaction. `MetadataStore` says what a call promises, a function of `procedures` does it, and one
-line here binds them.
+Each call is one transaction. `MetadataStore` has the contract of a call, a function of `procedures` implements it, and
+one line here binds them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -49,7 +49,7 @@ from streamhouse.stores.metadata.procedures import topics as topic_procedures
 from streamhouse.stores.metadata.procedures import transactions as transaction_procedures
 
 DELETED_PER_TRANSACTION: Final = 1000
-"""Runs that one transaction drops: others wait for it, and a call has a deadline."""
+"""Maximum runs that one transaction deletes: others wait for it, and calls have a timeout."""
 
 
 class SqlMetadataStore:
@@ -123,11 +123,11 @@ class SqlMetadataStore:
 
     forget_sessions = write(sessions.forget_sessions)
 
-    # --- where partitions belong
+    # --- preferred leaders
 
     pin_partitions = write(sessions.pin_partitions)
 
-    # --- offsets that only a disk knows of
+    # --- reserved offsets
 
     reserve_offsets = write(sessions.reserve_offsets)
     abandon_recovery = write(sessions.abandon_recovery)

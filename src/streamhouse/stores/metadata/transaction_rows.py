@@ -1,8 +1,8 @@
-"""Rows and nouns of transactions: how each is written as a row and read back.
+"""Rows of transactions: conversion of model values to rows and back.
 
 Data path   between `procedures.transactions` and the engines
 Owns        both directions, for transactional ids, pending offsets and aborted transactions
-Leaves      column names to `sql/`, the other nouns to `rows`
+Leaves      column names to `sql/`, other rows to `rows`
 """
 
 import json
@@ -60,7 +60,7 @@ def transaction_of(row: Row) -> StoredTransaction:
 
 
 def partitions_text(partitions: Iterable[PartitionId]) -> str:
-    """Numbers by topic: a transaction is about many partitions of few topics."""
+    """Partition numbers by topic: a transaction has many partitions of few topics."""
     by_topic: dict[str, list[int]] = {}
     for topic_id, partition in partitions:
         by_topic.setdefault(str(topic_id), []).append(partition)
@@ -86,7 +86,8 @@ def group_offset_of(row: Row) -> GroupOffset:
 
 
 def aborted_params(commits: Iterable[SegmentCommit]) -> Iterator[Params]:
-    """Of those whose marker stands in a run of its commit: others belong to runs that were left out of it."""
+    """Parameters of aborted transactions with markers in runs of their commit; others belong to runs that were left
+    out."""
     for commit in commits:
         for run in commit.runs:
             for each in commit.aborted.get(run.partition, ()):

@@ -1,10 +1,10 @@
-"""The part of the metadata store's door for transactions of producers.
+"""TransactionStore: transactions of producers; a part of the metadata store's interface.
 
-Data path   broker.transactions, broker.groups, broker.reading -> **producing** -> one transaction each
-Owns        what each call promises
-Leaves      SQL to the engines and `sql/`, which change follows which to `model.transaction_transitions`
+Data path   broker.transactions, broker.groups, broker.segments -> **transaction_store** -> one transaction each
+Owns        the contract of each call
+Leaves      SQL to the engines and `sql/`, state transitions to `model.transaction_transitions`
 
-A producer's transaction is a row, and deciding it decides its offsets too (decision 0025). Clocks are the store's.
+A producer's transaction is a row, and deciding it commits or drops its offsets (decision 0025). Times are the store's.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -22,7 +22,7 @@ from streamhouse.model.transaction import (
 
 
 class OffsetsRequest(NamedTuple):
-    """Of which partitions a group's offsets are wanted; None: of all."""
+    """Requested partitions of a group's offsets; None: all."""
 
     group_id: str
     partitions: Sequence[PartitionId] | None
@@ -53,7 +53,7 @@ class TransactionStore(Protocol):
     async def find_transaction(self, transactional_id: str) -> StoredTransaction | None: ...
 
     async def transaction_of(self, producer_id: int) -> StoredTransaction | None:
-        """The one whose producer has this id now."""
+        """The transaction whose producer has this id now."""
         ...
 
     async def end_transaction(
@@ -75,7 +75,7 @@ class TransactionStore(Protocol):
         ...
 
     async def complete_transaction(self, transactional_id: str, number: int) -> None:
-        """All markers of this one are written. Nothing happens unless it is prepared."""
+        """Complete a transaction after all its markers are written. No-op unless it is prepared."""
         ...
 
     async def due_transactions(
@@ -86,14 +86,14 @@ class TransactionStore(Protocol):
         ...
 
     async def transactions(self, *, after: str | None, limit: int) -> Sequence[StoredTransaction]:
-        """All of them, by transactional id, from behind one of them on."""
+        """All transactions, by transactional id, after `after`."""
         ...
 
     async def forget_transactions(self, older_than_ms: int, limit: int) -> int:
-        """Forget producers that had nothing under way for so long; returns how many were forgotten."""
+        """Delete transactional ids without an open transaction for at least `older_than_ms`; returns their number."""
         ...
 
-    # --- offsets that are committed if a transaction is
+    # --- offsets in transactions
     async def put_pending_offsets(
         self,
         session_id: SessionId,
@@ -114,17 +114,17 @@ class TransactionStore(Protocol):
         ...
 
     async def pending_offsets(self, requested: Sequence[OffsetsRequest]) -> Set[GroupOffset]:
-        """Which of the offsets have a transaction that isn't decided yet."""
+        """Those of the offsets that have an undecided transaction."""
         ...
 
     # --- aborted transactions in partitions
     async def aborted(
         self, from_offsets: Mapping[PartitionId, int], *, limit: int
     ) -> Mapping[PartitionId, Sequence[AbortedTransaction]]:
-        """Of each partition those whose markers stand at the offset or above, by marker, `limit` of them at most;
+        """Per partition the aborted transactions with markers at or above the offset, by marker, at most `limit`;
         partitions without any are left out."""
         ...
 
     async def forget_aborted(self, partition: PartitionId, last_offsets: Sequence[int]) -> None:
-        """Their markers were compacted away. No error for those that aren't there."""
+        """Delete aborted transactions whose markers were compacted. No error for missing ones."""
         ...

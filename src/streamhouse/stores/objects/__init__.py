@@ -1,1 +1,1 @@
-"""Objects: a narrow door to a bucket, one module per kind of bucket, wrappers that each add one thing."""
+"""Object stores: the interface, one module per kind of bucket, and wrappers that each add one function."""

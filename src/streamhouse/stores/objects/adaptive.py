@@ -1,15 +1,15 @@
-"""AdaptiveStore: as many requests at once as the bucket takes, and fewer as soon as it complains.
+"""AdaptiveStore: adapts the number of concurrent requests to the bucket's slow-down responses and errors.
 
 Data path   retrying -> **adaptive** -> metered -> a bucket
-Owns        how many requests are under way, the pause after "slow down", who waits for how long
-Leaves      repeating what failed to `retrying`; what counts as a complaint to the bucket's module
+Owns        the number of concurrent requests, the pause after a slow-down response, the queues
+Leaves      retries to `retrying`; recognising slow-down responses to the bucket's module
 
-Reads, writes of the WAL, other writes and housekeeping (deletes, listings) have a lane each, so that none of them waits
-in another's queue: an ack never waits for segments of 64 MiB, and deletes drain even while reads are held back.
-In a lane, the limit grows by one for every round of successes and is halved when the store complains or fails, as TCP
-does it; requests that were under way at a cut don't cut again. After a complaint nothing is sent for a while, then one
-request, and the others only when that one succeeded. The pause doubles with every further complaint: in a storm each
-lane sends one request per pause, and nothing else.
+Reads, WAL writes, other writes and housekeeping (deletes, listings) have a queue each, so that none of them waits for
+another: an ack never waits for segments of 64 MiB, and deletes proceed while reads are throttled. In a queue, the limit
+grows by one for every round of successes and is halved on slow-down responses and errors, like TCP's congestion window;
+requests that were in flight at a cut don't cut again. After a slow-down response nothing is sent for a pause, then one
+request, and others only after it succeeded. The pause doubles with every further slow-down response: each queue then
+sends one request per pause.
 """
 
 import asyncio
@@ -39,15 +39,15 @@ OPERATION_CLASSES: Final = ("read", "wal", "write", "housekeeping")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConcurrencySettings:
-    max_concurrent: int = 64  # requests of one lane under way at once
-    max_waiting: int = 1024  # calls of one lane that wait for their turn; more are refused
-    max_wait_s: float = 30.0  # longest wait for a turn
-    first_pause_s: float = 0.1  # after a complaint; doubles with the next one, with jitter
+    max_concurrent: int = 64  # concurrent requests of one queue
+    max_waiting: int = 1024  # calls waiting in one queue; further ones are rejected
+    max_wait_s: float = 30.0  # longest wait in a queue
+    first_pause_s: float = 0.1  # after a slow-down response; doubles with the next one, with jitter
     max_pause_s: float = 5.0
 
 
 class ConcurrencyLimit:
-    """Decides how many requests of a lane may be under way, and from when on. Touches nothing."""
+    """The limit of concurrent requests of a queue, and the time of the next request. Without I/O."""
 
     def __init__(self, settings: ConcurrencySettings, ids: Ids) -> None:
         self._settings = settings
@@ -59,7 +59,7 @@ class ConcurrencyLimit:
 
     @property
     def limit(self) -> int:
-        """One after a complaint, until that one succeeded: it finds out whether the others may follow."""
+        """The current limit; 1 after a slow-down response until that request succeeded."""
         return 1 if self._pause_s > 0 else int(self._limit)
 
     def succeeded(self, *, began_at: float) -> None:
@@ -69,7 +69,7 @@ class ConcurrencyLimit:
 
     def failed(self, *, began_at: float, now: float, complained: bool) -> None:
         if began_at < self._cut_at:
-            return  # part of the burst that was cut already
+            return  # part of the burst that has caused the cut
         self._cut_at = now
         self._limit = max(1.0, self._limit / 2)
         if complained:
@@ -79,7 +79,7 @@ class ConcurrencyLimit:
 
 
 class RequestQueue:
-    """A queue before the bucket: first come, first served."""
+    """A FIFO queue of requests to the bucket."""
 
     def __init__(self, name: str, settings: ConcurrencySettings, clock: Clock, ids: Ids) -> None:
         self.name = name
@@ -96,8 +96,8 @@ class RequestQueue:
 
     @asynccontextmanager
     async def slot(self, *, counts: bool = True) -> AsyncIterator[None]:
-        """A place among the requests under way; how it ends teaches the lane its pace. What is answered out of a page
-        that is here already doesn't count as a success."""
+        """A slot for one request; its outcome adapts the limit. Results from an already fetched page don't count as
+        successes."""
         await self._admit()
         began_at = self._clock.monotonic()
         try:
@@ -108,7 +108,7 @@ class RequestQueue:
             self.pace.succeeded(began_at=began_at)
             raise
         except Refused:
-            raise  # neither a success nor a sign of load
+            raise  # neither a success nor a sign of overload
         except Unavailable as error:
             complained = isinstance(error, Throttled)
             self.pace.failed(began_at=began_at, now=self._clock.monotonic(), complained=complained)
@@ -137,7 +137,8 @@ class RequestQueue:
             self._waiting -= 1
 
     async def _wait_until_free(self) -> None:
-        """One look at the clock per round: a pause that ended between two looks would be taken for a full lane."""
+        """Wait for a slot. Reads the clock once per round: a pause that ends between two reads would look like a full
+        queue."""
         while (pause_s := self.pace.resume_at - self._clock.monotonic()) > 0 or self._running >= self.pace.limit:
             if pause_s > 0:
                 await self._clock.sleep(pause_s)
@@ -187,7 +188,7 @@ class AdaptiveStore:
             return await self._inner.head(key)
 
     async def list(self, prefix: str) -> AsyncIterator[ObjectMeta]:
-        """Holds its place only while the bucket works, so that a reader may delete what it is shown."""
+        """List objects; holds a slot only during requests, so that the caller may delete listed objects."""
         found = aiter(self._inner.list(prefix))
         while True:
             async with self._housekeeping.slot(counts=False):

@@ -12,11 +12,11 @@ from typing import Final, Protocol
 from streamhouse.errors import Internal, StreamhouseError, Unavailable
 
 Buffers = Sequence[bytes | bytearray | memoryview]
-"""A body in pieces, so that a large object is never joined just to be written."""
+"""A body in buffers, so that a large object is written without joining it."""
 
 
 class ObjectExists(StreamhouseError):
-    """Somebody wrote this key before; the caller decides whether that was itself (read back and compare)."""
+    """The key exists; the caller reads it back to find out whether it was its own write."""
 
     def __init__(self, key: str) -> None:
         super().__init__(f"object exists; key={key}")
@@ -24,7 +24,7 @@ class ObjectExists(StreamhouseError):
 
 
 class ObjectMissing(StreamhouseError):
-    """No object has this key, or no longer."""
+    """There is no object with this key."""
 
     def __init__(self, key: str) -> None:
         super().__init__(f"object missing; key={key}")
@@ -32,11 +32,11 @@ class ObjectMissing(StreamhouseError):
 
 
 class Throttled(Unavailable):
-    """The store asks for fewer requests; whoever sends them slows down."""
+    """A slow-down response of the store."""
 
 
 class Unreachable(Unavailable):
-    """Nobody answers at the store's address."""
+    """The store does not respond at its address."""
 
     def __init__(self, why: str, *, where: str, do: str) -> None:
         super().__init__(f"object store can't be reached; store={where} why={why} do={do}")
@@ -44,7 +44,7 @@ class Unreachable(Unavailable):
 
 
 class Refused(Unavailable):
-    """The store says no to us and will say it again until somebody acts: asking again at once is pointless."""
+    """The store rejects requests until an operator acts; an immediate retry is pointless."""
 
     def __init__(self, why: str, *, where: str, do: str) -> None:
         super().__init__(f"object store refused; store={where} why={why} do={do}")
@@ -59,31 +59,31 @@ class ObjectMeta:
 
 
 class ObjectStore(Protocol):
-    """Keys are `/`-separated and made by `format.keys` only. Trouble of the store itself is `errors.Unavailable`."""
+    """Keys are `/`-separated and created by `format.object_keys` only. Errors of the store itself are
+    `errors.Unavailable`."""
 
     async def put_new(self, key: str, body: Buffers) -> None:
-        """Write an object that must not exist yet; durable on return; raise `ObjectExists` when it does.
+        """Write an object that must not exist; durable on return; raises `ObjectExists` if it does.
 
-        All or nothing: no reader ever sees a part of it. After `Unavailable` the object may or may not be there.
-        """
+        Atomic: no reader ever sees a part of it. After `Unavailable` the object may or may not exist."""
         ...
 
     async def get_range(self, key: str, start: int, end: int) -> bytes:
-        """Bytes [start, end), shorter only where the object ends before; raise `ObjectMissing`."""
+        """Bytes [start, end), shorter only if the object ends before; raises `ObjectMissing`."""
         ...
 
     async def get_suffix(self, key: str, length: int) -> bytes:
-        """The last `length` bytes, or the whole object when it is shorter; raise `ObjectMissing`."""
+        """The last `length` bytes, or the whole object if it is shorter; raises `ObjectMissing`."""
         ...
 
     async def head(self, key: str) -> ObjectMeta: ...
 
     def list(self, prefix: str) -> AsyncIterator[ObjectMeta]:
-        """Every object below `prefix`, which ends with `/`, in key order."""
+        """All objects below `prefix`, which ends with `/`, in key order."""
         ...
 
     async def delete(self, key: str) -> None:
-        """Remove the object; no error when it isn't there."""
+        """Remove the object; no error if it doesn't exist."""
         ...
 
     async def aclose(self) -> None: ...
@@ -95,12 +95,12 @@ _PART: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_PART}}}")
 
 
 def is_part(name: str) -> bool:
-    """Whether the name may stand between two slashes of a key."""
+    """Whether the name is a valid part of a key."""
     return _PART.fullmatch(name) is not None and name not in (".", "..")
 
 
 def check_key(key: str) -> None:
-    """Raise `Internal` unless the key is well formed: keys are made by us, so a bad one is a bug."""
+    """Raise `Internal` unless the key is well formed: an invalid key is a bug."""
     if len(key) > MAX_KEY or not all(map(is_part, key.split("/"))):
         raise Internal(f"not an object key; key={key!r}")
 

@@ -1,7 +1,7 @@
 """FolderObjectStore: a local folder as a bucket (decision 0003).
 
-Data path   the embedded default behind the object store's door
-Owns        the threads that do the blocking work; that a cancelled caller gets its buffers back only when unused
+Data path   the object store of an embedded agent
+Owns        the threads for blocking work; a cancelled caller gets its buffers back only when they are unused
 Leaves      files and their durability to `folder_files`
 """
 
@@ -26,10 +26,8 @@ _PAGE: Final = 1000  # objects listed per visit to a thread
 
 
 class FolderObjectStore:
-    """An `ObjectStore`. The folder is made, and cleaned of what a crash left, when the first object is put.
-
-    Readers and writers have threads of their own, so that neither waits for the other's disk.
-    """
+    """An `ObjectStore`. The first put creates the folder and cleans up leftovers of a crash. Reads and writes have
+    separate threads, so that they don't wait for each other."""
 
     def __init__(
         self, root: Path, clock: Clock, *, read_threads: int = READ_THREADS, write_threads: int = WRITE_THREADS
@@ -95,10 +93,8 @@ class FolderObjectStore:
 
 
 async def _finish(writing: asyncio.Future[None]) -> None:
-    """Await a write that goes on in its thread when we are cancelled.
-
-    The cancellation is passed on only after the thread is done, because the caller may reuse its buffers then.
-    """
+    """Await a write in a thread. A cancellation is raised only after the thread is done, because the caller may reuse
+    its buffers then."""
     try:
         await asyncio.shield(writing)
     except asyncio.CancelledError:
@@ -108,5 +104,5 @@ async def _finish(writing: asyncio.Future[None]) -> None:
             except asyncio.CancelledError:
                 continue
         if not writing.cancelled():
-            writing.exception()  # looked at, so that it isn't reported as forgotten
+            writing.exception()  # retrieved, so that asyncio doesn't report it
         raise

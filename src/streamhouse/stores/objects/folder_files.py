@@ -1,8 +1,8 @@
-"""The files of a folder that serves as a bucket: everything that blocks.
+"""The blocking file operations of the folder store.
 
-Data path   `folder` (async) -> **files** (threads) -> disk
+Data path   `folder` (async) -> **folder_files** (threads) -> disk
 Owns        create-only writing with the order that survives a power cut, reading ranges, walking in key order
-Leaves      threads and cancellation to `folder`, temporary files to `uploads`
+Leaves      threads and cancellation to `folder`, temporary files to `folder_uploads`
 
 The order of a write: temporary file, its bytes synced, its directory's own entry durable, link to the final name (which
 fails when the name is taken), directory synced. A reader therefore sees all of an object or nothing of it.
@@ -29,8 +29,8 @@ _UNREADABLE: Final = frozenset({errno.EIO, errno.EBADMSG, errno.EUCLEAN})
 
 @contextmanager
 def failures(what: str, key: str) -> Iterator[None]:
-    """Turn a disk error into `Unavailable`, `ObjectMissing` if nothing of that name is there, or `CorruptObject`
-    if the disk can't read what is there (a bad sector): retrying does not help then."""
+    """Convert a disk error to `Unavailable`, `ObjectMissing`, or `CorruptObject` if the disk can't read the file (a bad
+    sector), where a retry doesn't help."""
     try:
         yield
     except OSError as error:
@@ -43,7 +43,7 @@ def failures(what: str, key: str) -> Iterator[None]:
 
 
 class FolderFiles:
-    """A folder as a bucket, blocking; threads may share it."""
+    """A folder as a bucket; blocking and thread-safe."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -101,7 +101,7 @@ class FolderFiles:
             try:
                 yield self.head(prefix + name)
             except ObjectMissing:
-                continue  # deleted while we walked
+                continue  # deleted during the walk
 
     def close(self) -> None:
         with self._opening:
@@ -111,7 +111,7 @@ class FolderFiles:
             self._stopped = "closed"
 
     def _names(self, prefix: str) -> list[str]:
-        """What stands in one directory, sorted; temporary and foreign files are none of ours."""
+        """The entries of one directory, sorted; without temporary and foreign files."""
         try:
             with failures("list", prefix), os.scandir(self._root / prefix) as entries:
                 return sorted(
@@ -123,7 +123,7 @@ class FolderFiles:
             return []
 
     def _open(self) -> Uploads:
-        """On first use: make the root, clean up after dead owners, and settle what they may not have synced."""
+        """On first use: create the root, clean up after dead owners, and sync what they may not have synced."""
         with self._opening:
             if self._stopped:
                 raise Unavailable(f"folder takes no more objects; why={self._stopped}")
@@ -153,7 +153,8 @@ class FolderFiles:
         try:
             os.link(temporary, target)
         except FileExistsError:
-            # Who is told "exists" relies on it, so the name must be durable, also when its writer died before syncing.
+            # The caller relies on the existing object, so its entry must be durable, even if its writer died before
+            # syncing.
             self._sync(target.parent)
             raise ObjectExists(key) from None
         except OSError as error:
@@ -165,7 +166,7 @@ class FolderFiles:
             raise
 
     def _sync(self, directory: Path) -> None:
-        """A failed sync is never tried again as if it had worked: from then on nothing more is taken."""
+        """Sync a directory; after a failure the store rejects all further writes."""
         try:
             sync_directory(directory)
         except SyncFailed as error:
@@ -199,7 +200,7 @@ def _meta(key: str, found: os.stat_result) -> ObjectMeta:
 
 
 def _sync_tree(root: Path) -> None:
-    """After a crash: what is visible becomes durable; a dead writer may not have come to syncing its directory."""
+    """Sync all directories after a crash: a dead writer may not have synced its own."""
     for directory, below, _ in os.walk(root):
         if FOLDER in below:
             below.remove(FOLDER)

@@ -1,11 +1,11 @@
-"""Uploads: temporary files of a folder store, and what a crash leaves of them.
+"""Temporary files of a folder store, and cleaning up after a crash.
 
-Data path   put_new -> **upload** -> link to the final name
-Owns        the folder of temporary files, who owns which of them, cleaning up after owners that died
+Data path   put_new -> **folder_uploads** -> link to the final name
+Owns        the folder of temporary files, their owners, cleaning up after dead owners
 Leaves      final names and their durability to `folder`
 
-Each open store has a mark: a file that it keeps locked. The lock goes with the process, however it dies, so a mark that
-can be locked belongs to nobody, and its temporary files are garbage. Locks, not process ids: those come back.
+Each open store has a mark: a file that it keeps locked. The lock ends with the process, so a mark that can be locked
+has no owner, and its temporary files are garbage. Locks instead of process ids, because those are reused.
 """
 
 import errno
@@ -19,13 +19,13 @@ from typing import Final
 from streamhouse.stores.local_files import make_durable
 from streamhouse.stores.objects.base import Buffers
 
-FOLDER: Final = "~uploads"  # `~` is in no key, so that no object can ever stand here
+FOLDER: Final = "~uploads"  # `~` is in no key, so no object can have this name
 _MARK: Final = ".mark"
 _MAX_BUFFERS: Final = os.sysconf("SC_IOV_MAX") if os.sysconf("SC_IOV_MAX") > 0 else 1024
 
 
 class Uploads:
-    """Temporary files of one open store. Blocking; threads may share it."""
+    """Temporary files of one open store. Blocking and thread-safe."""
 
     def __init__(self, root: Path) -> None:
         self._folder = root / FOLDER
@@ -35,7 +35,7 @@ class Uploads:
         self._numbers = count()
 
     def write(self, body: Buffers, *, modified_at_ms: int) -> Path:
-        """A new temporary file with this body, its bytes durable; it is gone again when anything fails."""
+        """Create a temporary file with this body, durably; it is removed if anything fails."""
         path = self._folder / f"{self._owner}.{next(self._numbers)}"
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
@@ -56,7 +56,7 @@ class Uploads:
 
 
 def write_all(descriptor: int, body: Buffers) -> None:
-    """Write every byte, however many buffers there are and however few bytes the system takes at a time."""
+    """Write all buffers completely, with as many system calls as needed."""
     waiting = [view for view in (memoryview(buffer).cast("B") for buffer in body) if view.nbytes]
     first = 0
     while first < len(waiting):
@@ -67,7 +67,7 @@ def write_all(descriptor: int, body: Buffers) -> None:
 
 
 def _skip(waiting: list[memoryview], first: int, written: int) -> int:
-    """Take what was written off the front; returns which buffer is next."""
+    """Skip written bytes; returns the index of the next buffer."""
     while first < len(waiting) and written >= waiting[first].nbytes:
         written -= waiting[first].nbytes
         first += 1
@@ -77,7 +77,7 @@ def _skip(waiting: list[memoryview], first: int, written: int) -> int:
 
 
 def _make_mark(folder: Path) -> tuple[str, int]:
-    """A mark of our own, locked. Another store may clean it away before it is locked: then the next number."""
+    """Create and lock our mark. Another store may remove it before it is locked: then the next number is tried."""
     for number in count():
         owner = f"{os.getpid()}-{number}"
         path = folder / f"{owner}{_MARK}"
@@ -92,14 +92,14 @@ def _make_mark(folder: Path) -> tuple[str, int]:
 
 
 def _clean(folder: Path) -> bool:
-    """Remove what dead owners left; returns whether there was any, so somebody crashed."""
+    """Remove files of dead owners; returns whether there were any, as after a crash."""
     names = sorted(entry.name for entry in os.scandir(folder))
     crashed = False
     for mark in (name for name in names if name.endswith(_MARK)):
         crashed |= _clean_after(folder, mark.removesuffix(_MARK), names)
     for name in names:
         if not (folder / f"{name.partition('.')[0]}{_MARK}").exists():
-            (folder / name).unlink(missing_ok=True)  # an owner without a mark has closed, and writes no more
+            (folder / name).unlink(missing_ok=True)  # an owner without a mark has closed the store
     return crashed
 
 

@@ -1,8 +1,8 @@
-"""MemoryObjectStore: a bucket that is gone with the process.
+"""MemoryObjectStore: a bucket in memory.
 
-Data path   stands in for a bucket in tests, simulations and demonstrations
+Data path   replaces a bucket in tests, simulations and demonstrations
 Owns        the bytes
-Leaves      faults to whoever wraps it
+Leaves      faults to wrappers
 
 Deterministic: no threads, no waiting, every call one step.
 """
@@ -68,7 +68,7 @@ class MemoryObjectStore:
         self._objects.pop(key, None)
 
     async def aclose(self) -> None:
-        """Nothing to close; what was put stays, so that a store can be handed to the next life of an agent."""
+        """Does nothing: the objects are kept, so that a restarted agent can use the same store."""
 
     def _get(self, key: str) -> _Object:
         check_key(key)

@@ -1,4 +1,4 @@
-"""MeteredStore: what the object store was asked, what it answered, how long it took.
+"""MeteredStore: metrics of requests to the object store: count, outcome, bytes, duration.
 
 Data path   retrying -> **metered** -> a bucket, so that every attempt counts: a bucket bills attempts
 Owns        the metrics of the object store
@@ -26,12 +26,12 @@ from streamhouse.stores.objects.base import (
 
 OPERATIONS: Final = ("put_new", "get_range", "get_suffix", "head", "list", "delete")
 OUTCOMES: Final = ("ok", "exists", "missing", "throttled", "refused", "unavailable", "cancelled", "error")
-LIST_PAGE: Final = 1000  # objects that a bucket lists in one request
+LIST_PAGE: Final = 1000  # objects in one page of a listing
 _BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
 class MeteredStore:
-    """An `ObjectStore` around another. The registry takes the metrics of one store only."""
+    """An `ObjectStore` around another. A registry can have the metrics of one store only."""
 
     def __init__(self, inner: ObjectStore, registry: CollectorRegistry, clock: Clock) -> None:
         self._inner = inner
@@ -79,7 +79,7 @@ class MeteredStore:
             return await self._inner.head(key)
 
     async def list(self, prefix: str) -> AsyncIterator[ObjectMeta]:
-        """Counts every page, as a bucket bills it; the reader's own time is part of its seconds."""
+        """List objects; counts every page as a request. The duration includes the caller's own time."""
         listed = 0
         with self._measured("list"):
             async for meta in self._inner.list(prefix):
@@ -104,7 +104,7 @@ class MeteredStore:
             yield
             outcome = "ok"
         except GeneratorExit:
-            outcome = "ok"  # a reader who has seen enough of a listing
+            outcome = "ok"  # the caller has stopped reading the listing
             raise
         except BaseException as error:
             outcome = _outcome(error)

@@ -1,8 +1,8 @@
-"""Opening the object store that a URL names.
+"""Opening the object store of a URL.
 
 Data path   none; called once at the start
-Owns        which URLs there are, and which wrappers stand around every store
-Leaves      each kind of bucket to its own module, and what its address looks like to `addresses`
+Owns        the forms of URLs, and the wrappers around every store
+Leaves      each kind of bucket to its own module, bucket addresses to `remote_open`
 """
 
 import os
@@ -38,10 +38,8 @@ def open_object_store(
     settings: StoreSettings | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> ObjectStore:
-    """The store behind the URL, with metrics and retries; raise `Misconfigured` when there is none.
-
-    What a bucket needs besides (endpoint, region, credentials) comes from `environ`, else from the process's own.
-    """
+    """Open the store of this URL, with metrics and retries; raises `Misconfigured`. Endpoint, region and credentials
+    come from `environ`, by default the process's environment."""
     url = canonical(url)
     settings = settings or StoreSettings()
     if not is_remote(url):
@@ -85,5 +83,5 @@ def _local(url: str, clock: Clock) -> ObjectStore:
 
 
 def _url_text(url: str) -> str:
-    """Without what is nobody's business: an address that was copied may hold a password or a signature."""
+    """The URL without query and user information, which may contain a password or a signature."""
     return without_password(url.partition("?")[0])

@@ -77,7 +77,7 @@ def _join(small: list[memoryview], views: list[memoryview]) -> None:
 
 
 async def reclaim_buffers(views: list[memoryview], clock: Clock) -> None:
-    """Return when nobody reads the views any more; a cancellation is passed on, but only then."""
+    """Return when the views are unused; a cancellation is raised only then."""
     cancelled: asyncio.CancelledError | None = None
     look_s = _FIRST_CHECK_S
     held = [view for view in views if not _is_released(view)]
@@ -101,7 +101,7 @@ def _is_released(view: memoryview) -> bool:
 
 
 async def in_key_order(found: AsyncIterator[ObjectMeta], prefix: str) -> AsyncIterator[ObjectMeta]:
-    """The same objects by key; they come in key order or in directory order, and all lie below `prefix`."""
+    """Objects below `prefix` in key order, from a listing in key order or directory order."""
     family: list[ObjectMeta] = []
     root = ""
     async for meta in found:
@@ -118,20 +118,20 @@ async def in_key_order(found: AsyncIterator[ObjectMeta], prefix: str) -> AsyncIt
 
 
 def _is_related(name: str, root: str) -> bool:
-    """Whether an object below `name` may belong before one below `root`, which came earlier."""
+    """Whether an object below `name` may sort before an earlier one below `root`."""
     return name == root or (name.startswith(root) and name[len(root)] < "/")
 
 
 T = TypeVar("T")
 
 MAX_PUT_BYTES: Final = 5 * 1024**3
-"""What S3 takes in one PUT."""
+"""S3's limit of one PUT."""
 _PAGE: Final = 1000
 _CLIENT_ERRORS: Final = (BaseError, OSError, ValueError, NotImplementedError)
 
 
 class RemoteObjectStore:
-    """An `ObjectStore`. The client knows bucket, prefix and credentials; `place` names it to people."""
+    """An `ObjectStore`. The client has bucket, prefix and credentials; `place` is its name in messages."""
 
     def __init__(
         self, client: Client, settings: StoreSettings, clock: Clock, *, place: str, has_suffixes: bool = True
@@ -140,7 +140,7 @@ class RemoteObjectStore:
         self._settings = settings
         self._clock = clock
         self._place = place
-        self._has_suffixes = has_suffixes  # Azure has none: the size is asked for first
+        self._has_suffixes = has_suffixes  # Azure has no suffix ranges: the size is requested first
 
     def __repr__(self) -> str:
         return f"<RemoteObjectStore {self._place}>"
@@ -160,7 +160,7 @@ class RemoteObjectStore:
             await reclaim_buffers(views, self._clock)
 
     async def _resolve_conflict(self, key: str) -> None:
-        """Another write of this key was under way, and ours was not taken: whether the key is free now decides."""
+        """A concurrent write of this key was in flight and ours was rejected: check whether the key exists now."""
         try:
             await self.head(key)
         except ObjectMissing:
@@ -204,7 +204,7 @@ class RemoteObjectStore:
         self._client = None
 
     async def _nothing(self, key: str) -> bytes:
-        """No bytes of an object: no request can say that, but the object must be there."""
+        """An empty range: no request can express it, but the object must exist."""
         await self.head(key)
         return b""
 
@@ -215,7 +215,7 @@ class RemoteObjectStore:
             return b""
         except _AnotherRange as other:
             if (await self.head(key)).size_bytes == 0:
-                return b""  # some servers have a range of nothing for it, and some have none
+                return b""  # servers differ in their response to an empty range
             raise other.meaning from None
 
     async def _pages(self, prefix: str) -> AsyncIterator[ObjectMeta]:
@@ -230,7 +230,7 @@ class RemoteObjectStore:
                     yield meta
 
     async def _ask(self, call: Awaitable[T], operation: str, key: str, *, moves_bytes: int = 0) -> T:
-        """One request, within its deadline, and what its failure means."""
+        """Run one request within its timeout, and translate its errors."""
         allowed_s = self._settings.request_timeout_s + moves_bytes / self._settings.min_bytes_per_s
         try:
             async with asyncio.timeout(allowed_s):
@@ -258,11 +258,11 @@ class RemoteObjectStore:
 
 
 class _PastTheEnd(Exception):
-    """The range begins where the object has ended: there is an object, and it has no such bytes."""
+    """The range begins at or after the end of the object."""
 
 
 class _AnotherRange(Exception):
-    """The server sent other bytes than it was asked for."""
+    """The server sent another range than requested."""
 
     def __init__(self, meaning: Exception) -> None:
         super().__init__()
@@ -270,7 +270,7 @@ class _AnotherRange(Exception):
 
 
 class _Conflict(Exception):
-    """Two creates met."""
+    """Two concurrent creates conflict."""
 
 
 async def _read(client: Client, key: str, wanted: "GetOptions") -> bytes:

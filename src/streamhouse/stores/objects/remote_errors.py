@@ -1,11 +1,11 @@
-"""What a cloud's answer means to us: one table from its words to our errors.
+"""Errors of cloud object stores: one table from their responses to our errors.
 
-Data path   a bucket's client raises -> **here** -> the door's errors
-Owns        which answers pass by themselves, which need an operator, and what he should do
-Leaves      trying again to `retrying`, slowing down to `adaptive`
+Data path   errors of a bucket's client -> **remote_errors** -> errors of `ObjectStore`
+Owns        which responses are temporary, which need an operator, and what to do
+Leaves      retries to `retrying`, slowing down to `adaptive`
 
-Texts are made here from status and error code. What the server or the client wrote is never passed on: it may be long,
-and addresses may hold signatures.
+Texts are built from status and error code. Texts of the server or client are never passed on: they may be long, and
+addresses may contain signatures.
 """
 
 import re
@@ -25,7 +25,7 @@ _CREDENTIALS: Final = re.compile(
     r"/latest/(api/token|meta-data)|AssumeRole|computeMetadata|metadata\.google|/metadata/identity|/oauth2|"
     r"security-credentials|InvalidCredentials|MissingAccessKey|[Cc]redential"
 )
-# A machine's own service for credentials, which refuses where the machine has none, or containers may not ask it.
+# The machine's metadata service for credentials, which fails if there are none, or if containers can't reach it.
 _MACHINE: Final = re.compile(
     r"performing [A-Z]+ \S*(/latest/(api/token|meta-data)|computeMetadata|metadata\.google|/metadata/identity)\b.*"
     r"status code: 4"
@@ -69,7 +69,7 @@ _REJECTIONS: Final = {
     "NotImplemented": _NOT_OFFERED,
 }
 _REJECTED_STATUS: Final = {301: _REGION_WRONG, 307: _REGION_WRONG, 308: _REGION_WRONG, 401: _BAD_KEY, 403: _NO_RIGHTS}
-_RIGHTS_STATUS: Final = frozenset({401, 403})  # whatever the cloud's word for it is
+_RIGHTS_STATUS: Final = frozenset({401, 403})  # whatever the cloud's code for it
 _THROTTLED_CODES: Final = frozenset({"SlowDown", "ServerBusy", "RequestLimitExceeded", "TooManyRequests"})
 _THROTTLED_STATUS: Final = frozenset({429, 503})
 _EXISTS_CODES: Final = frozenset(
@@ -77,7 +77,7 @@ _EXISTS_CODES: Final = frozenset(
 )
 _OTHER_RANGES: Final = ("source: NotPartial", "UnexpectedRange", "InvalidRangeRequest", "source: ParseContentRange")
 
-# Words of the client and its TLS library, in the order in which they are looked for.
+# Texts of the client and its TLS library, in the order in which they are searched.
 _UNREACHABLE: Final = (
     ("Connection refused", "connection refused", "start the server, or correct the address"),
     ("dns error", "the host name is unknown", "correct the address"),
@@ -95,7 +95,7 @@ _UNREACHABLE: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorResponse:
-    """What can be known of a failed request."""
+    """Status and error code of a failed request."""
 
     status: int | None
     code: str | None
@@ -103,7 +103,7 @@ class ErrorResponse:
 
     @property
     def is_conflict(self) -> bool:
-        """Somebody else's write of the same key was under way: nothing was stored, and nothing is known."""
+        """A concurrent write of the same key was in flight: nothing was stored, and its outcome is unknown."""
         return self.status == 409 and self.code not in _EXISTS_CODES
 
     @property
@@ -112,7 +112,7 @@ class ErrorResponse:
 
     @property
     def is_another_range(self) -> bool:
-        """The client compared what it asked for with what it was told it got."""
+        """The client found that the response has another range than requested."""
         return self.status is None and any(word in self.text for word in _OTHER_RANGES)
 
 
@@ -123,7 +123,7 @@ def read_error_response(error: Exception) -> ErrorResponse:
 
 
 def translate(error: Exception, *, operation: str, key: str, where: str) -> StreamhouseError:
-    """Our error for one that the client raised."""
+    """Translate an error of the client."""
     answer = read_error_response(error)
     if _MACHINE.search(answer.text.partition("\n")[0]):
         return _rejection(_NO_CREDENTIALS, answer, where)
@@ -145,7 +145,7 @@ def translate(error: Exception, *, operation: str, key: str, where: str) -> Stre
 
 
 def _without_status(answer: ErrorResponse, *, operation: str, key: str, where: str) -> StreamhouseError:
-    """No answer of the store: the connection, or what happens before one is made."""
+    """Translate an error without a response: of the connection, or before it."""
     if answer.is_another_range:
         return _rejection(_NO_RANGES, answer, where)
     first_line = answer.text.partition("\n")[0]

@@ -1,7 +1,7 @@
 """Opens a bucket: from a URL and the environment to a client library with our limits.
 
-Owns        the form of bucket URLs, and the forms of other tools that mean the same; which variables are read; the
-            library's timeouts, and that it never retries; that its threads end before Python does
+Owns        the form of bucket URLs, and equivalent forms of other tools; environment variables; the library's timeouts,
+            and that it never retries; ending its threads before Python exits
 Leaves      credentials and the rest of the environment to the library, which knows each cloud's usual variables
 """
 
@@ -37,7 +37,7 @@ _IN_PATH: Final = rf"/(?P<bucket>[\w.-]+){_PATH}"
 _R2: Final = "AWS_REGION=auto AWS_ENDPOINT_URL=https://{account}.r2.cloudflarestorage.com"
 _AZURE: Final = "AZURE_STORAGE_ACCOUNT_NAME={account}"
 
-# What others write, the scheme that it is here, and what belongs into the environment instead. The first one counts.
+# Forms of other tools, our scheme for them, and what belongs into the environment instead. The first match counts.
 _OTHERS: Final = (
     (rf"r2://(?P<bucket>[\w.-]+){_PATH}", "s3", _R2.format(account="ACCOUNT")),
     (rf"https://(?P<account>[\w.-]+)\.r2\.cloudflarestorage\.com{_IN_PATH}", "s3", _R2),
@@ -53,13 +53,13 @@ _OTHERS: Final = (
 
 
 def canonical(url: str) -> str:
-    """The address as we write it, where it can mean nothing else; any other as it is."""
+    """Our form of the URL if it is unambiguous; other URLs unchanged."""
     scheme, found, rest = url.partition("://")
     return f"{_SAME[scheme]}://{rest}" if found and scheme in _SAME else url
 
 
 def parse_bucket(url: str) -> SplitResult:
-    """The bucket and the prefix that a canonical address names; raise `Misconfigured` when it names none."""
+    """Bucket and prefix of a canonical URL; raises `Misconfigured` if it has none."""
     parts = urlsplit(url)
     if "@" in parts.netloc or parts.query:
         raise Misconfigured(
@@ -73,7 +73,7 @@ def parse_bucket(url: str) -> SplitResult:
 
 
 def hint_for(url: str) -> str | None:
-    """What to write and to set for an address that another tool knows; None: nobody knows it."""
+    """What to use instead of another tool's URL; None if it is unknown."""
     for form, scheme, variables in _OTHERS:
         if found := re.fullmatch(form, url, re.ASCII):
             named = found.groupdict()
@@ -98,7 +98,7 @@ def is_remote(url: str) -> bool:
 
 
 def open_remote(url: str, settings: StoreSettings, clock: Clock, environ: Mapping[str, str]) -> RemoteObjectStore:
-    """The bucket that the URL names; nothing is asked of it yet. Raise `Misconfigured` when it can't be one."""
+    """Open the bucket of this URL without a request; raises `Misconfigured`."""
     parts = parse_bucket(url)
     endpoint = _endpoint(parts.scheme, environ)
     _rest_at_exit()
@@ -123,7 +123,7 @@ def _rest_at_exit() -> None:
 
 
 def _endpoint(scheme: str, environ: Mapping[str, str]) -> str:
-    """The address that replaces the cloud's own; empty: none."""
+    """The custom endpoint; empty: the cloud's own."""
     if scheme == "s3":
         return next((environ[name] for name in _ENDPOINTS if environ.get(name)), "")
     if scheme == "az":
@@ -132,9 +132,9 @@ def _endpoint(scheme: str, environ: Mapping[str, str]) -> str:
 
 
 def _emulator(environ: Mapping[str, str]) -> str:
-    """Where Google's emulator is; empty: none."""
+    """The address of Google's emulator; empty: none."""
     emulator = environ.get("STORAGE_EMULATOR_HOST", "").rstrip("/")
-    return f"http://{emulator}" if emulator and "://" not in emulator else emulator  # Google's tools take it both ways
+    return f"http://{emulator}" if emulator and "://" not in emulator else emulator  # Google's tools accept both forms
 
 
 def _client(parts: SplitResult, settings: StoreSettings, environ: Mapping[str, str], endpoint: str) -> Client:
@@ -163,7 +163,7 @@ def _google_config(endpoint: str, *, is_emulator: bool) -> "GCSConfig":
 
 
 def _s3_config(environ: Mapping[str, str], endpoint: str) -> "S3Config":
-    """What must be so whatever the environment says, and what it says in more than one way."""
+    """S3 options that are always set, and those with several environment variables."""
     config: dict[str, object] = {"conditional_put": "etag", "disable_bulk_delete": True}
     config |= {option: environ[name] for name, option in _PASSED_OPTIONS.items() if environ.get(name)}
     if endpoint:

@@ -95,7 +95,7 @@ class PostgresUrl:
 
 
 def parse_url(url: str) -> PostgresUrl:
-    """Raise `Misconfigured`, without repeating the URL, which may hold a password, unless it names a database."""
+    """Parse the URL; raises `Misconfigured`, without repeating the URL, which may contain a password."""
     parts = urlsplit(url)
     login, at, hosts = parts.netloc.rpartition("@")
     database = parts.path.removeprefix("/")
@@ -118,19 +118,19 @@ DRIVER_ERRORS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.I
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresSettings:
-    timeout_s: float = 5.0  # deadline of one call, waiting for a connection included
+    timeout_s: float = 5.0  # timeout of one call, including waiting for a connection
     connect_timeout_s: float = 2.0  # for each of the hosts that the URL names
     min_connections: int = 1
     max_connections: int = 8
-    max_waiting_calls: int = 1024  # calls under way or waiting for a connection; more are refused at once
-    max_attempts: int = 5  # of a transaction that got in another one's way
-    listen_check_s: float = 5.0  # how often the connection that listens is asked whether it is still there
-    listen_again_s: float = 0.1  # pause before it is made again; doubled at each failure …
+    max_waiting_calls: int = 1024  # calls in progress or waiting for a connection; further ones are rejected
+    max_attempts: int = 5  # retries of a transaction after a conflict
+    listen_check_s: float = 5.0  # interval of checking the listening connection
+    listen_again_s: float = 0.1  # first wait before it is reopened; doubled at each failure …
     listen_again_max_s: float = 5.0  # … up to this
 
 
 class Connection(Protocol):
-    """What is used of the driver's connection."""
+    """The part of the driver's connection that is used here."""
 
     async def fetch(self, query: str, /, *args: object) -> Sequence[Row]: ...
     async def fetchrow(self, query: str, /, *args: object) -> Row | None: ...
@@ -145,7 +145,7 @@ class Connection(Protocol):
 
 
 async def connect(url: PostgresUrl, settings: PostgresSettings, *args: object, **pool: Any) -> Connection:
-    """A connection to the first host that answers and takes writes; raise what the last one said when none does."""
+    """Connect to the first host that responds and accepts writes; raises the last host's error if none does."""
     for number, host in enumerate(url.hosts, start=1):
         try:
             async with asyncio.timeout(settings.connect_timeout_s):
@@ -158,7 +158,7 @@ async def connect(url: PostgresUrl, settings: PostgresSettings, *args: object, *
 
 @contextmanager
 def on_connection_lost(connection: Connection) -> Iterator[None]:
-    """Of a connection that the server closed between two statements the driver says that it is used wrongly."""
+    """The driver reports a connection closed by the server between two statements as a usage error."""
     try:
         yield
     except asyncpg.InterfaceError as error:

@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 WRITE: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
-_CLOSE_S: Final = 2.0  # how long a polite goodbye may take
+_CLOSE_S: Final = 2.0  # timeout of closing connections
 
 
 class Database:
@@ -53,8 +53,8 @@ class Database:
         return f"<Database {self._url.where} connections={size} waiting={self._waiting}>"
 
     async def open(self) -> None:
-        """Bring the schema up to date and fill the pool; raise `Misconfigured` when the database can't be used,
-        `NotUpYet` when it may be usable a moment later."""
+        """Migrate the schema and fill the pool; raises `Misconfigured` if the database can't be used, `NotUpYet` if it
+        may become usable soon."""
         try:
             connection = await self._connect()
             try:
@@ -125,7 +125,7 @@ class Database:
             self._waiting -= 1
 
     async def _until_done(self, run: Callable[[Work[T]], Awaitable[T]], work: Work[T]) -> T:
-        """Try again what only got in another transaction's way."""
+        """Retry a transaction after a conflict with another one."""
         for _ in range(self._settings.max_attempts - 1):
             try:
                 return await run(work)
@@ -157,7 +157,7 @@ class Database:
 
 
 class _Borrowed:
-    """A connection of the pool for one transaction. It goes back without a transaction, or not at all."""
+    """A connection of the pool for one transaction. It is returned without an open transaction, or dropped."""
 
     def __init__(self, pool: Any) -> None:
         self._pool = pool
@@ -196,12 +196,12 @@ async def _rolled_back(connection: Connection) -> bool:
 def _is_lost(connection: Connection) -> bool:
     try:
         return connection.is_closed()
-    except asyncpg.InterfaceError:  # the pool has taken it back, because the server closed it
+    except asyncpg.InterfaceError:  # the pool has released it, because the server closed it
         return True
 
 
 async def _leave_as_it_is(connection: object) -> None:
-    """Nothing of ours outlasts a transaction, so a connection needs no cleaning before the next one."""
+    """No reset: transactions leave no state in a connection."""
 
 
 class PostgresMetadataStore(SqlMetadataStore):
@@ -212,6 +212,6 @@ class PostgresMetadataStore(SqlMetadataStore):
         super().__init__(self._database)
 
     async def open(self) -> Self:
-        """Bring the schema up to date and connect; must come before any other call."""
+        """Migrate the schema and connect; must be called first."""
         await self._database.open()
         return self

@@ -1,8 +1,8 @@
-"""What PostgreSQL's errors mean to a caller, and to whoever starts an agent.
+"""Errors of PostgreSQL: their meaning for callers and for the start of an agent.
 
 Data path   none; every failed statement passes here
-Owns        the translation of error codes into the error tree, and the sentences for a start that fails
-Leaves      rolling back, trying again and giving connections up to `database`
+Owns        the translation of error codes to the error tree, and the texts for a failed start
+Leaves      rollbacks, retries and dropping connections to `database`
 """
 
 import ssl
@@ -12,20 +12,24 @@ import asyncpg
 
 from streamhouse.errors import Internal, Misconfigured, NotUpYet, Rejected, StreamhouseError, Unavailable
 
-# Conditions of the server that pass: https://www.postgresql.org/docs/current/errcodes-appendix.html
+# Temporary conditions of the server: https://www.postgresql.org/docs/current/errcodes-appendix.html
 _TRANSIENT_CLASSES: Final = ("08", "40", "53", "57", "58")  # connection, rollback, resources, intervention, system
 _TRANSIENT_CODES: Final = frozenset(
     {
         "25006",  # the server is read-only: a standby, or a primary that was demoted
-        "25P03",  # the transaction was idle for too long: this process stood still
+        "25P03",  # the transaction was idle for too long: this process was stalled
         "25P04",  # the transaction took too long
-        "28000",  # who connects again while passwords are changed is told the same as who has a wrong one
+        "28000",  # while a password is being changed, reconnecting fails like with a wrong password
         "28P01",
         "3D000",
-        "55P03",  # a lock can't be had now
+        "55P03",  # a lock is not available now
     }
 )
-_TRANSIENT_CODES_AT_START: Final = _TRANSIENT_CODES - {"28000", "28P01", "3D000"}  # there they are plain mistakes
+_TRANSIENT_CODES_AT_START: Final = _TRANSIENT_CODES - {
+    "28000",
+    "28P01",
+    "3D000",
+}  # at the start they are configuration errors
 _CONFLICT_CODES: Final = frozenset(
     {"40001", "40P01"}
 )  # serialization failure, deadlock: it did not happen, try again at once
@@ -43,14 +47,14 @@ _HINTS: Final = {
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Whether the transaction only got in another one's way."""
+    """Whether the transaction failed only by a conflict with another one."""
     return isinstance(error, asyncpg.PostgresError) and error.sqlstate in _CONFLICT_CODES
 
 
 def translate(error: Exception) -> StreamhouseError:
-    """`Unavailable` for what may pass: no connection, no answer, no room. `Rejected` for what no PostgreSQL stores.
-    Anything else is damage or a bug."""
-    if isinstance(error, OSError | asyncpg.InternalClientError):  # the latter also when a connection breaks half-way
+    """`Unavailable` for temporary conditions: no connection, no response, no space. `Rejected` for values that
+    PostgreSQL can't store. Anything else is damage or a bug."""
+    if isinstance(error, OSError | asyncpg.InternalClientError):  # the latter also when a connection breaks
         return Unavailable(f"metadata store can't be reached; why={_text(error)}")
     if not isinstance(error, asyncpg.PostgresError):
         return Internal(f"metadata store failed; why={type(error).__name__}: {_text(error)}")
@@ -63,14 +67,14 @@ def translate(error: Exception) -> StreamhouseError:
 
 
 def explain_start(error: Exception, where: str) -> Misconfigured:
-    """One line for whoever starts the agent: what is wrong, and what to do; `NotUpYet` for what may pass."""
+    """The error of a failed start: the cause and what to do; `NotUpYet` for temporary conditions."""
     what, cure = _explain(error)
     kind = NotUpYet if may_start_later(error) else Misconfigured
     return kind(f"the metadata database can't be used: {what}; where={where} why={_text(error)} do={cure}")
 
 
 def may_start_later(error: Exception) -> bool:
-    """Whether the server may be there a moment later: it restarts, is full, or another one takes over."""
+    """Whether the server may be available soon: it restarts, has no free connections, or fails over."""
     if isinstance(error, asyncpg.PostgresError):
         code = error.sqlstate or ""
         return code in _TRANSIENT_CODES_AT_START or code[:2] in _TRANSIENT_CLASSES
@@ -90,7 +94,7 @@ def _explain(error: Exception) -> tuple[str, str]:
 
 
 def _text(error: Exception) -> str:
-    """What the driver says. Errors of its configuration may repeat parts of the URL, so their text is left out."""
+    """The driver's text. Configuration errors may repeat parts of the URL, so their text is left out."""
     if isinstance(error, asyncpg.PostgresError | asyncpg.InternalClientError | OSError):
         return str(error).partition("\n")[0] or type(error).__name__
     if isinstance(error, asyncpg.ClientConfigurationError | ValueError):

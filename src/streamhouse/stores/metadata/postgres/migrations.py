@@ -1,7 +1,7 @@
-"""The schema of a PostgreSQL database: looked at, and brought up to date, when a store is opened.
+"""Migrations of a PostgreSQL database, applied when a store is opened.
 
 Data path   none; runs when a metadata store is opened
-Owns        the oldest server that will do, one agent at a time under an advisory lock, all steps or none
+Owns        the minimum server version, one agent at a time under an advisory lock, all steps in one transaction
 Leaves      the order of migrations to `metadata.statements`, the tables to `sql/postgres/migrations/`
 """
 
@@ -14,11 +14,11 @@ from streamhouse.stores.metadata.postgres.connection import ENGINE, Connection, 
 from streamhouse.stores.metadata.statements import Migration, due_migrations, load_migrations
 
 OLDEST_SERVER: Final = 130000
-_LOCK_WAIT: Final = "60s"  # how long another agent's migration may take before this one gives up
+_LOCK_WAIT: Final = "60s"  # how long to wait for another agent's migration
 
 
 async def prepare_schema(connection: Connection, where: str) -> None:
-    """Create or migrate the tables; raise `Misconfigured` when they, or the server, can't be used."""
+    """Create or migrate the tables; raises `Misconfigured` if they, or the server, can't be used."""
     sql = server_statements()
     facts = await connection.fetchrow(sql.server_facts)
     assert facts is not None
@@ -56,7 +56,7 @@ def _migrations() -> tuple[Migration, ...]:
 
 
 async def _migrate(connection: Connection) -> None:
-    """Apply what is missing, all or nothing; agents that open at once take turns."""
+    """Apply missing migrations in one transaction; concurrent agents take turns."""
     sql = server_statements()
     add = bind(sql.add_schema_version)
     async with connection.transaction():

@@ -1,12 +1,11 @@
-"""Announcements: changes that other agents have committed, heard from the server.
+"""Notifications: changes committed by other agents, received from the server.
 
-Data path   a commit anywhere -> server -> **announcements** -> listeners
-Owns        how a change is written in a notification; the one connection that listens, and making it again
-Leaves      sending to the transactions that change something, calling whoever listens to `metadata.engine`
+Data path   a commit of any agent -> server -> **notifications** -> listeners
+Owns        the format of a notification; the listening connection and reopening it
+Leaves      sending to transactions, calling listeners to `metadata.engine`
 
-A notification is lost for whoever isn't connected, so `EVERYTHING` is told whenever the connection is made or lost.
-Silence proves nothing: a network may have swallowed the connection, or its server may follow another one by now. So it
-is asked now and then.
+Notifications are lost without a connection, so `EVERYTHING` is sent whenever the connection is opened or lost. A silent
+connection may be broken, or its server may be a standby by now, so it is checked periodically.
 """
 
 import asyncio
@@ -37,7 +36,7 @@ def payload_of(change: Change) -> str:
 
 
 def change_of(payload: str) -> Change:
-    """What a notification tells; one that isn't understood, of a newer release, may mean anything."""
+    """The change in a notification; `EVERYTHING` for an unknown one of a newer release."""
     kind, _, topic_id = payload.partition(" ")
     try:
         return Change(ChangeKind(kind), TopicId(uuid.UUID(topic_id)) if topic_id else None)
@@ -60,7 +59,7 @@ class Notifications:
         return f"<Notifications listening={self.is_listening} {self._listeners!r}>"
 
     def subscribe(self, on_change: OnChange) -> Callable[[], None]:
-        """The first one begins to listen; that it does is heard as `EVERYTHING`."""
+        """Add a listener. The first one starts listening, which sends `EVERYTHING`."""
         unsubscribe = self._listeners.add(on_change)
         if self._task is None and not self._is_closed:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="metadata announcements")
@@ -74,7 +73,7 @@ class Notifications:
             await asyncio.gather(task, return_exceptions=True)
 
     async def _run(self) -> None:
-        """Listen for ever, on one connection after the other."""
+        """Listen until cancelled, reopening the connection."""
         pause_s = self._settings.listen_again_s
         while True:
             try:
@@ -82,13 +81,13 @@ class Notifications:
                 pause_s = self._settings.listen_again_s
             except DRIVER_ERRORS as error:
                 log.warning("can't listen for changes of metadata", extra={"why": str(error) or type(error).__name__})
-            except Exception:  # whatever it is, without this task nobody would ever hear anything again
+            except Exception:  # any error: without this task no change would ever be received again
                 log.exception("listening for changes of metadata failed")
             await self._clock.sleep(self._ids.jitter(pause_s))
             pause_s = min(2 * pause_s, self._settings.listen_again_max_s)
 
     async def _listen_once(self) -> None:
-        """Listen until the connection is lost; raise when there was none to begin with."""
+        """Listen until the connection is lost; raises if it can't be opened."""
         lost = asyncio.Event()
         connection = await self._connect()
         try:
@@ -99,7 +98,7 @@ class Notifications:
             self._tell([Change(ChangeKind.EVERYTHING)])
             why = await self._until_lost(connection, lost)
             self.is_listening = False
-            log.warning("changes of metadata are not heard", extra={"why": why})
+            log.warning("changes of metadata are not received", extra={"why": why})
             self._tell([Change(ChangeKind.EVERYTHING)])
         finally:
             self.is_listening = False

@@ -1,8 +1,8 @@
 """A transaction on PostgreSQL: statements by name, one round trip each.
 
-Data path   `transactions` -> **transaction** -> server
+Data path   `procedures` -> **transaction** -> server
 Owns        running statements on one connection; many sets of parameters as one statement over arrays
-Leaves      begin and commit to `database`, what the statements say to `sql/`
+Leaves      begin and commit to `database`, the statements to `sql/`
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -65,7 +65,7 @@ class PostgresTransaction:
         self._changes.update(dict.fromkeys(changes))
 
     async def send_announced(self) -> None:
-        """The last statement before the commit: the server sends them then, or never."""
+        """Queue the notifications, as the last statement before the commit, with which the server sends them."""
         if self._changes:
             await self._fetch(bind(server_statements().announce), {"payloads": [*map(payload_of, self._changes)]})
 
@@ -78,7 +78,7 @@ class PostgresTransaction:
 
 
 class SingleStatement(PostgresTransaction):
-    """A transaction of one statement, which begins and ends by itself."""
+    """A transaction of one statement, without BEGIN and COMMIT."""
 
     __slots__ = ("_used",)
 

@@ -1,1 +1,1 @@
-"""The door's calls, each as what it does in one transaction: written once, for every SQL engine."""
+"""Procedures: the metadata store's calls, each as one transaction; written once for all SQL engines."""

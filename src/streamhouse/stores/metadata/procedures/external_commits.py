@@ -1,8 +1,8 @@
-"""Placing as transactions: segments that others wrote, behind what several sessions hold.
+"""Procedures for external commits: segments that Spark wrote, appended to partitions of several leaders.
 
-Data path   broker.placing -> **placing** -> rows
-Owns        that a commit happens once or not at all; which commits are remembered; giving objects up
-Leaves      the guard's decision to `commit_guard`, holding partitions still to the broker
+Data path   broker.external_commits -> **external_commits** -> rows
+Owns        exactly-once commits; which commits are stored; giving up objects
+Leaves      the guard's decision to `commit_guard`, freezing partitions to the broker
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ from streamhouse.stores.metadata.rows import (
 )
 
 COMMITS_KEPT: Final = 10
-"""Commits of one query that are remembered: whoever repeats one repeats the last, or the one before it."""
+"""Stored commits of one query: a repeated one is the last, or the one before it."""
 
 
 async def commit_external_segments(tx: Transaction, placement: ExternalCommit) -> StoredCommit:
@@ -65,7 +65,7 @@ async def find_commit(tx: Transaction, query: QueryId, epoch: int) -> StoredComm
 
 
 def replayed(known: StoredCommit, covers: str | None) -> StoredCommit:
-    """The commit that was asked for again; raises `CheckpointMismatch` where it is another one of its number."""
+    """The stored commit of a repeated request; raises `CheckpointMismatch` if it had another input."""
     last, target = known.epoch, known.placed[0].topic if known.placed else ""
     is_replay(target, batch=known.epoch, covers=covers, last=last, last_covers=known.covers)
     return replace(known, is_replayed=True)
@@ -94,16 +94,16 @@ async def _reject_stale(tx: Transaction, placement: ExternalCommit) -> None:
 
 
 async def _reject_known_objects(tx: Transaction, placement: ExternalCommit) -> None:
-    """An object belongs to one commit; one that was given up may be gone any moment."""
+    """Raise for objects of earlier commits, and for those given up, which may be deleted at any time."""
     keys = text_list(commit.segment.key for commit in placement.commits)
     if known := [row["key"] for row in await tx.rows(tx.sql.known_among, {"keys": keys})]:
         raise CommitRefused(
-            f"a segment was placed before, or was given up because nobody committed it for long; key={known[0]}"
+            f"a segment was committed before, or was given up because it was not committed for long; key={known[0]}"
         )
 
 
 async def _live_holders(tx: Transaction, holders: Mapping[PartitionId, SessionId]) -> Mapping[PartitionId, SessionId]:
-    """Those whose session may still publish; in one order, as everybody takes sessions."""
+    """The sessions that may still publish; locked in the usual order."""
     live: set[SessionId] = set()
     for session_id in sorted(set(holders.values())):
         session = await tx.row(tx.sql.find_session, {"session_id": session_id})

@@ -1,8 +1,8 @@
-"""Groups and committed offsets as transactions.
+"""Procedures for groups and committed offsets.
 
 Data path   every commit of offsets; a group's new generation; loading the groups of a shard
 Owns        applying the changes that the guard allows, in their order; reading groups and offsets
-Leaves      the guard's decision to `commit_guard`, what changes mean to the broker's groups
+Leaves      the guard's decision to `commit_guard`, the meaning of changes to the broker's groups
 """
 
 from collections.abc import Iterable, Sequence
@@ -77,7 +77,7 @@ async def groups_to_review(
 
 
 async def _change(tx: Transaction, shard: PartitionId, kind: type[GroupChange], changes: Iterable[GroupChange]) -> None:
-    """Changes of one kind that stand side by side, with one statement."""
+    """Apply adjacent changes of one kind with one statement."""
     if kind is PutOffset:
         await tx.change_each(
             tx.sql.put_offset,

@@ -1,8 +1,8 @@
-"""The database's identity as transactions.
+"""Procedures for the database's identity.
 
 Data path   none: at the start of a session, and before objects are swept
 Owns        reading the identity, beginning generations, which sessions and objects are known
-Leaves      what the identity means to `model.cluster_identity`
+Leaves      the meaning of the identity to `model.cluster_identity`
 """
 
 from collections.abc import Sequence

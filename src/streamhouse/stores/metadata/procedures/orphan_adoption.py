@@ -1,7 +1,7 @@
-"""Registering objects that no row names, as one transaction.
+"""Procedure that registers unreferenced objects, in one transaction.
 
 Data path   none: an operator's command, while no agent runs
-Owns        writing what was chosen, all of it or nothing
+Owns        writing the chosen rows atomically
 Leaves      the choice to `model.orphan_adoption`
 """
 

@@ -72,13 +72,13 @@ async def _change(tx: Transaction, pipeline: Pipeline, row: Row) -> None:
 
 
 def _waiting(before: Status, begins_anew: bool) -> Status:
-    """Figures are those of a run; how far it has come stays true until it begins anew."""
+    """The status of a waiting pipeline: without figures of the last run; progress is kept unless it starts over."""
     waiting = Status(phase=Phase.WAITING, restarts=before.restarts)
     return waiting if begins_anew else replace(waiting, batch_id=before.batch_id, progress=before.progress)
 
 
 async def take_epochs(tx: Transaction, count: int) -> int:
-    """The first of so many epochs."""
+    """Allocate `count` epochs; returns the first."""
     [row] = await tx.rows(tx.sql.take_pipeline_epochs, {"count": count, "now_ms": await tx.now_ms()})
     return int(row["first"])
 
@@ -94,8 +94,8 @@ async def list_events(tx: Transaction, name: PipelineName, limit: int) -> Sequen
 
 
 async def check_fence(tx: Transaction, fence: Fence) -> str:
-    """The pipeline's query, if it is owned under this epoch, until the end of the transaction; raise `PipelineMoved`
-    otherwise. A lease that is over holds until somebody else has it."""
+    """Lock the pipeline and return its query if it is owned under this epoch; raises `PipelineMoved` otherwise. An
+    expired lease is valid until another supervisor has it."""
     row = await tx.row(tx.sql.fence_pipeline, {"name": fence.pipeline})
     if row is None:
         raise PipelineMoved(fence.pipeline, epoch=fence.epoch, why="it is gone")
@@ -107,7 +107,7 @@ async def check_fence(tx: Transaction, fence: Fence) -> str:
 
 
 SUPERVISOR_RETENTION_MS: Final = 3_600_000
-"""A supervisor that is silent for so long is forgotten."""
+"""Time without a heartbeat after which a supervisor's row is deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +192,7 @@ async def _write_assignment(
 
 
 async def _take_over(tx: Transaction, taken: Sequence[StoredPipeline]) -> None:
-    """What its last owner told of a pipeline is no word of its new one: it runs when that says so."""
+    """Reset the status of reassigned pipelines: the new owner reports its own."""
     if taken:
         reported = [[each.name, status_text(replace(each.status, phase=Phase.STARTING))] for each in taken]
         await tx.change(tx.sql.tell_statuses, {"statuses": json.dumps(reported)})
@@ -201,7 +201,7 @@ async def _take_over(tx: Transaction, taken: Sequence[StoredPipeline]) -> None:
 async def _store_statuses(
     tx: Transaction, running: Iterable[PipelineReport], kept: dict[PipelineName, StoredPipeline], *, now_ms: int
 ) -> None:
-    """What it says counts for the revision that it runs; 0 is any."""
+    """Store reported statuses for the revision that is running; 0 is any."""
     reported = [
         [each.name, status_text(replace(each.status, told_at_ms=now_ms))]
         for each in running

@@ -60,7 +60,7 @@ async def delete_subject(tx: Transaction, subject: Subject, *, permanent: bool) 
 
 
 def select_versions(known: Sequence[SubjectVersion], subject: Subject, version: int | None) -> SubjectVersion:
-    """The version that is meant; None: the newest that is not deleted."""
+    """The version to delete; None: the newest that is not deleted."""
     fits = [each for each in known if (each.version == version if version is not None else not each.deleted)]
     if not fits:
         raise UnknownVersion(subject, version or -1) if known else UnknownSubject(subject)
@@ -93,7 +93,7 @@ async def _delete(tx: Transaction, chosen: Sequence[SubjectVersion], *, permanen
 
 
 async def delete_subject_rows(tx: Transaction, subject: Subject) -> None:
-    """Take what is left of a subject whose versions are all deleted."""
+    """Delete the remaining rows of a subject whose versions are all deleted."""
     known = await versions_of_subject(tx, subject)
     await _check_unused(tx, known, permanent=True, but_by=subject)
     await _delete(tx, known, permanent=True)

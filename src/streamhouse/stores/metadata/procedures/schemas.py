@@ -61,7 +61,7 @@ _STATES: Final = {Deleted.WITHOUT: 0, Deleted.ONLY: 1, Deleted.WITH: 2}
 
 
 class Page(NamedTuple):
-    """Part of a listing by the first letters of subjects; context None: of all."""
+    """A page of a listing by subject prefix; context None: all contexts."""
 
     context: str | None
     prefix: str
@@ -120,7 +120,7 @@ async def _check_room(tx: Transaction, max_subjects: int) -> None:
 
 
 async def _schema_id(tx: Transaction, new: NewVersion) -> int:
-    """The id under which the schema stands in its context after this."""
+    """The schema's id in its context; allocates one if it is new."""
     context = new.subject.context
     await tx.change(tx.sql.add_schema_context, {"context": context})
     if new.schema_id is not None:
@@ -161,7 +161,7 @@ async def _insert_version(tx: Transaction, new: NewVersion, key: VersionKey, sch
 
 
 async def touch(tx: Transaction, subject: Subject, version: int) -> None:
-    """The subject's versions have changed: it has another revision."""
+    """Increment the subject's revision after a change of its versions."""
     row = await tx.row(tx.sql.next_schema_revision)
     assert row is not None
     await tx.change(

@@ -51,7 +51,7 @@ async def commit_segments(tx: Transaction, session_id: SessionId, commits: Seque
 
 
 async def publish(tx: Transaction, holder: SessionId, commits: Sequence[SegmentCommit], *, may_publish: bool) -> None:
-    """Guard and write, for a flush as for a recovery."""
+    """Check the guard and write, for flushes and recoveries."""
     check_shape(commits)
     partitions = partition_list(run.partition for commit in commits for run in commit.runs)
     states = [state_of(row) for row in await tx.rows(tx.sql.find_partitions, {"partitions": partitions})]
@@ -108,8 +108,8 @@ async def epoch_end(tx: Transaction, partition: PartitionId, epoch: int) -> Epoc
 
 
 async def advance_log_start(tx: Transaction, starts: Mapping[PartitionId, int], limit: int) -> bool:
-    """Whether anything may be left below the log starts: about `limit` runs go at most, a share of each partition, and
-    as many aborted transactions."""
+    """Delete at most about `limit` runs below the log starts, a share of each partition, and as many aborted
+    transactions; returns whether more may be left."""
     share = max(1, limit // max(1, len(starts)))
     await tx.lock(Lock.PARTITIONS, {"partitions": partition_list(starts)})
     await tx.change_each(
@@ -130,7 +130,7 @@ async def advance_log_start(tx: Transaction, starts: Mapping[PartitionId, int], 
 
 
 def objects_of(dropped: Iterable[Row]) -> Iterator[int]:
-    """The objects that runs which were dropped had named, for their records or for the producers' state."""
+    """The objects that deleted runs referenced, for their records or producer snapshots."""
     for row in dropped:
         yield row["object_id"]
         if row["producers_object_id"] is not None:
@@ -138,11 +138,13 @@ def objects_of(dropped: Iterable[Row]) -> Iterator[int]:
 
 
 async def mark_unused_for_deletion(tx: Transaction, object_ids: Iterable[int]) -> None:
-    """Doom those of the objects that no run of any partition names any more."""
+    """Mark those objects for deletion that no run references any more."""
     unique = sorted(set(object_ids))
     if not unique:
         return
-    await tx.lock(Lock.OBJECTS, {"object_ids": number_list(unique)})  # another partition's last run may go right now
+    await tx.lock(
+        Lock.OBJECTS, {"object_ids": number_list(unique)}
+    )  # another partition's last run may be deleted concurrently
     now_ms = await tx.now_ms()
     await tx.change_each(tx.sql.doom_object, ({"object_id": each, "now_ms": now_ms} for each in unique))
     await tx.change_each(tx.sql.drop_object, ({"object_id": each} for each in unique))
@@ -181,7 +183,7 @@ async def known_among(tx: Transaction, keys: Sequence[str]) -> frozenset[str]:
 
 async def allocate_producer_ids(tx: Transaction, count: int) -> int:
     if count < 1:
-        raise Internal(f"at least one producer id must be asked for; count={count}")
+        raise Internal(f"at least one producer id must be requested; count={count}")
     row = await tx.row(tx.sql.reserve_producer_ids, {"count": count})
     if row is None:
         raise Internal("the producer id counter is gone")
@@ -202,8 +204,8 @@ async def _published(tx: Transaction, commits: Sequence[SegmentCommit]) -> Mappi
 
 
 async def _was_replaced(tx: Transaction, run: Run) -> bool:
-    """Whether other rows hold the run's offsets under its epoch: only its holder can have published them, and
-    whatever stands there now was made of what it published."""
+    """Whether other rows have the run's offsets under its epoch: only its holder can have published them, and the
+    current runs were written from those."""
     first = await list_runs(tx, run.partition, from_offset=run.base, limit=1)
     last = await list_runs(tx, run.partition, from_offset=run.end - 1, limit=1)
     return all(result and result[0].base < run.end and result[0].epoch == run.epoch for result in (first, last))
@@ -212,7 +214,7 @@ async def _was_replaced(tx: Transaction, run: Run) -> bool:
 async def write_publication(
     tx: Transaction, publication: Publication, holders: Mapping[PartitionId, SessionId]
 ) -> None:
-    """Objects, runs, aborted transactions and flushed ends of what the guard allows."""
+    """Write objects, runs, aborted transactions and flushed ends of a publication."""
     objects = [commit.segment for commit in publication.commits]
     await tx.change_each(
         tx.sql.insert_object,
@@ -247,10 +249,10 @@ CARRIED: Final = ("producers_object_id", "producers_position", "producers_length
 
 async def replace_runs(tx: Transaction, session_id: SessionId, expected: Sequence[Run], commit: SegmentCommit) -> bool:
     check_replacement(expected, commit)
-    await tx.lock(Lock.PLACING, {})  # a job's object must not be given up between the look at its key and the insert
+    await tx.lock(Lock.PLACING, {})  # a job's object must not be given up between the check of its key and the insert
     session = await tx.row(tx.sql.find_session, {"session_id": session_id})
     if session is None or session["state"] != SessionState.LIVE:
-        # The sweep for orphans spares the objects of live sessions alone.
+        # The search for orphans skips only objects of live sessions.
         raise SessionLost(session_id, why="only a live session may replace runs")
     await tx.rows(tx.sql.find_partitions, {"partitions": partition_list([expected[0].partition])})
     if await tx.rows(tx.sql.known_among, {"keys": text_list([commit.segment.key])}):

@@ -39,7 +39,7 @@ from streamhouse.stores.metadata.rows import (
 async def open_session(tx: Transaction, session: NewSession) -> Session:
     await tx.lock(Lock.NODE_IDS, {})
     if await _find(tx, session.session_id) is not None:
-        await renew_session(tx, session.session_id, session.ttl_ms)  # the answer to the first call was lost
+        await renew_session(tx, session.session_id, session.ttl_ms)  # the response to the first call was lost
     else:
         node = await tx.row(
             tx.sql.lowest_free_node_id, {"kafka_host": session.kafka.host, "kafka_port": session.kafka.port}
@@ -150,7 +150,7 @@ async def finish_recovery(
 
 
 async def is_unrecovered(tx: Transaction, dead: SessionId, claim: int) -> bool:
-    """Hold a claimed session and its leases, for whoever may end its recovery; False when that has happened."""
+    """Lock a claimed session and its leases to end its recovery; False if the recovery has ended."""
     await tx.lock(Lock.SESSIONS, {"session_ids": text_list([dead])})
     session = await _get(tx, dead)
     if session.claim != claim or session.state is SessionState.LIVE:

@@ -82,7 +82,7 @@ async def list_view_rows(tx: Transaction, name: str, *, cursor: str | None, limi
 
 
 def _fitting(sizes: Sequence[int], limit: int) -> int:
-    """How many of these go into the limit; the first always does."""
+    """How many rows fit into the limit; at least one."""
     total = 0
     for place, size in enumerate(sizes):
         total += size
@@ -99,7 +99,7 @@ def _place(cursor: str | None) -> tuple[str, str]:
         assert isinstance(place, str)
         assert isinstance(by, str)
     except (ValueError, TypeError, AssertionError, RecursionError):
-        raise Rejected("a cursor is what an earlier page gave") from None
+        raise Rejected("invalid cursor; use one from an earlier page") from None
     return place, by
 
 
@@ -107,7 +107,7 @@ async def change_view(tx: Transaction, part: ViewPart, *, max_rows: int) -> View
     name = part.fence.pipeline
     await tx.lock(Lock.VIEW, {"name": name})
     if await check_fence(tx, part.fence) != part.query:
-        raise ViewRefused(f"another query keeps this view; view={name} query={part.query[:100]}")
+        raise ViewRefused(f"another query maintains this view; view={name} query={part.query[:100]}")
     state = await find_view(tx, name) or ViewState(name=name, query=part.query)
     if state.query != part.query:
         await tx.change(tx.sql.clear_view, {"name": name})
@@ -127,15 +127,13 @@ async def change_view(tx: Transaction, part: ViewPart, *, max_rows: int) -> View
 
 
 def _next_state(state: ViewState, part: ViewPart) -> ViewState:
-    """A batch begins with its first part, also when it begins again; its parts come in order.
-
-    One that is the whole view may follow one that isn't whole: nothing of that stays.
-    """
+    """The state after a part. A batch starts, or restarts, with its first part; parts follow in order. A complete batch
+    may follow an incomplete one, because it replaces all rows."""
     if part.batch > state.batch and not state.is_whole and not part.complete:
-        raise ViewRefused(f"a batch follows one that isn't whole; view={state.name} batch={part.batch}")
+        raise ViewRefused(f"a batch follows an incomplete one; view={state.name} batch={part.batch}")
     done = state.parts_done if part.batch == state.batch else 0
     if part.part > done:
-        raise ViewRefused(f"a part follows one that isn't there; view={state.name} part={part.part} expected={done}")
+        raise ViewRefused(f"a part is out of order; view={state.name} part={part.part} expected={done}")
     is_last = part.part + 1 >= part.parts
     return replace(
         state,
@@ -150,7 +148,7 @@ def _next_state(state: ViewState, part: ViewPart) -> ViewState:
 
 
 async def _change_rows(tx: Transaction, part: ViewPart, *, is_last: bool) -> int:
-    """By how much the number of rows has changed."""
+    """Apply changes; returns the change of the number of rows."""
     name, added = part.fence.pipeline, 0
     if part.deletes:
         keys = text_list(map(view_lookup_key, part.deletes))

@@ -1,4 +1,4 @@
-"""Procedures for topics, partitions and settings that were changed while agents run.
+"""Procedures for topics, partitions and dynamic settings.
 
 Owns        creating, altering, deleting and listing topics; changing and listing settings, per node and for all agents
 Leaves      leases to `sessions`, runs and deletion of objects to `segments`, the meaning of settings to `broker`
@@ -25,7 +25,7 @@ from streamhouse.stores.metadata.rows import (
 )
 
 EVERY_NODE: Final = 0
-"""Stands in the place of a node's number; those begin at 1."""
+"""The node id of settings for all agents; node ids begin at 1."""
 
 
 async def list_broker_settings(tx: Transaction) -> Mapping[NodeId | None, Mapping[str, str]]:
@@ -103,8 +103,8 @@ async def find_topic(tx: Transaction, topic_id: TopicId) -> Topic:
 
 
 async def empty_topic(tx: Transaction, topic_id: TopicId, limit: int) -> bool:
-    """Drop some of the runs of a topic that has more than `limit`, as if all its records had been deleted; whether that
-    should go on. What is left is little enough to go with the topic, in one transaction."""
+    """Delete some runs of a topic with more than `limit`; returns whether to continue. The rest is deleted with the
+    topic in one transaction."""
     counted = await tx.row(tx.sql.count_runs, {"topic_id": str(topic_id), "limit": limit + 1})
     if counted is None or counted["runs"] <= limit:
         return False

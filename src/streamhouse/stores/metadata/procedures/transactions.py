@@ -1,10 +1,10 @@
-"""Transactions of producers as transactions of the store.
+"""Procedures for transactions of producers.
 
-Data path   every begin and end of a producer's transaction; offsets in it; what a partition's readers leave out
-Owns        holding the row while it changes; deciding its offsets in the transaction that decides it
-Leaves      what follows what to `model.transaction_transitions`, rows of aborted ones to whoever publishes runs
+Data path   every start and end of a producer's transaction; offsets in it; aborted transactions of partitions
+Owns        locking the row during a change; committing its offsets in the transaction that decides it
+Leaves      state transitions to `model.transaction_transitions`, rows of aborted ones to publications of runs
 
-A call that also holds sessions and partitions takes them before the row, and offsets after it.
+A call that also locks sessions and partitions locks them before the row, and offsets after it.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -187,7 +187,7 @@ async def _lock_transaction(tx: Transaction, transactional_id: str) -> StoredTra
 
 
 async def _write(tx: Transaction, row: StoredTransaction | None, changed: StoredTransaction) -> StoredTransaction:
-    """Keep what became of a row that is held; where it was decided, its offsets are decided with it."""
+    """Write a changed row; if the transaction was decided, commit or drop its offsets."""
     if changed is row:
         return changed
     named = {"transactional_id": changed.transactional_id}
@@ -200,7 +200,7 @@ async def _write(tx: Transaction, row: StoredTransaction | None, changed: Stored
 
 
 async def _check_session(tx: Transaction, session_id: SessionId | None) -> None:
-    """Raise `SessionLost` unless others still count on this agent; None: nobody has to."""
+    """Raise `SessionLost` unless the session is live and unexpired; None: no check."""
     if session_id is None:
         return
     session = await tx.row(tx.sql.find_session, {"session_id": session_id})
@@ -209,7 +209,7 @@ async def _check_session(tx: Transaction, session_id: SessionId | None) -> None:
 
 
 async def _check_lease(tx: Transaction, session_id: SessionId, shard: PartitionId, epoch: Epoch) -> None:
-    """Raise `LeaseLost` unless the session coordinates the shard's groups; it does until this transaction ends."""
+    """Lock and check the lease of the groups' shard; raises `LeaseLost` unless the session holds it."""
     session = await tx.row(tx.sql.find_session, {"session_id": session_id})
     if session is None or session["state"] != SessionState.LIVE:
         raise LeaseLost([shard], why="session is not live")

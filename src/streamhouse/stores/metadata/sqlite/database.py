@@ -2,7 +2,7 @@
 
 Data path   `store` -> **database** -> file
 Owns        the connection and its pragmas, begin and commit, the deadline of a call, migrations, the meaning of errors
-Leaves      statements to `sql/`, what a transaction does to its caller
+Leaves      statements to `sql/`, the content of a transaction to its caller
 
 After a failed fsync every call is rejected until a restart: the system may have dropped the pages, and a second fsync
 would report success for them. Opening moves everything from the journal into the database, which writes those pages
@@ -50,7 +50,7 @@ _LOST_SYNC: Final = frozenset({sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_
 
 
 def translate(error: sqlite3.Error) -> StreamhouseError:
-    """`Unavailable` for what may pass: busy, full, I/O. Anything else is damage or a bug."""
+    """`Unavailable` for temporary conditions: busy, full, I/O errors. Anything else is damage or a bug."""
     code = getattr(error, "sqlite_errorcode", None)
     name = getattr(error, "sqlite_errorname", type(error).__name__)
     if code is not None and code & _PRIMARY in _TRANSIENT:
@@ -67,13 +67,13 @@ T = TypeVar("T")
 
 MEMORY: Final = ":memory:"
 OLDEST_SQLITE: Final = (3, 38, 0)  # STRICT tables, RETURNING and ->>
-_STEPS_BETWEEN_CHECKS: Final = 10_000  # virtual machine steps between looks at the clock: well below a millisecond
+_STEPS_BETWEEN_CHECKS: Final = 10_000  # virtual machine steps between checks of the deadline: well below a millisecond
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SqliteSettings:
-    timeout_s: float = 5.0  # deadline of one call, waiting for its turn included
-    max_waiting_calls: int = 1024  # calls waiting for the thread; more are refused at once
+    timeout_s: float = 5.0  # timeout of one call, including waiting in the queue
+    max_waiting_calls: int = 1024  # calls waiting for the thread; further ones are rejected
 
 
 class Transaction:
@@ -85,7 +85,7 @@ class Transaction:
         self._connection = connection
         self.sql = sql
         self.now_ms = now_ms
-        self.changes: dict[Change, None] = {}  # to be told once they are committed
+        self.changes: dict[Change, None] = {}  # sent after the commit
 
     def rows(self, statement: str, params: Params | None = None) -> list[sqlite3.Row]:
         return self._connection.execute(statement, params or {}).fetchall()
@@ -136,7 +136,7 @@ class Database:
         return f"<Database {self._path} waiting={self._waiting} stopped={self._stopped or 'no'}>"
 
     async def open(self) -> None:
-        """Open or create the file and bring its schema up to date; raise `Misconfigured` when it can't be used."""
+        """Open or create the file and migrate its schema; raises `Misconfigured` if it can't be used."""
         await asyncio.get_running_loop().run_in_executor(self._executor, self._open)
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
@@ -148,10 +148,8 @@ class Database:
         return await self._run("BEGIN IMMEDIATE", work)
 
     async def write_urgent(self, work: Callable[[Transaction], T]) -> T:
-        """`write`, ahead of every call that waits for the thread: it waits for the one that runs, at most.
-
-        Any thread's event loop may call it.
-        """
+        """`write` with priority over all waiting calls: it waits at most for the running one. Event loops of other
+        threads may call it."""
         if self._closed:
             raise Unavailable("metadata store is closed")
         deadline = self._clock.monotonic() + self._settings.timeout_s
@@ -190,7 +188,7 @@ class Database:
         finally:
             self._waiting -= 1
 
-    # --- in the thread from here on
+    # --- in the thread
 
     def _perform_urgent(self) -> None:
         while self._urgent:
@@ -222,12 +220,12 @@ class Database:
             raise translate(error) from error
         finally:
             self._leave(connection)
-        with suppress(RuntimeError):  # the loop is closed: nobody is there to hear it
+        with suppress(RuntimeError):  # the event loop is closed: there are no listeners
             self.listeners.notify(transaction.changes, loop.call_soon_threadsafe)
         return result
 
     def _leave(self, connection: sqlite3.Connection) -> None:
-        """Nothing stays open after a call, whatever ended it."""
+        """End any open transaction after a call."""
         self._deadline = float("inf")  # a rollback has no deadline
         if connection.in_transaction:
             with suppress(sqlite3.Error):
@@ -276,7 +274,7 @@ class Database:
         return connection
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
-        """Apply what is missing, all or nothing; two processes that open at once take turns."""
+        """Apply missing migrations in one transaction; concurrent processes take turns."""
         connection.execute("BEGIN IMMEDIATE")
         try:
             connection.execute(
@@ -301,12 +299,12 @@ class Database:
 
 
 def _settle(call: "Future[T]", perform: Callable[[], T]) -> None:
-    """Do what was asked for, unless nobody waits for it any more, and tell the result."""
+    """Run a call unless its caller was cancelled, and set its result."""
     if not call.set_running_or_notify_cancel():
         return
     try:
         result = perform()
-    except Exception as error:  # noqa: BLE001 - it goes to whoever asked, and the thread goes on
+    except Exception as error:  # noqa: BLE001 - passed to the caller; the thread continues
         call.set_exception(error)
     else:
         call.set_result(result)

@@ -1,8 +1,8 @@
-"""SqliteMetadataStore: the metadata store's door over SQLite.
+"""SqliteMetadataStore: the metadata store on SQLite.
 
 Data path   broker -> **store** -> one transaction each
-Owns        running calls that are written for any engine on one that never waits
-Leaves      the calls to `stores.metadata.store` and `transactions`, the connection and its thread to `database`
+Owns        running the engine-independent procedures without waiting
+Leaves      the calls to `stores.metadata.store` and `procedures`, the connection and its thread to `database`
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class InlineTransaction:
-    """A transaction whose awaits never wait. It locks nothing: whoever writes holds the whole database."""
+    """A transaction whose awaits never wait. It needs no locks: a writer locks the whole database."""
 
     __slots__ = ("_inner",)
 
@@ -94,8 +94,8 @@ class SqliteEngine:
 class SqliteMetadataStore(SqlMetadataStore):
     """A `MetadataStore`. The store's clock is the `clock` it is given.
 
-    Statements run through the event loop's `run_in_executor`: on one thread of its own, or on the `executor` given, or
-    inline where a simulated loop says so. Changes are heard by its `listeners`, which several stores may share.
+    Statements run through the event loop's `run_in_executor`: on one own thread, on the given `executor`, or inline on
+    a simulated loop. Changes are sent to its `listeners`, which several stores may share.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class SqliteMetadataStore(SqlMetadataStore):
         super().__init__(SqliteEngine(self._database, clock))
 
     async def open(self) -> Self:
-        """Open or create the database; must come before any other call."""
+        """Open or create the database; must be called first."""
         await self._database.open()
         return self
 
