@@ -108,7 +108,7 @@ class ViewContract(MetadataScene):
         await tell(kept, (1, 10), part=0, parts=3)
         with pytest.raises(ViewRefused, match="expected=1"):
             await tell(kept, (3, 30), part=2, parts=3)
-        with pytest.raises(ViewRefused, match="isn't whole"):
+        with pytest.raises(ViewRefused, match="incomplete"):
             await tell(kept, (1, 10), batch=1)
         await tell(kept, (2, 20), part=1, parts=3)
         await tell(kept, (2, 20), part=0, parts=2)  # whoever took over cuts it in another way
