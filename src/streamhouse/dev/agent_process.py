@@ -73,10 +73,10 @@ class LocalAgent:
 
 def node_ids(http: Address) -> dict[str, int]:
     """The numbers of the agents that live, as `agents list` shows them, by where they serve Kafka; nothing where the
-    agent that is asked doesn't answer."""
+    agent doesn't respond."""
     try:
-        with _DIRECT.open(f"http://{http}/v1/agents", timeout=2) as answer:
-            agents = json.load(answer)["agents"]
+        with _DIRECT.open(f"http://{http}/v1/agents", timeout=2) as response:
+            agents = json.load(response)["agents"]
     except (urllib.error.URLError, OSError, ValueError):
         return {}
     return {each["kafka"]: each["node"] for each in agents if each["state"] in ("live", "draining")}
@@ -84,7 +84,7 @@ def node_ids(http: Address) -> dict[str, int]:
 
 def is_ready(http: Address) -> bool:
     try:
-        with _DIRECT.open(f"http://{http}/health/ready", timeout=2) as answer:
-            return bool(answer.status == 200)
+        with _DIRECT.open(f"http://{http}/health/ready", timeout=2) as response:
+            return bool(response.status == 200)
     except (urllib.error.URLError, OSError):
         return False

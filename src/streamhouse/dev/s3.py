@@ -175,8 +175,8 @@ def _answers(endpoint: str) -> bool:
 
 def _put(url: str) -> bool:
     try:
-        with _DIRECT.open(urllib.request.Request(url, data=b"", method="PUT"), timeout=10) as answer:
-            return bool(answer.status == 200)
+        with _DIRECT.open(urllib.request.Request(url, data=b"", method="PUT"), timeout=10) as response:
+            return bool(response.status == 200)
     except urllib.error.HTTPError as error:
         if error.code != 409 and error.code < 500:
             raise Misconfigured(f"no bucket can be made; status={error.code}") from None

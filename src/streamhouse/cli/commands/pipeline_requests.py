@@ -176,16 +176,16 @@ async def send_request(http: "Http", method: str, path: str, body: object = None
     """Send a request and return the JSON response; raises `Rejected` or `Unavailable` with the detail of an error."""
     import msgspec
 
-    answer = await http.send(method, path, body=body)
+    response = await http.send(method, path, body=body)
     try:
-        response: dict[str, Any] = msgspec.json.decode(answer.content) if answer.content else {}
+        content: dict[str, Any] = msgspec.json.decode(response.content) if response.content else {}
     except msgspec.DecodeError:
-        response = {}
-    if answer.status >= 500:
-        raise Unavailable(str(response.get("detail") or f"refused; status={answer.status}"))
-    if answer.status >= 400:
-        raise Rejected(str(response.get("detail") or f"refused; status={answer.status}"))
-    return response
+        content = {}
+    if response.status >= 500:
+        raise Unavailable(str(content.get("detail") or f"refused; status={response.status}"))
+    if response.status >= 400:
+        raise Rejected(str(content.get("detail") or f"refused; status={response.status}"))
+    return content
 
 
 def current_phase(pipeline: Mapping[str, Any]) -> str:

@@ -314,10 +314,10 @@ def _change_state(
     message: str,
     body: object = None,
 ) -> None:
-    answer = run(
+    response = run(
         _fetch_pipeline(dependencies_of(context), http_addresses(agents), method, name, f"/{verb}", body or {})
     )
-    print_json(answer) if as_json else print_line(message, color="green")
+    print_json(response) if as_json else print_line(message, color="green")
 
 
 async def _fetch_pipeline(

@@ -134,32 +134,32 @@ async def _print(link: WorkerConnection, request: SqlRequest, sql: str, status: 
     if request.output is Output.TABLE:
         await show_result(link, query, status, Display())
         return
-    async with open_result(link, query, status) as answer:
-        for each in answer.head.notes:
+    async with open_result(link, query, status) as result:
+        for each in result.head.notes:
             print_note(each)
         if request.output is Output.PARQUET:
-            await _write_parquet(answer, request)
+            await _write_parquet(result, request)
         else:
-            await _copy(answer)
-        if answer.head.truncated:
+            await _copy(result)
+        if result.head.truncated:
             print_note(f"only the first {query.max_rows:,} rows; --max-rows N takes more")
 
 
-async def _copy(answer: ResultStream) -> None:
-    async for line in answer.lines():
+async def _copy(result: ResultStream) -> None:
+    async for line in result.lines():
         sys.stdout.write(line + "\n")
-        if answer.head.is_live:
+        if result.head.is_live:
             sys.stdout.flush()
     sys.stdout.flush()
 
 
-async def _write_parquet(answer: ResultStream, request: SqlRequest) -> None:
+async def _write_parquet(result: ResultStream, request: SqlRequest) -> None:
     """The file is there when it is whole."""
     import pyarrow as pa
     from pyarrow import parquet
 
     assert request.file is not None
-    content = b"".join([part async for part in answer.parts()])
+    content = b"".join([part async for part in result.parts()])
     table = pa.ipc.open_stream(content).read_all()
     making = request.file.with_name(request.file.name + ".making")
     try:
@@ -175,10 +175,10 @@ async def open_result(link: WorkerConnection, query: QueryRequest, status: Statu
     """Open the result of a query; show the elapsed time while it runs."""
     talking = asyncio.create_task(_talk(status), name="talking")
     try:
-        async with link.query(query) as answer:
+        async with link.query(query) as result:
             talking.cancel()
             status.clear()
-            yield answer
+            yield result
     finally:
         talking.cancel()
         status.clear()
@@ -214,15 +214,15 @@ async def show_result(link: WorkerConnection, query: QueryRequest, status: Statu
     """A table, and a line on how many rows; a live answer's rows as they come."""
     clock = SystemClock()
     began = clock.monotonic()
-    async with open_result(link, query, status) as answer:
-        for each in answer.head.notes:
+    async with open_result(link, query, status) as result:
+        for each in result.head.notes:
             print_note(typer.style(each, dim=True) if use_color() else each)
-        if answer.head.is_live:
-            await _show_live(answer, screen)
+        if result.head.is_live:
+            await _show_live(result, screen)
             return
-        rows = [row async for row in answer.rows()]
+        rows = [row async for row in result.rows()]
     took = f", {seconds(clock.monotonic() - began)}" if screen.timing else ""
-    show_rows(answer.head, rows, screen, took)
+    show_rows(result.head, rows, screen, took)
 
 
 def show_rows(head: ResultHeader, rows: list[dict[str, Any]], screen: Display, took: str) -> None:
@@ -246,11 +246,11 @@ def _columns(head: ResultHeader, rows: list[dict[str, Any]]) -> tuple[tuple[str,
     return tuple((name, "") for name in rows[0])
 
 
-async def _show_live(answer: ResultStream, screen: Display) -> None:
+async def _show_live(result: ResultStream, screen: Display) -> None:
     if on_terminal():
         print_note("live: rows appear as they are written; Ctrl-C ends it")
-    table = LiveTable(answer.head.columns, width=screen.width, colours=use_color())
-    async for row in answer.rows():
+    table = LiveTable(result.head.columns, width=screen.width, colours=use_color())
+    async for row in result.rows():
         screen.show(table.lines([row]))
 
 

@@ -43,8 +43,8 @@ class ResultHeader:
 class ResultStream:
     """A result whose rows are still being received."""
 
-    def __init__(self, head: ResultHeader, answer: httpx.Response) -> None:
-        self.head, self._answer = head, answer
+    def __init__(self, head: ResultHeader, response: httpx.Response) -> None:
+        self.head, self._answer = head, response
 
     async def rows(self) -> AsyncIterator[dict[str, Any]]:
         """Objects, numbers as they were written; an answer that breaks off is an error."""
@@ -103,23 +103,23 @@ class WorkerConnection:
     async def query(self, request: QueryRequest) -> AsyncIterator[ResultStream]:
         """Leaving it ends the query. A worker that ended meanwhile is started again, once."""
         wait_s = (request.timeout_s or USUAL_TIMEOUT_S) + GRACE_S
-        answer = await self._send_with_retries("POST", "/v1/sql", wait_s, body=request.body(), accept=request.accept)
+        response = await self._send_with_retries("POST", "/v1/sql", wait_s, body=request.body(), accept=request.accept)
         try:
-            if answer.status_code >= httpx.codes.BAD_REQUEST:
-                raise _rejection(answer.status_code, await answer.aread())
-            yield ResultStream(head_of(answer.headers), answer)
+            if response.status_code >= httpx.codes.BAD_REQUEST:
+                raise _rejection(response.status_code, await response.aread())
+            yield ResultStream(head_of(response.headers), response)
         finally:
-            await answer.aclose()
+            await response.aclose()
 
     async def complete(self) -> dict[str, Any]:
         """Names to complete with."""
-        answer = await self._send_with_retries("GET", "/v1/sql/complete", GRACE_S)
+        response = await self._send_with_retries("GET", "/v1/sql/complete", GRACE_S)
         try:
-            content = await answer.aread()
+            content = await response.aread()
         finally:
-            await answer.aclose()
-        if answer.status_code >= httpx.codes.BAD_REQUEST:
-            raise _rejection(answer.status_code, content)
+            await response.aclose()
+        if response.status_code >= httpx.codes.BAD_REQUEST:
+            raise _rejection(response.status_code, content)
         names: dict[str, Any] = json.loads(content)
         return names
 
@@ -129,11 +129,11 @@ class WorkerConnection:
         """Retry a busy worker (429) after the time that it gives, within `wait_s`."""
         deadline = self._clock.monotonic() + wait_s
         while True:
-            answer = await self._send(method, path, wait_s, body=body, accept=accept)
-            pause_s = retry_after_s(answer)
+            response = await self._send(method, path, wait_s, body=body, accept=accept)
+            pause_s = retry_after_s(response)
             if not pause_s or self._clock.monotonic() + pause_s > deadline:
-                return answer
-            await answer.aclose()
+                return response
+            await response.aclose()
             await self._clock.sleep(pause_s)
 
     async def _send(
@@ -146,7 +146,7 @@ class WorkerConnection:
             )
             try:
                 async with asyncio.timeout(wait_s):
-                    answer = await self._client.send(request, stream=True)
+                    response = await self._client.send(request, stream=True)
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 self._worker = None  # nothing was sent; connect starts another worker
                 if is_last:
@@ -159,9 +159,9 @@ class WorkerConnection:
                 raise Unavailable(
                     f"the SQL worker doesn't answer; log={worker.log} do=streamhouse sql stop, then try again"
                 ) from None
-            if answer.status_code != httpx.codes.UNAUTHORIZED or is_last:
-                return answer
-            await answer.aclose()  # another worker has the port by now
+            if response.status_code != httpx.codes.UNAUTHORIZED or is_last:
+                return response
+            await response.aclose()  # another worker has the port by now
             self._worker = None
         raise AssertionError("unreachable")
 

@@ -430,10 +430,10 @@ def _send(address: str, method: str, path: str, body: object = None) -> HttpResp
     return connect(address).send(method, path, body=body)
 
 
-def _check_response(answer: HttpResponse, view: str) -> HttpResponse:
-    if answer.status >= 400:
-        raise Rejected(f"{error_detail(answer)} view={view}")
-    return answer
+def _check_response(response: HttpResponse, view: str) -> HttpResponse:
+    if response.status >= 400:
+        raise Rejected(f"{error_detail(response)} view={view}")
+    return response
 
 
 def _path(view: str) -> str:

@@ -190,8 +190,8 @@ class _Pass:
         def act(work: CompactionTask) -> CompactResult | None:
             if work.work.partition in stale:
                 return None
-            answer = survivors.rewrite(work.bounds, partial(compact_task, msgspec.json.encode(work)))
-            return msgspec.json.decode(answer, type=CompactResult)
+            output = survivors.rewrite(work.bounds, partial(compact_task, msgspec.json.encode(work)))
+            return msgspec.json.decode(output, type=CompactResult)
 
         try:
             for work, result in in_order(act, works, at_once=at_once):

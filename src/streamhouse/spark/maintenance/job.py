@@ -48,10 +48,10 @@ class JobResult:
 
 
 class Tasks(Protocol):
-    """Where tasks run: each gets bytes, and answers with bytes."""
+    """Where tasks run: each takes bytes and returns bytes."""
 
     def run(self, task: Callable[[bytes], bytes], items: Iterable[bytes]) -> Iterator[bytes]:
-        """The answers, as they come."""
+        """The results, as they complete."""
         ...
 
 
@@ -72,8 +72,8 @@ class SparkTasks:
         at_once = min(MAX_TASKS, TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
 
         def one(item: bytes) -> bytes:
-            (answer,) = spark.sparkContext.parallelize([item], 1).map(task).collect()
-            return bytes(answer)
+            (output,) = spark.sparkContext.parallelize([item], 1).map(task).collect()
+            return bytes(output)
 
         with ThreadPoolExecutor(at_once, thread_name_prefix="maintenance") as threads:
             under_way: set[Future[bytes]] = set()

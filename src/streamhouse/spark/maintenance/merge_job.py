@@ -53,7 +53,7 @@ BY_POLICY: Final = MergePolicy(at_least=16)
 
 
 class _Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What a task answers. `gone`: works whose objects are no longer there, because others rewrote their runs."""
+    """The result of a task. `gone`: ranges whose objects no longer exist, because another job rewrote their runs."""
 
     replacements: list[Replacement] = []
     costs: IoStats = IoStats()
@@ -122,10 +122,10 @@ class _Merge:
         """Whether another plan will show other runs."""
         total, done, is_changed = sum(work.stored_bytes for work in works), 0, False
         self._on_progress(Progress("rewriting", 0, total))
-        for answer in self._tasks.run(
+        for output in self._tasks.run(
             merge_task, map(msgspec.json.encode, pack_runs(works, self._policy.target_bytes))
         ):
-            result = msgspec.json.decode(answer, type=_Result)
+            result = msgspec.json.decode(output, type=_Result)
             conflicts = self._done.conflicts + result.gone
             self._done = replace(self._done, costs=self._done.costs + result.costs, conflicts=conflicts)
             for replacement in result.replacements:

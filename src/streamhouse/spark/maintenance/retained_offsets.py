@@ -269,11 +269,11 @@ class SparkRetainedOffsets:
         context = self._packed.context
         more = busy_within(self.busy, group)
         if len(numbers) == 1:  # the group is as it was planned: its offsets never leave the executors
-            (answer,) = context.runJob(self._packed, lambda rows: [act(merged(_joined(rows), more))], numbers)
-            return bytes(answer)
+            (output,) = context.runJob(self._packed, lambda rows: [act(merged(_joined(rows), more))], numbers)
+            return bytes(output)
         offsets = _joined(context.runJob(self._packed, list, numbers)) if numbers else b""
-        (answer,) = context.parallelize([merged(offsets, more)], 1).map(act).collect()
-        return bytes(answer)
+        (output,) = context.parallelize([merged(offsets, more)], 1).map(act).collect()
+        return bytes(output)
 
 
 def busy_within(busy: Mapping[int, Sequence[int]], group: OffsetGroup) -> list[int]:

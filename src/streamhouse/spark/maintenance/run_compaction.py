@@ -26,7 +26,7 @@ MAX_RAW_BYTES: Final = 192 * 1024 * 1024
 
 
 class CompactResult(msgspec.Struct, frozen=True):
-    """What a task answers: replacements, oldest first; `is_gone`: runs are others by now. Before anything is replaced
+    """The result of a task: replacements, oldest first; `is_gone`: runs are others by now. Before anything is replaced
     aborted transactions whose markers are `spent` are removed from the metadata."""
 
     replacements: list[Replacement]

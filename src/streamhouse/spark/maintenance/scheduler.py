@@ -40,7 +40,7 @@ NOT_FOUND, CONFLICT = 404, 409
 
 
 class LeaseState(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose turn it is, until when, and from when on the topic may be looked at again."""
+    """The holder of a topic's lease, its expiry, and the earliest time of the next check."""
 
     by: str
     until_ms: int
@@ -84,7 +84,7 @@ class TopicLeases:
         return await self._next(turn, for_s=for_s, pause_s=0)
 
     async def end(self, turn: TopicLease, *, pause_s: float) -> None:
-        """Nobody looks after the topic for a while."""
+        """Release the lease; the topic is not checked again for a while."""
         await self._next(turn, for_s=0, pause_s=pause_s)
 
     async def _next(self, turn: TopicLease, *, for_s: float, pause_s: float) -> TopicLease | None:
@@ -93,19 +93,19 @@ class TopicLeases:
             by=self._name, until_ms=now_ms + round(for_s * 1000), next_at_ms=now_ms + round(pause_s * 1000)
         )
         body = {"query": turn.query, "epoch": number, "progress": state, "segments": []}
-        answer = await self._agents.send("POST", "/v1/commits", body=body)
-        if answer.status == CONFLICT:
+        response = await self._agents.send("POST", "/v1/commits", body=body)
+        if response.status == CONFLICT:
             return None
-        if _decoded(answer, _Placed).replayed:
-            # Somebody was first, perhaps this supervisor itself, whose first answer was lost.
+        if _decoded(response, _Placed).replayed:
+            # Another supervisor was first, or this one, whose first response was lost.
             last = await self._last(turn.query)
             if last is None or (last.epoch, _state(last.progress)) != (number, state):
                 return None
         return TopicLease(query=turn.query, number=number)
 
     async def _last(self, query: str) -> _Commit | None:
-        answer = await self._agents.send("GET", f"/v1/commits/{query}")
-        return None if answer.status == NOT_FOUND else _decoded(answer, _Commit)
+        response = await self._agents.send("GET", f"/v1/commits/{query}")
+        return None if response.status == NOT_FOUND else _decoded(response, _Commit)
 
 
 def is_free(state: LeaseState, *, now_ms: int) -> bool:
@@ -119,13 +119,13 @@ def _state(progress: object) -> LeaseState | None:
         return None
 
 
-def _decoded(answer: HttpResponse, kind: type[T]) -> T:
-    if answer.status >= 400:
-        raise Rejected(error_detail(answer))
+def _decoded(response: HttpResponse, kind: type[T]) -> T:
+    if response.status >= 400:
+        raise Rejected(error_detail(response))
     try:
-        return msgspec.json.decode(answer.content, type=kind)
+        return msgspec.json.decode(response.content, type=kind)
     except msgspec.DecodeError as error:
-        raise Rejected(f"unexpected answer of an agent; why={error} do=use the agents' version here") from None
+        raise Rejected(f"unexpected response of an agent; why={error} do=use the agents' version here") from None
 
 
 log = logging.getLogger(__name__)
@@ -209,7 +209,7 @@ class MaintenanceScheduler:
             try:
                 await self.look()
             except StreamhouseError as error:
-                log.warning("maintenance is not looked at now; why=%s", error)
+                log.warning("maintenance check failed; error=%s", error)
 
     async def look(self) -> None:
         """Every topic once; one topic's trouble is not the next one's."""

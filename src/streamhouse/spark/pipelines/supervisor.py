@@ -147,11 +147,11 @@ class Supervisor:
         if (stage := self._lease.stage(sent_at)) is LeaseStage.KILL:
             self._let_go(stage)  # first: an expired lease may have another owner, and can't be renewed
         try:
-            answer = await self._agents.heartbeat(self._running(), is_leaving=self._stopping.is_set())
+            response = await self._agents.heartbeat(self._running(), is_leaving=self._stopping.is_set())
         except Retriable as error:
             log.warning("no heartbeat; why=%s", error)
             return
-        self._lease.renewed(sent_at, answer["ttl_s"])
+        self._lease.renewed(sent_at, response["ttl_s"])
         for child in self._busy():
             child.send(Renewed(deadline=self._lease.deadline))
         for name, count in lines.items():
@@ -159,7 +159,7 @@ class Supervisor:
                 for _ in range(min(count, len(care.lines))):
                     care.lines.popleft()
         if not self._stopping.is_set():
-            self._take(answer["assigned"])
+            self._take(response["assigned"])
 
     def _running(self) -> list[dict[str, Any]]:
         """What is ours or still runs here: whatever is left out is given to others."""

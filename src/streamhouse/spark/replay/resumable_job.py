@@ -50,7 +50,7 @@ WRITTEN: Final = "written binary"
 
 
 class JobState(msgspec.Struct, frozen=True):
-    """What is stored with each commit of a job: its question, and what decides its steps."""
+    """What is stored with each commit of a job: its spec, and what decides its steps."""
 
     asked: str
     steps: int
@@ -86,12 +86,12 @@ class Job:
 
     async def remembered(self, agents: AgentClient) -> JobState | None:
         """What an earlier run stored; None where there was none, or none that got so far."""
-        answer = await agents.send("GET", f"/v1/commits/{self.query}")
-        if answer.status == 404:
+        response = await agents.send("GET", f"/v1/commits/{self.query}")
+        if response.status == 404:
             return None
-        if answer.status >= 400:
-            raise Rejected(error_detail(answer))
-        memory = msgspec.convert(msgspec.json.decode(answer.content)["progress"], JobState)
+        if response.status >= 400:
+            raise Rejected(error_detail(response))
+        memory = msgspec.convert(msgspec.json.decode(response.content)["progress"], JobState)
         if memory.asked != self.spec_digest:
             raise Misconfigured(f"another job had this id; job={self.job_id} do=give it as it was, or another id")
         return memory

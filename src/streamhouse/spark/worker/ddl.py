@@ -30,8 +30,8 @@ LISTS: Final[Mapping[str, tuple[str, ...]]] = {
 
 def show(agents: str, statement: Show) -> pa.Table:
     """SHOW TABLES, PIPELINES, VIEWS."""
-    answer = asyncio.run(_send(agents, "GET", f"/v1/{statement.kind}"))
-    rows = msgspec.json.decode(answer.content)[statement.kind]
+    response = asyncio.run(_send(agents, "GET", f"/v1/{statement.kind}"))
+    rows = msgspec.json.decode(response.content)[statement.kind]
     names = LISTS[statement.kind]
     return _table(names, [_row(statement.kind, each) for each in rows])
 
@@ -67,12 +67,12 @@ async def _applied(agents: str, change: DefinitionChange) -> Any:
 
 async def _send(agents: str, method: str, path: str) -> HttpResponse:
     async with Http(agents, timeout_s=REQUEST_TIMEOUT_S) as http:
-        answer = await http.send(method, path)
-    if answer.status >= 500:
-        raise Unavailable(error_detail(answer))
-    if answer.status >= 400:
-        raise Rejected(error_detail(answer))
-    return answer
+        response = await http.send(method, path)
+    if response.status >= 500:
+        raise Unavailable(error_detail(response))
+    if response.status >= 400:
+        raise Rejected(error_detail(response))
+    return response
 
 
 def _row(kind: str, definition: Mapping[str, Any]) -> tuple[str | None, ...]:

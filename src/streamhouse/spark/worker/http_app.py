@@ -77,9 +77,9 @@ STATUS: Final[dict[type[StreamhouseError], int]] = {
 
 
 class Engine(Protocol):
-    """What answers; every call blocks."""
+    """Runs queries; every call blocks."""
 
-    def execute(self, question: QueryRequest, query_id: str) -> QueryResult: ...
+    def execute(self, request: QueryRequest, query_id: str) -> QueryResult: ...
     def cancel(self, query_id: str) -> bool: ...
     def release(self, query_id: str) -> None: ...
     def validate(self, text: str, *, is_untrusted: bool) -> list[dict[str, Any]]: ...
@@ -140,7 +140,7 @@ class WorkerApp:
         )
 
     def __repr__(self) -> str:
-        return f"<Serving queries={sorted(self._queries)} answered={self._answered}>"
+        return f"<WorkerApp queries={sorted(self._queries)} answered={self._answered}>"
 
     @property
     def busy(self) -> int:
@@ -165,20 +165,20 @@ class WorkerApp:
         media = choose_format(request.headers.get("accept"))
         if media is None:
             return _problem(406, "NotAcceptable", "none of the accepted media types can be had")
-        question = QueryRequest(
+        query_request = QueryRequest(
             sql=body.sql, max_rows=self._rows(body.max_rows), starting=body.starting, is_untrusted=is_untrusted
         )
         query, began = self._admitted(body), self._clock.monotonic()
         try:
-            reply = await self._answer(query, request, lambda: self._engine.execute(question, query.id))
+            reply = await self._run(query, request, lambda: self._engine.execute(query_request, query.id))
             if reply.is_live and body.timeout_s is None:
                 query.ends_at = began + self._limits.max_timeout_s
             if media == JSON:
-                return await self._whole(query, request, reply, question, began)
+                return await self._whole(query, request, reply, query_request, began)
         except BaseException as error:
             self._over(query, error)
             raise
-        return self._streamed(query, reply, question, media)
+        return self._streamed(query, reply, query_request, media)
 
     async def _validate(self, request: Request, is_untrusted: bool) -> Response:
         body = await self._decoded(request, _ValidateBody)
@@ -186,12 +186,12 @@ class WorkerApp:
             return _problem(403, "Forbidden", "code in Python isn't run for callers of agents")
         query = self._admitted(_SqlBody(sql=""))
         try:
-            checked = await self._answer(
+            checked = await self._run(
                 query, request, lambda: self._engine.validate(body.text, is_untrusted=is_untrusted)
             )
             in_python: dict[str, list[dict[str, Any]]] = {}
             if body.python:
-                in_python = await self._answer(
+                in_python = await self._run(
                     query, request, lambda: self._engine.validate_python(body.text, body.python)
                 )
         finally:
@@ -201,7 +201,7 @@ class WorkerApp:
     async def _complete(self, request: Request, is_untrusted: bool) -> Response:
         query = self._admitted(_SqlBody(sql=""))
         try:
-            words = await self._answer(query, request, self._engine.complete)
+            words = await self._run(query, request, self._engine.complete)
         finally:
             self._over(query, None)
         return Response(json_of(words), media_type=JSON)
@@ -232,22 +232,22 @@ class WorkerApp:
         self._queries[query_id] = query
         return query
 
-    async def _answer(self, query: RunningQuery, request: Request, work: Callable[[], T]) -> T:
+    async def _run(self, query: RunningQuery, request: Request, work: Callable[[], T]) -> T:
         """The result of the work. It is ended on timeout, on cancellation, or when the client disconnects."""
-        asking = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        running = asyncio.get_running_loop().run_in_executor(self._threads, work)
         gone = asyncio.create_task(_disconnected(request), name=f"disconnect-{query.id}")
         ended = asyncio.create_task(query.ended.wait(), name=f"end-{query.id}")
         try:
-            waited_for: set[asyncio.Future[Any]] = {asking, gone, ended}
+            waited_for: set[asyncio.Future[Any]] = {running, gone, ended}
             done, _ = await asyncio.wait(waited_for, timeout=self._left_s(query), return_when=asyncio.FIRST_COMPLETED)
         finally:
             gone.cancel()
             ended.cancel()
-        if asking in done:
-            return await asking
-        asking.add_done_callback(_log_late_failure)
+        if running in done:
+            return await running
+        running.add_done_callback(_log_late_failure)
         if gone in done:
-            query.end(QueryCancelled("the asker went away"))
+            query.end(QueryCancelled("the client disconnected"))
         elif not query.ended.is_set():
             query.end(QueryTimedOut("the query took too long; do=query less, or raise timeout_s"))
         self._end(query)
@@ -279,14 +279,14 @@ class WorkerApp:
             raise Rejected(f"max_rows is a positive number; max_rows={max_rows}")
         return max_rows
 
-    # --- answers
+    # --- responses
 
     async def _whole(
-        self, query: RunningQuery, request: Request, reply: QueryResult, question: QueryRequest, began: float
+        self, query: RunningQuery, request: Request, reply: QueryResult, query_request: QueryRequest, began: float
     ) -> Response:
         rows: list[dict[str, Any]] = []
         truncated = reply.truncated
-        limit = question.max_rows or self._limits.rows
+        limit = query_request.max_rows or self._limits.rows
         async for batch in self._batches(query, reply):
             rows += rows_of(batch)
             if len(rows) >= limit and reply.is_live:
@@ -304,7 +304,7 @@ class WorkerApp:
         }
         return Response(json_of(content), media_type=JSON)
 
-    def _streamed(self, query: RunningQuery, reply: QueryResult, question: QueryRequest, media: str) -> Response:
+    def _streamed(self, query: RunningQuery, reply: QueryResult, query_request: QueryRequest, media: str) -> Response:
         headers = {
             "streamhouse-query-id": query.id,
             "streamhouse-truncated": "true" if reply.truncated else "false",
@@ -312,17 +312,17 @@ class WorkerApp:
             "streamhouse-columns": _ascii([[each.name, each.type] for each in reply.columns]),
             "streamhouse-notes": _ascii(list(reply.notes)),
         }
-        return StreamingResponse(self._parts(query, reply, question, media), media_type=media, headers=headers)
+        return StreamingResponse(self._parts(query, reply, query_request, media), media_type=media, headers=headers)
 
     async def _parts(
-        self, query: RunningQuery, reply: QueryResult, question: QueryRequest, media: str
+        self, query: RunningQuery, reply: QueryResult, query_request: QueryRequest, media: str
     ) -> AsyncIterator[bytes]:
-        """The body, part by part. An asker who leaves ends it, and with it the query."""
+        """The body, part by part. It ends, with the query, when the client disconnects."""
         error: BaseException | None = None
         try:
             writer = _Writer(media, reply.schema)
             yield writer.head()
-            left = question.max_rows or self._limits.max_rows
+            left = query_request.max_rows or self._limits.max_rows
             async for batch in self._batches(query, reply):
                 if batch.num_rows:
                     yield writer.part(batch.slice(0, left))
@@ -387,7 +387,7 @@ class WorkerApp:
         async for part in request.stream():
             body += part
             if len(body) > self._limits.max_body_bytes:
-                raise Rejected(f"the question is too long; limit_bytes={self._limits.max_body_bytes}")
+                raise Rejected(f"the request is too long; limit_bytes={self._limits.max_body_bytes}")
         try:
             return msgspec.json.decode(body, type=kind)
         except msgspec.DecodeError as error:
@@ -421,16 +421,16 @@ class _Writer:
 
 
 async def _disconnected(request: Request) -> None:
-    """Returns when the asker has gone; the body was read before."""
+    """Return when the client has disconnected; the body was read before."""
     with suppress(RuntimeError):
         while (await request.receive())["type"] != "http.disconnect":
             pass
 
 
-def _log_late_failure(asking: "asyncio.Future[Any]") -> None:
+def _log_late_failure(running: "asyncio.Future[Any]") -> None:
     """Consume the result of a query whose client is gone."""
-    if not asking.cancelled() and asking.exception() is not None:
-        log.debug("an ended query failed", exc_info=asking.exception())
+    if not running.cancelled() and running.exception() is not None:
+        log.debug("an ended query failed", exc_info=running.exception())
 
 
 def _answered(error: StreamhouseError) -> Response:

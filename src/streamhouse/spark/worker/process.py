@@ -65,7 +65,7 @@ def settings_of(limits: SqlLimits, folder: Path) -> dict[str, str]:
 
 
 def open_engine(agents: str, *, limits: SqlLimits, folder: Path, master: str = MASTER) -> SparkSession:
-    """A session that has answered once: classes are loaded, and Python workers are there."""
+    """A session that has run a query: classes are loaded, and Python workers are running."""
     shutil.rmtree(folder / "warehouse", ignore_errors=True)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     quiet()
@@ -129,7 +129,7 @@ def serve(given: Mapping[str, Any], *, on_ready: Callable[[Worker], None] | None
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Connections have TCP_NODELAY of it: else an answer's body waits 40 ms for the acknowledgement of its headers."""
+    """Connections have TCP_NODELAY of it: else a response's body waits 40 ms for the acknowledgement of its headers."""
     listener = socket.create_server((host, port))
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener

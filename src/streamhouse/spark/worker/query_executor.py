@@ -112,7 +112,7 @@ class _Running:
 
 
 class QueryExecutor:
-    """One Spark, many questions."""
+    """Runs queries on one Spark."""
 
     def __init__(self, spark: SparkSession, *, agents: str, limits: SqlLimits) -> None:
         self._spark, self._agents, self._limits = spark, agents, limits
@@ -124,35 +124,35 @@ class QueryExecutor:
     def __repr__(self) -> str:
         return f"<Answering agents={self._agents} running={len(self._running)}>"
 
-    def execute(self, question: QueryRequest, query_id: str) -> QueryResult:
-        """Blocks until the answer is there, or, of a live query, until it runs. Call `release` when done with it."""
+    def execute(self, request: QueryRequest, query_id: str) -> QueryResult:
+        """Block until the result is there, or until a live query runs. Call `release` when done with it."""
         with self._lock:
             self._running[query_id] = _Running()
         self._spark.sparkContext.setJobGroup(query_id, "streamhouse sql", interruptOnCancel=True)
         try:
-            return self._answer(question, query_id)
+            return self._execute(request, query_id)
         except Exception as error:
-            raise self._words(error, question.sql, query_id) from error
+            raise self._words(error, request.sql, query_id) from error
 
-    def _answer(self, question: QueryRequest, query_id: str) -> QueryResult:
-        statement = only(question.sql)
+    def _execute(self, request: QueryRequest, query_id: str) -> QueryResult:
+        statement = only(request.sql)
         if isinstance(statement, Show):
             return _text_result(show(self._agents, statement))
         if not isinstance(statement, Query):
-            return self._change(statement, question)
+            return self._change(statement, request)
         reading = ReadContext(
-            agents=self._agents, starting=question.starting, max_records_per_trigger=self._limits.tail_records
+            agents=self._agents, starting=request.starting, max_records_per_trigger=self._limits.tail_records
         )
-        text = question.sql[: statement.span[1]]
-        bound = resolve(self._spark, text, self._catalog, reading, is_untrusted=question.is_untrusted)
+        text = request.sql[: statement.span[1]]
+        bound = resolve(self._spark, text, self._catalog, reading, is_untrusted=request.is_untrusted)
         if bound.frame.isStreaming:
             return self._tail(bound.frame, query_id, bound.notes)
-        return self._collect(bound.frame, question, bound.notes)
+        return self._collect(bound.frame, request, bound.notes)
 
-    def _change(self, statement: Statement, question: QueryRequest) -> QueryResult:
-        checked = self.validate(question.sql, is_untrusted=question.is_untrusted)
+    def _change(self, statement: Statement, request: QueryRequest) -> QueryResult:
+        checked = self.validate(request.sql, is_untrusted=request.is_untrusted)
         try:
-            return _text_result(apply_ddl(self._agents, statement, question.sql, checked))
+            return _text_result(apply_ddl(self._agents, statement, request.sql, checked))
         finally:
             self._catalog.invalidate()
 
@@ -173,11 +173,11 @@ class QueryExecutor:
         return QueryFailed(mistakes[0].text)
 
     def warm(self) -> None:
-        """Read a topic, if there is one: the first question finds classes loaded and Python processes there."""
+        """Read a topic, if there is one, so that classes and Python processes are ready for the first query."""
         try:
             for name in self._catalog.names()[:1]:
-                question = f"SELECT * FROM {quote_identifier(name)} LIMIT 1"
-                resolve(self._spark, question, self._catalog, ReadContext(agents=self._agents)).frame.toArrow()
+                text = f"SELECT * FROM {quote_identifier(name)} LIMIT 1"
+                resolve(self._spark, text, self._catalog, ReadContext(agents=self._agents)).frame.toArrow()
         except Exception as error:
             log.debug("not warmed", exc_info=error)
 
@@ -209,7 +209,7 @@ class QueryExecutor:
     def validate_python(self, text: str, pipelines: Sequence[PythonPipeline]) -> dict[str, list[dict[str, Any]]]:
         """For each pipeline in Python what is wrong with it; it knows what `text`, in SQL, creates.
 
-        None where agents take no Python: they will say so.
+        None if agents accept no Python; they reject it themselves.
         """
         if not is_allowed(self._agents):
             return {}
@@ -220,7 +220,7 @@ class QueryExecutor:
         return {name: [asdict(each) for each in problems] for name, problems in diagnostics.items()}
 
     def complete(self) -> dict[str, Any]:
-        """Names to complete with; columns of as many tables as are looked into for that."""
+        """Names for completion; columns of the first `MAX_COMPLETION_TABLES` tables."""
         names = self._catalog.names()
         tables = [{"name": name, "columns": self._columns(name)} for name in names[:MAX_COMPLETION_TABLES]]
         tables += [{"name": name, "columns": []} for name in names[MAX_COMPLETION_TABLES:]]
@@ -239,8 +239,8 @@ class QueryExecutor:
             self._function_names = tuple(row[0] for row in rows if row[0][:1].isalpha())
         return self._function_names
 
-    def _collect(self, frame: DataFrame, question: QueryRequest, notes: tuple[str, ...]) -> QueryResult:
-        max_rows = min(question.max_rows or self._limits.rows, self._limits.max_rows)
+    def _collect(self, frame: DataFrame, request: QueryRequest, notes: tuple[str, ...]) -> QueryResult:
+        max_rows = min(request.max_rows or self._limits.rows, self._limits.max_rows)
         frame, columns = presentable(frame)
         table = frame.limit(max_rows + 1).toArrow()
         return QueryResult(
@@ -276,7 +276,7 @@ def _shown(field: StructField) -> SparkColumn:
 
 
 def only(text: str) -> Statement:
-    """The one statement of a question."""
+    """The one statement of a query."""
     statements = parse(text)
     if len(statements) == 1:
         return statements[0]

@@ -25,14 +25,14 @@ NDJSON: Final = "application/x-ndjson"
 CSV: Final = "text/csv"
 ARROW: Final = "application/vnd.apache.arrow.stream"
 MEDIA_TYPES: Final = (JSON, NDJSON, CSV, ARROW)
-"""The first is for those who don't say what they want."""
+"""The first is the default."""
 
 Look = Callable[[Any], Any]
 _ENCODER: Final = msgspec.json.Encoder(decimal_format="number")
 
 
 def choose_format(accept: str | None) -> str | None:
-    """The media type to answer with; None where none of those accepted can be had."""
+    """The media type of the response; None if none of the accepted ones is supported."""
     accepted = [part.partition(";")[0].strip().lower() for part in (accept or "*/*").split(",")]
     for each in accepted:
         if each in MEDIA_TYPES:

@@ -83,9 +83,9 @@ async def worker_status(worker: Worker) -> WorkerStatus | None:
     """None if no worker responds."""
     try:
         async with httpx.AsyncClient(timeout=REQUEST_TIMEOUT_S, trust_env=False) as client:
-            answer = await client.get(f"http://{worker.address}/health", headers=authorization(worker))
-            answer.raise_for_status()
-            return msgspec.json.decode(answer.content, type=WorkerStatus)
+            response = await client.get(f"http://{worker.address}/health", headers=authorization(worker))
+            response.raise_for_status()
+            return msgspec.json.decode(response.content, type=WorkerStatus)
     except httpx.TimeoutException:
         raise Unavailable(
             f"the SQL worker doesn't answer; address={worker.address} pid={worker.pid} log={worker.log}"
@@ -181,17 +181,17 @@ def worker_validation(agents: str, *, on_wait: OnWait | None = None) -> Validate
         worker = await ensure_worker(agents, on_wait=on_wait)
         async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False) as client:
             try:
-                answer = await client.post(
+                response = await client.post(
                     f"http://{worker.address}/v1/sql/validate",
                     json={"text": text} | ({"python": list(python)} if python else {}),
                     headers=authorization(worker),
                 )
-                answer.raise_for_status()
+                response.raise_for_status()
             except httpx.HTTPError as error:
                 raise Unavailable(
                     f"the SQL worker doesn't answer; why={str(error) or type(error).__name__} log={worker.log}"
                 ) from None
-        result = msgspec.json.decode(answer.content)
+        result = msgspec.json.decode(response.content)
         return result["statements"], result.get("python") or {}
 
     return validate
