@@ -236,7 +236,7 @@ def test_a_key_that_is_not_there_is_told(lines: Lines, spark: SparkSession, keep
     kept = keep(key=("who",))
     with pytest.raises(Rejected, match="column=who columns=user,n"):
         kept.run(spark.sql("SELECT user, n FROM plays"))
-    with pytest.raises(Rejected, match="a view is no stream"):
+    with pytest.raises(Rejected, match="a view is not a stream"):
         PLACE.read_stream(spark, kept.table, ReadContext(agents=kept.writing.agents))
     with pytest.raises(Rejected, match="columns aren't known before it has run"):
         kept.rows()

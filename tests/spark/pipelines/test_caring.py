@@ -94,7 +94,7 @@ def test_a_pipeline_that_read_everything_is_done() -> None:
 def test_lines_that_wait_for_a_heartbeat_are_bounded() -> None:
     subject = care()
     for number in range(1000):
-        subject.say(0, "info", str(number))
+        subject.log_event(0, "info", str(number))
     assert len(subject.lines) == 100
     assert subject.lines[-1]["text"] == "999"
 

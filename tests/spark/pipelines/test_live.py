@@ -259,7 +259,7 @@ def test_state_whose_checkpoint_is_gone_is_a_failure_with_words(
         status, result = pipelines.of(name)["status"], pipelines.run("logs", name)
         assert "the checkpoint is gone" in status["error"]
         assert "restart it with --from" in status["error"]
-        assert (status["restarts"], result.count("will not be tried again"), result.count("is tried again")) == (
+        assert (status["restarts"], result.count("do=change or restart it"), result.count("retry_in_s=")) == (
             0,
             1,
             0,

@@ -193,7 +193,7 @@ async def test_a_killed_runner_a_pause_and_an_agent_that_comes_back(agent: LiveA
         await asyncio.to_thread(agent.start)
         await seen.until(lambda result: runs(result["copies"]) and owner(result["copies"]) == "first", "it still runs")
         events = (await seen.ask("GET", "/v1/pipelines/copies/events"))["events"]
-        assert any("the Spark that ran it ended" in event["text"] for event in events)
+        assert any("its runner exited" in event["text"] for event in events)
 
 
 async def test_what_an_agent_that_is_gone_cannot_renew_is_stopped(agent: LiveAgent, tmp_path: Path) -> None:

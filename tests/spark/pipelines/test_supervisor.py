@@ -160,7 +160,7 @@ async def test_figures_are_told_with_the_next_heartbeat(world: World) -> None:
     (tells,) = world.running
     assert tells["status"]["phase"] == "running"
     assert tells["status"]["rows_in"] == 10
-    assert "it runs" in tells["events"][0]["text"]
+    assert "started; revision=" in tells["events"][0]["text"]
     await world.step()
     assert world.running[0]["events"] == []  # each line once
 

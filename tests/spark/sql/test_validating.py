@@ -162,7 +162,7 @@ def test_a_view_that_is_there_already_is_written_by_its_own_query_and_is_no_stre
     check.backend.known.append(view)
     assert "is a view" in check.problem("CREATE PIPELINE p AS INSERT INTO v SELECT id, 1 AS n FROM STREAM(orders)").text
     problem = check.problem("CREATE PIPELINE p AS INSERT INTO t SELECT id FROM STREAM(v)")
-    assert (problem.column, problem.text) == (58, "v is no stream")
+    assert (problem.column, problem.text) == (58, "v is not a stream")
 
 
 def test_a_watermark_names_a_column_of_a_stream(check: Checker) -> None:

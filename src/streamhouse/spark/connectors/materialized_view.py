@@ -200,7 +200,7 @@ def read(spark: SparkSession, table: Table, reading: ReadContext) -> DataFrame:
 
 def read_stream(spark: SparkSession, table: Table, reading: ReadContext) -> DataFrame:
     raise Rejected(
-        f"a view is no stream; view={table.name} do=name it without STREAM,"
+        f"a view is not a stream; view={table.name} do=name it without STREAM,"
         " or make its query a pipeline that writes a topic, and stream that"
     )
 

@@ -335,7 +335,7 @@ def read(spark: SparkSession, table: Table, reading: ReadContext) -> DataFrame:
 
 
 def read_stream(spark: SparkSession, table: Table, reading: ReadContext) -> DataFrame:
-    raise Rejected(f"a lake table is no stream; table={table.name} do=stream the topic that it is made of")
+    raise Rejected(f"a lake table is not a stream; table={table.name} do=stream the topic that it is made of")
 
 
 def write_stream(frame: DataFrame, table: Table, writing: WriteContext) -> DataStreamWriter:

@@ -97,7 +97,7 @@ class PipelineState:
     def is_due(self, now: float) -> bool:
         return self.run is None and self.start_at is not None and self.start_at <= now
 
-    # --- what happens to it
+    # --- events
 
     def started(self, run: int) -> None:
         self.run, self.start_at, self.phase = run, None, Phase.STARTING
@@ -105,10 +105,10 @@ class PipelineState:
 
     def begun(self, now: float, now_ms: int) -> None:
         self.phase, self._begun_at = Phase.RUNNING, now
-        self.say(now_ms, "info", f"it runs; revision {self.job.revision}, generation {self.job.generation}")
+        self.log_event(now_ms, "info", f"started; revision={self.job.revision} generation={self.job.generation}")
 
     def update(self, figures: dict[str, Any]) -> None:
-        """A micro-batch is over: whatever went wrong before doesn't any more."""
+        """A micro-batch has completed: an earlier error no longer holds."""
         self._figures |= figures
         if "late_rows" in figures:  # a run counts its own
             self._figures["late_rows"] = self._late_before + figures["late_rows"]
@@ -118,16 +118,16 @@ class PipelineState:
         self.run = None
         if ended.how == "done":
             self.phase = Phase.DONE
-            self.say(now_ms, "info", "everything there was has been read; it is done")
+            self.log_event(now_ms, "info", "completed; all available records were processed")
         elif ended.how == "failed":
-            self._failed(ended.error or "it failed", ended.can_retry, now, now_ms)
+            self._failed(ended.error or "unknown error", ended.can_retry, now, now_ms)
         else:
             self.start_at = now  # a pipeline that is stopped for good drops this state
 
     def runner_lost(self, now: float, now_ms: int) -> None:
-        """The process that ran it is gone."""
+        """The runner process has exited."""
         self.run = None
-        self._failed("the Spark that ran it ended", True, now, now_ms)
+        self._failed("its runner exited", True, now, now_ms)
 
     def _failed(self, error: str, can_retry: bool, now: float, now_ms: int) -> None:
         if self._begun_at is not None and now - self._begun_at >= self._backoff.healthy_s:
@@ -136,14 +136,14 @@ class PipelineState:
         self._failures += 1
         if not can_retry:
             self.phase, self.start_at = Phase.FAILED, None
-            self.say(now_ms, "error", f"{error}; it will not be tried again until it is changed or restarted")
+            self.log_event(now_ms, "error", f"failed; error={error} do=change or restart it")
             return
         wait_s = self._ids.jitter(self._backoff.wait_s(self._failures))
         self.phase, self.start_at = Phase.BACKING_OFF, now + wait_s
         self._restarts += 1
-        self.say(now_ms, "warning", f"{error}; it is tried again in {wait_s:.1f} s")
+        self.log_event(now_ms, "warning", f"failed; error={error} retry_in_s={wait_s:.1f}")
 
-    def say(self, now_ms: int, level: str, text: str) -> None:
+    def log_event(self, now_ms: int, level: str, text: str) -> None:
         self.lines.append({"at_ms": now_ms, "level": level, "text": text})
 
     def status(self, now_ms: int) -> dict[str, Any]:

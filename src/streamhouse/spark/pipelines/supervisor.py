@@ -149,7 +149,7 @@ class Supervisor:
         try:
             response = await self._agents.heartbeat(self._running(), is_leaving=self._stopping.is_set())
         except Retriable as error:
-            log.warning("no heartbeat; why=%s", error)
+            log.warning("heartbeat failed; error=%s", error)
             return
         self._lease.renewed(sent_at, response["ttl_s"])
         for child in self._busy():
@@ -179,7 +179,7 @@ class Supervisor:
         """Care for what is assigned, and for nothing else."""
         assignments = {each["pipeline"]["name"]: each for each in assigned}
         for name in [name for name in self._cares if name not in assignments]:
-            self._news(name, "let go")
+            self._news(name, "released")
             self._forget(name)
         for name, each in assignments.items():
             job = pipeline_job(each["pipeline"], epoch=each["epoch"], lineage=each["lineage"])
@@ -188,7 +188,7 @@ class Supervisor:
                 continue
             if care is not None:
                 self._forget(name)
-            self._news(name, "taken" if care is None else "changed")
+            self._news(name, "assigned" if care is None else "changed")
             self._definitions[name] = each["pipeline"]
             self._cares[name] = PipelineState(job, backoff=self._backoff, ids=self._ids, now=self._clock.monotonic())
 
@@ -288,7 +288,7 @@ class Supervisor:
             del self._runs[number]
             if care is not None:
                 care.runner_lost(now, now_ms)
-                self._news(care.job.name, "its Spark ended")
+                self._news(care.job.name, "runner exited")
         self._has_news.set()
 
     def _on_event(self, child: RunnerProcess, event: Event) -> None:
@@ -318,7 +318,7 @@ class Supervisor:
         elif isinstance(event, Metrics):
             care.update(event.figures)
         elif isinstance(event, LogLine):
-            care.say(now_ms, event.level, event.text)
+            care.log_event(now_ms, event.level, event.text)
 
     def _state_of(self, run: int) -> PipelineState | None:
         return next((care for care in self._cares.values() if care.run == run), None)

@@ -220,7 +220,7 @@ def _row_window(parameters: Mapping[str, str], message: str) -> tuple[str, str]:
 
 def _not_a_stream(parameters: Mapping[str, str], message: str) -> tuple[str, str]:
     name = _plain(parameters.get("quoted", ""))
-    return f"{name} is no stream", f"write {name} without STREAM"
+    return f"{name} is not a stream", f"write {name} without STREAM"
 
 
 _DESCRIPTIONS: Final[Mapping[str, _Describe]] = {

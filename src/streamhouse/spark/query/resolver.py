@@ -270,7 +270,7 @@ def _sources(
         if table.connector is Connector.CONSOLE:
             raise error_at(text, at, f"{used.name} is a console, which can only be written to")
         if used.is_stream and (hint := NO_STREAMS.get(table.connector)):
-            raise error_at(text, at, f"{used.name} is no stream", hint)
+            raise error_at(text, at, f"{used.name} is not a stream", hint)
         if streams.setdefault(used.name.lower(), used.is_stream) != used.is_stream:
             raise _both(text, at, table)
         if all(source.name.lower() != used.name.lower() for source in sources):

@@ -200,7 +200,7 @@ def read(spark: SparkSession, table: Table, reading: ReadContext) -> DataFrame:
 
 def read_stream(spark: SparkSession, table: Table, reading: ReadContext) -> DataFrame:
     raise Rejected(
-        f"a table of PostgreSQL is no stream; table={table.name}"
+        f"a PostgreSQL table is not a stream; table={table.name}"
         " do=name it without STREAM: it is read again for every micro-batch"
     )
 
